@@ -1,0 +1,2 @@
+//! The `sherman` command.
+fn main() {}

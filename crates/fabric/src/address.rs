@@ -1,0 +1,85 @@
+//! Where bytes live: a server, a space, an offset.
+
+use std::fmt;
+
+/// One of the two memories a memory server exposes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Space {
+    /// The server's main memory: superblock, nodes, redo slots. F1's unit of atomicity holds here.
+    Host,
+    /// The NIC's on-chip memory: lock lanes and nothing else. Accessed by aligned words of at most 8 bytes.
+    OnChip,
+}
+
+/// A place in [`Space::Host`] of some memory server: 16-bit server, 48-bit offset (paper §4.2.1).
+///
+/// The all-zero address is [`GlobalAddress::NULL`]: offset 0 of server 0 is its superblock, so no node is ever there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct GlobalAddress(u64);
+
+impl GlobalAddress {
+    /// No node.
+    pub const NULL: Self = Self(0);
+    /// The first offset that does not fit.
+    pub const OFFSET_LIMIT: u64 = 1 << 48;
+
+    /// The address of `offset` on `server`.
+    ///
+    /// # Panics
+    /// If `offset` does not fit 48 bits: a caller's bug, since regions are bounded when they are made.
+    pub const fn new(server: u16, offset: u64) -> Self {
+        assert!(offset < Self::OFFSET_LIMIT, "offset exceeds 48 bits");
+        Self(((server as u64) << 48) | offset)
+    }
+
+    /// The server's index.
+    pub const fn server(self) -> u16 {
+        (self.0 >> 48) as u16
+    }
+
+    /// The byte offset on that server.
+    pub const fn offset(self) -> u64 {
+        self.0 & (Self::OFFSET_LIMIT - 1)
+    }
+
+    /// The 64-bit form stored in nodes.
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The address stored as `bits`. Every bit pattern is an address; whether a node is there is for the reader to check.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// Whether this is [`GlobalAddress::NULL`].
+    pub const fn is_null(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl fmt::Debug for GlobalAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{:#x}", self.server(), self.offset())
+    }
+}
+
+impl fmt::Display for GlobalAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_keeps_its_parts() {
+        let a = GlobalAddress::new(0xfffe, (1 << 48) - 64);
+        assert_eq!((a.server(), a.offset()), (0xfffe, (1 << 48) - 64));
+        assert_eq!(GlobalAddress::from_bits(a.to_bits()), a);
+        assert!(GlobalAddress::NULL.is_null() && !a.is_null());
+        assert_eq!(a.to_string(), "65534:0xffffffffffc0");
+    }
+}

@@ -1,0 +1,206 @@
+//! The few requests a memory server's CPU answers: memory, membership, the catalog. Everything else is verbs.
+
+use std::fmt;
+
+/// A compute server's identity: what it writes into lock lanes and free marks. 0 means nobody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientId(pub u16);
+
+impl ClientId {
+    /// Nobody: the value of a free lane.
+    pub const NOBODY: Self = Self(0);
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// What a chunk is cut into. A chunk keeps its class for ever, so that a stale pointer into it always meets a node of
+/// the size and format it expects (design §6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChunkClass {
+    /// Bytes of a node, a multiple of 64.
+    pub node_bytes: u32,
+    /// The node format's number.
+    pub format: u8,
+}
+
+/// What is fixed about a tree when it is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TreeSpec {
+    /// The node format's number.
+    pub format: u8,
+    /// Bytes of a key.
+    pub key_len: u16,
+    /// Bytes of a value.
+    pub value_len: u32,
+    /// Bytes of a leaf.
+    pub leaf_bytes: u32,
+    /// Bytes of an internal node.
+    pub internal_bytes: u32,
+}
+
+/// A catalog entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeInfo {
+    /// Unique in the cluster, never reused; every node of the tree carries it.
+    pub id: u32,
+    /// The name it was created under.
+    pub name: String,
+    /// Its shape.
+    pub spec: TreeSpec,
+    /// Where the root word is: an offset in server 0's host memory.
+    pub root_word: u64,
+}
+
+/// A control request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Request {
+    /// To server 0: become a member. Answered by [`Response::Joined`].
+    Join,
+    /// To server 0: stop being one. The id may be issued again.
+    Leave,
+    /// To any server: one more chunk. Answered by [`Response::Chunk`].
+    AllocChunk {
+        /// What it will be cut into.
+        class: ChunkClass,
+    },
+    /// To any server: give back a chunk that never held a linked node.
+    FreeChunk {
+        /// Its offset.
+        offset: u64,
+    },
+    /// To any server: this client's redo area there, made on first request. Answered by [`Response::RedoArea`].
+    RedoArea,
+    /// To server 0: register a tree whose root leaf is already written. Answered by [`Response::Tree`]; if the name is
+    /// taken, by the tree that has it and `created: false`.
+    CreateTree {
+        /// Name, 1..=128 bytes of UTF-8.
+        name: String,
+        /// Shape.
+        spec: TreeSpec,
+        /// The id every node of it carries, from [`Request::NewTreeId`].
+        id: u32,
+        /// The first root word.
+        root: u64,
+    },
+    /// To server 0: an id for a tree about to be created, never issued again. Answered by [`Response::TreeId`].
+    NewTreeId,
+    /// To server 0: look a tree up. Answered by [`Response::Tree`] or [`Refusal::NoSuchTree`].
+    OpenTree {
+        /// Its name.
+        name: String,
+    },
+    /// To server 0: all trees.
+    ListTrees,
+    /// To any server: execute nothing of `client` any more (F6). Answered when all its endpoints have stopped there.
+    Fence {
+        /// Whom.
+        client: ClientId,
+    },
+    /// To any server: its memory and members.
+    Usage,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Response {
+    /// Nothing to say.
+    Done,
+    /// A new member's id.
+    Joined {
+        /// The id.
+        client: ClientId,
+    },
+    /// A chunk.
+    Chunk {
+        /// Its offset in host memory.
+        offset: u64,
+        /// Its size.
+        bytes: u64,
+    },
+    /// A redo area.
+    RedoArea {
+        /// Its offset in host memory.
+        offset: u64,
+        /// Its size.
+        bytes: u64,
+    },
+    /// A fresh tree id.
+    TreeId {
+        /// The id.
+        id: u32,
+    },
+    /// A tree.
+    Tree {
+        /// Its catalog entry.
+        info: TreeInfo,
+        /// Whether this request created it.
+        created: bool,
+    },
+    /// All trees, by name.
+    Trees(Vec<TreeInfo>),
+    /// Memory and members of one server.
+    Usage {
+        /// Chunks there are.
+        chunks: u64,
+        /// Chunks given out.
+        chunks_used: u64,
+        /// Bytes of a chunk.
+        chunk_bytes: u64,
+        /// Members known here.
+        members: Vec<ClientId>,
+    },
+}
+
+/// Why a memory server said no. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No chunk is left.
+    OutOfMemory,
+    /// No member id is left.
+    TooManyMembers,
+    /// The catalog is full.
+    TooManyTrees,
+    /// No tree has this name.
+    NoSuchTree {
+        /// The name asked for.
+        name: String,
+    },
+    /// The name is empty or longer than 128 bytes.
+    BadName,
+    /// This server does not answer this request (only server 0 keeps members and catalog).
+    NotHere,
+    /// The client is not a member.
+    NotAMember {
+        /// Who asked.
+        client: ClientId,
+    },
+    /// The request's numbers make no sense.
+    BadRequest {
+        /// Which.
+        what: &'static str,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfMemory => write!(f, "the memory server has no free chunk"),
+            Self::TooManyMembers => write!(f, "the cluster has no free member id"),
+            Self::TooManyTrees => write!(f, "the cluster's catalog of trees is full"),
+            Self::NoSuchTree { name } => write!(f, "there is no tree named {name:?}"),
+            Self::BadName => write!(f, "a tree's name has 1 to 128 bytes"),
+            Self::NotHere => write!(f, "only memory server 0 answers this"),
+            Self::NotAMember { client } => write!(f, "client {client} is not a member of the cluster"),
+            Self::BadRequest { what } => write!(f, "malformed request: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}

@@ -1,0 +1,80 @@
+//! What can go wrong between an endpoint and a memory server.
+
+use crate::{ClientId, GlobalAddress, Refusal, Space};
+use std::fmt;
+
+/// A list or call that failed. By F7 a failed list took effect as a prefix of unknown length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FabricError {
+    /// A verb reached outside the server's memory.
+    OutOfBounds {
+        /// The space named.
+        space: Space,
+        /// Where the access began.
+        address: GlobalAddress,
+        /// Its length in bytes.
+        len: u64,
+    },
+    /// A CAS, FAA or on-chip access was not aligned to its width, or crossed a word.
+    Misaligned {
+        /// The space named.
+        space: Space,
+        /// Where the access began.
+        address: GlobalAddress,
+    },
+    /// The list or one of its verbs is larger than [`Caps`](crate::Caps) allows.
+    TooLarge {
+        /// What was asked for.
+        asked: u64,
+        /// What is allowed.
+        limit: u64,
+    },
+    /// No server has this index.
+    NoSuchServer {
+        /// The index named.
+        server: u16,
+    },
+    /// The server has fenced this client (F6): nothing of it executes there any more.
+    Fenced {
+        /// The client's id.
+        client: ClientId,
+    },
+    /// The server is gone.
+    ServerLost {
+        /// The server's index.
+        server: u16,
+    },
+    /// The backend cannot do this.
+    Unsupported {
+        /// What it cannot do.
+        what: &'static str,
+    },
+    /// The memory server refused a control request.
+    Refused(Refusal),
+}
+
+impl fmt::Display for FabricError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfBounds { space, address, len } => {
+                write!(f, "{len} bytes at {address} reach outside the server's {space:?} memory")
+            }
+            Self::Misaligned { space, address } => write!(f, "misaligned access to {space:?} memory at {address}"),
+            Self::TooLarge { asked, limit } => write!(f, "work list too large: {asked} asked, {limit} allowed"),
+            Self::NoSuchServer { server } => write!(f, "there is no memory server {server}"),
+            Self::Fenced { client } => write!(f, "client {client} has been fenced; open the cluster again"),
+            Self::ServerLost { server } => write!(f, "memory server {server} is gone"),
+            Self::Unsupported { what } => write!(f, "this backend cannot {what}"),
+            Self::Refused(refusal) => write!(f, "{refusal}"),
+        }
+    }
+}
+
+impl std::error::Error for FabricError {}
+
+impl From<Refusal> for FabricError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}

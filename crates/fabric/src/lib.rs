@@ -1,0 +1,35 @@
+//! The fabric: one-sided verbs as Sherman sees them.
+//!
+//! A client thread owns an [`Endpoint`]. It fills a [`WorkList`] with verbs for *one* memory server, posts it and polls
+//! the ticket: one **round trip**. What `core` may assume about the order and atomicity of those verbs is the contract
+//! F1–F7, written out in `docs/FABRIC.md`, cited by number everywhere, and executed against any backend by
+//! [`contract`].
+//!
+//! | module | what |
+//! |---|---|
+//! | [`address`] | [`GlobalAddress`] (16-bit server, 48-bit offset) and [`Space`] |
+//! | [`work`] | [`WorkList`]: verbs, their bytes and their results in one reusable buffer |
+//! | [`endpoint`] | the [`Endpoint`] and [`Fabric`] traits, [`Ticket`], the async sugar [`execute`] and [`call`] |
+//! | [`caps`] | what a backend can do: units, lanes, fencing |
+//! | [`counters`] | round trips, verbs and bytes, counted alike for every backend |
+//! | [`control`] | the few requests a memory server's CPU answers |
+//! | [`memory`] | how the memory server reaches its own memory |
+//! | [`contract`] | F1–F7 as a test suite |
+
+pub mod address;
+pub mod caps;
+pub mod control;
+pub mod counters;
+pub mod endpoint;
+pub mod error;
+pub mod memory;
+pub mod work;
+
+pub use address::{GlobalAddress, Space};
+pub use caps::{Caps, FenceMode};
+pub use control::{ClientId, Refusal, Request, Response};
+pub use counters::{Counters, Tally};
+pub use endpoint::{Clock, Endpoint, Fabric, Ticket, call, execute, sleep_until, yield_now};
+pub use error::FabricError;
+pub use memory::Memory;
+pub use work::{Verb, VerbId, WorkList};

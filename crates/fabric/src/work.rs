@@ -1,0 +1,253 @@
+//! Work lists: the verbs of one round trip, their bytes and their results.
+//!
+//! A list owns one byte arena. WRITEs copy their data into it when they are added, READs reserve their place in it, and
+//! after completion the caller looks the results up by [`VerbId`]. Lists come from an endpoint's pool and go back to it,
+//! so the warm path allocates nothing; the arena never shrinks, so it is not cleared either.
+
+use crate::{Counters, Space};
+
+/// One verb of a list. Offsets are on the list's server; buffers are ranges of the list's arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Fetch `len` bytes.
+    Read {
+        /// Memory to read.
+        space: Space,
+        /// First byte on the server.
+        offset: u64,
+        /// Where in the arena the bytes go.
+        at: u32,
+        /// How many bytes.
+        len: u32,
+    },
+    /// Store `len` bytes.
+    Write {
+        /// Memory to write.
+        space: Space,
+        /// First byte on the server.
+        offset: u64,
+        /// Where in the arena the bytes are.
+        at: u32,
+        /// How many bytes.
+        len: u32,
+        /// Wait for every earlier READ and atomic of this endpoint on this server (F3).
+        fenced: bool,
+    },
+    /// Compare the bits of an aligned 64-bit word selected by `mask` with `compare`; if equal replace them by `swap`.
+    Cas {
+        /// Memory of the word.
+        space: Space,
+        /// Offset of the word, a multiple of 8.
+        offset: u64,
+        /// Expected bits (under `mask`).
+        compare: u64,
+        /// New bits (under `mask`).
+        swap: u64,
+        /// The bits that take part; all ones for a plain CAS.
+        mask: u64,
+        /// The whole word as it was before, filled in on completion.
+        old: u64,
+    },
+    /// Add to an aligned 64-bit word, wrapping.
+    Faa {
+        /// Memory of the word.
+        space: Space,
+        /// Offset of the word, a multiple of 8.
+        offset: u64,
+        /// The addend.
+        add: u64,
+        /// The word as it was before, filled in on completion.
+        old: u64,
+    },
+}
+
+/// Names a verb within its list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VerbId(u32);
+
+/// An ordered list of verbs for one memory server.
+#[derive(Debug, Default)]
+pub struct WorkList {
+    server: u16,
+    verbs: Vec<Verb>,
+    arena: Vec<u8>,
+    used: usize,
+}
+
+impl WorkList {
+    /// An empty list for `server`. Prefer [`Endpoint::list`](crate::Endpoint::list), which reuses buffers.
+    pub fn new(server: u16) -> Self {
+        Self { server, ..Self::default() }
+    }
+
+    /// Empties the list for use with `server`, keeping its buffers.
+    pub fn reset(&mut self, server: u16) {
+        self.server = server;
+        self.verbs.clear();
+        self.used = 0;
+    }
+
+    /// The server it is for.
+    pub fn server(&self) -> u16 {
+        self.server
+    }
+
+    /// The verbs, in posting order.
+    pub fn verbs(&self) -> &[Verb] {
+        &self.verbs
+    }
+
+    /// How many verbs it holds.
+    pub fn len(&self) -> usize {
+        self.verbs.len()
+    }
+
+    /// Whether it holds no verb.
+    pub fn is_empty(&self) -> bool {
+        self.verbs.is_empty()
+    }
+
+    /// Bytes of capacity held by the arena: what a pool keeps when it keeps this list.
+    pub fn capacity(&self) -> usize {
+        self.arena.len()
+    }
+
+    fn reserve(&mut self, len: usize) -> u32 {
+        let at = self.used;
+        self.used += len;
+        if self.arena.len() < self.used {
+            self.arena.resize(self.used, 0);
+        }
+        u32::try_from(at).expect("a work list's arena stays below 4 GiB: lists are bounded by caps")
+    }
+
+    fn push(&mut self, verb: Verb) -> VerbId {
+        self.verbs.push(verb);
+        VerbId(self.verbs.len() as u32 - 1)
+    }
+
+    /// Adds a READ.
+    pub fn read(&mut self, space: Space, offset: u64, len: u32) -> VerbId {
+        let at = self.reserve(len as usize);
+        self.push(Verb::Read { space, offset, at, len })
+    }
+
+    /// Adds a WRITE of `data`.
+    pub fn write(&mut self, space: Space, offset: u64, data: &[u8]) -> VerbId {
+        self.write_with(space, offset, data, false)
+    }
+
+    /// Adds a WRITE that waits for every earlier READ and atomic (F3).
+    pub fn write_fenced(&mut self, space: Space, offset: u64, data: &[u8]) -> VerbId {
+        self.write_with(space, offset, data, true)
+    }
+
+    fn write_with(&mut self, space: Space, offset: u64, data: &[u8], fenced: bool) -> VerbId {
+        let at = self.reserve(data.len());
+        self.arena[at as usize..at as usize + data.len()].copy_from_slice(data);
+        let len = u32::try_from(data.len()).expect("a WRITE stays below 4 GiB: verbs are bounded by caps");
+        self.push(Verb::Write { space, offset, at, len, fenced })
+    }
+
+    /// Adds a CAS of a whole word.
+    pub fn cas(&mut self, space: Space, offset: u64, compare: u64, swap: u64) -> VerbId {
+        self.masked_cas(space, offset, compare, swap, u64::MAX)
+    }
+
+    /// Adds a CAS of the bits under `mask`. Needs `caps.masked_cas` unless the mask is all ones.
+    pub fn masked_cas(&mut self, space: Space, offset: u64, compare: u64, swap: u64, mask: u64) -> VerbId {
+        self.push(Verb::Cas { space, offset, compare, swap, mask, old: 0 })
+    }
+
+    /// Adds a fetch-and-add.
+    pub fn faa(&mut self, space: Space, offset: u64, add: u64) -> VerbId {
+        self.push(Verb::Faa { space, offset, add, old: 0 })
+    }
+
+    /// The bytes of a READ (after completion) or WRITE.
+    ///
+    /// # Panics
+    /// If `id` names an atomic: a bug of the caller.
+    pub fn bytes(&self, id: VerbId) -> &[u8] {
+        match self.verbs[id.0 as usize] {
+            Verb::Read { at, len, .. } | Verb::Write { at, len, .. } => &self.arena[at as usize..(at + len) as usize],
+            Verb::Cas { .. } | Verb::Faa { .. } => panic!("an atomic verb has no bytes"),
+        }
+    }
+
+    /// The word an atomic found, after completion.
+    ///
+    /// # Panics
+    /// If `id` names a READ or WRITE: a bug of the caller.
+    pub fn old(&self, id: VerbId) -> u64 {
+        match self.verbs[id.0 as usize] {
+            Verb::Cas { old, .. } | Verb::Faa { old, .. } => old,
+            Verb::Read { .. } | Verb::Write { .. } => panic!("a READ or WRITE has no old word"),
+        }
+    }
+
+    /// Whether a CAS swapped, after completion.
+    ///
+    /// # Panics
+    /// If `id` does not name a CAS: a bug of the caller.
+    pub fn swapped(&self, id: VerbId) -> bool {
+        match self.verbs[id.0 as usize] {
+            Verb::Cas { compare, mask, old, .. } => old & mask == compare & mask,
+            _ => panic!("only a CAS swaps"),
+        }
+    }
+
+    /// For backends: the verb at `index`, and the arena to move its bytes from or to.
+    pub fn parts_mut(&mut self, index: usize) -> (Verb, &mut [u8]) {
+        (self.verbs[index], &mut self.arena)
+    }
+
+    /// For backends: records the word that the atomic at `index` found.
+    pub fn set_old(&mut self, index: usize, word: u64) {
+        match &mut self.verbs[index] {
+            Verb::Cas { old, .. } | Verb::Faa { old, .. } => *old = word,
+            Verb::Read { .. } | Verb::Write { .. } => {}
+        }
+    }
+
+    /// Adds this list's verbs and bytes to `counters`, as one round trip.
+    pub fn count(&self, counters: &Counters) {
+        counters.add_round_trip();
+        for verb in &self.verbs {
+            match *verb {
+                Verb::Read { len, .. } => counters.add_read(u64::from(len)),
+                Verb::Write { len, .. } => counters.add_write(u64::from(len)),
+                Verb::Cas { .. } | Verb::Faa { .. } => counters.add_atomic(),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reused_list_keeps_its_arena_and_forgets_its_verbs() {
+        let mut list = WorkList::new(3);
+        let w = list.write(Space::Host, 64, b"abc");
+        let r = list.read(Space::Host, 128, 5);
+        assert_eq!(list.bytes(w), b"abc");
+        assert_eq!(list.bytes(r).len(), 5);
+        let capacity = list.capacity();
+        list.reset(1);
+        assert!(list.is_empty());
+        assert_eq!((list.server(), list.capacity()), (1, capacity));
+    }
+
+    #[test]
+    fn a_masked_cas_swaps_iff_the_masked_bits_agree() {
+        let mut list = WorkList::new(0);
+        let c = list.masked_cas(Space::OnChip, 8, 0, 7 << 16, 0xffff << 16);
+        list.set_old(0, 0x1_0000_0000_0042);
+        assert!(list.swapped(c));
+        list.set_old(0, 5 << 16);
+        assert!(!list.swapped(c));
+        assert_eq!(list.old(c), 5 << 16);
+    }
+}
