@@ -104,7 +104,12 @@ impl<E: Endpoint + ?Sized> Drop for Execute<'_, E> {
 }
 
 /// Sends a control request and waits for its answer.
-pub async fn call<E: Endpoint + ?Sized>(endpoint: &E, server: u16, request: Request, counters: &Counters) -> Result<Response, FabricError> {
+pub async fn call<E: Endpoint + ?Sized>(
+    endpoint: &E,
+    server: u16,
+    request: Request,
+    counters: &Counters,
+) -> Result<Response, FabricError> {
     counters.add_call();
     endpoint.counters().add_call();
     let ticket = endpoint.call(server, request);

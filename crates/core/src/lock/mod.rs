@@ -1,0 +1,3 @@
+//! HOCL, the hierarchical on-chip lock (paper §4.3).
+
+pub mod local;
