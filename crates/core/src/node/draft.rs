@@ -1,0 +1,371 @@
+//! A node being changed by whoever holds its lane.
+//!
+//! Every change leaves the local image as the remote one is to become, and returns the [`Patch`] that gets it there.
+//! What each format writes (design §4):
+//!
+//! | change | `LineStamped` | `TwoLevel` | `Sorted`, `SortedStamped` |
+//! |---|---|---|---|
+//! | put into a leaf | the entry to the end of its line, stamp = version | the entry with both versions | the node |
+//! | split, left half of a leaf | the header line; then the new entry's line if it stays left | the node | the node |
+//! | internal node | the node, floor = version; the header line alone if a split adds nothing to the left half | the node | the node |
+
+use super::header::{AT_CHECKSUM, AT_FRONT, Flags, Header};
+use super::shape::Body;
+use super::stream::set_stamp;
+use super::view::{Node, Position, checksum};
+use super::{Format, LINE, Patch, Shape, SortedBody, put_u64, slots};
+use sherman_fabric::{ClientId, GlobalAddress};
+
+/// A header-only split rewrites every line instead when the window of legal stamps would reach this: a quarter of the
+/// stamp's range, so that serial comparison stays unambiguous whatever a reader has in hand (design §4).
+const MAX_WINDOW: u16 = 1 << 14;
+
+/// A node image under change.
+#[derive(Clone, Debug)]
+pub struct Draft<'s> {
+    shape: &'s Shape,
+    image: Vec<u8>,
+    header: Header,
+}
+
+/// What [`Draft::upsert`] did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Upsert {
+    /// The key was there; its old value is in the caller's buffer.
+    Updated(Patch),
+    /// The key is new.
+    Inserted(Patch),
+    /// No slot is left: split.
+    Full,
+}
+
+/// The right half of a split.
+#[derive(Clone, Debug)]
+pub struct SplitOff<'s> {
+    /// The lowest key of the right half: the left half's new high fence.
+    pub separator: Vec<u8>,
+    /// The right half, marked pending.
+    pub right: Draft<'s>,
+    /// What to write of the left half.
+    pub left: Patch,
+}
+
+/// Where the right half of a split goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Its address.
+    pub address: GlobalAddress,
+    /// The version it starts with: one more than the place last had, so that no old line passes for a new one.
+    pub version: u16,
+    /// Who makes it.
+    pub owner: ClientId,
+}
+
+impl<'s> Draft<'s> {
+    /// An empty node, not linked anywhere.
+    pub fn new(
+        shape: &'s Shape,
+        level: u8,
+        low: &[u8],
+        high: Option<&[u8]>,
+        sibling: GlobalAddress,
+        place: Place,
+    ) -> Self {
+        let header = Header {
+            format: shape.format.number(),
+            level,
+            flags: Flags { free: false, pending: true, high_open: high.is_none() },
+            owner: place.owner,
+            count: 0,
+            tree: shape.tree,
+            version: place.version,
+            floor: place.version,
+            sibling,
+        };
+        let mut draft = Self { shape, image: vec![0; shape.node_bytes], header };
+        shape.fences.store(&mut draft.image, 0, low);
+        if let Some(high) = high {
+            shape.fences.store(&mut draft.image, shape.key_len, high);
+        }
+        draft.seal_all();
+        draft
+    }
+
+    /// Takes up a validated image. The caller holds its lane.
+    pub fn of(node: &Node<'s>, mut buffer: Vec<u8>) -> Self {
+        buffer.clear();
+        buffer.extend_from_slice(node.image);
+        Self { shape: node.shape, image: buffer, header: node.header }
+    }
+
+    /// The image as it is to become.
+    pub fn image(&self) -> &[u8] {
+        &self.image
+    }
+
+    /// The header as it is to become.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Gives the buffer back.
+    pub fn into_image(self) -> Vec<u8> {
+        self.image
+    }
+
+    fn node(&self) -> Node<'_> {
+        Node { shape: self.shape, image: &self.image, header: self.header }
+    }
+
+    /// Writes the header, and what proves that it belongs to the rest: header stamps, nibbles, checksum.
+    fn seal(&mut self) {
+        self.header.encode(&mut self.image);
+        match self.shape.format {
+            Format::LineStamped | Format::SortedStamped => {
+                for line in 0..self.shape.header_lines {
+                    set_stamp(&mut self.image, line, self.header.version);
+                }
+            }
+            Format::TwoLevel => {
+                let nibble = (self.header.version & 0x0f) as u8;
+                self.image[AT_FRONT] = self.image[AT_FRONT] & 0xf0 | nibble;
+                let last = self.image.len() - 1;
+                self.image[last] = nibble;
+            }
+            Format::Sorted => {
+                let sum = checksum(&self.image);
+                put_u64(&mut self.image, AT_CHECKSUM, sum);
+            }
+        }
+    }
+
+    /// Seals a wholly rewritten node: every line is of this version, no older one is acceptable.
+    fn seal_all(&mut self) -> Patch {
+        self.header.floor = self.header.version;
+        if self.shape.format.is_lined() {
+            for line in 0..self.shape.lines() {
+                set_stamp(&mut self.image, line, self.header.version);
+            }
+        }
+        self.seal();
+        Patch::one(0..self.shape.node_bytes).together()
+    }
+
+    fn next_version(&mut self) {
+        self.header.version = self.header.version.wrapping_add(1);
+    }
+
+    /// Clears the pending mark: the node is linked. One unit, whatever the format.
+    pub fn link(&mut self) -> Patch {
+        self.header.flags.pending = false;
+        self.header.owner = ClientId::NOBODY;
+        self.seal();
+        Patch::one(0..LINE)
+    }
+
+    /// Puts `value` under `key`, which is inside the fences. `old` receives the value it replaces.
+    pub fn upsert(&mut self, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Upsert {
+        if let Some(mut body) = self.node().sorted() {
+            let found = body.find(key);
+            match found {
+                Ok(index) => {
+                    old.clear();
+                    old.extend_from_slice(body.payload(index));
+                    body.set_payload(index, value);
+                }
+                Err(_) if body.len() == self.shape.capacity => return Upsert::Full,
+                Err(index) => body.insert(index, key, value),
+            }
+            let patch = self.set_body(&body);
+            return if found.is_ok() { Upsert::Updated(patch) } else { Upsert::Inserted(patch) };
+        }
+        let mut empty = None;
+        for slot in 0..self.shape.capacity {
+            if !slots::is_live(self.shape, &self.image, slot) {
+                empty = empty.or(Some(slot));
+                continue;
+            }
+            match self.slot_key_cmp(slot, key) {
+                SlotKey::Same => {
+                    self.node().value_into(slot, old);
+                    return Upsert::Updated(self.put(slot, key, value));
+                }
+                SlotKey::Outside => empty = empty.or(Some(slot)),
+                SlotKey::Other => {}
+            }
+        }
+        match empty {
+            Some(slot) => Upsert::Inserted(self.put(slot, key, value)),
+            None => Upsert::Full,
+        }
+    }
+
+    fn slot_key(&self, slot: usize) -> Vec<u8> {
+        let mut key = vec![0; self.shape.key_len];
+        slots::load(self.shape, &self.image, slot, 0, &mut key);
+        key
+    }
+
+    fn slot_key_cmp(&self, slot: usize, key: &[u8]) -> SlotKey {
+        let mut buffer = [0; super::shape::MAX_KEY];
+        let found = &mut buffer[..self.shape.key_len];
+        slots::load(self.shape, &self.image, slot, 0, found);
+        if found == key {
+            SlotKey::Same
+        } else if self.node().position(found) == Position::Inside {
+            SlotKey::Other
+        } else {
+            SlotKey::Outside
+        }
+    }
+
+    /// Stores into one slot: its lines take the version read under the lane, in the same WRITE.
+    fn put(&mut self, slot: usize, key: &[u8], value: &[u8]) -> Patch {
+        slots::store(self.shape, &mut self.image, slot, key, value);
+        for line in slots::stamped_lines(self.shape, slot) {
+            set_stamp(&mut self.image, line, self.header.version);
+        }
+        Patch::one(slots::write_range(self.shape, slot))
+    }
+
+    /// Replaces a sorted body; the node is written whole.
+    pub fn set_body(&mut self, body: &SortedBody) -> Patch {
+        self.next_version();
+        self.fill(body)
+    }
+
+    /// Fills a sorted body in at the current version.
+    pub(crate) fn fill(&mut self, body: &SortedBody) -> Patch {
+        if let Body::Sorted(stream) = self.shape.body {
+            self.header.count = body.len() as u16;
+            stream.store(&mut self.image, 0, body.bytes());
+        }
+        self.seal_all()
+    }
+
+    /// Splits a full leaf to make room for a new entry, and puts it.
+    pub fn split_leaf(&mut self, key: &[u8], value: &[u8], place: Place) -> SplitOff<'s> {
+        if let Some(mut body) = self.node().sorted() {
+            let index = body.find(key).unwrap_or_else(|index| index);
+            body.insert(index, key, value);
+            return self.split_sorted(body, index, place);
+        }
+        let mut live: Vec<(Vec<u8>, Option<usize>)> = (0..self.shape.capacity)
+            .filter(|&slot| slots::is_live(self.shape, &self.image, slot))
+            .map(|slot| (self.slot_key(slot), Some(slot)))
+            .filter(|(key, _)| self.node().position(key) == Position::Inside)
+            .collect();
+        live.push((key.to_vec(), None));
+        live.sort();
+        let keep = self.split_point(live.len(), live.last().is_some_and(|(_, slot)| slot.is_none()));
+        let separator = live[keep].0.clone();
+        let mut right = Draft::new(
+            self.shape,
+            self.header.level,
+            &separator,
+            self.node().high().as_deref(),
+            self.header.sibling,
+            place,
+        );
+        let mut moved = vec![0; self.shape.payload_len];
+        for (slot, (key, from)) in live[keep..].iter().enumerate() {
+            match from {
+                Some(from) => slots::load(self.shape, &self.image, *from, self.shape.key_len, &mut moved),
+                None => moved.copy_from_slice(value),
+            }
+            slots::store(self.shape, &mut right.image, slot, key, &moved);
+        }
+        right.seal_all();
+        let stays = live[..keep].iter().any(|(_, slot)| slot.is_none());
+        let gone = live[keep..].iter().filter_map(|(_, slot)| *slot).collect::<Vec<_>>();
+        let left = self.cut_slots(&separator, place.address, &gone, stays.then_some((key, value)));
+        SplitOff { separator, right, left }
+    }
+
+    /// How many of `total` entries stay left. Keys appended at the right edge of the tree leave full nodes behind.
+    fn split_point(&self, total: usize, appended: bool) -> usize {
+        if appended && self.header.flags.high_open { total - 1 } else { total / 2 }
+    }
+
+    fn set_high(&mut self, separator: &[u8], sibling: GlobalAddress) {
+        self.header.flags.high_open = false;
+        self.header.sibling = sibling;
+        self.shape.fences.store(&mut self.image, self.shape.key_len, separator);
+        self.next_version();
+    }
+
+    /// Whether a change of fences may leave the lines as they are.
+    fn header_suffices(&self) -> bool {
+        self.shape.format == Format::LineStamped && self.header.version.wrapping_sub(self.header.floor) < MAX_WINDOW
+    }
+
+    fn header_patch(&mut self) -> Patch {
+        self.seal();
+        if self.shape.header_lines == 1 {
+            Patch::one(0..LINE)
+        } else {
+            Patch::one(LINE..self.shape.header_lines * LINE).then(0..LINE).together()
+        }
+    }
+
+    /// The left half of an unsorted leaf: entries at or above the separator cease to exist by the fence alone.
+    fn cut_slots(
+        &mut self,
+        separator: &[u8],
+        sibling: GlobalAddress,
+        gone: &[usize],
+        new: Option<(&[u8], &[u8])>,
+    ) -> Patch {
+        self.set_high(separator, sibling);
+        if self.header_suffices() {
+            let header = self.header_patch();
+            return match new {
+                Some((key, value)) => {
+                    let entry = self.put(gone[0], key, value);
+                    let range = entry.steps()[0].clone();
+                    header.then(range)
+                }
+                None => header,
+            };
+        }
+        for &slot in gone {
+            slots::clear(self.shape, &mut self.image, slot);
+        }
+        if let Some((key, value)) = new {
+            slots::store(self.shape, &mut self.image, gone[0], key, value);
+        }
+        self.seal_all()
+    }
+
+    /// Splits a sorted node whose body, with the new entry at `index`, has become too large.
+    pub fn split_sorted(&mut self, mut body: SortedBody, index: usize, place: Place) -> SplitOff<'s> {
+        let keep = self.split_point(body.len(), index + 1 == body.len());
+        let upper = body.split_off(keep);
+        let separator = upper.key(0).to_vec();
+        let mut right = Draft::new(
+            self.shape,
+            self.header.level,
+            &separator,
+            self.node().high().as_deref(),
+            self.header.sibling,
+            place,
+        );
+        right.fill(&upper);
+        self.set_high(&separator, place.address);
+        let left = if index >= keep && self.header_suffices() {
+            self.header.count = keep as u16;
+            self.header_patch()
+        } else {
+            self.fill(&body)
+        };
+        SplitOff { separator, right, left }
+    }
+}
+
+/// How a live slot's key relates to a key being looked for.
+enum SlotKey {
+    Same,
+    Other,
+    /// Outside the fences: the slot is as good as empty.
+    Outside,
+}

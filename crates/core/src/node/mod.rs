@@ -1,0 +1,119 @@
+//! Node formats: pure codecs over bytes (paper §4.4, design §4, `docs/LAYOUT.md`).
+//!
+//! A node is an image of [`Shape::node_bytes`] bytes. A reader fetches it with one READ and may get any mixture of the
+//! states its 64-byte units went through meanwhile (F1, F2); [`Node::open`] decides whether what it got can be used.
+//! A writer holds the node's lane, turns the image into a [`Draft`], changes it, and learns from the returned
+//! [`Patch`] which byte ranges to WRITE, in which order, and whether a redo record must come first.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`shape`] | sizes and offsets of a tree's nodes; what is too small to be one |
+//! | [`header`] | the first line: marks, level, version, sibling |
+//! | [`stream`] | byte strings laid across stamped lines, or flat |
+//! | [`view`] | [`Node`]: a validated image; fences; lookups |
+//! | [`slots`] | unsorted leaves: `LineStamped` slots and `TwoLevel` nibbled entries |
+//! | [`sorted`] | sorted bodies: internal nodes, and the leaves of `Sorted` |
+//! | [`draft`] | [`Draft`]: an image being changed under its lane; splits |
+//! | [`patch`] | [`Patch`]: what to WRITE |
+
+pub mod draft;
+pub mod header;
+pub mod patch;
+pub mod shape;
+pub mod slots;
+pub mod sorted;
+pub mod stream;
+pub mod view;
+
+pub use draft::{Draft, SplitOff};
+pub use header::{Flags, Header};
+pub use patch::Patch;
+pub use shape::{Kind, Shape, ShapeError, TreeShape};
+pub use sorted::SortedBody;
+pub use view::{Lookup, Node, Position, Reject};
+
+/// How a tree's nodes are laid out and how a reader tells a torn image. Chosen per tree, fixed in the catalog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Format {
+    /// The default: every 64-byte line carries a 16-bit stamp; an entry write is one WRITE inside one line.
+    LineStamped = 1,
+    /// The paper's: 4-bit front and rear versions around the node and around each entry. Safe only where a whole verb is
+    /// atomic (`caps.verb_atomic`): under F1 and F2 a reader can accept front old, middle new, rear old.
+    TwoLevel = 2,
+    /// FG's: sorted leaves, the whole node written back, a checksum over it.
+    Sorted = 3,
+    /// FG's leaf with a stamp in every line instead of the checksum.
+    SortedStamped = 4,
+}
+
+impl Format {
+    /// All formats.
+    pub const ALL: [Self; 4] = [Self::LineStamped, Self::TwoLevel, Self::Sorted, Self::SortedStamped];
+
+    /// The number stored in nodes and in the catalog.
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The format with this number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|format| format.number() == number)
+    }
+
+    /// Its name on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LineStamped => "line-stamped",
+            Self::TwoLevel => "two-level",
+            Self::Sorted => "sorted",
+            Self::SortedStamped => "sorted-stamped",
+        }
+    }
+
+    /// The format with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|format| format.name() == name)
+    }
+
+    /// Whether lines carry stamps.
+    pub(crate) const fn is_lined(self) -> bool {
+        matches!(self, Self::LineStamped | Self::SortedStamped)
+    }
+
+    /// Whether a reader is safe under F1 and F2 alone.
+    pub const fn safe_when_reads_tear(self) -> bool {
+        !matches!(self, Self::TwoLevel)
+    }
+}
+
+/// Bytes of a line: F1's unit of atomicity, the grain of stamps.
+pub const LINE: usize = 64;
+
+pub(crate) fn get_u16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+pub(crate) fn get_u32(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(word)
+}
+
+pub(crate) fn get_u64(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
+pub(crate) fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
+}
+
+pub(crate) fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+pub(crate) fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}

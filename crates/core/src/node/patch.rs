@@ -1,0 +1,66 @@
+//! What a change to a node must WRITE.
+
+use std::ops::Range;
+
+/// Byte ranges of the new image, to be WRITten in this order.
+///
+/// Without [`Patch::logged`] each range lies inside one unit and every prefix of them leaves a node that readers and the
+/// next holder can use. With it, a redo record holding all of them must precede the first (design §5, crash-atomic).
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Patch {
+    steps: [Range<usize>; 3],
+    len: usize,
+    logged: bool,
+}
+
+impl Patch {
+    /// One range.
+    pub(super) fn one(range: Range<usize>) -> Self {
+        Self { steps: [range, 0..0, 0..0], len: 1, logged: false }
+    }
+
+    /// Adds a range to be written after the others.
+    pub(super) fn then(mut self, range: Range<usize>) -> Self {
+        assert!(self.len < self.steps.len(), "a patch has at most three steps");
+        self.steps[self.len] = range;
+        self.len += 1;
+        self
+    }
+
+    /// Marks the steps as meaningful only together.
+    pub(super) fn together(mut self) -> Self {
+        self.logged = true;
+        self
+    }
+
+    /// The ranges, in order.
+    pub fn steps(&self) -> &[Range<usize>] {
+        &self.steps[..self.len]
+    }
+
+    /// Whether a redo record must come first where a dying client's WRITE is cut at `crash_unit` bytes.
+    pub fn needs_redo(&self, crash_unit: u32) -> bool {
+        let unit = crash_unit.max(1) as usize;
+        self.logged || self.steps().iter().any(|range| range.start / unit != (range.end.max(1) - 1) / unit)
+    }
+
+    /// Bytes to be written.
+    pub fn bytes(&self) -> usize {
+        self.steps().iter().map(ExactSizeIterator::len).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_inside_one_unit_needs_no_redo() {
+        assert!(!Patch::one(64..128).needs_redo(64));
+        assert!(!Patch::one(70..87).needs_redo(64));
+        assert!(Patch::one(120..137).needs_redo(64));
+        assert!(Patch::one(64..80).needs_redo(8));
+        assert!(Patch::one(0..64).together().needs_redo(64));
+        assert_eq!(Patch::one(0..64).then(70..87).bytes(), 81);
+    }
+}

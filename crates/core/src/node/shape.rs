@@ -1,0 +1,286 @@
+//! Sizes and offsets of a tree's nodes.
+
+use super::header::{AT_CHECKSUM, AT_STAMP, FIXED};
+use super::stream::Stream;
+use super::{Format, LINE};
+use sherman_fabric::control::{ChunkClass, TreeSpec};
+use std::fmt;
+
+/// The longest key.
+pub const MAX_KEY: usize = 1024;
+/// The smallest node.
+pub const MIN_NODE: usize = 256;
+/// The largest node.
+pub const MAX_NODE: usize = 64 * 1024;
+/// A node holds at least this many entries, so that a split leaves two useful halves.
+pub const MIN_ENTRIES: usize = 4;
+/// Bytes of a child pointer.
+pub const CHILD: usize = 8;
+
+/// Payload of a slot line: up to the bitmap.
+pub(super) const AT_BITMAP: usize = 60;
+/// Payload of a line of a long entry: up to its entry version.
+pub(super) const AT_ENTRY_VERSION: usize = 58;
+/// Slots per line are bounded by the bitmap's width.
+const MAX_PER_LINE: usize = 16;
+
+const _: () = assert!(AT_BITMAP + 2 == AT_STAMP && AT_ENTRY_VERSION + 2 == AT_BITMAP);
+
+/// Leaf or internal node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Level 0: keys and values.
+    Leaf,
+    /// Levels above: separators and children.
+    Internal,
+}
+
+/// Where a node's entries are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Body {
+    /// Sorted, one after the other in a stream.
+    Sorted(Stream),
+    /// Unsorted, several to a line, a bitmap in each line.
+    Slots { first_line: usize, per_line: usize },
+    /// Unsorted, each over several whole lines with an entry version in each.
+    LongSlots { first_line: usize, lines_each: usize },
+    /// Unsorted, flat, a 4-bit version at either end of each.
+    Nibbled { start: usize },
+}
+
+/// The layout of one kind of node of one tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub(super) format: Format,
+    pub(super) kind: Kind,
+    pub(super) node_bytes: usize,
+    pub(super) key_len: usize,
+    pub(super) payload_len: usize,
+    pub(super) tree: u32,
+    pub(super) fences: Stream,
+    /// Lines of header and wide fences; 1 in the flat formats.
+    pub(super) header_lines: usize,
+    pub(super) body: Body,
+    pub(super) capacity: usize,
+}
+
+/// Why no node can have this shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ShapeError {
+    /// Keys have 1 to 1024 bytes.
+    KeyLength {
+        /// The length asked for.
+        asked: usize,
+    },
+    /// Node sizes are multiples of 64 from 256 to 65536.
+    NodeSize {
+        /// The size asked for.
+        asked: usize,
+    },
+    /// The node would hold fewer than four entries.
+    TooSmall {
+        /// Leaf or internal.
+        kind: Kind,
+        /// Its size.
+        node_bytes: usize,
+        /// How many entries it would hold.
+        entries: usize,
+    },
+    /// No format has this number.
+    UnknownFormat {
+        /// The number found.
+        number: u8,
+    },
+}
+
+impl fmt::Display for ShapeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KeyLength { asked } => write!(f, "keys have 1 to {MAX_KEY} bytes, not {asked}"),
+            Self::NodeSize { asked } => {
+                write!(f, "node sizes are multiples of {LINE} from {MIN_NODE} to {MAX_NODE} bytes, not {asked}")
+            }
+            Self::TooSmall { kind, node_bytes, entries } => {
+                let kind = if *kind == Kind::Leaf { "a leaf" } else { "an internal node" };
+                write!(f, "{kind} of {node_bytes} bytes would hold {entries} entries, {MIN_ENTRIES} are the least: ")?;
+                write!(f, "choose larger nodes, or shorter keys and values")
+            }
+            Self::UnknownFormat { number } => write!(f, "node format {number} is not known to this version"),
+        }
+    }
+}
+
+impl std::error::Error for ShapeError {}
+
+impl Shape {
+    fn new(
+        kind: Kind,
+        format: Format,
+        tree: u32,
+        node_bytes: usize,
+        key_len: usize,
+        payload_len: usize,
+    ) -> Result<Self, ShapeError> {
+        if !(1..=MAX_KEY).contains(&key_len) {
+            return Err(ShapeError::KeyLength { asked: key_len });
+        }
+        if !(MIN_NODE..=MAX_NODE).contains(&node_bytes) || !node_bytes.is_multiple_of(LINE) {
+            return Err(ShapeError::NodeSize { asked: node_bytes });
+        }
+        let fence_bytes = 2 * key_len;
+        let narrow = FIXED + fence_bytes <= AT_STAMP;
+        let (fences, header_lines) = match format {
+            _ if format.is_lined() && narrow => (Stream::flat(FIXED), 1),
+            _ if format.is_lined() => (Stream::lined(1), 1 + fence_bytes.div_ceil(AT_STAMP)),
+            Format::Sorted => (Stream::flat(AT_CHECKSUM + 8), 1),
+            _ => (Stream::flat(FIXED), 1),
+        };
+        let entry = key_len + payload_len;
+        let (body, capacity) = match format {
+            _ if format.is_lined() => {
+                let lines = (node_bytes / LINE).saturating_sub(header_lines);
+                if kind == Kind::Leaf && format == Format::LineStamped {
+                    Self::stamped_slots(entry, header_lines, lines)
+                } else {
+                    (Body::Sorted(Stream::lined(header_lines)), lines * AT_STAMP / entry)
+                }
+            }
+            Format::TwoLevel => {
+                let start = FIXED + fence_bytes;
+                let room = (node_bytes - 1).saturating_sub(start);
+                if kind == Kind::Leaf {
+                    (Body::Nibbled { start }, room / (entry + 1))
+                } else {
+                    (Body::Sorted(Stream::flat(start)), room / entry)
+                }
+            }
+            _ => {
+                let start = AT_CHECKSUM + 8 + fence_bytes;
+                (Body::Sorted(Stream::flat(start)), node_bytes.saturating_sub(start) / entry)
+            }
+        };
+        let capacity = capacity.min(usize::from(u16::MAX));
+        if capacity < MIN_ENTRIES {
+            return Err(ShapeError::TooSmall { kind, node_bytes, entries: capacity });
+        }
+        Ok(Self { format, kind, node_bytes, key_len, payload_len, tree, fences, header_lines, body, capacity })
+    }
+
+    fn stamped_slots(entry: usize, first_line: usize, lines: usize) -> (Body, usize) {
+        if entry <= AT_BITMAP {
+            let per_line = (AT_BITMAP / entry).min(MAX_PER_LINE);
+            (Body::Slots { first_line, per_line }, lines * per_line)
+        } else {
+            let lines_each = entry.div_ceil(AT_ENTRY_VERSION);
+            (Body::LongSlots { first_line, lines_each }, lines / lines_each)
+        }
+    }
+
+    /// Bytes of a node.
+    pub fn node_bytes(&self) -> usize {
+        self.node_bytes
+    }
+
+    /// Bytes of a key.
+    pub fn key_len(&self) -> usize {
+        self.key_len
+    }
+
+    /// Bytes of a value or child.
+    pub fn payload_len(&self) -> usize {
+        self.payload_len
+    }
+
+    /// The format.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The most entries a node can hold.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// The class of the chunks such nodes are cut from.
+    pub fn class(&self) -> ChunkClass {
+        ChunkClass { node_bytes: self.node_bytes as u32, format: self.format.number() }
+    }
+
+    pub(super) fn lines(&self) -> usize {
+        self.node_bytes / LINE
+    }
+
+    pub(super) fn entry_len(&self) -> usize {
+        self.key_len + self.payload_len
+    }
+}
+
+/// Both kinds of nodes of a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeShape {
+    /// Leaves.
+    pub leaf: Shape,
+    /// Internal nodes.
+    pub internal: Shape,
+}
+
+impl TreeShape {
+    /// The shapes of a tree with this spec and id, or why there are none.
+    pub fn new(spec: &TreeSpec, tree: u32) -> Result<Self, ShapeError> {
+        let format = Format::from_number(spec.format).ok_or(ShapeError::UnknownFormat { number: spec.format })?;
+        let key_len = usize::from(spec.key_len);
+        let leaf = Shape::new(Kind::Leaf, format, tree, spec.leaf_bytes as usize, key_len, spec.value_len as usize)?;
+        let internal = Shape::new(Kind::Internal, format, tree, spec.internal_bytes as usize, key_len, CHILD)?;
+        Ok(Self { leaf, internal })
+    }
+
+    /// The shape of nodes at `level`.
+    pub fn at(&self, level: u8) -> &Shape {
+        if level == 0 { &self.leaf } else { &self.internal }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(format: Format, key: u16, value: u32, bytes: u32) -> TreeSpec {
+        TreeSpec { format: format.number(), key_len: key, value_len: value, leaf_bytes: bytes, internal_bytes: bytes }
+    }
+
+    #[test]
+    fn a_kibibyte_holds_what_the_layout_says() {
+        for (format, leaf, internal) in [
+            (Format::LineStamped, 45, 58),
+            (Format::TwoLevel, 57, 61),
+            (Format::Sorted, 61, 61),
+            (Format::SortedStamped, 58, 58),
+        ] {
+            let shape = TreeShape::new(&spec(format, 8, 8, 1024), 1).expect("a legal shape");
+            assert_eq!((shape.leaf.capacity(), shape.internal.capacity()), (leaf, internal), "{format:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_node_is_refused_with_its_reason() {
+        let shape = |key, value, bytes| TreeShape::new(&spec(Format::LineStamped, key, value, bytes), 1);
+        assert_eq!(shape(0, 8, 1024), Err(ShapeError::KeyLength { asked: 0 }));
+        assert_eq!(shape(1025, 8, 65536), Err(ShapeError::KeyLength { asked: 1025 }));
+        assert_eq!(shape(8, 8, 192), Err(ShapeError::NodeSize { asked: 192 }));
+        assert_eq!(shape(8, 8, 1000), Err(ShapeError::NodeSize { asked: 1000 }));
+        assert_eq!(shape(8, 8, 65536 + 64), Err(ShapeError::NodeSize { asked: 65600 }));
+        assert_eq!(shape(8, 300, 1024), Err(ShapeError::TooSmall { kind: Kind::Leaf, node_bytes: 1024, entries: 2 }));
+        assert!(shape(1024, 8, 65536).is_ok());
+        let unknown = TreeSpec { format: 9, ..spec(Format::Sorted, 8, 8, 1024) };
+        assert_eq!(TreeShape::new(&unknown, 1), Err(ShapeError::UnknownFormat { number: 9 }));
+    }
+
+    #[test]
+    fn a_256_byte_node_of_8_byte_pairs_holds_at_least_four_entries_in_every_format() {
+        for format in Format::ALL {
+            let shape = TreeShape::new(&spec(format, 8, 8, 256), 1).expect("a legal shape");
+            assert!(shape.leaf.capacity() >= 4 && shape.leaf.capacity() <= 14, "{format:?}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Unsorted leaves: where a slot is, whether it is live, and whether it is whole.
+//!
+//! `LineStamped`, an entry that fits a line: several slots to a line, a bitmap at byte 60 says which are live. The slot
+//! and its bit change in one WRITE inside one line, atomic by F1, so an entry is never torn.
+//! `LineStamped`, a longer entry: whole lines, each with a 16-bit entry version at byte 58 and the live bit; torn iff
+//! these differ.
+//! `TwoLevel`: one byte more than the entry. The entry's first byte is parted: its high nibble follows the front version
+//! in the first byte, its low nibble precedes the rear version in the last, so that 8/8-byte entries take 17 bytes and the
+//! versions truly surround the entry without shifting it. Version 0 is an empty slot, 1..=15 cycle.
+
+use super::shape::{AT_BITMAP, AT_ENTRY_VERSION, Body};
+use super::{LINE, Lookup, Shape, get_u16, put_u16};
+use std::ops::Range;
+
+/// The first line of `slot`.
+fn first_line(shape: &Shape, slot: usize) -> usize {
+    match shape.body {
+        Body::Slots { first_line, per_line } => first_line + slot / per_line,
+        Body::LongSlots { first_line, lines_each } => first_line + slot * lines_each,
+        Body::Nibbled { .. } | Body::Sorted(_) => 0,
+    }
+}
+
+/// All bytes that an entry write of `slot` must cover.
+pub(super) fn write_range(shape: &Shape, slot: usize) -> Range<usize> {
+    match shape.body {
+        Body::Slots { per_line, .. } => {
+            let line = first_line(shape, slot) * LINE;
+            line + slot % per_line * shape.entry_len()..line + LINE
+        }
+        Body::LongSlots { lines_each, .. } => {
+            let line = first_line(shape, slot);
+            line * LINE..(line + lines_each) * LINE
+        }
+        Body::Nibbled { start } => {
+            let stride = shape.entry_len() + 1;
+            start + slot * stride..start + (slot + 1) * stride
+        }
+        Body::Sorted(_) => 0..shape.node_bytes,
+    }
+}
+
+/// The lines whose stamps an entry write of `slot` renews.
+pub(super) fn stamped_lines(shape: &Shape, slot: usize) -> Range<usize> {
+    let line = first_line(shape, slot);
+    match shape.body {
+        Body::Slots { .. } => line..line + 1,
+        Body::LongSlots { lines_each, .. } => line..line + lines_each,
+        Body::Nibbled { .. } | Body::Sorted(_) => 0..0,
+    }
+}
+
+/// Whether the slot holds an entry. Says nothing of fences.
+pub(super) fn is_live(shape: &Shape, image: &[u8], slot: usize) -> bool {
+    match shape.body {
+        Body::Slots { per_line, .. } => {
+            get_u16(image, first_line(shape, slot) * LINE + AT_BITMAP) >> (slot % per_line) & 1 != 0
+        }
+        Body::LongSlots { .. } => get_u16(image, first_line(shape, slot) * LINE + AT_BITMAP) & 1 != 0,
+        Body::Nibbled { .. } => image[write_range(shape, slot).start] >> 4 != 0,
+        Body::Sorted(_) => false,
+    }
+}
+
+/// Whether the slot's bytes can be of one moment.
+pub(super) fn is_whole(shape: &Shape, image: &[u8], slot: usize) -> bool {
+    match shape.body {
+        Body::Slots { .. } | Body::Sorted(_) => true,
+        Body::LongSlots { lines_each, .. } => {
+            let line = first_line(shape, slot);
+            let mark =
+                |line: usize| (get_u16(image, line * LINE + AT_ENTRY_VERSION), get_u16(image, line * LINE + AT_BITMAP));
+            (line + 1..line + lines_each).all(|other| mark(other) == mark(line))
+        }
+        Body::Nibbled { .. } => {
+            let range = write_range(shape, slot);
+            image[range.start] >> 4 == image[range.end - 1] & 0x0f
+        }
+    }
+}
+
+/// Calls `f(position in the entry, physical range)` for each contiguous piece of `len` entry bytes from `from` on.
+fn pieces(shape: &Shape, slot: usize, from: usize, len: usize, mut f: impl FnMut(usize, Range<usize>)) {
+    match shape.body {
+        Body::Slots { .. } => {
+            let at = write_range(shape, slot).start + from;
+            f(0, at..at + len);
+        }
+        Body::LongSlots { .. } => {
+            let base = first_line(shape, slot) * LINE;
+            let mut done = 0;
+            while done < len {
+                let pos = from + done;
+                let take = (AT_ENTRY_VERSION - pos % AT_ENTRY_VERSION).min(len - done);
+                let at = base + pos / AT_ENTRY_VERSION * LINE + pos % AT_ENTRY_VERSION;
+                f(done, at..at + take);
+                done += take;
+            }
+        }
+        Body::Nibbled { .. } => {
+            // Entry byte i > 0 sits at start + i; byte 0 is handled by the callers.
+            let at = write_range(shape, slot).start + from;
+            f(0, at..at + len);
+        }
+        Body::Sorted(_) => {}
+    }
+}
+
+/// Copies entry bytes `from..from + into.len()` out of `slot`.
+pub(super) fn load(shape: &Shape, image: &[u8], slot: usize, from: usize, into: &mut [u8]) {
+    pieces(shape, slot, from, into.len(), |done, range| {
+        let n = range.len();
+        into[done..done + n].copy_from_slice(&image[range]);
+    });
+    if let Body::Nibbled { .. } = shape.body
+        && from == 0
+        && !into.is_empty()
+    {
+        let range = write_range(shape, slot);
+        into[0] = image[range.start] << 4 | image[range.end - 1] >> 4;
+    }
+}
+
+/// Whether the slot's key equals `key`.
+fn key_is(shape: &Shape, image: &[u8], slot: usize, key: &[u8]) -> bool {
+    let mut equal = true;
+    if let Body::Nibbled { .. } = shape.body {
+        let range = write_range(shape, slot);
+        return image[range.start] << 4 | image[range.end - 1] >> 4 == key[0]
+            && image[range.start + 1..range.start + key.len()] == key[1..];
+    }
+    pieces(shape, slot, 0, key.len(), |done, range| {
+        let n = range.len();
+        equal &= image[range] == key[done..done + n];
+    });
+    equal
+}
+
+/// Searches all slots for `key`.
+pub(super) fn find(shape: &Shape, image: &[u8], key: &[u8]) -> Lookup {
+    let mut torn = false;
+    for slot in 0..shape.capacity {
+        if !is_whole(shape, image, slot) {
+            // It may be the one: a miss elsewhere must not be believed.
+            torn = true;
+        } else if is_live(shape, image, slot) && key_is(shape, image, slot, key) {
+            return Lookup::Found(slot);
+        }
+    }
+    if torn { Lookup::Torn } else { Lookup::Absent }
+}
+
+/// Stores an entry into `slot` and marks it live, continuing its entry version.
+pub(super) fn store(shape: &Shape, image: &mut [u8], slot: usize, key: &[u8], value: &[u8]) {
+    match shape.body {
+        Body::Slots { per_line, .. } => {
+            let at = write_range(shape, slot).start;
+            image[at..at + key.len()].copy_from_slice(key);
+            image[at + key.len()..at + key.len() + value.len()].copy_from_slice(value);
+            let bitmap = first_line(shape, slot) * LINE + AT_BITMAP;
+            let bits = get_u16(image, bitmap) | 1 << (slot % per_line);
+            put_u16(image, bitmap, bits);
+        }
+        Body::LongSlots { lines_each, .. } => {
+            let line = first_line(shape, slot);
+            let version = get_u16(image, line * LINE + AT_ENTRY_VERSION).wrapping_add(1);
+            for (from, bytes) in [(0, key), (key.len(), value)] {
+                pieces(shape, slot, from, bytes.len(), |done, range| {
+                    let n = range.len();
+                    image[range].copy_from_slice(&bytes[done..done + n]);
+                });
+            }
+            for line in line..line + lines_each {
+                put_u16(image, line * LINE + AT_ENTRY_VERSION, version);
+                put_u16(image, line * LINE + AT_BITMAP, 1);
+            }
+        }
+        Body::Nibbled { .. } => {
+            let range = write_range(shape, slot);
+            let version = image[range.start] >> 4;
+            let version = if version == 15 { 1 } else { version + 1 };
+            let entry = &mut image[range];
+            entry[..key.len()].copy_from_slice(key);
+            entry[key.len()..key.len() + value.len()].copy_from_slice(value);
+            let last = entry.len() - 1;
+            entry[0] = version << 4 | key[0] >> 4;
+            entry[last] = key[0] << 4 | version;
+        }
+        Body::Sorted(_) => {}
+    }
+}
+
+/// Empties `slot`.
+pub(super) fn clear(shape: &Shape, image: &mut [u8], slot: usize) {
+    match shape.body {
+        Body::Slots { per_line, .. } => {
+            let bitmap = first_line(shape, slot) * LINE + AT_BITMAP;
+            let bits = get_u16(image, bitmap) & !(1 << (slot % per_line));
+            put_u16(image, bitmap, bits);
+        }
+        Body::LongSlots { lines_each, .. } => {
+            let line = first_line(shape, slot);
+            let version = get_u16(image, line * LINE + AT_ENTRY_VERSION).wrapping_add(1);
+            for line in line..line + lines_each {
+                put_u16(image, line * LINE + AT_ENTRY_VERSION, version);
+                put_u16(image, line * LINE + AT_BITMAP, 0);
+            }
+        }
+        Body::Nibbled { .. } => {
+            let range = write_range(shape, slot);
+            image[range.start] &= 0x0f;
+            image[range.end - 1] &= 0xf0;
+        }
+        Body::Sorted(_) => {}
+    }
+}
