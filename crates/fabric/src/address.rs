@@ -32,6 +32,13 @@ impl GlobalAddress {
         Self(((server as u64) << 48) | offset)
     }
 
+    /// The address of `offset` on `server`, or the last address there if `offset` does not fit 48 bits: for errors about
+    /// offsets that came from outside.
+    pub const fn saturating(server: u16, offset: u64) -> Self {
+        let offset = if offset < Self::OFFSET_LIMIT { offset } else { Self::OFFSET_LIMIT - 1 };
+        Self::new(server, offset)
+    }
+
     /// The server's index.
     pub const fn server(self) -> u16 {
         (self.0 >> 48) as u16
@@ -81,5 +88,7 @@ mod tests {
         assert_eq!(GlobalAddress::from_bits(a.to_bits()), a);
         assert!(GlobalAddress::NULL.is_null() && !a.is_null());
         assert_eq!(a.to_string(), "65534:0xffffffffffc0");
+        assert_eq!(GlobalAddress::saturating(3, u64::MAX), GlobalAddress::new(3, (1 << 48) - 1));
+        assert_eq!(GlobalAddress::saturating(3, 64), GlobalAddress::new(3, 64));
     }
 }

@@ -18,6 +18,7 @@
 
 pub mod address;
 pub mod caps;
+pub mod contract;
 pub mod control;
 pub mod counters;
 pub mod endpoint;

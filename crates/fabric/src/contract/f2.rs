@@ -1,0 +1,104 @@
+//! F2: a READ's units are fetched in any order, at any time between post and completion, and at no other time.
+//!
+//! So for each unit of a READ there is a window: not older than the last WRITE that had completed before the READ was
+//! posted, not newer than the last WRITE that had been posted when it completed. A unit served from a cache or fetched
+//! ahead is too old; one stored into the buffer after completion changes what the reader already used. (That units may
+//! come in any order needs no test: no scenario relies on any.)
+
+use super::actor::{Actor, fill, unit_words};
+use super::report::{Breach, Rule};
+use super::scenario::{Scenario, always, role};
+use crate::{Endpoint, Space};
+use std::collections::VecDeque;
+
+/// Units with a window each. Word `u` of the stage is what was posted for unit `u`, word `UNITS + u` what completed.
+const UNITS: usize = 12;
+/// READs in flight at a time.
+const IN_FLIGHT: usize = 3;
+
+pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
+    vec![
+        Scenario {
+            rule: Rule::F2,
+            name: "every_unit_of_a_read_is_from_its_window",
+            needs: always,
+            cast: |_| {
+                vec![
+                    role(0, |actor| bump(actor, 0)),
+                    role(1, |actor| bump(actor, UNITS / 2)),
+                    role(0, |actor| read_in_window(actor, 2)),
+                ]
+            },
+        },
+        Scenario {
+            rule: Rule::F2,
+            name: "a_completed_read_does_not_change",
+            needs: always,
+            cast: |_| vec![role(0, |actor| bump(actor, 0)), role(1, |actor| keep_reads(actor, 1))],
+        },
+    ]
+}
+
+/// Raises random runs of the six units from `first` on, telling the stage what it posts and what completed.
+async fn bump<E: Endpoint>(actor: Actor<E>, first: usize) -> Result<(), Breach> {
+    let (facts, stage) = (actor.facts(), actor.stage());
+    actor.meet().await;
+    for _ in 0..facts.rounds {
+        let start = actor.below(UNITS as u64 / 2) as usize;
+        let units = first + start..first + (start + 1 + actor.below(3) as usize).min(UNITS / 2);
+        let values: Vec<u64> = units.clone().map(|unit| stage.add(unit, 1) + 1).collect();
+        let data: Vec<u8> = values.iter().flat_map(|&value| fill(value, facts.unit())).collect();
+        actor.write(facts.server(), Space::Host, facts.host(units.start as u64), &data).await?;
+        for (unit, value) in units.zip(values) {
+            stage.set(UNITS + unit, value);
+        }
+    }
+    stage.finish();
+    Ok(())
+}
+
+async fn read_in_window<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<(), Breach> {
+    let (facts, stage) = (actor.facts(), actor.stage());
+    let mut in_flight = VecDeque::new();
+    actor.meet().await;
+    loop {
+        let more = stage.finished() < writers;
+        while more && in_flight.len() < IN_FLIGHT {
+            let completed: Vec<u64> = (0..UNITS).map(|unit| stage.get(UNITS + unit)).collect();
+            let mut list = actor.list(facts.server());
+            let read = list.read(Space::Host, facts.host(0), (UNITS * facts.unit()) as u32);
+            in_flight.push_back((completed, read, actor.post(list)));
+        }
+        let Some((completed, read, posted)) = in_flight.pop_front() else { return Ok(()) };
+        let list = actor.done(posted).await?;
+        for (unit, value) in unit_words(list.bytes(read), facts.unit()).enumerate() {
+            let (oldest, newest) = (completed[unit], stage.get(unit));
+            actor.check((oldest..=newest).contains(&value), || {
+                format!("unit {unit} holds {value}; {oldest} had completed before the READ, {newest} was posted after")
+            })?;
+        }
+        actor.endpoint().recycle(list);
+    }
+}
+
+async fn keep_reads<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<(), Breach> {
+    let (facts, stage) = (actor.facts(), actor.stage());
+    let completed = |unit: usize| stage.get(UNITS + unit);
+    actor.meet().await;
+    while stage.finished() < writers {
+        let mut list = actor.list(facts.server());
+        let read = list.read(Space::Host, facts.host(0), (UNITS * facts.unit()) as u32);
+        let list = actor.run(list).await?;
+        let first_look = list.bytes(read).to_vec();
+        let seen: u64 = (0..UNITS).map(completed).sum();
+        actor
+            .until("the writer to overwrite what was read", |stage| {
+                stage.finished() >= writers || (0..UNITS).map(completed).sum::<u64>() > seen + 2
+            })
+            .await;
+        actor.read(facts.server(), Space::Host, facts.host(0), facts.unit()).await?;
+        actor.check(list.bytes(read) == first_look, || "the buffer of a completed READ changed".to_owned())?;
+        actor.endpoint().recycle(list);
+    }
+    Ok(())
+}

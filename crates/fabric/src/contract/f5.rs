@@ -1,0 +1,104 @@
+//! F5: no order holds between endpoints, or between servers: a hand-over needs a completion first, and it suffices.
+//!
+//! The first half is a freedom of the backend, so nothing here relies on it. The second is a promise: what has completed
+//! is visible to everyone who learns of the completion, and it is over: it does not land a second time on top of what
+//! the next owner wrote.
+
+use super::actor::{Actor, fill, unit_words};
+use super::report::{Breach, Rule};
+use super::scenario::{Cast, Scenario, always, role, two_servers};
+use crate::{Endpoint, Space};
+
+/// How many take turns.
+const OWNERS: u64 = 3;
+/// Units of what is handed over.
+const BODY: usize = 3;
+/// Stage word: whose turn it is.
+const TURN: usize = 0;
+
+pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
+    vec![
+        Scenario {
+            rule: Rule::F5,
+            name: "what_completed_is_visible_to_the_next_owner",
+            needs: always,
+            cast: |facts| owners(vec![facts.server()]),
+        },
+        Scenario {
+            rule: Rule::F5,
+            name: "what_completed_is_visible_on_every_server",
+            needs: two_servers,
+            cast: |facts| owners((0..facts.scratch.servers.min(3)).collect()),
+        },
+        Scenario {
+            rule: Rule::F5,
+            name: "a_pointer_on_one_server_follows_what_completed_on_another",
+            needs: two_servers,
+            cast: |_| vec![role(0, publish), role(0, follow), role(1, follow)],
+        },
+    ]
+}
+
+fn owners<E: Endpoint + 'static>(servers: Vec<u16>) -> Cast<E> {
+    let one = |index| {
+        let servers = servers.clone();
+        role(index as usize % 2, move |actor| take_turns(actor, servers))
+    };
+    (0..OWNERS).map(one).collect()
+}
+
+/// In its turn, an owner checks what all turns before left on each server, then writes to one of them.
+async fn take_turns<E: Endpoint>(actor: Actor<E>, servers: Vec<u16>) -> Result<(), Breach> {
+    let (facts, stage) = (actor.facts(), actor.stage());
+    let (len, count) = (BODY * facts.unit(), servers.len() as u64);
+    actor.meet().await;
+    for turn in (1..=facts.rounds).filter(|turn| turn % OWNERS == actor.index()) {
+        actor.until("its turn", |stage| stage.get(TURN) == turn - 1).await;
+        for (at, &server) in servers.iter().enumerate() {
+            // The last turn before this one that was played on this server, 0 if there was none.
+            let due = (1..turn).rev().take(servers.len()).find(|before| before % count == at as u64).unwrap_or(0);
+            let bytes = actor.read(server, Space::Host, facts.host(0), len).await?;
+            actor.check(unit_words(&bytes, facts.unit()).all(|word| word == due), || {
+                let found: Vec<_> = unit_words(&bytes, facts.unit()).collect();
+                format!("turn {due} had completed on server {server}, turn {turn} finds {found:?}")
+            })?;
+            if facts.has_chip() {
+                let word = actor.word(server, Space::OnChip, facts.chip(0)).await?;
+                actor.check(word == due, || format!("turn {due} had completed, turn {turn} finds {word} on chip"))?;
+            }
+        }
+        let mut list = actor.list(servers[(turn % count) as usize]);
+        list.write(Space::Host, facts.host(0), &fill(turn, len));
+        if facts.has_chip() {
+            list.write(Space::OnChip, facts.chip(0), &turn.to_le_bytes());
+        }
+        actor.run(list).await?;
+        stage.set(TURN, turn);
+    }
+    Ok(())
+}
+
+async fn publish<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
+    let facts = actor.facts();
+    actor.meet().await;
+    for value in 1..=facts.rounds {
+        actor.write(0, Space::Host, facts.host(0), &fill(value, BODY * facts.unit())).await?;
+        actor.write(1, Space::Host, facts.host(0), &value.to_le_bytes()).await?;
+    }
+    actor.stage().finish();
+    Ok(())
+}
+
+async fn follow<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
+    let facts = actor.facts();
+    actor.meet().await;
+    while actor.stage().finished() < 1 {
+        let pointer = actor.word(1, Space::Host, facts.host(0)).await?;
+        let bytes = actor.read(0, Space::Host, facts.host(0), BODY * facts.unit()).await?;
+        let oldest = unit_words(&bytes, facts.unit()).min().unwrap_or(0);
+        actor.check(oldest >= pointer, || {
+            format!("{pointer} was published after it completed on the other server, but {oldest} is there")
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! F6: once a memory server has fenced a client, no verb of that client executes there again.
+//!
+//! Two endpoints of one victim write without pause, several lists in flight. Once the answer to
+//! [`Request::Fence`](crate::Request::Fence) is there, their memory must stand still and everything they post must end
+//! in [`FabricError::Fenced`](crate::FabricError::Fenced); another client goes on as before. Recovery depends on it: it
+//! replays a dead client's records and must not be overwritten by that client's last WRITEs (design §5).
+
+use super::actor::{Actor, fill};
+use super::report::{Breach, Rule};
+use super::scenario::{Scenario, role};
+use crate::{ClientId, Endpoint, FabricError, FenceMode, Request, Space, WorkList, call};
+use std::collections::VecDeque;
+
+/// Stage words: the victim's id, whether the fence was answered, what the victims and the bystander have completed.
+const VICTIM: usize = 0;
+const ANSWERED: usize = 1;
+const COMPLETED: [usize; 2] = [2, 3];
+const WENT_ON: usize = 4;
+
+/// The units of each victim, and its lists in flight.
+const UNITS: u64 = 4;
+const IN_FLIGHT: usize = 4;
+/// Lists that a victim posts in vain.
+const IN_VAIN: u32 = 4;
+
+pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
+    vec![Scenario {
+        rule: Rule::F6,
+        name: "nothing_of_a_fenced_client_executes",
+        needs: |facts| match facts.caps.fence {
+            FenceMode::Revoke => Ok(()),
+            FenceMode::DeathOnly => Err("caps.fence is DeathOnly: a living client cannot be fenced"),
+        },
+        cast: |_| {
+            vec![
+                role(0, fence),
+                role(1, |actor| write_until_fenced(actor, 0)),
+                role(1, |actor| write_until_fenced(actor, 1)),
+                role(2, go_on),
+            ]
+        },
+    }]
+}
+
+/// The units of both victims, and the word that each adds to.
+async fn victims_memory<E: Endpoint>(actor: &Actor<E>) -> Result<Vec<u8>, Breach> {
+    let facts = actor.facts();
+    actor.read(facts.server(), Space::Host, facts.host(0), 2 * UNITS as usize * facts.unit()).await
+}
+
+async fn fence<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
+    let (facts, stage) = (actor.facts(), actor.stage());
+    actor.meet().await;
+    let busy = 2 + actor.below(facts.rounds.min(64));
+    actor.until("the victims to be busy", |stage| COMPLETED.iter().all(|&word| stage.get(word) >= busy)).await;
+    let client = ClientId(stage.get(VICTIM) as u16);
+    if let Err(error) = call(actor.endpoint(), facts.server(), Request::Fence { client }, actor.counters()).await {
+        return Err(actor.breach(format_args!("the request to fence client {client} failed: {error}")));
+    }
+    stage.set(ANSWERED, 1);
+    let at_answer = victims_memory(&actor).await?;
+    for _ in 0..facts.rounds.clamp(8, 64) {
+        actor.pause().await;
+        let later = victims_memory(&actor).await?;
+        actor.check(later == at_answer, || format!("client {client} was fenced, but its memory changed"))?;
+    }
+    let so_far = stage.get(WENT_ON);
+    actor.until("the client that was not fenced to go on", |stage| stage.get(WENT_ON) > so_far + 2).await;
+    actor.until("the victims to see that they are fenced", |stage| stage.finished() == 2).await;
+    let later = victims_memory(&actor).await?;
+    actor.check(later == at_answer, || format!("client {client} was fenced, but its memory changed at last"))?;
+    stage.finish();
+    Ok(())
+}
+
+fn victims_list<E: Endpoint>(actor: &Actor<E>, which: u64, value: u64) -> WorkList {
+    let facts = actor.facts();
+    let first = which * UNITS;
+    let mut list = actor.list(facts.server());
+    let data = fill(value, facts.unit());
+    list.write(Space::Host, facts.host(first + actor.below(UNITS - 1)), &data);
+    list.faa(Space::Host, facts.host(first + UNITS - 1), 1);
+    list.write(Space::Host, facts.host(first + actor.below(UNITS - 1)), &data);
+    list
+}
+
+async fn write_until_fenced<E: Endpoint>(actor: Actor<E>, which: u64) -> Result<(), Breach> {
+    let stage = actor.stage();
+    let me = actor.endpoint().client();
+    stage.set(VICTIM, u64::from(me.0));
+    actor.meet().await;
+    let mut in_flight = VecDeque::new();
+    let mut fenced = 0;
+    for value in 1.. {
+        while in_flight.len() < IN_FLIGHT {
+            let hopeless = stage.get(ANSWERED) == 1;
+            in_flight.push_back((hopeless, actor.post(victims_list(&actor, which, value))));
+        }
+        let Some((hopeless, posted)) = in_flight.pop_front() else { break };
+        match actor.outcome(posted).await {
+            Ok(list) => {
+                actor.check(!hopeless, || "a list posted after the fence was answered completed".to_owned())?;
+                actor.check(fenced == 0, || "a list completed after an earlier one had been fenced".to_owned())?;
+                actor.endpoint().recycle(list);
+                stage.add(COMPLETED[which as usize], 1);
+                // Room for the fence, which is a single request among many verbs.
+                actor.pause().await;
+            }
+            Err(FabricError::Fenced { client }) if client == me => fenced += 1,
+            Err(error) => return Err(actor.breach(format_args!("a fenced client's list ended in: {error}"))),
+        }
+        if fenced > IN_VAIN {
+            break;
+        }
+    }
+    // What is still in flight is dropped here, not awaited: it must not execute either.
+    stage.finish();
+    Ok(())
+}
+
+/// Another client: nothing of it is fenced.
+async fn go_on<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
+    let (facts, stage) = (actor.facts(), actor.stage());
+    let offset = facts.host(2 * UNITS);
+    actor.meet().await;
+    for value in 1.. {
+        actor.write(facts.server(), Space::Host, offset, &fill(value, facts.unit())).await?;
+        let there = actor.word(facts.server(), Space::Host, offset).await?;
+        actor.check(there == value, || format!("a client that was not fenced wrote {value} and found {there}"))?;
+        stage.add(WENT_ON, 1);
+        actor.pause().await;
+        if stage.finished() == 3 {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Participants on real threads, for backends that have no scheduler of their own.
+
+use super::harness::{Body, Participant};
+use super::report::Breach;
+use crate::Endpoint;
+use std::fmt::Display;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+/// The longest park: a lost wake-up costs this much, not the run.
+const LONGEST_PARK: Duration = Duration::from_millis(1);
+
+/// Runs each participant on a thread of its own, on the endpoint that `open` returns there for its group: a ready-made
+/// [`Harness::run`](super::Harness::run), once scratch memory is fresh. Returns the first breach in the order of the
+/// participants; carries on a participant's panic.
+pub fn on_threads<E, X>(
+    participants: Vec<Participant<E>>,
+    open: impl Fn(usize) -> Result<E, X> + Sync,
+) -> Result<(), Breach>
+where
+    E: Endpoint + 'static,
+    X: Display,
+{
+    let open = &open;
+    thread::scope(|scope| {
+        let threads: Vec<_> = participants
+            .into_iter()
+            .map(|participant| {
+                scope.spawn(move || match open(participant.group()) {
+                    Ok(endpoint) => {
+                        let endpoint = Rc::new(endpoint);
+                        drive(&*endpoint, participant.start(Rc::clone(&endpoint)))
+                    }
+                    Err(why) => Err(participant.could_not_start(&why)),
+                })
+            })
+            .collect();
+        // All are joined before any result is told: a breach stops the others, it does not abandon them.
+        let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        results.into_iter().try_for_each(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
+
+/// Wakes a parked thread, and remembers that it did.
+struct Unpark {
+    thread: Thread,
+    woken: AtomicBool,
+}
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.woken.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+/// Polls `body` to its end, driving `endpoint` whenever there is nothing to poll.
+fn drive<E: Endpoint>(endpoint: &E, mut body: Body) -> Result<(), Breach> {
+    let unpark = Arc::new(Unpark { thread: thread::current(), woken: AtomicBool::new(true) });
+    let waker = Waker::from(Arc::clone(&unpark));
+    loop {
+        if unpark.woken.swap(false, Ordering::Acquire) {
+            if let Poll::Ready(result) = body.as_mut().poll(&mut Context::from_waker(&waker)) {
+                return result;
+            }
+            // A participant that yields must not keep its own endpoint from completing what it waits for.
+            endpoint.progress();
+        } else if !endpoint.progress() {
+            match endpoint.idle_for() {
+                Some(Duration::ZERO) => thread::yield_now(),
+                idle => thread::park_timeout(idle.unwrap_or(LONGEST_PARK).min(LONGEST_PARK)),
+            }
+        }
+    }
+}
