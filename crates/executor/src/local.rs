@@ -1,0 +1,316 @@
+//! The executor of one thread.
+//!
+//! An operation on the tree is a task (design §3): it is spawned, runs beside the others, and finishes even if nobody
+//! waits for it any more, so that no lock is left held. Tasks are polled first woken, first polled. Nothing here is
+//! random and nothing reads a clock: given the same tasks and the same wakes, the same order of polls follows, and a
+//! simulator can choose that order itself ([`LocalExecutor::ready_task`], [`LocalExecutor::run_ready`]).
+//!
+//! What must hold: a task that was woken is polled again, from whichever thread the wake came and even if it came during
+//! the poll; a task is never polled while it is being polled; the ready queue holds each live task at most once.
+//!
+//! **Panics.** A task that panics unwinds through the call that polled it (`run_until`, `tick`, …). It is dropped, its
+//! handle yields [`Gone`](crate::Gone), and every other task stays as it was: the caller may catch the panic and go on.
+//!
+//! Measured by `examples/overhead` on one core of a two-core virtual machine: see there.
+
+use crate::Driver;
+use crate::idle::Idle;
+use crate::join::{self, JoinHandle};
+use crate::slab::{Slab, Task, TaskId};
+use crate::wake::{Ready, Shared};
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// While tasks are always ready, the driver is asked every so many rounds, lest tasks that merely yield starve it.
+const ROUNDS_PER_PROGRESS: u32 = 16;
+
+/// The longest park of [`LocalExecutor::drain`], which has a condition of the caller's to look at.
+const DRAIN_PARK: Duration = Duration::from_millis(1);
+
+/// A single-threaded executor. Neither `Send` nor `Sync`; its wakers are both.
+///
+/// ```compile_fail
+/// fn send<T: Send>(_: T) {}
+/// send(sherman_executor::LocalExecutor::new());
+/// ```
+///
+/// Dropping it drops its tasks wherever they stand: [`drain`](Self::drain) first. A task must not own its executor (by
+/// `Rc`), or neither is ever dropped.
+pub struct LocalExecutor {
+    slab: RefCell<Slab>,
+    shared: Arc<Shared>,
+    tasks: Cell<usize>,
+    /// Spare buffer for wakes that came from other threads.
+    remote: Cell<Vec<u32>>,
+}
+
+impl LocalExecutor {
+    /// An executor for the calling thread.
+    pub fn new() -> Self {
+        Self { slab: RefCell::default(), shared: Shared::new(), tasks: Cell::new(0), remote: Cell::default() }
+    }
+
+    /// Adds a task. It is polled for the first time when its turn comes, not now. Dropping the handle detaches it.
+    ///
+    /// There is no limit here: whoever spawns bounds what is in flight.
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        let (future, handle) = join::task(future);
+        let mut slab = self.slab.borrow_mut();
+        let (id, waker) = slab.claim(|index| self.shared.waker(index));
+        slab.rest(id.index(), Task { future, waker });
+        drop(slab);
+        self.tasks.set(self.tasks.get() + 1);
+        self.queue().borrow_mut().admit_task(id.index());
+        handle
+    }
+
+    /// Runs `future`, together with the spawned tasks, until it is done. Tasks that are left stay where they are.
+    ///
+    /// The driver is asked for progress whenever nothing is ready, and every 16 rounds of polls otherwise. With nothing
+    /// to do the thread spins for 64 rounds, then parks for at most [`Driver::idle_for`] at a time (or yields, if that is
+    /// zero). With no other thread to wake it and a driver that has nothing more to deliver, it waits for ever.
+    pub fn run_until<D: Driver + ?Sized, F: Future>(&self, driver: &D, future: F) -> F::Output {
+        let mut future = pin!(future);
+        let main = Main::enter(self);
+        let mut cx = Context::from_waker(&main.waker);
+        let mut pace = Pace::default();
+        loop {
+            if self.queue().borrow_mut().take_main(main.id.index())
+                && let Poll::Ready(output) = future.as_mut().poll(&mut cx)
+            {
+                return output;
+            }
+            let polled = self.tick();
+            pace.next(self, driver, polled, None, || self.queue().borrow().main_is_woken(main.id.index()));
+        }
+    }
+
+    /// Runs the spawned tasks until none is left or `stop` says so, and returns how many are left.
+    ///
+    /// `stop` is asked between rounds, at least once a millisecond even while nothing happens.
+    pub fn drain<D: Driver + ?Sized>(&self, driver: &D, stop: impl Fn() -> bool) -> usize {
+        let mut pace = Pace::default();
+        while self.tasks() > 0 && !stop() {
+            let polled = self.tick();
+            if self.tasks() > 0 {
+                pace.next(self, driver, polled, Some(DRAIN_PARK), || false);
+            }
+        }
+        self.tasks()
+    }
+
+    /// Polls every task that is ready now, once; those that become ready meanwhile wait for the next call. Returns how
+    /// many it polled.
+    pub fn tick(&self) -> usize {
+        let round = self.ready();
+        let queue = self.queue();
+        let mut polled = 0;
+        while polled < round {
+            // A statement of its own: the queue must not stay borrowed while the task runs.
+            let next = queue.borrow_mut().take(0);
+            let Some(index) = next else { break };
+            self.poll_task(index);
+            polled += 1;
+        }
+        polled
+    }
+
+    /// How many tasks are ready to be polled.
+    #[inline]
+    pub fn ready(&self) -> usize {
+        self.take_remote();
+        self.queue().borrow().len()
+    }
+
+    /// The `nth` ready task, in the order in which they became ready.
+    pub fn ready_task(&self, nth: usize) -> Option<TaskId> {
+        let index = self.queue().borrow().peek(nth)?;
+        Some(self.slab.borrow().id(index))
+    }
+
+    /// Polls the `nth` ready task, and no other. False if there are not that many.
+    #[inline]
+    pub fn run_ready(&self, nth: usize) -> bool {
+        let index = self.queue().borrow_mut().take(nth);
+        if let Some(index) = index {
+            self.poll_task(index);
+        }
+        index.is_some()
+    }
+
+    /// How many tasks are alive.
+    pub fn tasks(&self) -> usize {
+        self.tasks.get()
+    }
+
+    #[inline]
+    fn poll_task(&self, index: u32) {
+        let task = self.slab.borrow_mut().take(index);
+        if let Some(task) = task {
+            Turn { executor: self, index, task: Some(task) }.run();
+        }
+    }
+
+    /// Queues what other threads have woken.
+    #[inline]
+    fn take_remote(&self) {
+        if self.shared.remote.is_pending() {
+            self.take_remote_slow();
+        }
+    }
+
+    #[cold]
+    fn take_remote_slow(&self) {
+        let mut woken = self.remote.take();
+        self.shared.remote.drain(&mut woken);
+        let mut queue = self.queue().borrow_mut();
+        woken.drain(..).for_each(|index| queue.wake(index));
+        drop(queue);
+        self.remote.set(woken);
+    }
+
+    #[inline]
+    fn queue(&self) -> &RefCell<Ready> {
+        self.shared.ready.get().expect("an executor is not Send: it is always on its own thread")
+    }
+}
+
+impl Default for LocalExecutor {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for LocalExecutor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalExecutor")
+            .field("tasks", &self.tasks())
+            .field("ready", &self.queue().borrow().len())
+            .finish()
+    }
+}
+
+impl Drop for LocalExecutor {
+    fn drop(&mut self) {
+        self.shared.remote.close();
+        self.queue().borrow_mut().clear();
+        // One at a time and with nothing borrowed: a future's destructor may call wakers.
+        loop {
+            let task = self.slab.borrow_mut().pop_resting();
+            match task {
+                Some(task) => drop(task),
+                None => break,
+            }
+        }
+    }
+}
+
+/// One poll of one task. Whatever happens, the slot is left at rest or vacant.
+struct Turn<'e> {
+    executor: &'e LocalExecutor,
+    index: u32,
+    task: Option<Task>,
+}
+
+impl Turn<'_> {
+    #[inline]
+    fn run(mut self) {
+        if let Some(task) = &mut self.task {
+            let mut cx = Context::from_waker(&task.waker);
+            if task.future.as_mut().poll(&mut cx).is_pending() {
+                self.rest();
+            }
+        }
+    }
+
+    #[inline]
+    fn rest(&mut self) {
+        if let Some(task) = self.task.take()
+            && self.executor.slab.borrow_mut().rest(self.index, task)
+        {
+            self.executor.queue().borrow_mut().wake(self.index);
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    /// A task that is still here has finished or panicked.
+    fn drop(&mut self) {
+        if let Some(Task { future, waker }) = self.task.take() {
+            self.executor.queue().borrow_mut().vacate(self.index);
+            self.executor.slab.borrow_mut().vacate(self.index, waker);
+            self.executor.tasks.set(self.executor.tasks.get() - 1);
+            // Last: its destructor may wake, spawn, or panic.
+            drop(future);
+        }
+    }
+}
+
+/// The seat of a `run_until` call: a slot whose waker its future is polled with.
+struct Main<'e> {
+    executor: &'e LocalExecutor,
+    id: TaskId,
+    waker: Waker,
+}
+
+impl<'e> Main<'e> {
+    fn enter(executor: &'e LocalExecutor) -> Self {
+        let (id, waker) = executor.slab.borrow_mut().claim(|index| executor.shared.waker(index));
+        executor.queue().borrow_mut().admit_main(id.index());
+        Self { executor, id, waker }
+    }
+}
+
+impl Drop for Main<'_> {
+    fn drop(&mut self) {
+        self.executor.queue().borrow_mut().vacate(self.id.index());
+        let waker = std::mem::replace(&mut self.waker, Waker::noop().clone());
+        self.executor.slab.borrow_mut().vacate(self.id.index(), waker);
+    }
+}
+
+/// When to ask the driver, and how to wait.
+#[derive(Default)]
+struct Pace {
+    idle: Idle,
+    busy_rounds: u32,
+}
+
+impl Pace {
+    /// After a round that polled `polled` tasks: asks the driver if it is time to, and waits if nothing came of it.
+    #[inline]
+    fn next<D: Driver + ?Sized>(
+        &mut self,
+        executor: &LocalExecutor,
+        driver: &D,
+        polled: usize,
+        longest: Option<Duration>,
+        main_is_woken: impl Fn() -> bool,
+    ) {
+        if polled > 0 || main_is_woken() {
+            self.idle.reset();
+            self.busy_rounds += 1;
+            if self.busy_rounds < ROUNDS_PER_PROGRESS && (executor.ready() > 0 || main_is_woken()) {
+                return;
+            }
+        }
+        self.busy_rounds = 0;
+        if driver.progress() || executor.ready() > 0 || main_is_woken() {
+            self.idle.reset();
+        } else {
+            self.idle.pause(driver, longest, |limit| executor.shared.remote.park(limit));
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

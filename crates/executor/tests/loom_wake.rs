@@ -1,0 +1,169 @@
+//! Every interleaving of a wake from another thread with an executor that is about to park.
+//!
+//! Under loom a park has no time-out, so a lost wake-up is a deadlock, which loom reports.
+#![cfg(loom)]
+
+use loom::model::Builder;
+use loom::sync::Mutex;
+use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::thread;
+use sherman_executor::{Driver, LocalExecutor, block_on};
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+struct Nothing;
+
+impl Driver for Nothing {
+    fn progress(&self) -> bool {
+        false
+    }
+    fn idle_for(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// A flag that one task waits for and another thread sets. The data is published by the wake alone.
+#[derive(Default)]
+struct Signal {
+    set: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Signal {
+    fn wait(self: &Arc<Self>) -> impl Future<Output = ()> + 'static {
+        let signal = Arc::clone(self);
+        poll_fn(move |cx| {
+            *signal.waker.lock().unwrap() = Some(cx.waker().clone());
+            if signal.set.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+        })
+    }
+
+    fn set(&self) {
+        self.set.store(true, Ordering::Release);
+        let waker = self.waker.lock().unwrap().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+fn explore(preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = preemptions;
+    builder.check(model);
+}
+
+#[test]
+fn block_on_loses_no_wake() {
+    explore(None, || {
+        let signal = Arc::new(Signal::default());
+        let setter = Arc::clone(&signal);
+        let other = thread::spawn(move || setter.set());
+        block_on(&Nothing, signal.wait());
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn the_poll_after_a_wake_sees_what_the_waker_published() {
+    explore(None, || {
+        let flag = Arc::new(AtomicBool::new(false));
+        let mut other = None;
+        block_on(
+            &Nothing,
+            poll_fn(|cx| {
+                if other.is_none() {
+                    let (flag, waker) = (Arc::clone(&flag), cx.waker().clone());
+                    other = Some(thread::spawn(move || {
+                        // Relaxed: only the wake itself orders this.
+                        flag.store(true, Ordering::Relaxed);
+                        waker.wake();
+                    }));
+                }
+                if flag.load(Ordering::Relaxed) { Poll::Ready(()) } else { Poll::Pending }
+            }),
+        );
+        other.take().unwrap().join().unwrap();
+    });
+}
+
+#[test]
+fn block_on_survives_two_wakers_and_a_second_call() {
+    explore(Some(4), || {
+        let signals = [Arc::new(Signal::default()), Arc::new(Signal::default())];
+        let others = signals.clone().map(|signal| thread::spawn(move || signal.set()));
+        for signal in &signals {
+            block_on(&Nothing, signal.wait());
+        }
+        others.into_iter().for_each(|other| other.join().unwrap());
+    });
+}
+
+#[test]
+fn run_until_loses_no_wake_of_its_own_future() {
+    explore(Some(4), || {
+        let executor = LocalExecutor::new();
+        let signal = Arc::new(Signal::default());
+        let setter = Arc::clone(&signal);
+        let other = thread::spawn(move || setter.set());
+        executor.run_until(&Nothing, signal.wait());
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn run_until_loses_no_wake_of_tasks_woken_by_two_threads() {
+    explore(Some(3), || {
+        let executor = LocalExecutor::new();
+        let signals = [Arc::new(Signal::default()), Arc::new(Signal::default())];
+        let tasks = signals.clone().map(|signal| executor.spawn(async move { signal.wait().await }));
+        let others = signals.map(|signal| thread::spawn(move || signal.set()));
+        executor.run_until(&Nothing, async {
+            for task in tasks {
+                task.await.unwrap();
+            }
+        });
+        others.into_iter().for_each(|other| other.join().unwrap());
+    });
+}
+
+#[test]
+fn one_task_woken_by_two_threads_sees_what_both_published() {
+    explore(Some(3), || {
+        let executor = LocalExecutor::new();
+        let waker = Arc::new(Mutex::new(None::<Waker>));
+        let flags = [Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false))];
+        let (seat, seen) = (Arc::clone(&waker), flags.clone());
+        let task = executor.spawn(poll_fn(move |cx| {
+            *seat.lock().unwrap() = Some(cx.waker().clone());
+            // Relaxed: only the wake itself orders these, coalesced or not.
+            if seen.iter().all(|flag| flag.load(Ordering::Relaxed)) { Poll::Ready(()) } else { Poll::Pending }
+        }));
+        executor.tick();
+        let handle = waker.lock().unwrap().clone().expect("polled once");
+        let others = flags.map(|flag| {
+            let handle = handle.clone();
+            thread::spawn(move || {
+                flag.store(true, Ordering::Relaxed);
+                handle.wake();
+            })
+        });
+        executor.run_until(&Nothing, task).unwrap();
+        others.into_iter().for_each(|other| other.join().unwrap());
+    });
+}
+
+#[test]
+fn a_wake_may_race_with_the_end_of_the_executor() {
+    explore(None, || {
+        let executor = LocalExecutor::new();
+        let signal = Arc::new(Signal::default());
+        drop(executor.spawn(signal.wait()));
+        executor.tick();
+        let other = thread::spawn(move || signal.set());
+        drop(executor);
+        other.join().unwrap();
+    });
+}
