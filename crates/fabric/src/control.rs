@@ -61,7 +61,8 @@ pub struct TreeInfo {
 pub enum Request {
     /// To server 0: become a member. Answered by [`Response::Joined`].
     Join,
-    /// To server 0: stop being one. The id may be issued again.
+    /// To server 0: stop being one. The id may be issued again. To any other server, before that: give up the redo area
+    /// and the chunks there.
     Leave,
     /// To any server: one more chunk. Answered by [`Response::Chunk`].
     AllocChunk {
@@ -178,6 +179,11 @@ pub enum Refusal {
     NotHere,
     /// The client is not a member.
     NotAMember {
+        /// Who asked, or who was to be fenced.
+        client: ClientId,
+    },
+    /// The client is fenced on this server (F6).
+    Fenced {
         /// Who asked.
         client: ClientId,
     },
@@ -198,6 +204,7 @@ impl fmt::Display for Refusal {
             Self::BadName => write!(f, "a tree's name has 1 to 128 bytes"),
             Self::NotHere => write!(f, "only memory server 0 answers this"),
             Self::NotAMember { client } => write!(f, "client {client} is not a member of the cluster"),
+            Self::Fenced { client } => write!(f, "client {client} has been fenced; open the cluster again"),
             Self::BadRequest { what } => write!(f, "malformed request: {what}"),
         }
     }

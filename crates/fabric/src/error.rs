@@ -75,6 +75,9 @@ impl std::error::Error for FabricError {}
 
 impl From<Refusal> for FabricError {
     fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
+        match refusal {
+            Refusal::Fenced { client } => Self::Fenced { client },
+            other => Self::Refused(other),
+        }
     }
 }

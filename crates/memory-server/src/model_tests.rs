@@ -1,0 +1,379 @@
+//! A server against an independent model, step by step, reopened after every step and cut at every word.
+//!
+//! The model knows nothing of tables or words. It keeps what a client may rely on: who is a member, which bytes are
+//! whose, which class a chunk once had; and it predicts which requests are refused.
+
+use crate::testing::{VecMemory, small_options};
+use crate::{ChunkEntry, FormatOptions, MemberState, MemoryServer};
+use fastrand::Rng;
+use sherman_fabric::control::{ChunkClass, TreeSpec};
+use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Space};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+
+const HOST: usize = 72 << 10;
+const CAPACITY: u16 = 6;
+const TREES: usize = 4;
+const SPEC: TreeSpec = TreeSpec { format: 1, key_len: 8, value_len: 8, leaf_bytes: 512, internal_bytes: 512 };
+
+fn options(server: u16) -> FormatOptions {
+    FormatOptions { server, servers: 2, member_capacity: u32::from(CAPACITY), ..small_options() }
+}
+
+/// What the requests so far allow a client to expect.
+#[derive(Default)]
+struct Model {
+    root: bool,
+    chunks: usize,
+    members: BTreeSet<u16>,
+    fenced: BTreeSet<u16>,
+    issued: BTreeMap<u64, Option<u16>>,
+    class_for_ever: BTreeMap<u64, ChunkClass>,
+    areas: BTreeMap<u16, u64>,
+    redo_chunks: usize,
+    trees: BTreeMap<String, u32>,
+    ids: u32,
+}
+
+impl Model {
+    fn refusal_for(&self, from: ClientId, request: &Request) -> Option<Refusal> {
+        let here = !matches!(
+            request,
+            Request::Join
+                | Request::CreateTree { .. }
+                | Request::NewTreeId
+                | Request::OpenTree { .. }
+                | Request::ListTrees
+        );
+        if !self.root && !here {
+            return Some(Refusal::NotHere);
+        }
+        if *request == Request::Join {
+            let free = (1..=CAPACITY).any(|id| !self.members.contains(&id) && !self.fenced.contains(&id));
+            return (!free).then_some(Refusal::TooManyMembers);
+        }
+        if self.fenced.contains(&from.0) {
+            return Some(Refusal::Fenced { client: from });
+        }
+        if !self.knows(from) {
+            return Some(Refusal::NotAMember { client: from });
+        }
+        let untouched = self.chunks - self.class_for_ever.len() - self.redo_chunks;
+        match request {
+            Request::AllocChunk { class } => {
+                (self.free_of(*class) == 0 && untouched == 0).then_some(Refusal::OutOfMemory)
+            }
+            Request::RedoArea => {
+                let full = self.areas.len() == self.redo_chunks * 4 && untouched == 0;
+                (full && !self.areas.contains_key(&from.0)).then_some(Refusal::OutOfMemory)
+            }
+            Request::OpenTree { name } => {
+                (!self.trees.contains_key(name)).then(|| Refusal::NoSuchTree { name: name.clone() })
+            }
+            Request::CreateTree { name, .. } => {
+                let full = !self.trees.contains_key(name) && self.trees.len() == TREES;
+                full.then_some(Refusal::TooManyTrees)
+            }
+            Request::Fence { client } => (!self.knows(*client)).then_some(Refusal::NotAMember { client: *client }),
+            _ => None,
+        }
+    }
+
+    fn knows(&self, client: ClientId) -> bool {
+        if self.root { self.members.contains(&client.0) } else { (1..=CAPACITY).contains(&client.0) }
+    }
+
+    fn free_of(&self, class: ChunkClass) -> usize {
+        let of_class = self.class_for_ever.iter().filter(|(_, had)| **had == class);
+        of_class.filter(|(offset, _)| !self.issued.contains_key(offset)).count()
+    }
+
+    /// Checks an answer and learns from it.
+    fn learn(
+        &mut self,
+        server: &MemoryServer,
+        memory: &VecMemory,
+        from: ClientId,
+        request: &Request,
+        answer: Response,
+    ) {
+        match (request, answer) {
+            (Request::Join, Response::Joined { client }) => {
+                assert!(!self.fenced.contains(&client.0) && (1..=CAPACITY).contains(&client.0));
+                assert!(self.members.insert(client.0));
+                assert!(!self.areas.contains_key(&client.0), "a new member inherits no redo area");
+            }
+            (Request::Leave, Response::Done) => {
+                self.members.remove(&from.0);
+                self.areas.remove(&from.0);
+                for owner in self.issued.values_mut().filter(|owner| **owner == Some(from.0)) {
+                    *owner = None;
+                }
+            }
+            (Request::AllocChunk { class }, Response::Chunk { offset, bytes }) => {
+                let reused = self.free_of(*class) > 0;
+                assert_eq!(self.class_for_ever.insert(offset, *class), reused.then_some(*class));
+                assert_eq!(self.issued.insert(offset, Some(from.0)), None);
+                assert!(offset.is_multiple_of(4096) && offset + bytes <= HOST as u64);
+            }
+            (Request::FreeChunk { offset }, Response::Done) => {
+                assert_eq!(self.issued.remove(offset), Some(Some(from.0)));
+            }
+            (Request::RedoArea, Response::RedoArea { offset, bytes }) => {
+                if let Some(&known) = self.areas.get(&from.0) {
+                    assert_eq!(known, offset);
+                } else {
+                    let mut area = vec![1; bytes as usize];
+                    memory.load(Space::Host, offset, &mut area);
+                    assert!(area.iter().all(|&byte| byte == 0));
+                    if self.areas.len() == self.redo_chunks * 4 {
+                        self.redo_chunks += 1;
+                    }
+                    self.areas.insert(from.0, offset);
+                }
+                memory.store(Space::Host, offset, &vec![0xa5; bytes as usize]);
+            }
+            (Request::NewTreeId, Response::TreeId { id }) => {
+                assert!(id > self.ids);
+                self.ids = id;
+            }
+            (Request::CreateTree { name, id, .. }, Response::Tree { info, created }) => {
+                assert_eq!(created, !self.trees.contains_key(name));
+                let known = *self.trees.entry(name.clone()).or_insert(*id);
+                assert_eq!((&info.name, info.id), (name, known));
+            }
+            (Request::OpenTree { name }, Response::Tree { info, created: false }) => {
+                assert_eq!((&info.name, info.id), (name, self.trees[name]));
+            }
+            (Request::ListTrees, Response::Trees(trees)) => {
+                assert!(trees.iter().map(|tree| (&tree.name, &tree.id)).eq(&self.trees));
+            }
+            (Request::Fence { client }, Response::Done) => {
+                self.fenced.insert(client.0);
+            }
+            (Request::Usage, Response::Usage { chunks, chunks_used, members, .. }) => {
+                assert_eq!(chunks as usize, self.chunks);
+                assert_eq!(chunks_used as usize, self.issued.len() + self.redo_chunks);
+                let known = if self.root { self.members.clone() } else { self.areas.keys().copied().collect() };
+                assert!(members.iter().map(|client| client.0).eq(known.difference(&self.fenced).copied()));
+            }
+            (request, answer) => panic!("{request:?} was answered by {answer:?}"),
+        }
+        self.check_server(server);
+    }
+
+    /// No byte is two clients', and the server says so too.
+    fn check_server(&self, server: &MemoryServer) {
+        let geometry = server.geometry();
+        let mut end = geometry.chunks_offset;
+        let chunks = self.issued.keys().map(|&offset| (offset, geometry.chunk_bytes));
+        let areas = self.areas.values().map(|&offset| (offset, geometry.redo_area_bytes));
+        let mut given: Vec<_> = chunks.chain(areas).collect();
+        given.sort_unstable();
+        for (offset, bytes) in given {
+            assert!(offset >= end, "two clients share memory");
+            end = offset + bytes;
+        }
+        for (&offset, owner) in &self.issued {
+            let owner = ClientId(owner.unwrap_or(0));
+            let class = self.class_for_ever[&offset];
+            let entry = geometry.chunk_at(offset).and_then(|index| server.chunk(index));
+            assert_eq!(entry, Some(ChunkEntry::Issued { class, owner }));
+        }
+        for id in 0..=CAPACITY + 1 {
+            assert_eq!(server.is_fenced(ClientId(id)), self.fenced.contains(&id));
+            assert_eq!(server.client(ClientId(id)).redo_area, self.areas.get(&id).copied());
+        }
+    }
+
+    fn random_request(&self, rng: &mut Rng, from: ClientId) -> Request {
+        let class = ChunkClass { node_bytes: 256 << rng.u32(0..2), format: 1 };
+        let name = ["a", "b", "c", "d", "e"][rng.usize(0..5)].to_owned();
+        match rng.u32(0..100) {
+            0..18 => Request::Join,
+            18..26 => Request::Leave,
+            26..50 => Request::AllocChunk { class },
+            50..68 => match self.issued.iter().filter(|(_, owner)| **owner == Some(from.0)).nth(rng.usize(0..3)) {
+                Some((&offset, _)) => Request::FreeChunk { offset },
+                None => Request::Usage,
+            },
+            68..80 => Request::RedoArea,
+            80..84 => Request::NewTreeId,
+            84..88 if self.ids > 0 && !self.trees.values().any(|&id| id == self.ids) => {
+                Request::CreateTree { name, spec: SPEC, id: self.ids, root: 64 }
+            }
+            88..92 => Request::OpenTree { name },
+            92..94 => Request::ListTrees,
+            94 if rng.u32(0..30) == 0 => Request::Fence { client: ClientId(rng.u16(0..=CAPACITY + 1)) },
+            _ => Request::Usage,
+        }
+    }
+}
+
+/// A memory that stops taking stores after so many words, as if the server's process had died there.
+struct Cut<'a> {
+    memory: &'a VecMemory,
+    words_left: Cell<u64>,
+}
+
+impl Memory for Cut<'_> {
+    fn size(&self, space: Space) -> u64 {
+        self.memory.size(space)
+    }
+
+    fn load(&self, space: Space, offset: u64, into: &mut [u8]) {
+        self.memory.load(space, offset, into);
+    }
+
+    fn store(&self, space: Space, offset: u64, from: &[u8]) {
+        assert!(offset.is_multiple_of(8) && from.len().is_multiple_of(8), "the server stores whole words");
+        for (word, at) in from.chunks(8).zip((offset..).step_by(8)) {
+            if self.words_left.get() > 0 {
+                self.words_left.set(self.words_left.get() - 1);
+                self.memory.store(space, at, word);
+            }
+        }
+    }
+}
+
+fn run(seed: u64, server_index: u16, steps: u32, check: impl Fn(&MemoryServer, &VecMemory, ClientId, &Request, u64)) {
+    let mut rng = Rng::with_seed(seed);
+    let memory = VecMemory::new(HOST, 0);
+    let mut server = MemoryServer::format(&memory, &options(server_index)).unwrap();
+    let chunks = server.geometry().chunks as usize;
+    let mut model = Model { root: server_index == 0, chunks, ..Model::default() };
+    let mut answered = 0;
+    for now in 0..u64::from(steps) {
+        let from = ClientId(rng.u16(0..=CAPACITY + 1));
+        let request = model.random_request(&mut rng, from);
+        check(&server, &memory, from, &request, now);
+        let (before, bytes) = (server.clone(), memory.clone());
+        let refusal = model.refusal_for(from, &request);
+        match server.handle(&memory, from, &request, now) {
+            Ok(answer) => {
+                assert_eq!(refusal, None, "{from} {request:?}");
+                answered += 1;
+                model.learn(&server, &memory, from, &request, answer);
+            }
+            Err(found) => {
+                assert_eq!(Some(found), refusal, "{from} {request:?}");
+                assert_eq!((&server, &memory), (&before, &bytes), "a refusal changes nothing");
+            }
+        }
+        assert_eq!(MemoryServer::open(&memory).as_ref(), Ok(&server), "{from} {request:?}");
+    }
+    assert!(answered > steps / 8, "the run is not all refusals: {answered} of {steps}");
+}
+
+#[test]
+fn a_server_behaves_like_its_model_and_reopens_equal_after_every_step() {
+    for seed in 0..40 {
+        run(seed, (seed % 2) as u16, 1_500, |_, _, _, _, _| {});
+    }
+}
+
+/// What clients other than `from` have, and the classes that last for ever.
+fn must_survive(server: &MemoryServer, from: ClientId) -> Vec<String> {
+    let mut facts = Vec::new();
+    for index in 0..server.geometry().chunks {
+        match server.chunk(index) {
+            Some(ChunkEntry::Issued { class, owner }) if owner != from => {
+                facts.push(format!("{index} {class:?} {owner}"))
+            }
+            Some(ChunkEntry::Issued { class, .. } | ChunkEntry::Free { class }) => {
+                facts.push(format!("{index} {class:?}"))
+            }
+            _ => {}
+        }
+    }
+    for id in (1..=CAPACITY).map(ClientId).filter(|&id| id != from) {
+        facts.extend(server.client(id).redo_area.map(|area| format!("{id} {area}")));
+        facts.extend(server.is_fenced(id).then(|| format!("{id} fenced")));
+        let taken = server.member(id).filter(|member| member.state != MemberState::Free);
+        facts.extend(taken.map(|member| format!("{id} {member:?}")));
+    }
+    facts
+}
+
+/// Whether `facts` still hold; a chunk of `from` may have become nobody's.
+fn still_there(facts: &[String], after: &MemoryServer, from: ClientId) -> bool {
+    let after = must_survive(after, from);
+    facts.iter().all(|fact| after.iter().any(|kept| kept == fact || kept.starts_with(&format!("{fact} "))))
+}
+
+#[test]
+fn a_server_that_dies_at_any_word_opens_again_with_everyone_s_property() {
+    for seed in 100..106 {
+        run(seed, (seed % 2) as u16, 400, |server, memory, from, request, now| {
+            let facts = must_survive(server, from);
+            for words in 0.. {
+                let bytes = memory.clone();
+                let cut = Cut { memory: &bytes, words_left: Cell::new(words) };
+                let answer = server.clone().handle(&cut, from, request, now);
+                let mut reopened =
+                    MemoryServer::open(&bytes).unwrap_or_else(|error| panic!("{request:?} {words}: {error}"));
+                assert!(still_there(&facts, &reopened, from), "{request:?} cut after {words} words");
+                if cut.words_left.get() > 0 {
+                    break;
+                }
+                if answer.is_ok() && *request == Request::Leave && server.superblock().server != 0 {
+                    assert_eq!(
+                        reopened.handle(&bytes, from, request, now),
+                        Ok(Response::Done),
+                        "leaving can be repeated"
+                    );
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn a_format_that_dies_at_any_word_is_no_format() {
+    let old = VecMemory::new(HOST, 0);
+    MemoryServer::format(&old, &FormatOptions { cluster_id: 1, ..options(0) }).unwrap();
+    let new = FormatOptions { cluster_id: 2, ..options(1) };
+    let mut formatted = 0;
+    for words in 1.. {
+        let memory = old.clone();
+        let cut = Cut { memory: &memory, words_left: Cell::new(words) };
+        let _ = MemoryServer::format(&cut, &new);
+        formatted += u32::from(MemoryServer::open(&memory).is_ok_and(|server| server.superblock().cluster_id == 2));
+        assert!(MemoryServer::open(&memory).is_ok_and(|server| server.superblock().cluster_id == 2) == (formatted > 0));
+        if cut.words_left.get() > 0 {
+            break;
+        }
+    }
+    assert!(formatted > 0);
+}
+
+#[test]
+fn a_damaged_memory_is_refused_or_opened_but_never_panics() {
+    let mut rng = Rng::with_seed(5);
+    let memory = VecMemory::new(HOST, 0);
+    let mut server = MemoryServer::format(&memory, &options(0)).unwrap();
+    for _ in 0..3 {
+        let Ok(Response::Joined { client }) = server.handle(&memory, ClientId(0), &Request::Join, 0) else { panic!() };
+        server.handle(&memory, client, &Request::RedoArea, 0).unwrap();
+        let class = ChunkClass { node_bytes: 256, format: 1 };
+        server.handle(&memory, client, &Request::AllocChunk { class }, 0).unwrap();
+    }
+    let tables = server.geometry().chunks_offset;
+    let mut refused = 0;
+    for _ in 0..20_000 {
+        let copy = memory.clone();
+        for _ in 0..rng.u32(1..4) {
+            let word = rng.u64(..) >> rng.u32(0..64);
+            copy.store_u64(Space::Host, rng.u64(256 / 8..tables / 8) * 8, word);
+        }
+        match MemoryServer::open(&copy) {
+            Err(_) => refused += 1,
+            Ok(mut opened) => {
+                let _ = opened.handle(&copy, ClientId(1), &Request::RedoArea, 1);
+                let _ = opened.handle(&copy, ClientId(1), &Request::Leave, 2);
+                let _ = opened.handle(&copy, ClientId(0), &Request::Join, 3);
+            }
+        }
+    }
+    assert!(refused > 1_000, "{refused}");
+}

@@ -1,0 +1,312 @@
+//! The memory server: format a memory, open it again, answer requests.
+//!
+//! The state kept here is a copy of what lies in memory, indexed for speed; every change is stored in memory before it is
+//! answered. Requests are handled one at a time: the backend serialises them.
+//!
+//! Server 0 also keeps the members and the catalog. Other servers cannot know who is a member: they accept requests of
+//! any id in range that is not fenced there. Who leaves therefore tells every other server first and server 0 last, since
+//! server 0 makes the id free for someone else.
+
+use crate::bytes::zero;
+use crate::catalog::{Catalog, NewTree};
+use crate::chunks::{ChunkEntry, ChunkTable};
+use crate::clients::{ClientTable, ClientWord};
+use crate::format::{FormatError, FormatOptions};
+use crate::geometry::{Geometry, STATE_OFFSET};
+use crate::members::{MemberEntry, MemberTable};
+use crate::superblock::{SUPERBLOCK_BYTES, Superblock, SuperblockError};
+use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Space};
+use std::fmt;
+
+/// Why a memory cannot be opened. Nothing was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is no superblock that this build understands.
+    Superblock(SuperblockError),
+    /// The memory is smaller than when it was formatted.
+    Truncated {
+        /// Which memory.
+        space: Space,
+        /// Bytes there are.
+        found: u64,
+        /// Bytes there must be.
+        expected: u64,
+    },
+    /// A table is damaged.
+    Corrupt {
+        /// Which table.
+        table: &'static str,
+        /// Which of its entries.
+        entry: u64,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Superblock(error) => write!(f, "{error}"),
+            Self::Truncated { space, found, expected } => {
+                write!(f, "{space:?} memory has {found} bytes; it was formatted with {expected}")
+            }
+            Self::Corrupt { table, entry, what } => write!(f, "the {table} is corrupt: entry {entry} {what}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Superblock(error) => Some(error),
+            Self::Truncated { .. } | Self::Corrupt { .. } => None,
+        }
+    }
+}
+
+impl From<SuperblockError> for OpenError {
+    fn from(error: SuperblockError) -> Self {
+        Self::Superblock(error)
+    }
+}
+
+/// What only server 0 keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Root {
+    members: MemberTable,
+    catalog: Catalog,
+}
+
+/// One memory server's CPU. It holds no memory: every call is given the same one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryServer {
+    superblock: Superblock,
+    chunks: ChunkTable,
+    clients: ClientTable,
+    root: Option<Root>,
+}
+
+impl MemoryServer {
+    /// Formats `memory`, whatever was in it, and opens it.
+    ///
+    /// Only the reserved area and the lock table are zeroed, unless
+    /// [`wipe_chunks`](FormatOptions::wipe_chunks) says otherwise. If formatting is cut short, the memory is not
+    /// formatted: the line with the magic goes first and comes last.
+    pub fn format<M: Memory + ?Sized>(memory: &M, options: &FormatOptions) -> Result<Self, FormatError> {
+        let geometry = options.plan(memory.size(Space::Host), memory.size(Space::OnChip))?;
+        let superblock = Superblock {
+            features: 0,
+            cluster_id: options.cluster_id,
+            server: options.server,
+            servers: options.servers,
+            geometry,
+        };
+        let chunk_bytes = u64::from(geometry.chunks) * geometry.chunk_bytes;
+        let end = geometry.chunks_offset + if options.wipe_chunks { chunk_bytes } else { 0 };
+        zero(memory, Space::Host, 0, SUPERBLOCK_BYTES as u64);
+        zero(memory, Space::Host, STATE_OFFSET, end - STATE_OFFSET);
+        if geometry.lock.space == Space::OnChip {
+            zero(memory, Space::OnChip, 0, geometry.lock.table_bytes());
+        }
+        Catalog::format(memory);
+        let image = superblock.encode();
+        let (first_line, rest) = image.split_at(64);
+        memory.store(Space::Host, 64, rest);
+        memory.store(Space::Host, 0, first_line);
+        // What was just written opens; if it does not, the memory does not keep what is stored in it.
+        Self::open(memory).map_err(|_| FormatError::BadGeometry { what: "the memory does not read back as written" })
+    }
+
+    /// Opens a formatted memory: the state is what it was when the memory was left.
+    pub fn open<M: Memory + ?Sized>(memory: &M) -> Result<Self, OpenError> {
+        let expect = |space, expected| {
+            let found = memory.size(space);
+            if found < expected { Err(OpenError::Truncated { space, found, expected }) } else { Ok(()) }
+        };
+        expect(Space::Host, SUPERBLOCK_BYTES as u64)?;
+        let mut image = [0; SUPERBLOCK_BYTES];
+        memory.load(Space::Host, 0, &mut image);
+        let superblock = Superblock::decode(&image)?;
+        let geometry = &superblock.geometry;
+        expect(Space::Host, geometry.memory_bytes)?;
+        if geometry.lock.space == Space::OnChip {
+            expect(Space::OnChip, geometry.lock.table_bytes())?;
+        }
+        let chunks = ChunkTable::load(memory, geometry)?;
+        let clients = ClientTable::load(memory, geometry, &chunks)?;
+        let root = if superblock.server == 0 {
+            let members = MemberTable::load(memory, geometry)?;
+            Some(Root { members, catalog: Catalog::load(memory, geometry)? })
+        } else {
+            None
+        };
+        Ok(Self { superblock, chunks, clients, root })
+    }
+
+    /// What the superblock says.
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// Where everything lies.
+    pub fn geometry(&self) -> &Geometry {
+        &self.superblock.geometry
+    }
+
+    /// Whether `client` is fenced here: the backend executes none of its verbs and takes no more requests from it (F6).
+    pub fn is_fenced(&self, client: ClientId) -> bool {
+        self.clients.get(client).fenced
+    }
+
+    /// What the client table says about `client`.
+    pub fn client(&self, client: ClientId) -> ClientWord {
+        self.clients.get(client)
+    }
+
+    /// What the member table says about `client`; `None` where there is no member table.
+    pub fn member(&self, client: ClientId) -> Option<MemberEntry> {
+        self.root.as_ref().map(|root| root.members.get(client))
+    }
+
+    /// What the chunk table says about chunk `index`; `None` if there is no such chunk.
+    pub fn chunk(&self, index: u32) -> Option<ChunkEntry> {
+        self.chunks.get(index)
+    }
+
+    /// Answers one request of `from`. `now` is the server's time in nanoseconds.
+    ///
+    /// [`Request::Join`] ignores `from`: who joins has no id yet, or a fenced one.
+    ///
+    /// A [`Request::Fence`] is marked here, so that from now on [`MemoryServer::is_fenced`] says so; the backend sends
+    /// the answer only when every endpoint of that client has stopped on this server.
+    pub fn handle<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        from: ClientId,
+        request: &Request,
+        now: u64,
+    ) -> Result<Response, Refusal> {
+        match request {
+            Request::Join => self.join(memory, now),
+            Request::Leave => self.leave(memory, from),
+            Request::AllocChunk { .. } | Request::FreeChunk { .. } | Request::RedoArea => {
+                self.memory_request(memory, from, request)
+            }
+            Request::CreateTree { .. } | Request::NewTreeId | Request::OpenTree { .. } | Request::ListTrees => {
+                self.catalog_request(memory, from, request)
+            }
+            Request::Fence { client } => self.fence(memory, from, *client),
+            Request::Usage => self.usage(from),
+            _ => Err(Refusal::BadRequest { what: "this server does not know the request" }),
+        }
+    }
+
+    /// Refuses whoever may not ask.
+    fn admit(&self, from: ClientId) -> Result<(), Refusal> {
+        if self.is_fenced(from) {
+            return Err(Refusal::Fenced { client: from });
+        }
+        let known = match &self.root {
+            Some(root) => root.members.is_live(from),
+            None => self.geometry().is_client(from),
+        };
+        if known { Ok(()) } else { Err(Refusal::NotAMember { client: from }) }
+    }
+
+    fn join<M: Memory + ?Sized>(&mut self, memory: &M, now: u64) -> Result<Response, Refusal> {
+        let root = self.root.as_mut().ok_or(Refusal::NotHere)?;
+        let clients = &self.clients;
+        let client = root.members.join(memory, &self.superblock.geometry, now, |client| !clients.get(client).fenced)?;
+        Ok(Response::Joined { client })
+    }
+
+    /// Gives up what the client has here. The member entry goes last: if the server stops half-way, the client is still
+    /// a member and may leave again.
+    fn leave<M: Memory + ?Sized>(&mut self, memory: &M, from: ClientId) -> Result<Response, Refusal> {
+        self.admit(from)?;
+        let geometry = &self.superblock.geometry;
+        self.chunks.disown(memory, geometry, from);
+        self.clients.release(memory, geometry, from);
+        if let Some(root) = &mut self.root {
+            root.members.leave(memory, geometry, from);
+        }
+        Ok(Response::Done)
+    }
+
+    fn memory_request<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        from: ClientId,
+        request: &Request,
+    ) -> Result<Response, Refusal> {
+        self.admit(from)?;
+        let geometry = &self.superblock.geometry;
+        match request {
+            Request::AllocChunk { class } => {
+                let offset = self.chunks.alloc(memory, geometry, from, *class)?;
+                Ok(Response::Chunk { offset, bytes: geometry.chunk_bytes })
+            }
+            Request::FreeChunk { offset } => {
+                self.chunks.free(memory, geometry, from, *offset)?;
+                Ok(Response::Done)
+            }
+            _ => {
+                let offset = self.clients.redo_area(memory, geometry, &mut self.chunks, from)?;
+                Ok(Response::RedoArea { offset, bytes: geometry.redo_area_bytes })
+            }
+        }
+    }
+
+    fn catalog_request<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        from: ClientId,
+        request: &Request,
+    ) -> Result<Response, Refusal> {
+        if self.root.is_none() {
+            return Err(Refusal::NotHere);
+        }
+        self.admit(from)?;
+        let geometry = &self.superblock.geometry;
+        let catalog = &mut self.root.as_mut().ok_or(Refusal::NotHere)?.catalog;
+        match request {
+            Request::CreateTree { name, spec, id, root } => {
+                let new = NewTree { name, spec: *spec, id: *id, root: *root };
+                let (info, created) = catalog.create(memory, geometry, new)?;
+                Ok(Response::Tree { info, created })
+            }
+            Request::NewTreeId => Ok(Response::TreeId { id: catalog.new_tree_id(memory)? }),
+            Request::OpenTree { name } => match catalog.open(name) {
+                Some(info) => Ok(Response::Tree { info: info.clone(), created: false }),
+                None => Err(Refusal::NoSuchTree { name: name.clone() }),
+            },
+            _ => Ok(Response::Trees(catalog.list())),
+        }
+    }
+
+    fn fence<M: Memory + ?Sized>(&mut self, memory: &M, from: ClientId, client: ClientId) -> Result<Response, Refusal> {
+        self.admit(from)?;
+        let known = match &self.root {
+            Some(root) => root.members.is_live(client),
+            None => self.geometry().is_client(client),
+        };
+        // An id that nobody has must not be fenced: it could never be issued again.
+        if !known {
+            return Err(Refusal::NotAMember { client });
+        }
+        self.clients.fence(memory, &self.superblock.geometry, client);
+        Ok(Response::Done)
+    }
+
+    /// Members known here: on server 0 the live ones, elsewhere those that have a redo area; fenced ones in neither case.
+    fn usage(&self, from: ClientId) -> Result<Response, Refusal> {
+        self.admit(from)?;
+        let members = match &self.root {
+            Some(root) => root.members.live().filter(|&client| !self.is_fenced(client)).collect(),
+            None => self.clients.active().collect(),
+        };
+        let Geometry { chunks, chunk_bytes, .. } = *self.geometry();
+        Ok(Response::Usage { chunks: u64::from(chunks), chunks_used: self.chunks.used(), chunk_bytes, members })
+    }
+}
