@@ -1,1 +1,57 @@
-//! embedded
+//! Memory servers inside the process: Sherman's default backend (design §3).
+//!
+//! ```
+//! use sherman_embedded::{EmbeddedCluster, EmbeddedOptions};
+//! use sherman_executor::block_on;
+//! use sherman_fabric::{Counters, Endpoint, Space, execute};
+//!
+//! let cluster = EmbeddedCluster::new(EmbeddedOptions { memory_bytes: 64 << 20, ..Default::default() })?;
+//! let endpoint = cluster.join()?.endpoint();
+//! let mut list = endpoint.list(0);
+//! list.write(Space::Host, 32 << 20, b"one line");
+//! let read = list.read(Space::Host, 32 << 20, 8);
+//! let list = block_on(&endpoint, execute(&endpoint, list, &Counters::default()))?;
+//! assert_eq!(list.bytes(read), b"one line");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`cluster`] | [`EmbeddedCluster`], its options, and [`EmbeddedFabric`]: one compute server's identity |
+//! | [`endpoint`] | [`EmbeddedEndpoint`]: verbs finish inside `post` |
+//! | `verbs` | a work list, executed |
+//! | `gate` | fencing (F6) and when a WRITE counts as done |
+//! | `tickets` | completed lists, and the pool of empty ones |
+//! | `server` | a memory, and the state machine that keeps its superblock |
+//! | [`memory`] | checked verbs on one server's memory |
+//! | [`line`](mod@line) | host memory: a seqlock per 64-byte line (F1) |
+//! | `on_chip` | on-chip memory: words of lock lanes (F4) |
+//! | [`copy`](mod@copy) | copies that may race |
+//! | `zeroed` | large arrays that cost nothing until used |
+//!
+//! `unsafe` is in `zeroed` (an allocation as a slice), `copy` (assembly) and where `line` calls it; everything else, the
+//! seqlock included, is safe code over atomics.
+//!
+//! **Tests.** `cargo test -p sherman-embedded` runs the fabric contract F1–F7 on threads (`tests/contract.rs`) and hammers
+//! single rules (`tests/races.rs`). Under Miri the portable copy is used and counts shrink:
+//! `MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p sherman-embedded`. Under AddressSanitizer:
+//! `RUSTFLAGS=-Zsanitizer=address cargo +nightly test -p sherman-embedded --target x86_64-unknown-linux-gnu`.
+//! What verbs cost: `cargo run --release -p sherman-embedded --example copy`.
+
+pub mod cluster;
+pub mod copy;
+pub mod endpoint;
+pub mod error;
+mod gate;
+pub mod line;
+pub mod memory;
+mod on_chip;
+mod server;
+mod tickets;
+mod verbs;
+mod zeroed;
+
+pub use cluster::{EmbeddedCluster, EmbeddedFabric, EmbeddedOptions, MAX_SERVERS};
+pub use endpoint::EmbeddedEndpoint;
+pub use error::EmbeddedError;
+pub use line::Atomicity;

@@ -1,0 +1,193 @@
+//! Memory servers inside the process, and the compute servers that join them.
+
+use crate::copy::{CopyPath, LINE};
+use crate::endpoint::EmbeddedEndpoint;
+use crate::error::EmbeddedError;
+use crate::gate::Member;
+use crate::line::Atomicity;
+use crate::memory::Region;
+use crate::server::Server;
+use crate::verbs::{MAX_TRANSFER, MAX_VERBS};
+use sherman_fabric::{Caps, ClientId, Fabric, FabricError, FenceMode, Refusal, Request, Response};
+use sherman_memory_server::FormatOptions;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
+
+/// The most servers of one cluster.
+pub const MAX_SERVERS: u16 = 1024;
+
+/// What a cluster in this process is made of.
+#[derive(Clone, Debug)]
+pub struct EmbeddedOptions {
+    /// How many memory servers.
+    pub servers: u16,
+    /// Bytes of host memory of each, rounded down to whole lines of 64. Pages that are never written cost nothing.
+    pub memory_bytes: u64,
+    /// Bytes of on-chip memory of each, rounded down to whole words of 8.
+    pub on_chip_bytes: u64,
+    /// How each is formatted; its `server` and `servers` are set by the cluster.
+    pub format: FormatOptions,
+    /// What is atomic.
+    pub atomicity: Atomicity,
+}
+
+impl Default for EmbeddedOptions {
+    fn default() -> Self {
+        Self {
+            servers: 1,
+            memory_bytes: 1 << 30,
+            on_chip_bytes: 256 << 10,
+            format: FormatOptions::default(),
+            atomicity: Atomicity::Line,
+        }
+    }
+}
+
+/// The memory servers of one cluster. They live until the last handle, fabric or endpoint is dropped.
+#[derive(Debug)]
+pub struct EmbeddedCluster {
+    servers: Vec<Server>,
+    caps: Caps,
+    /// When [`Clock::now`](sherman_fabric::Clock::now) was 0, for every endpoint.
+    epoch: Instant,
+    members: Mutex<BTreeMap<ClientId, Weak<Member>>>,
+}
+
+impl EmbeddedCluster {
+    /// Allocates and formats the memory of all servers.
+    pub fn new(options: EmbeddedOptions) -> Result<Arc<Self>, EmbeddedError> {
+        let EmbeddedOptions { servers: count, memory_bytes, on_chip_bytes, format, atomicity } = options;
+        if count == 0 {
+            return Err(EmbeddedError::NoServers);
+        }
+        if count > MAX_SERVERS {
+            return Err(EmbeddedError::TooManyServers { asked: count, limit: MAX_SERVERS });
+        }
+        let path = CopyPath::fastest();
+        let mut servers = Vec::with_capacity(usize::from(count));
+        for server in 0..count {
+            let host = usize::try_from(memory_bytes).ok().map(|bytes| bytes / LINE * LINE);
+            let chip = usize::try_from(on_chip_bytes).ok().map(|bytes| bytes / 8 * 8);
+            let region = host.zip(chip).and_then(|(host, chip)| Region::new(host, chip, atomicity, path));
+            let region = region.ok_or(EmbeddedError::OutOfMemory { server, bytes: memory_bytes })?;
+            let format = FormatOptions { server, servers: count, ..format };
+            let formatted = Server::format(region, &format);
+            servers.push(formatted.map_err(|error| EmbeddedError::Format { server, error })?);
+        }
+        let caps = Caps {
+            atomic_unit: LINE as u32,
+            crash_unit: LINE as u32,
+            verb_atomic: atomicity == Atomicity::Verb,
+            masked_cas: true,
+            write_releases: true,
+            lock_read: true,
+            on_chip_bytes: on_chip_bytes / 8 * 8,
+            fence: FenceMode::Revoke,
+            // A READ has no upper bound (its thread may be stopped in the middle), so no write is too short to be
+            // missed sixteen times over. Under `Atomicity::Verb` no guard is needed.
+            shortest_write_nanos: 0,
+            max_verbs: MAX_VERBS,
+            max_transfer: MAX_TRANSFER,
+        };
+        Ok(Arc::new(Self { servers, caps, epoch: Instant::now(), members: Mutex::new(BTreeMap::new()) }))
+    }
+
+    /// Joins the cluster as a new compute server, which leaves when the last of its handles is dropped.
+    pub fn join(self: &Arc<Self>) -> Result<EmbeddedFabric, FabricError> {
+        let client = match self.servers[0].handle(ClientId::NOBODY, &Request::Join, self.now())? {
+            Response::Joined { client } => client,
+            _ => return Err(FabricError::Unsupported { what: "join: server 0 gave no id" }),
+        };
+        let Some(member) = Member::new(client, self.servers.len()) else {
+            // No memory for a few flags; give the id back.
+            let _ = self.servers[0].handle(client, &Request::Leave, self.now());
+            return Err(FabricError::Refused(Refusal::OutOfMemory));
+        };
+        let member = Arc::new(member);
+        self.members().insert(client, Arc::downgrade(&member));
+        Ok(EmbeddedFabric { membership: Arc::new(Membership { cluster: Arc::clone(self), member }) })
+    }
+
+    /// What this backend can do.
+    pub fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    /// How many memory servers there are.
+    pub fn servers(&self) -> u16 {
+        self.servers.len() as u16
+    }
+
+    /// The memory of a server, as its own CPU sees it: for tests and tools, past every protocol.
+    pub fn memory(&self, server: u16) -> Option<&Region> {
+        self.servers.get(usize::from(server)).map(Server::memory)
+    }
+
+    pub(crate) fn server(&self, server: u16) -> Result<&Server, FabricError> {
+        self.servers.get(usize::from(server)).ok_or(FabricError::NoSuchServer { server })
+    }
+
+    /// The member with this id, if any handle of it lives.
+    pub(crate) fn member(&self, client: ClientId) -> Option<Arc<Member>> {
+        self.members().get(&client).and_then(Weak::upgrade)
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
+    }
+
+    fn members(&self) -> std::sync::MutexGuard<'_, BTreeMap<ClientId, Weak<Member>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps a member in the cluster.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    pub(crate) cluster: Arc<EmbeddedCluster>,
+    pub(crate) member: Arc<Member>,
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        // Out of the book first: the id may be issued again the moment the server has heard `Leave`.
+        self.cluster.members().remove(&self.member.client);
+        if self.member.may_go() {
+            let now = self.cluster.now();
+            // Refused only if server 0 no longer knows it, which is what was wanted.
+            let _ = self.cluster.servers[0].handle(self.member.client, &Request::Leave, now);
+        }
+    }
+}
+
+/// One compute server's way into the cluster. Clones and endpoints share its identity; the last to go leaves.
+#[derive(Clone, Debug)]
+pub struct EmbeddedFabric {
+    membership: Arc<Membership>,
+}
+
+impl EmbeddedFabric {
+    /// The cluster it is in.
+    pub fn cluster(&self) -> &Arc<EmbeddedCluster> {
+        &self.membership.cluster
+    }
+
+    /// Its identity.
+    pub fn client(&self) -> ClientId {
+        self.membership.member.client
+    }
+
+    /// A new endpoint, for the calling thread.
+    pub fn endpoint(&self) -> EmbeddedEndpoint {
+        EmbeddedEndpoint::new(Arc::clone(&self.membership))
+    }
+}
+
+impl Fabric for EmbeddedFabric {
+    type Endpoint = EmbeddedEndpoint;
+
+    fn endpoint(&self) -> Result<EmbeddedEndpoint, FabricError> {
+        Ok(EmbeddedFabric::endpoint(self))
+    }
+}

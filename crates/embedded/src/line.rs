@@ -1,0 +1,389 @@
+//! Host memory as 64-byte lines, each read and written atomically (F1): a seqlock per line.
+//!
+//! Beside the lines lies one 32-bit **sequence word** per line, in an array of their own, so that a 1 KiB node's 16 words
+//! share one cache line and a node stays as dense as on a NIC. Even means at rest, odd means that somebody holds the
+//! line. Whoever changes a line (WRITE, CAS, FAA) holds it; readers only look.
+//!
+//! **Order, writer.** Taking the line is a compare-exchange even → odd with Acquire, then a Release fence, then relaxed
+//! stores of the data, then the even word with Release.
+//!
+//! **Order, reader.** Load the word with Acquire; odd: wait. Copy the data relaxed. Acquire fence. Load the word again,
+//! relaxed; if it is unchanged the copy is good. Why: (a) the first load read the Release store of the last writer, so
+//! every store of that writer and of all before it is visible: nothing older is copied. (b) If the copy saw any store of
+//! a later writer, then that writer's Release fence synchronises with our Acquire fence, so the second load sees its odd
+//! word or a later one: the copy is thrown away. So what is accepted is exactly the state between two writers, and it
+//! existed between the two loads.
+//!
+//! **CAS and FAA** hold the line too. A bare compare-exchange on the data word would satisfy F4, but two of them on two
+//! words of one line could show a reader the second without the first, which F1 forbids; and a sub-word WRITE beside a
+//! lane would need a second protocol. Holding the line costs the same one locked instruction, makes atomics atomic
+//! against WRITEs as well, and lets a WRITE of part of a word keep a concurrent CAS of its other bits. A CAS that must
+//! fail is answered from an optimistic READ of its word, so waiters on a lane in host memory do not write.
+//!
+//! **Order between lines.** A WRITE's last store is a Release of its line's word and every access begins with an
+//! Acquire of one, so whoever sees a WRITE sees all that its endpoint posted before (F3), across lines; `on_chip` does the
+//! same on its words. That a *completed* WRITE is seen by every READ posted later anywhere needs a full barrier
+//! besides: [`gate`](crate::gate) has it.
+//!
+//! **Whole verbs.** Under [`Atomicity::Verb`] a WRITE holds all its lines, taken in ascending order, before it stores
+//! into the first, and a READ samples all words, copies all, and accepts only if none changed. If the READ holds W's
+//! data in line i, then its sample of i came after W's release of i, which came after W took every line j of its own;
+//! so the second look at j sees W's odd word or a later one, and equals the first only if that was taken after W
+//! released j.
+//!
+//! **What may go wrong.** A thread stopped while it holds a line stops that line's users until it runs again: they spin,
+//! then yield. A reader overtaken for ever by writers takes the line itself after [`OPTIMISM`] attempts. A sequence
+//! word wraps after 2^31 changes: a reader stopped in mid-copy for exactly a multiple of that many (over half a minute
+//! of nothing but WRITEs to the line) would be fooled.
+
+use crate::copy::{CopyPath, LINE, LINE_WORDS, Line, WORD, load_part, store_part};
+use crate::zeroed::Zeroed;
+use std::ops::Range;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+
+/// What is atomic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Atomicity {
+    /// Each 64-byte line, as on a NIC (F1).
+    #[default]
+    Line,
+    /// Each verb as a whole. No NIC gives this; the paper's node format silently needs it.
+    Verb,
+}
+
+/// Lines whose sequence words share a cache line.
+const GROUP: usize = 16;
+/// Optimistic attempts before a reader takes the lines.
+const OPTIMISM: u32 = 64;
+/// Lines that a whole-verb READ tries optimistically: the largest node, 64 KiB. A longer one takes its lines.
+const SNAPSHOT: usize = 1024;
+/// Lines of a READ whose samples fit a small array.
+const SMALL_SNAPSHOT: usize = 32;
+/// Looks at a held line before each look costs a yield.
+const SPINS: u32 = 64;
+
+/// Host memory of one server.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    words: Zeroed<AtomicU64>,
+    /// One per line, rounded up to whole groups.
+    seqs: Zeroed<AtomicU32>,
+    atomicity: Atomicity,
+    path: CopyPath,
+}
+
+/// Waits a little longer each time.
+struct Backoff(u32);
+
+impl Backoff {
+    fn wait(&mut self) {
+        self.0 += 1;
+        if self.0 < SPINS && !cfg!(miri) {
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The part of a verb that lies in one line.
+struct Piece {
+    line: usize,
+    /// First byte within the line.
+    skip: usize,
+    /// Where its bytes are in the verb's buffer.
+    bytes: Range<usize>,
+}
+
+/// Cuts `len` bytes at `offset` into pieces of one line each.
+fn pieces(offset: usize, len: usize) -> impl Iterator<Item = Piece> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == len {
+            return None;
+        }
+        let at = offset + done;
+        let skip = at % LINE;
+        let start = done;
+        done = len.min(start + LINE - skip);
+        Some(Piece { line: at / LINE, skip, bytes: start..done })
+    })
+}
+
+/// The lines that `len` bytes at `offset` touch.
+fn lines_of(offset: usize, len: usize) -> Range<usize> {
+    if len == 0 { 0..0 } else { offset / LINE..(offset + len - 1) / LINE + 1 }
+}
+
+/// All methods take offsets in bounds: [`Region`](crate::memory::Region) checks. Others panic.
+impl Lines {
+    /// `bytes` bytes of zeroes, a multiple of 64; `None` if the system has not as much.
+    pub(crate) fn new(bytes: usize, atomicity: Atomicity, path: CopyPath) -> Option<Self> {
+        let lines = bytes / LINE;
+        let words = Zeroed::new(lines * LINE_WORDS)?;
+        let seqs = Zeroed::new(lines.next_multiple_of(GROUP))?;
+        Some(Self { words, seqs, atomicity, path })
+    }
+
+    /// Its size.
+    pub(crate) fn bytes(&self) -> usize {
+        self.words.len() * WORD
+    }
+
+    fn line(&self, line: usize) -> &[AtomicU64] {
+        &self.words[line * LINE_WORDS..(line + 1) * LINE_WORDS]
+    }
+
+    /// Takes a line: its sequence word becomes odd. Answers the even word to release it from.
+    fn take(&self, line: usize) -> u32 {
+        let seq = &self.seqs[line];
+        let mut backoff = Backoff(0);
+        loop {
+            let even = seq.load(Relaxed);
+            if even & 1 == 0 && seq.compare_exchange(even, even | 1, Acquire, Relaxed).is_ok() {
+                // A reader that sees one of our stores must see the odd word afterwards.
+                fence(Release);
+                return even;
+            }
+            backoff.wait();
+        }
+    }
+
+    /// Releases a line whose bytes were changed.
+    fn release_changed(&self, line: usize, even: u32) {
+        self.seqs[line].store(even.wrapping_add(2), Release);
+    }
+
+    /// Releases a line whose bytes are as they were: readers that sampled the same word before us stay right.
+    fn release_unchanged(&self, line: usize, even: u32) {
+        self.seqs[line].store(even, Release);
+    }
+
+    /// Copies bytes out.
+    pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
+        match self.atomicity {
+            Atomicity::Line => self.read_lines(offset, into),
+            Atomicity::Verb => self.read_verb(offset, into),
+        }
+    }
+
+    fn read_lines(&self, offset: usize, into: &mut [u8]) {
+        if offset.is_multiple_of(LINE) && into.len().is_multiple_of(LINE) {
+            return self.read_groups(offset / LINE, into.as_chunks_mut().0);
+        }
+        for piece in pieces(offset, into.len()) {
+            self.read_piece(piece.line, piece.skip, &mut into[piece.bytes]);
+        }
+    }
+
+    /// Whole lines, group by group; a line that moved is read again by itself.
+    fn read_groups(&self, first: usize, into: &mut [Line]) {
+        let mut line = first;
+        let mut rest = into;
+        while !rest.is_empty() {
+            let count = (GROUP - line % GROUP).min(rest.len());
+            let (part, tail) = rest.split_at_mut(count);
+            let moved = self.read_group(line, part);
+            if moved != 0 {
+                self.reread(line, moved, part);
+            }
+            line += count;
+            rest = tail;
+        }
+    }
+
+    /// One optimistic attempt at lines of one group. Answers a bit per line: set if it was held or changed.
+    #[inline]
+    fn read_group(&self, first: usize, into: &mut [Line]) -> u32 {
+        let from = &self.words[first * LINE_WORDS..(first + into.len()) * LINE_WORDS];
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if self.path.is_avx() {
+            let within = first % GROUP;
+            let group = &self.seqs[first - within..first - within + GROUP];
+            // SAFETY: AVX was detected; `group` is 16 words at a multiple of 16 in an aligned array; `from` is as
+            // many lines as `into`, at a line's start in an aligned array.
+            let moved = unsafe {
+                crate::copy::avx::read_group(group.as_ptr(), from.as_ptr(), into.as_mut_ptr().cast(), into.len())
+            };
+            return (moved >> within) & ((1 << into.len()) - 1);
+        }
+        let seqs = &self.seqs[first..first + into.len()];
+        let mut before = [0; GROUP];
+        for (sample, seq) in before.iter_mut().zip(seqs) {
+            *sample = seq.load(Acquire);
+        }
+        self.path.load(from, into);
+        fence(Acquire);
+        let mut moved = 0;
+        for (i, (sample, seq)) in before.iter().zip(seqs).enumerate() {
+            moved |= ((sample & 1) | u32::from(seq.load(Relaxed) != *sample)) << i;
+        }
+        moved
+    }
+
+    /// Reads again the lines from `first` on whose bit is set in `which`.
+    #[cold]
+    fn reread(&self, first: usize, which: u32, into: &mut [Line]) {
+        for (i, bytes) in into.iter_mut().enumerate() {
+            if which & (1 << i) != 0 {
+                self.read_piece(first + i, 0, bytes);
+            }
+        }
+    }
+
+    /// Reads bytes of one line.
+    fn read_piece(&self, line: usize, skip: usize, into: &mut [u8]) {
+        let seq = &self.seqs[line];
+        let words = self.line(line);
+        let mut backoff = Backoff(0);
+        for _ in 0..OPTIMISM {
+            let before = seq.load(Acquire);
+            if before & 1 == 0 {
+                load_part(words, skip, into);
+                fence(Acquire);
+                if seq.load(Relaxed) == before {
+                    return;
+                }
+            }
+            backoff.wait();
+        }
+        let even = self.take(line);
+        load_part(words, skip, into);
+        self.release_unchanged(line, even);
+    }
+
+    fn read_verb(&self, offset: usize, into: &mut [u8]) {
+        let lines = lines_of(offset, into.len());
+        if lines.len() <= SNAPSHOT {
+            let mut backoff = Backoff(0);
+            for _ in 0..OPTIMISM {
+                // Two sizes, so that a common node does not pay for clearing the samples of the largest.
+                let accepted = match lines.len() {
+                    ..=SMALL_SNAPSHOT => self.try_snapshot::<SMALL_SNAPSHOT>(lines.clone(), offset, into),
+                    _ => self.try_snapshot::<SNAPSHOT>(lines.clone(), offset, into),
+                };
+                if accepted {
+                    return;
+                }
+                backoff.wait();
+            }
+        }
+        self.take_all(lines.clone());
+        self.copy_out(offset, into);
+        for line in lines {
+            let odd = self.seqs[line].load(Relaxed);
+            self.release_unchanged(line, odd & !1);
+        }
+    }
+
+    /// One optimistic attempt at a whole verb.
+    fn try_snapshot<const N: usize>(&self, lines: Range<usize>, offset: usize, into: &mut [u8]) -> bool {
+        let mut before = [0u32; N];
+        let before = &mut before[..lines.len()];
+        let seqs = &self.seqs[lines];
+        let mut odd = 0;
+        for (sample, seq) in before.iter_mut().zip(seqs) {
+            *sample = seq.load(Acquire);
+            odd |= *sample & 1;
+        }
+        if odd != 0 {
+            return false;
+        }
+        self.copy_out(offset, into);
+        fence(Acquire);
+        before.iter().zip(seqs).all(|(sample, seq)| seq.load(Relaxed) == *sample)
+    }
+
+    /// Takes lines in ascending order, the order of everybody who takes more than one. Their sequence words, odd
+    /// and ours, remember what to release them from.
+    fn take_all(&self, lines: Range<usize>) {
+        for line in lines {
+            self.take(line);
+        }
+    }
+
+    /// Copies bytes out, under no protocol.
+    fn copy_out(&self, offset: usize, into: &mut [u8]) {
+        if offset.is_multiple_of(LINE) && into.len().is_multiple_of(LINE) {
+            let from = &self.words[offset / WORD..(offset + into.len()) / WORD];
+            return self.path.load(from, into.as_chunks_mut().0);
+        }
+        for piece in pieces(offset, into.len()) {
+            load_part(self.line(piece.line), piece.skip, &mut into[piece.bytes]);
+        }
+    }
+
+    /// Copies bytes into a line that the caller holds.
+    #[inline]
+    fn copy_piece_in(&self, line: usize, skip: usize, from: &[u8]) {
+        match from.as_chunks::<LINE>() {
+            (whole @ [_], _) => self.path.store(self.line(line), whole),
+            _ => store_part(self.line(line), skip, from),
+        }
+    }
+
+    /// Copies bytes in.
+    pub(crate) fn write(&self, offset: usize, from: &[u8]) {
+        match self.atomicity {
+            Atomicity::Line => {
+                for piece in pieces(offset, from.len()) {
+                    let even = self.take(piece.line);
+                    self.copy_piece_in(piece.line, piece.skip, &from[piece.bytes]);
+                    self.release_changed(piece.line, even);
+                }
+            }
+            Atomicity::Verb => {
+                let lines = lines_of(offset, from.len());
+                self.take_all(lines.clone());
+                for piece in pieces(offset, from.len()) {
+                    self.copy_piece_in(piece.line, piece.skip, &from[piece.bytes]);
+                }
+                for line in lines {
+                    let odd = self.seqs[line].load(Relaxed);
+                    self.release_changed(line, odd & !1);
+                }
+            }
+        }
+    }
+
+    /// An atomic's look at its word before it takes the line.
+    fn peek(&self, line: usize, word: &AtomicU64) -> Option<u64> {
+        let seq = &self.seqs[line];
+        let before = seq.load(Acquire);
+        let seen = u64::from_le(word.load(Relaxed));
+        fence(Acquire);
+        (before & 1 == 0 && seq.load(Relaxed) == before).then_some(seen)
+    }
+
+    /// Compares the bits of the word at `offset` under `mask` and swaps them if equal. Answers the word as it was.
+    pub(crate) fn cas(&self, offset: usize, compare: u64, swap: u64, mask: u64) -> u64 {
+        let line = offset / LINE;
+        let word = &self.words[offset / WORD];
+        if let Some(seen) = self.peek(line, word)
+            && (seen ^ compare) & mask != 0
+        {
+            return seen;
+        }
+        let even = self.take(line);
+        let old = u64::from_le(word.load(Relaxed));
+        if (old ^ compare) & mask != 0 {
+            self.release_unchanged(line, even);
+        } else {
+            word.store(((old & !mask) | (swap & mask)).to_le(), Relaxed);
+            self.release_changed(line, even);
+        }
+        old
+    }
+
+    /// Adds to the word at `offset`, wrapping. Answers the word as it was.
+    pub(crate) fn faa(&self, offset: usize, add: u64) -> u64 {
+        let line = offset / LINE;
+        let word = &self.words[offset / WORD];
+        let even = self.take(line);
+        let old = u64::from_le(word.load(Relaxed));
+        word.store(old.wrapping_add(add).to_le(), Relaxed);
+        self.release_changed(line, even);
+        old
+    }
+}

@@ -1,0 +1,128 @@
+//! On-chip memory: lock lanes (paper §4.3), in words of 64 bits.
+//!
+//! Every access lies inside one aligned word and every change of it is one atomic operation on that *whole* word, so
+//! accesses of different widths never mix (which the language does not define) and neighbouring lanes cannot lose each
+//! other's changes. A plain WRITE of a lane therefore may release what a masked CAS took: `caps.write_releases`.
+//!
+//! Changes are Release and looks are Acquire: whoever sees a lane released sees what its holder wrote before (F3).
+
+use crate::zeroed::Zeroed;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+const WORD: usize = 8;
+
+/// On-chip memory of one server.
+#[derive(Debug)]
+pub(crate) struct OnChip {
+    words: Zeroed<AtomicU64>,
+}
+
+/// The bits that `len` bytes at byte `skip` occupy in a little-endian word.
+fn lane_mask(skip: usize, len: usize) -> u64 {
+    (u64::MAX >> (64 - 8 * len)) << (8 * skip)
+}
+
+/// All methods take accesses of 1, 2, 4 or 8 bytes inside one word, in bounds: [`Region`](crate::memory::Region)
+/// checks.
+impl OnChip {
+    /// `bytes` bytes of zeroes, a multiple of 8; `None` if the system has not as much.
+    pub(crate) fn new(bytes: usize) -> Option<Self> {
+        Some(Self { words: Zeroed::new(bytes / WORD)? })
+    }
+
+    /// Its size.
+    pub(crate) fn bytes(&self) -> usize {
+        self.words.len() * WORD
+    }
+
+    pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
+        let word = self.words[offset / WORD].load(Acquire).to_ne_bytes();
+        let skip = offset % WORD;
+        into.copy_from_slice(&word[skip..skip + into.len()]);
+    }
+
+    pub(crate) fn write(&self, offset: usize, from: &[u8]) {
+        let word = &self.words[offset / WORD];
+        let skip = offset % WORD;
+        let mut bytes = [0; WORD];
+        bytes[skip..skip + from.len()].copy_from_slice(from);
+        if from.len() == WORD {
+            // An exchange, not a store: every change here is one read-modify-write (see `verbs`).
+            word.swap(u64::from_ne_bytes(bytes), AcqRel);
+            return;
+        }
+        let mask = lane_mask(skip, from.len()).to_le();
+        let bits = u64::from_ne_bytes(bytes);
+        let mut now = word.load(Relaxed);
+        // Lock-free: each retry is somebody else's success.
+        while let Err(seen) = word.compare_exchange_weak(now, (now & !mask) | bits, AcqRel, Relaxed) {
+            now = seen;
+        }
+    }
+
+    /// As [`Lines::cas`](crate::line::Lines::cas). Fails as soon as the masked bits differ; changes of the other bits
+    /// make it try again.
+    pub(crate) fn cas(&self, offset: usize, compare: u64, swap: u64, mask: u64) -> u64 {
+        let word = &self.words[offset / WORD];
+        let mut now = word.load(Acquire);
+        loop {
+            let old = u64::from_le(now);
+            if (old ^ compare) & mask != 0 {
+                return old;
+            }
+            let new = (old & !mask) | (swap & mask);
+            match word.compare_exchange_weak(now, new.to_le(), AcqRel, Acquire) {
+                Ok(_) => return old,
+                Err(seen) => now = seen,
+            }
+        }
+    }
+
+    /// As [`Lines::faa`](crate::line::Lines::faa).
+    pub(crate) fn faa(&self, offset: usize, add: u64) -> u64 {
+        let word = &self.words[offset / WORD];
+        let mut now = word.load(Relaxed);
+        loop {
+            let old = u64::from_le(now);
+            match word.compare_exchange_weak(now, old.wrapping_add(add).to_le(), AcqRel, Relaxed) {
+                Ok(_) => return old,
+                Err(seen) => now = seen,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_write_leaves_its_neighbours_alone() {
+        let chip = OnChip::new(16).unwrap();
+        chip.write(8, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        chip.write(10, &[0xaa, 0xbb]);
+        chip.write(15, &[0xcc]);
+        chip.write(12, &[9, 9]);
+        let mut word = [0; 8];
+        chip.read(8, &mut word);
+        assert_eq!(word, [1, 2, 0xaa, 0xbb, 9, 9, 7, 0xcc]);
+        let mut half = [0; 4];
+        chip.read(12, &mut half);
+        assert_eq!(half, [9, 9, 7, 0xcc]);
+    }
+
+    #[test]
+    fn a_masked_cas_looks_at_its_lane_only() {
+        let chip = OnChip::new(8).unwrap();
+        let lane = 0xffff << 16;
+        assert_eq!(chip.cas(0, 0, 7 << 16, lane), 0);
+        assert_eq!(chip.cas(0, 0, 8 << 16, lane), 7 << 16);
+        assert_eq!(chip.cas(0, 0xdead << 32, 9, 0xffff), 7 << 16);
+        assert_eq!(chip.faa(0, 1), (7 << 16) | 9);
+        assert_eq!(chip.cas(0, 0, 0, 0), (7 << 16) | 10);
+        chip.write(2, &[0, 0]);
+        assert_eq!(chip.faa(0, u64::MAX), 10);
+        assert_eq!(chip.faa(0, 0), 9);
+    }
+}

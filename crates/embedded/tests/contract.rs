@@ -1,0 +1,76 @@
+//! The fabric contract F1–F7, on threads, once per atomicity.
+
+use sherman_embedded::{Atomicity, EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric, EmbeddedOptions};
+use sherman_fabric::contract::{Breach, Harness, Participant, Report, Scratch, on_threads, suite};
+use sherman_memory_server::FormatOptions;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+const MEMORY: u64 = 1 << 20;
+/// Well behind the superblock and the tables, in a chunk that nobody asks for.
+const SCRATCH: u64 = MEMORY / 2;
+
+struct Embedded {
+    atomicity: Atomicity,
+}
+
+impl Harness for Embedded {
+    type Endpoint = EmbeddedEndpoint;
+
+    fn scratch(&self) -> Scratch {
+        let host = SCRATCH..SCRATCH + 64 * Scratch::HOST_UNITS;
+        Scratch { servers: 2, host_bytes: MEMORY, host, on_chip: 0..Scratch::ON_CHIP_BYTES }
+    }
+
+    fn rounds(&self) -> u32 {
+        if cfg!(miri) { 12 } else { 5_000 }
+    }
+
+    fn runs(&self) -> u32 {
+        if cfg!(miri) { 1 } else { 4 }
+    }
+
+    fn run(&self, _: u64, participants: Vec<Participant<EmbeddedEndpoint>>) -> Result<(), Breach> {
+        let format = FormatOptions {
+            chunk_bytes: 64 << 10,
+            redo_slot_bytes: 1 << 10,
+            redo_area_bytes: 4 << 10,
+            member_capacity: 64,
+            catalog_capacity: 4,
+            ..FormatOptions::default()
+        };
+        let options = EmbeddedOptions {
+            servers: 2,
+            memory_bytes: MEMORY,
+            on_chip_bytes: 1 << 10,
+            format,
+            atomicity: self.atomicity,
+        };
+        let cluster = EmbeddedCluster::new(options).expect("a small cluster");
+        let groups = Mutex::new(BTreeMap::<usize, EmbeddedFabric>::new());
+        on_threads(participants, |group| -> Result<_, Box<dyn std::error::Error>> {
+            let mut groups = groups.lock().expect("nobody panics with it");
+            let fabric = match groups.get(&group) {
+                Some(fabric) => fabric.clone(),
+                None => groups.entry(group).or_insert(cluster.join()?).clone(),
+            };
+            Ok(fabric.endpoint())
+        })
+    }
+}
+
+fn passes(atomicity: Atomicity) {
+    let report: Report = suite(&Embedded { atomicity });
+    println!("{report}");
+    assert!(report.is_clean(), "{report}");
+}
+
+#[test]
+fn lines_are_all_that_the_contract_needs() {
+    passes(Atomicity::Line);
+}
+
+#[test]
+fn whole_verbs_keep_the_contract_too() {
+    passes(Atomicity::Verb);
+}
