@@ -18,6 +18,9 @@ use crate::superblock::{SUPERBLOCK_BYTES, Superblock, SuperblockError};
 use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Space};
 use std::fmt;
 
+#[cfg(test)]
+mod tests;
+
 /// Why a memory cannot be opened. Nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,0 +1,246 @@
+//! Who may ask what of which server, and what each refusal is.
+
+use super::*;
+use crate::testing::{VecMemory, small_options};
+use crate::{LaneWidth, LockOptions, ReleaseMode};
+use sherman_fabric::control::{ChunkClass, TreeSpec};
+
+const CLASS: ChunkClass = ChunkClass { node_bytes: 512, format: 1 };
+const SPEC: TreeSpec = TreeSpec { format: 1, key_len: 8, value_len: 8, leaf_bytes: 512, internal_bytes: 512 };
+const NOBODY: ClientId = ClientId::NOBODY;
+
+struct World {
+    memory: VecMemory,
+    server: MemoryServer,
+}
+
+impl World {
+    fn new(server: u16) -> Self {
+        let memory = VecMemory::new(128 << 10, 0);
+        let options = FormatOptions { server, servers: 2, ..small_options() };
+        let server = MemoryServer::format(&memory, &options).unwrap();
+        Self { memory, server }
+    }
+
+    fn ask(&mut self, from: ClientId, request: Request) -> Result<Response, Refusal> {
+        // Through a trait object, as a backend may.
+        let memory: &dyn Memory = &self.memory;
+        self.server.handle(memory, from, &request, 1_000)
+    }
+
+    fn join(&mut self) -> ClientId {
+        match self.ask(NOBODY, Request::Join) {
+            Ok(Response::Joined { client }) => client,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn tree(name: &str, id: u32) -> Request {
+    Request::CreateTree { name: name.to_owned(), spec: SPEC, id, root: 64 }
+}
+
+fn root_only() -> [Request; 4] {
+    [tree("t", 1), Request::NewTreeId, Request::OpenTree { name: "t".to_owned() }, Request::ListTrees]
+}
+
+fn anywhere() -> [Request; 6] {
+    [
+        Request::Leave,
+        Request::AllocChunk { class: CLASS },
+        Request::FreeChunk { offset: 0 },
+        Request::RedoArea,
+        Request::Fence { client: ClientId(1) },
+        Request::Usage,
+    ]
+}
+
+#[test]
+fn only_joining_is_open_to_strangers_on_server_0() {
+    let mut world = World::new(0);
+    world.join();
+    for stranger in [NOBODY, ClientId(2), ClientId(16), ClientId(17), ClientId(u16::MAX)] {
+        for request in root_only().into_iter().chain(anywhere()) {
+            assert_eq!(world.ask(stranger, request), Err(Refusal::NotAMember { client: stranger }));
+        }
+    }
+}
+
+#[test]
+fn other_servers_take_any_id_in_range() {
+    let mut world = World::new(1);
+    assert!(matches!(world.ask(ClientId(16), Request::AllocChunk { class: CLASS }), Ok(Response::Chunk { .. })));
+    for impossible in [NOBODY, ClientId(17)] {
+        for request in anywhere() {
+            assert_eq!(world.ask(impossible, request), Err(Refusal::NotAMember { client: impossible }));
+        }
+    }
+}
+
+#[test]
+fn members_and_catalog_are_not_on_other_servers() {
+    let mut world = World::new(1);
+    for request in root_only().into_iter().chain([Request::Join]) {
+        assert_eq!(world.ask(ClientId(1), request), Err(Refusal::NotHere));
+    }
+}
+
+#[test]
+fn a_fenced_client_is_refused_everything_even_after_a_restart() {
+    for index in [0, 1] {
+        let mut world = World::new(index);
+        let (dead, other) = if index == 0 { (world.join(), world.join()) } else { (ClientId(1), ClientId(2)) };
+        assert_eq!(world.ask(other, Request::Fence { client: dead }), Ok(Response::Done));
+        assert_eq!(world.ask(other, Request::Fence { client: dead }), Ok(Response::Done), "fencing can be repeated");
+        world.server = MemoryServer::open(&world.memory).unwrap();
+        assert!(world.server.is_fenced(dead) && !world.server.is_fenced(other));
+        for request in anywhere() {
+            assert_eq!(world.ask(dead, request), Err(Refusal::Fenced { client: dead }));
+        }
+        for request in root_only().into_iter().filter(|_| index == 0) {
+            assert_eq!(world.ask(dead, request), Err(Refusal::Fenced { client: dead }));
+        }
+        assert!(world.ask(other, Request::Usage).is_ok());
+    }
+}
+
+#[test]
+fn a_fenced_id_is_not_issued_again() {
+    let mut world = World::new(0);
+    let (dead, other) = (world.join(), world.join());
+    world.ask(other, Request::Fence { client: dead }).unwrap();
+    for _ in 0..14 {
+        assert_ne!(world.join(), dead);
+    }
+    assert_eq!(world.ask(NOBODY, Request::Join), Err(Refusal::TooManyMembers));
+    world.ask(other, Request::Leave).unwrap();
+    assert_eq!(world.join(), other);
+}
+
+#[test]
+fn an_id_that_nobody_has_is_not_fenced() {
+    let mut world = World::new(0);
+    let member = world.join();
+    for client in [NOBODY, ClientId(9), ClientId(17)] {
+        assert_eq!(world.ask(member, Request::Fence { client }), Err(Refusal::NotAMember { client }));
+        assert!(!world.server.is_fenced(client));
+    }
+}
+
+#[test]
+fn who_has_left_is_a_stranger_and_its_redo_area_another_s() {
+    let mut world = World::new(0);
+    let (leaver, stayer) = (world.join(), world.join());
+    let area = world.ask(leaver, Request::RedoArea).unwrap();
+    let Ok(Response::Chunk { offset, .. }) = world.ask(leaver, Request::AllocChunk { class: CLASS }) else { panic!() };
+    assert_eq!(world.ask(leaver, Request::Leave), Ok(Response::Done));
+    assert_eq!(world.ask(leaver, Request::Leave), Err(Refusal::NotAMember { client: leaver }));
+    assert_eq!(world.ask(stayer, Request::RedoArea), Ok(area));
+    let index = world.server.geometry().chunk_at(offset).unwrap();
+    assert_eq!(world.server.chunk(index), Some(ChunkEntry::Issued { class: CLASS, owner: NOBODY }));
+}
+
+#[test]
+fn a_tree_is_created_opened_and_listed() {
+    let mut world = World::new(0);
+    let me = world.join();
+    let missing = Request::OpenTree { name: "b".to_owned() };
+    assert_eq!(world.ask(me, missing), Err(Refusal::NoSuchTree { name: "b".to_owned() }));
+    for (name, id) in [("b", 1), ("a", 2)] {
+        assert_eq!(world.ask(me, Request::NewTreeId), Ok(Response::TreeId { id }));
+        assert!(matches!(world.ask(me, tree(name, id)), Ok(Response::Tree { created: true, .. })));
+    }
+    let Ok(Response::Tree { info, created: false }) = world.ask(me, tree("b", 2)) else { panic!() };
+    assert_eq!((info.id, info.root_word), (1, world.server.geometry().root_word(0)));
+    let opened = world.ask(me, Request::OpenTree { name: "b".to_owned() });
+    assert_eq!(opened, Ok(Response::Tree { info: info.clone(), created: false }));
+    let Ok(Response::Trees(trees)) = world.ask(me, Request::ListTrees) else { panic!() };
+    assert_eq!(trees.iter().map(|tree| tree.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(world.ask(me, tree("", 3)), Err(Refusal::BadName));
+    assert!(matches!(world.ask(me, tree("c", 3)), Err(Refusal::BadRequest { .. })));
+}
+
+#[test]
+fn usage_counts_chunks_and_members() {
+    let mut world = World::new(0);
+    let (me, other) = (world.join(), world.join());
+    world.ask(me, Request::AllocChunk { class: CLASS }).unwrap();
+    world.ask(me, Request::RedoArea).unwrap();
+    let chunks = u64::from(world.server.geometry().chunks);
+    let members = vec![me, other];
+    assert_eq!(
+        world.ask(me, Request::Usage),
+        Ok(Response::Usage { chunks, chunks_used: 2, chunk_bytes: 4096, members })
+    );
+}
+
+#[test]
+fn formatting_clears_the_lanes_and_leaves_chunks_alone_unless_told() {
+    let locks =
+        LockOptions { space: Space::OnChip, width: LaneWidth::Bits64, lanes: Some(16), release: ReleaseMode::Cas };
+    for wipe_chunks in [false, true] {
+        let memory = VecMemory::new(128 << 10, 256);
+        memory.store(Space::Host, 0, &[0xff; 128 << 10]);
+        memory.store(Space::OnChip, 0, &[0xff; 256]);
+        let options = FormatOptions { locks, wipe_chunks, ..small_options() };
+        let server = MemoryServer::format(&memory, &options).unwrap();
+        assert!((0..16).all(|lane| memory.load_u64(Space::OnChip, server.geometry().lane_word(lane).1) == 0));
+        assert_eq!(memory.load_u64(Space::OnChip, 128), u64::MAX, "only the table is the server's");
+        let last = server.geometry().chunk_offset(server.geometry().chunks - 1) + 4088;
+        assert_eq!(memory.load_u64(Space::Host, last) == 0, wipe_chunks);
+        assert_eq!(MemoryServer::open(&memory), Ok(server));
+    }
+}
+
+#[test]
+fn a_client_decodes_what_the_server_formatted() {
+    let world = World::new(1);
+    let mut image = [0; SUPERBLOCK_BYTES];
+    world.memory.load(Space::Host, 0, &mut image);
+    let superblock = Superblock::decode(&image).unwrap();
+    assert_eq!(&superblock, world.server.superblock());
+    assert_eq!((superblock.server, superblock.servers), (1, 2));
+}
+
+#[test]
+fn foreign_or_truncated_memory_is_not_opened() {
+    let empty = VecMemory::new(4096, 0);
+    assert_eq!(MemoryServer::open(&empty), Err(OpenError::Superblock(SuperblockError::NotFormatted)));
+    let tiny = VecMemory::new(100, 0);
+    assert!(matches!(MemoryServer::open(&tiny), Err(OpenError::Truncated { found: 100, .. })));
+    let world = World::new(0);
+    let shorter = VecMemory::new(64 << 10, 0);
+    let mut bytes = vec![0; 64 << 10];
+    world.memory.load(Space::Host, 0, &mut bytes);
+    shorter.store(Space::Host, 0, &bytes);
+    let expected = 128 << 10;
+    let truncated = OpenError::Truncated { space: Space::Host, found: 64 << 10, expected };
+    assert_eq!(MemoryServer::open(&shorter), Err(truncated));
+}
+
+#[test]
+fn a_memory_too_small_is_refused_with_what_it_would_take_and_left_alone() {
+    for bytes in [0, 100, 4096, 8191] {
+        let memory = VecMemory::new(bytes, 0);
+        let Err(FormatError::TooSmall { memory: found, minimum }) = MemoryServer::format(&memory, &small_options())
+        else {
+            panic!("{bytes} bytes were formatted")
+        };
+        assert_eq!(found, bytes as u64);
+        assert!(MemoryServer::format(&VecMemory::new(minimum as usize, 0), &small_options()).is_ok());
+        assert_eq!(memory, VecMemory::new(bytes, 0));
+    }
+}
+
+#[test]
+fn the_same_requests_leave_the_same_bytes() {
+    let run = || {
+        let mut world = World::new(0);
+        let me = world.join();
+        for request in root_only().into_iter().chain(anywhere()) {
+            let _ = world.ask(me, request);
+        }
+        world.memory
+    };
+    assert_eq!(run(), run());
+}
