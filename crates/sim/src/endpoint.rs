@@ -1,0 +1,251 @@
+//! Endpoints of the simulated fabric.
+
+use crate::sim::SharedWorld;
+use crate::world::flight::Phase;
+use sherman_executor::Driver;
+use sherman_fabric::{
+    Caps, ClientId, Clock, Counters, Endpoint, Fabric, FabricError, Memory, Request, Response, Space, Ticket, WorkList,
+};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// The ticket of what was posted after its schedule had ended.
+const TOO_LATE: Ticket = Ticket(u64::MAX);
+
+fn too_late() -> FabricError {
+    FabricError::Unsupported { what: "outlive the schedule it was made in" }
+}
+
+/// A compute server in the simulated world: one identity, any number of endpoints.
+#[derive(Clone)]
+pub struct SimFabric {
+    pub(crate) world: SharedWorld,
+    pub(crate) owner: u32,
+    client: ClientId,
+}
+
+impl SimFabric {
+    pub(crate) fn new(world: SharedWorld, owner: u32, client: ClientId) -> Self {
+        Self { world, owner, client }
+    }
+
+    /// Its identity.
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// Its number, by order of joining: the name it has in traces.
+    pub fn number(&self) -> u32 {
+        self.owner
+    }
+}
+
+impl std::fmt::Debug for SimFabric {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SimFabric(cs{}, client {})", self.owner, self.client)
+    }
+}
+
+impl Fabric for SimFabric {
+    type Endpoint = SimEndpoint;
+
+    fn endpoint(&self) -> Result<SimEndpoint, FabricError> {
+        let mut world = self.world.borrow_mut();
+        if world.compute_servers.get(self.owner as usize).is_none_or(|cs| cs.client != self.client) {
+            return Err(too_late());
+        }
+        let (number, birth) = world.add_endpoint(self.owner);
+        Ok(SimEndpoint {
+            caps: Rc::clone(&world.caps),
+            servers: world.servers.len() as u16,
+            client: self.client,
+            number,
+            birth,
+            counters: Counters::default(),
+            world: Rc::clone(&self.world),
+        })
+    }
+}
+
+/// One thread's connection to every simulated memory server: a queue pair to each.
+///
+/// Valid for the schedule it was made in, or, if made before [`Sim::checkpoint`](crate::Sim::checkpoint), for all.
+pub struct SimEndpoint {
+    world: SharedWorld,
+    caps: Rc<Caps>,
+    servers: u16,
+    client: ClientId,
+    number: u32,
+    birth: u64,
+    counters: Counters,
+}
+
+impl SimEndpoint {
+    /// Its number, by order of creation: the name it has in traces.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    fn is_open(&self, world: &crate::world::World) -> bool {
+        !world.closed && world.endpoints.get(self.number as usize).is_some_and(|known| known.birth == self.birth)
+    }
+}
+
+impl std::fmt::Debug for SimEndpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SimEndpoint({}, client {})", self.number, self.client)
+    }
+}
+
+impl Clock for SimEndpoint {
+    fn now(&self) -> u64 {
+        let mut world = self.world.borrow_mut();
+        let now = world.now;
+        if world.history.on {
+            world.history.time_was_read();
+            world.learn(now);
+        }
+        now
+    }
+
+    fn wake_at(&self, at: u64, waker: &Waker) {
+        let mut world = self.world.borrow_mut();
+        world.history.time_was_read();
+        world.timers.add(at, waker);
+    }
+}
+
+impl Driver for SimEndpoint {
+    fn progress(&self) -> bool {
+        false
+    }
+
+    fn idle_for(&self) -> Option<Duration> {
+        None
+    }
+}
+
+impl Endpoint for SimEndpoint {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn servers(&self) -> u16 {
+        self.servers
+    }
+
+    fn client(&self) -> ClientId {
+        self.client
+    }
+
+    fn list(&self, server: u16) -> WorkList {
+        self.world.borrow_mut().list(server)
+    }
+
+    fn recycle(&self, list: WorkList) {
+        self.world.borrow_mut().recycle(list);
+    }
+
+    fn post(&self, list: WorkList) -> Ticket {
+        let mut world = self.world.borrow_mut();
+        if !self.is_open(&world) {
+            world.recycle(list);
+            return TOO_LATE;
+        }
+        world.post(self.number, list)
+    }
+
+    fn poll(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
+        let mut world = self.world.borrow_mut();
+        let Some(slot) = world.flights.find(ticket) else { return Poll::Ready(Err(too_late())) };
+        let flight = world.flights.get_mut(slot);
+        if flight.phase != Phase::Delivered {
+            watch(&mut flight.waker, cx);
+            return Poll::Pending;
+        }
+        let (error, learnt) = (flight.error.take(), flight.fetched ^ flight.posted.rotate_left(1));
+        let list = world.flights.close(slot);
+        world.learn(learnt ^ u64::from(error.is_some()));
+        match error {
+            None => Poll::Ready(Ok(list)),
+            Some(error) => {
+                world.recycle(list);
+                Poll::Ready(Err(error))
+            }
+        }
+    }
+
+    fn forget(&self, ticket: Ticket) {
+        let mut world = self.world.borrow_mut();
+        let Some(slot) = world.flights.find(ticket) else { return };
+        world.forget(slot);
+    }
+
+    fn call(&self, server: u16, request: Request) -> Ticket {
+        let mut world = self.world.borrow_mut();
+        if self.is_open(&world) { world.call(self.number, server, request) } else { TOO_LATE }
+    }
+
+    fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {
+        let mut world = self.world.borrow_mut();
+        let Some(slot) = world.flights.find(ticket) else { return Poll::Ready(Err(too_late())) };
+        let flight = world.flights.get_mut(slot);
+        if flight.phase != Phase::Delivered {
+            watch(&mut flight.waker, cx);
+            return Poll::Pending;
+        }
+        let (response, error, learnt) = (flight.response.take(), flight.error.take(), flight.fetched);
+        let _ = world.flights.close(slot);
+        world.learn(learnt);
+        match (response, error) {
+            (Some(response), None) => Poll::Ready(Ok(response)),
+            (_, error) => Poll::Ready(Err(error.unwrap_or_else(too_late))),
+        }
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+/// Remembers whom to wake.
+fn watch(waker: &mut Option<Waker>, cx: &Context<'_>) {
+    if waker.as_ref().is_none_or(|known| !known.will_wake(cx.waker())) {
+        *waker = Some(cx.waker().clone());
+    }
+}
+
+/// A server's memory, looked at from outside the schedule.
+#[derive(Clone)]
+pub struct SimMemory {
+    world: SharedWorld,
+    server: u16,
+}
+
+impl SimMemory {
+    pub(crate) fn new(world: SharedWorld, server: u16) -> Self {
+        Self { world, server }
+    }
+}
+
+impl std::fmt::Debug for SimMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SimMemory(server {})", self.server)
+    }
+}
+
+impl Memory for SimMemory {
+    fn size(&self, space: Space) -> u64 {
+        self.world.borrow().servers[usize::from(self.server)].memory.size(space)
+    }
+
+    fn load(&self, space: Space, offset: u64, into: &mut [u8]) {
+        let world = self.world.borrow();
+        into.copy_from_slice(world.servers[usize::from(self.server)].memory.bytes(space, offset, into.len()));
+    }
+
+    fn store(&self, space: Space, offset: u64, from: &[u8]) {
+        self.world.borrow_mut().servers[usize::from(self.server)].memory.store(space, offset, from);
+    }
+}

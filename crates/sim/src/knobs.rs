@@ -1,0 +1,115 @@
+//! What the adversary may do: its legal freedoms, and the planted breaches that tests of the contract must catch.
+
+use crate::rng::Rng;
+use sherman_fabric::{Caps, FenceMode};
+
+/// A rule broken on purpose. Only for tests of tests: each must be found by the contract suite (`docs/FABRIC.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Breach {
+    /// F1: units tear at 8 bytes while [`Caps`] still promises `atomic_unit`.
+    TornUnit,
+    /// F2: a READ may return what a line held before its last overwrite, however long ago that was.
+    StaleRead,
+    /// F3: WRITEs of one queue pair land in any order.
+    WritesReordered,
+    /// F3: a READ does not wait for earlier WRITEs and atomics of its queue pair.
+    ReadPasses,
+    /// F4: an atomic is a load and a store, with anything in between.
+    SplitAtomic,
+}
+
+/// The adversary's settings. Every field but `breach` selects among legal behaviours; [`Knobs::default`] is the fullest
+/// freedom the contract allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Knobs {
+    /// F1: bytes of an atomic unit, a power of two and at least 8.
+    pub unit: u32,
+    /// A whole READ or WRITE is one event; `caps.verb_atomic` follows.
+    pub verb_atomic: bool,
+    /// F3: a WRITE that is not fenced may overtake earlier READs and atomics.
+    pub overtake: bool,
+    /// The units of one WRITE land in any order, not only ascending.
+    pub write_units_any_order: bool,
+    /// Time may jump to the next timer while other events are enabled: a client that is slow for no visible reason.
+    pub time_jumps: bool,
+    /// Whether CAS honours masks; `caps.masked_cas` follows.
+    pub masked_cas: bool,
+    /// F4: whether atomics exclude plain WRITEs. If not, an atomic is a load event and a store event; other atomics of the
+    /// server wait in between, READs and WRITEs do not. `caps.write_releases` follows.
+    pub write_releases: bool,
+    /// Virtual nanoseconds that every event takes.
+    pub step_nanos: u64,
+    /// A rule broken on purpose.
+    pub breach: Option<Breach>,
+}
+
+impl Default for Knobs {
+    fn default() -> Self {
+        Self {
+            unit: 64,
+            verb_atomic: false,
+            overtake: true,
+            write_units_any_order: true,
+            time_jumps: false,
+            masked_cas: true,
+            write_releases: true,
+            step_nanos: 100,
+            breach: None,
+        }
+    }
+}
+
+impl Knobs {
+    /// Legal knobs drawn from `seed`: each freedom on in some seeds and off in others, since a freedom that is always on
+    /// can hide the bug that needs it off. Units stay at 64 bytes and the lane width as [`Knobs::default`] has it, so
+    /// that one tree image serves every seed.
+    pub fn swarm(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x5741_524d);
+        Self {
+            overtake: rng.one_in(2),
+            write_units_any_order: rng.one_in(2),
+            time_jumps: rng.one_in(4),
+            step_nanos: [20, 100, 100, 1_000][rng.below(4)],
+            ..Self::default()
+        }
+    }
+
+    /// These knobs with a planted breach.
+    pub fn with_breach(self, breach: Breach) -> Self {
+        Self { breach: Some(breach), ..self }
+    }
+
+    /// The capabilities that an endpoint under these knobs reports.
+    pub fn caps(&self, on_chip_bytes: u64) -> Caps {
+        Caps {
+            atomic_unit: self.unit,
+            crash_unit: self.unit,
+            verb_atomic: self.verb_atomic,
+            masked_cas: self.masked_cas,
+            write_releases: self.write_releases,
+            lock_read: true,
+            on_chip_bytes,
+            fence: FenceMode::Revoke,
+            // Every change of a node takes at least one landing event.
+            shortest_write_nanos: self.step_nanos,
+            max_verbs: 128,
+            max_transfer: 1 << 18,
+        }
+    }
+
+    /// The shift by which an offset is cut into units.
+    pub(crate) fn unit_shift(&self) -> u32 {
+        if self.breach == Some(Breach::TornUnit) {
+            3
+        } else if self.verb_atomic {
+            63
+        } else {
+            self.unit.max(8).ilog2()
+        }
+    }
+
+    /// Whether atomics take two events.
+    pub(crate) fn splits_atomics(&self) -> bool {
+        !self.write_releases || self.breach == Some(Breach::SplitAtomic)
+    }
+}

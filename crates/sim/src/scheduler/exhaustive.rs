@@ -1,0 +1,179 @@
+//! Every schedule of a small world: depth-first search by replay.
+//!
+//! Nothing is saved and restored: each execution starts afresh, repeats the picks of the current prefix and goes on with
+//! the first choice at every new point; then the last point with an untried choice is advanced. Before each step the world
+//! tells a hash of its *state*: memory, verbs in flight, and per compute server everything ever delivered to its tasks. Two
+//! prefixes that reach equal states have equal futures, so the second is pruned; commuting events merge this way.
+//!
+//! What must hold for that: tasks are deterministic and share nothing outside the fabric except within one compute server
+//! or through [`Sim::note`](crate::Sim::note). What can go wrong: a collision of 64-bit hashes hides a state, with
+//! probability n²/2^65 for n states: below one in 10^7 up to a million states.
+
+use super::Scheduler;
+use crate::choice::Choice;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Where the search stops. What is cut off is counted in [`Report`].
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Most picks in one execution; deeper ones are abandoned and counted as truncated.
+    pub depth: usize,
+    /// Most executions.
+    pub executions: u64,
+    /// Whether equal states are merged.
+    pub merge: bool,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { depth: 10_000, executions: 10_000_000, merge: true }
+    }
+}
+
+/// What a search has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Executions started.
+    pub executions: u64,
+    /// Distinct states entered (0 without merging).
+    pub states: u64,
+    /// Executions that ended in a state already known.
+    pub pruned: u64,
+    /// Executions cut by a bound: [`Bounds::depth`], or [`Exhaustive::truncate`] for the world's own limits.
+    pub truncated: u64,
+    /// The most picks in one execution.
+    pub deepest: usize,
+    /// Whether nothing is left to try. With `truncated` 0, every schedule has been covered.
+    pub finished: bool,
+}
+
+/// State hashes are already mixed; hashing them again would only cost.
+#[derive(Debug, Default)]
+struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = word;
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    taken: u32,
+    of: u32,
+}
+
+/// The search. Use: `while search.begin() { sim.rewind(); …spawn…; sim.run(&mut search); …check… }`.
+#[derive(Debug)]
+pub struct Exhaustive {
+    bounds: Bounds,
+    path: Vec<Point>,
+    depth: usize,
+    known: HashMap<u64, u32, BuildHasherDefault<Identity>>,
+    report: Report,
+}
+
+impl Exhaustive {
+    /// A search that has not begun.
+    pub fn new(bounds: Bounds) -> Self {
+        Self { bounds, path: Vec::new(), depth: 0, known: HashMap::default(), report: Report::default() }
+    }
+
+    /// Turns to the next execution. False when there is none, or the bound on executions is reached.
+    pub fn begin(&mut self) -> bool {
+        if self.report.finished {
+            return false;
+        }
+        if self.report.executions > 0 {
+            self.path.truncate(self.depth);
+            while self.path.last().is_some_and(|point| point.taken + 1 == point.of) {
+                self.path.pop();
+            }
+            match self.path.last_mut() {
+                Some(point) => point.taken += 1,
+                None => {
+                    self.report.finished = true;
+                    return false;
+                }
+            }
+        }
+        if self.report.executions == self.bounds.executions {
+            return false;
+        }
+        self.report.executions += 1;
+        self.depth = 0;
+        true
+    }
+
+    /// The picks of the present execution, for [`Replay`](super::Replay).
+    pub fn picks(&self) -> Vec<u32> {
+        self.path[..self.depth.min(self.path.len())].iter().map(|point| point.taken).collect()
+    }
+
+    /// Counts the present execution as cut by a limit of the world.
+    pub fn truncate(&mut self) {
+        self.report.truncated += 1;
+    }
+
+    /// Counts so far.
+    pub fn report(&self) -> Report {
+        Report { states: self.known.len() as u64, ..self.report }
+    }
+}
+
+impl Scheduler for Exhaustive {
+    fn pick(&mut self, choices: &[Choice]) -> usize {
+        if self.depth == self.path.len() {
+            self.path.push(Point { taken: 0, of: choices.len() as u32 });
+        }
+        let point = self.path[self.depth];
+        debug_assert_eq!(point.of as usize, choices.len(), "the world is not deterministic");
+        self.depth += 1;
+        self.report.deepest = self.report.deepest.max(self.depth);
+        (point.taken as usize).min(choices.len() - 1)
+    }
+
+    fn wants_state(&self) -> bool {
+        true
+    }
+
+    fn enter(&mut self, state: u64) -> bool {
+        if self.depth < self.path.len() {
+            return true;
+        }
+        if self.depth >= self.bounds.depth {
+            self.report.truncated += 1;
+            return false;
+        }
+        if !self.bounds.merge {
+            return true;
+        }
+        // A state first met close to the depth bound is searched again when it is met further from it.
+        let depth = self.depth as u32;
+        match self.known.get_mut(&state) {
+            Some(met) if *met <= depth => {
+                self.report.pruned += 1;
+                false
+            }
+            Some(met) => {
+                *met = depth;
+                true
+            }
+            None => {
+                self.known.insert(state, depth);
+                true
+            }
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! The simulation: a world, its tasks, and the loop that runs them.
+
+use crate::endpoint::{SimFabric, SimMemory};
+use crate::knobs::Knobs;
+use crate::memory::{CpuView, ServerMemory};
+use crate::scheduler::Scheduler;
+use crate::tasks::{Flag, TaskHandle, TaskName, Tasks, poll_task};
+use crate::trace::Event;
+use crate::world::flight::NO_TASK;
+use crate::world::{Next, World};
+use sherman_fabric::{ClientId, Refusal, Request, Response, Verb};
+use sherman_memory_server::{FormatError, FormatOptions, MemoryServer};
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+pub(crate) type SharedWorld = Rc<RefCell<World>>;
+
+/// What bounds a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Events in one run.
+    pub steps: u64,
+    /// Lists one task may post: what bounds a reader that retries for ever under exhaustive search.
+    pub lists_per_task: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { steps: 1_000_000, lists_per_task: u64::MAX }
+    }
+}
+
+/// The world to be made.
+#[derive(Clone, Debug)]
+pub struct SimConfig {
+    /// Memory servers.
+    pub servers: u16,
+    /// Bytes of host memory of each.
+    pub host_bytes: usize,
+    /// Bytes of on-chip memory of each.
+    pub on_chip_bytes: usize,
+    /// How each is formatted; `server` and `servers` are filled in.
+    pub format: FormatOptions,
+    /// The adversary.
+    pub knobs: Knobs,
+    /// Bounds of a run.
+    pub limits: Limits,
+}
+
+impl Default for SimConfig {
+    /// One server of 256 KiB with small chunks: enough for a tree of tiny nodes.
+    fn default() -> Self {
+        let format = FormatOptions {
+            chunk_bytes: 16 << 10,
+            redo_slot_bytes: 1 << 10,
+            redo_area_bytes: 4 << 10,
+            member_capacity: 31,
+            catalog_capacity: 4,
+            ..FormatOptions::default()
+        };
+        Self {
+            servers: 1,
+            host_bytes: 256 << 10,
+            on_chip_bytes: 2 << 10,
+            format,
+            knobs: Knobs::default(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Something that goes wrong at a given step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A compute server dies: no task of it runs again. What it had posted still happens, or is cut at any unit, as the
+    /// adversary has it (F7), until someone fences it (F6).
+    Kill {
+        /// Its [number](SimFabric::number).
+        compute_server: u32,
+    },
+    /// A memory server is lost: everything in flight there ends in `ServerLost`, and so does everything later.
+    Lose {
+        /// Its index.
+        server: u16,
+    },
+}
+
+/// A task that waits at a deadlock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The task's number.
+    pub task: u32,
+    /// Its name.
+    pub name: String,
+    /// Server and first verb of the list it posted last. That list has completed, or it would not be a deadlock.
+    pub last: Option<(u16, Verb)>,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} waits", self.name)?;
+        match &self.last {
+            Some((server, verb)) => write!(f, "; its last list on server {server} began with {verb:?}"),
+            None => write!(f, "; it has posted nothing"),
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every task has finished and nothing is in flight.
+    Done,
+    /// Nothing can happen any more and these tasks wait.
+    Deadlock {
+        /// Who.
+        waiting: Vec<Waiting>,
+    },
+    /// [`Limits::steps`] was reached.
+    StepLimit,
+    /// A task reached [`Limits::lists_per_task`].
+    ListLimit,
+    /// The scheduler knows this state already.
+    Pruned,
+}
+
+/// What a run did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a run may have ended in a deadlock"]
+pub struct Run {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Events.
+    pub steps: u64,
+    /// Verbs executed.
+    pub verbs: u64,
+    /// The hash of every event in order: equal for equal schedules.
+    pub trace_hash: u64,
+    /// Virtual time at the end.
+    pub now: u64,
+}
+
+impl Run {
+    /// Whether every task finished.
+    pub fn is_done(&self) -> bool {
+        self.outcome == Outcome::Done
+    }
+}
+
+/// A future that waits for something that will never happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stuck;
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the future waits although nothing is in flight and no timer is set")
+    }
+}
+
+impl std::error::Error for Stuck {}
+
+/// A deterministic world. See the [crate].
+pub struct Sim {
+    world: SharedWorld,
+    tasks: Rc<RefCell<Tasks>>,
+}
+
+impl Sim {
+    /// Makes and formats the servers. That state is the first checkpoint.
+    pub fn new(config: &SimConfig) -> Result<Self, FormatError> {
+        let mut servers = Vec::new();
+        for server in 0..config.servers {
+            let mut memory = ServerMemory::new(config.host_bytes, config.on_chip_bytes);
+            let format = FormatOptions { server, servers: config.servers, ..config.format };
+            let cpu = MemoryServer::format(&CpuView::new(&mut memory), &format)?;
+            servers.push((memory, cpu));
+        }
+        let world = World::new(config.knobs.clone(), config.limits, servers);
+        Ok(Self { world: Rc::new(RefCell::new(world)), tasks: Rc::new(RefCell::new(Tasks::new())) })
+    }
+
+    /// A new compute server, joined at once, outside any schedule.
+    pub fn join(&mut self) -> Result<SimFabric, Refusal> {
+        let mut world = self.world.borrow_mut();
+        let now = world.now;
+        match world.serve(0, ClientId::NOBODY, &Request::Join, now)? {
+            Response::Joined { client } => {
+                let owner = world.add_compute_server(client);
+                Ok(SimFabric::new(Rc::clone(&self.world), owner, client))
+            }
+            _ => Err(Refusal::BadRequest { what: "a join is answered by an id" }),
+        }
+    }
+
+    /// Adds a task that belongs to no compute server.
+    pub fn spawn<T: 'static>(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        future: impl Future<Output = T> + 'static,
+    ) -> TaskHandle<T> {
+        self.spawner().spawn(None, 0, name, future)
+    }
+
+    /// Adds a task of `compute_server`; it dies with it, and may share process memory with its other tasks.
+    pub fn spawn_on<T: 'static>(
+        &mut self,
+        compute_server: &SimFabric,
+        thread: u32,
+        name: impl Into<Cow<'static, str>>,
+        future: impl Future<Output = T> + 'static,
+    ) -> TaskHandle<T> {
+        self.spawner().spawn(Some(compute_server), thread, name, future)
+    }
+
+    /// A handle with which tasks add tasks.
+    pub fn spawner(&self) -> Spawner {
+        Spawner { world: Rc::clone(&self.world), tasks: Rc::clone(&self.tasks) }
+    }
+
+    /// Lets `scheduler` run the tasks, to the end of all of them and of everything in flight.
+    pub fn run<S: Scheduler + ?Sized>(&mut self, scheduler: &mut S) -> Run {
+        let wakes = self.tasks.borrow().queue();
+        if scheduler.wants_state() {
+            self.world.borrow_mut().set_tracking(true);
+        }
+        let outcome = loop {
+            let next = self.world.borrow_mut().advance(scheduler, &wakes);
+            match next {
+                Next::End(outcome) => break outcome,
+                Next::Poll(task) => {
+                    let finished = poll_task(&self.tasks, task);
+                    let mut world = self.world.borrow_mut();
+                    world.current = NO_TASK;
+                    if finished {
+                        world.finish_task(task);
+                    }
+                }
+            }
+        };
+        let world = self.world.borrow();
+        let (steps, verbs, trace_hash, now) = (world.steps, world.verbs, world.log.hash, world.now);
+        Run { outcome: self.named(outcome), steps, verbs, trace_hash, now }
+    }
+
+    fn named(&self, mut outcome: Outcome) -> Outcome {
+        if let Outcome::Deadlock { waiting } = &mut outcome {
+            let tasks = self.tasks.borrow();
+            for wait in waiting {
+                wait.name = tasks.name(wait.task).map(ToString::to_string).unwrap_or_default();
+            }
+        }
+        outcome
+    }
+
+    /// Runs `future` outside any schedule: its verbs execute inline and in order, and time jumps when it sleeps. What is in
+    /// flight is finished first. For setting up before a run and looking round after it; tasks do not run meanwhile.
+    pub fn block_on<F: Future>(&mut self, future: F) -> Result<F::Output, Stuck> {
+        let quiet = Quiet::begin(&self.world);
+        let mut future = pin!(future);
+        let flag = Arc::new(Flag::default());
+        let waker = Waker::from(Arc::clone(&flag));
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                return Ok(output);
+            }
+            while !flag.take() {
+                let mut world = quiet.0.borrow_mut();
+                if world.timers.is_empty() {
+                    return Err(Stuck);
+                }
+                world.now = world.now.max(world.timers.next());
+                let now = world.now;
+                world.timers.fire(now);
+            }
+        }
+    }
+
+    /// Makes the present the start of later schedules: memory, members, time, and the endpoints there are.
+    /// What is in flight is finished first.
+    pub fn checkpoint(&mut self) {
+        let mut world = self.world.borrow_mut();
+        world.drain();
+        world.checkpoint();
+    }
+
+    /// Back to the last checkpoint: tasks, endpoints and compute servers made since are gone. Costs what the schedule
+    /// touched, not the size of memory.
+    pub fn rewind(&mut self) {
+        self.drop_tasks();
+        self.world.borrow_mut().rewind();
+    }
+
+    /// [`Sim::rewind`], with another adversary from now on. Endpoints made before the checkpoint keep the
+    /// [`Caps`](sherman_fabric::Caps) they have.
+    pub fn rewind_with(&mut self, knobs: Knobs) {
+        self.drop_tasks();
+        let mut world = self.world.borrow_mut();
+        world.set_knobs(knobs);
+        world.rewind();
+    }
+
+    /// Changes the bounds of a run.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.world.borrow_mut().limits = limits;
+    }
+
+    /// Lets `fault` happen before the event number `step` of this schedule.
+    pub fn fault_at(&mut self, step: u64, fault: Fault) {
+        self.world.borrow_mut().add_fault(step, fault);
+    }
+
+    /// Keeps a readable trace from now on, or no longer.
+    pub fn record_trace(&mut self, on: bool) {
+        self.world.borrow_mut().log.record(on);
+    }
+
+    /// The events of this schedule, if recorded.
+    pub fn trace(&self) -> Vec<Event> {
+        self.world.borrow().log.events().to_vec()
+    }
+
+    /// Tells exhaustive search of something that tasks share outside the fabric, in the order in which it happened: two
+    /// states with different notes are different.
+    pub fn note(&self, what: u64) {
+        self.world.borrow_mut().history.note(what);
+    }
+
+    /// A server's memory.
+    pub fn memory(&self, server: u16) -> SimMemory {
+        SimMemory::new(Rc::clone(&self.world), server)
+    }
+
+    /// Virtual time.
+    pub fn now(&self) -> u64 {
+        self.world.borrow().now
+    }
+
+    fn drop_tasks(&mut self) {
+        self.world.borrow_mut().closed = true;
+        let futures = self.tasks.borrow_mut().clear();
+        drop(futures);
+    }
+}
+
+impl fmt::Debug for Sim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let world = self.world.borrow();
+        write!(f, "Sim({} servers, step {}, {} ns)", world.servers.len(), world.steps, world.now)
+    }
+}
+
+impl Drop for Sim {
+    /// Futures hold endpoints and endpoints hold the world: they go first, and may post nothing on their way.
+    fn drop(&mut self) {
+        self.drop_tasks();
+    }
+}
+
+/// Verbs execute inline while this lives.
+struct Quiet<'a>(&'a SharedWorld);
+
+impl<'a> Quiet<'a> {
+    fn begin(world: &'a SharedWorld) -> Self {
+        let mut inner = world.borrow_mut();
+        inner.drain();
+        inner.quiet = true;
+        inner.current = NO_TASK;
+        Self(world)
+    }
+}
+
+impl Drop for Quiet<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut world) = self.0.try_borrow_mut() {
+            world.quiet = false;
+        }
+    }
+}
+
+/// Adds tasks, also from within tasks.
+#[derive(Clone)]
+pub struct Spawner {
+    world: SharedWorld,
+    tasks: Rc<RefCell<Tasks>>,
+}
+
+impl Spawner {
+    /// Adds a task of `compute_server`, or of none.
+    pub fn spawn<T: 'static>(
+        &self,
+        compute_server: Option<&SimFabric>,
+        thread: u32,
+        name: impl Into<Cow<'static, str>>,
+        future: impl Future<Output = T> + 'static,
+    ) -> TaskHandle<T> {
+        let owner = compute_server.map(|cs| cs.owner);
+        let (handle, body) = TaskHandle::wrap(future);
+        self.world.borrow_mut().add_task(owner);
+        self.tasks.borrow_mut().spawn(TaskName { compute_server: owner, thread, name: name.into() }, body);
+        handle
+    }
+
+    /// See [`Sim::note`].
+    pub fn note(&self, what: u64) {
+        self.world.borrow_mut().history.note(what);
+    }
+}
+
+impl fmt::Debug for Spawner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Spawner")
+    }
+}

@@ -1,0 +1,204 @@
+//! Tasks and their wakers.
+//!
+//! A slab of boxed futures and a queue of woken task numbers. Wakers must be `Send`, so the queue has a mutex; the world is
+//! one thread, so it is never contended and is only looked at when a flag says so. The product's own executor is not used
+//! here because its order of running is its own business, whereas here it is the adversary's.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Tasks woken since it was last drained.
+#[derive(Debug, Default)]
+pub(crate) struct WakeQueue {
+    any: AtomicBool,
+    woken: Mutex<Vec<u32>>,
+}
+
+impl WakeQueue {
+    /// Calls `each` for every woken task, in the order of waking.
+    #[inline]
+    pub(crate) fn drain(&self, each: impl FnMut(u32)) {
+        if self.any.load(Relaxed) {
+            self.any.store(false, Relaxed);
+            self.woken.lock().unwrap_or_else(PoisonError::into_inner).drain(..).for_each(each);
+        }
+    }
+}
+
+struct TaskWaker {
+    task: u32,
+    queued: AtomicBool,
+    queue: Arc<WakeQueue>,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.queued.swap(true, Relaxed) {
+            self.queue.woken.lock().unwrap_or_else(PoisonError::into_inner).push(self.task);
+            self.queue.any.store(true, Relaxed);
+        }
+    }
+}
+
+/// A task's name: its compute server (by number, if it has one), its thread there, and what it does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskName {
+    /// The compute server, by number of joining.
+    pub compute_server: Option<u32>,
+    /// The thread of that compute server.
+    pub thread: u32,
+    /// What it does.
+    pub name: Cow<'static, str>,
+}
+
+impl fmt::Display for TaskName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.compute_server {
+            Some(server) => write!(f, "cs{server}.t{}.{}", self.thread, self.name),
+            None => write!(f, "{}", self.name),
+        }
+    }
+}
+
+pub(crate) type Body = Pin<Box<dyn Future<Output = ()>>>;
+
+struct Task {
+    name: TaskName,
+    /// Absent while it is polled and after it has finished.
+    body: Option<Body>,
+    wake: Arc<TaskWaker>,
+    waker: Waker,
+}
+
+/// The slab.
+pub(crate) struct Tasks {
+    slots: Vec<Task>,
+    queue: Arc<WakeQueue>,
+}
+
+impl Tasks {
+    pub(crate) fn new() -> Self {
+        Self { slots: Vec::new(), queue: Arc::default() }
+    }
+
+    pub(crate) fn queue(&self) -> Arc<WakeQueue> {
+        Arc::clone(&self.queue)
+    }
+
+    /// Adds a task, ready to run.
+    pub(crate) fn spawn(&mut self, name: TaskName, body: Body) -> u32 {
+        let task = self.slots.len() as u32;
+        let wake = Arc::new(TaskWaker { task, queued: AtomicBool::new(false), queue: Arc::clone(&self.queue) });
+        let waker = Waker::from(Arc::clone(&wake));
+        waker.wake_by_ref();
+        self.slots.push(Task { name, body: Some(body), wake, waker });
+        task
+    }
+
+    pub(crate) fn name(&self, task: u32) -> Option<&TaskName> {
+        self.slots.get(task as usize).map(|task| &task.name)
+    }
+
+    /// Removes every task and cuts the wakers that are still about. Futures are handed out to be dropped by the caller,
+    /// outside any borrow, since their destructors may come back here.
+    pub(crate) fn clear(&mut self) -> Vec<Body> {
+        self.queue = Arc::default();
+        self.slots.drain(..).filter_map(|task| task.body).collect()
+    }
+
+    fn begin(&mut self, task: u32) -> Option<(Body, Waker)> {
+        let slot = &mut self.slots[task as usize];
+        slot.wake.queued.store(false, Relaxed);
+        slot.body.take().map(|body| (body, slot.waker.clone()))
+    }
+}
+
+/// Polls `task` once; true when it has finished with this poll.
+pub(crate) fn poll_task(tasks: &RefCell<Tasks>, task: u32) -> bool {
+    let Some((mut body, waker)) = tasks.borrow_mut().begin(task) else { return false };
+    let done = body.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+    if !done && let Some(slot) = tasks.borrow_mut().slots.get_mut(task as usize) {
+        slot.body = Some(body);
+    }
+    done
+}
+
+/// A waker that only notes that it was called.
+#[derive(Debug, Default)]
+pub(crate) struct Flag(AtomicBool);
+
+impl Flag {
+    /// Whether it was woken since the last call.
+    pub(crate) fn take(&self) -> bool {
+        self.0.swap(false, Relaxed)
+    }
+}
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+struct Slot<T> {
+    value: Option<T>,
+    waker: Option<Waker>,
+}
+
+/// The result of a spawned task. Await it inside the world, or [`take`](TaskHandle::take) it afterwards.
+#[derive(Clone)]
+pub struct TaskHandle<T>(Rc<RefCell<Slot<T>>>);
+
+impl<T: 'static> TaskHandle<T> {
+    /// A handle, and `future` wrapped so that it fills it.
+    pub(crate) fn wrap(future: impl Future<Output = T> + 'static) -> (Self, Body) {
+        let slot = Rc::new(RefCell::new(Slot { value: None, waker: None }));
+        let filled = Rc::clone(&slot);
+        let body = Box::pin(async move {
+            let value = future.await;
+            let mut slot = filled.borrow_mut();
+            slot.value = Some(value);
+            if let Some(waker) = slot.waker.take() {
+                waker.wake();
+            }
+        });
+        (Self(slot), body)
+    }
+
+    /// The task's result, once, if it has finished.
+    pub fn take(&self) -> Option<T> {
+        self.0.borrow_mut().value.take()
+    }
+}
+
+impl<T> Future for TaskHandle<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let mut slot = self.0.borrow_mut();
+        match slot.value.take() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                slot.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for TaskHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TaskHandle(done: {})", self.0.borrow().value.is_some())
+    }
+}

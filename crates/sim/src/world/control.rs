@@ -1,0 +1,193 @@
+//! Control calls, fencing, and faults.
+
+use super::World;
+use super::flight::{Flight, Phase};
+use crate::choice::{Actor, Choice, Kind};
+use crate::hash::{mix, mix_bytes};
+use crate::memory::CpuView;
+use crate::sim::{Fault, Outcome, Waiting};
+use sherman_fabric::{ClientId, FabricError, Refusal, Request, Response, Ticket};
+
+impl World {
+    /// Sends a control request.
+    pub(crate) fn call(&mut self, endpoint: u32, server: u16, request: Request) -> Ticket {
+        let slot = self.flights.open(endpoint, server, self.current);
+        let flight = self.flights.get_mut(slot);
+        if self.history.on {
+            flight.posted = mix_bytes(u64::from(server), format!("{request:?}").as_bytes());
+        }
+        flight.request = Some(request);
+        let ticket = self.flights.ticket(slot);
+        if self.quiet {
+            self.execute_call(endpoint, slot);
+            self.deliver(slot);
+        } else {
+            self.endpoints[endpoint as usize].calls.push(slot);
+            self.actors.set(Actor::Control(endpoint), true);
+        }
+        ticket
+    }
+
+    /// The enabled events among an endpoint's calls: each may be executed, and later answered, in any order.
+    pub(super) fn control_choices(&mut self, endpoint: u32) {
+        for &list in &self.endpoints[endpoint as usize].calls {
+            let kind = if self.flights.get(list).phase == Phase::InFlight { Kind::Execute } else { Kind::Answer };
+            self.options.push(Choice { actor: Actor::Control(endpoint), kind, list, verb: 0, unit: 0 });
+        }
+    }
+
+    pub(super) fn take_call(&mut self, endpoint: u32, choice: Choice) {
+        self.note_event(choice);
+        if choice.kind == Kind::Execute {
+            self.execute_call(endpoint, choice.list);
+        } else {
+            self.deliver(choice.list);
+        }
+        let flights = &self.flights;
+        let calls = &mut self.endpoints[endpoint as usize].calls;
+        calls.retain(|&slot| matches!(flights.get(slot).phase, Phase::InFlight | Phase::Finished));
+        let pending = !calls.is_empty();
+        self.actors.set(Actor::Control(endpoint), pending);
+    }
+
+    fn execute_call(&mut self, endpoint: u32, slot: u32) {
+        let owner = self.endpoints[endpoint as usize].owner as usize;
+        let server = self.flights.get(slot).server;
+        let Some(request) = self.flights.get(slot).request.clone() else { return };
+        let answer = self.answer(owner, server, &request);
+        let flight = self.flights.get_mut(slot);
+        if self.history.on {
+            flight.fetched = mix_bytes(flight.posted, format!("{answer:?}").as_bytes());
+        }
+        match answer {
+            Ok(response) => flight.response = Some(response),
+            Err(error) => flight.error = Some(error),
+        }
+        self.finish(slot);
+    }
+
+    fn answer(&mut self, owner: usize, server: u16, request: &Request) -> Result<Response, FabricError> {
+        let client = self.compute_servers[owner].client;
+        let (index, now) = (usize::from(server), self.now);
+        let target = self.servers.get(index).ok_or(FabricError::NoSuchServer { server })?;
+        if target.lost {
+            return Err(FabricError::ServerLost { server });
+        }
+        if self.compute_servers[owner].fenced[index] {
+            return Err(FabricError::Fenced { client });
+        }
+        let response = self.serve(server, client, request, now)?;
+        if let Request::Fence { client } = *request {
+            self.fence(server, client);
+        }
+        Ok(response)
+    }
+
+    /// Lets a server's CPU answer `request` at once.
+    pub(crate) fn serve(
+        &mut self,
+        server: u16,
+        from: ClientId,
+        request: &Request,
+        now: u64,
+    ) -> Result<Response, Refusal> {
+        let track = self.history.on;
+        let target = &mut self.servers[usize::from(server)];
+        target.cpu_used = true;
+        if track {
+            let asked = mix_bytes(u64::from(from.0), format!("{request:?}").as_bytes());
+            target.calls_hash = mix(target.calls_hash, asked);
+        }
+        target.cpu.handle(&CpuView::new(&mut target.memory), from, request, now)
+    }
+
+    /// F6: nothing of `client` executes on `server` any more. What is in flight there ends now, so that the fence can be
+    /// answered at once.
+    fn fence(&mut self, server: u16, client: ClientId) {
+        for owner in 0..self.compute_servers.len() {
+            let compute_server = &mut self.compute_servers[owner];
+            if compute_server.client == client {
+                compute_server.fenced[usize::from(server)] = true;
+                self.cut_all(
+                    |_, qp_server, qp_owner| qp_server == server && qp_owner == owner as u32,
+                    |_| Some(FabricError::Fenced { client }),
+                );
+            }
+        }
+    }
+
+    fn cut_all(&mut self, which: impl Fn(usize, u16, u32) -> bool, error: impl Fn(u16) -> Option<FabricError>) {
+        for qp in 0..self.queue_pairs.len() {
+            let pair = &self.queue_pairs[qp];
+            if which(qp, pair.server, pair.owner) {
+                let error = error(pair.server);
+                self.cut(qp, error);
+            }
+        }
+    }
+
+    /// Lets the faults happen that are due before this step.
+    pub(super) fn strike(&mut self) {
+        while let Some(at) = self.faults.iter().position(|&(step, _)| step <= self.steps) {
+            match self.faults.remove(at).1 {
+                Fault::Kill { compute_server } => self.kill(compute_server),
+                Fault::Lose { server } => self.lose(server),
+            }
+        }
+    }
+
+    /// The client dies: its tasks never run again. What it had posted may still happen, or be cut at any unit (F7).
+    fn kill(&mut self, owner: u32) {
+        let Some(compute_server) = self.compute_servers.get_mut(owner as usize) else { return };
+        compute_server.dead = true;
+        for task in 0..self.tasks.len() as u32 {
+            if self.tasks[task as usize].owner == Some(owner) {
+                self.finish_task(task);
+                self.actors.set(Actor::Task(task), false);
+            }
+        }
+        let servers = self.servers.len() as u32;
+        let endpoints = &self.endpoints;
+        let of_owner = |endpoint: u32| endpoints[endpoint as usize].owner == owner;
+        let of_dead = |f: &Flight| of_owner(if f.request.is_some() { f.route } else { f.route / servers });
+        let open: Vec<u32> = self.flights.open_slots().filter(|(_, f)| of_dead(f)).map(|(slot, _)| slot).collect();
+        open.into_iter().for_each(|slot| self.forget(slot));
+        (0..self.queue_pairs.len()).for_each(|qp| self.refresh(qp));
+    }
+
+    fn lose(&mut self, server: u16) {
+        if let Some(target) = self.servers.get_mut(usize::from(server)) {
+            target.lost = true;
+            self.cut_all(|_, qp_server, _| qp_server == server, |server| Some(FabricError::ServerLost { server }));
+        }
+    }
+
+    /// Executes and delivers everything in flight, in order of queue pairs. Of dead clients nothing more executes.
+    pub(crate) fn drain(&mut self) {
+        for qp in 0..self.queue_pairs.len() {
+            if self.compute_servers[self.queue_pairs[qp].owner as usize].dead {
+                self.cut(qp, None);
+            } else {
+                self.drain_queue_pair(qp);
+            }
+        }
+        for endpoint in 0..self.endpoints.len() as u32 {
+            while let Some(slot) = self.endpoints[endpoint as usize].calls.pop() {
+                if self.flights.get(slot).phase == Phase::InFlight {
+                    self.execute_call(endpoint, slot);
+                }
+                if self.flights.get(slot).phase == Phase::Finished {
+                    self.deliver(slot);
+                }
+            }
+            self.actors.set(Actor::Control(endpoint), false);
+        }
+    }
+
+    /// Who waits, and what they did last.
+    pub(super) fn deadlock(&self) -> Outcome {
+        let alive = (0u32..).zip(&self.tasks).filter(|(_, task)| task.alive);
+        let waiting = alive.map(|(task, state)| Waiting { task, name: String::new(), last: state.last });
+        Outcome::Deadlock { waiting: waiting.collect() }
+    }
+}

@@ -1,0 +1,109 @@
+//! Lists and calls between post and poll.
+
+use sherman_fabric::{FabricError, Request, Response, Ticket, WorkList};
+use std::task::Waker;
+
+/// No task: posted by [`Sim::block_on`](crate::Sim::block_on).
+pub(crate) const NO_TASK: u32 = u32::MAX;
+
+/// How far a list or call has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The slot is free.
+    #[default]
+    Free,
+    /// Posted; some of it may have happened.
+    InFlight,
+    /// All of it has happened; nobody knows yet.
+    Finished,
+    /// Its result waits to be polled.
+    Delivered,
+}
+
+/// One slot: a list or a call.
+#[derive(Debug, Default)]
+pub(crate) struct Flight {
+    generation: u32,
+    pub(crate) phase: Phase,
+    pub(crate) list: WorkList,
+    /// Verbs not done.
+    pub(crate) left: u32,
+    /// How it ends, if in error.
+    pub(crate) error: Option<FabricError>,
+    pub(crate) waker: Option<Waker>,
+    /// Nobody will poll it.
+    pub(crate) forgotten: bool,
+    /// Queue pair of a list, endpoint of a call.
+    pub(crate) route: u32,
+    /// Server of a call.
+    pub(crate) server: u16,
+    /// Who posted it.
+    pub(crate) task: u32,
+    pub(crate) request: Option<Request>,
+    pub(crate) response: Option<Response>,
+    /// Hash of what was posted, kept under exhaustive search only.
+    pub(crate) posted: u64,
+    /// Hash of what came back so far, independent of the order of units.
+    pub(crate) fetched: u64,
+}
+
+/// All lists and calls, by slot. Slots are reused, tickets are not.
+#[derive(Debug, Default)]
+pub(crate) struct Flights {
+    slots: Vec<Flight>,
+    free: Vec<u32>,
+}
+
+impl Flights {
+    /// A fresh slot in flight.
+    pub(crate) fn open(&mut self, route: u32, server: u16, task: u32) -> u32 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Flight::default());
+            self.slots.len() as u32 - 1
+        });
+        let flight = &mut self.slots[slot as usize];
+        flight.generation = flight.generation.wrapping_add(1);
+        flight.phase = Phase::InFlight;
+        flight.left = 0;
+        flight.error = None;
+        flight.forgotten = false;
+        (flight.route, flight.server, flight.task) = (route, server, task);
+        (flight.posted, flight.fetched) = (0, 0);
+        slot
+    }
+
+    /// Frees a slot and returns its list's buffers.
+    pub(crate) fn close(&mut self, slot: u32) -> WorkList {
+        let flight = &mut self.slots[slot as usize];
+        flight.phase = Phase::Free;
+        (flight.waker, flight.request, flight.response) = (None, None, None);
+        self.free.push(slot);
+        std::mem::take(&mut flight.list)
+    }
+
+    pub(crate) fn ticket(&self, slot: u32) -> Ticket {
+        Ticket(u64::from(self.slots[slot as usize].generation) << 32 | u64::from(slot))
+    }
+
+    /// The slot of a ticket that is still open.
+    pub(crate) fn find(&self, ticket: Ticket) -> Option<u32> {
+        let (slot, generation) = (ticket.0 as u32, (ticket.0 >> 32) as u32);
+        let flight = self.slots.get(slot as usize)?;
+        (flight.generation == generation && flight.phase != Phase::Free).then_some(slot)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, slot: u32) -> &Flight {
+        &self.slots[slot as usize]
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, slot: u32) -> &mut Flight {
+        &mut self.slots[slot as usize]
+    }
+
+    /// All slots that are not free, with their numbers.
+    pub(crate) fn open_slots(&self) -> impl Iterator<Item = (u32, &Flight)> {
+        (0u32..).zip(&self.slots).filter(|(_, flight)| flight.phase != Phase::Free)
+    }
+}

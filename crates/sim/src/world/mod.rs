@@ -1,0 +1,387 @@
+//! The world: memory servers, queue pairs, calls, timers, and the steps that the adversary takes among them.
+//!
+//! Everything that can happen is an *event*; a step takes one, chosen by the [`Scheduler`]. Given the same tasks and the
+//! same picks, the same events follow: nothing here draws a random number, reads a clock or iterates in hash order. Every
+//! event advances virtual time by `step_nanos`, so that deadlines are reached in every schedule.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`actors`] | who can move now |
+//! | [`queue_pair`] | rule F3: which verbs of a queue pair may happen next |
+//! | [`flight`] | lists and calls between post and poll |
+//! | [`verbs`] | posting, checking and executing verbs; F7's prefixes |
+//! | [`control`] | calls, fencing, and faults: clients that die, servers that are lost |
+//! | [`timers`] | virtual time |
+//! | [`state`] | the hash of the whole state, for exhaustive search |
+
+pub(crate) mod actors;
+pub(crate) mod control;
+pub(crate) mod flight;
+pub(crate) mod queue_pair;
+pub(crate) mod state;
+pub(crate) mod timers;
+pub(crate) mod verbs;
+
+use crate::choice::{Actor, Choice, Kind};
+use crate::knobs::{Breach, Knobs};
+use crate::memory::ServerMemory;
+use crate::scheduler::Scheduler;
+use crate::sim::{Fault, Limits, Outcome};
+use crate::tasks::WakeQueue;
+use crate::trace::Log;
+use actors::Actors;
+use flight::{Flights, NO_TASK};
+use queue_pair::QueuePair;
+use sherman_fabric::{Caps, ClientId, Verb, WorkList};
+use sherman_memory_server::MemoryServer;
+use std::rc::Rc;
+use timers::Timers;
+
+/// The most list buffers kept for reuse.
+const POOL: usize = 256;
+
+/// One memory server.
+pub(crate) struct Server {
+    pub(crate) memory: ServerMemory,
+    pub(crate) cpu: MemoryServer,
+    /// The CPU's state at the checkpoint.
+    saved_cpu: MemoryServer,
+    /// Whether the CPU has answered anything since.
+    pub(crate) cpu_used: bool,
+    /// The queue pair whose split atomic has read and not yet written.
+    pub(crate) engine: Option<u32>,
+    pub(crate) lost: bool,
+    /// Hash of the control requests executed, in order.
+    pub(crate) calls_hash: u64,
+}
+
+/// One compute server.
+#[derive(Clone, Debug)]
+pub(crate) struct ComputeServer {
+    pub(crate) client: ClientId,
+    pub(crate) dead: bool,
+    /// By server: whether it has been fenced there. Kept here too because an id may be issued again to someone else.
+    pub(crate) fenced: Vec<bool>,
+}
+
+/// One endpoint.
+#[derive(Clone, Debug)]
+pub(crate) struct EndpointState {
+    /// Distinguishes it from an endpoint of an earlier schedule.
+    pub(crate) birth: u64,
+    pub(crate) owner: u32,
+    /// Its calls that are not answered, by slot.
+    pub(crate) calls: Vec<u32>,
+}
+
+/// What the world knows of a task.
+#[derive(Debug)]
+pub(crate) struct TaskState {
+    pub(crate) alive: bool,
+    pub(crate) owner: Option<u32>,
+    /// The hash that its history goes into: shared by the tasks of one compute server.
+    pub(crate) group: u32,
+    pub(crate) lists: u64,
+    /// The first verb of the list it posted last.
+    pub(crate) last: Option<(u16, Verb)>,
+}
+
+/// What [`World::advance`] came to.
+pub(crate) enum Next {
+    /// This task is to be polled.
+    Poll(u32),
+    /// The run is over.
+    End(Outcome),
+}
+
+/// The world. See the module.
+pub(crate) struct World {
+    pub(crate) knobs: Knobs,
+    pub(crate) caps: Rc<Caps>,
+    pub(crate) limits: Limits,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) compute_servers: Vec<ComputeServer>,
+    saved_compute_servers: Vec<ComputeServer>,
+    pub(crate) endpoints: Vec<EndpointState>,
+    saved_endpoints: usize,
+    births: u64,
+    pub(crate) queue_pairs: Vec<QueuePair>,
+    pub(crate) flights: Flights,
+    pub(crate) actors: Actors,
+    options: Vec<Choice>,
+    pub(crate) tasks: Vec<TaskState>,
+    pub(crate) live_tasks: u32,
+    /// The task being polled.
+    pub(crate) current: u32,
+    /// Verbs execute inline, in order.
+    pub(crate) quiet: bool,
+    /// Nothing may be posted: the schedule is over and its futures are being dropped.
+    pub(crate) closed: bool,
+    pub(crate) truncated: bool,
+    faults: Vec<(u64, Fault)>,
+    pub(crate) timers: Timers,
+    pub(crate) now: u64,
+    saved_now: u64,
+    pub(crate) steps: u64,
+    pub(crate) verbs: u64,
+    pub(crate) log: Log,
+    pub(crate) history: state::History,
+    pool: Vec<WorkList>,
+}
+
+impl World {
+    pub(crate) fn new(knobs: Knobs, limits: Limits, servers: Vec<(ServerMemory, MemoryServer)>) -> Self {
+        let on_chip = servers.first().map_or(0, |(memory, _)| memory.size(sherman_fabric::Space::OnChip));
+        let count = servers.len();
+        let servers = servers.into_iter().map(|(memory, cpu)| Server {
+            memory,
+            saved_cpu: cpu.clone(),
+            cpu,
+            cpu_used: false,
+            engine: None,
+            lost: false,
+            calls_hash: 0,
+        });
+        let mut world = Self {
+            caps: Rc::new(knobs.caps(on_chip)),
+            knobs,
+            limits,
+            servers: servers.collect(),
+            compute_servers: Vec::new(),
+            saved_compute_servers: Vec::new(),
+            endpoints: Vec::new(),
+            saved_endpoints: 0,
+            births: 0,
+            queue_pairs: Vec::new(),
+            flights: Flights::default(),
+            actors: Actors::new(count),
+            options: Vec::new(),
+            tasks: Vec::new(),
+            live_tasks: 0,
+            current: NO_TASK,
+            quiet: false,
+            closed: false,
+            truncated: false,
+            faults: Vec::new(),
+            timers: Timers::new(),
+            now: 0,
+            saved_now: 0,
+            steps: 0,
+            verbs: 0,
+            log: Log::default(),
+            history: state::History::default(),
+            pool: Vec::new(),
+        };
+        world.checkpoint();
+        world.rewind();
+        world
+    }
+
+    pub(crate) fn set_knobs(&mut self, knobs: Knobs) {
+        self.caps = Rc::new(knobs.caps(self.caps.on_chip_bytes));
+        self.knobs = knobs;
+    }
+
+    /// Makes now the start of every later schedule. Nothing may be in flight.
+    pub(crate) fn checkpoint(&mut self) {
+        for server in &mut self.servers {
+            server.memory.checkpoint();
+            server.saved_cpu = server.cpu.clone();
+            server.cpu_used = false;
+        }
+        self.saved_compute_servers = self.compute_servers.clone();
+        self.saved_endpoints = self.endpoints.len();
+        self.saved_now = self.now;
+    }
+
+    /// Back to the checkpoint. The tasks have been dropped already.
+    pub(crate) fn rewind(&mut self) {
+        let previous = self.knobs.breach == Some(Breach::StaleRead);
+        for server in &mut self.servers {
+            server.memory.rewind(previous);
+            server.memory.set_tracking(false);
+            if std::mem::take(&mut server.cpu_used) {
+                server.cpu.clone_from(&server.saved_cpu);
+            }
+            (server.engine, server.lost, server.calls_hash) = (None, false, 0);
+        }
+        let open: Vec<u32> = self.flights.open_slots().map(|(slot, _)| slot).collect();
+        for slot in open {
+            let list = self.flights.close(slot);
+            self.recycle(list);
+        }
+        self.compute_servers.clone_from(&self.saved_compute_servers);
+        self.endpoints.truncate(self.saved_endpoints);
+        self.endpoints.iter_mut().for_each(|endpoint| endpoint.calls.clear());
+        self.queue_pairs.truncate(self.saved_endpoints * self.servers.len());
+        for qp in &mut self.queue_pairs {
+            *qp = QueuePair::new(qp.endpoint, qp.server, qp.owner);
+        }
+        self.actors.clear();
+        self.tasks.clear();
+        self.timers.clear();
+        self.faults.clear();
+        (self.live_tasks, self.current) = (0, NO_TASK);
+        (self.quiet, self.closed, self.truncated) = (false, false, false);
+        (self.now, self.steps, self.verbs) = (self.saved_now, 0, 0);
+        self.log.reset();
+        self.history.reset();
+    }
+
+    pub(crate) fn add_compute_server(&mut self, client: ClientId) -> u32 {
+        let fenced = vec![false; self.servers.len()];
+        self.compute_servers.push(ComputeServer { client, dead: false, fenced });
+        self.compute_servers.len() as u32 - 1
+    }
+
+    /// A new endpoint's number and birth.
+    pub(crate) fn add_endpoint(&mut self, owner: u32) -> (u32, u64) {
+        let endpoint = self.endpoints.len() as u32;
+        self.births += 1;
+        self.endpoints.push(EndpointState { birth: self.births, owner, calls: Vec::new() });
+        let servers = 0..self.servers.len() as u16;
+        self.queue_pairs.extend(servers.map(|server| QueuePair::new(endpoint, server, owner)));
+        (endpoint, self.births)
+    }
+
+    pub(crate) fn add_task(&mut self, owner: Option<u32>) {
+        let group = self.history.group(owner);
+        self.tasks.push(TaskState { alive: true, owner, group, lists: 0, last: None });
+        self.live_tasks += 1;
+    }
+
+    pub(crate) fn finish_task(&mut self, task: u32) {
+        if std::mem::replace(&mut self.tasks[task as usize].alive, false) {
+            self.live_tasks -= 1;
+        }
+    }
+
+    pub(crate) fn add_fault(&mut self, step: u64, fault: Fault) {
+        self.faults.push((step, fault));
+    }
+
+    /// A list from the pool.
+    pub(crate) fn list(&mut self, server: u16) -> WorkList {
+        let mut list = self.pool.pop().unwrap_or_default();
+        list.reset(server);
+        list
+    }
+
+    pub(crate) fn recycle(&mut self, list: WorkList) {
+        if self.pool.len() < POOL && list.capacity() > 0 {
+            self.pool.push(list);
+        }
+    }
+
+    /// Takes events until a task has to be polled or nothing is left to do.
+    pub(crate) fn advance<S: Scheduler + ?Sized>(&mut self, scheduler: &mut S, wakes: &WakeQueue) -> Next {
+        loop {
+            let (tasks, actors) = (&self.tasks, &mut self.actors);
+            wakes.drain(|task| {
+                if tasks.get(task as usize).is_some_and(|task| task.alive) {
+                    actors.set(Actor::Task(task), true);
+                }
+            });
+            if self.truncated {
+                return Next::End(Outcome::ListLimit);
+            }
+            if self.steps >= self.limits.steps {
+                return Next::End(Outcome::StepLimit);
+            }
+            if !self.faults.is_empty() {
+                self.strike();
+            }
+            if self.history.on && !scheduler.enter(self.state()) {
+                return Next::End(Outcome::Pruned);
+            }
+            let Some(choice) = self.choose(scheduler) else {
+                return Next::End(if self.live_tasks == 0 { Outcome::Done } else { self.deadlock() });
+            };
+            self.steps += 1;
+            self.now += self.knobs.step_nanos;
+            let polled = self.take(choice);
+            self.timers.fire(self.now);
+            if let Some(task) = polled {
+                return Next::Poll(task);
+            }
+        }
+    }
+
+    /// The next event: who moves, then what.
+    #[inline]
+    fn choose<S: Scheduler + ?Sized>(&mut self, scheduler: &mut S) -> Option<Choice> {
+        let timers = self.live_tasks > 0 && !self.timers.is_empty();
+        let who = if timers && self.knobs.time_jumps && !self.actors.choices().is_empty() {
+            self.actors.push_jump();
+            let who = pick(scheduler, self.actors.choices());
+            self.actors.pop_jump();
+            who?
+        } else if let Some(who) = pick(scheduler, self.actors.choices()) {
+            who
+        } else {
+            return timers.then_some(Choice::of(Actor::Clock, Kind::Advance));
+        };
+        if who.kind != Kind::Step {
+            return Some(who);
+        }
+        self.options.clear();
+        match who.actor {
+            Actor::QueuePair { endpoint, server } => {
+                let qp = endpoint as usize * self.servers.len() + usize::from(server);
+                self.queue_pair_choices(qp);
+            }
+            Actor::Control(endpoint) => self.control_choices(endpoint),
+            Actor::Task(_) | Actor::Clock => {}
+        }
+        pick(scheduler, &self.options)
+    }
+
+    fn queue_pair_choices(&mut self, qp: usize) {
+        let qp = &self.queue_pairs[qp];
+        let atomics = self.servers[usize::from(qp.server)].engine.is_none() || self.engine_is_open();
+        let dead = self.compute_servers[qp.owner as usize].dead;
+        qp.choices(&self.knobs, atomics, dead, &mut self.options);
+    }
+
+    /// Whether a split atomic does not keep others out (a breach of F4).
+    pub(crate) fn engine_is_open(&self) -> bool {
+        self.knobs.breach == Some(Breach::SplitAtomic)
+    }
+
+    /// Executes one event. Returns the task to poll, if it is one's turn.
+    #[inline]
+    fn take(&mut self, choice: Choice) -> Option<u32> {
+        match (choice.kind, choice.actor) {
+            (Kind::Run, Actor::Task(task)) => {
+                self.actors.set(choice.actor, false);
+                self.current = task;
+                self.note_event(choice);
+                if self.history.on {
+                    self.history.ran(self.tasks[task as usize].group, task);
+                }
+                return Some(task);
+            }
+            (Kind::Advance, _) => {
+                self.now = self.now.max(self.timers.next());
+                self.note_event(choice);
+            }
+            (Kind::Execute | Kind::Answer, Actor::Control(endpoint)) => self.take_call(endpoint, choice),
+            (_, Actor::QueuePair { endpoint, server }) => {
+                let qp = endpoint as usize * self.servers.len() + usize::from(server);
+                self.take_verb(qp, choice);
+            }
+            _ => {}
+        }
+        None
+    }
+}
+
+/// Asks the scheduler where there is something to decide.
+#[inline]
+fn pick<S: Scheduler + ?Sized>(scheduler: &mut S, choices: &[Choice]) -> Option<Choice> {
+    match choices {
+        [] => None,
+        [only] => Some(*only),
+        _ => Some(choices[scheduler.pick(choices).min(choices.len() - 1)]),
+    }
+}

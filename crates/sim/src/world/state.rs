@@ -1,0 +1,128 @@
+//! The hash of the whole state, for exhaustive search.
+//!
+//! Two worlds with equal hashes behave alike from here on. What decides the future: memory, the servers' CPUs (by the
+//! sequence of their calls), what is in flight and how far, who is ready, and what every task knows. A task is a
+//! deterministic function of what was delivered to it, so a running hash of that stands for it. Tasks of one compute server
+//! may share process memory, so they share one hash, in the order in which they ran. Time counts once anyone has looked
+//! at it. Whatever else tasks share must be told by [`Sim::note`](crate::Sim::note).
+
+use super::World;
+use super::flight::{Flight, Phase};
+use crate::hash::mix;
+
+/// What has been delivered so far.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// Whether hashes are kept at all.
+    pub(crate) on: bool,
+    groups: Vec<u64>,
+    /// Group of each compute server that has tasks.
+    by_owner: Vec<Option<u32>>,
+    time_matters: bool,
+    notes: u64,
+}
+
+impl History {
+    pub(crate) fn reset(&mut self) {
+        self.on = false;
+        self.groups.clear();
+        self.by_owner.clear();
+        self.time_matters = false;
+        self.notes = 0;
+    }
+
+    /// The group of a new task.
+    pub(crate) fn group(&mut self, owner: Option<u32>) -> u32 {
+        let fresh = self.groups.len() as u32;
+        let Some(owner) = owner.map(|owner| owner as usize) else {
+            self.groups.push(u64::from(fresh));
+            return fresh;
+        };
+        if self.by_owner.len() <= owner {
+            self.by_owner.resize(owner + 1, None);
+        }
+        *self.by_owner[owner].get_or_insert_with(|| {
+            self.groups.push(u64::from(fresh));
+            fresh
+        })
+    }
+
+    pub(crate) fn ran(&mut self, group: u32, task: u32) {
+        self.learn(group, u64::from(task) << 32 | 1);
+    }
+
+    /// A task of `group` has come to know `what`.
+    pub(crate) fn learn(&mut self, group: u32, what: u64) {
+        if let Some(hash) = self.groups.get_mut(group as usize) {
+            *hash = mix(*hash, what);
+        }
+    }
+
+    /// Something was observed whose order among all tasks matters.
+    pub(crate) fn note(&mut self, what: u64) {
+        self.notes = mix(self.notes, what);
+    }
+
+    pub(crate) fn time_was_read(&mut self) {
+        self.time_matters = true;
+    }
+}
+
+impl World {
+    /// Keeps hashes from now on, or no longer.
+    pub(crate) fn set_tracking(&mut self, on: bool) {
+        self.history.on = on;
+        self.servers.iter_mut().for_each(|server| server.memory.set_tracking(on));
+    }
+
+    /// The current task has come to know `what`.
+    pub(crate) fn learn(&mut self, what: u64) {
+        if self.history.on
+            && let Some(task) = self.tasks.get(self.current as usize)
+        {
+            self.history.learn(task.group, what);
+        }
+    }
+
+    /// The present state's hash.
+    pub(crate) fn state(&self) -> u64 {
+        let mut hash = self.history.notes;
+        for server in &self.servers {
+            hash = mix(mix(hash, server.memory.content()), server.calls_hash);
+            hash = mix(hash, u64::from(server.engine.map_or(0, |qp| qp + 1)) << 1 | u64::from(server.lost));
+        }
+        for group in &self.history.groups {
+            hash = mix(hash, *group);
+        }
+        for (task, state) in (0u32..).zip(&self.tasks) {
+            hash = mix(hash, u64::from(state.alive) << 1 | u64::from(self.actors.has_task(task)));
+        }
+        for qp in &self.queue_pairs {
+            for pending in &qp.pending {
+                let flight = self.flights.get(pending.flight);
+                hash = mix(mix(hash, known(flight)), u64::from(pending.index));
+                hash = pending.done.words().fold(hash, mix);
+                hash = mix(hash, pending.loaded.unwrap_or(1));
+            }
+            hash = mix(hash, u64::from(qp.endpoint) << 16 | u64::from(qp.server));
+        }
+        // What is finished or delivered, and calls: in no order.
+        let rest = self.flights.open_slots().filter(|(_, f)| f.request.is_some() || f.phase != Phase::InFlight);
+        hash = mix(hash, rest.fold(0, |sum: u64, (_, flight)| sum.wrapping_add(known(flight))));
+        for owner in &self.compute_servers {
+            let fenced = owner.fenced.iter().fold(1, |bits: u64, &fenced| bits << 1 | u64::from(fenced));
+            hash = mix(hash, fenced << 1 | u64::from(owner.dead));
+        }
+        if self.history.time_matters {
+            hash = self.timers.times().fold(mix(hash, self.now), mix);
+        }
+        hash
+    }
+}
+
+/// What a list or call is and has brought so far.
+fn known(flight: &Flight) -> u64 {
+    let ends = (flight.phase as u64) << 2 | u64::from(flight.error.is_some()) << 1 | u64::from(flight.forgotten);
+    let who = u64::from(flight.task) << 32 | u64::from(flight.route) << 8 | ends;
+    mix(mix(flight.posted, flight.fetched), who)
+}

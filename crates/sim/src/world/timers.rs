@@ -1,0 +1,59 @@
+//! Timers in virtual time.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+/// Wakers by the time they are due. Equal registrations are kept once, so a task that re-arms on every poll costs nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    due: BTreeMap<(u64, u32), Waker>,
+    /// The earliest time; `u64::MAX` when there is none.
+    next: u64,
+}
+
+impl Timers {
+    pub(crate) fn new() -> Self {
+        Self { due: BTreeMap::new(), next: u64::MAX }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.due.clear();
+        self.next = u64::MAX;
+    }
+
+    pub(crate) fn add(&mut self, at: u64, waker: &Waker) {
+        let mut number = 0;
+        for (&(_, n), known) in self.due.range((at, 0)..=(at, u32::MAX)) {
+            if known.will_wake(waker) {
+                return;
+            }
+            number = n + 1;
+        }
+        self.due.insert((at, number), waker.clone());
+        self.next = self.next.min(at);
+    }
+
+    #[inline]
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.due.is_empty()
+    }
+
+    /// Wakes everyone due at `now`.
+    #[inline]
+    pub(crate) fn fire(&mut self, now: u64) {
+        while self.next <= now {
+            let Some((_, waker)) = self.due.pop_first() else { break };
+            waker.wake();
+            self.next = self.due.first_key_value().map_or(u64::MAX, |(&(at, _), _)| at);
+        }
+    }
+
+    /// The times, for the state's hash.
+    pub(crate) fn times(&self) -> impl Iterator<Item = u64> {
+        self.due.keys().map(|&(at, _)| at)
+    }
+}

@@ -1,0 +1,386 @@
+//! Posting, checking and executing verbs.
+
+use super::World;
+use super::flight::Phase;
+use super::queue_pair::{Pending, unit_range};
+use crate::choice::{Actor, Choice, Kind};
+use crate::hash::{mix, mix_bytes};
+use crate::trace::Place;
+use sherman_fabric::{FabricError, GlobalAddress, Space, Ticket, Verb, WorkList};
+
+impl World {
+    /// Puts a list in flight on the endpoint's queue pair to its server.
+    pub(crate) fn post(&mut self, endpoint: u32, mut list: WorkList) -> Ticket {
+        let server = list.server();
+        let (executable, error) = self.check(endpoint, &list);
+        // A list for a server that does not exist completes on the queue pair of server 0.
+        let route = if usize::from(server) < self.servers.len() { server } else { 0 };
+        let qp = endpoint as usize * self.servers.len() + usize::from(route);
+        let slot = self.flights.open(qp as u32, server, self.current);
+        let shift = self.knobs.unit_shift();
+        let pair = &mut self.queue_pairs[qp];
+        let mut left = 0;
+        for (index, verb) in list.verbs()[..executable].iter().enumerate() {
+            let pending = Pending::new(slot, index as u32, pair.next_sequence, *verb, shift);
+            if pending.units > 0 {
+                pair.next_sequence += 1;
+                pair.pending.push(pending);
+                left += 1;
+            }
+        }
+        if let Some(task) = self.tasks.get_mut(self.current as usize) {
+            task.lists += 1;
+            task.last = list.verbs().first().map(|verb| (server, *verb));
+            self.truncated |= task.lists > self.limits.lists_per_task;
+        }
+        let flight = self.flights.get_mut(slot);
+        flight.left = left;
+        flight.posted = if self.history.on { hash_of(&mut list) } else { 0 };
+        flight.list = list;
+        if error.is_some() && left > 0 {
+            pair.failing.push(slot);
+        }
+        flight.error = error;
+        if left == 0 {
+            self.finish(slot);
+        }
+        self.refresh(qp);
+        if self.quiet {
+            self.drain_queue_pair(qp);
+        }
+        self.flights.ticket(slot)
+    }
+
+    /// How many verbs of `list` can execute, and why not all of them.
+    fn check(&self, endpoint: u32, list: &WorkList) -> (usize, Option<FabricError>) {
+        let server = list.server();
+        let Some(target) = self.servers.get(usize::from(server)) else {
+            return (0, Some(FabricError::NoSuchServer { server }));
+        };
+        let owner = &self.compute_servers[self.endpoints[endpoint as usize].owner as usize];
+        if target.lost {
+            return (0, Some(FabricError::ServerLost { server }));
+        }
+        if owner.fenced[usize::from(server)] {
+            return (0, Some(FabricError::Fenced { client: owner.client }));
+        }
+        let (asked, limit) = (list.len() as u64, u64::from(self.caps.max_verbs));
+        if asked > limit {
+            return (0, Some(FabricError::TooLarge { asked, limit }));
+        }
+        for (index, verb) in list.verbs().iter().enumerate() {
+            if let Err(error) = self.check_verb(server, verb) {
+                return (index, Some(error));
+            }
+        }
+        (list.len(), None)
+    }
+
+    fn check_verb(&self, server: u16, verb: &Verb) -> Result<(), FabricError> {
+        let (space, offset, len, aligned) = match *verb {
+            Verb::Read { space, offset, len, .. } | Verb::Write { space, offset, len, .. } => {
+                let limit = u64::from(self.caps.max_transfer);
+                if u64::from(len) > limit {
+                    return Err(FabricError::TooLarge { asked: u64::from(len), limit });
+                }
+                let len = u64::from(len);
+                (space, offset, len, space == Space::Host || (len <= 8 && offset % 8 + len <= 8))
+            }
+            Verb::Cas { space, offset, mask, .. } => {
+                if mask != u64::MAX && !self.knobs.masked_cas {
+                    return Err(FabricError::Unsupported { what: "compare under a mask" });
+                }
+                (space, offset, 8, offset.is_multiple_of(8))
+            }
+            Verb::Faa { space, offset, .. } => (space, offset, 8, offset.is_multiple_of(8)),
+        };
+        let address = GlobalAddress::new(server, offset.min(GlobalAddress::OFFSET_LIMIT - 1));
+        let size = self.servers[usize::from(server)].memory.size(space);
+        if offset.checked_add(len).is_none_or(|end| end > size) {
+            return Err(FabricError::OutOfBounds { space, address, len });
+        }
+        if aligned { Ok(()) } else { Err(FabricError::Misaligned { space, address }) }
+    }
+
+    /// Executes one event of a queue pair.
+    #[inline]
+    pub(super) fn take_verb(&mut self, qp: usize, choice: Choice) {
+        match choice.kind {
+            Kind::Complete => {
+                let pair = &mut self.queue_pairs[qp];
+                pair.finished.retain(|&slot| slot != choice.list);
+                self.note_event(choice);
+                self.deliver(choice.list);
+            }
+            Kind::Fail => {
+                self.note_event(choice);
+                self.queue_pairs[qp].pending.retain(|pending| pending.flight != choice.list);
+                self.finish(choice.list);
+            }
+            Kind::Cut => {
+                self.note_event(choice);
+                self.cut(qp, None);
+            }
+            _ => {
+                let at = self.queue_pairs[qp].position(choice.list, choice.verb);
+                self.execute(qp, at, choice);
+            }
+        }
+        self.refresh(qp);
+    }
+
+    /// Executes a unit or an atomic of the verb at `at`, and finishes the verb if that was all.
+    #[inline]
+    fn execute(&mut self, qp: usize, at: usize, choice: Choice) {
+        let shift = self.knobs.unit_shift();
+        let pair = &mut self.queue_pairs[qp];
+        let server = &mut self.servers[usize::from(pair.server)];
+        let pending = &mut pair.pending[at];
+        let flight = self.flights.get_mut(pending.flight);
+        let (place, data);
+        match pending.verb {
+            Verb::Read { space, offset, at, len } => {
+                let (start, end) = unit_range(offset, len, shift, choice.unit);
+                let length = (end - start) as usize;
+                let bytes = if choice.kind == Kind::FetchStale {
+                    server.memory.previous(start, length)
+                } else {
+                    server.memory.bytes(space, start, length)
+                };
+                let first = at as usize + (start - offset) as usize;
+                flight.list.parts_mut(pending.index as usize).1[first..first + length].copy_from_slice(bytes);
+                data = mix_bytes(start, bytes);
+                flight.fetched = flight.fetched.wrapping_add(mix(data, u64::from(pending.index)));
+                place = Place { server: pair.server, space, offset: start, len: length as u32 };
+                pending.done.insert(choice.unit);
+                pending.left -= 1;
+            }
+            Verb::Write { space, offset, at, len, .. } => {
+                let (start, end) = unit_range(offset, len, shift, choice.unit);
+                let first = at as usize + (start - offset) as usize;
+                let arena = flight.list.parts_mut(pending.index as usize).1;
+                let bytes = &arena[first..first + (end - start) as usize];
+                server.memory.store(space, start, bytes);
+                data = mix_bytes(start, bytes);
+                place = Place { server: pair.server, space, offset: start, len: bytes.len() as u32 };
+                pair.effect_below = pair.effect_below.max(pending.sequence + 1);
+                pending.done.insert(choice.unit);
+                pending.left -= 1;
+            }
+            Verb::Cas { space, offset, .. } | Verb::Faa { space, offset, .. } => {
+                place = Place { server: pair.server, space, offset, len: 8 };
+                if choice.kind != Kind::AtomicStore {
+                    pending.loaded = Some(server.memory.word(space, offset));
+                    server.engine = Some(qp as u32);
+                }
+                let old = pending.loaded.unwrap_or_default();
+                data = old;
+                if choice.kind != Kind::AtomicLoad {
+                    if let Some(word) = swapped(&pending.verb, old) {
+                        server.memory.store(space, offset, &word.to_le_bytes());
+                    }
+                    flight.list.set_old(pending.index as usize, old);
+                    flight.fetched = flight.fetched.wrapping_add(mix(old, u64::from(pending.index)));
+                    pair.effect_below = pair.effect_below.max(pending.sequence + 1);
+                    server.engine = None;
+                    pending.left = 0;
+                }
+                if choice.kind != Kind::Atomic {
+                    let server = pair.server;
+                    self.log.event(choice, place, data);
+                    self.finish_verb(qp, at);
+                    self.refresh_server(server);
+                    return;
+                }
+            }
+        }
+        self.log.event(choice, place, data);
+        self.finish_verb(qp, at);
+    }
+
+    #[inline]
+    fn finish_verb(&mut self, qp: usize, at: usize) {
+        if self.queue_pairs[qp].pending[at].left > 0 {
+            return;
+        }
+        let slot = self.queue_pairs[qp].pending.remove(at).flight;
+        self.verbs += 1;
+        let flight = self.flights.get_mut(slot);
+        flight.left -= 1;
+        if flight.left == 0 {
+            self.finish(slot);
+        }
+    }
+
+    /// All that will happen of a list or call has happened.
+    pub(super) fn finish(&mut self, slot: u32) {
+        let flight = self.flights.get_mut(slot);
+        flight.left = 0;
+        let is_list = flight.request.is_none();
+        let pair = &mut self.queue_pairs[if is_list { flight.route as usize } else { 0 }];
+        if is_list && flight.error.is_some() {
+            pair.failing.retain(|&failing| failing != slot);
+        }
+        if flight.forgotten {
+            let list = self.flights.close(slot);
+            self.recycle(list);
+            return;
+        }
+        flight.phase = Phase::Finished;
+        if is_list {
+            pair.finished.push(slot);
+        }
+    }
+
+    /// Nobody will poll for it. It still happens.
+    pub(crate) fn forget(&mut self, slot: u32) {
+        let flight = self.flights.get_mut(slot);
+        flight.forgotten = true;
+        let (phase, route, is_call) = (flight.phase, flight.route, flight.request.is_some());
+        if phase == Phase::InFlight {
+            return;
+        }
+        let list = self.flights.close(slot);
+        self.recycle(list);
+        if phase == Phase::Finished && is_call {
+            let calls = &mut self.endpoints[route as usize].calls;
+            calls.retain(|&call| call != slot);
+            let pending = !calls.is_empty();
+            self.actors.set(Actor::Control(route), pending);
+        } else if phase == Phase::Finished {
+            self.queue_pairs[route as usize].finished.retain(|&finished| finished != slot);
+            self.refresh(route as usize);
+        }
+    }
+
+    /// Hands the result to whoever polls for it.
+    pub(super) fn deliver(&mut self, slot: u32) {
+        let flight = self.flights.get_mut(slot);
+        flight.phase = Phase::Delivered;
+        if let Some(waker) = flight.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Updates whether the queue pair can move.
+    #[inline]
+    pub(super) fn refresh(&mut self, qp: usize) {
+        let pair = &self.queue_pairs[qp];
+        let mut enabled = !pair.finished.is_empty() || !pair.pending.is_empty();
+        let blocked = self.servers[usize::from(pair.server)].engine.is_some() && !self.engine_is_open();
+        if enabled && blocked {
+            let mut options = Vec::new();
+            let dead = self.compute_servers[pair.owner as usize].dead;
+            pair.choices(&self.knobs, false, dead, &mut options);
+            enabled = !options.is_empty();
+        }
+        self.actors.set(self.queue_pairs[qp].actor(), enabled);
+    }
+
+    /// A split atomic has taken or left the server's atomic engine: others may have to wait, or need no longer.
+    fn refresh_server(&mut self, server: u16) {
+        let pairs = self.queue_pairs.len();
+        (usize::from(server)..pairs).step_by(self.servers.len()).for_each(|qp| self.refresh(qp));
+    }
+
+    /// Ends everything in flight on a queue pair, now: with `error`, or unheard if the client is dead. By F7 what took
+    /// effect is a prefix, so atomics that a landed WRITE has overtaken still execute.
+    pub(super) fn cut(&mut self, qp: usize, error: Option<FabricError>) {
+        let server = self.queue_pairs[qp].server;
+        if let Some(other) = self.servers[usize::from(server)].engine {
+            self.finish_split_atomic(other as usize);
+        }
+        while let Some(at) = self.overtaken_atomic(qp) {
+            let pending = &self.queue_pairs[qp].pending[at];
+            let actor = self.queue_pairs[qp].actor();
+            let choice = Choice { actor, kind: Kind::Atomic, list: pending.flight, verb: pending.index, unit: 0 };
+            self.execute(qp, at, choice);
+        }
+        while let Some(pending) = self.queue_pairs[qp].pending.first() {
+            let slot = pending.flight;
+            self.queue_pairs[qp].pending.retain(|pending| pending.flight != slot);
+            let flight = self.flights.get_mut(slot);
+            flight.error = flight.error.take().or_else(|| error.clone());
+            self.finish(slot);
+        }
+        self.refresh(qp);
+    }
+
+    fn overtaken_atomic(&self, qp: usize) -> Option<usize> {
+        let pair = &self.queue_pairs[qp];
+        let overtaken =
+            |p: &Pending| matches!(p.verb, Verb::Cas { .. } | Verb::Faa { .. }) && p.sequence < pair.effect_below;
+        pair.pending.iter().position(overtaken)
+    }
+
+    fn finish_split_atomic(&mut self, qp: usize) {
+        let pair = &self.queue_pairs[qp];
+        if let Some(at) = pair.pending.iter().position(|pending| pending.loaded.is_some()) {
+            let pending = &pair.pending[at];
+            let (list, verb) = (pending.flight, pending.index);
+            let choice = Choice { actor: pair.actor(), kind: Kind::AtomicStore, list, verb, unit: 0 };
+            self.execute(qp, at, choice);
+            self.refresh(qp);
+        }
+    }
+
+    /// Executes and delivers everything on one queue pair, in order.
+    pub(crate) fn drain_queue_pair(&mut self, qp: usize) {
+        while let Some(pending) = self.queue_pairs[qp].pending.first() {
+            let (list, verb, units) = (pending.flight, pending.index, pending.units);
+            let whole = |kind, unit| Choice { actor: self.queue_pairs[qp].actor(), kind, list, verb, unit };
+            let choice = match pending.verb {
+                Verb::Read { .. } => whole(Kind::Fetch, (0..units).find(|&u| !pending.done.has(u)).unwrap_or(0)),
+                Verb::Write { .. } => whole(Kind::Land, (0..units).find(|&u| !pending.done.has(u)).unwrap_or(0)),
+                _ if pending.loaded.is_some() => whole(Kind::AtomicStore, 0),
+                _ => whole(Kind::Atomic, 0),
+            };
+            self.now += self.knobs.step_nanos;
+            self.execute(qp, 0, choice);
+        }
+        while let Some(slot) = self.queue_pairs[qp].finished.pop() {
+            self.deliver(slot);
+        }
+        self.refresh(qp);
+    }
+
+    /// Tells the trace of an event that moves no data.
+    #[inline]
+    pub(super) fn note_event(&mut self, choice: Choice) {
+        let server = match choice.actor {
+            Actor::QueuePair { server, .. } => server,
+            _ => u16::MAX,
+        };
+        self.log.event(choice, Place { server, space: Space::Host, offset: 0, len: 0 }, self.now);
+    }
+}
+
+/// The word an atomic leaves, if it changes it.
+fn swapped(verb: &Verb, old: u64) -> Option<u64> {
+    match *verb {
+        Verb::Cas { compare, swap, mask, .. } if old & mask == compare & mask => Some(old & !mask | swap & mask),
+        Verb::Faa { add, .. } => Some(old.wrapping_add(add)),
+        _ => None,
+    }
+}
+
+/// The hash of a list as posted.
+fn hash_of(list: &mut WorkList) -> u64 {
+    let mut hash = u64::from(list.server());
+    let kind = |kind: u64, space: Space, offset: u64| mix(kind << 1 | u64::from(space == Space::OnChip), offset);
+    for index in 0..list.len() {
+        let (verb, arena) = list.parts_mut(index);
+        hash = match verb {
+            Verb::Read { space, offset, len, .. } => mix(mix(hash, kind(1, space, offset)), u64::from(len)),
+            Verb::Write { space, offset, at, len, fenced } => {
+                let head = mix(mix(hash, kind(2, space, offset)), u64::from(fenced));
+                mix_bytes(mix(head, u64::from(len)), &arena[at as usize..(at + len) as usize])
+            }
+            Verb::Cas { space, offset, compare, swap, mask, .. } => {
+                mix(mix(mix(mix(hash, kind(3, space, offset)), compare), swap), mask)
+            }
+            Verb::Faa { space, offset, add, .. } => mix(mix(hash, kind(4, space, offset)), add),
+        };
+    }
+    hash
+}
