@@ -2,8 +2,41 @@
 //!
 //! Generic over a [`sherman_fabric::Endpoint`]: no I/O, no clock, no ambient randomness and no `unsafe`, so that one
 //! source runs inline on embedded memory, over a network and unit by unit under the simulator's adversary.
+//!
+//! | module | what | paper |
+//! |---|---|---|
+//! | [`tree`] | lookup, insert, split, root | §4.2 |
+//! | [`lock`] | HOCL: lanes, local table, handover | §4.3 |
+//! | [`node`] | node formats, versions | §4.4 |
+//! | [`tree::write`] | command combination | §4.5 |
+//! | [`cache`] | index cache | §4.2.3 |
+//! | [`alloc`] | chunks and nodes | §4.2.4 |
+//! | [`redo`] | what a dying client leaves behind | not in it |
+//! | [`compute`], [`worker`], [`op`] | a compute server, its threads, their operations | |
+//! | [`techniques`] | every part switchable | §5.2 |
 #![forbid(unsafe_code)]
 
+pub mod alloc;
+pub mod cache;
+pub mod cause;
+pub mod compute;
+pub mod error;
 pub mod lock;
 pub mod node;
+pub mod op;
+pub mod redo;
+pub mod root;
 mod sync;
+pub mod techniques;
+pub mod tree;
+pub mod worker;
+
+pub use cause::{Cause, Retries};
+pub use compute::{ComputeOptions, ComputeServer};
+pub use error::Error;
+pub use node::Format;
+pub use op::Op;
+pub use techniques::Techniques;
+pub use tree::TreeState;
+pub use tree::walk::Walk;
+pub use worker::Worker;

@@ -92,10 +92,10 @@ impl<'s> Draft<'s> {
     }
 
     /// Takes up a validated image. The caller holds its lane.
-    pub fn of(node: &Node<'s>, mut buffer: Vec<u8>) -> Self {
+    pub fn of(shape: &'s Shape, node: &Node<'_>, mut buffer: Vec<u8>) -> Self {
         buffer.clear();
         buffer.extend_from_slice(node.image);
-        Self { shape: node.shape, image: buffer, header: node.header }
+        Self { shape, image: buffer, header: node.header }
     }
 
     /// The image as it is to become.
@@ -113,7 +113,8 @@ impl<'s> Draft<'s> {
         self.image
     }
 
-    fn node(&self) -> Node<'_> {
+    /// The node as it is to become.
+    pub fn node(&self) -> Node<'_> {
         Node { shape: self.shape, image: &self.image, header: self.header }
     }
 

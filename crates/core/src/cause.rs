@@ -1,0 +1,110 @@
+//! Why an operation had to try again or wait. Each cause has a counter; none has a log line.
+
+use std::cell::Cell;
+
+/// A reason to retry or wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(usize)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The image mixed units of different moments.
+    TornNode,
+    /// The entry looked for was torn.
+    TornEntry,
+    /// The READ took so long that 4-bit versions may have wrapped (paper §4.4).
+    SlowRead,
+    /// A pointer led to a node that does not cover the key, or is none of this tree's.
+    StalePointer,
+    /// A pointer led to a freed node.
+    NodeFree,
+    /// The node is written but not yet linked.
+    NodePending,
+    /// The key has moved to a right sibling.
+    MovedRight,
+    /// Another compute server holds the lane.
+    LaneHeld,
+    /// Another thread of this compute server holds the lane.
+    LocalQueue,
+    /// The root word changed under a splitter.
+    RootMoved,
+    /// All redo slots of this compute server on that memory server are in use.
+    RedoSlots,
+}
+
+impl Cause {
+    /// All causes, in order of their counters.
+    pub const ALL: [Self; 11] = [
+        Self::TornNode,
+        Self::TornEntry,
+        Self::SlowRead,
+        Self::StalePointer,
+        Self::NodeFree,
+        Self::NodePending,
+        Self::MovedRight,
+        Self::LaneHeld,
+        Self::LocalQueue,
+        Self::RootMoved,
+        Self::RedoSlots,
+    ];
+
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TornNode => "torn_node",
+            Self::TornEntry => "torn_entry",
+            Self::SlowRead => "slow_read",
+            Self::StalePointer => "stale_pointer",
+            Self::NodeFree => "node_free",
+            Self::NodePending => "node_pending",
+            Self::MovedRight => "moved_right",
+            Self::LaneHeld => "lane_held",
+            Self::LocalQueue => "local_queue",
+            Self::RootMoved => "root_moved",
+            Self::RedoSlots => "redo_slots",
+        }
+    }
+
+    /// The same for a person whose operation timed out on it.
+    pub const fn waiting_for(self) -> &'static str {
+        match self {
+            Self::TornNode => "a node stays torn (its writer may have died)",
+            Self::TornEntry => "an entry stays torn (its writer may have died)",
+            Self::SlowRead => "every READ takes longer than the format's versions allow",
+            Self::StalePointer => "pointers stay stale",
+            Self::NodeFree => "pointers keep leading to freed nodes",
+            Self::NodePending => "a node stays unlinked (its maker may have died)",
+            Self::MovedRight => "the key keeps moving right",
+            Self::LaneHeld => "another compute server holds the lock lane (it may have died)",
+            Self::LocalQueue => "other threads of this compute server hold the lock lane",
+            Self::RootMoved => "the root keeps changing",
+            Self::RedoSlots => "all redo slots are in use",
+        }
+    }
+}
+
+/// A counter for every cause.
+#[derive(Debug, Default)]
+pub struct Retries([Cell<u64>; Cause::ALL.len()]);
+
+impl Retries {
+    /// Counts one.
+    pub fn add(&self, cause: Cause) {
+        self.add_many(cause, 1);
+    }
+
+    /// Counts `n`.
+    pub fn add_many(&self, cause: Cause, n: u64) {
+        let cell = &self.0[cause as usize];
+        cell.set(cell.get() + n);
+    }
+
+    /// How often.
+    pub fn get(&self, cause: Cause) -> u64 {
+        self.0[cause as usize].get()
+    }
+
+    /// Every cause with its count.
+    pub fn iter(&self) -> impl Iterator<Item = (Cause, u64)> + '_ {
+        Cause::ALL.into_iter().map(|cause| (cause, self.get(cause)))
+    }
+}

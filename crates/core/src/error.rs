@@ -1,0 +1,159 @@
+//! What an operation can fail with.
+
+use crate::cause::Cause;
+use crate::node::ShapeError;
+use sherman_fabric::{ClientId, FabricError, GlobalAddress, Refusal};
+use sherman_memory_server::SuperblockError;
+use std::fmt;
+use std::time::Duration;
+
+/// Why an operation failed. Unless it says otherwise, nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The key does not have the tree's key size.
+    KeySize {
+        /// Bytes the tree's keys have.
+        expected: usize,
+        /// Bytes it had.
+        found: usize,
+    },
+    /// The value does not have the tree's value size.
+    ValueSize {
+        /// Bytes the tree's values have.
+        expected: usize,
+        /// Bytes it had.
+        found: usize,
+    },
+    /// No node can have this shape.
+    Shape(ShapeError),
+    /// The tree exists with another shape.
+    TreeMismatch {
+        /// Its name.
+        name: String,
+        /// What differs.
+        what: &'static str,
+        /// What the caller asked for.
+        asked: u64,
+        /// What the tree has.
+        found: u64,
+    },
+    /// There is no such tree.
+    NoSuchTree {
+        /// The name asked for.
+        name: String,
+    },
+    /// No memory server has a free chunk left.
+    OutOfMemory,
+    /// The deadline passed while the operation waited.
+    Timeout {
+        /// What it was waiting for.
+        cause: Cause,
+        /// For how long.
+        waited: Duration,
+    },
+    /// The cluster or its fabric cannot do what was asked.
+    Unsupported {
+        /// What.
+        what: &'static str,
+    },
+    /// A memory server's memory is not formatted for this version.
+    Superblock {
+        /// Which server.
+        server: u16,
+        /// What is wrong with it.
+        error: SuperblockError,
+    },
+    /// A node breaks an invariant of `docs/INVARIANTS.md` that no concurrency explains.
+    Corrupt {
+        /// Where.
+        address: GlobalAddress,
+        /// Which.
+        invariant: &'static str,
+    },
+    /// This compute server has been fenced: open the cluster again. The operation changed nothing.
+    Fenced {
+        /// Its former id.
+        client: ClientId,
+    },
+    /// A memory server is gone. The operation changed nothing.
+    ServerLost {
+        /// Which.
+        server: u16,
+    },
+    /// A list that carried the change failed after it was posted: the change may or may not have happened. Never retried
+    /// silently; read the key to find out.
+    OutcomeUnknown {
+        /// How the list failed.
+        source: FabricError,
+    },
+    /// A memory server refused a request.
+    Refused(Refusal),
+    /// The fabric failed otherwise.
+    Fabric(FabricError),
+}
+
+impl Error {
+    /// The error of an operation whose change was already on its way.
+    pub(crate) fn after_post(source: FabricError) -> Self {
+        Self::OutcomeUnknown { source }
+    }
+}
+
+impl From<FabricError> for Error {
+    fn from(error: FabricError) -> Self {
+        match error {
+            FabricError::Fenced { client } => Self::Fenced { client },
+            FabricError::ServerLost { server } => Self::ServerLost { server },
+            FabricError::Unsupported { what } => Self::Unsupported { what },
+            FabricError::Refused(Refusal::OutOfMemory) => Self::OutOfMemory,
+            FabricError::Refused(Refusal::NoSuchTree { name }) => Self::NoSuchTree { name },
+            FabricError::Refused(refusal) => Self::Refused(refusal),
+            other => Self::Fabric(other),
+        }
+    }
+}
+
+impl From<ShapeError> for Error {
+    fn from(error: ShapeError) -> Self {
+        Self::Shape(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KeySize { expected, found } => write!(f, "this tree's keys have {expected} bytes, not {found}"),
+            Self::ValueSize { expected, found } => write!(f, "this tree's values have {expected} bytes, not {found}"),
+            Self::Shape(error) => write!(f, "{error}"),
+            Self::TreeMismatch { name, what, asked, found } => {
+                write!(f, "tree {name:?} exists with {what} {found}, {asked} was asked for")
+            }
+            Self::NoSuchTree { name } => write!(f, "there is no tree named {name:?}"),
+            Self::OutOfMemory => write!(f, "no memory server has a free chunk: give the cluster more memory"),
+            Self::Timeout { cause, waited } => write!(f, "gave up after {waited:?}: {}", cause.waiting_for()),
+            Self::Unsupported { what } => write!(f, "not supported here: {what}"),
+            Self::Superblock { server, error } => write!(f, "memory server {server}: {error}"),
+            Self::Corrupt { address, invariant } => write!(f, "the node at {address} is corrupt: {invariant}"),
+            Self::Fenced { client } => write!(f, "compute server {client} has been fenced; open the cluster again"),
+            Self::ServerLost { server } => write!(f, "memory server {server} is gone"),
+            Self::OutcomeUnknown { source } => {
+                write!(f, "the change may or may not have happened ({source}); read the key to find out")
+            }
+            Self::Refused(refusal) => write!(f, "{refusal}"),
+            Self::Fabric(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Shape(error) => Some(error),
+            Self::Superblock { error, .. } => Some(error),
+            Self::OutcomeUnknown { source } | Self::Fabric(source) => Some(source),
+            Self::Refused(refusal) => Some(refusal),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Lanes: taking them, alone or together with a READ of the node, and giving them back together with the write-back.
+
+use super::local::{Acquire, Fairness, Finished, Grant, LaneIndex, Plan};
+use crate::cause::Cause;
+use crate::error::Error;
+use crate::op::Op;
+use crate::techniques::Techniques;
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkList};
+use sherman_memory_server::ReleaseMode;
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+
+/// A lane this operation holds. It must be given back by [`Op::release`] or [`Op::write_back`].
+#[derive(Debug)]
+#[must_use = "a lane must be given back"]
+pub(crate) struct Held {
+    lane: LaneIndex,
+}
+
+/// A lane, and the node as it was read under it.
+#[derive(Debug)]
+#[must_use = "a lane must be given back"]
+pub(crate) struct Locked {
+    pub held: Held,
+    pub address: GlobalAddress,
+    list: WorkList,
+    read: VerbId,
+}
+
+impl Locked {
+    /// The node's bytes.
+    pub fn image(&self) -> &[u8] {
+        self.list.bytes(self.read)
+    }
+
+    /// Gives the buffers back, keeping the lane.
+    pub fn done<E: Endpoint>(self, op: &Op<'_, E>) -> Held {
+        op.endpoint().recycle(self.list);
+        self.held
+    }
+}
+
+impl<E: Endpoint> Op<'_, E> {
+    fn techniques(&self) -> &Techniques {
+        self.worker.compute.techniques()
+    }
+
+    /// Takes the lane of the node at `address` and reads `bytes` of it: CAS and READ in one list where techniques and caps
+    /// allow, else one after the other; the READ alone after a handover.
+    pub(crate) async fn lock(&self, address: GlobalAddress, bytes: usize) -> Result<Locked, Error> {
+        let lane = LaneIndex { server: address.server(), lane: self.worker.compute.lane(address) };
+        if usize::from(lane.server) >= usize::from(self.endpoint().servers()) {
+            return Err(Error::Corrupt { address, invariant: "I1: a pointer names a server of the cluster" });
+        }
+        if self.techniques().hierarchical && self.lock_locally(lane).await? == Grant::HandedOver {
+            self.count_handover();
+            let held = Held { lane };
+            return self.read_under(held, address, bytes).await;
+        }
+        let together = self.techniques().lock_read && self.worker.compute.caps().lock_read;
+        match self.lock_globally(lane, together.then_some((address, bytes))).await {
+            Ok(Some((list, read))) => Ok(Locked { held: Held { lane }, address, list, read }),
+            Ok(None) => self.read_under(Held { lane }, address, bytes).await,
+            Err(error) => {
+                self.finish(lane, Plan::Global);
+                Err(error)
+            }
+        }
+    }
+
+    /// Joins the local queue. Waiting is by deadline.
+    async fn lock_locally(&self, lane: LaneIndex) -> Result<Grant, Error> {
+        let local = &self.worker.compute.local;
+        if let Some(grant) = local.try_acquire(lane) {
+            return Ok(grant);
+        }
+        self.note(Cause::LocalQueue)?;
+        let fairness = if self.techniques().queue { Fairness::Fifo } else { Fairness::Barging };
+        let deadline = self.deadline();
+        let mut acquire: Acquire<'_> = local.acquire(lane, fairness);
+        let granted = std::future::poll_fn(|cx| {
+            if let Poll::Ready(grant) = pin!(&mut acquire).poll(cx) {
+                return Poll::Ready(Some(grant));
+            }
+            if self.endpoint().now() >= deadline {
+                return Poll::Ready(None);
+            }
+            self.endpoint().wake_at(deadline, cx.waker());
+            Poll::Pending
+        })
+        .await;
+        // A grant may arrive between the last poll and the cancellation: then the lock is ours after all.
+        granted.or_else(|| acquire.cancel()).ok_or_else(|| self.timed_out(Cause::LocalQueue))
+    }
+
+    /// Takes the lane by CAS, trying until the deadline. `read` joins the first try only: a failed CAS discards the
+    /// image, so retries do not pay for it.
+    async fn lock_globally(
+        &self,
+        lane: LaneIndex,
+        mut read: Option<(GlobalAddress, usize)>,
+    ) -> Result<Option<(WorkList, VerbId)>, Error> {
+        let id = u64::from(self.endpoint().client().0);
+        let (space, word, mask, shift) = self.worker.compute.geometry().lane_word(lane.lane);
+        loop {
+            let mut list = self.endpoint().list(lane.server);
+            let cas = list.masked_cas(space, word, 0, id << shift, mask);
+            let image = read.take().map(|(address, bytes)| list.read(Space::Host, address.offset(), bytes as u32));
+            let list = self.execute(list).await?;
+            if list.swapped(cas) {
+                return Ok(match image {
+                    Some(image) => Some((list, image)),
+                    None => {
+                        self.endpoint().recycle(list);
+                        None
+                    }
+                });
+            }
+            self.endpoint().recycle(list);
+            self.retry(Cause::LaneHeld).await?;
+        }
+    }
+
+    async fn read_under(&self, held: Held, address: GlobalAddress, bytes: usize) -> Result<Locked, Error> {
+        let mut list = self.endpoint().list(address.server());
+        let read = list.read(Space::Host, address.offset(), bytes as u32);
+        match self.execute(list).await {
+            Ok(list) => Ok(Locked { held, address, list, read }),
+            Err(error) => {
+                // The lane's server does not answer; what can be given back is the local lock.
+                let _ = self.release(held).await;
+                Err(error.into())
+            }
+        }
+    }
+
+    fn push_release(&self, lane: LaneIndex, list: &mut WorkList) {
+        let id = u64::from(self.endpoint().client().0);
+        let geometry = self.worker.compute.geometry();
+        let (space, word, mask, shift) = geometry.lane_word(lane.lane);
+        match geometry.lock.release {
+            ReleaseMode::Write => {
+                let (offset, len) = geometry.lane_byte_range(lane.lane);
+                list.write(space, offset, &[0; 8][..len as usize]);
+            }
+            ReleaseMode::Faa => {
+                list.faa(space, word, 0_u64.wrapping_sub(id << shift));
+            }
+            ReleaseMode::Cas => {
+                list.masked_cas(space, word, id << shift, 0, mask);
+            }
+        }
+    }
+
+    /// Passes the local lock on, if there is one.
+    fn finish(&self, lane: LaneIndex, plan: Plan) -> Finished {
+        if self.techniques().hierarchical { self.worker.compute.local.finish_release(lane, plan) } else { Finished::Done }
+    }
+
+    /// Executes `list` (to the lane's server) and gives the lane back: to the next thread in the queue, or to the memory
+    /// server, in the same list where commands are combined.
+    pub(crate) async fn write_back(&self, held: Held, mut list: WorkList) -> Result<(), FabricError> {
+        let lane = held.lane;
+        debug_assert_eq!(list.server(), lane.server);
+        let techniques = self.techniques();
+        let plan = if techniques.hierarchical {
+            self.worker.compute.local.plan_release(lane, Techniques::MAX_HANDOVERS, techniques.handover)
+        } else {
+            Plan::Global
+        };
+        let combined = plan == Plan::Global && (techniques.combine || list.is_empty());
+        if combined {
+            self.push_release(lane, &mut list);
+        }
+        let mut outcome = Ok(());
+        if !list.is_empty() {
+            outcome = self.execute(list).await.map(|list| self.endpoint().recycle(list));
+        }
+        if plan == Plan::Global && !combined && outcome.is_ok() {
+            outcome = self.release_alone(lane).await;
+        }
+        // After an error the lane's fate is unknown and with it this compute server's: waiters must take it themselves.
+        let plan = if outcome.is_ok() { plan } else { Plan::Global };
+        if self.finish(lane, plan) == Finished::MustReleaseGlobal {
+            outcome = self.release_alone(lane).await;
+            self.finish(lane, Plan::Global);
+        }
+        outcome
+    }
+
+    async fn release_alone(&self, lane: LaneIndex) -> Result<(), FabricError> {
+        let mut list = self.endpoint().list(lane.server);
+        self.push_release(lane, &mut list);
+        self.execute(list).await.map(|list| self.endpoint().recycle(list))
+    }
+
+    /// Gives the lane back without a change.
+    pub(crate) async fn release(&self, held: Held) -> Result<(), FabricError> {
+        let list = self.endpoint().list(held.lane.server);
+        self.write_back(held, list).await
+    }
+}

@@ -1,0 +1,112 @@
+//! One operation: what it costs, how often it tried again, until when it may wait.
+//!
+//! The clock is read only at the first obstacle: an operation that meets none never asks for the time. The deadline counts
+//! from there.
+
+use crate::cause::{Cause, Retries};
+use crate::error::Error;
+use crate::worker::Worker;
+use sherman_fabric::{Counters, Endpoint, FabricError, Request, Response, Tally, WorkList, call, execute};
+use std::cell::Cell;
+use std::time::Duration;
+
+/// Retries that only let other tasks run before an operation starts to sleep between them.
+const EAGER_RETRIES: u32 = 8;
+/// The longest pause between two tries.
+const MAX_PAUSE_NANOS: u64 = 256_000;
+
+/// An operation in flight.
+#[derive(Debug)]
+pub struct Op<'w, E: Endpoint> {
+    pub(crate) worker: &'w Worker<E>,
+    counters: Counters,
+    retries: Retries,
+    handed_over: Cell<u64>,
+    timeout: Duration,
+    started: Cell<Option<u64>>,
+    tries: Cell<u32>,
+}
+
+impl<'w, E: Endpoint> Op<'w, E> {
+    pub(crate) fn new(worker: &'w Worker<E>, timeout: Duration) -> Self {
+        Self {
+            worker,
+            counters: Counters::default(),
+            retries: Retries::default(),
+            handed_over: Cell::new(0),
+            timeout,
+            started: Cell::new(None),
+            tries: Cell::new(0),
+        }
+    }
+
+    /// Verbs, bytes and round trips so far.
+    pub fn tally(&self) -> Tally {
+        self.counters.read()
+    }
+
+    /// Retries so far, by cause.
+    pub fn retries(&self) -> &Retries {
+        &self.retries
+    }
+
+    /// How many lanes it got by handover.
+    pub fn handovers(&self) -> u64 {
+        self.handed_over.get()
+    }
+
+    pub(crate) fn count_handover(&self) {
+        self.handed_over.set(self.handed_over.get() + 1);
+    }
+
+    pub(crate) fn endpoint(&self) -> &'w E {
+        &self.worker.endpoint
+    }
+
+    /// One round trip.
+    pub(crate) async fn execute(&self, list: WorkList) -> Result<WorkList, FabricError> {
+        execute(self.endpoint(), list, &self.counters).await
+    }
+
+    /// One control request.
+    pub(crate) async fn call(&self, server: u16, request: Request) -> Result<Response, FabricError> {
+        call(self.endpoint(), server, request, &self.counters).await
+    }
+
+    /// When the operation must give up; starts the clock.
+    pub(crate) fn deadline(&self) -> u64 {
+        let started = self.started.get().unwrap_or_else(|| {
+            let now = self.endpoint().now();
+            self.started.set(Some(now));
+            now
+        });
+        started.saturating_add(u64::try_from(self.timeout.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn timed_out(&self, cause: Cause) -> Error {
+        let waited = self.started.get().map_or(0, |started| self.endpoint().now().saturating_sub(started));
+        Error::Timeout { cause, waited: Duration::from_nanos(waited) }
+    }
+
+    /// Counts a retry that needs no pause: another node is tried, not the same again.
+    pub(crate) fn note(&self, cause: Cause) -> Result<(), Error> {
+        self.retries.add(cause);
+        if self.endpoint().now() >= self.deadline() { Err(self.timed_out(cause)) } else { Ok(()) }
+    }
+
+    /// Counts a retry and lets time pass before it: first other tasks run, then the operation sleeps, ever longer up to a
+    /// bound, until the deadline.
+    pub(crate) async fn retry(&self, cause: Cause) -> Result<(), Error> {
+        self.note(cause)?;
+        let tries = self.tries.get();
+        self.tries.set(tries.saturating_add(1));
+        if tries < EAGER_RETRIES {
+            sherman_fabric::yield_now().await;
+        } else {
+            let pause = (1_000_u64 << (tries - EAGER_RETRIES).min(10)).min(MAX_PAUSE_NANOS);
+            let until = self.endpoint().now().saturating_add(pause).min(self.deadline());
+            sherman_fabric::sleep_until(self.endpoint(), until).await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,310 @@
+//! Redo records: what lets another client finish or undo a change whose maker died (design §5, crash-atomic).
+//!
+//! A change whose commit is one unit needs none. Any other puts a checksummed record first in the *same list*,
+//! `[record, data, record cleared, release]`: no extra round trip. By F3 a torn or missing record means that no data was
+//! written, and a cleared one that all of it was.
+//!
+//! ```text
+//!  0  u32  magic "RDO1"; cleared to 0 together with the next 4 bytes
+//!  4  u16  owner
+//!  6  u8   kind: 1 image, 2 split, 3 grow
+//!  7  u8   number of pieces
+//!  8  u64  checksum of bytes 16..len
+//! 16  u32  len, all told
+//! 20  u32  tree id
+//! 24  u64  node that is changed
+//! 32  u64  node that is made (split, grow), else 0
+//! 40  u16  version of the node after the change
+//! 42  u16  version of the made node
+//! 44  u8   level of the node
+//! 48  u64  root word before (grow)
+//! 56  u64  root word after (grow)
+//! 64  pieces: u32 offset in the node, u32 length, the bytes, padded to 8
+//! ```
+
+use crate::error::Error;
+use crate::cause::Cause;
+use crate::node::{Patch, get_u16, get_u32, get_u64, put_u16, put_u32, put_u64};
+use crate::op::Op;
+use sherman_fabric::{ClientId, Endpoint, GlobalAddress, Request, Response, Space, WorkList};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use twox_hash::XxHash3_64;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"RDO1");
+const HEADER: usize = 64;
+/// What clears a record: its magic, owner and kind, one word.
+const CLEARED: [u8; 8] = [0; 8];
+
+/// What a record is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// The pieces make the node whole again.
+    Image = 1,
+    /// `made` is the node's new right sibling. With pieces: roll forward if `made` is whole. Without: the split happened
+    /// iff the node shows the version and sibling; else `made` is free.
+    Split = 2,
+    /// `made` is a new root. It happened iff the root word shows it; else `made` is free.
+    Grow = 3,
+}
+
+/// A redo record, decoded or to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Who wrote it.
+    pub owner: ClientId,
+    /// What about.
+    pub kind: Kind,
+    /// The tree.
+    pub tree: u32,
+    /// The node that is changed.
+    pub node: GlobalAddress,
+    /// The node that is made.
+    pub made: GlobalAddress,
+    /// The changed node's version afterwards.
+    pub version: u16,
+    /// The made node's version.
+    pub made_version: u16,
+    /// The changed node's level.
+    pub level: u8,
+    /// The root word before and after.
+    pub root: (u64, u64),
+    /// Byte ranges of the changed node: offset and new bytes.
+    pub pieces: Vec<(u32, Vec<u8>)>,
+}
+
+impl Record {
+    /// A record about `node` without pieces.
+    pub(crate) fn about(kind: Kind, owner: ClientId, tree: u32, node: GlobalAddress, level: u8, version: u16) -> Self {
+        Self {
+            owner,
+            kind,
+            tree,
+            node,
+            made: GlobalAddress::NULL,
+            version,
+            made_version: 0,
+            level,
+            root: (0, 0),
+            pieces: Vec::new(),
+        }
+    }
+
+    /// Adds what `patch` writes of `image`.
+    pub(crate) fn with_pieces(mut self, image: &[u8], patch: &Patch) -> Self {
+        for range in patch.steps() {
+            self.pieces.push((range.start as u32, image[range.clone()].to_vec()));
+        }
+        self
+    }
+
+    /// The most bytes a record about a node of `node_bytes` can take.
+    pub fn max_bytes(node_bytes: usize) -> usize {
+        HEADER + 3 * 16 + node_bytes
+    }
+
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER];
+        for (offset, data) in &self.pieces {
+            bytes.extend_from_slice(&offset.to_le_bytes());
+            bytes.extend_from_slice(&(data.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(data);
+            bytes.resize(bytes.len().next_multiple_of(8), 0);
+        }
+        let len = bytes.len() as u32;
+        put_u32(&mut bytes, 0, MAGIC);
+        put_u16(&mut bytes, 4, self.owner.0);
+        bytes[6] = self.kind as u8;
+        bytes[7] = self.pieces.len() as u8;
+        put_u32(&mut bytes, 16, len);
+        put_u32(&mut bytes, 20, self.tree);
+        put_u64(&mut bytes, 24, self.node.to_bits());
+        put_u64(&mut bytes, 32, self.made.to_bits());
+        put_u16(&mut bytes, 40, self.version);
+        put_u16(&mut bytes, 42, self.made_version);
+        bytes[44] = self.level;
+        put_u64(&mut bytes, 48, self.root.0);
+        put_u64(&mut bytes, 56, self.root.1);
+        let sum = checksum(&bytes);
+        put_u64(&mut bytes, 8, sum);
+        bytes
+    }
+
+    /// The record in a slot; `None` if there is none, or one that was not written to its end.
+    pub fn decode(slot: &[u8]) -> Option<Self> {
+        if slot.len() < HEADER || get_u32(slot, 0) != MAGIC {
+            return None;
+        }
+        let len = get_u32(slot, 16) as usize;
+        if !(HEADER..=slot.len()).contains(&len) {
+            return None;
+        }
+        let slot = &slot[..len];
+        if get_u64(slot, 8) != checksum(slot) {
+            return None;
+        }
+        let kind = match slot[6] {
+            1 => Kind::Image,
+            2 => Kind::Split,
+            3 => Kind::Grow,
+            _ => return None,
+        };
+        let mut pieces = Vec::new();
+        let mut at = HEADER;
+        for _ in 0..slot[7] {
+            let data = slot.get(at + 8..)?.get(..get_u32(slot, at + 4) as usize)?;
+            pieces.push((get_u32(slot, at), data.to_vec()));
+            at = (at + 8 + data.len()).next_multiple_of(8);
+        }
+        Some(Self {
+            owner: ClientId(get_u16(slot, 4)),
+            kind,
+            tree: get_u32(slot, 20),
+            node: GlobalAddress::from_bits(get_u64(slot, 24)),
+            made: GlobalAddress::from_bits(get_u64(slot, 32)),
+            version: get_u16(slot, 40),
+            made_version: get_u16(slot, 42),
+            level: slot[44],
+            root: (get_u64(slot, 48), get_u64(slot, 56)),
+            pieces,
+        })
+    }
+}
+
+/// Covers all of the record but magic and checksum; owner, kind and count are mixed in.
+fn checksum(record: &[u8]) -> u64 {
+    XxHash3_64::oneshot_with_seed(u64::from(get_u32(record, 4)), &record[16..])
+}
+
+/// The redo slots of a compute server, an area of them on each memory server, one slot per change in flight.
+#[derive(Debug)]
+pub struct RedoSlots {
+    slot_bytes: u64,
+    servers: Vec<Mutex<Area>>,
+}
+
+#[derive(Debug, Default)]
+struct Area {
+    known: bool,
+    free: Vec<u64>,
+}
+
+/// A slot in use. Given back by [`RedoSlots::put_back`] once its record is cleared.
+#[derive(Debug)]
+#[must_use = "a slot must be put back"]
+pub(crate) struct Slot {
+    server: u16,
+    offset: u64,
+}
+
+impl RedoSlots {
+    pub(crate) fn new(servers: u16, slot_bytes: u64) -> Self {
+        Self { slot_bytes, servers: (0..servers).map(|_| Mutex::default()).collect() }
+    }
+
+    fn area(&self, server: u16) -> MutexGuard<'_, Area> {
+        self.servers[usize::from(server)].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A free slot on `server`. The area is asked for at first use; waits while all slots are in use.
+    pub(crate) async fn take<E: Endpoint>(&self, op: &Op<'_, E>, server: u16) -> Result<Slot, Error> {
+        loop {
+            let known = {
+                let mut area = self.area(server);
+                if let Some(offset) = area.free.pop() {
+                    return Ok(Slot { server, offset });
+                }
+                area.known
+            };
+            if known {
+                op.retry(Cause::RedoSlots).await?;
+                continue;
+            }
+            match op.call(server, Request::RedoArea).await? {
+                Response::RedoArea { offset, bytes } => {
+                    let mut area = self.area(server);
+                    // The server gives the same area to all who ask at once; only the first unpacks it.
+                    if !area.known {
+                        area.known = true;
+                        area.free = (0..bytes / self.slot_bytes).rev().map(|i| offset + i * self.slot_bytes).collect();
+                    }
+                }
+                _ => return Err(Error::Unsupported { what: "the memory server's answer to a redo request" }),
+            }
+        }
+    }
+
+    pub(crate) fn put_back(&self, slot: Slot) {
+        self.area(slot.server).free.push(slot.offset);
+    }
+
+    /// The largest record that fits.
+    pub(crate) fn slot_bytes(&self) -> u64 {
+        self.slot_bytes
+    }
+
+    /// Whether no slot is in use: what must hold when nothing is in flight.
+    pub fn all_free(&self, area_bytes: u64) -> bool {
+        (0..self.servers.len() as u16).all(|server| {
+            let area = self.area(server);
+            !area.known || area.free.len() as u64 == area_bytes / self.slot_bytes
+        })
+    }
+}
+
+impl Slot {
+    /// Adds the record to a list, before the data.
+    pub(crate) fn log(&self, list: &mut WorkList, record: &Record) {
+        debug_assert_eq!(list.server(), self.server);
+        list.write(Space::Host, self.offset, &record.encode());
+    }
+
+    /// Adds the clearing of the record to a list, after the data.
+    pub(crate) fn clear(&self, list: &mut WorkList) {
+        debug_assert_eq!(list.server(), self.server);
+        list.write(Space::Host, self.offset, &CLEARED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        Record {
+            made: GlobalAddress::new(1, 4096),
+            made_version: 7,
+            root: (3, 4),
+            pieces: vec![(64, vec![1, 2, 3]), (0, vec![9; 64])],
+            ..Record::about(Kind::Split, ClientId(5), 77, GlobalAddress::new(2, 8192), 3, 12)
+        }
+    }
+
+    #[test]
+    fn a_record_survives_its_bytes() {
+        let mut slot = record().encode();
+        assert_eq!(Record::decode(&slot), Some(record()));
+        slot.resize(4096, 0xee);
+        assert_eq!(Record::decode(&slot), Some(record()));
+    }
+
+    #[test]
+    fn a_record_cut_at_any_unit_or_cleared_is_no_record() {
+        let whole = record().encode();
+        let stale = vec![0x55; whole.len()];
+        for cut in (0..whole.len()).step_by(64) {
+            let mut slot = stale.clone();
+            slot[..cut].copy_from_slice(&whole[..cut]);
+            assert_eq!(Record::decode(&slot), None, "cut at {cut}");
+        }
+        let mut cleared = whole.clone();
+        cleared[..8].copy_from_slice(&CLEARED);
+        assert_eq!(Record::decode(&cleared), None);
+        for at in 4..whole.len() {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1;
+            assert_eq!(Record::decode(&flipped), None, "flipped byte {at}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! From the cache or the root to the node responsible for a key.
+//!
+//! Everything on the way may be out of date: cached nodes, the root word, child pointers. Each step reads a node and lets
+//! it speak for itself: if the key lies right of its fences the walk follows the sibling, and if the node is not what the
+//! pointer promised the walk starts anew from the root.
+
+use super::{CATALOG_SERVER, TreeState};
+use crate::cache::child_address;
+use crate::cause::Cause;
+use crate::error::Error;
+use crate::lock::Locked;
+use crate::node::{Format, Node, Position, Reject, SortedBody};
+use crate::op::Op;
+use crate::root::RootWord;
+use sherman_fabric::{Endpoint, GlobalAddress, Space};
+use std::sync::atomic::Ordering;
+
+/// The paper's guard: versions of 4 bits wrap after this many writes.
+const VERSION_CYCLE: u64 = 16;
+
+/// A node that covers a key, under its lane.
+#[must_use = "a lane must be given back"]
+pub(crate) struct Covering {
+    pub locked: Locked,
+    /// A separator that the walk found missing on its way right: its key and child.
+    pub missed: Option<(Vec<u8>, GlobalAddress)>,
+}
+
+/// What a node on the way says.
+enum Step {
+    Down(GlobalAddress),
+    Right(GlobalAddress),
+    Stale,
+}
+
+impl<E: Endpoint> Op<'_, E> {
+    /// The root, from memory if known.
+    pub(crate) async fn root(&self, tree: &TreeState) -> Result<RootWord, Error> {
+        if let Some(root) = tree.known_root() {
+            return Ok(root);
+        }
+        let mut list = self.endpoint().list(CATALOG_SERVER);
+        let read = list.read(Space::Host, tree.info.root_word, 8);
+        let list = self.execute(list).await?;
+        let mut word = [0; 8];
+        word.copy_from_slice(list.bytes(read));
+        self.endpoint().recycle(list);
+        let bits = u64::from_le_bytes(word);
+        let root = RootWord::from_bits(bits);
+        if root.address.is_null() {
+            return Err(Error::NoSuchTree { name: tree.info.name.clone() });
+        }
+        tree.root.store(bits, Ordering::Relaxed);
+        Ok(root)
+    }
+
+    /// Reads the node at `address` until it is whole and linked, and shows it to `look`; `look` may ask for another READ.
+    /// `None` if there is no such node of this tree any more.
+    pub(crate) async fn visit<T>(
+        &self,
+        tree: &TreeState,
+        address: GlobalAddress,
+        level: u8,
+        mut look: impl FnMut(&Node<'_>) -> Result<T, Cause>,
+    ) -> Result<Option<T>, Error> {
+        let shape = tree.shape.at(level);
+        let patience = self.worker.compute.caps().shortest_write_nanos * VERSION_CYCLE;
+        let timed = shape.format() == Format::TwoLevel && patience > 0;
+        loop {
+            let posted = if timed { self.endpoint().now() } else { 0 };
+            let mut list = self.endpoint().list(address.server());
+            let read = list.read(Space::Host, address.offset(), shape.node_bytes() as u32);
+            let list = self.execute(list).await?;
+            let slow = timed && self.endpoint().now() - posted > patience;
+            let seen = match Node::open(shape, list.bytes(read), level) {
+                _ if slow => Err(Cause::SlowRead),
+                Ok(node) => look(&node).map(Some),
+                Err(Reject::Torn) => Err(Cause::TornNode),
+                Err(Reject::Pending) => Err(Cause::NodePending),
+                Err(Reject::Free) => {
+                    self.note(Cause::NodeFree)?;
+                    Ok(None)
+                }
+                Err(Reject::NotThis) => Ok(None),
+            };
+            self.endpoint().recycle(list);
+            match seen {
+                Ok(seen) => return Ok(seen),
+                Err(cause) => self.retry(cause).await?,
+            }
+        }
+    }
+
+    /// The address of a node at `level` believed to be responsible for `key`: no round trip if the cache knows its parent.
+    /// `None` if the tree is not that high.
+    pub(crate) async fn locate(
+        &self,
+        tree: &TreeState,
+        key: &[u8],
+        level: u8,
+    ) -> Result<Option<GlobalAddress>, Error> {
+        loop {
+            let cached = if self.worker.compute.techniques().cache { tree.cache.child(key, level) } else { None };
+            let (mut at, mut on) = match cached {
+                Some(found) => found,
+                None => {
+                    let mut root = self.root(tree).await?;
+                    if root.level < level {
+                        tree.forget_root();
+                        root = self.root(tree).await?;
+                    }
+                    (root.address, root.level)
+                }
+            };
+            if on < level {
+                return Ok(None);
+            }
+            loop {
+                if on == level {
+                    return Ok(Some(at));
+                }
+                match self.visit(tree, at, on, |node| Ok(self.step(tree, node, key))).await? {
+                    Some(Step::Down(child)) => {
+                        at = child;
+                        on -= 1;
+                    }
+                    Some(Step::Right(sibling)) => {
+                        self.moved_right(tree, key, on)?;
+                        at = sibling;
+                    }
+                    Some(Step::Stale) | None => {
+                        self.lost(tree, key, level).await?;
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// What an internal node says of `key`; a node that covers it is kept in the cache.
+    fn step(&self, tree: &TreeState, node: &Node<'_>, key: &[u8]) -> Step {
+        match node.position(key) {
+            Position::Left => Step::Stale,
+            Position::Right => Step::Right(node.header.sibling),
+            Position::Inside => {
+                let Some(body) = node.sorted() else { return Step::Stale };
+                let Some(index) = body.responsible(key) else { return Step::Stale };
+                let child = child_address(&body, index);
+                self.keep(tree, node, body);
+                Step::Down(child)
+            }
+        }
+    }
+
+    /// Keeps an internal node in the cache.
+    pub(crate) fn keep(&self, tree: &TreeState, node: &Node<'_>, body: SortedBody) {
+        if self.worker.compute.techniques().cache {
+            tree.cache.keep(node.header.level, node.low(), node.high(), body);
+        }
+    }
+
+    /// The key has moved right of a node at `level`: whatever led there is out of date.
+    pub(crate) fn moved_right(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<(), Error> {
+        tree.cache.forget(key, level);
+        if tree.known_root().is_some_and(|root| root.level == level) {
+            tree.forget_root();
+        }
+        self.note(Cause::MovedRight)
+    }
+
+    /// A pointer led astray: forget the whole way and pause.
+    pub(crate) async fn lost(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<(), Error> {
+        for above in level..=RootWord::MAX_LEVEL {
+            tree.cache.forget(key, above);
+        }
+        tree.forget_root();
+        self.retry(Cause::StalePointer).await
+    }
+
+    /// Locks the node at `level` that covers `key`. `None` if the tree is not that high. One lane at a time is held.
+    pub(crate) async fn lock_covering(
+        &self,
+        tree: &TreeState,
+        key: &[u8],
+        level: u8,
+    ) -> Result<Option<Covering>, Error> {
+        let shape = tree.shape.at(level);
+        let mut missed = None;
+        'from_the_top: loop {
+            let Some(mut at) = self.locate(tree, key, level).await? else { return Ok(None) };
+            loop {
+                let locked = self.lock(at, shape.node_bytes()).await?;
+                let wait = match Node::open(shape, locked.image(), level) {
+                    Ok(node) => match node.position(key) {
+                        Position::Inside => return Ok(Some(Covering { locked, missed })),
+                        Position::Left => None,
+                        Position::Right => {
+                            at = node.header.sibling;
+                            missed = node.high().map(|high| (high, at));
+                            self.release(locked.done(self)).await?;
+                            self.moved_right(tree, key, level)?;
+                            continue;
+                        }
+                    },
+                    Err(Reject::Torn) => Some(Cause::TornNode),
+                    Err(Reject::Pending) => Some(Cause::NodePending),
+                    Err(Reject::Free | Reject::NotThis) => None,
+                };
+                self.release(locked.done(self)).await?;
+                match wait {
+                    Some(cause) => self.retry(cause).await?,
+                    None => {
+                        self.lost(tree, key, level).await?;
+                        continue 'from_the_top;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The tree: a B+Tree with B-link siblings (paper §4.2.1).
+//!
+//! | module | what |
+//! |---|---|
+//! | [`descend`] | from cache or root to the node responsible for a key, unlocked or locked |
+//! | [`get`] | lock-free lookup |
+//! | [`insert`] | insert or update; leaf splits |
+//! | [`separator`] | telling the parent of a split; growing the root |
+//! | [`write`] | turning patches and splits into work lists, redo records included |
+//! | [`walk`] | visiting every node, to verify a tree at rest |
+
+pub mod descend;
+pub mod get;
+pub mod insert;
+pub mod separator;
+pub mod walk;
+pub mod write;
+
+use crate::cache::IndexCache;
+use crate::error::Error;
+use crate::node::draft::{Draft, Place};
+use crate::node::{Format, TreeShape};
+use crate::op::Op;
+use crate::redo::Record;
+use crate::root::RootWord;
+use crate::worker::Worker;
+use sherman_fabric::control::{TreeInfo, TreeSpec};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Refusal, Request, Response, Space};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The server that keeps the catalog and the root words.
+const CATALOG_SERVER: u16 = 0;
+/// "The root word is not known": no tree's root is at the superblock.
+const UNKNOWN_ROOT: u64 = 0;
+
+/// A tree as one compute server knows it, shared by its threads.
+#[derive(Debug)]
+pub struct TreeState {
+    info: TreeInfo,
+    shape: TreeShape,
+    root: AtomicU64,
+    cache: IndexCache,
+    separators_skipped: AtomicU64,
+}
+
+impl TreeState {
+    fn new(info: TreeInfo, cache_bytes: usize) -> Result<Arc<Self>, Error> {
+        let shape = TreeShape::new(&info.spec, info.id)?;
+        Ok(Arc::new(Self {
+            info,
+            shape,
+            root: AtomicU64::new(UNKNOWN_ROOT),
+            cache: IndexCache::new(cache_bytes),
+            separators_skipped: AtomicU64::new(0),
+        }))
+    }
+
+    /// Its catalog entry.
+    pub fn info(&self) -> &TreeInfo {
+        &self.info
+    }
+
+    /// The layout of its nodes.
+    pub fn shape(&self) -> &TreeShape {
+        &self.shape
+    }
+
+    /// Its index cache on this compute server.
+    pub fn cache(&self) -> &IndexCache {
+        &self.cache
+    }
+
+    /// Separators this compute server could not post (no memory, no time). Legal: the next writer to move right does.
+    pub fn separators_skipped(&self) -> u64 {
+        self.separators_skipped.load(Ordering::Relaxed)
+    }
+
+    /// Makes every copy of index data as old as can be: forgets the root and all cached nodes.
+    pub fn forget_everything(&self) {
+        self.cache.clear();
+        self.forget_root();
+    }
+
+    fn forget_root(&self) {
+        self.root.store(UNKNOWN_ROOT, Ordering::Relaxed);
+    }
+
+    fn known_root(&self) -> Option<RootWord> {
+        match self.root.load(Ordering::Relaxed) {
+            UNKNOWN_ROOT => None,
+            bits => Some(RootWord::from_bits(bits)),
+        }
+    }
+
+    fn check_key(&self, key: &[u8]) -> Result<(), Error> {
+        let expected = self.shape.leaf.key_len();
+        if key.len() == expected { Ok(()) } else { Err(Error::KeySize { expected, found: key.len() }) }
+    }
+
+    fn check_value(&self, value: &[u8]) -> Result<(), Error> {
+        let expected = self.shape.leaf.payload_len();
+        if value.len() == expected { Ok(()) } else { Err(Error::ValueSize { expected, found: value.len() }) }
+    }
+
+    /// Refuses a spec other than the tree's own.
+    fn check_spec(&self, asked: &TreeSpec) -> Result<(), Error> {
+        let found = &self.info.spec;
+        for (what, asked, found) in [
+            ("node format", u64::from(asked.format), u64::from(found.format)),
+            ("key size", u64::from(asked.key_len), u64::from(found.key_len)),
+            ("value size", u64::from(asked.value_len), u64::from(found.value_len)),
+            ("leaf size", u64::from(asked.leaf_bytes), u64::from(found.leaf_bytes)),
+            ("internal node size", u64::from(asked.internal_bytes), u64::from(found.internal_bytes)),
+        ] {
+            if asked != found {
+                return Err(Error::TreeMismatch { name: self.info.name.clone(), what, asked, found });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<E: Endpoint> Worker<E> {
+    /// Opens a tree as it is.
+    pub async fn open_tree(&self, name: &str) -> Result<Arc<TreeState>, Error> {
+        let op = self.op();
+        match op.call(CATALOG_SERVER, Request::OpenTree { name: name.to_owned() }).await? {
+            Response::Tree { info, .. } => {
+                self.check_spec(&info.spec)?;
+                TreeState::new(info, self.compute.options().cache_bytes)
+            }
+            _ => Err(Error::Unsupported { what: "the memory server's answer to a catalog request" }),
+        }
+    }
+
+    /// Opens the tree named `name`, or creates it as one empty leaf. A tree of another shape is refused.
+    pub async fn tree(&self, name: &str, spec: &TreeSpec) -> Result<Arc<TreeState>, Error> {
+        self.check_spec(spec)?;
+        let tree = match self.open_tree(name).await {
+            Err(Error::NoSuchTree { .. }) => self.create_tree(name, spec).await?,
+            other => other?,
+        };
+        tree.check_spec(spec)?;
+        Ok(tree)
+    }
+
+    /// Every tree of the cluster.
+    pub async fn trees(&self) -> Result<Vec<TreeInfo>, Error> {
+        match self.op().call(CATALOG_SERVER, Request::ListTrees).await? {
+            Response::Trees(trees) => Ok(trees),
+            _ => Err(Error::Unsupported { what: "the memory server's answer to a catalog request" }),
+        }
+    }
+
+    /// Whether this compute server can serve a tree of this shape.
+    fn check_spec(&self, spec: &TreeSpec) -> Result<(), Error> {
+        let shape = TreeShape::new(spec, 0)?;
+        let format: Format = shape.leaf.format();
+        let options = self.compute.options();
+        if !format.safe_when_reads_tear() && !self.compute.caps().verb_atomic && !options.allow_torn_reads {
+            return Err(Error::Unsupported {
+                what: "the two-level format where READs can tear: its readers would accept torn nodes",
+            });
+        }
+        let largest = shape.leaf.node_bytes().max(shape.internal.node_bytes());
+        if options.techniques.redo && Record::max_bytes(largest) as u64 > self.compute.redo.slot_bytes() {
+            return Err(Error::Unsupported { what: "nodes larger than the cluster's redo slots" });
+        }
+        if largest as u64 > self.compute.geometry().chunk_bytes {
+            return Err(Error::Unsupported { what: "nodes larger than the cluster's chunks" });
+        }
+        Ok(())
+    }
+
+    /// Writes the first leaf, then registers the tree: whoever loses the race opens the winner's.
+    async fn create_tree(&self, name: &str, spec: &TreeSpec) -> Result<Arc<TreeState>, Error> {
+        if name.is_empty() || name.len() > 128 {
+            return Err(Error::Refused(Refusal::BadName));
+        }
+        let op = self.op();
+        let id = match op.call(CATALOG_SERVER, Request::NewTreeId).await? {
+            Response::TreeId { id } => id,
+            _ => return Err(Error::Unsupported { what: "the memory server's answer to a catalog request" }),
+        };
+        let shape = TreeShape::new(spec, id)?;
+        let place = self.compute.alloc.allocate(&op, shape.leaf.class()).await?;
+        op.write_first_leaf(&shape, place).await?;
+        let root = RootWord { address: place.address, level: 0 }.to_bits();
+        let request = Request::CreateTree { name: name.to_owned(), spec: *spec, id, root };
+        let (info, created) = match op.call(CATALOG_SERVER, request).await {
+            Ok(Response::Tree { info, created }) => (info, created),
+            Ok(_) => return Err(Error::Unsupported { what: "the memory server's answer to a catalog request" }),
+            Err(error) => {
+                self.compute.alloc.give_back(shape.leaf.class(), place.address, place.version);
+                return Err(error.into());
+            }
+        };
+        if !created {
+            self.compute.alloc.give_back(shape.leaf.class(), place.address, place.version);
+        }
+        TreeState::new(info, self.compute.options().cache_bytes)
+    }
+}
+
+impl<E: Endpoint> Op<'_, E> {
+    async fn write_first_leaf(&self, shape: &TreeShape, place: Place) -> Result<(), FabricError> {
+        let low = vec![0; shape.leaf.key_len()];
+        let mut leaf = Draft::new(&shape.leaf, 0, &low, None, GlobalAddress::NULL, place);
+        leaf.link();
+        let mut list = self.endpoint().list(place.address.server());
+        list.write(Space::Host, place.address.offset(), leaf.image());
+        self.execute(list).await.map(|list| self.endpoint().recycle(list))
+    }
+}

@@ -1,0 +1,188 @@
+//! Telling the parent of a split, and growing the root (design §5, "Root").
+//!
+//! A missing separator is legal: the sibling is reached through its left neighbour. So nothing here can fail the operation
+//! that split: what cannot be posted for want of memory or time is counted and left to the next writer that moves right.
+
+use super::descend::Covering;
+use super::{CATALOG_SERVER, TreeState};
+use crate::cause::Cause;
+use crate::error::Error;
+use crate::lock::Locked;
+use crate::node::{Draft, Node, SortedBody};
+use crate::op::Op;
+use crate::redo::{Kind, Record};
+use crate::root::RootWord;
+use sherman_fabric::{Endpoint, GlobalAddress, Space};
+use std::sync::atomic::Ordering;
+
+/// A separator to be posted.
+struct Pending {
+    level: u8,
+    key: Vec<u8>,
+    child: GlobalAddress,
+}
+
+impl<E: Endpoint> Op<'_, E> {
+    /// Posts a separator for `child` at `level`, splitting upwards as far as it takes.
+    pub(crate) async fn post_separator(&self, tree: &TreeState, level: u8, key: Vec<u8>, child: GlobalAddress) {
+        let mut next = Some(Pending { level, key, child });
+        while let Some(pending) = next {
+            match self.post_one(tree, pending).await {
+                Ok(above) => next = above,
+                Err(_) => {
+                    tree.separators_skipped.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Posts a separator that a walk to the right found missing in what led it there, if the parent really lacks it: most
+    /// of the time only the cache did, and this renews it.
+    pub(crate) async fn mend_separator(&self, tree: &TreeState, level: u8, key: Vec<u8>, child: GlobalAddress) {
+        match self.has_separator(tree, level, &key).await {
+            Ok(false) => self.post_separator(tree, level, key, child).await,
+            Ok(true) => {}
+            Err(_) => {
+                tree.separators_skipped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    async fn has_separator(&self, tree: &TreeState, level: u8, key: &[u8]) -> Result<bool, Error> {
+        let Some(at) = self.locate(tree, key, level).await? else { return Ok(false) };
+        let found = self.visit(tree, at, level, |node| {
+            let body = node.sorted();
+            let found = body.as_ref().is_some_and(|body| body.find(key).is_ok());
+            if let Some(body) = body {
+                self.keep(tree, node, body);
+            }
+            Ok(found)
+        });
+        Ok(found.await?.unwrap_or(false))
+    }
+
+    /// Posts one separator. If that splits the parent, returns the separator that now wants posting above.
+    async fn post_one(&self, tree: &TreeState, pending: Pending) -> Result<Option<Pending>, Error> {
+        loop {
+            let Some(Covering { locked, .. }) = self.lock_covering(tree, &pending.key, pending.level).await? else {
+                if self.grow(tree, &pending).await? {
+                    return Ok(None);
+                }
+                self.retry(Cause::RootMoved).await?;
+                continue;
+            };
+            let shape = &tree.shape.internal;
+            let parsed = Node::open(shape, locked.image(), pending.level).ok();
+            let Some((draft, body)) =
+                parsed.and_then(|node| Some((Draft::of(shape, &node, Vec::new()), node.sorted()?)))
+            else {
+                let address = locked.address;
+                self.release(locked.done(self)).await?;
+                return Err(Error::Corrupt { address, invariant: "I3: a node is valid under its lane" });
+            };
+            let Err(index) = body.find(&pending.key) else {
+                self.release(locked.done(self)).await?;
+                return Ok(None);
+            };
+            return self.insert_child(tree, locked, draft, body, index, pending).await;
+        }
+    }
+
+    async fn insert_child(
+        &self,
+        tree: &TreeState,
+        locked: Locked,
+        mut parent: Draft<'_>,
+        mut body: SortedBody,
+        index: usize,
+        pending: Pending,
+    ) -> Result<Option<Pending>, Error> {
+        let shape = &tree.shape.internal;
+        body.insert(index, &pending.key, &pending.child.to_bits().to_le_bytes());
+        if body.len() <= shape.capacity() {
+            let patch = parent.set_body(&body);
+            self.write(tree, locked, &parent, &patch).await?;
+            self.keep(tree, &parent.node(), body);
+            return Ok(None);
+        }
+        let place = match self.worker.compute.alloc.allocate(self, shape.class()).await {
+            Ok(place) => place,
+            Err(error) => {
+                self.release(locked.done(self)).await?;
+                return Err(error);
+            }
+        };
+        let split = parent.split_sorted(body, index, place);
+        let right = split.right.clone();
+        let key = self.write_split(tree, locked, &parent, split, place).await?;
+        for half in [&parent, &right] {
+            if let Some(body) = half.node().sorted() {
+                self.keep(tree, &half.node(), body);
+            }
+        }
+        Ok(Some(Pending { level: pending.level + 1, key, child: place.address }))
+    }
+
+    /// Puts a new root above the present one, whose right neighbour the separator leads to. False if the root was changed
+    /// meanwhile: then there is a parent to post to.
+    async fn grow(&self, tree: &TreeState, pending: &Pending) -> Result<bool, Error> {
+        tree.forget_root();
+        let root = self.root(tree).await?;
+        if root.level + 1 != pending.level {
+            return Ok(false);
+        }
+        if pending.level > RootWord::MAX_LEVEL {
+            return Err(Error::Unsupported { what: "trees of more than 64 levels" });
+        }
+        let shape = &tree.shape.internal;
+        let place = self.worker.compute.alloc.allocate(self, shape.class()).await?;
+        let lowest = vec![0; shape.key_len()];
+        let mut body = SortedBody::empty(shape);
+        body.insert(0, &lowest, &root.address.to_bits().to_le_bytes());
+        body.insert(1, &pending.key, &pending.child.to_bits().to_le_bytes());
+        let mut draft = Draft::new(shape, pending.level, &lowest, None, GlobalAddress::NULL, place);
+        draft.fill(&body);
+        let grown = RootWord { address: place.address, level: pending.level };
+        let record = Record {
+            made: place.address,
+            made_version: place.version,
+            root: (root.to_bits(), grown.to_bits()),
+            ..Record::about(Kind::Grow, self.endpoint().client(), tree.info.id, root.address, root.level, 0)
+        };
+        let slot = match self.worker.compute.techniques().redo {
+            true => Some(self.worker.compute.redo.take(self, place.address.server()).await?),
+            false => None,
+        };
+        let mut list = self.endpoint().list(place.address.server());
+        if let Some(slot) = &slot {
+            slot.log(&mut list, &record);
+        }
+        list.write(Space::Host, place.address.offset(), draft.image());
+        let list = self.execute(list).await?;
+        self.endpoint().recycle(list);
+
+        let mut list = self.endpoint().list(CATALOG_SERVER);
+        let cas = list.cas(Space::Host, tree.info.root_word, root.to_bits(), grown.to_bits());
+        let list = self.execute(list).await?;
+        let swapped = list.swapped(cas);
+        self.endpoint().recycle(list);
+        if swapped {
+            self.link(&mut draft, place.address, &slot).await?;
+            tree.root.store(grown.to_bits(), Ordering::Relaxed);
+            self.keep(tree, &draft.node(), body);
+        } else {
+            if let Some(slot) = &slot {
+                let mut list = self.endpoint().list(place.address.server());
+                slot.clear(&mut list);
+                let list = self.execute(list).await?;
+                self.endpoint().recycle(list);
+            }
+            self.worker.compute.alloc.give_back(shape.class(), place.address, place.version);
+        }
+        if let Some(slot) = slot {
+            self.worker.compute.redo.put_back(slot);
+        }
+        Ok(swapped)
+    }
+}

@@ -1,0 +1,116 @@
+//! Visiting every node of a tree at rest, to verify it.
+
+use super::TreeState;
+use crate::error::Error;
+use crate::node::Position;
+use crate::op::Op;
+use sherman_fabric::{Endpoint, GlobalAddress};
+
+/// What a walk found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Walk {
+    /// Key and value of every entry, ascending.
+    pub entries: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Nodes on each level, leaves first.
+    pub nodes: Vec<usize>,
+    /// Nodes that are reached through their left neighbour alone: legal, but slow.
+    pub missing_separators: usize,
+}
+
+impl Walk {
+    /// Levels, a lone leaf being one.
+    pub fn height(&self) -> usize {
+        self.nodes.len()
+    }
+}
+
+/// One node, taken apart.
+struct Seen {
+    low: Vec<u8>,
+    high: Option<Vec<u8>>,
+    sibling: GlobalAddress,
+    entries: Vec<(Vec<u8>, Vec<u8>)>,
+    inside: bool,
+}
+
+impl<E: Endpoint> Op<'_, E> {
+    /// Walks every level from left to right and checks the invariants of `docs/INVARIANTS.md` that a single tree at rest can
+    /// show. Costs a round trip per node. Meant for a tree nobody writes to; concurrent splits may be reported as errors.
+    pub async fn walk(&self, tree: &TreeState) -> Result<Walk, Error> {
+        tree.forget_root();
+        let root = self.root(tree).await?;
+        let mut walk = Walk::default();
+        let mut leftmost = root.address;
+        // The children that the level above names, in order; the root is named by the root word.
+        let mut named = vec![(vec![0; tree.shape.leaf.key_len()], root.address)];
+        for level in (0..=root.level).rev() {
+            let mut below = Vec::new();
+            let mut nodes = 0;
+            let mut at = leftmost;
+            let mut expected_low = vec![0; tree.shape.leaf.key_len()];
+            let mut names = named.iter().peekable();
+            loop {
+                let seen = self.see(tree, at, level).await?;
+                let corrupt = |invariant| Error::Corrupt { address: at, invariant };
+                if seen.low != expected_low {
+                    return Err(corrupt("I4: a node's low fence is its left neighbour's high fence"));
+                }
+                if !seen.inside {
+                    return Err(corrupt("I5: a node's entries lie inside its fences"));
+                }
+                if seen.entries.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
+                    return Err(corrupt("I6: a key appears once"));
+                }
+                match names.next_if(|(key, _)| *key == seen.low) {
+                    Some((_, child)) if *child == at => {}
+                    Some(_) => return Err(corrupt("I7: a separator leads to the node whose low fence it is")),
+                    None => walk.missing_separators += 1,
+                }
+                if level > 0 && seen.entries.first().is_none_or(|(key, _)| *key != seen.low) {
+                    return Err(corrupt("I8: an internal node's first separator is its low fence"));
+                }
+                nodes += 1;
+                if level == 0 {
+                    walk.entries.extend(seen.entries);
+                } else {
+                    below.extend(seen.entries);
+                }
+                let Some(high) = seen.high else { break };
+                if seen.sibling.is_null() {
+                    return Err(corrupt("I9: a node with a high fence has a sibling"));
+                }
+                expected_low = high;
+                at = seen.sibling;
+            }
+            if names.next().is_some() {
+                return Err(Error::Corrupt {
+                    address: leftmost,
+                    invariant: "I7: a separator leads to the node whose low fence it is",
+                });
+            }
+            walk.nodes.insert(0, nodes);
+            named = below
+                .into_iter()
+                .map(|(key, child)| {
+                    let mut bits = [0; 8];
+                    bits.copy_from_slice(&child[..8]);
+                    (key, GlobalAddress::from_bits(u64::from_le_bytes(bits)))
+                })
+                .collect();
+            if let Some((_, child)) = named.first() {
+                leftmost = *child;
+            }
+        }
+        Ok(walk)
+    }
+
+    async fn see(&self, tree: &TreeState, address: GlobalAddress, level: u8) -> Result<Seen, Error> {
+        let seen = self.visit(tree, address, level, |node| {
+            let entries = node.entries();
+            let inside = entries.iter().all(|(key, _)| node.position(key) == Position::Inside);
+            Ok(Seen { low: node.low(), high: node.high(), sibling: node.header.sibling, entries, inside })
+        });
+        seen.await?.ok_or(Error::Corrupt { address, invariant: "I10: a pointer leads to a node of its tree and level" })
+    }
+
+}

@@ -1,0 +1,41 @@
+//! A thread of a compute server: an endpoint, and what the threads share.
+
+use crate::compute::ComputeServer;
+use crate::op::Op;
+use sherman_fabric::Endpoint;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One thread's access to the cluster. Not shared between threads; any number of operations may be in flight on it.
+#[derive(Debug)]
+pub struct Worker<E: Endpoint> {
+    pub(crate) endpoint: E,
+    pub(crate) compute: Arc<ComputeServer>,
+}
+
+impl<E: Endpoint> Worker<E> {
+    /// A worker of `compute` that acts through `endpoint`.
+    pub fn new(endpoint: E, compute: Arc<ComputeServer>) -> Self {
+        Self { endpoint, compute }
+    }
+
+    /// Its endpoint.
+    pub fn endpoint(&self) -> &E {
+        &self.endpoint
+    }
+
+    /// The compute server it belongs to.
+    pub fn compute(&self) -> &Arc<ComputeServer> {
+        &self.compute
+    }
+
+    /// A new operation, with the compute server's default deadline.
+    pub fn op(&self) -> Op<'_, E> {
+        self.op_within(self.compute.timeout())
+    }
+
+    /// A new operation that gives up after `timeout` of waiting.
+    pub fn op_within(&self, timeout: Duration) -> Op<'_, E> {
+        Op::new(self, timeout)
+    }
+}
