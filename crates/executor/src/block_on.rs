@@ -1,7 +1,8 @@
 //! One future on the calling thread, without an executor.
 //!
 //! The way of blocking clients. On a backend whose verbs finish inline the first poll is usually the last, so what counts
-//! is what surrounds it: the waker lies ready in thread-local storage and nothing is allocated.
+//! is what surrounds it: the waker lies ready in thread-local storage and nothing is allocated. Measured by
+//! `examples/overhead`: about 1 ns.
 //!
 //! What must hold: a wake, from any thread, at any moment after the poll began, is followed by another poll. The parker is
 //! one word with three values: a wake always leaves `WOKEN` and unparks if it found `PARKED`; the thread parks only after

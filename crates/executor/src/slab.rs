@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::Waker;
 
 /// Names one task of one executor, for ever: the slot it lives in and the slot's generation.
@@ -27,12 +28,6 @@ impl fmt::Display for TaskId {
 /// What a task runs.
 pub(crate) type Body = Pin<Box<dyn Future<Output = ()>>>;
 
-/// A task at rest, with the waker of its slot, so that polling it makes no waker.
-pub(crate) struct Task {
-    pub(crate) future: Body,
-    pub(crate) waker: Waker,
-}
-
 /// All slots of an executor. Grows to the largest number of tasks alive at once, and stays there.
 #[derive(Default)]
 pub(crate) struct Slab {
@@ -42,64 +37,51 @@ pub(crate) struct Slab {
 
 struct Slot {
     generation: u32,
-    state: State,
-}
-
-enum State {
-    /// Nobody lives here; the slot keeps its waker.
-    Vacant(Waker),
-    /// A task that is not being polled.
-    Resting(Task),
-    /// Being polled, or the seat of a `run_until`: the tenant is on somebody's stack. `again` remembers a turn that came
-    /// up meanwhile, which takes a nested `run_until` to happen.
-    Away { again: bool },
+    /// The turn of a task came up while it was away, which takes a nested `run_until` to happen.
+    again: bool,
+    /// Made once, lent to whoever is polled.
+    waker: Rc<Waker>,
+    /// A task at rest. `None` if the slot is vacant, the seat of a `run_until`, or its task is **away**: being polled.
+    body: Option<Body>,
 }
 
 impl Slab {
-    /// Moves a tenant in: its id and the waker of its slot. The tenant is away until it is put to rest.
-    pub(crate) fn claim(&mut self, make_waker: impl FnOnce(u32) -> Waker) -> (TaskId, Waker) {
+    /// Moves a tenant in, who is away until it is put to rest.
+    pub(crate) fn claim(&mut self, make_waker: impl FnOnce(u32) -> Waker) -> TaskId {
         let index = match self.vacant.pop() {
             Some(index) => index,
             None => {
                 let index = u32::try_from(self.slots.len()).expect("fewer than 2^32 tasks fit into memory");
-                self.slots.push(Slot { generation: 0, state: State::Vacant(make_waker(index)) });
+                let waker = Rc::new(make_waker(index));
+                self.slots.push(Slot { generation: 0, again: false, waker, body: None });
                 index
             }
         };
-        let slot = &mut self.slots[index as usize];
-        match std::mem::replace(&mut slot.state, State::Away { again: false }) {
-            State::Vacant(waker) => (TaskId { index, generation: slot.generation }, waker),
-            State::Resting(_) | State::Away { .. } => unreachable!("only vacant slots are in the list of vacant slots"),
-        }
+        self.id(index)
     }
 
     /// Puts a task to rest. Says whether its turn came up while it was away.
-    pub(crate) fn rest(&mut self, index: u32, task: Task) -> bool {
+    #[inline]
+    pub(crate) fn rest(&mut self, index: u32, body: Body) -> bool {
         let slot = &mut self.slots[index as usize];
-        matches!(std::mem::replace(&mut slot.state, State::Resting(task)), State::Away { again: true })
+        slot.body = Some(body);
+        std::mem::replace(&mut slot.again, false)
     }
 
     /// Takes a resting task out to poll it. `None` if it is away already; it gets another turn when it returns.
-    pub(crate) fn take(&mut self, index: u32) -> Option<Task> {
+    #[inline]
+    pub(crate) fn take(&mut self, index: u32) -> Option<(Body, Rc<Waker>)> {
         let slot = &mut self.slots[index as usize];
-        match std::mem::replace(&mut slot.state, State::Away { again: true }) {
-            State::Resting(task) => {
-                slot.state = State::Away { again: false };
-                Some(task)
-            }
-            State::Away { .. } => None,
-            vacant @ State::Vacant(_) => {
-                slot.state = vacant;
-                None
-            }
-        }
+        let body = slot.body.take();
+        slot.again = body.is_none();
+        Some((body?, Rc::clone(&slot.waker)))
     }
 
     /// Moves a tenant out that is away.
-    pub(crate) fn vacate(&mut self, index: u32, waker: Waker) {
+    pub(crate) fn vacate(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1);
-        slot.state = State::Vacant(waker);
+        slot.again = false;
         self.vacant.push(index);
     }
 
@@ -108,11 +90,16 @@ impl Slab {
         TaskId { index, generation: self.slots[index as usize].generation }
     }
 
+    /// The waker of slot `index`.
+    pub(crate) fn waker(&self, index: u32) -> Rc<Waker> {
+        Rc::clone(&self.slots[index as usize].waker)
+    }
+
     /// Any task that rests, taken out.
-    pub(crate) fn pop_resting(&mut self) -> Option<Task> {
+    pub(crate) fn pop_resting(&mut self) -> Option<Body> {
         while let Some(slot) = self.slots.pop() {
-            if let State::Resting(task) = slot.state {
-                return Some(task);
+            if slot.body.is_some() {
+                return slot.body;
             }
         }
         None
