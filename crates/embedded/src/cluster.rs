@@ -101,11 +101,15 @@ impl EmbeddedCluster {
         };
         let Some(member) = Member::new(client, self.servers.len()) else {
             // No memory for a few flags; give the id back.
-            let _ = self.servers[0].handle(client, &Request::Leave, self.now());
+            let _ = self.say_goodbye(client);
             return Err(FabricError::Refused(Refusal::OutOfMemory));
         };
         let member = Arc::new(member);
         self.members().insert(client, Arc::downgrade(&member));
+        // Whoever fenced this id did so on a server that is asked only now, or finds the entry just made.
+        for server in (0..self.servers()).filter(|server| self.servers[usize::from(*server)].is_fenced(client)) {
+            member.fence(server);
+        }
         Ok(EmbeddedFabric { membership: Arc::new(Membership { cluster: Arc::clone(self), member }) })
     }
 
@@ -133,6 +137,15 @@ impl EmbeddedCluster {
         self.members().get(&client).and_then(Weak::upgrade)
     }
 
+    /// Tells every server that `client` leaves; server 0 last, since then the id may be issued again.
+    pub(crate) fn say_goodbye(&self, client: ClientId) -> Result<Response, FabricError> {
+        let mut answer = Ok(Response::Done);
+        for server in self.servers.iter().rev() {
+            answer = server.handle(client, &Request::Leave, self.now());
+        }
+        answer
+    }
+
     pub(crate) fn now(&self) -> u64 {
         self.epoch.elapsed().as_nanos() as u64
     }
@@ -151,12 +164,17 @@ pub(crate) struct Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // Out of the book first: the id may be issued again the moment the server has heard `Leave`.
-        self.cluster.members().remove(&self.member.client);
+        // Out of the book first: the id may be issued again the moment the server has heard `Leave`. If it already was,
+        // the entry is another's.
+        let mut members = self.cluster.members();
+        let client = self.member.client;
+        if members.get(&client).is_some_and(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(&self.member))) {
+            members.remove(&client);
+        }
+        drop(members);
         if self.member.may_go() {
-            let now = self.cluster.now();
             // Refused only if server 0 no longer knows it, which is what was wanted.
-            let _ = self.cluster.servers[0].handle(self.member.client, &Request::Leave, now);
+            let _ = self.cluster.say_goodbye(self.member.client);
         }
     }
 }

@@ -45,7 +45,7 @@ enum Call {
     Answered(Result<Response, FabricError>),
     /// The answer is known, but is told only when these lists have ended.
     Stopping(Drain, Response),
-    /// Server 0 is told only when these lists have ended: then the id may be issued again.
+    /// The servers are told only when these lists have ended: then the id may be issued again.
     Leaving(Drain),
 }
 
@@ -214,10 +214,7 @@ impl Endpoint for EmbeddedEndpoint {
         Poll::Ready(match call {
             Call::Answered(answer) => answer,
             Call::Stopping(_, response) => Ok(response),
-            Call::Leaving(_) if self.membership.member.may_go() => {
-                let server = self.cluster().server(0)?;
-                Ok(server.handle(self.client(), &Request::Leave, self.cluster().now())?)
-            }
+            Call::Leaving(_) if self.membership.member.may_go() => self.cluster().say_goodbye(self.client()),
             Call::Leaving(_) => Err(self.fenced()),
         })
     }

@@ -142,3 +142,86 @@ impl Memory for Region {
 fn chip_step(at: usize, len: usize) -> usize {
     (WORD - at % WORD).min(len)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A few pseudo-random numbers, the same in every run.
+    fn random(state: &mut u64, below: u64) -> u64 {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        (*state >> 11) % below
+    }
+
+    #[test]
+    fn verbs_do_what_they_do_to_plain_bytes() {
+        let rounds = if cfg!(miri) { 200 } else { 50_000 };
+        for atomicity in [Atomicity::Line, Atomicity::Verb] {
+            for path in [CopyPath::PORTABLE, CopyPath::fastest()] {
+                let region = Region::new(4096, 64, atomicity, path).unwrap();
+                let mut model = vec![0u8; 4096];
+                let mut state = 0x9e37_79b9_7f4a_7c15;
+                for _ in 0..rounds {
+                    let grain = [1, 8, 64][random(&mut state, 3) as usize];
+                    let offset = (random(&mut state, 4096) / grain * grain) as usize;
+                    let most = (4096 - offset as u64).min([20, 200, 4096][random(&mut state, 3) as usize]);
+                    let len = (random(&mut state, most + 1) / grain * grain) as usize;
+                    let word = offset / 8 * 8;
+                    let old = u64::from_le_bytes(model[word..word + 8].try_into().unwrap());
+                    let new = match random(&mut state, 4) {
+                        0 => {
+                            let data = vec![random(&mut state, 256) as u8; len];
+                            region.write(Space::Host, offset as u64, &data).unwrap();
+                            model[offset..offset + len].copy_from_slice(&data);
+                            continue;
+                        }
+                        1 => {
+                            let mut data = vec![0; len];
+                            region.read(Space::Host, offset as u64, &mut data).unwrap();
+                            assert_eq!(data, model[offset..offset + len]);
+                            continue;
+                        }
+                        2 => {
+                            let mask = 0xffff << (8 * random(&mut state, 7));
+                            let compare = if random(&mut state, 2) == 0 { old ^ !mask } else { random(&mut state, 9) };
+                            let swap = random(&mut state, u64::MAX);
+                            assert_eq!(region.cas(Space::Host, word as u64, compare, swap, mask), Ok(old));
+                            if (old ^ compare) & mask == 0 { (old & !mask) | (swap & mask) } else { old }
+                        }
+                        _ => {
+                            let add = random(&mut state, u64::MAX);
+                            assert_eq!(region.faa(Space::Host, word as u64, add), Ok(old));
+                            old.wrapping_add(add)
+                        }
+                    };
+                    model[word..word + 8].copy_from_slice(&new.to_le_bytes());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_server_moves_any_bytes_of_either_space() {
+        let region = Region::new(128, 64, Atomicity::Line, CopyPath::fastest()).unwrap();
+        for space in [Space::Host, Space::OnChip] {
+            let data: Vec<u8> = (1..=41).collect();
+            region.store(space, 3, &data);
+            region.store_u64(space, 48, u64::MAX - 1);
+            let mut back = [0; 64];
+            region.load(space, 0, &mut back);
+            assert_eq!(back[..3], [0; 3]);
+            assert_eq!(back[3..44], data);
+            assert_eq!(back[44..48], [0; 4]);
+            assert_eq!(region.load_u64(space, 48), u64::MAX - 1);
+        }
+    }
+
+    #[test]
+    fn a_region_has_whole_lines_and_words() {
+        let new = |host, chip| Region::new(host, chip, Atomicity::Line, CopyPath::PORTABLE).is_some();
+        assert!(new(128, 16) && new(0, 0));
+        assert!(!new(100, 16) && !new(128, 12));
+    }
+}

@@ -1,9 +1,9 @@
 //! One memory server: its memory, which clients reach by verbs, and its CPU's state machine behind a lock.
 
 use crate::memory::Region;
-use sherman_fabric::{ClientId, Refusal, Request, Response};
+use sherman_fabric::{ClientId, FabricError, Refusal, Request, Response};
 use sherman_memory_server::{FormatError, FormatOptions, MemoryServer};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A memory server.
 #[derive(Debug)]
@@ -25,10 +25,21 @@ impl Server {
     }
 
     /// Lets the server's CPU answer.
-    pub(crate) fn handle(&self, from: ClientId, request: &Request, now: u64) -> Result<Response, Refusal> {
+    pub(crate) fn handle(&self, from: ClientId, request: &Request, now: u64) -> Result<Response, FabricError> {
+        self.control().handle(&self.memory, from, request, now).map_err(|refusal| match refusal {
+            Refusal::Fenced { client } => FabricError::Fenced { client },
+            refusal => FabricError::Refused(refusal),
+        })
+    }
+
+    /// Whether the server's tables say that `client` is fenced here.
+    pub(crate) fn is_fenced(&self, client: ClientId) -> bool {
+        self.control().is_fenced(client)
+    }
+
+    fn control(&self) -> MutexGuard<'_, MemoryServer> {
         // The state machine stores before it changes its own tables and does not panic on any request, so what a
         // poisoned lock guards is still right.
-        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        control.handle(&self.memory, from, request, now)
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,0 +1,52 @@
+//! A small cluster, and verbs one at a time.
+#![allow(dead_code)]
+
+use sherman_embedded::{Atomicity, EmbeddedCluster, EmbeddedEndpoint, EmbeddedOptions};
+use sherman_executor::block_on;
+use sherman_fabric::{Counters, Endpoint, FabricError, Request, Response, Space, WorkList, call, execute};
+use sherman_memory_server::FormatOptions;
+use std::sync::Arc;
+
+/// Bytes of host memory of each server.
+pub const MEMORY: u64 = 4 << 20;
+/// Behind the superblock and the tables, in chunks that nobody asks for.
+pub const SCRATCH: u64 = 1 << 20;
+
+pub fn options(servers: u16) -> EmbeddedOptions {
+    let format = FormatOptions {
+        chunk_bytes: 64 << 10,
+        redo_slot_bytes: 1 << 10,
+        redo_area_bytes: 4 << 10,
+        member_capacity: 4096,
+        catalog_capacity: 4,
+        ..FormatOptions::default()
+    };
+    EmbeddedOptions { servers, memory_bytes: MEMORY, on_chip_bytes: 1 << 10, format, atomicity: Atomicity::Line }
+}
+
+pub fn cluster(servers: u16) -> Arc<EmbeddedCluster> {
+    EmbeddedCluster::new(options(servers)).unwrap()
+}
+
+pub fn run(endpoint: &EmbeddedEndpoint, list: WorkList) -> Result<WorkList, FabricError> {
+    block_on(endpoint, execute(endpoint, list, &Counters::default()))
+}
+
+pub fn ask(endpoint: &EmbeddedEndpoint, server: u16, request: Request) -> Result<Response, FabricError> {
+    block_on(endpoint, call(endpoint, server, request, &Counters::default()))
+}
+
+pub fn write(endpoint: &EmbeddedEndpoint, space: Space, offset: u64, data: &[u8]) -> Result<(), FabricError> {
+    let mut list = endpoint.list(0);
+    list.write(space, offset, data);
+    run(endpoint, list).map(|list| endpoint.recycle(list))
+}
+
+pub fn read_word(endpoint: &EmbeddedEndpoint, space: Space, offset: u64) -> Result<u64, FabricError> {
+    let mut list = endpoint.list(0);
+    let read = list.read(space, offset, 8);
+    let list = run(endpoint, list)?;
+    let word = u64::from_le_bytes(list.bytes(read).try_into().unwrap());
+    endpoint.recycle(list);
+    Ok(word)
+}

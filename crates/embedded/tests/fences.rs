@@ -1,0 +1,187 @@
+//! F6 and membership: nothing of a fenced client executes, and who leaves gives its id back.
+
+mod common;
+
+use common::{SCRATCH, ask, cluster, read_word, run, write};
+use sherman_fabric::{Endpoint, FabricError, Request, Response, Space};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+const ROUNDS: usize = if cfg!(miri) { 3 } else { 300 };
+
+fn members(endpoint: &sherman_embedded::EmbeddedEndpoint) -> Vec<sherman_fabric::ClientId> {
+    match ask(endpoint, 0, Request::Usage) {
+        Ok(Response::Usage { members, .. }) => members,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn nothing_of_a_fenced_client_is_written_after_the_answer() {
+    let cluster = cluster(2);
+    let fencer = cluster.join().unwrap().endpoint();
+    for round in 0..ROUNDS {
+        let victim = cluster.join().unwrap();
+        let posted = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for slot in 0..2 {
+                let (victim, posted) = (&victim, &posted);
+                scope.spawn(move || {
+                    let endpoint = victim.endpoint();
+                    let fenced = FabricError::Fenced { client: endpoint.client() };
+                    let error = loop {
+                        let mut list = endpoint.list(0);
+                        list.write(Space::Host, SCRATCH + 1024 * slot, &[round as u8; 1024]);
+                        list.faa(Space::OnChip, 8 * slot, 1);
+                        match run(&endpoint, list) {
+                            Ok(list) => endpoint.recycle(list),
+                            Err(error) => break error,
+                        }
+                        posted.fetch_add(1, Ordering::Relaxed);
+                    };
+                    assert_eq!(error, fenced);
+                    // For ever, there; elsewhere it still works.
+                    assert_eq!(read_word(&endpoint, Space::Host, SCRATCH), Err(fenced.clone()));
+                    assert_eq!(ask(&endpoint, 0, Request::Usage), Err(fenced));
+                    let mut list = endpoint.list(1);
+                    list.write(Space::Host, SCRATCH, &[1]);
+                    assert!(run(&endpoint, list).is_ok());
+                });
+            }
+            while posted.load(Ordering::Relaxed) < 4 + round as u64 % 7 {
+                thread::yield_now();
+            }
+            ask(&fencer, 0, Request::Fence { client: victim.client() }).unwrap();
+            let look = || {
+                let mut list = fencer.list(0);
+                let (lines, counts) = (list.read(Space::Host, SCRATCH, 2048), list.read(Space::OnChip, 0, 8));
+                let list = run(&fencer, list).unwrap();
+                (list.bytes(lines).to_vec(), list.bytes(counts).to_vec())
+            };
+            let at_answer = look();
+            for _ in 0..50 {
+                assert_eq!(look(), at_answer);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_fenced_client_reads_nothing_of_what_came_after_the_answer() {
+    let cluster = cluster(1);
+    let fencer = cluster.join().unwrap().endpoint();
+    let mark = SCRATCH + (2 << 20);
+    for _ in 0..ROUNDS {
+        let victim = cluster.join().unwrap();
+        write(&fencer, Space::Host, mark, &[0; 8]).unwrap();
+        let posted = AtomicU64::new(0);
+        thread::scope(|scope| {
+            let (victim, posted) = (&victim, &posted);
+            scope.spawn(move || {
+                let endpoint = victim.endpoint();
+                loop {
+                    // Long, so that the fence and the WRITE after it often fall into the middle.
+                    let mut list = endpoint.list(0);
+                    list.read(Space::Host, SCRATCH, if cfg!(miri) { 4096 } else { 1 << 20 });
+                    let read = list.read(Space::Host, mark, 8);
+                    match run(&endpoint, list) {
+                        Ok(list) => {
+                            assert_eq!(list.bytes(read), [0; 8], "read what was written after the fence");
+                            endpoint.recycle(list);
+                        }
+                        Err(error) => return assert_eq!(error, FabricError::Fenced { client: victim.client() }),
+                    }
+                    posted.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            while posted.load(Ordering::Relaxed) < 2 {
+                thread::yield_now();
+            }
+            ask(&fencer, 0, Request::Fence { client: victim.client() }).unwrap();
+            write(&fencer, Space::Host, mark, &[1; 8]).unwrap();
+        });
+    }
+}
+
+#[test]
+fn the_last_handle_to_go_leaves_and_a_fenced_one_does_not() {
+    let cluster = cluster(2);
+    let watcher = cluster.join().unwrap().endpoint();
+    let fabric = cluster.join().unwrap();
+    let (client, endpoint) = (fabric.client(), fabric.clone().endpoint());
+    drop(fabric);
+    assert!(members(&watcher).contains(&client));
+    drop(endpoint);
+    assert!(!members(&watcher).contains(&client));
+    let fenced = cluster.join().unwrap();
+    let client = fenced.client();
+    ask(&watcher, 1, Request::Fence { client }).unwrap();
+    drop(fenced);
+    assert!(members(&watcher).contains(&client), "its id is still in the lanes it held");
+}
+
+#[test]
+fn one_that_asked_to_leave_is_stopped_and_leaves_once() {
+    let cluster = cluster(2);
+    let watcher = cluster.join().unwrap().endpoint();
+    let fabric = cluster.join().unwrap();
+    let endpoint = fabric.endpoint();
+    let client = fabric.client();
+    assert_eq!(ask(&endpoint, 0, Request::Leave), Ok(Response::Done));
+    assert!(!members(&watcher).contains(&client));
+    assert_eq!(write(&endpoint, Space::Host, SCRATCH, &[1]), Err(FabricError::Fenced { client }));
+    assert_eq!(ask(&endpoint, 1, Request::Usage), Err(FabricError::Fenced { client }));
+    let all: Vec<_> = (0..4095).map(|_| cluster.join().unwrap()).collect();
+    let successor = all.iter().find(|fabric| fabric.client() == client).expect("its id was issued again");
+    drop((fabric, endpoint));
+    // The id is the successor's now: it stays a member, and a fence finds it.
+    assert!(members(&watcher).contains(&client));
+    let endpoint = successor.endpoint();
+    assert!(write(&endpoint, Space::Host, SCRATCH, &[1]).is_ok());
+    ask(&watcher, 0, Request::Fence { client }).unwrap();
+    assert_eq!(write(&endpoint, Space::Host, SCRATCH, &[1]), Err(FabricError::Fenced { client }));
+}
+
+#[test]
+fn who_leaves_gives_back_what_it_had_on_every_server() {
+    let cluster = cluster(2);
+    let watcher = cluster.join().unwrap().endpoint();
+    let known = |client| match ask(&watcher, 1, Request::Usage) {
+        Ok(Response::Usage { members, .. }) => members.contains(&client),
+        other => panic!("{other:?}"),
+    };
+    let fabric = cluster.join().unwrap();
+    let client = fabric.client();
+    ask(&fabric.endpoint(), 1, Request::RedoArea).unwrap();
+    assert!(known(client));
+    drop(fabric);
+    assert!(!known(client));
+}
+
+#[test]
+fn an_id_fenced_before_it_was_issued_is_fenced() {
+    let cluster = cluster(2);
+    let first = cluster.join().unwrap();
+    let client = sherman_fabric::ClientId(first.client().0 + 1);
+    ask(&first.endpoint(), 1, Request::Fence { client }).unwrap();
+    let second = cluster.join().unwrap();
+    assert_eq!(second.client(), client);
+    let endpoint = second.endpoint();
+    assert_eq!(run(&endpoint, endpoint.list(1)).err(), Some(FabricError::Fenced { client }));
+    assert!(run(&endpoint, endpoint.list(0)).is_ok());
+}
+
+#[test]
+fn ids_run_out_with_an_error() {
+    let cluster = cluster(1);
+    let mut all = Vec::new();
+    let error = loop {
+        match cluster.join() {
+            Ok(fabric) => all.push(fabric),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((all.len(), error), (4096, FabricError::Refused(sherman_fabric::Refusal::TooManyMembers)));
+    drop(all);
+    assert!(cluster.join().is_ok());
+}
