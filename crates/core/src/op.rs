@@ -50,6 +50,11 @@ impl<'w, E: Endpoint> Op<'w, E> {
         &self.retries
     }
 
+    /// Whether it ever had to retry or wait. If not, [`Op::retries`] is all zero and the clock was never read.
+    pub fn met_obstacles(&self) -> bool {
+        self.started.get().is_some()
+    }
+
     /// How many lanes it got by handover.
     pub fn handovers(&self) -> u64 {
         self.handed_over.get()

@@ -1,0 +1,176 @@
+//! A cluster, as one compute server sees it.
+
+use crate::codec::{Key, Value};
+use crate::error::OpenError;
+use crate::raw::{RawTree, TreeOptions};
+use crate::tree::Tree;
+use crate::url::parse_embedded;
+use sherman_core::{ComputeOptions, ComputeServer, Error, Techniques, Worker};
+use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric};
+use sherman_executor::block_on;
+use sherman_fabric::control::TreeInfo;
+use sherman_fabric::{Counters, Request, Response};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The endpoint behind clients and sessions.
+pub(crate) type AnyEndpoint = EmbeddedEndpoint;
+
+/// How a compute server behaves, whatever the cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    techniques: Techniques,
+    timeout: Duration,
+    cache_bytes: usize,
+}
+
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        let defaults = ComputeOptions::default();
+        Self { techniques: defaults.techniques, timeout: defaults.timeout, cache_bytes: defaults.cache_bytes }
+    }
+}
+
+impl ClusterOptions {
+    /// The defaults: every technique, ten seconds of patience, 64 MiB of index cache a tree.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Which techniques to use.
+    pub fn techniques(mut self, techniques: Techniques) -> Self {
+        self.techniques = techniques;
+        self
+    }
+
+    /// How long an operation may wait for others before it fails with [`Error::Timeout`].
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Bytes of index cache per tree.
+    pub fn cache_bytes(mut self, bytes: usize) -> Self {
+        self.cache_bytes = bytes;
+        self
+    }
+}
+
+/// Memory in use on one memory server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerUsage {
+    /// Chunks there are.
+    pub chunks: u64,
+    /// Chunks handed out.
+    pub chunks_used: u64,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+}
+
+/// A handle to a cluster: one compute server, with one identity, one local lock table and one index cache per tree,
+/// whatever the number of threads. Cheap to clone; clones are the same compute server.
+#[derive(Clone)]
+pub struct Cluster {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    fabric: EmbeddedFabric,
+    compute: Arc<ComputeServer>,
+    options: ClusterOptions,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("client", &self.inner.compute.client()).finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// Opens the cluster that `url` names, with default options.
+    ///
+    /// `embedded:` makes memory servers inside this process, private to this handle and those made from it by
+    /// [`Cluster::join`]. Parameters: `servers` (1), `memory` per server (1GiB; pages never written cost nothing),
+    /// `on-chip` (256KiB), `chunk` (8MiB), `lane-bits` (16, 64), `locks` (on-chip, host), `release` (write, faa, cas),
+    /// `atomicity` (line, verb).
+    pub fn open(url: &str) -> Result<Self, OpenError> {
+        Self::open_with(url, ClusterOptions::default())
+    }
+
+    /// Opens the cluster that `url` names.
+    pub fn open_with(url: &str, options: ClusterOptions) -> Result<Self, OpenError> {
+        let cluster = EmbeddedCluster::new(parse_embedded(url)?)?;
+        Self::join_embedded(&cluster, options)
+    }
+
+    fn join_embedded(cluster: &Arc<EmbeddedCluster>, options: ClusterOptions) -> Result<Self, OpenError> {
+        let fabric = cluster.join().map_err(Error::from)?;
+        let endpoint = fabric.endpoint();
+        let compute_options = ComputeOptions {
+            techniques: options.techniques,
+            timeout: options.timeout,
+            cache_bytes: options.cache_bytes,
+            ..ComputeOptions::default()
+        };
+        let compute = block_on(&endpoint, ComputeServer::open(&endpoint, compute_options))?;
+        Ok(Self { inner: Arc::new(Inner { fabric, compute, options }) })
+    }
+
+    /// Another compute server on the same memory: another identity, its own locks and caches. What a second process would be.
+    pub fn join(&self) -> Result<Self, OpenError> {
+        Self::join_embedded(self.inner.fabric.cluster(), self.inner.options.clone())
+    }
+
+    /// A worker for the calling thread.
+    pub(crate) fn worker(&self) -> Worker<AnyEndpoint> {
+        Worker::new(self.inner.fabric.endpoint(), Arc::clone(&self.inner.compute))
+    }
+
+    /// Opens the tree `name`, or creates it empty, with default options for these types.
+    ///
+    /// # Errors
+    /// [`Error::TreeMismatch`] if it exists with other key or value sizes or options; [`Error::OutOfMemory`].
+    pub fn tree<K: Key, V: Value>(&self, name: &str) -> Result<Tree<K, V>, Error> {
+        self.tree_with(name, &TreeOptions::new())
+    }
+
+    /// Opens the tree `name`, or creates it empty.
+    pub fn tree_with<K: Key, V: Value>(&self, name: &str, options: &TreeOptions) -> Result<Tree<K, V>, Error> {
+        let options = options.clone().sizes(K::LEN, V::LEN);
+        Ok(Tree::new(self.raw_tree(name, &options)?))
+    }
+
+    /// Opens the tree `name`, or creates it empty, for keys and values as byte strings of the sizes in `options`.
+    pub fn raw_tree(&self, name: &str, options: &TreeOptions) -> Result<RawTree, Error> {
+        let spec = options.spec()?;
+        let worker = self.worker();
+        let state = block_on(worker.endpoint(), worker.tree(name, &spec))?;
+        Ok(RawTree::new(self.clone(), state))
+    }
+
+    /// All trees of the cluster.
+    pub fn trees(&self) -> Result<Vec<TreeInfo>, Error> {
+        let worker = self.worker();
+        block_on(worker.endpoint(), worker.trees())
+    }
+
+    /// Memory in use, server by server.
+    pub fn usage(&self) -> Result<Vec<ServerUsage>, Error> {
+        let worker = self.worker();
+        let endpoint = worker.endpoint();
+        let counters = Counters::default();
+        let servers = 0..self.inner.fabric.cluster().servers();
+        servers
+            .map(|server| {
+                let answer = block_on(endpoint, sherman_fabric::call(endpoint, server, Request::Usage, &counters))?;
+                match answer {
+                    Response::Usage { chunks, chunks_used, chunk_bytes, .. } => {
+                        Ok(ServerUsage { chunks, chunks_used, chunk_bytes })
+                    }
+                    _ => Err(Error::Unsupported { what: "the memory server's answer about its usage" }),
+                }
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,54 @@
+//! Errors of opening a cluster. Those of operations are [`Error`](crate::Error).
+
+use sherman_core::Error;
+use sherman_embedded::EmbeddedError;
+use std::fmt;
+
+/// Why a cluster could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The URL is not one.
+    BadUrl {
+        /// As it was given.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The in-process memory servers could not be made.
+    Embedded(EmbeddedError),
+    /// The memory servers are there, but this client cannot use them.
+    Cluster(Error),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadUrl { url, reason } => write!(f, "bad cluster URL {url:?}: {reason}"),
+            Self::Embedded(error) => write!(f, "{error}"),
+            Self::Cluster(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::BadUrl { .. } => None,
+            Self::Embedded(error) => Some(error),
+            Self::Cluster(error) => Some(error),
+        }
+    }
+}
+
+impl From<EmbeddedError> for OpenError {
+    fn from(error: EmbeddedError) -> Self {
+        Self::Embedded(error)
+    }
+}
+
+impl From<Error> for OpenError {
+    fn from(error: Error) -> Self {
+        Self::Cluster(error)
+    }
+}

@@ -1,0 +1,121 @@
+//! Trees of byte strings: what [`Tree`](crate::Tree) is made of, and what tools use that learn sizes at run time.
+
+use crate::client::RawClient;
+use crate::cluster::Cluster;
+use crate::session::RawSession;
+use sherman_core::node::ShapeError;
+use sherman_core::{Error, Format, TreeState, Walk};
+use sherman_executor::block_on;
+use sherman_fabric::control::{TreeInfo, TreeSpec};
+use std::sync::Arc;
+
+/// What is decided when a tree is created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeOptions {
+    format: Format,
+    key_bytes: usize,
+    value_bytes: usize,
+    leaf_bytes: usize,
+    internal_bytes: usize,
+}
+
+impl Default for TreeOptions {
+    fn default() -> Self {
+        Self { format: Format::LineStamped, key_bytes: 8, value_bytes: 8, leaf_bytes: 1024, internal_bytes: 1024 }
+    }
+}
+
+impl TreeOptions {
+    /// The defaults: `LineStamped` nodes of 1 KiB.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The node format.
+    pub fn format(mut self, format: Format) -> Self {
+        self.format = format;
+        self
+    }
+
+    /// Bytes of leaves and internal nodes: a multiple of 64 from 256 to 65536.
+    pub fn node_bytes(mut self, bytes: usize) -> Self {
+        self.leaf_bytes = bytes;
+        self.internal_bytes = bytes;
+        self
+    }
+
+    /// Bytes of a leaf alone.
+    pub fn leaf_bytes(mut self, bytes: usize) -> Self {
+        self.leaf_bytes = bytes;
+        self
+    }
+
+    /// Bytes of an internal node alone.
+    pub fn internal_bytes(mut self, bytes: usize) -> Self {
+        self.internal_bytes = bytes;
+        self
+    }
+
+    /// Bytes of keys (1 to 1024) and values. For typed trees the types decide.
+    pub fn sizes(mut self, key_bytes: usize, value_bytes: usize) -> Self {
+        self.key_bytes = key_bytes;
+        self.value_bytes = value_bytes;
+        self
+    }
+
+    pub(crate) fn spec(&self) -> Result<TreeSpec, Error> {
+        let too_large = |asked| Error::Shape(ShapeError::NodeSize { asked });
+        Ok(TreeSpec {
+            format: self.format.number(),
+            key_len: u16::try_from(self.key_bytes)
+                .map_err(|_| Error::Shape(ShapeError::KeyLength { asked: self.key_bytes }))?,
+            value_len: u32::try_from(self.value_bytes).map_err(|_| too_large(self.value_bytes))?,
+            leaf_bytes: u32::try_from(self.leaf_bytes).map_err(|_| too_large(self.leaf_bytes))?,
+            internal_bytes: u32::try_from(self.internal_bytes).map_err(|_| too_large(self.internal_bytes))?,
+        })
+    }
+}
+
+/// A tree of byte strings. Cheap to clone; clones share their index cache.
+#[derive(Clone, Debug)]
+pub struct RawTree {
+    cluster: Cluster,
+    state: Arc<TreeState>,
+}
+
+impl RawTree {
+    pub(crate) fn new(cluster: Cluster, state: Arc<TreeState>) -> Self {
+        Self { cluster, state }
+    }
+
+    /// Its catalog entry.
+    pub fn info(&self) -> &TreeInfo {
+        self.state.info()
+    }
+
+    /// A blocking client for the calling thread.
+    pub fn client(&self) -> Result<RawClient, Error> {
+        Ok(RawClient::new(self.cluster.worker(), Arc::clone(&self.state)))
+    }
+
+    /// An asynchronous session for the calling thread: many operations in flight at once.
+    pub fn session(&self) -> Result<RawSession, Error> {
+        Ok(RawSession::new(self.cluster.worker(), Arc::clone(&self.state)))
+    }
+
+    /// Lookups answered from the index cache, and those that had to read internal nodes.
+    pub fn cache_hits_and_misses(&self) -> (u64, u64) {
+        self.state.cache().hits_and_misses()
+    }
+
+    /// Drops this compute server's index cache of the tree.
+    pub fn clear_cache(&self) {
+        self.state.forget_everything();
+    }
+
+    /// Visits every node of a tree that nobody writes to and checks its invariants. One round trip per node.
+    pub fn walk(&self) -> Result<Walk, Error> {
+        let worker = self.cluster.worker();
+        block_on(worker.endpoint(), async { worker.op().walk(&self.state).await })
+    }
+}

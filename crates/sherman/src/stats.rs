@@ -1,0 +1,122 @@
+//! What operations cost, summed up per client or session.
+
+use sherman_core::{Cause, Op};
+use sherman_fabric::Endpoint;
+use std::collections::BTreeMap;
+
+/// Round trips up to this are told apart; more count as this.
+const MOST_ROUND_TRIPS: usize = 64;
+
+/// The operations that are counted separately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(usize)]
+#[non_exhaustive]
+pub enum OpKind {
+    /// A lookup.
+    Get,
+    /// An insert of a new key.
+    Insert,
+    /// An insert that replaced a value.
+    Update,
+}
+
+impl OpKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Get, Self::Insert, Self::Update];
+
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Insert => "insert",
+            Self::Update => "update",
+        }
+    }
+}
+
+/// The cost of all operations of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KindStats {
+    /// Operations that succeeded.
+    pub operations: u64,
+    /// Bytes fetched by their READs.
+    pub bytes_read: u64,
+    /// Bytes stored by their WRITEs.
+    pub bytes_written: u64,
+    round_trips: [u64; MOST_ROUND_TRIPS + 1],
+}
+
+impl Default for KindStats {
+    fn default() -> Self {
+        Self { operations: 0, bytes_read: 0, bytes_written: 0, round_trips: [0; MOST_ROUND_TRIPS + 1] }
+    }
+}
+
+impl KindStats {
+    /// How many operations took how many round trips. The last count also stands for all above it.
+    pub fn round_trips(&self) -> BTreeMap<usize, u64> {
+        self.round_trips.iter().copied().enumerate().filter(|&(_, operations)| operations > 0).collect()
+    }
+}
+
+/// Costs and retries of one client or session, or, merged, of many.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    kinds: [KindStats; OpKind::ALL.len()],
+    retries: [u64; Cause::ALL.len()],
+    /// Lanes obtained by handover.
+    pub handovers: u64,
+    /// Operations that failed.
+    pub errors: u64,
+}
+
+impl Stats {
+    /// The cost of one kind of operation.
+    pub fn kind(&self, kind: OpKind) -> &KindStats {
+        &self.kinds[kind as usize]
+    }
+
+    /// Retries by cause; those that never happened are left out.
+    pub fn retries(&self) -> BTreeMap<&'static str, u64> {
+        let named = Cause::ALL.into_iter().map(|cause| (cause.name(), self.retries[cause as usize]));
+        named.filter(|&(_, count)| count > 0).collect()
+    }
+
+    /// Adds another's.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.kinds.iter_mut().zip(&other.kinds) {
+            mine.operations += theirs.operations;
+            mine.bytes_read += theirs.bytes_read;
+            mine.bytes_written += theirs.bytes_written;
+            for (mine, theirs) in mine.round_trips.iter_mut().zip(&theirs.round_trips) {
+                *mine += theirs;
+            }
+        }
+        for (mine, theirs) in self.retries.iter_mut().zip(&other.retries) {
+            *mine += theirs;
+        }
+        self.handovers += other.handovers;
+        self.errors += other.errors;
+    }
+
+    /// Counts a finished operation; `None` if it failed.
+    pub(crate) fn count<E: Endpoint>(&mut self, kind: Option<OpKind>, op: &Op<'_, E>) {
+        match kind {
+            Some(kind) => {
+                let tally = op.tally();
+                let stats = &mut self.kinds[kind as usize];
+                stats.operations += 1;
+                stats.bytes_read += tally.bytes_read;
+                stats.bytes_written += tally.bytes_written;
+                stats.round_trips[(tally.round_trips as usize).min(MOST_ROUND_TRIPS)] += 1;
+            }
+            None => self.errors += 1,
+        }
+        if op.met_obstacles() {
+            for (cause, count) in op.retries().iter() {
+                self.retries[cause as usize] += count;
+            }
+        }
+        self.handovers += op.handovers();
+    }
+}
