@@ -29,6 +29,7 @@
 //! | [`endpoint`] | [`SimFabric`], [`SimEndpoint`], [`SimMemory`] |
 //! | [`knobs`] | [`Knobs`]: what the adversary may do; [`Breach`]: what it must not, planted for tests of the contract |
 //! | [`scheduler`] | [`Random`], [`Pct`], [`Exhaustive`], [`Replay`] |
+//! | [`mod@explore`] | many schedules: all of a small world, or one per seed |
 //! | [`choice`] | the events it chooses among |
 //! | [`trace`] | the trace hash and readable traces |
 //! | [`tasks`] | tasks and their handles |
@@ -38,6 +39,7 @@
 
 pub mod choice;
 pub mod endpoint;
+pub mod explore;
 mod hash;
 pub mod knobs;
 mod memory;
@@ -50,6 +52,7 @@ mod world;
 
 pub use choice::{Actor, Choice, Kind};
 pub use endpoint::{SimEndpoint, SimFabric, SimMemory};
+pub use explore::{explore, for_seeds};
 pub use knobs::{Breach, Knobs};
 pub use scheduler::{Bounds, Exhaustive, Pct, Random, Recording, Replay, Report, Scheduler};
 pub use sim::{Fault, Limits, Outcome, Run, Sim, SimConfig, Spawner, Stuck, Waiting};
