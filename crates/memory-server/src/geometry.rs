@@ -389,6 +389,10 @@ mod tests {
         assert_eq!(good.validate(), Ok(()));
         let overlap = Geometry { client_offset: good.member_offset + 64, ..good };
         assert_eq!(overlap.validate(), Err("two regions overlap"));
+        let by_a_line = Geometry { client_offset: good.client_offset - 64, ..good };
+        assert_eq!(by_a_line.validate(), Err("two regions overlap"));
+        let wrapped = Geometry { catalog_offset: u64::MAX - 63, ..good };
+        assert_eq!(wrapped.validate(), Err("a region reaches outside the memory"));
         let on_superblock = Geometry { catalog_offset: 0, ..good };
         assert_eq!(on_superblock.validate(), Err("two regions overlap"));
         let lanes_on_superblock = Geometry { lock: LockGeometry { offset: 64, ..good.lock }, ..good };

@@ -121,19 +121,18 @@ impl MemberTable {
         members.filter(|(entry, _)| entry.state == MemberState::Live).map(|(_, id)| ClientId(id))
     }
 
-    /// Issues the next free id that `usable` accepts.
+    /// Issues the next free id. A fenced member's is not free: who is fenced cannot leave.
     pub(crate) fn join<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         geometry: &Geometry,
         now: u64,
-        usable: impl Fn(ClientId) -> bool,
     ) -> Result<ClientId, Refusal> {
         let (last, capacity) = (self.last_issued, geometry.member_capacity as u16);
         let client = (last..capacity)
             .chain(0..last)
             .map(|before| ClientId(before + 1))
-            .find(|&client| self.get(client).state == MemberState::Free && usable(client))
+            .find(|&client| self.get(client).state == MemberState::Free)
             .ok_or(Refusal::TooManyMembers)?;
         let incarnation = self.get(client).incarnation.wrapping_add(1);
         let entry = MemberEntry { state: MemberState::Live, incarnation, joined_at: now };
@@ -183,7 +182,7 @@ mod tests {
     #[test]
     fn a_freed_id_is_reused_only_after_all_others() {
         let (memory, geometry, mut table) = table();
-        let join = |table: &mut MemberTable| table.join(&memory, &geometry, 9, |_| true);
+        let join = |table: &mut MemberTable| table.join(&memory, &geometry, 9);
         assert_eq!(join(&mut table), Ok(ClientId(1)));
         table.leave(&memory, &geometry, ClientId(1));
         for id in (2..=16).chain([1]) {
@@ -197,11 +196,11 @@ mod tests {
     #[test]
     fn the_round_robin_survives_a_restart() {
         let (memory, geometry, mut table) = table();
-        table.join(&memory, &geometry, 1, |_| true).unwrap();
+        table.join(&memory, &geometry, 1).unwrap();
         table.leave(&memory, &geometry, ClientId(1));
         let mut again = MemberTable::load(&memory, &geometry).unwrap();
         assert_eq!(again, table);
-        assert_eq!(again.join(&memory, &geometry, 2, |_| true), Ok(ClientId(2)));
+        assert_eq!(again.join(&memory, &geometry, 2), Ok(ClientId(2)));
     }
 
     #[test]
@@ -209,7 +208,7 @@ mod tests {
         let (memory, geometry, mut table) = table();
         for round in 1..=3 {
             for id in 1..=16 {
-                assert_eq!(table.join(&memory, &geometry, 100 + u64::from(round), |_| true), Ok(ClientId(id)));
+                assert_eq!(table.join(&memory, &geometry, 100 + u64::from(round)), Ok(ClientId(id)));
                 table.leave(&memory, &geometry, ClientId(id));
             }
             assert_eq!(
@@ -220,21 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unusable_id_is_passed_over() {
-        let (memory, geometry, mut table) = table();
-        assert_eq!(table.join(&memory, &geometry, 0, |client| client.0 > 3), Ok(ClientId(4)));
-        assert_eq!(table.join(&memory, &geometry, 0, |_| false), Err(Refusal::TooManyMembers));
-        assert_eq!(table.live().collect::<Vec<_>>(), [ClientId(4)]);
-    }
-
-    #[test]
     fn a_reserved_state_is_no_live_member_and_its_id_is_not_issued() {
         let (memory, geometry, _) = table();
         let dead = MemberEntry { state: MemberState::Dead, incarnation: 1, joined_at: 0 };
         memory.store(Space::Host, geometry.member_entry(ClientId(1)), &dead.encode());
         let mut table = MemberTable::load(&memory, &geometry).unwrap();
         assert!(!table.is_live(ClientId(1)));
-        assert_eq!(table.join(&memory, &geometry, 0, |_| true), Ok(ClientId(2)));
+        assert_eq!(table.join(&memory, &geometry, 0), Ok(ClientId(2)));
+        assert_eq!(table.live().collect::<Vec<_>>(), [ClientId(2)]);
     }
 
     #[test]

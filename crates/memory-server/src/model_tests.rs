@@ -4,7 +4,7 @@
 //! whose, which class a chunk once had; and it predicts which requests are refused.
 
 use crate::testing::{VecMemory, small_options};
-use crate::{ChunkEntry, FormatOptions, MemberState, MemoryServer};
+use crate::{ChunkEntry, FormatOptions, MemberState, MemoryServer, OpenError, SuperblockError};
 use fastrand::Rng;
 use sherman_fabric::control::{ChunkClass, TreeSpec};
 use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Space};
@@ -63,6 +63,8 @@ impl Model {
             Request::AllocChunk { class } => {
                 (self.free_of(*class) == 0 && untouched == 0).then_some(Refusal::OutOfMemory)
             }
+            Request::FreeChunk { offset } => (self.issued.get(offset) != Some(&Some(from.0)))
+                .then_some(Refusal::BadRequest { what: "the client does not own this chunk" }),
             Request::RedoArea => {
                 let full = self.areas.len() == self.redo_chunks * 4 && untouched == 0;
                 (full && !self.areas.contains_key(&from.0)).then_some(Refusal::OutOfMemory)
@@ -186,6 +188,15 @@ impl Model {
         }
     }
 
+    /// A chunk of `from`, mostly; now and then any that was ever given out.
+    fn pick_chunk(&self, rng: &mut Rng, from: ClientId) -> Option<u64> {
+        if rng.u32(0..4) == 0 {
+            return rng.choice(self.class_for_ever.keys()).copied();
+        }
+        let own = self.issued.iter().filter(|(_, owner)| **owner == Some(from.0));
+        own.map(|(&offset, _)| offset).nth(rng.usize(0..3))
+    }
+
     fn random_request(&self, rng: &mut Rng, from: ClientId) -> Request {
         let class = ChunkClass { node_bytes: 256 << rng.u32(0..2), format: 1 };
         let name = ["a", "b", "c", "d", "e"][rng.usize(0..5)].to_owned();
@@ -193,8 +204,8 @@ impl Model {
             0..18 => Request::Join,
             18..26 => Request::Leave,
             26..50 => Request::AllocChunk { class },
-            50..68 => match self.issued.iter().filter(|(_, owner)| **owner == Some(from.0)).nth(rng.usize(0..3)) {
-                Some((&offset, _)) => Request::FreeChunk { offset },
+            50..68 => match self.pick_chunk(rng, from) {
+                Some(offset) => Request::FreeChunk { offset },
                 None => Request::Usage,
             },
             68..80 => Request::RedoArea,
@@ -331,18 +342,17 @@ fn a_format_that_dies_at_any_word_is_no_format() {
     let old = VecMemory::new(HOST, 0);
     MemoryServer::format(&old, &FormatOptions { cluster_id: 1, ..options(0) }).unwrap();
     let new = FormatOptions { cluster_id: 2, ..options(1) };
-    let mut formatted = 0;
     for words in 1.. {
         let memory = old.clone();
         let cut = Cut { memory: &memory, words_left: Cell::new(words) };
-        let _ = MemoryServer::format(&cut, &new);
-        formatted += u32::from(MemoryServer::open(&memory).is_ok_and(|server| server.superblock().cluster_id == 2));
-        assert!(MemoryServer::open(&memory).is_ok_and(|server| server.superblock().cluster_id == 2) == (formatted > 0));
-        if cut.words_left.get() > 0 {
+        let formatted = MemoryServer::format(&cut, &new).is_ok();
+        let opened = MemoryServer::open(&memory).map(|server| server.superblock().cluster_id);
+        if formatted {
+            assert_eq!((opened, cut.words_left.get()), (Ok(2), 0));
             break;
         }
+        assert_eq!(opened, Err(OpenError::Superblock(SuperblockError::NotFormatted)), "{words} words");
     }
-    assert!(formatted > 0);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::clients::{ClientTable, ClientWord};
 use crate::format::{FormatError, FormatOptions};
 use crate::geometry::{Geometry, STATE_OFFSET};
 use crate::members::{MemberEntry, MemberTable};
-use crate::superblock::{SUPERBLOCK_BYTES, Superblock, SuperblockError};
+use crate::superblock::{MAGIC, SUPERBLOCK_BYTES, Superblock, SuperblockError};
 use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Space};
 use std::fmt;
 
@@ -95,7 +95,7 @@ impl MemoryServer {
     ///
     /// Only the reserved area and the lock table are zeroed, unless
     /// [`wipe_chunks`](FormatOptions::wipe_chunks) says otherwise. If formatting is cut short, the memory is not
-    /// formatted: the line with the magic goes first and comes last.
+    /// formatted: the magic goes first and comes last.
     pub fn format<M: Memory + ?Sized>(memory: &M, options: &FormatOptions) -> Result<Self, FormatError> {
         let geometry = options.plan(memory.size(Space::Host), memory.size(Space::OnChip))?;
         let superblock = Superblock {
@@ -114,9 +114,9 @@ impl MemoryServer {
         }
         Catalog::format(memory);
         let image = superblock.encode();
-        let (first_line, rest) = image.split_at(64);
-        memory.store(Space::Host, 64, rest);
-        memory.store(Space::Host, 0, first_line);
+        let (magic, rest) = image.split_at(MAGIC.len());
+        memory.store(Space::Host, MAGIC.len() as u64, rest);
+        memory.store(Space::Host, 0, magic);
         // What was just written opens; if it does not, the memory does not keep what is stored in it.
         Self::open(memory).map_err(|_| FormatError::BadGeometry { what: "the memory does not read back as written" })
     }
@@ -219,8 +219,7 @@ impl MemoryServer {
 
     fn join<M: Memory + ?Sized>(&mut self, memory: &M, now: u64) -> Result<Response, Refusal> {
         let root = self.root.as_mut().ok_or(Refusal::NotHere)?;
-        let clients = &self.clients;
-        let client = root.members.join(memory, &self.superblock.geometry, now, |client| !clients.get(client).fenced)?;
+        let client = root.members.join(memory, &self.superblock.geometry, now)?;
         Ok(Response::Joined { client })
     }
 
