@@ -25,6 +25,9 @@ pub mod sorted;
 pub mod stream;
 pub mod view;
 
+#[cfg(test)]
+mod tests;
+
 pub use draft::{Draft, SplitOff};
 pub use header::{Flags, Header};
 pub use patch::Patch;

@@ -114,7 +114,7 @@ impl fmt::Display for ShapeError {
 impl std::error::Error for ShapeError {}
 
 impl Shape {
-    fn new(
+    pub(super) fn new(
         kind: Kind,
         format: Format,
         tree: u32,

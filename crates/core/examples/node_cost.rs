@@ -1,0 +1,122 @@
+//! What the node codecs cost: nanoseconds per operation on a full leaf of 8-byte keys and values, format by format.
+//!
+//! `cargo run --release -p sherman-core --example node_cost [leaf bytes]`
+//!
+//! Each figure is the median of several rounds over leaves that stay in the cache, with keys in a scrambled order, so
+//! that it shows the codec and not the memory behind it.
+#![allow(clippy::disallowed_methods, reason = "a measurement needs a clock")]
+
+use sherman_core::node::draft::{Place, Upsert};
+use sherman_core::node::{Draft, Format, Lookup, Node, TreeShape};
+use sherman_fabric::control::TreeSpec;
+use sherman_fabric::{ClientId, GlobalAddress};
+use std::hint::black_box;
+use std::time::Instant;
+
+const ROUNDS: usize = 15;
+const OPERATIONS: usize = 20_000;
+
+fn main() {
+    let bytes = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1024);
+    println!("ns per operation, {bytes}-byte leaf, 8-byte keys and values, median of {ROUNDS} x {OPERATIONS}");
+    println!(
+        "{:<15} {:>8} {:>8} {:>10} {:>10} {:>8} {:>8} {:>8}",
+        "format", "entries", "open", "open+hit", "open+miss", "update", "insert", "split"
+    );
+    for format in Format::ALL {
+        let spec =
+            TreeSpec { format: format.number(), key_len: 8, value_len: 8, leaf_bytes: bytes, internal_bytes: bytes };
+        match TreeShape::new(&spec, 1) {
+            Ok(shape) => report(format, &shape),
+            Err(error) => println!("{:<15} {error}", format.name()),
+        }
+    }
+}
+
+fn report(format: Format, shape: &TreeShape) {
+    let full = full_leaf(shape);
+    let image = full.image();
+    let keys = scrambled(shape.leaf.capacity() as u64);
+    let open = median(|i| {
+        black_box(i);
+        u64::from(Node::open(&shape.leaf, black_box(image), 0).is_ok())
+    });
+    let lookup = |key: u64| match Node::open(&shape.leaf, black_box(image), 0) {
+        Ok(node) => node.find(&key.to_be_bytes()),
+        Err(_) => Lookup::Torn,
+    };
+    let hit = median(|i| u64::from(matches!(lookup(keys[i % keys.len()]), Lookup::Found(_))));
+    let miss = median(|i| u64::from(lookup(keys[i % keys.len()] + 1) == Lookup::Absent));
+    let mut old = Vec::new();
+    let mut draft = full.clone();
+    let update = median(|i| {
+        let key = keys[i % keys.len()].to_be_bytes();
+        u64::from(matches!(draft.upsert(&key, &(i as u64).to_le_bytes(), &mut old), Upsert::Updated(_)))
+    });
+    let most = partly_full_leaf(shape, shape.leaf.capacity() - 1);
+    let last = keys.iter().copied().max().unwrap_or(0).to_be_bytes();
+    let mut buffer = Vec::new();
+    let insert = median(|_| {
+        let Ok(node) = Node::open(&shape.leaf, most.image(), 0) else { return 0 };
+        let mut draft = Draft::of(&shape.leaf, &node, std::mem::take(&mut buffer));
+        let done = matches!(draft.upsert(&last, &last, &mut old), Upsert::Inserted(_));
+        buffer = draft.into_image();
+        u64::from(done)
+    });
+    let split = median(|i| {
+        let Ok(node) = Node::open(&shape.leaf, image, 0) else { return 0 };
+        let mut draft = Draft::of(&shape.leaf, &node, std::mem::take(&mut buffer));
+        let key = (keys[i % keys.len()] + 1).to_be_bytes();
+        let split = draft.split_leaf(&key, &key, place(1));
+        black_box(split.right.image());
+        buffer = draft.into_image();
+        1
+    });
+    println!(
+        "{:<15} {:>8} {open:>8.1} {hit:>10.1} {miss:>10.1} {update:>8.1} {insert:>8.1} {split:>8.1}",
+        format.name(),
+        keys.len()
+    );
+}
+
+fn place(version: u16) -> Place {
+    Place { address: GlobalAddress::new(0, 4096), version, owner: ClientId(1) }
+}
+
+/// Keys 10, 20, 30, … in an order that no search profits from.
+fn scrambled(count: u64) -> Vec<u64> {
+    let mut keys: Vec<u64> = (1..=count).map(|n| n * 10).collect();
+    keys.sort_by_key(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    keys
+}
+
+fn full_leaf(shape: &TreeShape) -> Draft<'_> {
+    partly_full_leaf(shape, shape.leaf.capacity())
+}
+
+fn partly_full_leaf(shape: &TreeShape, entries: usize) -> Draft<'_> {
+    let mut draft = Draft::new(&shape.leaf, 0, &[0; 8], None, GlobalAddress::NULL, place(1));
+    draft.link();
+    let mut keys = scrambled(shape.leaf.capacity() as u64);
+    let largest = keys.iter().copied().max();
+    keys.sort_by_key(|key| (Some(*key) == largest, key.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    for key in keys.into_iter().take(entries) {
+        draft.upsert(&key.to_be_bytes(), &key.to_le_bytes(), &mut Vec::new());
+    }
+    draft
+}
+
+/// The median over the rounds of the time one call takes. Every call must return 1: a figure of a failed call is none.
+fn median(mut call: impl FnMut(usize) -> u64) -> f64 {
+    let mut rounds: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let start = Instant::now();
+            let done: u64 = (0..OPERATIONS).map(&mut call).sum();
+            let nanoseconds = start.elapsed().as_nanos() as f64;
+            assert_eq!(done, OPERATIONS as u64, "an operation did not do what it should");
+            nanoseconds / OPERATIONS as f64
+        })
+        .collect();
+    rounds.sort_by(f64::total_cmp);
+    rounds[ROUNDS / 2]
+}

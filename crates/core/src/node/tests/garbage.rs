@@ -1,0 +1,156 @@
+//! Bytes that are not a node: a stale pointer may lead to anything, and nothing there may stop a client.
+
+use super::*;
+use crate::node::header::{AT_CHECKSUM, AT_STAMP};
+use crate::node::{Header, Kind, LINE, Lookup, Position, get_u16, put_u16, put_u64};
+
+fn shapes(format: Format) -> Vec<Shape> {
+    let leaves = [(8, 8, 256), (1, 0, 256), (20, 8, 320), (8, 53, 576), (100, 100, 1344)];
+    leaves
+        .into_iter()
+        .map(|(key, value, bytes)| leaf_shape(format, key, value, bytes))
+        .chain([internal_shape(format, 8, 256), internal_shape(format, 20, 320)])
+        .collect()
+}
+
+/// Makes an image pass validation as often as its format allows, so that what lies behind is reached.
+fn make_plausible(shape: &Shape, image: &mut [u8], level: u8, numbers: &mut Numbers) {
+    let keep_count = get_u16(image, 6) % (shape.capacity as u16 + 1);
+    image[0] = 0xa0 | image[0] & 0x0f;
+    image[1] = shape.format.number();
+    image[2] = level;
+    image[3] &= 0x04;
+    put_u16(image, 6, keep_count);
+    image[8..12].copy_from_slice(&TREE.to_le_bytes());
+    let last = image.len() - 1;
+    match shape.format {
+        Format::LineStamped | Format::SortedStamped => {
+            let version = get_u16(image, 12);
+            let window = version.wrapping_sub(get_u16(image, 14));
+            for line in 0..shape.lines() {
+                let back = if line < shape.header_lines { 0 } else { numbers.below(usize::from(window) + 1) as u16 };
+                put_u16(image, line * LINE + AT_STAMP, version.wrapping_sub(back));
+            }
+        }
+        Format::TwoLevel => image[last] = image[last] & 0xf0 | image[0] & 0x0f,
+        Format::Sorted => {
+            let sum = crate::node::view::checksum(image);
+            put_u64(image, AT_CHECKSUM, sum);
+        }
+    }
+}
+
+/// Asks everything a client may ask. Returns whether the image was taken for a node.
+fn ask_everything(shape: &Shape, image: &[u8], level: u8, keys: &[Vec<u8>]) -> bool {
+    let _ = Header::decode(image);
+    let _ = Node::open(shape, image, level);
+    let Ok(node) = Node::open_marked(shape, image, level) else { return false };
+    let entries = node.entries();
+    assert!(entries.len() <= shape.capacity);
+    let _ = (node.low(), node.high(), node.entries_whole());
+    let mut value = Vec::new();
+    for key in keys {
+        let position = node.position(key);
+        if let Some(body) = node.sorted() {
+            let _ = body.responsible(key).map(|index| (body.key(index), body.payload(index)));
+        }
+        if shape.kind == Kind::Internal {
+            continue;
+        }
+        if let Lookup::Found(slot) = node.find(key) {
+            node.value_into(slot, &mut value);
+            assert_eq!(value.len(), shape.payload_len);
+        }
+        if position == Position::Inside {
+            let mut draft = Draft::of(shape, &node, Vec::new());
+            let new = vec![7; shape.payload_len];
+            if draft.upsert(key, &new, &mut value) == Upsert::Full {
+                draft.split_leaf(key, &new, place(1));
+            }
+        }
+    }
+    true
+}
+
+#[test]
+fn random_bytes_never_panic() {
+    for format in Format::ALL {
+        let (mut images, mut taken) = (0, 0);
+        for shape in shapes(format) {
+            let level = u8::from(shape.kind == Kind::Internal);
+            let numbers = &mut Numbers(u64::from(format.number()));
+            for round in 0..16_000 {
+                let mut image = numbers.bytes(shape.node_bytes);
+                if round % 2 == 0 {
+                    make_plausible(&shape, &mut image, level, numbers);
+                }
+                images += 1;
+                taken += usize::from(ask_everything(&shape, &image, level, &[numbers.key(shape.key_len)]));
+            }
+        }
+        assert!(images > 100_000 && taken > 50_000, "{taken} of {images} were taken for nodes: {format:?}");
+    }
+}
+
+#[test]
+fn mutated_nodes_never_panic() {
+    for format in Format::ALL {
+        let (mut images, mut taken) = (0, 0);
+        for shape in shapes(format).iter().filter(|shape| shape.kind == Kind::Leaf) {
+            let numbers = &mut Numbers(u64::from(format.number()) << 8);
+            let mut draft = whole_range(shape, 0, 1);
+            for _ in 0..shape.capacity() {
+                let pair = (numbers.key(shape.key_len), numbers.bytes(shape.payload_len));
+                put(&mut draft, &pair.0, &pair.1);
+            }
+            let keys: Vec<Vec<u8>> = draft.node().entries().into_iter().take(2).map(|(key, _)| key).collect();
+            for round in 0..20_000 {
+                let mut image = draft.image().to_vec();
+                for _ in 0..=numbers.below(8) {
+                    let within = if numbers.below(2) == 0 { LINE } else { image.len() };
+                    let at = numbers.below(within);
+                    image[at] = numbers.next() as u8;
+                }
+                if round % 2 == 0 {
+                    make_plausible(shape, &mut image, 0, numbers);
+                }
+                images += 1;
+                taken += usize::from(ask_everything(shape, &image, 0, &keys));
+            }
+        }
+        assert!(images >= 100_000 && taken > 40_000, "{taken} of {images} were taken for nodes: {format:?}");
+    }
+}
+
+#[test]
+fn an_image_of_any_other_length_is_refused() {
+    for format in Format::ALL {
+        let shape = leaf_shape(format, 8, 8, 256);
+        let draft = whole_range(&shape, 0, 1);
+        let mut longer = draft.image().to_vec();
+        for _ in 0..256 {
+            longer.pop();
+            assert!(Node::open(&shape, &longer, 0).is_err());
+            assert_eq!(Header::decode(&longer).is_some(), longer.len() >= LINE);
+        }
+        longer.resize(320, 0);
+        assert!(Node::open(&shape, &longer, 0).is_err());
+    }
+}
+
+#[test]
+fn a_node_of_another_tree_level_or_format_is_refused() {
+    use crate::node::Reject;
+    for format in Format::ALL {
+        let shape = leaf_shape(format, 8, 8, 256);
+        let draft = whole_range(&shape, 0, 1);
+        assert!(Node::open(&shape, draft.image(), 0).is_ok());
+        assert_eq!(Node::open(&shape, draft.image(), 1).err(), Some(Reject::NotThis));
+        let stranger = Shape::new(Kind::Leaf, format, TREE + 1, 256, 8, 8).expect("legal");
+        assert_eq!(Node::open(&stranger, draft.image(), 0).err(), Some(Reject::NotThis));
+        for other in Format::ALL.into_iter().filter(|other| *other != format) {
+            assert_eq!(Node::open(&leaf_shape(other, 8, 8, 256), draft.image(), 0).err(), Some(Reject::NotThis));
+        }
+        assert_eq!(Node::open(&shape, &[0; 256], 0).err(), Some(Reject::NotThis), "memory never written");
+    }
+}

@@ -1,0 +1,119 @@
+//! The very bytes, as they lie in the memory of servers that outlive the clients.
+//!
+//! A difference here is a new format version: nodes written by the last release would be misread. Either the change was
+//! not meant, or `docs/LAYOUT.md`, the format version in the superblock and the images change together:
+//! `cargo test -p sherman-core --lib golden -- --ignored` writes them anew.
+
+use super::torn::reseal;
+use super::*;
+use crate::node::{LINE, SortedBody};
+use std::path::PathBuf;
+
+/// Each image with the name of its file.
+fn images() -> Vec<(String, Vec<u8>)> {
+    let mut images = Vec::new();
+    for format in Format::ALL {
+        let name = |what: &str| format!("{}-{what}", format.name());
+        images.push((name("leaf"), leaf(format, 8, 8, 256)));
+        images.push((name("leaf-wide-key"), leaf(format, 20, 8, 256)));
+        images.push((name("internal"), internal(format)));
+        let leaf_shape = leaf_shape(format, 8, 8, 256);
+        let pending = Draft::new(&leaf_shape, 0, &key(8, 0x40), Some(&key(8, 0x80)), sibling(), place(0x0102));
+        images.push((name("pending"), pending.image().to_vec()));
+        let mut free = pending.clone().into_image();
+        let mut header = *pending.header();
+        header.flags.free = true;
+        header.flags.pending = false;
+        reseal(&leaf_shape, &mut free, &header);
+        images.push((name("free"), free));
+    }
+    images.push(("line-stamped-leaf-long-entry".into(), leaf(Format::LineStamped, 8, 60, 576)));
+    images.push(("line-stamped-leaf-after-split".into(), leaf_after_split()));
+    images
+}
+
+fn key(len: usize, last: u8) -> Vec<u8> {
+    let mut key: Vec<u8> = (0..len as u8).map(|at| 0x5c + at).collect();
+    key[len - 1] = last;
+    key
+}
+
+fn sibling() -> GlobalAddress {
+    GlobalAddress::new(0x0201, 0x0000_0403_0605)
+}
+
+/// Three entries, put in no order, one of them updated.
+fn leaf(format: Format, key_len: usize, value_len: usize, bytes: usize) -> Vec<u8> {
+    let shape = leaf_shape(format, key_len, value_len, bytes);
+    let mut draft = Draft::new(&shape, 0, &key(key_len, 0x10), Some(&key(key_len, 0xf0)), sibling(), place(0x0102));
+    draft.link();
+    for (last, value) in [(0x33, 1), (0x11, 2), (0x22, 3), (0x11, 4)] {
+        put(&mut draft, &key(key_len, last), &vec![value; value_len]);
+    }
+    draft.into_image()
+}
+
+/// Three children.
+fn internal(format: Format) -> Vec<u8> {
+    let shape = internal_shape(format, 8, 256);
+    let mut draft = Draft::new(&shape, 2, &[0; 8], None, GlobalAddress::NULL, place(0x0102));
+    draft.link();
+    let mut body = SortedBody::empty(&shape);
+    body.insert(0, &[0; 8], &GlobalAddress::new(1, 0x1000).to_bits().to_le_bytes());
+    body.insert(1, &key(8, 0x40), &GlobalAddress::new(2, 0x2000).to_bits().to_le_bytes());
+    body.insert(2, &[0xff; 8], &GlobalAddress::new(3, 0x3000).to_bits().to_le_bytes());
+    draft.set_body(&body);
+    draft.into_image()
+}
+
+/// A full leaf whose upper half has become ghosts, one of whose slots is used again.
+fn leaf_after_split() -> Vec<u8> {
+    let shape = leaf_shape(Format::LineStamped, 8, 8, 256);
+    let mut draft = whole_range(&shape, 0, 0xffff);
+    for last in 1..=9 {
+        put(&mut draft, &key(8, last * 0x10), &[last; 8]);
+    }
+    draft.split_leaf(&key(8, 0x15), &[0xaa; 8], place(1));
+    draft.into_image()
+}
+
+/// Sixteen bytes a row, four rows a line.
+fn to_text(image: &[u8]) -> String {
+    let mut text = String::new();
+    for (number, line) in image.chunks(LINE).enumerate() {
+        text += &format!("# line {number}\n");
+        for row in line.chunks(16) {
+            let bytes: Vec<String> = row.iter().map(|byte| format!("{byte:02x}")).collect();
+            text += &format!("{}\n", bytes.join(" "));
+        }
+    }
+    text
+}
+
+fn file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/node/golden").join(format!("{name}.hex"))
+}
+
+#[test]
+fn nodes_lie_in_memory_byte_for_byte_as_they_always_did() {
+    for (name, image) in images() {
+        let golden = std::fs::read_to_string(file(&name)).unwrap_or_else(|error| panic!("{name}.hex: {error}"));
+        let found = to_text(&image);
+        for (row, (was, is)) in golden.lines().zip(found.lines()).enumerate() {
+            assert_eq!(was, is, "{name}.hex, row {}: a difference means a new format version", row + 1);
+        }
+        assert_eq!(
+            golden.lines().count(),
+            found.lines().count(),
+            "{name}.hex: a new length means a new format version"
+        );
+    }
+}
+
+#[test]
+#[ignore = "writes the golden images anew: only for a new format version"]
+fn write_the_golden_images() {
+    for (name, image) in images() {
+        std::fs::write(file(&name), to_text(&image)).expect("the golden folder can be written");
+    }
+}

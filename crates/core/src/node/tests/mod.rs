@@ -1,0 +1,118 @@
+//! What the node formats promise, as claims (design §4, `docs/LAYOUT.md`).
+//!
+//! | module | claims about |
+//! |---|---|
+//! | [`model`] | contents: upserts and splits against a `BTreeMap`, for every format and many sizes |
+//! | [`patches`] | a patch's bytes are enough, few, and safe to cut anywhere |
+//! | [`torn`] | what a reader may make of units of different moments |
+//! | [`serial`] | versions that wrap, and the window of legal stamps |
+//! | [`garbage`] | bytes that are not a node |
+//! | [`golden`] | the very bytes, as they lie in memory |
+//! | [`tables`] | the figures in `docs/LAYOUT.md` |
+
+#![allow(clippy::single_range_in_vec_init, reason = "the steps of a patch are ranges")]
+
+mod garbage;
+mod golden;
+mod model;
+mod patches;
+mod serial;
+mod tables;
+mod torn;
+
+use super::draft::{Place, Upsert};
+use super::{Draft, Format, Node, Patch, Shape, ShapeError, TreeShape};
+use sherman_fabric::control::TreeSpec;
+use sherman_fabric::{ClientId, GlobalAddress};
+
+/// A key and its value.
+pub(super) type Pair = (Vec<u8>, Vec<u8>);
+
+/// The tree every test node belongs to.
+pub(super) const TREE: u32 = 7;
+
+/// The shapes of a test tree.
+pub(super) fn tree_shape(format: Format, key: usize, value: usize, bytes: usize) -> Result<TreeShape, ShapeError> {
+    let spec = TreeSpec {
+        format: format.number(),
+        key_len: key as u16,
+        value_len: value as u32,
+        leaf_bytes: bytes as u32,
+        internal_bytes: bytes as u32,
+    };
+    TreeShape::new(&spec, TREE)
+}
+
+/// A leaf's shape, which must exist.
+pub(super) fn leaf_shape(format: Format, key: usize, value: usize, bytes: usize) -> Shape {
+    Shape::new(super::Kind::Leaf, format, TREE, bytes, key, value).expect("a legal leaf")
+}
+
+/// An internal node's shape, which must exist.
+pub(super) fn internal_shape(format: Format, key: usize, bytes: usize) -> Shape {
+    Shape::new(super::Kind::Internal, format, TREE, bytes, key, super::shape::CHILD).expect("a legal internal node")
+}
+
+/// A place for a new node.
+pub(super) fn place(version: u16) -> Place {
+    Place { address: GlobalAddress::new(3, 0x5000), version, owner: ClientId(9) }
+}
+
+/// An empty, linked node over all keys.
+pub(super) fn whole_range(shape: &Shape, level: u8, version: u16) -> Draft<'_> {
+    let mut draft = Draft::new(shape, level, &vec![0; shape.key_len], None, GlobalAddress::NULL, place(version));
+    draft.link();
+    draft
+}
+
+/// Puts a pair that must find room, and gives its patch.
+pub(super) fn put(draft: &mut Draft<'_>, key: &[u8], value: &[u8]) -> Patch {
+    match draft.upsert(key, value, &mut Vec::new()) {
+        Upsert::Updated(patch) | Upsert::Inserted(patch) => patch,
+        Upsert::Full => panic!("no room"),
+    }
+}
+
+/// The draft's image, seen as a reader sees it, marks or not.
+pub(super) fn seen<'a>(shape: &'a Shape, draft: &'a Draft<'_>) -> Node<'a> {
+    Node::open_marked(shape, draft.image(), draft.header().level).expect("a draft is always a valid node")
+}
+
+/// Numbers that are the same on every run (splitmix64).
+pub(super) struct Numbers(pub u64);
+
+impl Numbers {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// A number below `limit`.
+    pub(super) fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    pub(super) fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).collect();
+        bytes.truncate(len);
+        bytes
+    }
+
+    /// A key out of a few hundred, so that updates happen: the lowest, the highest, keys that differ only at the end
+    /// (as numbers do) and keys that differ at once.
+    pub(super) fn key(&mut self, len: usize) -> Vec<u8> {
+        let mut key = match self.below(16) {
+            0 => return vec![0; len],
+            1 => return vec![0xff; len],
+            2..=8 => vec![0; len],
+            _ => vec![0xa5; len],
+        };
+        let at = if self.below(2) == 0 { 0 } else { len - 1 };
+        key[at] = self.below(256) as u8;
+        let at = self.below(len);
+        key[at] ^= self.below(3) as u8;
+        key
+    }
+}

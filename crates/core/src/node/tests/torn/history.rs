@@ -1,0 +1,320 @@
+//! The moments of a node, and what the tree held at each.
+
+use super::super::*;
+use crate::node::header::AT_FLOOR;
+use crate::node::shape::Body;
+use crate::node::stream::{set_stamp, stamp};
+use crate::node::{Header, LINE, Position, SortedBody, slots};
+use std::collections::BTreeMap;
+
+/// Small keys and values; a value is never used twice.
+pub(super) type Contents = BTreeMap<u8, u8>;
+
+/// One moment: after one more unit was written.
+pub(super) struct Moment {
+    pub(super) image: Vec<u8>,
+    /// What the tree held: two states while an operation is under way, for it may count or not count yet.
+    pub(super) tree: Vec<Contents>,
+    pub(super) after: String,
+}
+
+/// What happens to the node, or to the tree beside it. Keys come with fresh values.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Op {
+    /// An entry write.
+    Put(u8),
+    /// An entry erased in place.
+    Remove(u8),
+    /// A split that also inserts.
+    Split(u8),
+    /// A key that moved to the sibling changes there.
+    PutInSibling(u8),
+    /// A key that moved to the sibling goes.
+    RemoveFromSibling(u8),
+    /// All siblings come back: the node is written whole.
+    Merge,
+    /// The node's keys go elsewhere, it is marked free, and its place takes a new node from `low` on that holds `keys`.
+    FreeAndReuse { low: u8, keys: &'static [u8] },
+}
+
+/// What the writers do wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// Nothing.
+    Sound,
+    /// Nothing, and a whole WRITE is one moment.
+    VerbsAreAtomic,
+    /// A whole rewrite leaves floor where it was.
+    FloorNeverRises,
+    /// An entry write leaves its line's stamp alone.
+    EntriesKeepTheirStamp,
+}
+
+/// A node's moments.
+pub(super) struct History<'s> {
+    pub(super) shape: &'s Shape,
+    pub(super) moments: Vec<Moment>,
+    rule: Rule,
+    tree: Contents,
+    fresh: u8,
+    first_floor: u16,
+}
+
+impl<'s> History<'s> {
+    /// Begins with a linked node over all keys that holds `keys`.
+    pub(super) fn new(shape: &'s Shape, version: u16, rule: Rule, keys: &[u8]) -> Self {
+        let mut history =
+            Self { shape, moments: Vec::new(), rule, tree: Contents::new(), fresh: 0, first_floor: version };
+        let mut draft = whole_range(shape, 0, version);
+        for &key in keys {
+            let value = history.fresh_value();
+            put(&mut draft, &history.key(key), &history.value(value));
+            history.tree.insert(key, value);
+        }
+        let tree = vec![history.tree.clone()];
+        history.moments.push(Moment { image: draft.into_image(), tree, after: "the beginning".into() });
+        history
+    }
+
+    /// A random life of at most `limit` moments.
+    pub(super) fn random(shape: &'s Shape, seed: u64, limit: usize) -> Self {
+        Self::random_with(shape, seed, limit, Rule::Sound)
+    }
+
+    pub(super) fn random_with(shape: &'s Shape, seed: u64, limit: usize, rule: Rule) -> Self {
+        let mut numbers = Numbers(seed);
+        let mut history = Self::new(shape, (seed as u16).wrapping_sub(20), rule, &[10, 20, 30, 60]);
+        for _ in 0..200 {
+            let key = [5, 10, 15, 20, 25, 30, 50, 60, 61][numbers.below(9)];
+            let backwards = numbers.below(2) == 0;
+            let op = match numbers.below(10) {
+                0..4 => Op::Put(key),
+                4 | 5 => Op::Remove(key),
+                6 => Op::Split(key),
+                7 => Op::PutInSibling(key),
+                8 => Op::RemoveFromSibling(key),
+                _ => Op::Merge,
+            };
+            if history.moments.len() + shape.lines() + 2 > limit {
+                break;
+            }
+            history.run(op, backwards);
+        }
+        history
+    }
+
+    pub(super) fn key(&self, key: u8) -> Vec<u8> {
+        let mut bytes = vec![0; self.shape.key_len];
+        bytes[self.shape.key_len - 1] = key;
+        bytes
+    }
+
+    pub(super) fn value(&self, value: u8) -> Vec<u8> {
+        vec![value; self.shape.payload_len]
+    }
+
+    fn fresh_value(&mut self) -> u8 {
+        self.fresh += 1;
+        self.fresh
+    }
+
+    fn image(&self) -> &[u8] {
+        &self.moments[self.moments.len() - 1].image
+    }
+
+    /// Runs `op` if it can happen now. A WRITE's units land in ascending order, or `backwards`.
+    pub(super) fn run(&mut self, op: Op, backwards: bool) {
+        let image = self.image().to_vec();
+        let node = Node::open(self.shape, &image, 0).expect("between operations the node is valid");
+        let draft = Draft::of(self.shape, &node, Vec::new());
+        let position = |key: u8| node.position(&self.key(key));
+        match op {
+            Op::Put(key) if position(key) == Position::Inside => self.put(op, draft, key, backwards),
+            Op::Remove(key) if position(key) == Position::Inside && self.tree.contains_key(&key) => {
+                self.remove(op, draft, key, backwards);
+            }
+            Op::Split(key) => self.split(op, &node, draft, key, backwards),
+            Op::PutInSibling(key) if position(key) != Position::Inside => {
+                let value = self.fresh_value();
+                self.elsewhere(op, |tree| {
+                    tree.insert(key, value);
+                });
+            }
+            Op::RemoveFromSibling(key) if position(key) != Position::Inside => {
+                self.elsewhere(op, |tree| {
+                    tree.remove(&key);
+                });
+            }
+            Op::Merge => self.merge(op, &node, backwards),
+            Op::FreeAndReuse { low, keys } => self.reuse(op, &node, low, keys, backwards),
+            _ => {}
+        }
+    }
+
+    fn put(&mut self, op: Op, mut draft: Draft<'_>, key: u8, backwards: bool) {
+        let value = self.fresh_value();
+        let (key_bytes, value_bytes) = (self.key(key), self.value(value));
+        let patch = match draft.upsert(&key_bytes, &value_bytes, &mut Vec::new()) {
+            Upsert::Updated(patch) | Upsert::Inserted(patch) => patch,
+            Upsert::Full => return,
+        };
+        let mut image = draft.into_image();
+        if self.rule == Rule::EntriesKeepTheirStamp {
+            for line in 1..self.shape.lines() {
+                let kept = stamp(self.image(), line);
+                set_stamp(&mut image, line, kept);
+            }
+        }
+        let mut tree = self.tree.clone();
+        tree.insert(key, value);
+        self.write(op, &image, patch.steps(), tree, backwards);
+    }
+
+    fn remove(&mut self, op: Op, mut draft: Draft<'_>, key: u8, backwards: bool) {
+        let mut tree = self.tree.clone();
+        tree.remove(&key);
+        let key = self.key(key);
+        if let Body::Sorted(_) = self.shape.body {
+            let body = without(self.shape, &seen(self.shape, &draft), &key);
+            let patch = draft.set_body(&body);
+            return self.write(op, draft.image(), patch.steps(), tree, backwards);
+        }
+        let node = seen(self.shape, &draft);
+        let crate::node::Lookup::Found(slot) = node.find(&key) else { panic!("{key:?} is lost") };
+        let version = node.header.version;
+        let mut image = draft.into_image();
+        slots::clear(self.shape, &mut image, slot);
+        if self.rule != Rule::EntriesKeepTheirStamp {
+            for line in slots::stamped_lines(self.shape, slot) {
+                set_stamp(&mut image, line, version);
+            }
+        }
+        self.write(op, &image, &[slots::write_range(self.shape, slot)], tree, backwards);
+    }
+
+    fn split(&mut self, op: Op, node: &Node<'_>, mut draft: Draft<'_>, key: u8, backwards: bool) {
+        let inside = node.position(&self.key(key)) == Position::Inside;
+        if !inside || self.tree.contains_key(&key) || node.entries().len() < 3 {
+            return;
+        }
+        let value = self.fresh_value();
+        let split = draft.split_leaf(&self.key(key), &self.value(value), place(1));
+        let mut tree = self.tree.clone();
+        tree.insert(key, value);
+        self.write(op, draft.image(), split.left.steps(), tree, backwards);
+    }
+
+    /// The tree changes, the node does not.
+    fn elsewhere(&mut self, op: Op, change: impl FnOnce(&mut Contents)) {
+        let image = self.image().to_vec();
+        let mut tree = self.tree.clone();
+        change(&mut tree);
+        self.write(op, &image, &[], tree, false);
+    }
+
+    fn merge(&mut self, op: Op, node: &Node<'_>, backwards: bool) {
+        if self.tree.len() > self.shape.capacity {
+            return;
+        }
+        // Descending: entries come to lie in other slots than before.
+        let keys: Vec<u8> = self.tree.keys().rev().copied().collect();
+        let image = self.whole_image(0, &keys, node.header.version.wrapping_add(1));
+        let tree = self.tree.clone();
+        self.write(op, &image, &[0..self.shape.node_bytes], tree, backwards);
+    }
+
+    /// A linked node of `keys` with an open high fence, written whole at `version`.
+    fn whole_image(&self, low: u8, keys: &[u8], version: u16) -> Vec<u8> {
+        let mut draft = Draft::new(self.shape, 0, &self.key(low), None, GlobalAddress::NULL, place(version));
+        if let Body::Sorted(_) = self.shape.body {
+            let mut body = SortedBody::empty(self.shape);
+            for &key in keys {
+                let at = body.find(&self.key(key)).expect_err("new");
+                body.insert(at, &self.key(key), &self.value(self.tree[&key]));
+            }
+            draft.fill(&body);
+        } else {
+            for &key in keys {
+                put(&mut draft, &self.key(key), &self.value(self.tree[&key]));
+            }
+        }
+        draft.link();
+        draft.into_image()
+    }
+
+    fn reuse(&mut self, op: Op, node: &Node<'_>, low: u8, keys: &[u8], backwards: bool) {
+        let mut free = self.image().to_vec();
+        let mut header = node.header;
+        header.flags.free = true;
+        reseal(self.shape, &mut free, &header);
+        let tree = self.tree.clone();
+        self.write(op, &free, &[0..LINE], tree, false);
+        for &key in keys {
+            if !self.tree.contains_key(&key) {
+                let value = self.fresh_value();
+                self.elsewhere(op, |tree| {
+                    tree.insert(key, value);
+                });
+            }
+        }
+        // Keys of the range that the new node does not hold have gone meanwhile, before it is made.
+        let gone: Vec<u8> = self.tree.keys().copied().filter(|key| *key >= low && !keys.contains(key)).collect();
+        for key in gone {
+            self.elsewhere(op, |tree| {
+                tree.remove(&key);
+            });
+        }
+        let image = self.whole_image(low, keys, header.version.wrapping_add(1));
+        let tree = self.tree.clone();
+        self.write(op, &image, &[0..self.shape.node_bytes], tree, backwards);
+    }
+
+    /// Lands the units of `steps` one by one.
+    fn write(&mut self, op: Op, new: &[u8], steps: &[std::ops::Range<usize>], tree: Contents, backwards: bool) {
+        let mut new = new.to_vec();
+        if self.rule == Rule::FloorNeverRises {
+            crate::node::put_u16(&mut new, AT_FLOOR, self.first_floor);
+        }
+        let mut image = self.image().to_vec();
+        let before = std::mem::replace(&mut self.tree, tree.clone());
+        let mut units: Vec<std::ops::Range<usize>> = Vec::new();
+        for step in steps {
+            let cut = (step.start / LINE..step.end.div_ceil(LINE))
+                .map(|line| step.start.max(line * LINE)..step.end.min((line + 1) * LINE));
+            match self.rule {
+                Rule::VerbsAreAtomic => units.push(step.clone()),
+                _ if backwards => units.extend(cut.rev()),
+                _ => units.extend(cut),
+            }
+        }
+        for (number, unit) in units.iter().enumerate() {
+            image[unit.clone()].copy_from_slice(&new[unit.clone()]);
+            let last = number + 1 == units.len();
+            let tree = if last { vec![tree.clone()] } else { vec![before.clone(), tree.clone()] };
+            let after = format!("{op:?}, bytes {unit:?}");
+            self.moments.push(Moment { image: image.clone(), tree, after });
+        }
+        if units.is_empty() {
+            self.moments.push(Moment { image: image.clone(), tree: vec![tree], after: format!("{op:?}") });
+        }
+        assert!(image == new, "the steps of {op:?} leave bytes out");
+    }
+}
+
+/// The body of a sorted leaf without `key`.
+fn without(shape: &Shape, node: &Node<'_>, key: &[u8]) -> SortedBody {
+    let mut body = SortedBody::empty(shape);
+    for (index, (other, value)) in node.entries().iter().filter(|(other, _)| other != key).enumerate() {
+        body.insert(index, other, value);
+    }
+    body
+}
+
+/// Writes a header by hand, one unit: the version stays.
+pub(in crate::node::tests) fn reseal(shape: &Shape, image: &mut [u8], header: &Header) {
+    header.encode(image);
+    if shape.format == Format::Sorted {
+        let sum = crate::node::view::checksum(image);
+        crate::node::put_u64(image, crate::node::header::AT_CHECKSUM, sum);
+    }
+}
