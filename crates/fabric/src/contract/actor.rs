@@ -17,6 +17,9 @@ const PAUSES_PER_SLEEP: u64 = 4;
 /// How long that sleep is.
 const SLEEP_NANOS: u64 = 500;
 
+/// Every so many lists a participant yields.
+const LISTS_PER_YIELD: u64 = 16;
+
 /// What a participant waits for, kept for the breach that says it waited in vain.
 pub(super) type Waiting = Rc<Cell<&'static str>>;
 
@@ -29,6 +32,7 @@ pub(super) struct Actor<E> {
     random: Cell<u64>,
     meetings: Cell<u64>,
     pauses: Cell<u64>,
+    lists: Cell<u64>,
     waiting: Waiting,
 }
 
@@ -44,6 +48,7 @@ impl<E: Endpoint> Actor<E> {
             random: Cell::new(random),
             meetings: Cell::new(0),
             pauses: Cell::new(0),
+            lists: Cell::new(0),
             waiting: Rc::new(Cell::new("its first poll")),
         }
     }
@@ -71,6 +76,19 @@ impl<E: Endpoint> Actor<E> {
     /// Its number among the participants, from 0.
     pub fn index(&self) -> u64 {
         self.index as u64
+    }
+
+    /// The rounds of a writer that is observed, from 1: at least as many as asked for, and until observers have looked as
+    /// often, so that a slow observer still has something to see.
+    pub fn observed_rounds(&self) -> impl Iterator<Item = u64> + '_ {
+        let rounds = self.facts().rounds;
+        (1..).take_while(move |&round| round <= rounds || self.stage.looks() < rounds)
+    }
+
+    /// Whether the writers are still at it: what an observer asks before it looks again.
+    pub fn looks_on(&self, writers: u64) -> bool {
+        self.stage.look();
+        self.stage.finished() < writers
     }
 
     /// A random number below `limit`: xorshift, the same for the same seed on every machine.
@@ -132,7 +150,14 @@ impl<E: Endpoint> Actor<E> {
     /// The outcome of a list, which may be an error.
     pub async fn outcome(&self, posted: Execute<'_, E>) -> Result<WorkList, FabricError> {
         self.waiting.set("a list to complete");
-        posted.await
+        let result = posted.await;
+        // Where verbs finish inline nothing else would ever let go of the thread, and no bound be looked at.
+        let lists = self.lists.get() + 1;
+        self.lists.set(lists);
+        if lists.is_multiple_of(LISTS_PER_YIELD) {
+            yield_now().await;
+        }
+        result
     }
 
     /// The results of a list that is legal, so must complete.

@@ -78,7 +78,7 @@ fn value<E: Endpoint>(actor: &Actor<E>, round: u64) -> u8 {
 async fn write_whole_units<E: Endpoint>(actor: Actor<E>, units: u64) -> Result<(), Breach> {
     let facts = actor.facts();
     actor.meet().await;
-    for round in 0..facts.rounds {
+    for round in actor.observed_rounds() {
         let first = actor.below(units);
         let count = 1 + actor.below((units - first).min(4));
         let data = vec![value(&actor, round); count as usize * facts.unit()];
@@ -91,7 +91,7 @@ async fn write_whole_units<E: Endpoint>(actor: Actor<E>, units: u64) -> Result<(
 async fn read_whole_units<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<(), Breach> {
     let facts = actor.facts();
     actor.meet().await;
-    while actor.stage().finished() < writers {
+    while actor.looks_on(writers) {
         let bytes = actor.read(facts.server(), Space::Host, facts.host(0), UNITS as usize * facts.unit()).await?;
         for (index, unit) in bytes.chunks_exact(facts.unit()).enumerate() {
             actor.check(uniform(unit).is_some(), || format!("unit {index} is torn: {unit:02x?}"))?;
@@ -115,7 +115,7 @@ async fn write_parts<E: Endpoint>(actor: Actor<E>, which: usize) -> Result<(), B
     let facts = actor.facts();
     let part = part(facts, which);
     actor.meet().await;
-    for round in 0..facts.rounds {
+    for round in actor.observed_rounds() {
         let (unit, value) = (actor.below(PARTED), value(&actor, round));
         let offset = facts.host(unit) + part.start as u64;
         actor.write(facts.server(), Space::Host, offset, &vec![value; part.len()]).await?;
@@ -132,7 +132,7 @@ async fn write_across_a_border<E: Endpoint>(actor: Actor<E>) -> Result<(), Breac
     let facts = actor.facts();
     let half = facts.unit() / 2;
     actor.meet().await;
-    for round in 0..facts.rounds {
+    for round in actor.observed_rounds() {
         let data = vec![value(&actor, round); 2 * half];
         actor.write(facts.server(), Space::Host, facts.host(BORDER) + half as u64, &data).await?;
     }
@@ -145,7 +145,7 @@ async fn read_parts<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<(), Br
     let unit = facts.unit();
     let (left, right) = (part(facts, 0), part(facts, 1));
     actor.meet().await;
-    while actor.stage().finished() < writers {
+    while actor.looks_on(writers) {
         let bytes = actor.read(facts.server(), Space::Host, facts.host(0), (BORDER as usize + 2) * unit).await?;
         let (parted, border) = bytes.split_at(BORDER as usize * unit);
         for bytes in parted.chunks_exact(unit) {
@@ -168,8 +168,8 @@ const BOTH_HALVES: u64 = 0x1_0000_0001;
 async fn bump_first_word<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     let facts = actor.facts();
     actor.meet().await;
-    for round in 0..facts.rounds {
-        let before = round * BOTH_HALVES;
+    for round in actor.observed_rounds() {
+        let before = (round - 1) * BOTH_HALVES;
         let mut list = actor.list(facts.server());
         let id = match round % 2 {
             0 => list.faa(Space::Host, facts.host(0), BOTH_HALVES),
@@ -186,7 +186,7 @@ async fn write_other_words<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     let facts = actor.facts();
     let (offset, len) = (facts.host(0) + 8, facts.unit() - 8);
     actor.meet().await;
-    for round in 0..facts.rounds {
+    for round in actor.observed_rounds() {
         let value = value(&actor, round);
         actor.write(facts.server(), Space::Host, offset, &vec![value; len]).await?;
         let found = actor.read(facts.server(), Space::Host, offset, len).await?;
@@ -201,7 +201,7 @@ async fn write_other_words<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
 async fn read_beside_atomic<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<(), Breach> {
     let facts = actor.facts();
     actor.meet().await;
-    while actor.stage().finished() < writers {
+    while actor.looks_on(writers) {
         let bytes = actor.read(facts.server(), Space::Host, facts.host(0), facts.unit()).await?;
         let word = word_at(&bytes, 0);
         actor.check(word >> 32 == word & 0xffff_ffff, || format!("an atomic's word is torn: {word:#x}"))?;
@@ -216,7 +216,7 @@ const CHIP_WORDS: u64 = 3;
 async fn write_chip_words<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     let facts = actor.facts();
     actor.meet().await;
-    for round in 0..facts.rounds {
+    for round in actor.observed_rounds() {
         let word = u64::from(value(&actor, round)) * 0x0101_0101_0101_0101;
         let offset = facts.chip(actor.below(CHIP_WORDS));
         actor.write(facts.server(), Space::OnChip, offset, &fill(word, 8)).await?;
@@ -228,7 +228,7 @@ async fn write_chip_words<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
 async fn read_chip_words<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<(), Breach> {
     let facts = actor.facts();
     actor.meet().await;
-    while actor.stage().finished() < writers {
+    while actor.looks_on(writers) {
         let mut list = actor.list(facts.server());
         let reads: Vec<_> = (0..CHIP_WORDS).map(|index| list.read(Space::OnChip, facts.chip(index), 8)).collect();
         let list = actor.run(list).await?;

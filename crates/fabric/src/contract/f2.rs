@@ -9,12 +9,11 @@ use super::actor::{Actor, fill, unit_words};
 use super::report::{Breach, Rule};
 use super::scenario::{Scenario, always, role};
 use crate::{Endpoint, Space};
-use std::collections::VecDeque;
 
 /// Units with a window each. Word `u` of the stage is what was posted for unit `u`, word `UNITS + u` what completed.
 const UNITS: usize = 12;
-/// READs in flight at a time.
-const IN_FLIGHT: usize = 3;
+/// READs in flight at a time, at most.
+const IN_FLIGHT: u64 = 3;
 
 pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
     vec![
@@ -43,7 +42,7 @@ pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
 async fn bump<E: Endpoint>(actor: Actor<E>, first: usize) -> Result<(), Breach> {
     let (facts, stage) = (actor.facts(), actor.stage());
     actor.meet().await;
-    for _ in 0..facts.rounds {
+    for _ in actor.observed_rounds() {
         let start = actor.below(UNITS as u64 / 2) as usize;
         let units = first + start..first + (start + 1 + actor.below(3) as usize).min(UNITS / 2);
         let values: Vec<u64> = units.clone().map(|unit| stage.add(unit, 1) + 1).collect();
@@ -59,33 +58,38 @@ async fn bump<E: Endpoint>(actor: Actor<E>, first: usize) -> Result<(), Breach> 
 
 async fn read_in_window<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<(), Breach> {
     let (facts, stage) = (actor.facts(), actor.stage());
-    let mut in_flight = VecDeque::new();
     actor.meet().await;
-    loop {
-        let more = stage.finished() < writers;
-        while more && in_flight.len() < IN_FLIGHT {
+    while actor.looks_on(writers) {
+        // A reader that rests gives what was fetched ahead, or kept from last time, the time to go stale.
+        for _ in 0..actor.below(3) * 8 {
+            actor.pause().await;
+        }
+        let mut in_flight = Vec::new();
+        for _ in 0..=actor.below(IN_FLIGHT) {
             let completed: Vec<u64> = (0..UNITS).map(|unit| stage.get(UNITS + unit)).collect();
             let mut list = actor.list(facts.server());
             let read = list.read(Space::Host, facts.host(0), (UNITS * facts.unit()) as u32);
-            in_flight.push_back((completed, read, actor.post(list)));
+            in_flight.push((completed, read, actor.post(list)));
         }
-        let Some((completed, read, posted)) = in_flight.pop_front() else { return Ok(()) };
-        let list = actor.done(posted).await?;
-        for (unit, value) in unit_words(list.bytes(read), facts.unit()).enumerate() {
-            let (oldest, newest) = (completed[unit], stage.get(unit));
-            actor.check((oldest..=newest).contains(&value), || {
-                format!("unit {unit} holds {value}; {oldest} had completed before the READ, {newest} was posted after")
-            })?;
+        for (completed, read, posted) in in_flight {
+            let list = actor.done(posted).await?;
+            for (unit, value) in unit_words(list.bytes(read), facts.unit()).enumerate() {
+                let (oldest, newest) = (completed[unit], stage.get(unit));
+                actor.check((oldest..=newest).contains(&value), || {
+                    format!("unit {unit} is of {value}; {oldest} had completed before the READ, {newest} was posted")
+                })?;
+            }
+            actor.endpoint().recycle(list);
         }
-        actor.endpoint().recycle(list);
     }
+    Ok(())
 }
 
 async fn keep_reads<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<(), Breach> {
     let (facts, stage) = (actor.facts(), actor.stage());
     let completed = |unit: usize| stage.get(UNITS + unit);
     actor.meet().await;
-    while stage.finished() < writers {
+    while actor.looks_on(writers) {
         let mut list = actor.list(facts.server());
         let read = list.read(Space::Host, facts.host(0), (UNITS * facts.unit()) as u32);
         let list = actor.run(list).await?;

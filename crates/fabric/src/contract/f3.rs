@@ -81,7 +81,7 @@ fn add_write(list: &mut WorkList, facts: &Facts, order: Order, second: bool, val
 async fn write_pair<E: Endpoint>(actor: Actor<E>, order: Order) -> Result<(), Breach> {
     let facts = actor.facts();
     actor.meet().await;
-    for value in 1..=facts.rounds {
+    for value in actor.observed_rounds() {
         let mut list = actor.list(facts.server());
         add_write(&mut list, facts, order, false, value);
         if order == Order::TwoLists {
@@ -105,7 +105,7 @@ async fn observe_pair<E: Endpoint>(actor: Actor<E>, order: Order) -> Result<(), 
     let server = facts.server();
     let body_len = BODY as usize * facts.unit();
     actor.meet().await;
-    while actor.stage().finished() < 1 {
+    while actor.looks_on(1) {
         let (second, first) = match order {
             Order::ChipFirst => {
                 let body = actor.read(server, Space::Host, facts.host(0), body_len).await?;
@@ -137,7 +137,7 @@ async fn oldest<E: Endpoint>(actor: &Actor<E>, server: u16, len: usize) -> Resul
 async fn write_slots<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     let facts = actor.facts();
     actor.meet().await;
-    for value in 1..=facts.rounds_by(4) {
+    for value in actor.observed_rounds() {
         let mut in_flight = Vec::new();
         for slot in 0..SLOTS {
             let mut list = actor.list(facts.server());
@@ -155,7 +155,7 @@ async fn write_slots<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
 async fn observe_slots<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<(), Breach> {
     let facts = actor.facts();
     actor.meet().await;
-    while actor.stage().finished() < writers {
+    while actor.looks_on(writers) {
         let (one, other) = (actor.below(SLOTS), actor.below(SLOTS));
         let seen = actor.word(facts.server(), Space::Host, facts.host(one)).await?;
         let then = actor.word(facts.server(), Space::Host, facts.host(other)).await?;
@@ -238,9 +238,10 @@ async fn write_after_reading<E: Endpoint>(actor: Actor<E>, first: u64) -> Result
         list.write_fenced(Space::Host, body, &fill(value + 5, len));
         list.write_fenced(Space::Host, word, &(value + 5).to_le_bytes());
         let list = actor.run(list).await?;
-        let oldest = |bytes: &[u8], value| unit_words(bytes, facts.unit()).all(|word| word == value);
-        actor.check(oldest(list.bytes(read), value) && list.old(faa) == value, || {
-            format!("[READ {value}, FAA, fenced WRITE] read {:02x?} and {}", list.bytes(read), list.old(faa))
+        let words = |bytes: &[u8]| unit_words(bytes, facts.unit()).collect::<Vec<_>>();
+        let (body_read, found) = (words(list.bytes(read)), list.old(faa));
+        actor.check(body_read.iter().all(|&word| word == value) && found == value, || {
+            format!("[READ, FAA, fenced WRITE] over {value}: the READ found {body_read:?}, the FAA {found}")
         })?;
 
         let mut list = actor.list(server);
@@ -253,8 +254,9 @@ async fn write_after_reading<E: Endpoint>(actor: Actor<E>, first: u64) -> Result
         let second_list = actor.post(list);
         let list = actor.done(first_list).await?;
         actor.done(second_list).await?;
-        actor.check(oldest(list.bytes(read), value + 5) && list.old(cas) == value + 5, || {
-            format!("[READ {}, CAS], then a fenced WRITE: read {:02x?}", value + 5, list.bytes(read))
+        let (body_read, found) = (words(list.bytes(read)), list.old(cas));
+        actor.check(body_read.iter().all(|&word| word == value + 5) && found == value + 5, || {
+            format!("[READ, CAS], then a fenced WRITE, over {}: {body_read:?} and {found}", value + 5)
         })?;
         let last = actor.word(server, Space::Host, word).await?;
         actor.check(last == value + 10, || format!("a fenced WRITE of {} was overtaken: {last}", value + 10))?;

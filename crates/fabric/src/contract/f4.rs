@@ -122,7 +122,8 @@ async fn count_under_lock<E: Endpoint>(actor: Actor<E>, space: Space) -> Result<
         }
         let bytes = actor.read(server, Space::Host, data, len).await?;
         let Some(count) = same(&bytes) else {
-            return Err(actor.breach(format_args!("under the lock the counter is half written: {bytes:02x?}")));
+            let found: Vec<_> = unit_words(&bytes, facts.unit()).collect();
+            return Err(actor.breach(format_args!("under the lock the two units of the counter are {found:?}")));
         };
         let mut list = actor.list(server);
         list.write(Space::Host, data, &fill(count + 1, len));

@@ -54,7 +54,9 @@ async fn take_turns<E: Endpoint>(actor: Actor<E>, servers: Vec<u16>) -> Result<(
     actor.meet().await;
     for turn in (1..=facts.rounds).filter(|turn| turn % OWNERS == actor.index()) {
         actor.until("its turn", |stage| stage.get(TURN) == turn - 1).await;
-        for (at, &server) in servers.iter().enumerate() {
+        // Every other turn or so overwrites unseen, as early as it may: on top of what completed, not below it.
+        let seen = if actor.below(2) == 0 { &servers[..] } else { &[] };
+        for (at, &server) in seen.iter().enumerate() {
             // The last turn before this one that was played on this server, 0 if there was none.
             let due = (1..turn).rev().take(servers.len()).find(|before| before % count == at as u64).unwrap_or(0);
             let bytes = actor.read(server, Space::Host, facts.host(0), len).await?;
@@ -81,7 +83,7 @@ async fn take_turns<E: Endpoint>(actor: Actor<E>, servers: Vec<u16>) -> Result<(
 async fn publish<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     let facts = actor.facts();
     actor.meet().await;
-    for value in 1..=facts.rounds {
+    for value in actor.observed_rounds() {
         actor.write(0, Space::Host, facts.host(0), &fill(value, BODY * facts.unit())).await?;
         actor.write(1, Space::Host, facts.host(0), &value.to_le_bytes()).await?;
     }
@@ -92,7 +94,7 @@ async fn publish<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
 async fn follow<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     let facts = actor.facts();
     actor.meet().await;
-    while actor.stage().finished() < 1 {
+    while actor.looks_on(1) {
         let pointer = actor.word(1, Space::Host, facts.host(0)).await?;
         let bytes = actor.read(0, Space::Host, facts.host(0), BODY * facts.unit()).await?;
         let oldest = unit_words(&bytes, facts.unit()).min().unwrap_or(0);

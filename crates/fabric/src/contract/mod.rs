@@ -31,7 +31,7 @@ mod scenario;
 mod stage;
 mod threads;
 
-pub use harness::{Harness, Participant, Patience, Scratch};
+pub use harness::{Body, Harness, Participant, Patience, Scratch};
 pub use report::{Breach, Entry, Outcome, Report, Rule};
-pub use scenario::{replay, suite};
+pub use scenario::{only, replay, suite};
 pub use threads::on_threads;

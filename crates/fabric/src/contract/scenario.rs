@@ -67,12 +67,14 @@ pub fn suite<H: Harness>(harness: &H) -> Report {
             return Report { entries: vec![Entry { scenario: PROBE, rule: Rule::F1, outcome }] };
         }
     };
-    let entries = scenarios::<H::Endpoint>().into_iter().map(|scenario| Entry {
-        scenario: scenario.name,
-        rule: scenario.rule,
-        outcome: outcome(harness, &facts, &scenario),
-    });
-    Report { entries: entries.collect() }
+    Report { entries: scenarios().into_iter().map(|scenario| entry(harness, &facts, &scenario)).collect() }
+}
+
+/// Runs one scenario, as often as `harness` asks for. `None` if there is no such scenario, or if the backend cannot be
+/// tested at all.
+pub fn only<H: Harness>(harness: &H, scenario: &str) -> Option<Entry> {
+    let scenario = scenarios().into_iter().find(|candidate| candidate.name == scenario)?;
+    Some(entry(harness, &facts(harness).ok()?, &scenario))
 }
 
 /// Repeats one run of one scenario, as a [`Report`] named it. `None` if there is no such scenario, or if the backend
@@ -81,6 +83,10 @@ pub fn replay<H: Harness>(harness: &H, scenario: &str, seed: u64) -> Option<Resu
     let scenario = scenarios::<H::Endpoint>().into_iter().find(|candidate| candidate.name == scenario)?;
     let facts = facts(harness).ok().filter(|facts| (scenario.needs)(facts).is_ok())?;
     Some(run(harness, &facts, &scenario, seed))
+}
+
+fn entry<H: Harness>(harness: &H, facts: &Facts, scenario: &Scenario<H::Endpoint>) -> Entry {
+    Entry { scenario: scenario.name, rule: scenario.rule, outcome: outcome(harness, facts, scenario) }
 }
 
 fn outcome<H: Harness>(harness: &H, facts: &Facts, scenario: &Scenario<H::Endpoint>) -> Outcome {

@@ -67,6 +67,7 @@ pub(super) struct Stage {
     cast: u64,
     arrived: AtomicU64,
     finished: AtomicU64,
+    looks: AtomicU64,
     stopped: AtomicBool,
     words: [AtomicU64; WORDS],
 }
@@ -80,6 +81,7 @@ impl Stage {
             cast: cast as u64,
             arrived: AtomicU64::new(0),
             finished: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             words: std::array::from_fn(|_| AtomicU64::new(0)),
         }
@@ -125,6 +127,16 @@ impl Stage {
     /// Says that one of those whom others watch has finished.
     pub fn finish(&self) {
         self.finished.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Says that an observer has looked once.
+    pub fn look(&self) {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How often observers have looked.
+    pub fn looks(&self) -> u64 {
+        self.looks.load(Ordering::SeqCst)
     }
 
     pub fn finished(&self) -> u64 {
