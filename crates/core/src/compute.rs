@@ -111,6 +111,16 @@ impl ComputeServer {
         self.options.timeout
     }
 
+    /// The local lock table.
+    pub fn local_locks(&self) -> &LocalLockTable {
+        &self.local
+    }
+
+    /// The redo slots.
+    pub fn redo_slots(&self) -> &RedoSlots {
+        &self.redo
+    }
+
     /// The lane that protects the node at `address`.
     pub fn lane(&self, address: GlobalAddress) -> u32 {
         self.geometry.lane_of(address)

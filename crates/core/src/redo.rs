@@ -22,8 +22,8 @@
 //! 64  pieces: u32 offset in the node, u32 length, the bytes, padded to 8
 //! ```
 
-use crate::error::Error;
 use crate::cause::Cause;
+use crate::error::Error;
 use crate::node::{Patch, get_u16, get_u32, get_u64, put_u16, put_u32, put_u64};
 use crate::op::Op;
 use sherman_fabric::{ClientId, Endpoint, GlobalAddress, Request, Response, Space, WorkList};
@@ -186,7 +186,7 @@ pub struct RedoSlots {
 
 #[derive(Debug, Default)]
 struct Area {
-    known: bool,
+    slots: Vec<u64>,
     free: Vec<u64>,
 }
 
@@ -215,7 +215,7 @@ impl RedoSlots {
                 if let Some(offset) = area.free.pop() {
                     return Ok(Slot { server, offset });
                 }
-                area.known
+                !area.slots.is_empty()
             };
             if known {
                 op.retry(Cause::RedoSlots).await?;
@@ -225,9 +225,12 @@ impl RedoSlots {
                 Response::RedoArea { offset, bytes } => {
                     let mut area = self.area(server);
                     // The server gives the same area to all who ask at once; only the first unpacks it.
-                    if !area.known {
-                        area.known = true;
-                        area.free = (0..bytes / self.slot_bytes).rev().map(|i| offset + i * self.slot_bytes).collect();
+                    if area.slots.is_empty() {
+                        area.slots = (0..bytes / self.slot_bytes).rev().map(|i| offset + i * self.slot_bytes).collect();
+                        area.free = area.slots.clone();
+                    }
+                    if area.slots.is_empty() {
+                        return Err(Error::Unsupported { what: "a redo area without a slot" });
                     }
                 }
                 _ => return Err(Error::Unsupported { what: "the memory server's answer to a redo request" }),
@@ -245,11 +248,14 @@ impl RedoSlots {
     }
 
     /// Whether no slot is in use: what must hold when nothing is in flight.
-    pub fn all_free(&self, area_bytes: u64) -> bool {
-        (0..self.servers.len() as u16).all(|server| {
-            let area = self.area(server);
-            !area.known || area.free.len() as u64 == area_bytes / self.slot_bytes
-        })
+    pub fn all_free(&self) -> bool {
+        (0..self.servers.len() as u16).map(|server| self.area(server)).all(|area| area.free.len() == area.slots.len())
+    }
+
+    /// Where the slots are: server and offset of each.
+    pub fn places(&self) -> Vec<(u16, u64)> {
+        let servers = 0..self.servers.len() as u16;
+        servers.flat_map(|server| self.area(server).slots.clone().into_iter().map(move |at| (server, at))).collect()
     }
 }
 

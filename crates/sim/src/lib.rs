@@ -33,6 +33,8 @@
 //! | [`choice`] | the events it chooses among |
 //! | [`trace`] | the trace hash and readable traces |
 //! | [`tasks`] | tasks and their handles |
+//! | [`history`], [`linear`] | what clients were told, and whether an atomic map could have told them |
+//! | [`tree`] | the tree under the adversary |
 //! | `world` | the events themselves |
 
 #![forbid(unsafe_code)]
@@ -41,13 +43,16 @@ pub mod choice;
 pub mod endpoint;
 pub mod explore;
 mod hash;
+pub mod history;
 pub mod knobs;
+pub mod linear;
 mod memory;
 pub mod rng;
 pub mod scheduler;
 pub mod sim;
 pub mod tasks;
 pub mod trace;
+pub mod tree;
 mod world;
 
 pub use choice::{Actor, Choice, Kind};

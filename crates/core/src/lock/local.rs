@@ -4,8 +4,8 @@
 //! compute server queue here, so that only one of them at a time goes to the memory server, and whoever holds a lane may
 //! hand it, global lock and all, to the next in the queue.
 //!
-//! A slot is one [`AtomicU32`] ([`word`]): an uncontended lock and release cost one CAS each. Queues exist only for slots
-//! that somebody waits for, in sharded mutexes ([`queue`]). The order of waiters is their order in a queue, not a ticket
+//! A slot is one `AtomicU32` (`word.rs`): an uncontended lock and release cost one CAS each. Queues exist only for slots
+//! that somebody waits for, in sharded mutexes (`queue.rs`). The order of waiters is their order in a queue, not a ticket
 //! number, so there is no counter to overflow into the lock itself; a grant is delivered under the queue's mutex and an
 //! uncontended lock is taken with `Acquire` and freed with `Release`, so everything the last holder did is visible to the
 //! next. (The published artifact fails on both counts.)
@@ -167,6 +167,11 @@ impl LocalLockTable {
     pub fn waiting(&self, lane: LaneIndex) -> usize {
         let slot = self.slot(lane);
         self.locked(slot, |shard| shard.waiting(slot))
+    }
+
+    /// Whether every slot is free and nobody is queued: what must hold when nothing is in flight.
+    pub fn all_free(&self) -> bool {
+        (0..self.words.len()).all(|slot| self.load(slot) == Word::FREE)
     }
 
     /// Wakes everyone who is queued anywhere, to look around: the compute server was fenced, say.

@@ -65,7 +65,7 @@ impl<E: Endpoint> Op<'_, E> {
     ) -> Result<Option<T>, Error> {
         let shape = tree.shape.at(level);
         let patience = self.worker.compute.caps().shortest_write_nanos * VERSION_CYCLE;
-        let timed = shape.format() == Format::TwoLevel && patience > 0;
+        let timed = shape.format() == Format::TwoLevel && patience > 0 && !self.worker.compute.caps().verb_atomic;
         loop {
             let posted = if timed { self.endpoint().now() } else { 0 };
             let mut list = self.endpoint().list(address.server());
@@ -93,12 +93,7 @@ impl<E: Endpoint> Op<'_, E> {
 
     /// The address of a node at `level` believed to be responsible for `key`: no round trip if the cache knows its parent.
     /// `None` if the tree is not that high.
-    pub(crate) async fn locate(
-        &self,
-        tree: &TreeState,
-        key: &[u8],
-        level: u8,
-    ) -> Result<Option<GlobalAddress>, Error> {
+    pub(crate) async fn locate(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<Option<GlobalAddress>, Error> {
         loop {
             let cached = if self.worker.compute.techniques().cache { tree.cache.child(key, level) } else { None };
             let (mut at, mut on) = match cached {

@@ -1,0 +1,34 @@
+//! Runs schedules of the tree and prints what was seen: `explore FORMAT FIRST COUNT [torn|atomic]`.
+
+use sherman_core::Format;
+use sherman_sim::Knobs;
+use sherman_sim::tree::{Explorer, Scenario};
+use std::time::Instant;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let format = args.first().and_then(|name| Format::from_name(name)).unwrap_or(Format::LineStamped);
+    let number = |at: usize, or: u64| args.get(at).and_then(|text| text.parse().ok()).unwrap_or(or);
+    let (first, count) = (number(1, 0), number(2, 10_000));
+    let atomic = args.get(3).is_some_and(|word| word == "atomic");
+    let torn = args.get(3).is_some_and(|word| word == "torn");
+    let mut explorer = Explorer::new(
+        move |draw| Scenario { allow_torn_reads: torn, ..Scenario::drawn(draw, format) },
+        move |seed| Knobs { verb_atomic: atomic, ..Knobs::swarm(seed) },
+    );
+    let began = Instant::now();
+    let explored = explorer.explore(first..first + count);
+    let seconds = began.elapsed().as_secs_f64();
+    println!(
+        "{} schedules in {seconds:.1} s ({:.0}/s), median {} verbs, {:.0} % with a split, {:.2} % distinct, {} violations",
+        explored.schedules,
+        explored.schedules as f64 / seconds,
+        explored.median_verbs(),
+        100.0 * explored.split_share(),
+        100.0 * explored.distinct(),
+        explored.violated,
+    );
+    for violation in &explored.violations {
+        println!("{violation}\n");
+    }
+}

@@ -1,0 +1,20 @@
+//! The tree under the adversary: scenarios, their schedules, and everything that is checked after each.
+//!
+//! One schedule is a world with a loaded tree, a few compute servers with a few threads each, and a handful of operations on
+//! a handful of hot keys. Its seed decides all of it: who asks what, how old the caches are, the adversary's knobs and
+//! every pick. After it, one checker per property:
+//!
+//! - every operation ended, and no error but a deadline's (*progress*);
+//! - the history, with a scan at the end, is linearizable key by key (*linear*);
+//! - every value read is one that was written, whole (*values*);
+//! - the tree at rest keeps its invariants (*walk*);
+//! - every lane is free, locally and globally (*lanes*);
+//! - every redo slot is free and every record cleared (*redo*).
+
+mod check;
+mod scenario;
+mod schedule;
+
+pub use check::{Property, Violation};
+pub use scenario::{Caches, Scenario, Shape};
+pub use schedule::{Explored, Explorer, Seen};

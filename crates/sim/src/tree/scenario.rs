@@ -1,0 +1,205 @@
+//! What a schedule is about.
+
+use crate::knobs::Knobs;
+use crate::rng::Rng;
+use crate::sim::{Limits, SimConfig};
+use sherman_core::{Format, Techniques};
+use sherman_fabric::control::TreeSpec;
+use sherman_memory_server::{FormatOptions, LaneWidth, LockOptions, ReleaseMode};
+
+/// The shapes of trees that scenarios use: as small as can be, so that few keys make deep trees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// 8-byte keys and values in nodes of 256 bytes: nine entries a `LineStamped` leaf.
+    Pairs,
+    /// Four entries a `LineStamped` leaf, six children an internal node, fences inside the header line.
+    Four,
+    /// 40-byte keys: fences over lines of their own, so that every split is logged.
+    WideKeys,
+    /// Entries of more than a line.
+    LongEntries,
+}
+
+impl Shape {
+    /// All shapes.
+    pub const ALL: [Self; 4] = [Self::Pairs, Self::Four, Self::WideKeys, Self::LongEntries];
+
+    /// The spec of a tree of this shape.
+    pub fn spec(self, format: Format) -> TreeSpec {
+        let (key_len, value_len, leaf_bytes, internal_bytes) = match self {
+            Self::Pairs => (8, 8, 256, 256),
+            Self::Four => (19, 12, 320, 256),
+            Self::WideKeys => (40, 8, 448, 448),
+            Self::LongEntries => (8, 60, 576, 256),
+        };
+        TreeSpec { format: format.number(), key_len, value_len, leaf_bytes, internal_bytes }
+    }
+}
+
+/// How old the index caches are when a schedule begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caches {
+    /// Empty.
+    Cold,
+    /// As good as can be.
+    Warm,
+    /// Warmed before the last keys were loaded: they know nothing of the splits since.
+    Stale,
+}
+
+/// A world with a loaded tree, and what is done to it.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The tree's shape.
+    pub shape: Shape,
+    /// Its format.
+    pub format: Format,
+    /// The compute servers' techniques.
+    pub techniques: Techniques,
+    /// Memory servers.
+    pub servers: u16,
+    /// Compute servers.
+    pub computes: u32,
+    /// Threads of each.
+    pub threads: u32,
+    /// Operations of each thread.
+    pub operations: u32,
+    /// Keys loaded before, spread over twice as many.
+    pub loaded: u64,
+    /// Keys that the threads ask for: a few neighbours in the middle of what is loaded.
+    pub hot: u64,
+    /// Of eight operations, how many are inserts.
+    pub inserts_of_eight: u32,
+    /// Width of the lock lanes.
+    pub lane_width: LaneWidth,
+    /// How they are released.
+    pub release: ReleaseMode,
+    /// The age of the caches.
+    pub caches: Caches,
+    /// Opens trees whose readers can be fooled.
+    pub allow_torn_reads: bool,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            shape: Shape::Pairs,
+            format: Format::LineStamped,
+            techniques: Techniques::OURS,
+            servers: 1,
+            computes: 2,
+            threads: 2,
+            operations: 4,
+            loaded: 12,
+            hot: 8,
+            inserts_of_eight: 5,
+            lane_width: LaneWidth::Bits16,
+            release: ReleaseMode::Write,
+            caches: Caches::Warm,
+            allow_torn_reads: false,
+        }
+    }
+}
+
+impl Scenario {
+    /// A scenario drawn from `seed` for trees of this format: every technique on in some and off in others.
+    pub fn drawn(seed: u64, format: Format) -> Self {
+        let mut rng = Rng::new(seed ^ 0x0053_4345_4e45);
+        let base = match rng.below(3) {
+            0 => Techniques::OURS,
+            1 => Techniques::SHERMAN,
+            _ => {
+                let hierarchical = rng.one_in(2);
+                let queue = hierarchical && rng.one_in(2);
+                Techniques {
+                    combine: rng.one_in(2),
+                    hierarchical,
+                    queue,
+                    handover: queue && rng.one_in(2),
+                    lock_read: rng.one_in(2),
+                    cache: !rng.one_in(4),
+                    redo: rng.one_in(2),
+                }
+            }
+        };
+        let computes = 1 + rng.below(3) as u32;
+        let threads = if computes == 1 { 3 + rng.below(2) as u32 } else { 1 + rng.below(2) as u32 };
+        let threads = if computes * threads < 3 { 2 } else { threads };
+        Self {
+            shape: Shape::ALL[rng.below(4)],
+            format,
+            techniques: base,
+            servers: 1 + rng.below(2) as u16,
+            computes,
+            threads,
+            operations: 4 + rng.below(4) as u32,
+            loaded: 4 + rng.below(16) as u64,
+            hot: 3 + rng.below(6) as u64,
+            inserts_of_eight: 4 + rng.below(4) as u32,
+            lane_width: if rng.one_in(3) { LaneWidth::Bits64 } else { LaneWidth::Bits16 },
+            release: [ReleaseMode::Write, ReleaseMode::Write, ReleaseMode::Faa, ReleaseMode::Cas][rng.below(4)],
+            caches: [Caches::Cold, Caches::Warm, Caches::Stale][rng.below(3)],
+            allow_torn_reads: false,
+        }
+    }
+
+    /// The world it needs: small chunks, few lanes (so that unrelated nodes share them), short redo slots.
+    pub fn config(&self, knobs: Knobs) -> SimConfig {
+        let format = FormatOptions {
+            chunk_bytes: 8 << 10,
+            redo_slot_bytes: 1 << 10,
+            redo_area_bytes: 4 << 10,
+            member_capacity: 15,
+            catalog_capacity: 2,
+            locks: LockOptions {
+                width: self.lane_width,
+                lanes: Some(16),
+                release: self.release,
+                ..LockOptions::default()
+            },
+            ..FormatOptions::default()
+        };
+        SimConfig {
+            servers: self.servers,
+            host_bytes: 192 << 10,
+            on_chip_bytes: 128,
+            format,
+            knobs,
+            limits: Limits { steps: 400_000, ..Limits::default() },
+        }
+    }
+
+    /// The lowest key that the threads ask for: in the middle of what is loaded, so that both neighbours exist.
+    pub fn first_hot(&self) -> u64 {
+        self.loaded.saturating_sub(self.hot / 2)
+    }
+
+    /// The key number `id` as bytes: ascending with `id`.
+    pub fn key(&self, id: u64) -> Vec<u8> {
+        let mut bytes = id.to_be_bytes().to_vec();
+        bytes.resize(usize::from(self.shape.spec(self.format).key_len), 0x5a);
+        bytes
+    }
+
+    /// The number of the key with these bytes.
+    pub fn key_id(&self, key: &[u8]) -> u64 {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&key[..8]);
+        u64::from_be_bytes(bytes)
+    }
+
+    /// The value number `id` as bytes: every byte depends on it, so that a torn value shows.
+    pub fn value(&self, id: u64) -> Vec<u8> {
+        let len = self.shape.spec(self.format).value_len as usize;
+        let tail = (8..len).map(|at| (id as u8).wrapping_mul(31).wrapping_add(at as u8));
+        id.to_le_bytes().into_iter().chain(tail).take(len).collect()
+    }
+
+    /// The number of the value with these bytes; `None` if it was never written like that.
+    pub fn value_id(&self, value: &[u8]) -> Option<u64> {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(value.get(..8)?);
+        let id = u64::from_le_bytes(bytes);
+        (self.value(id) == value).then_some(id)
+    }
+}
