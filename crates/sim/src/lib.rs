@@ -31,6 +31,7 @@
 //! | [`scheduler`] | [`Random`], [`Pct`], [`Exhaustive`], [`Replay`] |
 //! | [`mod@explore`] | many schedules: all of a small world, or one per seed |
 //! | [`choice`] | the events it chooses among |
+//! | [`outcome`] | faults, and how runs end |
 //! | [`trace`] | the trace hash and readable traces |
 //! | [`tasks`] | tasks and their handles |
 //! | [`history`], [`linear`] | what clients were told, and whether an atomic map could have told them |
@@ -47,6 +48,7 @@ pub mod history;
 pub mod knobs;
 pub mod linear;
 mod memory;
+pub mod outcome;
 pub mod rng;
 pub mod scheduler;
 pub mod sim;

@@ -8,7 +8,7 @@ use crate::tasks::{Flag, TaskHandle, TaskName, Tasks, poll_task};
 use crate::trace::Event;
 use crate::world::flight::NO_TASK;
 use crate::world::{Next, World};
-use sherman_fabric::{ClientId, Refusal, Request, Response, Verb};
+use sherman_fabric::{ClientId, Refusal, Request, Response};
 use sherman_memory_server::{FormatError, FormatOptions, MemoryServer};
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -18,6 +18,8 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+
+pub use crate::outcome::{Fault, Outcome, Run, Stuck, Waiting};
 
 pub(crate) type SharedWorld = Rc<RefCell<World>>;
 
@@ -74,96 +76,6 @@ impl Default for SimConfig {
         }
     }
 }
-
-/// Something that goes wrong at a given step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// A compute server dies: no task of it runs again. What it had posted still happens, or is cut at any unit, as the
-    /// adversary has it (F7), until someone fences it (F6).
-    Kill {
-        /// Its [number](SimFabric::number).
-        compute_server: u32,
-    },
-    /// A memory server is lost: everything in flight there ends in `ServerLost`, and so does everything later.
-    Lose {
-        /// Its index.
-        server: u16,
-    },
-}
-
-/// A task that waits at a deadlock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting {
-    /// The task's number.
-    pub task: u32,
-    /// Its name.
-    pub name: String,
-    /// Server and first verb of the list it posted last. That list has completed, or it would not be a deadlock.
-    pub last: Option<(u16, Verb)>,
-}
-
-impl fmt::Display for Waiting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} waits", self.name)?;
-        match &self.last {
-            Some((server, verb)) => write!(f, "; its last list on server {server} began with {verb:?}"),
-            None => write!(f, "; it has posted nothing"),
-        }
-    }
-}
-
-/// How a run ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Every task has finished and nothing is in flight.
-    Done,
-    /// Nothing can happen any more and these tasks wait.
-    Deadlock {
-        /// Who.
-        waiting: Vec<Waiting>,
-    },
-    /// [`Limits::steps`] was reached.
-    StepLimit,
-    /// A task reached [`Limits::lists_per_task`].
-    ListLimit,
-    /// The scheduler knows this state already.
-    Pruned,
-}
-
-/// What a run did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "a run may have ended in a deadlock"]
-pub struct Run {
-    /// How it ended.
-    pub outcome: Outcome,
-    /// Events.
-    pub steps: u64,
-    /// Verbs executed.
-    pub verbs: u64,
-    /// The hash of every event in order: equal for equal schedules.
-    pub trace_hash: u64,
-    /// Virtual time at the end.
-    pub now: u64,
-}
-
-impl Run {
-    /// Whether every task finished.
-    pub fn is_done(&self) -> bool {
-        self.outcome == Outcome::Done
-    }
-}
-
-/// A future that waits for something that will never happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stuck;
-
-impl fmt::Display for Stuck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the future waits although nothing is in flight and no timer is set")
-    }
-}
-
-impl std::error::Error for Stuck {}
 
 /// A deterministic world. See the [crate].
 pub struct Sim {

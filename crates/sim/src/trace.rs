@@ -18,6 +18,13 @@ pub struct Place {
     pub len: u32,
 }
 
+impl Place {
+    /// No memory.
+    pub(crate) fn nowhere(server: u16) -> Self {
+        Self { server, space: Space::Host, offset: 0, len: 0 }
+    }
+}
+
 /// One event of a recorded trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {

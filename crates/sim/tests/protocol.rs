@@ -122,8 +122,8 @@ fn front_and_rear_versions_are_sound_where_a_verb_is_atomic() {
 
 #[test]
 fn line_stamps_never_accept_a_torn_page() {
-    for (knobs, writes) in [(ascending(), 2), (Knobs::default(), 1), (Knobs::default(), 2)] {
-        let world = World { knobs, writes, check: line_stamps, tries: 3 };
+    for (knobs, writes, tries) in [(ascending(), 2, 3), (Knobs::default(), 1, 3), (Knobs::default(), 2, 2)] {
+        let world = World { knobs, writes, check: line_stamps, tries };
         let (accepted, report) = world.accepted(Bounds::default());
         assert!(!accepted.iter().any(torn), "{accepted:?}");
         assert_eq!(accepted.len() as u64, writes + 1);

@@ -8,14 +8,22 @@
 use super::{JUMP_ONE_IN, Scheduler, without_jump};
 use crate::choice::{Actor, Choice, Kind};
 use crate::rng::Rng;
-use std::collections::BTreeMap;
+
+/// An actor's priority, 0 before it has one, and its moves since it was given.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rank {
+    priority: u64,
+    moves: u32,
+}
 
 /// The scheduler. See the module.
 #[derive(Clone, Debug)]
 pub struct Pct {
     rng: Rng,
-    /// Priority and moves since it was given.
-    actors: BTreeMap<Actor, (u64, u32)>,
+    tasks: Vec<Rank>,
+    controls: Vec<Rank>,
+    /// By endpoint, then server.
+    queue_pairs: Vec<Vec<Rank>>,
     /// Descending, so that the next one is last.
     change_points: Vec<u64>,
     step: u64,
@@ -30,15 +38,41 @@ impl Pct {
         let mut rng = Rng::new(seed ^ 0x0050_4354);
         let mut change_points: Vec<u64> = (0..depth).map(|_| rng.below(length.max(1) as usize) as u64).collect();
         change_points.sort_unstable_by(|a, b| b.cmp(a));
-        let quantum = u32::try_from(length / 4).unwrap_or(u32::MAX).max(64);
-        Self { rng, actors: BTreeMap::new(), change_points, step: 0, quantum, low: 1 << 32 }
+        Self {
+            rng,
+            tasks: Vec::new(),
+            controls: Vec::new(),
+            queue_pairs: Vec::new(),
+            change_points,
+            step: 0,
+            quantum: u32::try_from(length / 4).unwrap_or(u32::MAX).max(64),
+            low: 1 << 32,
+        }
+    }
+
+    #[inline]
+    fn rank(&mut self, actor: Actor) -> &mut Rank {
+        let (ranks, at) = match actor {
+            Actor::Task(task) => (&mut self.tasks, task as usize),
+            Actor::QueuePair { endpoint, server } => {
+                (entry(&mut self.queue_pairs, endpoint as usize), usize::from(server))
+            }
+            // The clock never competes: it is asked for apart.
+            Actor::Control(_) | Actor::Clock => {
+                (&mut self.controls, if let Actor::Control(endpoint) = actor { endpoint as usize } else { 0 })
+            }
+        };
+        entry(ranks, at)
     }
 
     fn highest(&mut self, choices: &[Choice]) -> usize {
         let mut best = (0, 0);
         for (at, choice) in choices.iter().enumerate() {
-            let rng = &mut self.rng;
-            let (priority, _) = *self.actors.entry(choice.actor).or_insert_with(|| (rng.next_u64() | 1 << 63, 0));
+            let mut priority = self.rank(choice.actor).priority;
+            if priority == 0 {
+                priority = self.rng.next_u64() | 1 << 63;
+                self.rank(choice.actor).priority = priority;
+            }
             if priority > best.0 {
                 best = (priority, at);
             }
@@ -48,8 +82,17 @@ impl Pct {
 
     fn demote(&mut self, actor: Actor) {
         self.low -= 1;
-        self.actors.insert(actor, (self.low, 0));
+        *self.rank(actor) = Rank { priority: self.low, moves: 0 };
     }
+}
+
+/// The element at `at`, made if the vector is too short.
+#[inline]
+fn entry<T: Default + Clone>(items: &mut Vec<T>, at: usize) -> &mut T {
+    if items.len() <= at {
+        items.resize(at + 1, T::default());
+    }
+    &mut items[at]
 }
 
 impl Scheduler for Pct {
@@ -69,11 +112,11 @@ impl Scheduler for Pct {
             at = self.highest(&choices[..plain]);
         }
         let actor = choices[at].actor;
-        if let Some((_, moves)) = self.actors.get_mut(&actor) {
-            *moves += 1;
-            if *moves > self.quantum {
-                self.demote(actor);
-            }
+        let quantum = self.quantum;
+        let rank = self.rank(actor);
+        rank.moves += 1;
+        if rank.moves > quantum {
+            self.demote(actor);
         }
         at
     }

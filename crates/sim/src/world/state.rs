@@ -113,6 +113,9 @@ impl World {
             let fenced = owner.fenced.iter().fold(1, |bits: u64, &fenced| bits << 1 | u64::from(fenced));
             hash = mix(hash, fenced << 1 | u64::from(owner.dead));
         }
+        if !self.faults.is_empty() {
+            hash = mix(hash, self.steps);
+        }
         if self.history.time_matters {
             hash = self.timers.times().fold(mix(hash, self.now), mix);
         }

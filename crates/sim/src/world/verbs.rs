@@ -132,77 +132,92 @@ impl World {
     /// Executes a unit or an atomic of the verb at `at`, and finishes the verb if that was all.
     #[inline]
     fn execute(&mut self, qp: usize, at: usize, choice: Choice) {
-        let shift = self.knobs.unit_shift();
-        let pair = &mut self.queue_pairs[qp];
-        let server = &mut self.servers[usize::from(pair.server)];
-        let pending = &mut pair.pending[at];
-        let flight = self.flights.get_mut(pending.flight);
-        let (place, data);
-        match pending.verb {
-            Verb::Read { space, offset, at, len } => {
-                let (start, end) = unit_range(offset, len, shift, choice.unit);
-                let length = (end - start) as usize;
-                let bytes = if choice.kind == Kind::FetchStale {
-                    server.memory.previous(start, length)
-                } else {
-                    server.memory.bytes(space, start, length)
-                };
-                let first = at as usize + (start - offset) as usize;
-                flight.list.parts_mut(pending.index as usize).1[first..first + length].copy_from_slice(bytes);
-                data = mix_bytes(start, bytes);
-                flight.fetched = flight.fetched.wrapping_add(mix(data, u64::from(pending.index)));
-                place = Place { server: pair.server, space, offset: start, len: length as u32 };
-                pending.done.insert(choice.unit);
-                pending.left -= 1;
-            }
-            Verb::Write { space, offset, at, len, .. } => {
-                let (start, end) = unit_range(offset, len, shift, choice.unit);
-                let first = at as usize + (start - offset) as usize;
-                let arena = flight.list.parts_mut(pending.index as usize).1;
-                let bytes = &arena[first..first + (end - start) as usize];
-                server.memory.store(space, start, bytes);
-                data = mix_bytes(start, bytes);
-                place = Place { server: pair.server, space, offset: start, len: bytes.len() as u32 };
-                pair.effect_below = pair.effect_below.max(pending.sequence + 1);
-                pending.done.insert(choice.unit);
-                pending.left -= 1;
-            }
-            Verb::Cas { space, offset, .. } | Verb::Faa { space, offset, .. } => {
-                place = Place { server: pair.server, space, offset, len: 8 };
-                if choice.kind != Kind::AtomicStore {
-                    pending.loaded = Some(server.memory.word(space, offset));
-                    server.engine = Some(qp as u32);
-                }
-                let old = pending.loaded.unwrap_or_default();
-                data = old;
-                if choice.kind != Kind::AtomicLoad {
-                    if let Some(word) = swapped(&pending.verb, old) {
-                        server.memory.store(space, offset, &word.to_le_bytes());
-                    }
-                    flight.list.set_old(pending.index as usize, old);
-                    flight.fetched = flight.fetched.wrapping_add(mix(old, u64::from(pending.index)));
-                    pair.effect_below = pair.effect_below.max(pending.sequence + 1);
-                    server.engine = None;
-                    pending.left = 0;
-                }
-                if choice.kind != Kind::Atomic {
-                    let server = pair.server;
-                    self.log.event(choice, place, data);
-                    self.finish_verb(qp, at);
-                    self.refresh_server(server);
-                    return;
-                }
-            }
-        }
+        let (place, data) = match choice.kind {
+            Kind::Fetch | Kind::FetchStale => self.fetch(qp, at, choice),
+            Kind::Land => self.land(qp, at, choice.unit),
+            _ => self.atomic(qp, at, choice.kind),
+        };
         self.log.event(choice, place, data);
-        self.finish_verb(qp, at);
+        if self.queue_pairs[qp].pending[at].left == 0 {
+            self.finish_verb(qp, at);
+        }
+        if matches!(choice.kind, Kind::AtomicLoad | Kind::AtomicStore) {
+            self.refresh_server(place.server);
+        }
+    }
+
+    /// A READ fetches a unit.
+    #[inline]
+    fn fetch(&mut self, qp: usize, at: usize, choice: Choice) -> (Place, u64) {
+        let pair = &mut self.queue_pairs[qp];
+        let pending = &mut pair.pending[at];
+        let (Verb::Read { space, offset, at, len } | Verb::Write { space, offset, at, len, .. }) = pending.verb else {
+            return (Place::nowhere(pair.server), 0);
+        };
+        let (start, end) = unit_range(offset, len, self.knobs.unit_shift(), choice.unit);
+        let (first, length) = (at as usize + (start - offset) as usize, (end - start) as usize);
+        let memory = &self.servers[usize::from(pair.server)].memory;
+        let bytes = match choice.kind {
+            Kind::FetchStale => memory.previous(start, length),
+            _ => memory.bytes(space, start, length),
+        };
+        let flight = self.flights.get_mut(pending.flight);
+        flight.list.parts_mut(pending.index as usize).1[first..first + length].copy_from_slice(bytes);
+        let data = mix_bytes(start, bytes);
+        flight.fetched = flight.fetched.wrapping_add(mix(data, u64::from(pending.index)));
+        pending.done.insert(choice.unit);
+        pending.left -= 1;
+        (Place { server: pair.server, space, offset: start, len: length as u32 }, data)
+    }
+
+    /// A WRITE lands a unit.
+    #[inline]
+    fn land(&mut self, qp: usize, at: usize, unit: u32) -> (Place, u64) {
+        let pair = &mut self.queue_pairs[qp];
+        let pending = &mut pair.pending[at];
+        let (Verb::Read { space, offset, at, len } | Verb::Write { space, offset, at, len, .. }) = pending.verb else {
+            return (Place::nowhere(pair.server), 0);
+        };
+        let (start, end) = unit_range(offset, len, self.knobs.unit_shift(), unit);
+        let first = at as usize + (start - offset) as usize;
+        let arena = self.flights.get_mut(pending.flight).list.parts_mut(pending.index as usize).1;
+        let bytes = &arena[first..first + (end - start) as usize];
+        self.servers[usize::from(pair.server)].memory.store(space, start, bytes);
+        pair.effect_below = pair.effect_below.max(pending.sequence + 1);
+        pending.done.insert(unit);
+        pending.left -= 1;
+        (Place { server: pair.server, space, offset: start, len: bytes.len() as u32 }, mix_bytes(start, bytes))
+    }
+
+    /// An atomic executes, or the load or the store of a split one.
+    fn atomic(&mut self, qp: usize, at: usize, kind: Kind) -> (Place, u64) {
+        let pair = &mut self.queue_pairs[qp];
+        let pending = &mut pair.pending[at];
+        let (Verb::Cas { space, offset, .. } | Verb::Faa { space, offset, .. }) = pending.verb else {
+            return (Place::nowhere(pair.server), 0);
+        };
+        let server = &mut self.servers[usize::from(pair.server)];
+        if kind != Kind::AtomicStore {
+            pending.loaded = Some(server.memory.word(space, offset));
+            server.engine = Some(qp as u32);
+        }
+        let old = pending.loaded.unwrap_or_default();
+        if kind != Kind::AtomicLoad {
+            if let Some(word) = swapped(&pending.verb, old) {
+                server.memory.store(space, offset, &word.to_le_bytes());
+            }
+            let flight = self.flights.get_mut(pending.flight);
+            flight.list.set_old(pending.index as usize, old);
+            flight.fetched = flight.fetched.wrapping_add(mix(old, u64::from(pending.index)));
+            pair.effect_below = pair.effect_below.max(pending.sequence + 1);
+            server.engine = None;
+            pending.left = 0;
+        }
+        (Place { server: pair.server, space, offset, len: 8 }, old)
     }
 
     #[inline]
     fn finish_verb(&mut self, qp: usize, at: usize) {
-        if self.queue_pairs[qp].pending[at].left > 0 {
-            return;
-        }
         let slot = self.queue_pairs[qp].pending.remove(at).flight;
         self.verbs += 1;
         let flight = self.flights.get_mut(slot);
@@ -351,7 +366,7 @@ impl World {
             Actor::QueuePair { server, .. } => server,
             _ => u16::MAX,
         };
-        self.log.event(choice, Place { server, space: Space::Host, offset: 0, len: 0 }, self.now);
+        self.log.event(choice, Place::nowhere(server), self.now);
     }
 }
 

@@ -1,0 +1,94 @@
+//! What goes wrong on purpose, and how runs end.
+
+use sherman_fabric::Verb;
+use std::fmt;
+
+/// Something that goes wrong at a given step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A compute server dies: no task of it runs again. What it had posted still happens, or is cut at any unit, as the
+    /// adversary has it (F7), until someone fences it (F6).
+    Kill {
+        /// Its [number](crate::SimFabric::number).
+        compute_server: u32,
+    },
+    /// A memory server is lost: everything in flight there ends in `ServerLost`, and so does everything later.
+    Lose {
+        /// Its index.
+        server: u16,
+    },
+}
+
+/// A task that waits at a deadlock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The task's number.
+    pub task: u32,
+    /// Its name.
+    pub name: String,
+    /// Server and first verb of the list it posted last. That list has completed, or it would not be a deadlock.
+    pub last: Option<(u16, Verb)>,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} waits", self.name)?;
+        match &self.last {
+            Some((server, verb)) => write!(f, "; its last list on server {server} began with {verb:?}"),
+            None => write!(f, "; it has posted nothing"),
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every task has finished and nothing is in flight.
+    Done,
+    /// Nothing can happen any more and these tasks wait.
+    Deadlock {
+        /// Who.
+        waiting: Vec<Waiting>,
+    },
+    /// [`Limits::steps`](crate::Limits::steps) was reached.
+    StepLimit,
+    /// A task reached [`Limits::lists_per_task`](crate::Limits::lists_per_task).
+    ListLimit,
+    /// The scheduler knows this state already.
+    Pruned,
+}
+
+/// What a run did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a run may have ended in a deadlock"]
+pub struct Run {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Events.
+    pub steps: u64,
+    /// Verbs executed.
+    pub verbs: u64,
+    /// The hash of every event in order: equal for equal schedules.
+    pub trace_hash: u64,
+    /// Virtual time at the end.
+    pub now: u64,
+}
+
+impl Run {
+    /// Whether every task finished.
+    pub fn is_done(&self) -> bool {
+        self.outcome == Outcome::Done
+    }
+}
+
+/// A future that waits for something that will never happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stuck;
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the future waits although nothing is in flight and no timer is set")
+    }
+}
+
+impl std::error::Error for Stuck {}
