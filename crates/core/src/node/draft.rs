@@ -13,7 +13,7 @@ use super::header::{AT_CHECKSUM, AT_FRONT, Flags, Header};
 use super::shape::Body;
 use super::stream::set_stamp;
 use super::view::{Node, Position, checksum};
-use super::{Format, LINE, Patch, Shape, SortedBody, put_u64, slots};
+use super::{Format, LINE, Lookup, Patch, Shape, SortedBody, put_u64, slots};
 use sherman_fabric::{ClientId, GlobalAddress};
 
 /// A header-only split rewrites every line instead when the window of legal stamps would reach this: a quarter of the
@@ -180,44 +180,29 @@ impl<'s> Draft<'s> {
             let patch = self.set_body(&body);
             return if found.is_ok() { Upsert::Updated(patch) } else { Upsert::Inserted(patch) };
         }
-        let mut empty = None;
-        for slot in 0..self.shape.capacity {
-            if !slots::is_live(self.shape, &self.image, slot) {
-                empty = empty.or(Some(slot));
-                continue;
-            }
-            match self.slot_key_cmp(slot, key) {
-                SlotKey::Same => {
-                    self.node().value_into(slot, old);
-                    return Upsert::Updated(self.put(slot, key, value));
-                }
-                SlotKey::Outside => empty = empty.or(Some(slot)),
-                SlotKey::Other => {}
-            }
+        if let Lookup::Found(slot) = self.node().find(key) {
+            self.node().value_into(slot, old);
+            return Upsert::Updated(self.put(slot, key, value));
         }
-        match empty {
+        match slots::first_empty(self.shape, &self.image).or_else(|| self.first_ghost()) {
             Some(slot) => Upsert::Inserted(self.put(slot, key, value)),
             None => Upsert::Full,
         }
+    }
+
+    /// The first slot whose entry lies outside the fences: it is as good as empty.
+    fn first_ghost(&self) -> Option<usize> {
+        let mut key = vec![0; self.shape.key_len];
+        (0..self.shape.capacity).find(|&slot| {
+            slots::load(self.shape, &self.image, slot, 0, &mut key);
+            self.node().position(&key) != Position::Inside
+        })
     }
 
     fn slot_key(&self, slot: usize) -> Vec<u8> {
         let mut key = vec![0; self.shape.key_len];
         slots::load(self.shape, &self.image, slot, 0, &mut key);
         key
-    }
-
-    fn slot_key_cmp(&self, slot: usize, key: &[u8]) -> SlotKey {
-        let mut buffer = [0; super::shape::MAX_KEY];
-        let found = &mut buffer[..self.shape.key_len];
-        slots::load(self.shape, &self.image, slot, 0, found);
-        if found == key {
-            SlotKey::Same
-        } else if self.node().position(found) == Position::Inside {
-            SlotKey::Other
-        } else {
-            SlotKey::Outside
-        }
     }
 
     /// Stores into one slot: its lines take the version read under the lane, in the same WRITE.
@@ -361,12 +346,4 @@ impl<'s> Draft<'s> {
         };
         SplitOff { separator, right, left }
     }
-}
-
-/// How a live slot's key relates to a key being looked for.
-enum SlotKey {
-    Same,
-    Other,
-    /// Outside the fences: the slot is as good as empty.
-    Outside,
 }

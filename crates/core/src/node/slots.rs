@@ -124,11 +124,6 @@ pub(super) fn load(shape: &Shape, image: &[u8], slot: usize, from: usize, into: 
 /// Whether the slot's key equals `key`.
 fn key_is(shape: &Shape, image: &[u8], slot: usize, key: &[u8]) -> bool {
     let mut equal = true;
-    if let Body::Nibbled { .. } = shape.body {
-        let range = write_range(shape, slot);
-        return image[range.start] << 4 | image[range.end - 1] >> 4 == key[0]
-            && image[range.start + 1..range.start + key.len()] == key[1..];
-    }
     pieces(shape, slot, 0, key.len(), |done, range| {
         let n = range.len();
         equal &= image[range] == key[done..done + n];
@@ -136,18 +131,100 @@ fn key_is(shape: &Shape, image: &[u8], slot: usize, key: &[u8]) -> bool {
     equal
 }
 
-/// Searches all slots for `key`.
+/// Searches all slots for `key`. Every get runs through here.
 pub(super) fn find(shape: &Shape, image: &[u8], key: &[u8]) -> Lookup {
+    match shape.body {
+        Body::Slots { first_line, per_line } => {
+            let lines = &image.as_chunks().0[first_line..];
+            let found = match key.try_into() {
+                Ok(key) if shape.entry_len() == 16 => find_pair(lines, key),
+                Ok(key) => find_word(lines, per_line, shape.entry_len(), key),
+                Err(_) => find_in_lines(lines, per_line, shape.entry_len(), |slot| slot[..key.len()] == *key),
+            };
+            found.map_or(Lookup::Absent, Lookup::Found)
+        }
+        Body::Nibbled { start } => {
+            let stride = shape.entry_len() + 1;
+            find_nibbled(&image[start..start + shape.capacity * stride], stride, key)
+        }
+        Body::LongSlots { .. } => find_long(shape, image, key),
+        Body::Sorted(_) => Lookup::Absent,
+    }
+}
+
+/// [`find_word`] for 8-byte keys and values, which most trees have: the compiler knows where the slots are.
+fn find_pair(lines: &[[u8; LINE]], key: [u8; 8]) -> Option<usize> {
+    find_word(lines, AT_BITMAP / 16, 16, key)
+}
+
+/// [`find_in_lines`] for 8-byte keys: one comparison of words a slot.
+#[inline(always)]
+fn find_word(lines: &[[u8; LINE]], per_line: usize, entry_len: usize, key: [u8; 8]) -> Option<usize> {
+    let key = u64::from_ne_bytes(key);
+    let is_it = |slot: &[u8]| slot.first_chunk().is_some_and(|word| u64::from_ne_bytes(*word) == key);
+    find_in_lines(lines, per_line, entry_len, is_it)
+}
+
+/// The first live slot whose bytes `is_it` accepts. All slots of a line are compared before its bitmap is asked: there
+/// is nothing to predict but the end.
+#[inline(always)]
+fn find_in_lines(
+    lines: &[[u8; LINE]],
+    per_line: usize,
+    entry_len: usize,
+    is_it: impl Fn(&[u8]) -> bool,
+) -> Option<usize> {
+    for (number, line) in lines.iter().enumerate() {
+        let mut hits = 0;
+        for slot in 0..per_line {
+            hits |= u16::from(is_it(&line[slot * entry_len..])) << slot;
+        }
+        hits &= get_u16(line, AT_BITMAP);
+        if hits != 0 {
+            return Some(number * per_line + hits.trailing_zeros() as usize);
+        }
+    }
+    None
+}
+
+fn find_nibbled(entries: &[u8], stride: usize, key: &[u8]) -> Lookup {
+    let mut torn = false;
+    for (slot, entry) in entries.chunks_exact(stride).enumerate() {
+        let (front, rear) = (entry[0], entry[stride - 1]);
+        if front >> 4 != rear & 0x0f {
+            // It may be the one: a miss elsewhere must not be believed.
+            torn = true;
+        } else if front >> 4 != 0 && front << 4 | rear >> 4 == key[0] && entry[1..key.len()] == key[1..] {
+            return Lookup::Found(slot);
+        }
+    }
+    if torn { Lookup::Torn } else { Lookup::Absent }
+}
+
+fn find_long(shape: &Shape, image: &[u8], key: &[u8]) -> Lookup {
     let mut torn = false;
     for slot in 0..shape.capacity {
         if !is_whole(shape, image, slot) {
-            // It may be the one: a miss elsewhere must not be believed.
             torn = true;
         } else if is_live(shape, image, slot) && key_is(shape, image, slot, key) {
             return Lookup::Found(slot);
         }
     }
     if torn { Lookup::Torn } else { Lookup::Absent }
+}
+
+/// The first slot that holds no entry.
+pub(super) fn first_empty(shape: &Shape, image: &[u8]) -> Option<usize> {
+    if let Body::Slots { first_line, per_line } = shape.body {
+        let lines = &image.as_chunks::<LINE>().0[first_line..];
+        // A line is full iff its first `per_line` bits are ones.
+        let in_line = |line: &[u8; LINE]| get_u16(line, AT_BITMAP).trailing_ones() as usize;
+        return lines.iter().zip(0..).find_map(|(line, number)| {
+            let empty = in_line(line);
+            (empty < per_line).then_some(number * per_line + empty)
+        });
+    }
+    (0..shape.capacity).find(|&slot| !is_live(shape, image, slot))
 }
 
 /// Stores an entry into `slot` and marks it live, continuing its entry version.

@@ -79,9 +79,9 @@ impl Stream {
     }
 }
 
-/// The stamp of line `line`.
-pub(super) fn stamp(image: &[u8], line: usize) -> u16 {
-    get_u16(image, line * LINE + AT_STAMP)
+/// The stamp of a line.
+pub(super) fn stamp_of(line: &[u8; LINE]) -> u16 {
+    get_u16(line, AT_STAMP)
 }
 
 /// Sets the stamp of line `line`.
@@ -99,8 +99,8 @@ mod tests {
         let bytes: Vec<u8> = (0..150).map(|i| i as u8).collect();
         let stream = Stream::lined(1);
         stream.store(&mut image, 5, &bytes);
-        for line in 0..4 {
-            assert_eq!(stamp(&image, line), 0xeeee, "line {line}");
+        for line in image.as_chunks().0 {
+            assert_eq!(stamp_of(line), 0xeeee);
         }
         let mut back = vec![0; 150];
         stream.load(&image, 5, &mut back);

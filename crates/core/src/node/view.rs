@@ -2,8 +2,8 @@
 
 use super::header::{AT_CHECKSUM, AT_FRONT, Header};
 use super::shape::Body;
-use super::stream::stamp;
-use super::{Format, Kind, Shape, SortedBody, get_u64, slots};
+use super::stream::stamp_of;
+use super::{Format, Kind, LINE, Shape, SortedBody, get_u64, slots};
 use std::cmp::Ordering;
 use twox_hash::XxHash3_64;
 
@@ -69,13 +69,15 @@ impl<'a> Node<'a> {
             return Err(Reject::NotThis);
         }
         let header = Header::decode(image).ok_or(Reject::NotThis)?;
-        if header.format != shape.format.number() {
+        // The header line is one unit (F1): what it says of the node's identity is true of one moment, whatever the
+        // other lines are. A node of another tree may be laid out otherwise and would look torn for ever.
+        if header.format != shape.format.number() || header.tree != shape.tree || header.level != level {
             return Err(Reject::NotThis);
         }
         if !is_consistent(shape, image, &header) {
             return Err(Reject::Torn);
         }
-        if header.tree != shape.tree || header.level != level || usize::from(header.count) > shape.capacity {
+        if usize::from(header.count) > shape.capacity {
             return Err(Reject::NotThis);
         }
         Ok(Self { shape, image, header })
@@ -180,11 +182,10 @@ impl<'a> Node<'a> {
 fn is_consistent(shape: &Shape, image: &[u8], header: &Header) -> bool {
     match shape.format {
         Format::LineStamped | Format::SortedStamped => {
+            let (head, rest) = image.as_chunks().0.split_at(shape.header_lines);
+            let age = |line: &[u8; LINE]| header.version.wrapping_sub(stamp_of(line));
             let window = header.version.wrapping_sub(header.floor);
-            let exact = (0..shape.header_lines).all(|line| stamp(image, line) == header.version);
-            exact
-                && (shape.header_lines..shape.lines())
-                    .all(|line| header.version.wrapping_sub(stamp(image, line)) <= window)
+            head.iter().all(|line| age(line) == 0) && rest.iter().all(|line| age(line) <= window)
         }
         Format::TwoLevel => image[AT_FRONT] & 0x0f == image[shape.node_bytes - 1] & 0x0f,
         Format::Sorted => get_u64(image, AT_CHECKSUM) == checksum(image),

@@ -154,3 +154,18 @@ fn a_node_of_another_tree_level_or_format_is_refused() {
         assert_eq!(Node::open(&shape, &[0; 256], 0).err(), Some(Reject::NotThis), "memory never written");
     }
 }
+
+#[test]
+fn a_node_of_another_tree_is_not_taken_for_a_torn_one() {
+    // A place went from a tree of long keys to one of short keys: of the lines that were fences, some now hold entries
+    // older than the header. Who still has the old pointer must learn that it is stale, not read again for ever.
+    let short = leaf_shape(Format::LineStamped, 8, 8, 1024);
+    let mut draft = whole_range(&short, 0, 5);
+    for key in 0..short.capacity() as u64 {
+        put(&mut draft, &key.to_be_bytes(), &[1; 8]);
+    }
+    draft.split_leaf(&1000_u64.to_be_bytes(), &[1; 8], place(1));
+    assert!(Node::open(&short, draft.image(), 0).is_ok());
+    let long = Shape::new(Kind::Leaf, Format::LineStamped, TREE + 1, 1024, 100, 8).expect("legal");
+    assert_eq!(Node::open(&long, draft.image(), 0).err(), Some(crate::node::Reject::NotThis));
+}

@@ -8,7 +8,7 @@ const KEYS: [usize; 8] = [1, 7, 8, 16, 19, 20, 100, 1024];
 const VALUES: [usize; 8] = [0, 1, 8, 44, 52, 53, 100, 1000];
 const NODES: [usize; 7] = [256, 320, 512, 1024, 4096, 16384, 65536];
 /// Filling a leaf up takes time with the square of its entries: more than this show nothing new.
-const MOST_ENTRIES: usize = 1200;
+const MOST_ENTRIES: usize = 600;
 
 /// Runs `claim` for each shape of a leaf that there is, and returns how many there were.
 fn for_all_leaves(mut claim: impl FnMut(&Shape, &mut Numbers)) -> usize {

@@ -16,22 +16,27 @@ use check::{Violation, violations, violations_among_samples};
 pub(super) use history::reseal;
 use history::{History, Op, Rule};
 
-/// One round of all that can happen to a leaf: ghosts, a slot reused, the sibling changed behind its back, a merge.
-const LIFE: [Op; 10] = [
+/// All that can happen to a full leaf: ghosts, their slots reused, the sibling changed behind its back, a merge.
+const LIFE: [Op; 14] = [
     Op::Put(60),
     Op::Split(15),
-    Op::PutInSibling(60),
+    Op::PutInSibling(63),
     Op::Put(12),
     Op::Put(11),
     Op::Remove(12),
-    Op::RemoveFromSibling(60),
+    Op::RemoveFromSibling(61),
+    Op::RemoveFromSibling(62),
+    Op::RemoveFromSibling(64),
+    Op::RemoveFromSibling(65),
+    Op::RemoveFromSibling(50),
     Op::Merge,
     Op::Put(61),
     Op::Remove(10),
 ];
 
 fn life(shape: &Shape, version: u16, rule: Rule) -> History<'_> {
-    let mut history = History::new(shape, version, rule, &[10, 20, 50, 60]);
+    let keys = [10, 20, 50, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69];
+    let mut history = History::new(shape, version, rule, &keys[..shape.capacity.min(keys.len())]);
     for op in LIFE {
         history.run(op, false);
     }
@@ -74,7 +79,7 @@ fn no_mixture_of_a_leafs_whole_life_misleads_a_reader() {
 fn no_mixture_of_random_lives_misleads_a_reader() {
     for format in safe_formats() {
         for shape in &small_leaves(format) {
-            for seed in 0..200 {
+            for seed in 0..100 {
                 let history = History::random(shape, seed, 30);
                 let (_, found) = violations(&history);
                 assert_none(&found, &history);

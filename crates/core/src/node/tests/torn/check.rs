@@ -47,7 +47,7 @@ fn window(times: &[usize]) -> (usize, usize) {
     times.iter().fold((usize::MAX, 0), |(first, last), &time| (first.min(time), last.max(time)))
 }
 
-const KEYS: [u8; 14] = [0, 5, 10, 11, 12, 15, 20, 21, 25, 30, 50, 60, 61, 0xff];
+const KEYS: [u8; 15] = [0, 5, 10, 11, 12, 15, 20, 21, 25, 30, 50, 60, 61, 63, 0xff];
 
 /// All that a reader can conclude from an image, each with the moments that allow it, as bits; `None` if rejected.
 type Conclusions = Option<Vec<(u8, Outcome, u64)>>;
@@ -143,7 +143,7 @@ fn alike(history: &History<'_>, line: usize) -> Vec<Vec<usize>> {
 }
 
 /// Every way to take one of each.
-fn product<'a, T>(of: [&'a Vec<T>; 4]) -> impl Iterator<Item = [&'a T; 4]> {
+fn product<T>(of: [&Vec<T>; 4]) -> impl Iterator<Item = [&T; 4]> {
     let [a, b, c, d] = of;
     a.iter()
         .flat_map(move |a| b.iter().flat_map(move |b| c.iter().flat_map(move |c| d.iter().map(move |d| [a, b, c, d]))))

@@ -3,7 +3,7 @@
 use super::super::*;
 use crate::node::header::AT_FLOOR;
 use crate::node::shape::Body;
-use crate::node::stream::{set_stamp, stamp};
+use crate::node::stream::{set_stamp, stamp_of};
 use crate::node::{Header, LINE, Position, SortedBody, slots};
 use std::collections::BTreeMap;
 
@@ -161,7 +161,7 @@ impl<'s> History<'s> {
         let mut image = draft.into_image();
         if self.rule == Rule::EntriesKeepTheirStamp {
             for line in 1..self.shape.lines() {
-                let kept = stamp(self.image(), line);
+                let kept = stamp_of(&self.image().as_chunks().0[line]);
                 set_stamp(&mut image, line, kept);
             }
         }
