@@ -149,3 +149,18 @@ fn a_breach_can_be_replayed_from_its_seed() {
     };
     assert_eq!(replay(&harness, scenario, seed), Some(Err(breach)));
 }
+
+#[test]
+fn the_document_names_every_scenario_under_its_rule() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/FABRIC.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    for entry in suite(&Seeded { runs: 1, ..seeded(Bug::None) }).entries {
+        let chapter = document.split("\n### ").find(|chapter| chapter.starts_with(&entry.rule.to_string())).unwrap();
+        assert!(
+            chapter.contains(&format!("`{}`", entry.scenario)),
+            "{} is not told under {}",
+            entry.scenario,
+            entry.rule
+        );
+    }
+}

@@ -77,7 +77,7 @@ async fn race<E: Endpoint>(actor: Actor<E>, space: Space) -> Result<(), Breach> 
     let (facts, stage) = (actor.facts(), actor.stage());
     let (server, word, me) = (facts.server(), word_of(facts, space, 0), actor.index() + 1);
     let mut now = 0;
-    for turn in 1..=facts.rounds_by(4) {
+    for turn in 1..=facts.rounds_together() {
         let next = turn << 16 | me;
         let mut list = actor.list(server);
         let cas = list.cas(space, word, now, next);

@@ -52,7 +52,7 @@ async fn take_turns<E: Endpoint>(actor: Actor<E>, servers: Vec<u16>) -> Result<(
     let (facts, stage) = (actor.facts(), actor.stage());
     let (len, count) = (BODY * facts.unit(), servers.len() as u64);
     actor.meet().await;
-    for turn in (1..=facts.rounds).filter(|turn| turn % OWNERS == actor.index()) {
+    for turn in (1..=facts.rounds_together()).filter(|turn| turn % OWNERS == actor.index()) {
         actor.until("its turn", |stage| stage.get(TURN) == turn - 1).await;
         // Every other turn or so overwrites unseen, as early as it may: on top of what completed, not below it.
         let seen = if actor.below(2) == 0 { &servers[..] } else { &[] };

@@ -40,7 +40,7 @@ fn add_bad_verb(list: &mut WorkList, kind: u64, near: u64, value: u64) {
 async fn fail<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     let (facts, stage) = (actor.facts(), actor.stage());
     actor.meet().await;
-    for round in 1..=facts.rounds_by(4) {
+    for round in 1..=facts.rounds_together() {
         let (bad, kind) = (actor.below(VERBS), actor.below(4));
         let mut list = actor.list(facts.server());
         for verb in 0..VERBS {

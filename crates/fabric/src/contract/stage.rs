@@ -52,9 +52,15 @@ impl Facts {
         (self.run() % u64::from(self.scratch.servers.max(1))) as u16
     }
 
-    /// A share of the rounds, for what is slow or contended.
+    /// A share of the rounds, for what is several lists a round or contended.
     pub fn rounds_by(&self, divisor: u64) -> u64 {
         (self.rounds / divisor).max(2)
+    }
+
+    /// The rounds in which participants wait for each other: on real threads each costs a thread's sleep, so of many
+    /// rounds an eighth must do.
+    pub fn rounds_together(&self) -> u64 {
+        self.rounds.min(8 + self.rounds / 8)
     }
 }
 
