@@ -1,104 +1,169 @@
-//! What a verb costs in process.
+//! What verbs cost in process: `cargo run --release -p sherman-embedded --example copy`.
+//!
+//! Prints nanoseconds per operation, the best of several windows (the machine may have other work), and the ratio to
+//! `memcpy` of as many private bytes where there is one. "Hot" touches the same bytes over and over, "random" a random
+//! node out of 256 MiB.
+
 use sherman_embedded::copy::CopyPath;
-use sherman_embedded::line::Atomicity;
 use sherman_embedded::memory::Region;
+use sherman_embedded::{Atomicity, EmbeddedCluster, EmbeddedEndpoint, EmbeddedOptions};
 use sherman_fabric::Space::{Host, OnChip};
+use sherman_fabric::{Endpoint, WorkList};
 use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-fn time(name: &str, mut f: impl FnMut(usize)) {
+const MEMORY: usize = 256 << 20;
+const NODE: usize = 1024;
+/// Many short windows: on a busy machine some of them are not interrupted.
+const WINDOWS: u32 = 400;
+const WINDOW: Duration = Duration::from_micros(200);
+
+/// Nanoseconds of one call, at best. The call is told its number.
+fn nanos(mut operation: impl FnMut(usize)) -> f64 {
     let mut best = f64::MAX;
-    for _ in 0..7 {
-        let t = Instant::now();
-        let mut n = 0usize;
-        while t.elapsed() < Duration::from_millis(60) {
-            for _ in 0..1000 {
-                f(n);
-                n += 1;
-            }
+    let mut count = 0;
+    for _ in 0..WINDOWS {
+        let (start, first) = (Instant::now(), count);
+        while start.elapsed() < WINDOW {
+            (0..100).for_each(|i| operation(count + i));
+            count += 100;
         }
-        best = best.min(t.elapsed().as_nanos() as f64 / n as f64);
+        best = best.min(start.elapsed().as_nanos() as f64 / (count - first) as f64);
     }
-    println!("{name:50} {best:7.1}");
+    best
+}
+
+fn line(name: &str, hot: f64, random: Option<f64>) {
+    let random = random.map_or(String::from("      -"), |nanos| format!("{nanos:7.1}"));
+    println!("{name:<46} {hot:7.1} {random}");
+}
+
+/// Offsets of random nodes.
+fn random_nodes() -> Vec<usize> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % (MEMORY / NODE) as u64) as usize * NODE
+    };
+    std::iter::repeat_with(next).take(1 << 16).collect()
+}
+
+fn memcpy(nodes: &[usize]) {
+    let from = vec![1u8; MEMORY];
+    let mut into = [0; NODE];
+    let mut copy = |at: usize| {
+        into.copy_from_slice(black_box(&from[at..at + NODE]));
+        black_box(&mut into);
+    };
+    line("memcpy 1 KiB", nanos(|_| copy(4096)), Some(nanos(|i| copy(nodes[i % nodes.len()]))));
+}
+
+/// The bare copy, without sequence words.
+fn copy(path: CopyPath, nodes: &[usize]) {
+    let words: Vec<AtomicU64> = std::iter::repeat_with(|| AtomicU64::new(1)).take(MEMORY / 8 + 8).collect();
+    // To a line's start, which is what the fast path needs.
+    let skip = words.as_ptr().align_offset(64);
+    let words = &words[skip..];
+    let mut into = [[0; 64]; NODE / 64];
+    let mut load = |at: usize| {
+        path.load(&words[at / 8..][..NODE / 8], &mut into);
+        black_box(&mut into);
+    };
+    let name = format!("copy 1 KiB, {}", path.name());
+    line(&name, nanos(|_| load(4096)), Some(nanos(|i| load(nodes[i % nodes.len()]))));
+    let from = [[7; 64]];
+    line(&format!("store 64 B, {}", path.name()), nanos(|_| path.store(&words[..8], black_box(&from))), None);
+    black_box(words[0].load(Ordering::Relaxed));
+}
+
+fn verbs(path: CopyPath, atomicity: Atomicity, nodes: &[usize]) {
+    let region = Region::new(MEMORY, 4096, atomicity, path).expect("memory");
+    for at in (0..MEMORY).step_by(4096) {
+        region.write(Host, at as u64, &[0; 4096]).expect("in bounds");
+    }
+    let name = |verb: &str| format!("{verb}, {}, {atomicity:?}", path.name());
+    let mut into = [0; NODE];
+    let mut read = |at: usize, len: usize| {
+        _ = black_box(region.read(Host, at as u64, &mut into[..len]));
+        black_box(&mut into);
+    };
+    line(&name("READ 1 KiB"), nanos(|_| read(4096, NODE)), Some(nanos(|i| read(nodes[i % nodes.len()], NODE))));
+    line(&name("READ 64 B"), nanos(|_| read(4096, 64)), Some(nanos(|i| read(nodes[i % nodes.len()], 64))));
+    line(&name("READ 8 B"), nanos(|_| read(4096, 8)), Some(nanos(|i| read(nodes[i % nodes.len()], 8))));
+    let from = [3; NODE];
+    let write = |at: usize, len: usize| _ = black_box(region.write(Host, at as u64, black_box(&from[..len])));
+    line(&name("WRITE 1 KiB"), nanos(|_| write(4096, NODE)), Some(nanos(|i| write(nodes[i % nodes.len()], NODE))));
+    line(&name("WRITE 64 B"), nanos(|_| write(4096, 64)), Some(nanos(|i| write(nodes[i % nodes.len()], 64))));
+    line(&name("WRITE 17 B"), nanos(|_| write(4100, 17)), Some(nanos(|i| write(nodes[i % nodes.len()] + 4, 17))));
+    for space in [OnChip, Host] {
+        // Taken and released in turn, so that every CAS swaps.
+        let lane = |i: usize| (i as u64 % 2) << 16;
+        let cas = |i: usize| _ = black_box(region.cas(space, 64, lane(i), lane(i + 1), 0xffff << 16));
+        _ = region.write(space, 64, &[0; 8]);
+        line(&name(&format!("CAS 16 bit {space:?}")), nanos(cas), None);
+        line(&name(&format!("WRITE 2 B {space:?}")), nanos(|_| _ = region.write(space, 66, black_box(&[0; 2]))), None);
+    }
+}
+
+fn finish(endpoint: &EmbeddedEndpoint, list: WorkList) {
+    let ticket = endpoint.post(list);
+    match endpoint.poll(ticket, &mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(list)) => endpoint.recycle(black_box(list)),
+        other => println!("a list failed: {other:?}"),
+    }
+}
+
+/// Whole round trips: a list from the pool, filled, posted, polled and given back.
+fn round_trips(nodes: &[usize]) {
+    let options = EmbeddedOptions { memory_bytes: MEMORY as u64, ..EmbeddedOptions::default() };
+    let Ok(cluster) = EmbeddedCluster::new(options) else { return println!("no cluster") };
+    let Ok(fabric) = cluster.join() else { return println!("no member") };
+    let endpoint = fabric.endpoint();
+    let nodes: Vec<_> = nodes.iter().map(|at| (*at).max(64 << 20)).collect();
+    for at in nodes.iter().chain(&[64 << 20]) {
+        let mut list = endpoint.list(0);
+        list.write(Host, *at as u64, &[0; NODE]);
+        finish(&endpoint, list);
+    }
+    let trip = |fill: &dyn Fn(&mut WorkList, u64)| {
+        let run = |at: usize| {
+            let mut list = endpoint.list(0);
+            fill(&mut list, at as u64);
+            finish(&endpoint, list);
+        };
+        (nanos(|_| run(64 << 20)), Some(nanos(|i| run(nodes[i % nodes.len()]))))
+    };
+    let show = |name: &str, (hot, random): (f64, Option<f64>)| line(name, hot, random);
+    show("round trip []", trip(&|_, _| ()));
+    show("round trip [READ 1 KiB]", trip(&|list, at| _ = list.read(Host, at, NODE as u32)));
+    show("round trip [WRITE 64 B]", trip(&|list, at| _ = list.write(Host, at, &[1; 64])));
+    let lock = |list: &mut WorkList| _ = list.masked_cas(OnChip, 0, 0, 0, 0xffff);
+    show("round trip [CAS]", trip(&|list, _| lock(list)));
+    let lock_and_read = |list: &mut WorkList, at: u64| {
+        lock(list);
+        list.read(Host, at, NODE as u32);
+    };
+    show("round trip [CAS, READ 1 KiB]", trip(&lock_and_read));
+    let write_and_release = |list: &mut WorkList, at: u64| {
+        list.write(Host, at, &[1; 64]);
+        list.write(OnChip, 0, &[0; 2]);
+    };
+    show("round trip [WRITE 64 B, WRITE 2 B OnChip]", trip(&write_and_release));
 }
 
 fn main() {
-    const M: usize = 256 << 20;
-    let mut rng: Vec<u64> = Vec::new();
-    let mut s = 88172645463325252u64;
-    for _ in 0..65536 {
-        s ^= s << 13;
-        s ^= s >> 7;
-        s ^= s << 17;
-        rng.push((s % (M as u64 / 1024)) * 1024);
+    let nodes = random_nodes();
+    println!("{:<46} {:>7} {:>7}", "nanoseconds", "hot", "random");
+    memcpy(&nodes);
+    let fastest = CopyPath::fastest();
+    for path in if fastest == CopyPath::PORTABLE { vec![fastest] } else { vec![CopyPath::PORTABLE, fastest] } {
+        copy(path, &nodes);
+        verbs(path, Atomicity::Line, &nodes);
     }
-    let plain = vec![1u8; M];
-    let mut buf = vec![0u8; 4096];
-    time("memcpy hot", |_| {
-        buf[..1024].copy_from_slice(black_box(&plain[4096..5120]));
-        black_box(&mut buf);
-    });
-    time("memcpy random", |n| {
-        let o = rng[n & 65535] as usize;
-        buf[..1024].copy_from_slice(black_box(&plain[o..o + 1024]));
-        black_box(&mut buf);
-    });
-    drop(plain);
-    for (path, at) in [
-        (CopyPath::PORTABLE, Atomicity::Line),
-        (CopyPath::fastest(), Atomicity::Line),
-        (CopyPath::fastest(), Atomicity::Verb),
-    ] {
-        let r = Region::new(M, 256 << 10, at, path).unwrap();
-        let one = vec![1u8; M];
-        r.write(Host, 0, &one).unwrap();
-        drop(one);
-        println!("{} {at:?}", path.name());
-        r.write(Host, 64, &[0; 64]).unwrap();
-        time("READ 1K hot", |_| {
-            r.read(Host, 4096, &mut buf[..1024]).unwrap();
-            black_box(&mut buf);
-        });
-        time("READ 512 hot", |_| {
-            r.read(Host, 4096, &mut buf[..512]).unwrap();
-            black_box(&mut buf);
-        });
-        time("READ 64 hot", |_| {
-            r.read(Host, 4096, &mut buf[..64]).unwrap();
-            black_box(&mut buf);
-        });
-        time("READ 17 hot", |_| {
-            r.read(Host, 4100, &mut buf[..17]).unwrap();
-            black_box(&mut buf);
-        });
-        time("READ 8 hot", |_| {
-            r.read(Host, 4104, &mut buf[..8]).unwrap();
-            black_box(&mut buf);
-        });
-        time("READ 1K random", |n| {
-            r.read(Host, rng[n & 65535], &mut buf[..1024]).unwrap();
-            black_box(&mut buf);
-        });
-        time("WRITE 64 hot", |_| {
-            r.write(Host, 4096, black_box(&buf[..64])).unwrap();
-        });
-        time("WRITE 17 hot", |_| {
-            r.write(Host, 4100, black_box(&buf[..17])).unwrap();
-        });
-        time("WRITE 1K hot", |_| {
-            r.write(Host, 4096, black_box(&buf[..1024])).unwrap();
-        });
-        time("WRITE 64 random", |n| {
-            r.write(Host, rng[n & 65535], black_box(&buf[..64])).unwrap();
-        });
-        time("CAS16 chip", |n| {
-            black_box(r.cas(OnChip, 64, (n as u64 & 1) << 16, (n as u64 & 1 ^ 1) << 16, 0xffff0000).unwrap());
-        });
-        time("CAS16 host", |n| {
-            black_box(r.cas(Host, 64, (n as u64 & 1) << 16, (n as u64 & 1 ^ 1) << 16, 0xffff0000).unwrap());
-        });
-        time("WRITE16 chip", |_| {
-            r.write(OnChip, 66, black_box(&buf[..2])).unwrap();
-        });
-    }
+    verbs(fastest, Atomicity::Verb, &nodes);
+    round_trips(&nodes);
 }

@@ -12,13 +12,13 @@
 //! after the fence was answered, then it read it with Acquire from a Release that came after the flag was set, so the
 //! second look sees the flag and the bytes are thrown away. The most common list thus pays two loads for F6.
 //!
-//! **Completion.** A WRITE that has completed must be seen by every READ posted later, by whomever (two clients that each
-//! insert and then look for the other's key must not both miss it). Stores may linger in a core's store buffer while its
-//! later loads overtake them, so a list that stored ends with a full barrier, and so does a store before a READ in one
-//! list. On x86-64 an atomic exchange is that barrier, and the gate's word needs a store anyway; elsewhere a
-//! sequentially consistent fence follows.
-//!
-//! Measured (2.8 GHz Ice Lake): GATE_NUMBERS.
+//! **Completion.** A WRITE that has completed must be seen by every READ posted later, by whomever: two clients that each
+//! insert and then look for the other's key must not both miss it. A store may linger in its core's store buffer while
+//! later loads of the same core overtake it. That is harmless where a change begins with an atomic read-modify-write
+//! that no later load overtakes: whoever looks at the line after that finds its sequence word odd, and waits. So it is on
+//! x86-64, where such an instruction is a full barrier; elsewhere (and for Miri, which knows the language and not the
+//! hardware) a sequentially consistent fence follows the last change of a list, and one stands between a change and a READ
+//! behind it in the same list.
 
 use crate::zeroed::Zeroed;
 use sherman_fabric::ClientId;
@@ -26,8 +26,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Whether an atomic read-modify-write is a full barrier, as the hardware (not the language) promises. Miri knows the
-/// language only.
+/// Whether no later load overtakes an atomic read-modify-write, as the hardware (not the language) promises.
 pub(crate) const RMW_IS_BARRIER: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
 /// Orders all earlier stores before all later loads.
@@ -60,17 +59,13 @@ impl Gate {
         None
     }
 
-    /// Ends a list. `settled` says that nothing was stored since the last full barrier.
+    /// Ends a list. `settled` says that no later load can overtake what it stored.
     #[inline]
     pub(crate) fn leave(&self, passed: Passed, settled: bool) {
-        if settled {
-            self.turn.store(passed.0, Release);
-        } else {
-            self.turn.swap(passed.0, SeqCst);
-            if !RMW_IS_BARRIER {
-                full_barrier();
-            }
+        if !settled {
+            full_barrier();
         }
+        self.turn.store(passed.0, Release);
     }
 }
 

@@ -22,8 +22,7 @@
 //!
 //! **Order between lines.** A WRITE's last store is a Release of its line's word and every access begins with an
 //! Acquire of one, so whoever sees a WRITE sees all that its endpoint posted before (F3), across lines; `on_chip` does the
-//! same on its words. That a *completed* WRITE is seen by every READ posted later anywhere needs a full barrier
-//! besides: [`gate`](crate::gate) has it.
+//! same on its words. Why a *completed* WRITE is seen by every READ posted later anywhere is told in [`gate`](crate::gate).
 //!
 //! **Whole verbs.** Under [`Atomicity::Verb`] a WRITE holds all its lines, taken in ascending order, before it stores
 //! into the first, and a READ samples all words, copies all, and accepts only if none changed. If the READ holds W's

@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn verbs_do_what_they_do_to_plain_bytes() {
-        let rounds = if cfg!(miri) { 200 } else { 50_000 };
+        let rounds = if cfg!(miri) { 30 } else { 50_000 };
         for atomicity in [Atomicity::Line, Atomicity::Verb] {
             for path in [CopyPath::PORTABLE, CopyPath::fastest()] {
                 let region = Region::new(4096, 64, atomicity, path).unwrap();

@@ -149,11 +149,14 @@ mod tests {
     #[test]
     fn slots_are_reused_and_bounded() {
         let mut tickets = Tickets::new();
-        for round in 0..1000 {
+        for round in 0..100 {
             let ticket = tickets.put(round);
             assert_eq!(tickets.take(ticket), Ok(round));
         }
         assert_eq!(tickets.slots.len(), 1);
+        if cfg!(miri) {
+            return;
+        }
         let all: Vec<_> = (0..MAX_IN_FLIGHT).map(|i| tickets.put(i)).collect();
         assert!(!tickets.has_room());
         let lost = tickets.put(1);

@@ -18,7 +18,8 @@ pub(crate) fn only_reads(list: &WorkList) -> bool {
     list.verbs().iter().all(|verb| matches!(verb, Verb::Read { .. }))
 }
 
-/// Executes `list`. `settled` tells whether a full barrier has followed the last store, even if the list fails.
+/// Executes `list`. `settled` tells whether later loads can no longer overtake its last store ([`gate`](crate::gate)), even
+/// if the list fails.
 #[inline]
 pub(crate) fn execute(memory: &Region, list: &mut WorkList, settled: &mut bool) -> Result<(), FabricError> {
     if list.len() > MAX_VERBS as usize {
@@ -48,28 +49,22 @@ fn step(memory: &Region, list: &mut WorkList, index: usize, settled: &mut bool) 
             check_transfer(len)?;
             let from = &arena[at as usize..][..len as usize];
             memory.write(space, offset, from).map_err(|bad| explain(bad, server, space, offset, len.into()))?;
-            *settled = settles(space);
+            *settled = RMW_IS_BARRIER;
             Ok(())
         }
         Verb::Cas { space, offset, compare, swap, mask, old: _ } => {
             let old = memory.cas(space, offset, compare, swap, mask);
             list.set_old(index, old.map_err(|bad| explain(bad, server, space, offset, 8))?);
-            *settled &= settles(space);
+            *settled = RMW_IS_BARRIER;
             Ok(())
         }
         Verb::Faa { space, offset, add, old: _ } => {
             let old = memory.faa(space, offset, add);
             list.set_old(index, old.map_err(|bad| explain(bad, server, space, offset, 8))?);
-            *settled = settles(space);
+            *settled = RMW_IS_BARRIER;
             Ok(())
         }
     }
-}
-
-/// Whether a change of `space` is itself a full barrier: on-chip words are changed by one atomic read-modify-write, while
-/// a change of a host line ends in plain stores.
-fn settles(space: Space) -> bool {
-    space == Space::OnChip && RMW_IS_BARRIER
 }
 
 fn check_transfer(len: u32) -> Result<(), FabricError> {

@@ -3,21 +3,27 @@
 mod common;
 
 use common::{SCRATCH, cluster, read_word, run, write};
-use sherman_fabric::{Endpoint, Space};
+use sherman_embedded::EmbeddedEndpoint;
+use sherman_fabric::{Endpoint, Space, WorkList};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 
-const ROUNDS: u64 = if cfg!(miri) { 40 } else { 50_000 };
+/// Long enough for threads to overlap on a machine with fewer cores than threads.
+const ROUNDS: u64 = if cfg!(miri) { 10 } else { 300_000 };
 
 /// Threads take and release 16-bit lanes of one word, each its own, by masked CAS and plain WRITE.
 fn lanes_of_one_word(space: Space, offset: u64) {
     let cluster = cluster(1);
     let fabric = cluster.join().unwrap();
+    let start = Barrier::new(4);
     thread::scope(|scope| {
         for lane in 0..3u64 {
-            let fabric = fabric.clone();
+            let (fabric, start) = (&fabric, &start);
             scope.spawn(move || {
                 let endpoint = fabric.endpoint();
+                start.wait();
                 let (shift, mask) = (16 * lane, 0xffff << (16 * lane));
                 for round in 1..=ROUNDS {
                     let owner = round % 1000 + 1;
@@ -33,6 +39,7 @@ fn lanes_of_one_word(space: Space, offset: u64) {
             });
         }
         let endpoint = fabric.endpoint();
+        start.wait();
         for round in 1..=ROUNDS {
             let mut list = endpoint.list(0);
             let add = list.faa(space, offset, 1 << 48);
@@ -55,11 +62,20 @@ fn lanes_of_a_host_word_do_not_lose_each_other() {
     lanes_of_one_word(Space::Host, SCRATCH + 8);
 }
 
+fn finish(endpoint: &EmbeddedEndpoint, list: WorkList) -> WorkList {
+    let ticket = endpoint.post(list);
+    match endpoint.poll(ticket, &mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => done.unwrap(),
+        Poll::Pending => panic!("verbs finish inline"),
+    }
+}
+
 /// Each of two clients writes its own word and then reads the other's: at least one must see the other's.
 fn one_of_two_sees_the_other(one_list: bool) {
     let cluster = cluster(1);
     let fabric = cluster.join().unwrap();
-    let words = [SCRATCH, SCRATCH + 128];
+    // Far apart, so that not even their sequence words share a cache line.
+    let words = [SCRATCH, SCRATCH + (1 << 20)];
     let seen = [AtomicU64::new(0), AtomicU64::new(0)];
     let turns = [AtomicU64::new(0), AtomicU64::new(0)];
     let meet = |me: usize, turn: u64| {
@@ -77,17 +93,20 @@ fn one_of_two_sees_the_other(one_list: bool) {
     let play = |me: usize| {
         let endpoint = fabric.endpoint();
         for round in 1..=ROUNDS {
-            meet(me, 2 * round - 1);
             let mut list = endpoint.list(0);
             list.write(Space::Host, words[me], &round.to_le_bytes());
+            let mut look = endpoint.list(0);
+            let read = if one_list { &mut list } else { &mut look }.read(Space::Host, words[1 - me], 8);
+            meet(me, 2 * round - 1);
+            // Whoever came last to the meeting leaves it first: try every head start.
+            (0..round * [7, 11][me] % 512).for_each(|i| _ = std::hint::black_box(i));
+            // Posted and polled by hand, as close to each other as can be.
+            let mut done = finish(&endpoint, list);
             if !one_list {
-                endpoint.recycle(run(&endpoint, list).unwrap());
-                list = endpoint.list(0);
+                endpoint.recycle(std::mem::replace(&mut done, finish(&endpoint, look)));
             }
-            let read = list.read(Space::Host, words[1 - me], 8);
-            let list = run(&endpoint, list).unwrap();
-            let other = u64::from_le_bytes(list.bytes(read).try_into().unwrap());
-            endpoint.recycle(list);
+            let other = u64::from_le_bytes(done.bytes(read).try_into().unwrap());
+            endpoint.recycle(done);
             seen[me].store(other, Ordering::SeqCst);
             meet(me, 2 * round);
             let other = seen.each_ref().map(|word| word.load(Ordering::SeqCst));

@@ -7,7 +7,7 @@ use sherman_fabric::Space::Host;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-const ROUNDS: u64 = if cfg!(miri) { 60 } else { 300_000 };
+const ROUNDS: u64 = if cfg!(miri) { 12 } else { 300_000 };
 
 fn paths() -> Vec<CopyPath> {
     let mut paths = vec![CopyPath::PORTABLE];
