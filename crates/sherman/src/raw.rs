@@ -3,7 +3,7 @@
 use crate::client::RawClient;
 use crate::cluster::Cluster;
 use crate::session::RawSession;
-use sherman_core::node::ShapeError;
+use sherman_core::node::{ShapeError, TreeShape};
 use sherman_core::{Error, Format, TreeState, Walk};
 use sherman_executor::block_on;
 use sherman_fabric::control::{TreeInfo, TreeSpec};
@@ -61,6 +61,12 @@ impl TreeOptions {
         self.key_bytes = key_bytes;
         self.value_bytes = value_bytes;
         self
+    }
+
+    /// How many entries a leaf and an internal node can hold, or why there can be no such nodes.
+    pub fn entries_per_node(&self) -> Result<(usize, usize), Error> {
+        let shape = TreeShape::new(&self.spec()?, 0)?;
+        Ok((shape.leaf.capacity(), shape.internal.capacity()))
     }
 
     pub(crate) fn spec(&self) -> Result<TreeSpec, Error> {

@@ -1,0 +1,400 @@
+//! A run: open the cluster, load, warm up, measure, report.
+//!
+//! Every phase is a set of threads of their own, each with its own clients, so what a report says of costs is of the measured
+//! phase alone. The first error ends the phase: the other threads stop after the operation they are in, which has a deadline
+//! of its own, so nothing here waits for ever.
+
+use crate::drive::{Driver, Limits, Recorder, run_at_once, run_together};
+use crate::error::BenchError;
+use crate::keys::Keys;
+use crate::options::{BenchOptions, Length, Plan, seconds};
+use crate::report::{Measured, Report};
+use crate::workload::Generator;
+use sherman::{Cluster, ClusterOptions, RawTree, Stats};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often progress is told.
+const TICK: Duration = Duration::from_millis(100);
+/// Keys a thread loads before it says so.
+const LOAD_BATCH: u64 = 1024;
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Progress {
+    /// So many keys of how many are loaded.
+    Loading(u64, u64),
+    /// Running, without counting yet.
+    WarmingUp,
+    /// Measuring, for so long now.
+    Measuring(Duration),
+    /// Walking the tree.
+    Checking,
+}
+
+/// Runs once. `progress` is called now and then, on the calling thread.
+///
+/// # Errors
+/// [`BenchError::bad_option`] tells options that cannot be met from runs that failed.
+pub fn run(options: &BenchOptions, progress: &dyn Fn(Progress)) -> Result<Report, BenchError> {
+    let plan = options.plan()?;
+    let cluster_options =
+        ClusterOptions::new().techniques(options.variant.techniques()).cache_bytes(options.cache_bytes);
+    let cluster = Cluster::open_with(&plan.url, cluster_options).map_err(BenchError::Open)?;
+    check_room(&cluster, &plan)?;
+    let tree = cluster.raw_tree("bench", &plan.tree).map_err(BenchError::Create)?;
+    load(&tree, &plan.keys, options, progress)?;
+
+    let generators = generators(options, &plan);
+    let warm_up = phase(&tree, options, "warming up", options.warm_up(), generators, &|_| {
+        progress(Progress::WarmingUp);
+    })?;
+    let (hits_before, misses_before) = tree.cache_hits_and_misses();
+    let measured = phase(&tree, options, "measuring", options.length, warm_up.generators, &|elapsed| {
+        progress(Progress::Measuring(elapsed));
+    })?;
+    let (hits, misses) = tree.cache_hits_and_misses();
+
+    let inserted: u64 = measured.generators.iter().flatten().map(Generator::inserted).sum();
+    let entries = options.keys + inserted;
+    let failed = |error| BenchError::Operation { phase: "checking", error };
+    if options.check {
+        progress(Progress::Checking);
+        let found = tree.walk().map_err(failed)?.entries.len() as u64;
+        if found != entries {
+            return Err(BenchError::Entries { found, expected: entries });
+        }
+    }
+    let usage = cluster.usage().map_err(failed)?;
+    let far_memory_bytes = usage.iter().map(|server| server.chunks_used * server.chunk_bytes).sum();
+    Ok(Report::new(
+        options,
+        plan.url,
+        &Measured {
+            stats: measured.stats,
+            recorder: measured.recorder,
+            elapsed: measured.elapsed,
+            cache_hits: hits - hits_before,
+            cache_misses: misses - misses_before,
+            entries,
+            far_memory_bytes,
+        },
+    ))
+}
+
+/// Runs `runs` times, each on a cluster of its own, and returns the run of median throughput.
+pub fn run_median(
+    options: &BenchOptions,
+    runs: usize,
+    progress: &dyn Fn(usize, Progress),
+) -> Result<Report, BenchError> {
+    let mut reports = Vec::with_capacity(runs);
+    for number in 0..runs.max(1) {
+        reports.push(run(options, &|now| progress(number, now))?);
+    }
+    let throughputs = reports.iter().map(|report| report.throughput_mops).collect();
+    reports.sort_by(|a, b| a.throughput_mops.total_cmp(&b.throughput_mops));
+    let mut median = reports.swap_remove((reports.len() - 1) / 2);
+    median.runs_mops = throughputs;
+    Ok(median)
+}
+
+/// Refuses keys that cannot fit before the first is loaded.
+fn check_room(cluster: &Cluster, plan: &Plan) -> Result<(), BenchError> {
+    let usage = cluster.usage().map_err(BenchError::Create)?;
+    let free: u64 = usage.iter().map(|server| (server.chunks - server.chunks_used) * server.chunk_bytes).sum();
+    if plan.least_bytes <= free {
+        return Ok(());
+    }
+    let (keys, need) = (plan.keys.count(), plan.least_bytes.div_ceil(1 << 20));
+    let reason = format!(
+        "{keys} keys need at least {need} MiB of nodes, the cluster has {} MiB free: give it more memory=, or load fewer",
+        free >> 20
+    );
+    Err(BenchError::option("cluster", reason))
+}
+
+fn generators(options: &BenchOptions, plan: &Plan) -> Vec<Vec<Generator>> {
+    let clients = options.clients() as u64;
+    let of =
+        |client: usize| Generator::new(options.workload, plan.keys, plan.zipf, options.seed, client as u64, clients);
+    let of_thread = |thread| (0..options.coroutines).map(|slot| of(thread * options.coroutines + slot)).collect();
+    (0..options.threads).map(of_thread).collect()
+}
+
+/// The part of `total` that falls to number `part` of `parts`.
+fn share(total: u64, part: usize, parts: usize) -> u64 {
+    let (part, parts) = (part as u64, parts as u64);
+    total / parts + u64::from(part < total % parts)
+}
+
+/// Calls `work` for every input, each on a thread of its own, and `tick` on this one meanwhile.
+fn on_threads<I: Send, T: Send>(
+    inputs: Vec<I>,
+    abort: &AtomicBool,
+    tick: &dyn Fn(),
+    work: impl Fn(usize, I) -> Result<T, BenchError> + Sync,
+) -> Result<Vec<T>, BenchError> {
+    thread::scope(|scope| {
+        let (alive, ended) = channel::<()>();
+        let mut handles = Vec::with_capacity(inputs.len());
+        for (number, input) in inputs.into_iter().enumerate() {
+            let (work, alive) = (&work, alive.clone());
+            let spawned = thread::Builder::new().name(format!("bench-{number}")).spawn_scoped(scope, move || {
+                let _alive = alive;
+                work(number, input)
+            });
+            match spawned {
+                Ok(handle) => handles.push(handle),
+                Err(error) => {
+                    abort.store(true, Ordering::Relaxed);
+                    return Err(BenchError::Thread(format!("thread {number} could not be started: {error}")));
+                }
+            }
+        }
+        drop(alive);
+        while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+            tick();
+        }
+        let panicked = |_| Err(BenchError::Thread("it panicked".to_owned()));
+        // All are joined before the first error is looked at.
+        let outcomes: Vec<_> = handles.into_iter().map(|handle| handle.join().unwrap_or_else(panicked)).collect();
+        outcomes.into_iter().collect()
+    })
+}
+
+/// Inserts all keys to load, each thread its share.
+fn load(tree: &RawTree, keys: &Keys, options: &BenchOptions, progress: &dyn Fn(Progress)) -> Result<(), BenchError> {
+    let (abort, loaded) = (AtomicBool::new(false), AtomicU64::new(0));
+    let tell = || progress(Progress::Loading(loaded.load(Ordering::Relaxed), keys.count()));
+    tell();
+    on_threads(vec![(); options.threads], &abort, &tell, |thread, ()| {
+        let outcome = load_share(tree, keys, options, thread, &abort, &loaded);
+        if outcome.is_err() {
+            abort.store(true, Ordering::Relaxed);
+        }
+        outcome
+    })?;
+    tell();
+    Ok(())
+}
+
+fn load_share(
+    tree: &RawTree,
+    keys: &Keys,
+    options: &BenchOptions,
+    thread: usize,
+    abort: &AtomicBool,
+    loaded: &AtomicU64,
+) -> Result<(), BenchError> {
+    let failed = |error| BenchError::Operation { phase: "loading", error };
+    let client = tree.client().map_err(failed)?;
+    let (mut key, mut value, mut old) = (vec![0; keys.key_size()], vec![0; options.value_size], Vec::new());
+    let count = share(keys.count(), thread, options.threads);
+    for nth in 0..count {
+        // Thread t loads keys t, t + threads, and so on: together every key once.
+        let index = keys.loaded(nth * options.threads as u64 + thread as u64);
+        keys.write_key(index, &mut key);
+        keys.write_value(index, 0, &mut value);
+        if client.insert(&key, &value, &mut old).map_err(failed)? {
+            return Err(BenchError::Wrong { what: "a key was there before it was loaded", index });
+        }
+        if (nth + 1).is_multiple_of(LOAD_BATCH) {
+            loaded.fetch_add(LOAD_BATCH, Ordering::Relaxed);
+            if abort.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+        }
+    }
+    loaded.fetch_add(count % LOAD_BATCH, Ordering::Relaxed);
+    Ok(())
+}
+
+/// What a phase's clients did.
+struct Phase {
+    stats: Stats,
+    recorder: Recorder,
+    elapsed: Duration,
+    generators: Vec<Vec<Generator>>,
+}
+
+struct OfThread {
+    stats: Stats,
+    recorder: Recorder,
+    began: Instant,
+    ended: Instant,
+    generators: Vec<Generator>,
+}
+
+/// Drives all clients for `length`.
+fn phase(
+    tree: &RawTree,
+    options: &BenchOptions,
+    name: &'static str,
+    length: Length,
+    generators: Vec<Vec<Generator>>,
+    tick: &dyn Fn(Duration),
+) -> Result<Phase, BenchError> {
+    let abort = AtomicBool::new(false);
+    let began = Instant::now();
+    let (deadline, operations) = match length {
+        Length::Seconds(length) => (began.checked_add(seconds(length)), None),
+        Length::Operations(operations) => (None, Some(operations)),
+    };
+    let limits = Limits { deadline, abort: &abort, phase: name };
+    tick(Duration::ZERO);
+    let threads = on_threads(generators, &abort, &|| tick(began.elapsed()), |thread, generators| {
+        let quota = |slot| {
+            let client = thread * options.coroutines + slot;
+            operations.map_or(u64::MAX, |operations| share(operations, client, options.clients()))
+        };
+        let outcome = drive_thread(tree, options, &limits, generators, quota);
+        if outcome.is_err() {
+            abort.store(true, Ordering::Relaxed);
+        }
+        outcome
+    })?;
+    merge(threads)
+}
+
+fn merge(threads: Vec<OfThread>) -> Result<Phase, BenchError> {
+    let mut whole =
+        Phase { stats: Stats::default(), recorder: Recorder::new()?, elapsed: Duration::ZERO, generators: Vec::new() };
+    if let (Some(began), Some(ended)) =
+        (threads.iter().map(|thread| thread.began).min(), threads.iter().map(|thread| thread.ended).max())
+    {
+        whole.elapsed = ended.duration_since(began);
+    }
+    for thread in threads {
+        whole.stats.merge(&thread.stats);
+        whole.recorder.merge(&thread.recorder);
+        whole.generators.push(thread.generators);
+    }
+    Ok(whole)
+}
+
+/// Drives the clients of one thread.
+fn drive_thread(
+    tree: &RawTree,
+    options: &BenchOptions,
+    limits: &Limits<'_>,
+    mut generators: Vec<Generator>,
+    quota: impl Fn(usize) -> u64,
+) -> Result<OfThread, BenchError> {
+    let failed = |error| BenchError::Operation { phase: limits.phase, error };
+    let recorder = RefCell::new(Recorder::new()?);
+    let began;
+    let stats;
+    if let [generator] = &mut generators[..] {
+        let client = tree.client().map_err(failed)?;
+        began = Instant::now();
+        run_at_once(Driver::new(&client, limits, &recorder, generator, options.value_size).run(quota(0)))?;
+        stats = client.stats();
+    } else {
+        let session = tree.session().map_err(failed)?;
+        began = Instant::now();
+        session.run(run_together(generators.iter_mut().enumerate().map(|(slot, generator)| {
+            Driver::new(&session, limits, &recorder, generator, options.value_size).run(quota(slot))
+        })))?;
+        stats = session.stats();
+    }
+    Ok(OfThread { stats, recorder: recorder.into_inner(), began, ended: Instant::now(), generators })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::HotKeys;
+    use crate::variant::Variant;
+    use crate::workload::Workload;
+
+    fn small() -> BenchOptions {
+        BenchOptions { keys: 5_000, length: Length::Operations(20_000), check: true, ..BenchOptions::default() }
+    }
+
+    fn run(options: &BenchOptions) -> Result<Report, BenchError> {
+        super::run(options, &|_| ())
+    }
+
+    #[test]
+    fn every_variant_does_every_workload_and_leaves_a_sound_tree() {
+        for variant in Variant::ALL {
+            for workload in Workload::ALL {
+                let report = run(&BenchOptions { variant, workload, ..small() }).expect("a run");
+                assert_eq!(report.operations, 20_000, "{variant:?} {workload:?}");
+                let new = report.entries - 5_000;
+                assert!((new > 0) == (workload.new_keys() > 0.0), "{variant:?} {workload:?}: {new} new keys");
+            }
+        }
+    }
+
+    #[test]
+    fn coroutines_do_the_same_work_as_threads() {
+        for (threads, coroutines) in [(1, 1), (4, 1), (1, 4), (2, 16)] {
+            let report = run(&BenchOptions { threads, coroutines, ..small() }).expect("a run");
+            let counted: u64 = report.round_trips.values().flat_map(|kind| kind.values()).sum();
+            assert_eq!((report.operations, counted), (20_000, 20_000), "{threads} x {coroutines}");
+        }
+    }
+
+    #[test]
+    fn sizes_shapes_and_hot_spots_of_all_kinds_run() {
+        let base = small();
+        for options in [
+            BenchOptions { key_size: 2, value_size: 0, ..base.clone() },
+            BenchOptions { key_size: 100, value_size: 30, node_size: 2048, ..base.clone() },
+            BenchOptions { key_size: 8, value_size: 100, node_size: 4096, ..base.clone() },
+            BenchOptions { node_size: 256, hot: HotKeys::Clustered, ..base.clone() },
+            BenchOptions { zipf: 0.0, hot: HotKeys::Clustered, ..base.clone() },
+            BenchOptions { cache_bytes: 0, ..base.clone() },
+            BenchOptions { keys: 1, ..base.clone() },
+        ] {
+            assert_eq!(run(&options).expect("a run").operations, 20_000, "{options:?}");
+        }
+    }
+
+    #[test]
+    fn a_run_by_time_ends_in_time() {
+        let options = BenchOptions { length: Length::Seconds(0.2), ..small() };
+        let began = Instant::now();
+        let report = run(&options).expect("a run");
+        assert!((0.19..1.0).contains(&report.seconds), "{}", report.seconds);
+        assert!(began.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn keys_that_cannot_fit_are_refused_before_loading() {
+        let cluster = Some("embedded:?memory=20MiB".to_owned());
+        let error = run(&BenchOptions { cluster, keys: 1_000_000, ..small() }).expect_err("too little memory");
+        assert_eq!(error.bad_option(), Some("cluster"));
+        assert!(error.to_string().contains("1000000 keys need at least 2"), "{error}");
+    }
+
+    #[test]
+    fn a_cluster_that_runs_full_ends_the_run() {
+        let cluster = Some("embedded:?memory=34MiB".to_owned());
+        let options = BenchOptions { cluster, keys: 900_000, threads: 2, ..small() };
+        match run(&options) {
+            Err(BenchError::Operation { phase: "loading", error: sherman::Error::OutOfMemory }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_median_of_several_runs_is_reported() {
+        let report = run_median(&small(), 3, &|_, _| ()).expect("three runs");
+        let mut runs = report.runs_mops.clone();
+        runs.sort_by(f64::total_cmp);
+        assert_eq!((runs.len(), runs[1]), (3, report.throughput_mops));
+    }
+
+    #[test]
+    fn shares_add_up() {
+        for (total, parts) in [(0, 3), (10, 3), (2, 5), (1000, 1)] {
+            assert_eq!((0..parts).map(|part| share(total, part, parts)).sum::<u64>(), total);
+        }
+    }
+}

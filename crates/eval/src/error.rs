@@ -1,0 +1,90 @@
+//! Why a run has no result.
+
+use sherman::{EmbeddedError, Error, OpenError};
+use std::fmt;
+
+/// Why a run has no result.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// An option cannot be met.
+    Option {
+        /// Its name, as on the command line without dashes.
+        option: &'static str,
+        /// What is wrong, and what is allowed.
+        reason: String,
+    },
+    /// The cluster could not be opened.
+    Open(OpenError),
+    /// The tree could not be made.
+    Create(Error),
+    /// An operation failed.
+    Operation {
+        /// Loading, warming up, measuring or checking.
+        phase: &'static str,
+        /// How.
+        error: Error,
+    },
+    /// The index gave an answer that cannot be right.
+    Wrong {
+        /// Which.
+        what: &'static str,
+        /// About which key, by index.
+        index: u64,
+    },
+    /// The tree does not hold as many entries as were inserted.
+    Entries {
+        /// How many it holds.
+        found: u64,
+        /// How many were inserted.
+        expected: u64,
+    },
+    /// The system refused a thread, or one ended by a panic.
+    Thread(String),
+}
+
+impl BenchError {
+    pub(crate) fn option(option: &'static str, reason: impl fmt::Display) -> Self {
+        Self::Option { option, reason: reason.to_string() }
+    }
+
+    /// The option at fault, if this is about what was asked for and not about what happened.
+    pub fn bad_option(&self) -> Option<&'static str> {
+        match self {
+            Self::Option { option, .. } => Some(option),
+            Self::Open(OpenError::BadUrl { .. }) => Some("cluster"),
+            Self::Open(OpenError::Embedded(
+                EmbeddedError::NoServers | EmbeddedError::TooManyServers { .. } | EmbeddedError::Format { .. },
+            )) => Some("cluster"),
+            Self::Open(OpenError::Cluster(Error::Unsupported { .. })) => Some("cluster"),
+            Self::Create(Error::Unsupported { .. }) => Some("cluster"),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for BenchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Option { reason, .. } => write!(f, "{reason}"),
+            Self::Open(error) => write!(f, "{error}"),
+            Self::Create(error) => write!(f, "{error}"),
+            Self::Operation { phase, error } => write!(f, "{phase}: {error}"),
+            Self::Wrong { what, index } => write!(f, "the index answered wrongly: {what} (key number {index})"),
+            Self::Entries { found, expected } => {
+                write!(f, "the index holds {found} entries, but {expected} were inserted")
+            }
+            Self::Thread(reason) => write!(f, "a thread of the benchmark: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for BenchError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Open(error) => Some(error),
+            Self::Create(error) | Self::Operation { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}

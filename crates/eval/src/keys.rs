@@ -1,0 +1,300 @@
+//! Which bytes are key `i`, and values that can be checked.
+//!
+//! A workload speaks of indexes: `0..count` are loaded, higher ones are for inserts of new keys. The hottest index is 0. Where an
+//! index lies among the keys decides which tree nodes are hot:
+//! - [`HotKeys::Scattered`]: keys are a bijective hash of indexes, spread over the whole range, hot ones alone among cold
+//!   ones. YCSB's "scrambled", without its collisions.
+//! - [`HotKeys::Clustered`]: keys ascend with indexes, so hot keys are neighbours and fill a few leaves.
+//!
+//! A key is a number, big-endian, in the first eight bytes of the key size, zeros behind. Shorter keys have fewer values; an
+//! index that has none is refused, never wrapped.
+
+use std::fmt;
+
+/// Odd multipliers of the bijective hash.
+const MULTIPLIERS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9];
+/// Added first, so that index 0 is not key 0.
+const OFFSET: u64 = 0x2545_f491_4f6c_dd1d;
+/// Values from this size on carry a tag of their key.
+const TAGGED_VALUE: usize = 8;
+
+/// Whether hot keys are neighbours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HotKeys {
+    /// Spread over the key range.
+    #[default]
+    Scattered,
+    /// Next to each other.
+    Clustered,
+}
+
+impl HotKeys {
+    /// Its name on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scattered => "scattered",
+            Self::Clustered => "clustered",
+        }
+    }
+}
+
+impl std::str::FromStr for HotKeys {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let all = [Self::Scattered, Self::Clustered];
+        all.into_iter().find(|hot| hot.name() == name).ok_or_else(|| "allowed are scattered, clustered".to_owned())
+    }
+}
+
+/// Why there is no such set of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeysError {
+    /// No key is no workload.
+    None,
+    /// Keys have 1 to 1024 bytes.
+    Size {
+        /// Bytes asked for.
+        asked: usize,
+    },
+    /// Keys of that size have too few values.
+    TooMany {
+        /// Keys asked for.
+        asked: u64,
+        /// How many there can be.
+        limit: u64,
+    },
+}
+
+impl fmt::Display for KeysError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => write!(f, "there must be at least one key"),
+            Self::Size { asked } => write!(f, "keys have 1 to 1024 bytes, not {asked}"),
+            Self::TooMany { asked, limit } => {
+                write!(f, "keys of that size have {limit} values, too few for {asked} keys")
+            }
+        }
+    }
+}
+
+impl std::error::Error for KeysError {}
+
+/// The keys of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys {
+    count: u64,
+    key_size: usize,
+    hot: HotKeys,
+    bits: u32,
+    /// Clustered: distance of neighbouring loaded keys. New keys lie in between.
+    step: u64,
+    /// Coprime to `count`: `i * stride % count` visits every index once, in no order of keys.
+    stride: u64,
+}
+
+impl Keys {
+    /// `count` keys of `key_size` bytes to load, and room for new ones.
+    pub fn new(count: u64, key_size: usize, hot: HotKeys) -> Result<Self, KeysError> {
+        if count == 0 {
+            return Err(KeysError::None);
+        }
+        if !(1..=1024).contains(&key_size) {
+            return Err(KeysError::Size { asked: key_size });
+        }
+        let bits = 8 * key_size.min(8) as u32;
+        let last = mask(bits);
+        if count - 1 > last {
+            return Err(KeysError::TooMany { asked: count, limit: last + 1 });
+        }
+        let step = (last / count).max(1);
+        Ok(Self { count, key_size, hot, bits, step, stride: coprime_near_golden(count) })
+    }
+
+    /// How many keys are loaded.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Bytes of a key.
+    pub fn key_size(&self) -> usize {
+        self.key_size
+    }
+
+    /// Where hot keys lie.
+    pub fn hot(&self) -> HotKeys {
+        self.hot
+    }
+
+    /// Whether `index` has a key.
+    pub fn has(&self, index: u64) -> bool {
+        index < self.count
+            || match self.hot {
+                HotKeys::Scattered => index <= mask(self.bits),
+                HotKeys::Clustered => index / self.count < self.step,
+            }
+    }
+
+    /// The index to load as the `nth`: every index once, in no order of keys, so that loaded leaves are as full as random
+    /// inserts leave them.
+    pub fn loaded(&self, nth: u64) -> u64 {
+        match self.hot {
+            HotKeys::Scattered => nth,
+            HotKeys::Clustered => self.shuffled(nth),
+        }
+    }
+
+    fn shuffled(&self, nth: u64) -> u64 {
+        (u128::from(nth) * u128::from(self.stride) % u128::from(self.count)) as u64
+    }
+
+    /// The number that is key `index`, which must have one.
+    pub fn number(&self, index: u64) -> u64 {
+        debug_assert!(self.has(index));
+        match self.hot {
+            HotKeys::Scattered => scatter(index, self.bits),
+            HotKeys::Clustered if index < self.count => index * self.step,
+            HotKeys::Clustered => self.shuffled(index % self.count) * self.step + index / self.count,
+        }
+    }
+
+    /// Writes key `index` to `key`, which has the key size.
+    #[inline]
+    pub fn write_key(&self, index: u64, key: &mut [u8]) {
+        let number = self.number(index) << (64 - self.bits);
+        let head = self.key_size.min(8);
+        key[..head].copy_from_slice(&number.to_be_bytes()[..head]);
+        key[head..].fill(0);
+    }
+
+    /// Writes a value for key `index` to `value`. Values of eight bytes and more say whose they are.
+    #[inline]
+    pub fn write_value(&self, index: u64, version: u64, value: &mut [u8]) {
+        let word = if value.len() >= TAGGED_VALUE { tag(index) | version << 32 } else { version };
+        let head = value.len().min(8);
+        value[..head].copy_from_slice(&word.to_le_bytes()[..head]);
+        value[head..].fill(version as u8);
+    }
+
+    /// Whether `value` may be key `index`'s.
+    #[inline]
+    pub fn value_fits(&self, index: u64, value: &[u8]) -> bool {
+        value.len() < TAGGED_VALUE
+            || u64::from(u32::from_le_bytes([value[0], value[1], value[2], value[3]])) == tag(index)
+    }
+}
+
+fn mask(bits: u32) -> u64 {
+    u64::MAX >> (64 - bits)
+}
+
+/// A bijection of numbers of `bits` bits: each step can be undone.
+fn scatter(index: u64, bits: u32) -> u64 {
+    let mask = mask(bits);
+    let mut x = index.wrapping_add(OFFSET) & mask;
+    for multiplier in MULTIPLIERS {
+        x ^= x >> (bits / 2);
+        x = x.wrapping_mul(multiplier) & mask;
+    }
+    x ^ (x >> (bits / 2))
+}
+
+/// 32 bits that tell keys' values apart.
+fn tag(index: u64) -> u64 {
+    scatter(index, 64) >> 32
+}
+
+/// A number coprime to `n`, near `n` divided by the golden ratio: its multiples modulo `n` spread evenly.
+fn coprime_near_golden(n: u64) -> u64 {
+    let mut candidate = (((u128::from(n) * u128::from(MULTIPLIERS[0])) >> 64) as u64).max(1);
+    while gcd(candidate, n) != 1 {
+        candidate += 1;
+    }
+    candidate
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn keys(count: u64, size: usize, hot: HotKeys) -> Keys {
+        Keys::new(count, size, hot).expect("legal keys")
+    }
+
+    fn bytes(keys: &Keys, index: u64) -> Vec<u8> {
+        let mut key = vec![0xff; keys.key_size()];
+        keys.write_key(index, &mut key);
+        key
+    }
+
+    #[test]
+    fn no_two_indexes_share_a_key() {
+        for hot in [HotKeys::Scattered, HotKeys::Clustered] {
+            for (count, size) in [(1, 1), (200, 1), (256, 1), (1, 8), (1000, 2), (5_000, 3), (5_000, 8), (5_000, 20)] {
+                let keys = keys(count, size, hot);
+                let indexes: Vec<u64> = (0..3 * count).filter(|&index| keys.has(index)).collect();
+                assert!(indexes.len() as u64 >= count);
+                let distinct: BTreeSet<Vec<u8>> = indexes.iter().map(|&index| bytes(&keys, index)).collect();
+                assert_eq!(distinct.len(), indexes.len(), "{hot:?} {count} keys of {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_values_of_short_keys_can_be_used() {
+        let keys = keys(10, 2, HotKeys::Scattered);
+        let distinct: BTreeSet<u64> = (0..65_536).map(|index| keys.number(index)).collect();
+        assert_eq!((distinct.len(), keys.has(65_535), keys.has(65_536)), (65_536, true, false));
+    }
+
+    #[test]
+    fn scattered_keys_spread_over_the_whole_range_and_clustered_ones_ascend() {
+        let scattered = keys(10_000, 8, HotKeys::Scattered);
+        let mut sixteenths = [0; 16];
+        (0..10_000).for_each(|index| sixteenths[(scattered.number(index) >> 60) as usize] += 1);
+        assert!(sixteenths.iter().all(|count| (500..750).contains(count)), "{sixteenths:?}");
+        let clustered = keys(10_000, 8, HotKeys::Clustered);
+        assert!((1..10_000).all(|index| bytes(&clustered, index - 1) < bytes(&clustered, index)));
+    }
+
+    #[test]
+    fn every_key_is_loaded_once() {
+        for hot in [HotKeys::Scattered, HotKeys::Clustered] {
+            for count in [1, 2, 6, 1000, 1024] {
+                let keys = keys(count, 8, hot);
+                let loaded: BTreeSet<u64> = (0..count).map(|nth| keys.loaded(nth)).collect();
+                assert_eq!(loaded, (0..count).collect(), "{hot:?} {count}");
+            }
+        }
+    }
+
+    #[test]
+    fn more_keys_than_values_are_refused() {
+        assert_eq!(Keys::new(257, 1, HotKeys::Scattered), Err(KeysError::TooMany { asked: 257, limit: 256 }));
+        assert_eq!(Keys::new(0, 8, HotKeys::Scattered), Err(KeysError::None));
+        assert_eq!(Keys::new(1, 0, HotKeys::Scattered), Err(KeysError::Size { asked: 0 }));
+        assert_eq!(Keys::new(1, 1025, HotKeys::Scattered), Err(KeysError::Size { asked: 1025 }));
+        assert!(Keys::new(u64::MAX, 8, HotKeys::Clustered).is_ok());
+    }
+
+    #[test]
+    fn a_value_tells_whose_it_is() {
+        let keys = keys(100, 8, HotKeys::Scattered);
+        for size in [8, 9, 100] {
+            let mut value = vec![0; size];
+            keys.write_value(7, 3, &mut value);
+            let mut other = vec![0; size];
+            keys.write_value(7, 4, &mut other);
+            assert!(keys.value_fits(7, &value) && keys.value_fits(7, &other) && value != other);
+            assert!((0..100).filter(|&index| keys.value_fits(index, &value)).eq([7]));
+        }
+        keys.write_value(7, 3, &mut []);
+        assert!(keys.value_fits(8, &[]));
+    }
+}

@@ -1,0 +1,258 @@
+//! What a run is made of, and whether it can be: everything is checked before any memory is taken.
+
+use crate::error::BenchError;
+use crate::keys::{HotKeys, Keys, KeysError};
+use crate::variant::Variant;
+use crate::workload::Workload;
+use crate::zipf::Zipf;
+use sherman::{Error, Format, ShapeError, TreeOptions};
+use std::time::Duration;
+
+/// The most threads, and the most coroutines on each.
+pub const MAX_THREADS: usize = 1024;
+/// The longest run.
+pub const MAX_SECONDS: f64 = 1_000_000.0;
+/// The most entries of a range.
+pub const MAX_RANGE: u64 = 1_000_000;
+/// Memory servers, unless a cluster is named.
+const SERVERS: u64 = 2;
+/// For sizing memory: no core does more operations in a second.
+const FASTEST_CORE: f64 = 2_000_000.0;
+/// Memory that is kept ready for new keys is at most this: pages cost nothing until written, but then they do.
+const MOST_GROWTH: u64 = 4 << 30;
+/// The library's default; what a server has beside the nodes fits four of them.
+const CHUNK: u64 = 8 << 20;
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Length {
+    /// So many seconds.
+    Seconds(f64),
+    /// So many operations, all clients together.
+    Operations(u64),
+}
+
+/// What a run is made of.
+#[derive(Clone, Debug)]
+pub struct BenchOptions {
+    /// The cluster; by default embedded servers with memory for the keys.
+    pub cluster: Option<String>,
+    /// The system.
+    pub variant: Variant,
+    /// The mix.
+    pub workload: Workload,
+    /// The skew; 0 is uniform.
+    pub zipf: f64,
+    /// Where hot keys lie.
+    pub hot: HotKeys,
+    /// Keys to load.
+    pub keys: u64,
+    /// Bytes of a key.
+    pub key_size: usize,
+    /// Bytes of a value.
+    pub value_size: usize,
+    /// Bytes of a node.
+    pub node_size: usize,
+    /// The format, if not the variant's.
+    pub format: Option<Format>,
+    /// Operating system threads.
+    pub threads: usize,
+    /// Operations in flight on each.
+    pub coroutines: usize,
+    /// How long to measure.
+    pub length: Length,
+    /// Bytes of index cache.
+    pub cache_bytes: usize,
+    /// Entries of a range query, for workloads that have them.
+    pub range: Option<u64>,
+    /// Decides what clients do.
+    pub seed: u64,
+    /// Whether to walk the tree afterwards and verify its invariants and number of entries.
+    pub check: bool,
+}
+
+impl Default for BenchOptions {
+    fn default() -> Self {
+        Self {
+            cluster: None,
+            variant: Variant::Ours,
+            workload: Workload::WriteIntensive,
+            zipf: 0.99,
+            hot: HotKeys::Scattered,
+            keys: 1_000_000,
+            key_size: 8,
+            value_size: 8,
+            node_size: 1024,
+            format: None,
+            threads: cores(),
+            coroutines: 1,
+            length: Length::Seconds(5.0),
+            cache_bytes: 64 << 20,
+            range: None,
+            seed: 1,
+            check: false,
+        }
+    }
+}
+
+/// Cores of this machine, as far as this process may use them.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS)
+}
+
+/// Options that fit together, and what follows from them.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub keys: Keys,
+    pub zipf: Zipf,
+    pub tree: TreeOptions,
+    pub url: String,
+    /// The fewest bytes of nodes that the loaded keys can take.
+    pub least_bytes: u64,
+}
+
+impl BenchOptions {
+    /// The format of nodes.
+    pub fn format(&self) -> Format {
+        self.format.unwrap_or(self.variant.format())
+    }
+
+    /// Clients: each has one operation in flight.
+    pub fn clients(&self) -> usize {
+        self.threads * self.coroutines
+    }
+
+    /// How long to run before measuring.
+    pub(crate) fn warm_up(&self) -> Length {
+        match self.length {
+            Length::Seconds(seconds) => Length::Seconds((seconds / 5.0).min(1.0)),
+            Length::Operations(operations) => Length::Operations((operations / 10).min(100_000)),
+        }
+    }
+
+    /// Checks everything that can be checked without a cluster.
+    pub(crate) fn plan(&self) -> Result<Plan, BenchError> {
+        for (option, number) in [("threads", self.threads), ("coroutines", self.coroutines)] {
+            if !(1..=MAX_THREADS).contains(&number) {
+                return Err(BenchError::option(option, format!("{number} is not from 1 to {MAX_THREADS}")));
+            }
+        }
+        match self.length {
+            Length::Seconds(seconds) if !(seconds > 0.0 && seconds <= MAX_SECONDS) => {
+                let reason = format!("{seconds} is not above 0 and up to {MAX_SECONDS}");
+                return Err(BenchError::option("seconds", reason));
+            }
+            Length::Operations(0) => return Err(BenchError::option("ops", "there must be at least one operation")),
+            _ => {}
+        }
+        if self.range.is_some_and(|range| !(1..=MAX_RANGE).contains(&range)) {
+            return Err(BenchError::option("range", format!("a range has 1 to {MAX_RANGE} entries")));
+        }
+        let keys = Keys::new(self.keys, self.key_size, self.hot).map_err(|error| {
+            let option = if matches!(error, KeysError::Size { .. }) { "key-size" } else { "keys" };
+            BenchError::option(option, error)
+        })?;
+        let zipf = Zipf::new(self.keys, self.zipf).map_err(|error| BenchError::option("zipf", error))?;
+        let format = self.format();
+        let tree = TreeOptions::new().format(format).node_bytes(self.node_size).sizes(self.key_size, self.value_size);
+        let (leaf, internal) = tree.entries_per_node().map_err(|error| {
+            let option = match error {
+                Error::Shape(ShapeError::KeyLength { .. }) => "key-size",
+                _ => "node-size",
+            };
+            BenchError::option(option, error)
+        })?;
+        let full = |entries: u64, leaf: usize, internal: usize| node_bytes(entries, leaf, internal, self.node_size);
+        let least_bytes = full(self.keys, leaf, internal);
+        // Splits leave halves: the tree may take twice the least.
+        let loaded = full(self.keys, leaf / 2, internal / 2);
+        let grown = full(self.keys.saturating_add(self.new_keys()), leaf / 2, internal / 2);
+        let url = match &self.cluster {
+            Some(url) => url.clone(),
+            None => memory_for(loaded.saturating_add((grown - loaded).min(MOST_GROWTH))),
+        };
+        let url = self.variant.cluster_url(&url, format);
+        Ok(Plan { keys, zipf, tree, url, least_bytes })
+    }
+
+    /// How many new keys a run may insert, warming up included. Generous.
+    fn new_keys(&self) -> u64 {
+        let operations = match (self.length, self.warm_up()) {
+            (Length::Seconds(run), Length::Seconds(warm_up)) => {
+                (run + warm_up) * FASTEST_CORE * self.threads.min(cores()) as f64
+            }
+            (Length::Operations(run), Length::Operations(warm_up)) => run as f64 + warm_up as f64,
+            _ => 0.0,
+        };
+        // Saturates; a tenth more than expected, and a few more where that is nothing.
+        (operations * self.workload.new_keys() * 1.1) as u64 + 1000
+    }
+}
+
+/// Bytes of a tree of `entries` with `leaf` entries a leaf and `internal` children an internal node.
+fn node_bytes(entries: u64, leaf: usize, internal: usize, node_size: usize) -> u64 {
+    let leaves = entries.div_ceil(leaf.max(1) as u64);
+    let parents = leaves.div_ceil(internal.max(2) as u64 - 1);
+    leaves.saturating_add(parents).saturating_mul(node_size as u64)
+}
+
+/// The URL of a cluster in this process with room for nodes of so many bytes.
+fn memory_for(bytes: u64) -> String {
+    let mebibytes = (bytes / SERVERS).saturating_add(5 * CHUNK) >> 20;
+    format!("embedded:?servers={SERVERS}&memory={}MiB", mebibytes + 1)
+}
+
+/// A duration of so many seconds, already checked.
+pub(crate) fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(options: BenchOptions) -> (&'static str, String) {
+        let error = options.plan().expect_err("a bad option");
+        (error.bad_option().expect("an option"), error.to_string())
+    }
+
+    #[test]
+    fn a_bad_option_is_named_and_what_is_allowed_is_said() {
+        let good = BenchOptions::default;
+        for (options, option, word) in [
+            (BenchOptions { threads: 0, ..good() }, "threads", "1 to 1024"),
+            (BenchOptions { coroutines: 1025, ..good() }, "coroutines", "1 to 1024"),
+            (BenchOptions { length: Length::Seconds(0.0), ..good() }, "seconds", "above 0"),
+            (BenchOptions { length: Length::Seconds(f64::NAN), ..good() }, "seconds", "above 0"),
+            (BenchOptions { length: Length::Operations(0), ..good() }, "ops", "at least one"),
+            (BenchOptions { range: Some(0), ..good() }, "range", "1 to 1000000"),
+            (BenchOptions { keys: 0, ..good() }, "keys", "at least one"),
+            (BenchOptions { keys: 70_000, key_size: 2, ..good() }, "keys", "65536"),
+            (BenchOptions { key_size: 0, ..good() }, "key-size", "1 to 1024"),
+            (BenchOptions { key_size: 2000, ..good() }, "key-size", "1 to 1024"),
+            (BenchOptions { zipf: 1.0, ..good() }, "zipf", "below 1"),
+            (BenchOptions { node_size: 1000, ..good() }, "node-size", "multiples of 64"),
+            (BenchOptions { value_size: 400, ..good() }, "node-size", "entries"),
+        ] {
+            let (found, reason) = refused(options);
+            assert!(found == option && reason.contains(word), "{option}: {found}: {reason}");
+        }
+        assert!(good().plan().is_ok());
+    }
+
+    #[test]
+    fn memory_grows_with_the_keys_up_to_a_bound_for_new_ones() {
+        let megabytes = |options: BenchOptions| {
+            let url = options.plan().expect("good options").url;
+            let memory = url.split_once("memory=").and_then(|(_, rest)| rest.split_once("MiB")).map(|(n, _)| n);
+            memory.and_then(|n| n.parse::<u64>().ok()).expect("a size in MiB")
+        };
+        let read_only = |keys| BenchOptions { workload: Workload::ReadOnly, keys, ..BenchOptions::default() };
+        assert!((41..45).contains(&megabytes(read_only(1000))));
+        assert!((60..80).contains(&megabytes(read_only(1_000_000))));
+        let long = BenchOptions { length: Length::Seconds(MAX_SECONDS), ..read_only(1000) };
+        assert!(megabytes(long.clone()) < 45);
+        let writing = megabytes(BenchOptions { workload: Workload::WriteOnly, ..long });
+        assert!((2048..2200).contains(&writing), "{writing}");
+    }
+}

@@ -1,0 +1,174 @@
+//! Variants: the systems and the steps that the paper compares (§5.2, figures "Contributions of techniques"), and ours.
+//!
+//! A variant is a choice of [`Techniques`], of a node [`Format`] and of parameters of the cluster. Each of the paper's steps
+//! contains the ones before it. Where the paper leaves room:
+//! - `fg`'s readers tell a torn node by a checksum; the paper's FG+ uses versions at either end of a node, which is unsound
+//!   where a READ can tear (F1, F2). `fg+` and the steps up to `+hierarchical` therefore use a stamp in every line: safe,
+//!   and the same whole-node write-back.
+//! - `sherman` is the paper complete, two-level versions included, which are safe only where a verb is atomic as a whole.
+//!   Embedded memory servers do that on request (`atomicity=verb`), at a price in speed that a NIC would not ask.
+//! - The paper's variants survive no client's death; `ours` logs what is needed to mend it.
+
+use sherman::{Format, Techniques};
+use std::fmt;
+use std::str::FromStr;
+
+/// A system, or a step from one to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Variant {
+    /// FG: lanes in host memory, released by FAA; sorted leaves with a checksum; no cache.
+    Fg,
+    /// FG with an index cache.
+    FgCache,
+    /// FG+: with the cache, and lanes released by WRITE.
+    FgPlus,
+    /// Write-back and release in one list.
+    Combine,
+    /// Lanes in on-chip memory.
+    OnChip,
+    /// A local lock table, with its queue and handover.
+    Hierarchical,
+    /// The paper complete: two-level versions.
+    Sherman,
+    /// This project's defaults.
+    #[default]
+    Ours,
+}
+
+/// No variant has this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownVariant;
+
+impl fmt::Display for UnknownVariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no variant has this name; available are {}", Variant::ALL.map(Variant::name).join(", "))
+    }
+}
+
+impl std::error::Error for UnknownVariant {}
+
+impl FromStr for Variant {
+    type Err = UnknownVariant;
+
+    fn from_str(name: &str) -> Result<Self, UnknownVariant> {
+        Self::ALL.into_iter().find(|variant| variant.name() == name).ok_or(UnknownVariant)
+    }
+}
+
+impl Variant {
+    /// All, each containing the ones before it, more or less.
+    pub const ALL: [Self; 8] = [
+        Self::Fg,
+        Self::FgCache,
+        Self::FgPlus,
+        Self::Combine,
+        Self::OnChip,
+        Self::Hierarchical,
+        Self::Sherman,
+        Self::Ours,
+    ];
+
+    /// Its name on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fg => "fg",
+            Self::FgCache => "fg+cache",
+            Self::FgPlus => "fg+",
+            Self::Combine => "+combine",
+            Self::OnChip => "+on-chip",
+            Self::Hierarchical => "+hierarchical",
+            Self::Sherman => "sherman",
+            Self::Ours => "ours",
+        }
+    }
+
+    /// What its compute servers do.
+    pub const fn techniques(self) -> Techniques {
+        match self {
+            Self::Fg => Techniques::NONE,
+            Self::FgCache | Self::FgPlus => Techniques { cache: true, ..Techniques::NONE },
+            Self::Combine | Self::OnChip => Techniques { cache: true, combine: true, ..Techniques::NONE },
+            Self::Hierarchical | Self::Sherman => Techniques::SHERMAN,
+            Self::Ours => Techniques::OURS,
+        }
+    }
+
+    /// The format of its nodes.
+    pub const fn format(self) -> Format {
+        match self {
+            Self::Fg | Self::FgCache => Format::Sorted,
+            Self::FgPlus | Self::Combine | Self::OnChip | Self::Hierarchical => Format::SortedStamped,
+            Self::Sherman => Format::TwoLevel,
+            Self::Ours => Format::LineStamped,
+        }
+    }
+
+    /// Parameters of an `embedded:` cluster for this variant with nodes of `format`, where they are not the defaults.
+    fn parameters(self, format: Format) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let host = matches!(self, Self::Fg | Self::FgCache | Self::FgPlus | Self::Combine);
+        let faa = matches!(self, Self::Fg | Self::FgCache);
+        let whole = !format.safe_when_reads_tear();
+        let all = [(host, ("locks", "host")), (faa, ("release", "faa")), (whole, ("atomicity", "verb"))];
+        all.into_iter().filter_map(|(wanted, parameter)| wanted.then_some(parameter))
+    }
+
+    /// `url` with this variant's parameters added, except those it names itself: the user's word counts. A URL that is not
+    /// a well-formed `embedded:` one is left to the library to judge.
+    pub fn cluster_url(self, url: &str, format: Format) -> String {
+        let query = match url.strip_prefix("embedded:") {
+            Some("") => "",
+            Some(rest) if rest.starts_with('?') => &rest[1..],
+            _ => return url.to_owned(),
+        };
+        let named = |name: &str| query.split('&').any(|parameter| parameter.split('=').next() == Some(name));
+        let mut whole = url.to_owned();
+        for (name, value) in self.parameters(format).filter(|(name, _)| !named(name)) {
+            whole.push(if whole.ends_with(':') { '?' } else { '&' });
+            whole.push_str(&format!("{name}={value}"));
+        }
+        whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back_to_variants() {
+        for variant in Variant::ALL {
+            assert_eq!(variant.name().parse(), Ok(variant));
+        }
+        assert_eq!("FG".parse::<Variant>(), Err(UnknownVariant));
+        assert!(UnknownVariant.to_string().contains("fg+cache"));
+    }
+
+    #[test]
+    fn each_step_adds_one_technique() {
+        let url = |variant: Variant| variant.cluster_url("embedded:", variant.format());
+        assert_eq!(url(Variant::Fg), "embedded:?locks=host&release=faa");
+        assert_eq!(url(Variant::FgPlus), "embedded:?locks=host");
+        assert_eq!((url(Variant::Combine), url(Variant::OnChip)), ("embedded:?locks=host".into(), "embedded:".into()));
+        assert_eq!(Variant::Combine.techniques(), Variant::OnChip.techniques());
+        assert_eq!(Variant::Hierarchical.techniques(), Variant::Sherman.techniques());
+        assert_eq!(url(Variant::Sherman), "embedded:?atomicity=verb");
+        assert_eq!(url(Variant::Ours), "embedded:");
+    }
+
+    #[test]
+    fn what_the_user_says_of_the_cluster_counts() {
+        let url = |url| Variant::Fg.cluster_url(url, Format::Sorted);
+        assert_eq!(url("embedded:?servers=4&release=cas"), "embedded:?servers=4&release=cas&locks=host");
+        assert_eq!(url("embedded:?locks=on-chip&release=faa"), "embedded:?locks=on-chip&release=faa");
+        for odd in ["embedded:servers=2", "tcp://a:1", ""] {
+            assert_eq!(url(odd), odd);
+        }
+    }
+
+    #[test]
+    fn a_format_brings_the_atomicity_it_needs() {
+        let url = |variant: Variant, format| variant.cluster_url("embedded:", format);
+        assert_eq!(url(Variant::Ours, Format::TwoLevel), "embedded:?atomicity=verb");
+        assert_eq!(url(Variant::Sherman, Format::LineStamped), "embedded:");
+    }
+}

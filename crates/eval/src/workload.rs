@@ -1,0 +1,345 @@
+//! What clients do: the paper's mixes (§5.1.3, table "Workloads") and YCSB's.
+//!
+//! In the paper's mixes two thirds of inserts update a loaded key, drawn by the skew like lookups are, and one third insert
+//! a new key, anywhere in the key range. YCSB's updates only update. Every client draws from its own seeded generator and
+//! inserts its own new keys, so what a run asks for depends on the seed and the number of clients alone, and every answer
+//! can be checked: a loaded key is always there, a new key never was.
+
+use crate::keys::Keys;
+use crate::zipf::Zipf;
+use fastrand::Rng;
+use std::fmt;
+use std::str::FromStr;
+
+/// A mix of operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// The paper's: all inserts.
+    WriteOnly,
+    /// The paper's: half inserts, half lookups.
+    WriteIntensive,
+    /// The paper's: 5 % inserts.
+    ReadIntensive,
+    /// Lookups alone.
+    ReadOnly,
+    /// YCSB A: half lookups, half updates.
+    YcsbA,
+    /// YCSB B: 95 % lookups, 5 % updates.
+    YcsbB,
+    /// YCSB C: lookups alone.
+    YcsbC,
+    /// YCSB D: 95 % lookups of what was inserted last, 5 % inserts of new keys.
+    YcsbD,
+    /// YCSB F: half lookups, half read-modify-writes.
+    YcsbF,
+}
+
+/// One thing for a client to do. Numbers are indexes of [`Keys`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Look up a key that is there.
+    Get(u64),
+    /// Insert under a key that is there.
+    Update(u64),
+    /// Insert a key that is not.
+    Insert(u64),
+    /// Look up a key that is there, then insert under it.
+    ReadModifyWrite(u64),
+}
+
+/// Parts of [`Mix::WHOLE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mix {
+    get: u32,
+    update: u32,
+    insert: u32,
+    read_modify_write: u32,
+}
+
+impl Mix {
+    /// Divisible by 3 for the paper's thirds and by 100 for its percentages.
+    const WHOLE: u32 = 600;
+
+    /// The paper's: `percent` inserts, two thirds of which are updates.
+    const fn paper(percent: u32) -> Self {
+        let inserts = percent * Self::WHOLE / 100;
+        Self { get: Self::WHOLE - inserts, update: inserts / 3 * 2, insert: inserts / 3, read_modify_write: 0 }
+    }
+
+    const fn ycsb(update: u32, insert: u32, read_modify_write: u32) -> Self {
+        let part = Self::WHOLE / 100;
+        Self {
+            get: (100 - update - insert - read_modify_write) * part,
+            update: update * part,
+            insert: insert * part,
+            read_modify_write: read_modify_write * part,
+        }
+    }
+}
+
+impl Workload {
+    /// All that are available.
+    pub const ALL: [Self; 9] = [
+        Self::WriteOnly,
+        Self::WriteIntensive,
+        Self::ReadIntensive,
+        Self::ReadOnly,
+        Self::YcsbA,
+        Self::YcsbB,
+        Self::YcsbC,
+        Self::YcsbD,
+        Self::YcsbF,
+    ];
+
+    /// Known by name, but the index has no range queries yet.
+    pub const RANGES: [&'static str; 3] = ["range-only", "range-write", "ycsb-e"];
+
+    /// Its name on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::WriteOnly => "write-only",
+            Self::WriteIntensive => "write-intensive",
+            Self::ReadIntensive => "read-intensive",
+            Self::ReadOnly => "read-only",
+            Self::YcsbA => "ycsb-a",
+            Self::YcsbB => "ycsb-b",
+            Self::YcsbC => "ycsb-c",
+            Self::YcsbD => "ycsb-d",
+            Self::YcsbF => "ycsb-f",
+        }
+    }
+
+    const fn mix(self) -> Mix {
+        match self {
+            Self::WriteOnly => Mix::paper(100),
+            Self::WriteIntensive => Mix::paper(50),
+            Self::ReadIntensive => Mix::paper(5),
+            Self::ReadOnly | Self::YcsbC => Mix::paper(0),
+            Self::YcsbA => Mix::ycsb(50, 0, 0),
+            Self::YcsbB => Mix::ycsb(5, 0, 0),
+            Self::YcsbD => Mix::ycsb(0, 5, 0),
+            Self::YcsbF => Mix::ycsb(0, 0, 50),
+        }
+    }
+
+    /// The share of operations that insert a new key.
+    pub fn new_keys(self) -> f64 {
+        f64::from(self.mix().insert) / f64::from(Mix::WHOLE)
+    }
+
+    /// Whether lookups favour what was inserted last.
+    const fn reads_latest(self) -> bool {
+        matches!(self, Self::YcsbD)
+    }
+}
+
+/// Why there is no such workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WorkloadError {
+    /// No workload has this name.
+    Unknown,
+    /// The index has no range queries yet.
+    Ranges,
+}
+
+impl fmt::Display for WorkloadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self {
+            Self::Unknown => "no workload has this name",
+            Self::Ranges => "not available yet: range queries",
+        };
+        write!(f, "{what}; available are {}", Workload::ALL.map(Workload::name).join(", "))
+    }
+}
+
+impl std::error::Error for WorkloadError {}
+
+impl FromStr for Workload {
+    type Err = WorkloadError;
+
+    fn from_str(name: &str) -> Result<Self, WorkloadError> {
+        let found = Self::ALL.into_iter().find(|workload| workload.name() == name);
+        found.ok_or(if Self::RANGES.contains(&name) { WorkloadError::Ranges } else { WorkloadError::Unknown })
+    }
+}
+
+/// What one client does next.
+#[derive(Clone, Debug)]
+pub struct Generator {
+    workload: Workload,
+    keys: Keys,
+    zipf: Zipf,
+    rng: Rng,
+    client: u64,
+    clients: u64,
+    inserted: u64,
+}
+
+impl Generator {
+    /// The generator of client number `client` of `clients`. `zipf` must draw from as many ranks as keys are loaded.
+    pub fn new(workload: Workload, keys: Keys, zipf: Zipf, seed: u64, client: u64, clients: u64) -> Self {
+        debug_assert!(zipf.n() == keys.count() && client < clients);
+        // Seeds one apart must not give streams that overlap; the generator mixes well, so a hash of the pair is enough.
+        let rng = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(client).rotate_left(32) ^ seed);
+        Self { workload, keys, zipf, rng, client, clients, inserted: 0 }
+    }
+
+    /// The next thing to do. Where short keys have run out of new values, inserts of new keys become updates.
+    #[inline]
+    pub fn next(&mut self) -> Action {
+        let mix = self.workload.mix();
+        let dice = self.rng.u32(0..Mix::WHOLE);
+        if dice < mix.get {
+            return Action::Get(self.existing());
+        }
+        if dice < mix.get + mix.insert {
+            let index = self.own(self.inserted);
+            if self.keys.has(index) {
+                self.inserted += 1;
+                return Action::Insert(index);
+            }
+        }
+        let index = self.existing();
+        if mix.read_modify_write > 0 { Action::ReadModifyWrite(index) } else { Action::Update(index) }
+    }
+
+    /// How many new keys it has asked to insert.
+    pub fn inserted(&self) -> u64 {
+        self.inserted
+    }
+
+    /// The keys it draws from.
+    pub fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// The `nth` new key of this client.
+    fn own(&self, nth: u64) -> u64 {
+        self.keys.count().saturating_add(nth.saturating_mul(self.clients)).saturating_add(self.client)
+    }
+
+    fn existing(&mut self) -> u64 {
+        let rank = self.zipf.sample(&mut self.rng);
+        if !self.workload.reads_latest() {
+            return rank;
+        }
+        // The latest this client knows to be there: its own, newest first, then what was loaded, last first.
+        match self.inserted.checked_sub(rank + 1) {
+            Some(nth) => self.own(nth),
+            None => self.keys.count() - 1 - (rank - self.inserted),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::HotKeys;
+    use std::collections::BTreeSet;
+
+    fn generator(workload: Workload, keys: u64, theta: f64, client: u64, clients: u64) -> Generator {
+        let keys = Keys::new(keys, 8, HotKeys::Scattered).expect("legal keys");
+        let zipf = Zipf::new(keys.count(), theta).expect("a legal skew");
+        Generator::new(workload, keys, zipf, 1, client, clients)
+    }
+
+    /// Shares of gets, updates, inserts and read-modify-writes among 60,000 actions, in percent.
+    fn shares(workload: Workload) -> [f64; 4] {
+        let mut generator = generator(workload, 1000, 0.5, 0, 1);
+        let mut counts = [0.0; 4];
+        for _ in 0..60_000 {
+            let kind = match generator.next() {
+                Action::Get(_) => 0,
+                Action::Update(_) => 1,
+                Action::Insert(_) => 2,
+                Action::ReadModifyWrite(_) => 3,
+            };
+            counts[kind] += 1.0 / 600.0;
+        }
+        counts
+    }
+
+    #[test]
+    fn mixes_are_those_of_the_paper_and_of_ycsb() {
+        for (workload, expected) in [
+            (Workload::WriteOnly, [0.0, 66.7, 33.3, 0.0]),
+            (Workload::WriteIntensive, [50.0, 33.3, 16.7, 0.0]),
+            (Workload::ReadIntensive, [95.0, 3.3, 1.7, 0.0]),
+            (Workload::ReadOnly, [100.0, 0.0, 0.0, 0.0]),
+            (Workload::YcsbA, [50.0, 50.0, 0.0, 0.0]),
+            (Workload::YcsbB, [95.0, 5.0, 0.0, 0.0]),
+            (Workload::YcsbC, [100.0, 0.0, 0.0, 0.0]),
+            (Workload::YcsbD, [95.0, 0.0, 5.0, 0.0]),
+            (Workload::YcsbF, [50.0, 0.0, 0.0, 50.0]),
+        ] {
+            for (share, expected) in shares(workload).into_iter().zip(expected) {
+                assert!((share - expected).abs() < if expected == 0.0 { 1e-9 } else { 1.0 }, "{workload:?}: {share}");
+            }
+            assert!((workload.new_keys() * 100.0 - expected[2]).abs() < 0.1);
+        }
+    }
+
+    #[test]
+    fn clients_insert_keys_that_nobody_else_does_and_use_none_before_it_is_there() {
+        for workload in Workload::ALL {
+            let mut all_new = BTreeSet::new();
+            for client in 0..3 {
+                let mut generator = generator(workload, 100, 0.99, client, 3);
+                let mut known: BTreeSet<u64> = (0..100).collect();
+                for _ in 0..5_000 {
+                    match generator.next() {
+                        Action::Insert(index) => {
+                            assert!(known.insert(index) && all_new.insert(index), "{workload:?}: {index} again");
+                        }
+                        Action::Get(index) | Action::Update(index) | Action::ReadModifyWrite(index) => {
+                            assert!(known.contains(&index), "{workload:?}: {index} is not there");
+                        }
+                    }
+                }
+                assert_eq!(generator.inserted() as usize + 100, known.len());
+            }
+        }
+    }
+
+    #[test]
+    fn ycsb_d_reads_what_was_inserted_last() {
+        let mut generator = generator(Workload::YcsbD, 10_000, 0.99, 0, 1);
+        let recent = (0..100_000).filter(|_| match generator.next() {
+            Action::Get(index) => index + 100 >= 10_000 + generator.inserted(),
+            _ => false,
+        });
+        assert!(recent.count() > 45_000);
+    }
+
+    #[test]
+    fn when_short_keys_run_out_inserts_become_updates() {
+        let keys = Keys::new(250, 1, HotKeys::Scattered).expect("legal keys");
+        let zipf = Zipf::new(250, 0.0).expect("a legal skew");
+        let mut generator = Generator::new(Workload::WriteOnly, keys, zipf, 1, 0, 1);
+        let new = (0..10_000).filter(|_| matches!(generator.next(), Action::Insert(_))).count();
+        assert_eq!((new, generator.inserted()), (6, 6));
+    }
+
+    #[test]
+    fn a_seed_and_a_client_number_decide_everything() {
+        let actions = |client| {
+            let mut generator = generator(Workload::WriteIntensive, 1000, 0.99, client, 4);
+            (0..100).map(|_| generator.next()).collect::<Vec<_>>()
+        };
+        assert_eq!(actions(1), actions(1));
+        assert_ne!(actions(1), actions(2));
+    }
+
+    #[test]
+    fn a_workload_of_ranges_says_that_it_is_not_there_yet() {
+        for name in Workload::RANGES {
+            let error = name.parse::<Workload>().expect_err("no ranges yet").to_string();
+            assert!(error.starts_with("not available yet: range queries; available are write-only"), "{error}");
+        }
+        assert_eq!("write-sometimes".parse::<Workload>(), Err(WorkloadError::Unknown));
+        for workload in Workload::ALL {
+            assert_eq!(workload.name().parse(), Ok(workload));
+        }
+    }
+}
