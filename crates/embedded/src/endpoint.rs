@@ -4,9 +4,10 @@
 //! server they go to. The only call that may have to wait is one that stops a member's lists ([`Request::Fence`],
 //! [`Request::Leave`]): it stays pending until they have ended.
 
+use crate::calls::Call;
 use crate::cluster::{EmbeddedCluster, Membership};
-use crate::gate::{Drain, Gate};
-use crate::tickets::{Pool, Tickets};
+use crate::gate::Gate;
+use crate::tickets::{Kind, NO_ROOM, Pool, Tickets, kind, unknown};
 use crate::verbs;
 use sherman_executor::{Driver, Timers};
 use sherman_fabric::{Caps, ClientId, Clock, Counters, Endpoint, FabricError, Request, Response, Ticket, WorkList};
@@ -28,31 +29,31 @@ pub struct EmbeddedEndpoint {
 
 #[derive(Debug)]
 struct Flight {
-    tickets: Tickets<InFlight>,
+    done: Tickets<WorkList>,
+    others: Tickets<Other>,
     pool: Pool,
 }
 
-/// What a ticket names.
-#[derive(Debug)]
-enum InFlight {
-    List(Result<WorkList, FabricError>),
-    Call(Call),
+impl Flight {
+    /// Whether any outcome could be kept.
+    #[inline]
+    fn has_room(&self) -> bool {
+        self.done.has_room() && self.others.has_room()
+    }
 }
 
-/// A control request under way.
+/// What a ticket names besides a list that completed.
 #[derive(Debug)]
-enum Call {
-    Answered(Result<Response, FabricError>),
-    /// The answer is known, but is told only when these lists have ended.
-    Stopping(Drain, Response),
-    /// The servers are told only when these lists have ended: then the id may be issued again.
-    Leaving(Drain),
+enum Other {
+    Failed(FabricError),
+    Call(Call),
 }
 
 impl EmbeddedEndpoint {
     pub(crate) fn new(membership: Arc<Membership>) -> Self {
         let gate = membership.member.new_gate();
-        let flight = Flight { tickets: Tickets::new(), pool: Pool::default() };
+        let (done, others) = (Tickets::new(Kind::Done), Tickets::new(Kind::Other));
+        let flight = Flight { done, others, pool: Pool::default() };
         Self { membership, gate, flight: RefCell::new(flight), timers: Timers::new(), counters: Counters::default() }
     }
 
@@ -84,51 +85,48 @@ impl EmbeddedEndpoint {
         done
     }
 
-    fn begin(&self, server: u16, request: &Request) -> Result<Call, FabricError> {
-        let member = &self.membership.member;
-        let cluster = self.cluster();
-        let handler = cluster.server(server)?;
-        if member.flag(server).is_up() {
-            return Err(self.fenced());
-        }
-        if *request == Request::Leave && server == 0 {
-            return Ok(Call::Leaving(member.leave()));
-        }
-        let response = handler.handle(member.client, request, cluster.now())?;
-        match *request {
-            Request::Fence { client } => {
-                let drain = cluster.member(client).map(|fenced| fenced.fence(server));
-                Ok(drain.map_or(Call::Answered(Ok(response.clone())), |drain| Call::Stopping(drain, response)))
-            }
-            _ => Ok(Call::Answered(Ok(response))),
-        }
+    /// Keeps the outcome of a list that did not complete.
+    #[cold]
+    #[inline(never)]
+    fn fail(&self, list: WorkList, error: FabricError) -> Ticket {
+        let flight = &mut *self.flight.borrow_mut();
+        flight.pool.give(list);
+        flight.others.put(Other::Failed(error))
     }
-}
 
-impl Call {
-    /// Whether it can be answered now; if not, because of lists that are being executed at this moment.
-    fn is_ready(&mut self) -> bool {
-        match self {
-            Self::Answered(_) => true,
-            Self::Stopping(drain, _) | Self::Leaving(drain) => drain.is_over(),
+    /// The outcome of a list that did not complete. Out of line with its whole result: merged into `poll`, its error
+    /// would have the compiler move every list through the union of both in pieces, at three times the cost.
+    #[cold]
+    #[inline(never)]
+    fn poll_other(&self, ticket: Ticket) -> Poll<Result<WorkList, FabricError>> {
+        let others = &mut self.flight.borrow_mut().others;
+        if let (Kind::Other, Some(Other::Call(_))) = (kind(ticket), others.get_mut(ticket)) {
+            return Poll::Ready(Err(NOT_A_LIST));
         }
+        Poll::Ready(Err(match others.take(ticket) {
+            Some(Other::Failed(error)) => error,
+            _ => unknown(ticket),
+        }))
     }
-}
 
-impl Tickets<InFlight> {
     /// The call under `ticket`, or `None` if it cannot be answered yet.
-    fn take_call(&mut self, ticket: Ticket) -> Result<Option<Call>, FabricError> {
-        match self.get_mut(ticket)? {
-            InFlight::Call(call) => {
+    fn take_call(&self, ticket: Ticket) -> Result<Option<Call>, FabricError> {
+        let Flight { done, others, .. } = &mut *self.flight.borrow_mut();
+        if kind(ticket) == Kind::Done {
+            return Err(if done.get_mut(ticket).is_some() { NOT_A_CALL } else { unknown(ticket) });
+        }
+        match others.get_mut(ticket) {
+            Some(Other::Call(call)) => {
                 if !call.is_ready() {
                     return Ok(None);
                 }
             }
-            InFlight::List(_) => return Err(NOT_A_CALL),
+            Some(Other::Failed(_)) => return Err(NOT_A_CALL),
+            None => return Err(unknown(ticket)),
         }
-        match self.take(ticket)? {
-            InFlight::Call(call) => Ok(Some(call)),
-            InFlight::List(_) => Err(NOT_A_CALL),
+        match others.take(ticket) {
+            Some(Other::Call(call)) => Ok(Some(call)),
+            _ => Err(unknown(ticket)),
         }
     }
 }
@@ -162,61 +160,55 @@ impl Endpoint for EmbeddedEndpoint {
     #[inline]
     fn post(&self, mut list: WorkList) -> Ticket {
         // A list whose outcome cannot be kept is not executed: its error must be the truth.
-        let has_room = self.flight.borrow().tickets.has_room();
-        let done = if has_room { self.execute(&mut list) } else { Ok(()) };
-        let flight = &mut *self.flight.borrow_mut();
-        match done {
-            Ok(()) => flight.tickets.put(InFlight::List(Ok(list))),
-            Err(error) => {
-                flight.pool.give(list);
-                flight.tickets.put(InFlight::List(Err(error)))
-            }
+        if !self.flight.borrow().has_room() {
+            return NO_ROOM;
+        }
+        match self.execute(&mut list) {
+            Ok(()) => self.flight.borrow_mut().done.put(list),
+            Err(error) => self.fail(list, error),
         }
     }
 
     #[inline]
     fn poll(&self, ticket: Ticket, _: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
-        let tickets = &mut self.flight.borrow_mut().tickets;
-        if let Ok(InFlight::Call(_)) = tickets.get_mut(ticket) {
-            return Poll::Ready(Err(NOT_A_LIST));
+        if kind(ticket) == Kind::Done
+            && let Some(list) = self.flight.borrow_mut().done.take(ticket)
+        {
+            return Poll::Ready(Ok(list));
         }
-        Poll::Ready(tickets.take(ticket).and_then(|done| match done {
-            InFlight::List(done) => done,
-            InFlight::Call(_) => Err(NOT_A_LIST),
-        }))
+        self.poll_other(ticket)
     }
 
     fn forget(&self, ticket: Ticket) {
         let flight = &mut *self.flight.borrow_mut();
-        if let Ok(InFlight::List(Ok(list))) = flight.tickets.take(ticket) {
-            flight.pool.give(list);
+        match kind(ticket) {
+            Kind::Done => {
+                if let Some(list) = flight.done.take(ticket) {
+                    flight.pool.give(list);
+                }
+            }
+            Kind::Other => drop(flight.others.take(ticket)),
         }
     }
 
     fn call(&self, server: u16, request: Request) -> Ticket {
         // As for lists: without room it is not sent.
-        let has_room = self.flight.borrow().tickets.has_room();
-        let call = if has_room { self.begin(server, &request) } else { Ok(Call::Answered(Ok(Response::Done))) };
-        let call = call.unwrap_or_else(|error| Call::Answered(Err(error)));
-        self.flight.borrow_mut().tickets.put(InFlight::Call(call))
+        if !self.flight.borrow().has_room() {
+            return NO_ROOM;
+        }
+        let call = Call::begin(&self.membership, server, &request);
+        self.flight.borrow_mut().others.put(Other::Call(call))
     }
 
     fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {
-        let call = match self.flight.borrow_mut().tickets.take_call(ticket)? {
-            Some(call) => call,
-            None => {
-                // Nobody wakes us when those lists end; they are being executed, so look again soon.
-                std::thread::yield_now();
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
+        let call = self.take_call(ticket)?;
+        let Some(call) = call else {
+            // Nobody wakes us when those lists end; they are being executed, so look again soon.
+            std::thread::yield_now();
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         };
-        Poll::Ready(match call {
-            Call::Answered(answer) => answer,
-            Call::Stopping(_, response) => Ok(response),
-            Call::Leaving(_) if self.membership.member.may_go() => self.cluster().say_goodbye(self.client()),
-            Call::Leaving(_) => Err(self.fenced()),
-        })
+        Poll::Ready(call.finish(&self.membership))
     }
 
     fn counters(&self) -> &Counters {

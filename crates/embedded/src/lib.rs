@@ -19,6 +19,7 @@
 //! |---|---|
 //! | [`cluster`] | [`EmbeddedCluster`], its options, and [`EmbeddedFabric`]: one compute server's identity |
 //! | [`endpoint`] | [`EmbeddedEndpoint`]: verbs finish inside `post` |
+//! | `calls` | control requests, fences among them |
 //! | `verbs` | a work list, executed |
 //! | `gate` | fencing (F6) and when a WRITE counts as done |
 //! | `tickets` | completed lists, and the pool of empty ones |
@@ -33,11 +34,12 @@
 //! seqlock included, is safe code over atomics.
 //!
 //! **Tests.** `cargo test -p sherman-embedded` runs the fabric contract F1–F7 on threads (`tests/contract.rs`) and hammers
-//! single rules (`tests/races.rs`). Under Miri the portable copy is used and counts shrink:
+//! single rules (`tests/lines.rs`, `lanes.rs`, `fences.rs`). Under Miri the portable copy is used and counts shrink:
 //! `MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p sherman-embedded`. Under AddressSanitizer:
 //! `RUSTFLAGS=-Zsanitizer=address cargo +nightly test -p sherman-embedded --target x86_64-unknown-linux-gnu`.
 //! What verbs cost: `cargo run --release -p sherman-embedded --example copy`.
 
+mod calls;
 pub mod cluster;
 pub mod copy;
 pub mod endpoint;

@@ -22,7 +22,7 @@
 //!
 //! **Order between lines.** A WRITE's last store is a Release of its line's word and every access begins with an
 //! Acquire of one, so whoever sees a WRITE sees all that its endpoint posted before (F3), across lines; `on_chip` does the
-//! same on its words. Why a *completed* WRITE is seen by every READ posted later anywhere is told in [`gate`](crate::gate).
+//! same on its words. Why a *completed* WRITE is seen by every READ posted later anywhere is told in the module `gate`.
 //!
 //! **Whole verbs.** Under [`Atomicity::Verb`] a WRITE holds all its lines, taken in ascending order, before it stores
 //! into the first, and a READ samples all words, copies all, and accepts only if none changed. If the READ holds W's
@@ -31,7 +31,7 @@
 //! released j.
 //!
 //! **What may go wrong.** A thread stopped while it holds a line stops that line's users until it runs again: they spin,
-//! then yield. A reader overtaken for ever by writers takes the line itself after [`OPTIMISM`] attempts. A sequence
+//! then yield. A reader overtaken for ever by writers takes the line itself after a few dozen attempts. A sequence
 //! word wraps after 2^31 changes: a reader stopped in mid-copy for exactly a multiple of that many (over half a minute
 //! of nothing but WRITEs to the line) would be fooled.
 

@@ -1,7 +1,7 @@
 //! One memory server's memory: host lines and on-chip words behind checked verbs.
 //!
 //! The only way to the bytes: every offset, length and alignment that a client names is checked here, so a bad verb is
-//! an error and never reaches [`line`](crate::line) or [`on_chip`](crate::on_chip).
+//! an error and never reaches [`line`](crate::line) or `on_chip`.
 
 use crate::copy::{CopyPath, LINE, WORD};
 use crate::line::{Atomicity, Lines};

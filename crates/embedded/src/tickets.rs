@@ -13,7 +13,7 @@ const POOL_LISTS: usize = 64;
 const POOL_LIST_BYTES: usize = 512 << 10;
 
 /// The ticket of what found no slot.
-const OVERFLOW: Ticket = Ticket(u64::MAX);
+pub(crate) const NO_ROOM: Ticket = Ticket(u64::MAX);
 /// Ends the list of free slots.
 const NONE: u32 = u32::MAX;
 
@@ -24,19 +24,38 @@ enum Slot<T> {
     Full(T),
 }
 
-/// Things by ticket.
+/// Which of an endpoint's two kinds of thing a ticket names. Completed lists are kept apart from everything else: a
+/// slot that holds nothing else is moved in and out as one piece, which halves the cost of a round trip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Kind {
+    /// A list that completed.
+    Done = 0,
+    /// An error, or a call.
+    Other = 1 << 31,
+}
+
+/// The kind that `ticket` names.
+#[inline]
+pub(crate) fn kind(ticket: Ticket) -> Kind {
+    if ticket.0 as u32 & Kind::Other as u32 == 0 { Kind::Done } else { Kind::Other }
+}
+
+/// Things of one kind, by ticket.
 #[derive(Debug)]
 pub(crate) struct Tickets<T> {
+    kind: Kind,
     slots: Vec<(u32, Slot<T>)>,
     free: u32,
 }
 
 impl<T> Tickets<T> {
-    pub(crate) fn new() -> Self {
-        Self { slots: Vec::new(), free: NONE }
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self { kind, slots: Vec::new(), free: NONE }
     }
 
     /// Whether there is room for one more.
+    #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.free != NONE || self.slots.len() < MAX_IN_FLIGHT
     }
@@ -44,63 +63,70 @@ impl<T> Tickets<T> {
     /// Keeps `thing`. Without room it is dropped, and its ticket will say so.
     #[inline]
     pub(crate) fn put(&mut self, thing: T) -> Ticket {
-        if let Some((generation, slot)) = self.slots.get_mut(self.free as usize)
-            && let Slot::Free(next) = *slot
-        {
-            let index = std::mem::replace(&mut self.free, next);
-            *slot = Slot::Full(thing);
-            return ticket(*generation, index);
+        let index = self.free;
+        match self.slots.get_mut(index as usize) {
+            Some((generation, slot @ Slot::Free(_))) => {
+                if let Slot::Free(next) = *slot {
+                    self.free = next;
+                }
+                *slot = Slot::Full(thing);
+                ticket(*generation, self.kind, index)
+            }
+            _ => self.put_new(thing),
         }
-        self.put_new(thing)
     }
 
     #[cold]
     fn put_new(&mut self, thing: T) -> Ticket {
         if self.slots.len() >= MAX_IN_FLIGHT {
-            return OVERFLOW;
+            return NO_ROOM;
         }
         self.slots.push((0, Slot::Full(thing)));
-        ticket(0, self.slots.len() as u32 - 1)
+        ticket(0, self.kind, self.slots.len() as u32 - 1)
+    }
+
+    /// The slot of `ticket`, if it still names one.
+    #[inline]
+    fn slot(&mut self, ticket: Ticket) -> Option<&mut (u32, Slot<T>)> {
+        let index = ticket.0 as u32 ^ self.kind as u32;
+        self.slots.get_mut(index as usize).filter(|(generation, _)| u64::from(*generation) == ticket.0 >> 32)
     }
 
     /// Takes what was kept under `ticket`.
     #[inline]
-    pub(crate) fn take(&mut self, ticket: Ticket) -> Result<T, FabricError> {
-        let index = ticket.0 as u32;
-        let slot = match self.slots.get_mut(index as usize) {
-            Some((generation, slot @ Slot::Full(_))) if u64::from(*generation) == ticket.0 >> 32 => {
+    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<T> {
+        let free = self.free;
+        match self.slot(ticket) {
+            Some((generation, slot @ Slot::Full(_))) => {
                 *generation = generation.wrapping_add(1);
-                slot
+                let was = std::mem::replace(slot, Slot::Free(free));
+                self.free = ticket.0 as u32 ^ self.kind as u32;
+                match was {
+                    Slot::Full(thing) => Some(thing),
+                    Slot::Free(_) => None,
+                }
             }
-            _ => return Err(unknown(ticket)),
-        };
-        match std::mem::replace(slot, Slot::Free(self.free)) {
-            Slot::Full(thing) => {
-                self.free = index;
-                Ok(thing)
-            }
-            Slot::Free(_) => Err(unknown(ticket)),
+            _ => None,
         }
     }
 
     /// Looks at what was kept under `ticket`.
-    #[inline]
-    pub(crate) fn get_mut(&mut self, ticket: Ticket) -> Result<&mut T, FabricError> {
-        match self.slots.get_mut(ticket.0 as u32 as usize) {
-            Some((generation, Slot::Full(thing))) if u64::from(*generation) == ticket.0 >> 32 => Ok(thing),
-            _ => Err(unknown(ticket)),
+    pub(crate) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut T> {
+        match self.slot(ticket) {
+            Some((_, Slot::Full(thing))) => Some(thing),
+            _ => None,
         }
     }
 }
 
-fn ticket(generation: u32, index: u32) -> Ticket {
-    Ticket(u64::from(generation) << 32 | u64::from(index))
+fn ticket(generation: u32, kind: Kind, index: u32) -> Ticket {
+    Ticket(u64::from(generation) << 32 | u64::from(index | kind as u32))
 }
 
 /// Why there is nothing under `ticket`.
 #[cold]
-fn unknown(ticket: Ticket) -> FabricError {
-    if ticket == OVERFLOW {
+pub(crate) fn unknown(ticket: Ticket) -> FabricError {
+    if ticket == NO_ROOM {
         return FabricError::TooLarge { asked: MAX_IN_FLIGHT as u64 + 1, limit: MAX_IN_FLIGHT as u64 };
     }
     FabricError::Unsupported { what: "answer a ticket that is not in flight" }
@@ -136,22 +162,27 @@ mod tests {
 
     #[test]
     fn a_ticket_is_good_once() {
-        let mut tickets = Tickets::new();
-        let (a, b) = (tickets.put("a"), tickets.put("b"));
-        assert_eq!(tickets.take(a), Ok("a"));
-        let c = tickets.put("c");
-        assert!(tickets.take(a).is_err() && tickets.get_mut(a).is_err());
-        assert_eq!((tickets.take(b), tickets.take(c)), (Ok("b"), Ok("c")));
-        assert!(tickets.take(c).is_err());
-        assert!(tickets.take(Ticket(77)).is_err());
+        for kind in [Kind::Done, Kind::Other] {
+            let mut tickets = Tickets::new(kind);
+            let (a, b) = (tickets.put("a"), tickets.put("b"));
+            assert_eq!((super::kind(a), super::kind(b)), (kind, kind));
+            assert_eq!(tickets.take(a), Some("a"));
+            assert_eq!(tickets.take(a), None);
+            let c = tickets.put("c");
+            assert!(tickets.take(a).is_none() && tickets.get_mut(a).is_none());
+            assert_eq!(tickets.get_mut(c), Some(&mut "c"));
+            assert_eq!((tickets.take(b), tickets.take(c)), (Some("b"), Some("c")));
+            assert_eq!((tickets.take(c), tickets.take(Ticket(77))), (None, None));
+            assert_eq!(tickets.take(Ticket(c.0 ^ (1 << 31))), None);
+        }
     }
 
     #[test]
     fn slots_are_reused_and_bounded() {
-        let mut tickets = Tickets::new();
+        let mut tickets = Tickets::new(Kind::Done);
         for round in 0..100 {
             let ticket = tickets.put(round);
-            assert_eq!(tickets.take(ticket), Ok(round));
+            assert_eq!(tickets.take(ticket), Some(round));
         }
         assert_eq!(tickets.slots.len(), 1);
         if cfg!(miri) {
@@ -160,8 +191,9 @@ mod tests {
         let all: Vec<_> = (0..MAX_IN_FLIGHT).map(|i| tickets.put(i)).collect();
         assert!(!tickets.has_room());
         let lost = tickets.put(1);
-        assert!(matches!(tickets.take(lost), Err(FabricError::TooLarge { .. })));
-        assert_eq!(tickets.take(all[7]), Ok(7));
+        assert_eq!((tickets.take(lost), kind(lost)), (None, Kind::Other));
+        assert!(matches!(unknown(lost), FabricError::TooLarge { .. }));
+        assert_eq!(tickets.take(all[7]), Some(7));
         assert!(tickets.has_room());
     }
 

@@ -111,7 +111,7 @@ fn a_whole_verb_is_never_torn_if_asked_for() {
         let write = |tag: u64| {
             let region = &region;
             move |round: u64| {
-                if round % 8 == 0 {
+                if round.is_multiple_of(8) {
                     region.write(Host, 640 + 8 - 320 * tag, fill(round << 1 | tag).repeat(30).as_slice()).unwrap();
                 }
             }
