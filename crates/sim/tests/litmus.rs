@@ -294,6 +294,64 @@ fn death_leaves_a_prefix_cut_at_any_unit() {
     assert_eq!(after_death(Knobs::default()), any_units);
 }
 
+/// Memory after a client's [CAS of a lane, WRITE of two lines, verb out of bounds, WRITE] has ended in error.
+fn after_error(knobs: Knobs) -> BTreeSet<(u64, u64, u64, u64)> {
+    let mut left = BTreeSet::new();
+    let cast = |sim: &mut Sim| {
+        let (fabric, endpoint) = endpoint(sim);
+        sim.spawn_on(&fabric, 0, "careless", async move {
+            let mut list = endpoint.list(0);
+            list.cas(Space::OnChip, 8, 0, 9);
+            list.write(Space::Host, AT, &1u64.to_le_bytes().repeat(16));
+            list.read(Space::Host, 1 << 40, 8);
+            list.write(Space::OnChip, 16, &1u64.to_le_bytes());
+            let error = execute(&endpoint, list, &Counters::default()).await.unwrap_err();
+            assert!(matches!(error, FabricError::OutOfBounds { len: 8, .. }), "{error}");
+        })
+    };
+    let report = explore(&mut sim(knobs), Bounds::default(), cast, |sim, handle, run, _| {
+        if run.is_done() && handle.take().is_some() {
+            let memory = sim.memory(0);
+            let host = |offset| memory.load_u64(Space::Host, offset);
+            let chip = |offset| memory.load_u64(Space::OnChip, offset);
+            left.insert((chip(8), host(AT), host(AT + 64), chip(16)));
+        }
+    });
+    assert!(report.finished && report.truncated == 0);
+    left
+}
+
+#[test]
+fn an_error_leaves_a_prefix_of_whole_verbs_of_any_length() {
+    for knobs in [in_order(), Knobs::default()] {
+        assert_eq!(after_error(knobs), set([(0, 0, 0, 0), (9, 0, 0, 0), (9, 1, 1, 0)]));
+    }
+}
+
+#[test]
+fn two_writes_of_the_same_lines_mix_in_every_way() {
+    let mut left = BTreeSet::new();
+    // The first writes what is there already: that its units have landed shows in nothing but what may come after.
+    let cast = |sim: &mut Sim| {
+        for value in 0..2u64 {
+            let (fabric, endpoint) = endpoint(sim);
+            sim.spawn_on(&fabric, 0, "writer", async move {
+                let mut list = endpoint.list(0);
+                list.write(Space::Host, AT, &value.to_le_bytes().repeat(16));
+                run(&endpoint, list).await;
+            });
+        }
+    };
+    let report = explore(&mut sim(Knobs::default()), Bounds::default(), cast, |sim, (), run, _| {
+        if run.is_done() {
+            let host = |offset| sim.memory(0).load_u64(Space::Host, offset);
+            left.insert((host(AT), host(AT + 64)));
+        }
+    });
+    assert!(report.finished);
+    assert_eq!(left, set([(0, 0), (0, 1), (1, 0), (1, 1)]));
+}
+
 #[test]
 fn a_fenced_client_executes_nothing_after_the_answer_and_hears_of_it() {
     let (seen, _) = outcomes(Knobs::default(), |sim| {

@@ -57,3 +57,30 @@ impl Timers {
         self.due.keys().map(|&(at, _)| at)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tasks::Flag;
+    use std::sync::Arc;
+
+    #[test]
+    fn everyone_due_is_woken_once_and_nobody_else() {
+        let flags: Vec<Arc<Flag>> = (0..3).map(|_| Arc::default()).collect();
+        let wakers: Vec<Waker> = flags.iter().map(|flag| Waker::from(Arc::clone(flag))).collect();
+        let mut timers = Timers::new();
+        for (at, who) in [(20, 0), (20, 1), (20, 1), (30, 2), (10, 0)] {
+            timers.add(at, &wakers[who]);
+        }
+        assert_eq!(timers.times().collect::<Vec<_>>(), [10, 20, 20, 30]);
+        let mut woken = |now| {
+            timers.fire(now);
+            flags.iter().map(|flag| flag.take()).collect::<Vec<_>>()
+        };
+        assert_eq!(woken(9), [false; 3]);
+        assert_eq!(woken(10), [true, false, false]);
+        assert_eq!(woken(29), [true, true, false]);
+        assert_eq!(woken(30), [false, false, true]);
+        assert!(timers.is_empty() && timers.next() == u64::MAX);
+    }
+}
