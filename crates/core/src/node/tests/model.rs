@@ -180,6 +180,7 @@ fn body_of(shape: &Shape, model: &BTreeMap<Vec<u8>, Vec<u8>>) -> SortedBody {
 fn assert_leads(shape: &Shape, image: &[u8], level: u8, model: &BTreeMap<Vec<u8>, Vec<u8>>, numbers: &mut Numbers) {
     let node = Node::open_marked(shape, image, level).expect("a valid internal node");
     let body = node.sorted().expect("internal nodes are sorted");
+    assert_eq!(usize::from(node.header.count), model.len(), "a count of what there is: {shape:?}");
     let expected: Vec<Pair> = model.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
     assert!(node.entries() == expected, "{shape:?}");
     for _ in 0..20 {

@@ -110,13 +110,13 @@ fn no_mixture_of_long_entries_misleads_a_reader() {
             let shape = leaf_shape(format, key, value, bytes);
             for seed in 0..20 {
                 let history = History::random(&shape, seed, 60);
-                let (count, found) = violations_among_samples(&history, seed, 8_000);
+                let (count, found) = violations_among_samples(&history, seed, 3_000);
                 assert_none(&found, &history);
                 accepted += count;
             }
         }
     }
-    assert!(accepted > 20_000, "only {accepted}");
+    assert!(accepted > 8_000, "only {accepted}");
 }
 
 #[test]

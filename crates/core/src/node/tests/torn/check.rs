@@ -54,6 +54,7 @@ type Conclusions = Option<Vec<(u8, Outcome, u64)>>;
 
 fn conclude(history: &History<'_>, image: &[u8]) -> Conclusions {
     let node = Node::open(history.shape, image, 0).ok()?;
+    let scanned = node.entries_whole().then(|| node.entries());
     let mut value = Vec::new();
     let mut conclusions = Vec::new();
     for key in KEYS {
@@ -71,6 +72,10 @@ fn conclude(history: &History<'_>, image: &[u8]) -> Conclusions {
                 Outcome::Found(if value.iter().all(|byte| *byte == first) { first } else { 0xff })
             }
         };
+        if let Some(scanned) = &scanned {
+            let met = scanned.iter().any(|(other, _)| *other == bytes);
+            assert_eq!(met, outcome != Outcome::Absent, "a scan and a lookup of one image disagree on {key}");
+        }
         conclusions.push((key, outcome, allowed(history, key, outcome)));
     }
     Some(conclusions)
