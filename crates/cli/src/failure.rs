@@ -1,0 +1,61 @@
+//! One line on stderr and an exit code.
+
+use clap::error::ErrorKind;
+use sherman_eval::BenchError;
+use std::fmt;
+use std::process::ExitCode;
+
+/// Why the command did not do what it was asked.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It cannot be asked that.
+    Usage(String),
+    /// It went wrong.
+    Runtime(String),
+}
+
+impl Failure {
+    /// A complaint about an option.
+    pub fn option(option: &str, reason: impl fmt::Display) -> Self {
+        Self::Usage(format!("--{option}: {reason}"))
+    }
+
+    /// The failure that a parse error is, on one line; `None` if it is a call for help.
+    pub fn of_parse(error: &clap::Error) -> Option<Self> {
+        if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+            return None;
+        }
+        if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            return Some(Self::Usage("what to do? \"sherman bench\", or see \"sherman --help\"".to_owned()));
+        }
+        let text = error.render().to_string();
+        let said = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let said = said.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"));
+        let line = said.collect::<Vec<_>>().join(" ");
+        Some(Self::Usage(line.strip_prefix("error: ").unwrap_or(&line).to_owned()))
+    }
+
+    /// 2 for what was asked, 1 for what happened.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Usage(_) => ExitCode::from(2),
+            Self::Runtime(_) => ExitCode::from(1),
+        }
+    }
+}
+
+impl From<BenchError> for Failure {
+    fn from(error: BenchError) -> Self {
+        match error.bad_option() {
+            Some(option) => Self::option(option, error),
+            None => Self::Runtime(error.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Usage(reason) | Self::Runtime(reason)) = self;
+        write!(f, "error: {reason}")
+    }
+}

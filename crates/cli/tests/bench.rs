@@ -1,0 +1,163 @@
+//! Real runs of the real command, small ones: every variant costs what its design says.
+
+mod common;
+
+use common::{fresh_path, sherman, text};
+use serde_json::Value;
+
+const KEYS: u64 = 20_000;
+
+/// Runs a small benchmark and returns its JSON.
+fn bench(args: &[&str]) -> Value {
+    let mut all = vec!["bench", "--keys", "20k", "--check", "--json", "-"];
+    all.extend(args);
+    let output = sherman(&all);
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{args:?}");
+    serde_json::from_slice(&output.stdout).expect("JSON and nothing else on stdout")
+}
+
+/// The share of operations of a kind that took so many round trips.
+fn share(json: &Value, operation: &str, round_trips: &str) -> f64 {
+    let counts = json["round_trips"][operation].as_object().expect("counts");
+    let total: u64 = counts.values().filter_map(Value::as_u64).sum();
+    counts.get(round_trips).and_then(Value::as_u64).unwrap_or(0) as f64 / total as f64
+}
+
+fn operations(json: &Value, operation: &str) -> u64 {
+    let counts = json["round_trips"][operation].as_object().map(|counts| counts.values().filter_map(Value::as_u64));
+    counts.map_or(0, Iterator::sum)
+}
+
+fn written(json: &Value, operation: &str) -> f64 {
+    json["bytes_written"][operation].as_f64().expect("bytes")
+}
+
+/// What holds for every variant and every mix of plain lookups and inserts.
+fn assert_plausible(json: &Value, variant: &str) {
+    assert_eq!((json["variant"].as_str(), json["keys"].as_u64()), (Some(variant), Some(KEYS)));
+    let counted: u64 = ["get", "insert", "update"].iter().map(|kind| operations(json, kind)).sum();
+    assert_eq!(json["operations"].as_u64(), Some(counted), "{variant}: operations add up");
+    let mops = json["throughput_mops"].as_f64().expect("a throughput");
+    let seconds = json["seconds"].as_f64().expect("seconds");
+    assert!((mops * seconds * 1e6 / counted as f64 - 1.0).abs() < 0.01, "{variant}: {mops} in {seconds} s");
+    for operation in ["get", "insert", "update"] {
+        let of = |percentile: &str| json["latency_us"][operation][percentile].as_f64().expect(percentile);
+        assert!(0.0 < of("p50") && of("p50") <= of("p90") && of("p90") <= of("p99") && of("p99") <= of("p999"));
+        assert!(json["bytes_read"][operation].as_f64().expect("bytes") >= 1024.0, "{variant}: a leaf is read");
+    }
+    assert_eq!(written(json, "get"), 0.0);
+    let entries = json["entries"].as_u64().expect("entries");
+    assert!(entries >= KEYS + operations(json, "insert"), "{variant}: new keys are entries");
+    assert!(json["far_memory_bytes"].as_u64().expect("far memory") > entries * 16);
+    let hits = json["cache_hit_ratio"].as_f64().expect("a ratio");
+    assert!(if variant == "fg" { hits == 0.0 } else { hits > 0.95 && hits <= 1.0 }, "{variant}: {hits}");
+    assert!(json["handovers"].is_u64() && json["retries"].is_object());
+}
+
+/// Every variant, its usual round trips and bytes of an update, on uniform keys.
+#[test]
+fn every_variant_costs_what_its_design_says() {
+    for (variant, round_trips, bytes) in [
+        // The root, one internal node or two, the leaf.
+        ("fg", None, 1024.0..1025.0),
+        ("fg+cache", Some("4"), 1024.0..1025.0),
+        // A whole leaf, and a lane of two bytes.
+        ("fg+", Some("4"), 1026.0..1027.0),
+        ("+combine", Some("3"), 1026.0..1027.0),
+        ("+on-chip", Some("3"), 1026.0..1027.0),
+        // Handovers save the two bytes, and are rare.
+        ("+hierarchical", Some("3"), 1025.5..1027.0),
+        // The paper's 17 bytes.
+        ("sherman", Some("3"), 18.5..19.5),
+        // At most one line.
+        ("ours", Some("2"), 18.0..67.0),
+    ] {
+        let json = bench(&["--variant", variant, "--uniform", "--seconds", "0.3"]);
+        assert_plausible(&json, variant);
+        match round_trips {
+            Some(round_trips) => {
+                let usual = share(&json, "update", round_trips);
+                assert!(usual > 0.9, "{variant}: {usual} of updates in {round_trips}: {}", json["round_trips"]);
+                assert!(share(&json, "get", "1") > 0.95, "{variant}: {}", json["round_trips"]["get"]);
+            }
+            None => {
+                assert_eq!(share(&json, "get", "1") + share(&json, "get", "2"), 0.0, "{}", json["round_trips"]["get"]);
+                assert!(share(&json, "get", "3") > 0.9, "{}", json["round_trips"]["get"]);
+            }
+        }
+        let mean = written(&json, "update");
+        assert!(bytes.contains(&mean), "{variant}: an update writes {mean} bytes");
+    }
+}
+
+#[test]
+fn skew_threads_and_coroutines_run_and_add_up() {
+    for variant in ["ours", "sherman", "fg+"] {
+        let json = bench(&["--variant", variant, "--threads", "3", "--coroutines", "4", "--ops", "30k"]);
+        assert_plausible(&json, variant);
+        assert_eq!((json["operations"].as_u64(), json["zipf"].as_f64()), (Some(30_000), Some(0.99)));
+    }
+}
+
+#[test]
+fn a_format_replaces_the_variant_s() {
+    for format in ["line-stamped", "two-level", "sorted", "sorted-stamped"] {
+        let json = bench(&["--format", format, "--ops", "10k"]);
+        assert_eq!(json["format"].as_str(), Some(format));
+        assert_eq!(format == "two-level", json["cluster"].as_str().is_some_and(|url| url.contains("atomicity=verb")));
+    }
+}
+
+#[test]
+fn every_workload_runs_and_read_only_writes_nothing() {
+    for workload in [
+        "write-only",
+        "write-intensive",
+        "read-intensive",
+        "read-only",
+        "ycsb-a",
+        "ycsb-b",
+        "ycsb-c",
+        "ycsb-d",
+        "ycsb-f",
+    ] {
+        let json = bench(&["--workload", workload, "--ops", "12k"]);
+        assert_eq!(json["workload"].as_str(), Some(workload));
+        let (gets, inserts, updates) =
+            (operations(&json, "get"), operations(&json, "insert"), operations(&json, "update"));
+        assert_eq!(gets == 0, workload == "write-only");
+        assert_eq!(inserts + updates == 0, matches!(workload, "read-only" | "ycsb-c"), "{workload}");
+        if workload == "write-only" {
+            assert!((0.63..0.70).contains(&(updates as f64 / 12e3)), "two thirds of inserts update: {updates}");
+        }
+        if workload == "ycsb-f" {
+            assert_eq!((gets, json["operations"].as_u64()), (12_000, Some(12_000)), "all read, half of them write too");
+            assert!((5_500..6_500).contains(&updates));
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_asks_for_the_same_operations() {
+    let counts = |seed| {
+        let json = bench(&["--ops", "9k", "--threads", "2", "--seed", seed]);
+        ["get", "insert", "update"].map(|kind| operations(&json, kind))
+    };
+    assert_eq!(counts("7"), counts("7"));
+    assert_ne!(counts("7"), counts("8"));
+}
+
+#[test]
+fn the_table_goes_to_stdout_and_the_json_to_its_file() {
+    let path = fresh_path("result.json");
+    let output =
+        sherman(&["bench", "--keys", "5k", "--ops", "5k", "--runs", "3", "--json", path.to_str().expect("UTF-8")]);
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+    let table = text(&output.stdout);
+    for word in ["throughput", "the median of 3 runs", "latency, us", "round trips", "cache hits", "far memory"] {
+        assert!(table.contains(word), "{word}: {table}");
+    }
+    let json: Value = serde_json::from_slice(&std::fs::read(&path).expect("the file")).expect("JSON");
+    assert_eq!(json["runs_mops"].as_array().map(Vec::len), Some(3));
+    std::fs::remove_file(path).expect("the file goes");
+}
