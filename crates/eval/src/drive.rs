@@ -145,7 +145,7 @@ impl<'a, A: Access> Driver<'a, A> {
             if late || self.limits.abort.load(Ordering::Relaxed) {
                 break;
             }
-            let action = self.generator.next();
+            let action = self.generator.next_action();
             let began = count.is_multiple_of(SAMPLE_EVERY).then(Instant::now);
             let outcome = self.act(action, count, began).await;
             match outcome {
@@ -239,13 +239,15 @@ pub(crate) fn run_at_once<T>(future: impl Future<Output = Result<T, BenchError>>
     }
 }
 
+/// A client at work, among others of its thread.
+type Running<'f> = Pin<Box<dyn Future<Output = Result<(), BenchError>> + 'f>>;
+
 /// Runs futures side by side; the first error, if any, once all are done. Every wake polls all that are left: with as many
 /// finishing per wake as there do, that is cheaper than telling them apart.
 pub(crate) async fn run_together<'f>(
     futures: impl Iterator<Item = impl Future<Output = Result<(), BenchError>> + 'f>,
 ) -> Result<(), BenchError> {
-    let mut left: Vec<Pin<Box<dyn Future<Output = Result<(), BenchError>> + 'f>>> =
-        futures.map(|future| Box::pin(future) as _).collect();
+    let mut left: Vec<Running<'f>> = futures.map(|future| Box::pin(future) as _).collect();
     let mut outcome = Ok(());
     std::future::poll_fn(|cx| {
         left.retain_mut(|future| match future.as_mut().poll(cx) {

@@ -187,7 +187,7 @@ impl Generator {
 
     /// The next thing to do. Where short keys have run out of new values, inserts of new keys become updates.
     #[inline]
-    pub fn next(&mut self) -> Action {
+    pub fn next_action(&mut self) -> Action {
         let mix = self.workload.mix();
         let dice = self.rng.u32(0..Mix::WHOLE);
         if dice < mix.get {
@@ -249,7 +249,7 @@ mod tests {
         let mut generator = generator(workload, 1000, 0.5, 0, 1);
         let mut counts = [0.0; 4];
         for _ in 0..60_000 {
-            let kind = match generator.next() {
+            let kind = match generator.next_action() {
                 Action::Get(_) => 0,
                 Action::Update(_) => 1,
                 Action::Insert(_) => 2,
@@ -288,7 +288,7 @@ mod tests {
                 let mut generator = generator(workload, 100, 0.99, client, 3);
                 let mut known: BTreeSet<u64> = (0..100).collect();
                 for _ in 0..5_000 {
-                    match generator.next() {
+                    match generator.next_action() {
                         Action::Insert(index) => {
                             assert!(known.insert(index) && all_new.insert(index), "{workload:?}: {index} again");
                         }
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn ycsb_d_reads_what_was_inserted_last() {
         let mut generator = generator(Workload::YcsbD, 10_000, 0.99, 0, 1);
-        let recent = (0..100_000).filter(|_| match generator.next() {
+        let recent = (0..100_000).filter(|_| match generator.next_action() {
             Action::Get(index) => index + 100 >= 10_000 + generator.inserted(),
             _ => false,
         });
@@ -317,7 +317,7 @@ mod tests {
         let keys = Keys::new(250, 1, HotKeys::Scattered).expect("legal keys");
         let zipf = Zipf::new(250, 0.0).expect("a legal skew");
         let mut generator = Generator::new(Workload::WriteOnly, keys, zipf, 1, 0, 1);
-        let new = (0..10_000).filter(|_| matches!(generator.next(), Action::Insert(_))).count();
+        let new = (0..10_000).filter(|_| matches!(generator.next_action(), Action::Insert(_))).count();
         assert_eq!((new, generator.inserted()), (6, 6));
     }
 
@@ -325,7 +325,7 @@ mod tests {
     fn a_seed_and_a_client_number_decide_everything() {
         let actions = |client| {
             let mut generator = generator(Workload::WriteIntensive, 1000, 0.99, client, 4);
-            (0..100).map(|_| generator.next()).collect::<Vec<_>>()
+            (0..100).map(|_| generator.next_action()).collect::<Vec<_>>()
         };
         assert_eq!(actions(1), actions(1));
         assert_ne!(actions(1), actions(2));
