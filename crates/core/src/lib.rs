@@ -12,7 +12,7 @@
 //! | [`cache`] | index cache | §4.2.3 |
 //! | [`alloc`] | chunks and nodes | §4.2.4 |
 //! | [`redo`] | what a dying client leaves behind | not in it |
-//! | [`compute`], [`worker`], [`op`] | a compute server, its threads, their operations | |
+//! | [`compute`], [`worker`], [`op`], [`session`] | a compute server, its threads, their operations | |
 //! | [`techniques`] | every part switchable | §5.2 |
 #![forbid(unsafe_code)]
 
@@ -26,6 +26,7 @@ pub mod node;
 pub mod op;
 pub mod redo;
 pub mod root;
+pub mod session;
 mod sync;
 pub mod techniques;
 pub mod tree;

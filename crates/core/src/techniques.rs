@@ -37,14 +37,8 @@ impl Techniques {
     };
 
     /// The paper, complete.
-    pub const SHERMAN: Self = Self {
-        combine: true,
-        hierarchical: true,
-        queue: true,
-        handover: true,
-        cache: true,
-        ..Self::NONE
-    };
+    pub const SHERMAN: Self =
+        Self { combine: true, hierarchical: true, queue: true, handover: true, cache: true, ..Self::NONE };
 
     /// Ours: the paper's, with lock and READ in one list, and crash-safe.
     pub const OURS: Self = Self { lock_read: true, redo: true, ..Self::SHERMAN };

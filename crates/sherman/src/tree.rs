@@ -3,9 +3,10 @@
 use crate::client::RawClient;
 use crate::codec::{Key, Value};
 use crate::raw::RawTree;
-use crate::session::{Operation, RawSession};
+use crate::session::RawSession;
 use crate::stats::Stats;
 use sherman_core::Error;
+use sherman_core::session::Operation;
 use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;

@@ -155,7 +155,11 @@ impl<E: Endpoint> Op<'_, E> {
 
     /// Passes the local lock on, if there is one.
     fn finish(&self, lane: LaneIndex, plan: Plan) -> Finished {
-        if self.techniques().hierarchical { self.worker.compute.local.finish_release(lane, plan) } else { Finished::Done }
+        if self.techniques().hierarchical {
+            self.worker.compute.local.finish_release(lane, plan)
+        } else {
+            Finished::Done
+        }
     }
 
     /// Executes `list` (to the lane's server) and gives the lane back: to the next thread in the queue, or to the memory

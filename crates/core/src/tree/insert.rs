@@ -13,13 +13,7 @@ use sherman_fabric::{Endpoint, GlobalAddress};
 
 impl<E: Endpoint> Op<'_, E> {
     /// Puts `value` under `key`. Whether the key was there; `old` receives the value it had. Linearizable.
-    pub async fn insert(
-        &self,
-        tree: &TreeState,
-        key: &[u8],
-        value: &[u8],
-        old: &mut Vec<u8>,
-    ) -> Result<bool, Error> {
+    pub async fn insert(&self, tree: &TreeState, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
         tree.check_key(key)?;
         tree.check_value(value)?;
         let Some(Covering { locked, missed }) = self.lock_covering(tree, key, 0).await? else {

@@ -112,5 +112,4 @@ impl<E: Endpoint> Op<'_, E> {
         });
         seen.await?.ok_or(Error::Corrupt { address, invariant: "I10: a pointer leads to a node of its tree and level" })
     }
-
 }

@@ -91,11 +91,8 @@ impl<E: Endpoint> Op<'_, E> {
     ) -> Result<Vec<u8>, Error> {
         let (node, sibling) = (locked.address, place.address);
         let held = locked.done(self);
-        let intent = Record {
-            made: sibling,
-            made_version: place.version,
-            ..self.about(Kind::Split, tree, node, draft)
-        };
+        let intent =
+            Record { made: sibling, made_version: place.version, ..self.about(Kind::Split, tree, node, draft) };
         let logged = split.left.needs_redo(self.worker.compute.caps().crash_unit);
         let (held, slot) = self.slot(true, sibling.server(), held).await?;
         if node.server() == sibling.server() && self.worker.compute.techniques().combine {

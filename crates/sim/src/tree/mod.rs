@@ -12,9 +12,11 @@
 //! - every redo slot is free and every record cleared (*redo*).
 
 mod check;
+mod lab;
 mod scenario;
 mod schedule;
 
 pub use check::{Property, Violation};
+pub use lab::{Compute, Lab, join};
 pub use scenario::{Caches, Scenario, Shape};
 pub use schedule::{Explored, Explorer, Seen};

@@ -1,26 +1,22 @@
 //! Running schedules of a tree and checking each.
 
 use super::check::{self, Found, Property, Violation};
+use super::lab::{Compute, Lab};
 use super::scenario::{Caches, Scenario};
-use crate::endpoint::{SimEndpoint, SimFabric};
+use crate::endpoint::SimEndpoint;
 use crate::history::{History, Op};
 use crate::knobs::Knobs;
 use crate::linear::Checker;
 use crate::rng::Rng;
 use crate::scheduler::{Pct, Random, Scheduler};
-use crate::sim::{Run, Sim};
+use crate::sim::Run;
 use crate::trace::Event;
-use sherman_core::{ComputeOptions, ComputeServer, Error, TreeState, Walk, Worker};
-use sherman_fabric::Fabric;
+use sherman_core::{ComputeServer, Error, TreeState, Walk, Worker};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-const TREE: &str = "tree";
-/// Longer than any schedule, unless time jumps.
-const TIMEOUT: Duration = Duration::from_secs(10);
 /// How many events a schedule has, roughly: where PCT puts its change points.
 const TYPICAL_STEPS: u64 = 1_500;
 /// Seeds that share a scenario, and with it the loaded world.
@@ -109,13 +105,6 @@ impl Explored {
     }
 }
 
-/// A compute server of the world.
-struct Compute {
-    fabric: SimFabric,
-    shared: Arc<ComputeServer>,
-    tree: Arc<TreeState>,
-}
-
 /// Runs schedules: keeps the loaded world from one seed to the next.
 pub struct Explorer {
     choose: Box<dyn Fn(u64) -> Scenario>,
@@ -134,8 +123,7 @@ impl std::fmt::Debug for Explorer {
 /// A world with its tree loaded, at its checkpoint.
 struct Loaded {
     draw: u64,
-    scenario: Scenario,
-    sim: Sim,
+    lab: Lab,
     initial: BTreeMap<u64, u64>,
     nodes: usize,
 }
@@ -166,28 +154,28 @@ impl Explorer {
             self.world = Some(Loaded::new(draw, scenario, (self.knobs)(seed)));
         }
         let world = self.world.as_mut().expect("just made");
-        world.sim.rewind_with((self.knobs)(seed));
+        world.lab.sim.rewind_with((self.knobs)(seed));
         self.record.history.borrow_mut().clear();
         self.record.trouble.borrow_mut().take();
         let cast = world.cast(seed);
-        world.sim.record_trace(trace);
+        world.lab.sim.record_trace(trace);
         world.spawn(seed, &cast, &self.record);
         let run = match seed % 4 {
-            0 => world.sim.run(&mut Pct::new(seed, 3, TYPICAL_STEPS) as &mut dyn Scheduler),
-            _ => world.sim.run(&mut Random::swarm(seed) as &mut dyn Scheduler),
+            0 => world.lab.sim.run(&mut Pct::new(seed, 3, TYPICAL_STEPS) as &mut dyn Scheduler),
+            _ => world.lab.sim.run(&mut Random::swarm(seed) as &mut dyn Scheduler),
         };
-        let events = if trace { world.sim.trace() } else { Vec::new() };
+        let events = if trace { world.lab.sim.trace() } else { Vec::new() };
         let checked = world.check(&run, &cast, &self.record, &mut self.checker);
         let (walk, violation) = match checked {
             Ok(walk) => (walk, None),
             Err((walk, (property, what))) => {
-                let scenario = format!("{:?} under {:?}", world.scenario, (self.knobs)(seed));
+                let scenario = format!("{:?} under {:?}", world.lab.scenario, (self.knobs)(seed));
                 (walk, Some(Violation { seed, property, what, scenario }))
             }
         };
         let seen = Seen {
             run,
-            clients: world.scenario.computes * world.scenario.threads,
+            clients: world.lab.scenario.computes * world.lab.scenario.threads,
             splits: walk.nodes.iter().sum::<usize>().saturating_sub(world.nodes),
             height: walk.height(),
             violation,
@@ -207,42 +195,32 @@ impl Explorer {
 
 impl Loaded {
     fn new(draw: u64, scenario: Scenario, knobs: Knobs) -> Self {
-        let mut sim = Sim::new(&scenario.config(knobs)).expect("a scenario's world can be formatted");
         let initial: BTreeMap<u64, u64> = (0..scenario.loaded).map(|key| (2 * key, 1_000 + key)).collect();
-        let nodes = {
-            let compute = join(&mut sim, &scenario);
-            insert_all(&mut sim, &scenario, &compute, initial.iter().map(|(&key, &value)| (key, value)));
-            walk(&mut sim, &compute).expect("a loaded tree is sound").nodes.iter().sum()
-        };
-        sim.checkpoint();
-        Self { draw, scenario, sim, initial, nodes }
+        let mut lab = Lab::new(scenario, knobs);
+        let compute = lab.join();
+        lab.load(&compute, initial.iter().map(|(&key, &value)| (key, value)));
+        let nodes = lab.walk(&compute).expect("a loaded tree is sound").nodes.iter().sum();
+        lab.sim.checkpoint();
+        Self { draw, lab, initial, nodes }
     }
 
     /// The compute servers of a schedule, with caches as old as the scenario has them, and what the tree then holds.
     fn cast(&mut self, seed: u64) -> Cast {
-        let computes: Vec<Compute> = (0..self.scenario.computes).map(|_| join(&mut self.sim, &self.scenario)).collect();
+        let computes: Vec<Compute> = (0..self.lab.scenario.computes).map(|_| self.lab.join()).collect();
         let mut cast = Cast { computes, initial: self.initial.clone(), stranger: None };
-        if self.scenario.caches == Caches::Cold {
+        if self.lab.scenario.caches == Caches::Cold {
             return cast;
         }
         for compute in &cast.computes {
-            let (worker, scenario) = (compute.worker(), &self.scenario);
-            let warmed = self.sim.block_on(async {
-                for key in 0..scenario.loaded {
-                    let mut value = Vec::new();
-                    worker.op().get(&compute.tree, &scenario.key(2 * key), &mut value).await?;
-                }
-                Ok::<(), Error>(())
-            });
-            warmed.expect("nothing to wait for").expect("a quiet tree answers");
+            self.lab.warm(compute, self.initial.keys().copied());
         }
-        if self.scenario.caches == Caches::Stale {
+        if self.lab.scenario.caches == Caches::Stale {
             // A stranger changes the tree behind their backs: their caches know nothing of its splits.
-            let stranger = join(&mut self.sim, &self.scenario);
+            let stranger = self.lab.join();
             let mut rng = Rng::new(seed ^ 0x5354_414c);
-            let news: BTreeMap<u64, u64> =
-                (0..8).map(|i| (rng.below(2 * self.scenario.loaded as usize) as u64, 5_000 + i)).collect();
-            insert_all(&mut self.sim, &self.scenario, &stranger, news.iter().map(|(&key, &value)| (key, value)));
+            let keys = 2 * self.lab.scenario.loaded as usize;
+            let news: BTreeMap<u64, u64> = (0..8).map(|i| (rng.below(keys) as u64, 5_000 + i)).collect();
+            self.lab.load(&stranger, news.iter().map(|(&key, &value)| (key, value)));
             cast.initial.extend(news);
             cast.stranger = Some(stranger);
         }
@@ -251,16 +229,16 @@ impl Loaded {
 
     fn spawn(&mut self, seed: u64, cast: &Cast, record: &Rc<Record>) {
         for (number, compute) in cast.computes.iter().enumerate() {
-            for thread in 0..self.scenario.threads {
-                let client = number as u32 * self.scenario.threads + thread;
+            for thread in 0..self.lab.scenario.threads {
+                let client = number as u32 * self.lab.scenario.threads + thread;
                 let script = Script {
                     client,
                     rng: Rng::new(seed.wrapping_mul(1_000_003).wrapping_add(u64::from(client))),
-                    scenario: self.scenario.clone(),
+                    scenario: self.lab.scenario.clone(),
                     tree: Arc::clone(&compute.tree),
                     record: Rc::clone(record),
                 };
-                drop(self.sim.spawn_on(&compute.fabric, thread, "client", script.run(compute.worker())));
+                drop(self.lab.sim.spawn_on(&compute.fabric, thread, "client", script.run(compute.worker())));
             }
         }
     }
@@ -275,12 +253,12 @@ impl Loaded {
         }
         let shared: Vec<&ComputeServer> =
             cast.computes.iter().chain(&cast.stranger).map(|compute| &*compute.shared).collect();
-        let seen = check::lanes(&self.sim, &self.scenario, &shared)
-            .and_then(|()| check::redo(&self.sim, &shared))
-            .and_then(|()| walk(&mut self.sim, &cast.computes[0]).map_err(|error| (Property::Walk, error.to_string())))
+        let seen = check::lanes(&self.lab.sim, &self.lab.scenario, &shared)
+            .and_then(|()| check::redo(&self.lab.sim, &shared))
+            .and_then(|()| self.lab.walk(&cast.computes[0]).map_err(|error| (Property::Walk, error.to_string())))
             .map_err(|found| (Walk::default(), found))?;
         let history = &mut record.history.borrow_mut();
-        match check::history(checker, history, &self.scenario, &cast.initial, &seen) {
+        match check::history(checker, history, &self.lab.scenario, &cast.initial, &seen) {
             Ok(()) => Ok(seen),
             Err(found) => Err((seen, found)),
         }
@@ -292,47 +270,6 @@ struct Cast {
     computes: Vec<Compute>,
     initial: BTreeMap<u64, u64>,
     stranger: Option<Compute>,
-}
-
-impl Compute {
-    fn worker(&self) -> Worker<SimEndpoint> {
-        let endpoint = self.fabric.endpoint().expect("a compute server of this schedule");
-        Worker::new(endpoint, Arc::clone(&self.shared))
-    }
-}
-
-fn join(sim: &mut Sim, scenario: &Scenario) -> Compute {
-    let fabric = sim.join().expect("a scenario has fewer compute servers than ids");
-    let options = ComputeOptions {
-        techniques: scenario.techniques,
-        timeout: TIMEOUT,
-        cache_bytes: 64 << 10,
-        allow_torn_reads: scenario.allow_torn_reads,
-    };
-    let endpoint = fabric.endpoint().expect("a compute server of this schedule");
-    let shared = sim.block_on(ComputeServer::open(&endpoint, options)).expect("nothing to wait for");
-    let shared = shared.expect("a formatted cluster can be opened");
-    let worker = Worker::new(endpoint, Arc::clone(&shared));
-    let spec = scenario.shape.spec(scenario.format);
-    let tree = sim.block_on(worker.tree(TREE, &spec)).expect("nothing to wait for").expect("a tree can be opened");
-    Compute { fabric, shared, tree }
-}
-
-fn insert_all(sim: &mut Sim, scenario: &Scenario, compute: &Compute, pairs: impl Iterator<Item = (u64, u64)>) {
-    let worker = compute.worker();
-    for (key, value) in pairs {
-        let op = worker.op();
-        let (key, value) = (scenario.key(key), scenario.value(value));
-        let mut old = Vec::new();
-        let inserted = sim.block_on(op.insert(&compute.tree, &key, &value, &mut old));
-        inserted.expect("nothing to wait for").expect("a quiet tree takes what fits");
-    }
-}
-
-fn walk(sim: &mut Sim, compute: &Compute) -> Result<Walk, Error> {
-    let worker = compute.worker();
-    let op = worker.op();
-    sim.block_on(op.walk(&compute.tree)).unwrap_or(Err(Error::Unsupported { what: "a walk that waits" }))
 }
 
 /// What the clients of a schedule report.

@@ -1,0 +1,95 @@
+//! Sessions: many operations in flight on one thread.
+//!
+//! An operation is a *task of the session*; the future a caller holds is a handle to it (design §3). Dropping the handle
+//! detaches: the operation still runs to its end, so no lane stays held and nothing is left half made. Dropping the session
+//! drains what is in flight, bounded in time: an operation that waits gives up by itself at its deadline.
+
+use crate::error::Error;
+use crate::worker::Worker;
+use sherman_executor::{JoinHandle, LocalExecutor};
+use sherman_fabric::{Endpoint, FabricError};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+/// Runs operations of one worker as tasks. Not `Send`.
+pub struct Session<E: Endpoint + 'static> {
+    executor: LocalExecutor,
+    worker: Rc<Worker<E>>,
+}
+
+/// An operation in flight. Resolves when it is done; dropping it detaches, it does not cancel.
+#[must_use = "an operation's outcome is told by awaiting it"]
+pub struct Operation<T> {
+    handle: JoinHandle<Result<T, Error>>,
+}
+
+impl<T> fmt::Debug for Operation<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operation").finish_non_exhaustive()
+    }
+}
+
+impl<T> Future for Operation<T> {
+    type Output = Result<T, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // The task is gone only if it panicked, or its session was dropped and could not drain in time.
+        let lost = Err(Error::OutcomeUnknown { source: FabricError::Unsupported { what: "finish after its session" } });
+        Pin::new(&mut self.handle).poll(cx).map(|outcome| outcome.unwrap_or(lost))
+    }
+}
+
+impl<E: Endpoint> fmt::Debug for Session<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("in_flight", &self.in_flight()).finish_non_exhaustive()
+    }
+}
+
+impl<E: Endpoint> Session<E> {
+    /// A session of `worker`, for the calling thread.
+    pub fn new(worker: Worker<E>) -> Self {
+        Self { executor: LocalExecutor::new(), worker: Rc::new(worker) }
+    }
+
+    /// Its worker.
+    pub fn worker(&self) -> &Rc<Worker<E>> {
+        &self.worker
+    }
+
+    /// Starts an operation: `operation` is given the worker and runs as a task.
+    pub fn start<T, F>(&self, operation: impl FnOnce(Rc<Worker<E>>) -> F) -> Operation<T>
+    where
+        T: 'static,
+        F: Future<Output = Result<T, Error>> + 'static,
+    {
+        Operation { handle: self.executor.spawn(operation(Rc::clone(&self.worker))) }
+    }
+
+    /// Runs `future` and every operation in flight until `future` is done.
+    pub fn run<F: Future>(&self, future: F) -> F::Output {
+        self.executor.run_until(self.worker.endpoint(), future)
+    }
+
+    /// Operations in flight.
+    pub fn in_flight(&self) -> usize {
+        self.executor.tasks()
+    }
+
+    /// Waits for everything in flight; at most twice the compute server's timeout, since an operation that waits gives up
+    /// after one. Returns how many operations are left.
+    pub fn drain(&self) -> usize {
+        let endpoint = self.worker.endpoint();
+        let patience = u64::try_from(self.worker.compute().timeout().as_nanos()).unwrap_or(u64::MAX);
+        let deadline = endpoint.now().saturating_add(patience.saturating_mul(2));
+        self.executor.drain(endpoint, || endpoint.now() >= deadline)
+    }
+}
+
+impl<E: Endpoint> Drop for Session<E> {
+    fn drop(&mut self) {
+        self.drain();
+    }
+}

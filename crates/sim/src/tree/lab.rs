@@ -1,0 +1,114 @@
+//! A world with a tree in it: what scenarios and tests are set up with.
+
+use super::scenario::Scenario;
+use crate::endpoint::{SimEndpoint, SimFabric};
+use crate::knobs::Knobs;
+use crate::sim::Sim;
+use sherman_core::{ComputeOptions, ComputeServer, Error, TreeState, Walk, Worker};
+use sherman_fabric::Fabric;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The name of the tree.
+const TREE: &str = "tree";
+/// Longer than any schedule, unless time jumps.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A simulated world that holds one tree.
+///
+/// Its methods run outside any schedule and panic where the world was set up wrongly: they are for tests.
+#[derive(Debug)]
+pub struct Lab {
+    /// The world.
+    pub sim: Sim,
+    /// What the tree looks like.
+    pub scenario: Scenario,
+}
+
+/// A compute server of the world.
+#[derive(Debug)]
+pub struct Compute {
+    /// Its identity.
+    pub fabric: SimFabric,
+    /// What its threads share.
+    pub shared: Arc<ComputeServer>,
+    /// The tree as it knows it.
+    pub tree: Arc<TreeState>,
+}
+
+impl Compute {
+    /// One more thread of it.
+    pub fn worker(&self) -> Worker<SimEndpoint> {
+        let endpoint = self.fabric.endpoint().expect("a compute server of this schedule");
+        Worker::new(endpoint, Arc::clone(&self.shared))
+    }
+}
+
+impl Lab {
+    /// Formats the world.
+    pub fn new(scenario: Scenario, knobs: Knobs) -> Self {
+        let sim = Sim::new(&scenario.config(knobs)).expect("a scenario's world can be formatted");
+        Self { sim, scenario }
+    }
+
+    /// A compute server, with the tree opened or created.
+    pub fn join(&mut self) -> Compute {
+        join(&mut self.sim, &self.scenario)
+    }
+
+    /// Runs a future with nobody else about.
+    pub fn quiet<F: Future>(&mut self, future: F) -> F::Output {
+        self.sim.block_on(future).expect("alone, nothing has to be waited for")
+    }
+
+    /// Inserts keys and values by number.
+    pub fn load(&mut self, compute: &Compute, pairs: impl IntoIterator<Item = (u64, u64)>) {
+        let worker = compute.worker();
+        for (key, value) in pairs {
+            let op = worker.op();
+            let (key, value) = (self.scenario.key(key), self.scenario.value(value));
+            let mut old = Vec::new();
+            self.quiet(op.insert(&compute.tree, &key, &value, &mut old)).expect("a quiet tree takes what fits");
+        }
+    }
+
+    /// Looks keys up by number, so that the cache knows the way.
+    pub fn warm(&mut self, compute: &Compute, keys: impl IntoIterator<Item = u64>) {
+        let worker = compute.worker();
+        for key in keys {
+            let op = worker.op();
+            let key = self.scenario.key(key);
+            let mut value = Vec::new();
+            self.quiet(op.get(&compute.tree, &key, &mut value)).expect("a quiet tree answers");
+        }
+    }
+
+    /// Visits every node.
+    pub fn walk(&mut self, compute: &Compute) -> Result<Walk, Error> {
+        let worker = compute.worker();
+        let op = worker.op();
+        self.sim.block_on(op.walk(&compute.tree)).unwrap_or(Err(Error::Unsupported { what: "a walk that waits" }))
+    }
+}
+
+/// A compute server of `sim`, with the tree opened or created.
+///
+/// # Panics
+/// If the world was set up wrongly: this is for tests.
+pub fn join(sim: &mut Sim, scenario: &Scenario) -> Compute {
+    const ALONE: &str = "alone, nothing has to be waited for";
+    let fabric = sim.join().expect("a scenario has fewer compute servers than ids");
+    let options = ComputeOptions {
+        techniques: scenario.techniques,
+        timeout: TIMEOUT,
+        cache_bytes: 64 << 10,
+        allow_torn_reads: scenario.allow_torn_reads,
+    };
+    let endpoint = fabric.endpoint().expect("a compute server of this schedule");
+    let shared = sim.block_on(ComputeServer::open(&endpoint, options)).expect(ALONE);
+    let shared = shared.expect("a formatted cluster can be opened");
+    let worker = Worker::new(endpoint, Arc::clone(&shared));
+    let spec = scenario.shape.spec(scenario.format);
+    let tree = sim.block_on(worker.tree(TREE, &spec)).expect(ALONE).expect("a tree can be opened");
+    Compute { fabric, shared, tree }
+}

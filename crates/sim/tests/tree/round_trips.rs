@@ -1,0 +1,149 @@
+//! Round trips are the currency: the cost of every path, counted.
+
+use sherman_core::{Cause, Format, Techniques};
+use sherman_fabric::Tally;
+use sherman_sim::tree::{Caches, Compute, Lab, Scenario, Shape};
+use sherman_sim::{Knobs, Random};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+fn lab(format: Format, techniques: Techniques, loaded: u64) -> (Lab, Compute) {
+    let scenario = Scenario { format, techniques, loaded, caches: Caches::Warm, ..Scenario::default() };
+    let knobs = Knobs { verb_atomic: format == Format::TwoLevel, ..Knobs::default() };
+    let mut lab = Lab::new(scenario, knobs);
+    let compute = lab.join();
+    lab.load(&compute, (0..loaded).map(|key| (2 * key, key)));
+    lab.warm(&compute, (0..loaded).map(|key| 2 * key));
+    (lab, compute)
+}
+
+fn insert(lab: &mut Lab, compute: &Compute, key: u64) -> Tally {
+    let worker = compute.worker();
+    let op = worker.op();
+    let (key, value) = (lab.scenario.key(key), lab.scenario.value(77));
+    lab.quiet(op.insert(&compute.tree, &key, &value, &mut Vec::new())).expect("a quiet tree");
+    op.tally()
+}
+
+fn get(lab: &mut Lab, compute: &Compute, key: u64) -> Tally {
+    let worker = compute.worker();
+    let op = worker.op();
+    let key = lab.scenario.key(key);
+    lab.quiet(op.get(&compute.tree, &key, &mut Vec::new())).expect("a quiet tree");
+    op.tally()
+}
+
+#[test]
+fn a_warm_get_is_one_read() {
+    for format in Format::ALL {
+        let (mut lab, compute) = lab(format, Techniques::OURS, 40);
+        let node = u64::from(lab.scenario.shape.spec(format).leaf_bytes);
+        for key in [0, 7, 40, 78] {
+            let tally = get(&mut lab, &compute, key);
+            assert_eq!(tally, Tally { round_trips: 1, reads: 1, bytes_read: node, ..Tally::default() }, "{format:?}");
+        }
+    }
+}
+
+#[test]
+fn a_warm_update_takes_three_round_trips_as_sherman_and_two_as_ours() {
+    // Format, techniques, round trips, bytes written besides the two of the release.
+    for (format, techniques, round_trips, bytes) in [
+        (Format::TwoLevel, Techniques::SHERMAN, 3, 17..=17),
+        (Format::LineStamped, Techniques::SHERMAN, 3, 1..=64),
+        (Format::LineStamped, Techniques::OURS, 2, 1..=64),
+        (Format::TwoLevel, Techniques { redo: false, ..Techniques::OURS }, 2, 17..=17),
+        (Format::SortedStamped, Techniques { cache: true, ..Techniques::NONE }, 4, 256..=256),
+    ] {
+        let (mut lab, compute) = lab(format, techniques, 40);
+        for key in [0, 22, 78] {
+            let tally = insert(&mut lab, &compute, key);
+            assert_eq!(
+                (tally.round_trips, tally.reads, tally.atomics),
+                (round_trips, 1, 1),
+                "{format:?} {techniques:?}"
+            );
+            assert!(bytes.contains(&(tally.bytes_written - 2)), "{format:?}: {} bytes", tally.bytes_written - 2);
+        }
+    }
+}
+
+#[test]
+fn an_insert_without_a_split_costs_what_an_update_does() {
+    let (mut lab, compute) = lab(Format::LineStamped, Techniques::OURS, 4);
+    let before = lab.walk(&compute).expect("a sound tree").nodes;
+    let tally = insert(&mut lab, &compute, 1);
+    assert_eq!((tally.round_trips, tally.writes), (2, 2));
+    assert_eq!(lab.walk(&compute).expect("a sound tree").nodes, before);
+}
+
+/// `[record, sibling, header, (entry), linked, cleared, release]`: one list; then the parent, like any other write.
+#[test]
+fn a_split_on_one_server_leaves_as_one_list() {
+    for (techniques, leaf, parent) in [(Techniques::OURS, 2, 2), (Techniques::SHERMAN, 3, 3)] {
+        let (mut lab, compute) = lab(Format::LineStamped, techniques, 12);
+        let nodes = |lab: &mut Lab| lab.walk(&compute).expect("a sound tree").nodes;
+        let before = nodes(&mut lab);
+        let mut split = None;
+        for key in 0..12 {
+            lab.warm(&compute, [2 * key + 1]);
+            let tally = insert(&mut lab, &compute, 2 * key + 1);
+            if nodes(&mut lab) != before {
+                split = Some(tally);
+                break;
+            }
+        }
+        let tally = split.expect("twelve more keys split a leaf of nine");
+        assert_eq!(tally.round_trips, leaf + parent, "{techniques:?}: {tally:?}");
+        // Leaf: sibling, header, link, release, and perhaps the entry's line. Parent: the node, release. Ours logs both.
+        let logs = if techniques.redo { 4 } else { 0 };
+        assert!((6 + logs..=7 + logs).contains(&tally.writes), "{techniques:?}: {tally:?}");
+    }
+}
+
+/// Four threads of one compute server want one leaf: whoever is handed the lane pays for READ and WRITE alone.
+#[test]
+fn a_write_after_a_handover_takes_two_round_trips() {
+    for (techniques, fresh) in [(Techniques::SHERMAN, 3), (Techniques::OURS, 2)] {
+        let mut handed_over = 0;
+        for seed in 0..200 {
+            let (mut lab, compute) = lab(Format::LineStamped, techniques, 12);
+            let seen: Rc<RefCell<Vec<(Tally, u64, u64)>>> = Rc::default();
+            for thread in 0..4 {
+                let (worker, tree, seen) = (compute.worker(), Arc::clone(&compute.tree), Rc::clone(&seen));
+                let (key, value) = (lab.scenario.key(6), lab.scenario.value(thread));
+                let task = async move {
+                    for _ in 0..3 {
+                        let op = worker.op();
+                        op.insert(&tree, &key, &value, &mut Vec::new()).await.expect("nothing is in the way");
+                        seen.borrow_mut().push((op.tally(), op.handovers(), op.retries().get(Cause::LaneHeld)));
+                    }
+                };
+                drop(lab.sim.spawn_on(&compute.fabric, thread as u32, "writer", task));
+            }
+            assert!(lab.sim.run(&mut Random::swarm(seed)).is_done());
+            for &(tally, handovers, held) in seen.borrow().iter() {
+                handed_over += handovers;
+                assert_eq!(held, 0, "one compute server does not contend with itself for the lane");
+                // Found by the releaser that its heir had left: never here, nobody times out.
+                assert_eq!(tally.round_trips, if handovers == 1 { 2 } else { fresh }, "{techniques:?}: {tally:?}");
+            }
+        }
+        assert!(handed_over > 100, "handovers happen: {handed_over}");
+    }
+}
+
+#[test]
+fn a_cold_get_descends_level_by_level() {
+    let scenario = Scenario { shape: Shape::Four, loaded: 60, ..Scenario::default() };
+    let mut lab = Lab::new(scenario, Knobs::default());
+    let loader = lab.join();
+    lab.load(&loader, (0..60).map(|key| (key, key)));
+    let height = lab.walk(&loader).expect("a sound tree").height() as u64;
+    assert!(height >= 3);
+    let cold = lab.join();
+    // The root word, then a node a level.
+    assert_eq!(get(&mut lab, &cold, 30).round_trips, 1 + height);
+    assert_eq!(get(&mut lab, &cold, 30).round_trips, 1);
+}
