@@ -1,0 +1,56 @@
+//! The tree on embedded memory, with an endpoint that makes every verb an await point.
+#![cfg(not(loom))]
+
+mod detached;
+mod slow;
+mod waiting;
+
+use sherman_core::{ComputeOptions, ComputeServer, TreeState, Worker};
+use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric, EmbeddedOptions};
+use sherman_executor::block_on;
+use sherman_fabric::control::TreeSpec;
+use sherman_fabric::{Endpoint, Memory, Space};
+use sherman_memory_server::{FormatOptions, LockOptions};
+use std::sync::Arc;
+
+const LANES: u32 = 16;
+
+/// One memory server with few lanes.
+fn cluster() -> Arc<EmbeddedCluster> {
+    let locks = LockOptions { lanes: Some(LANES), ..LockOptions::default() };
+    let format = FormatOptions { locks, ..FormatOptions::default() };
+    EmbeddedCluster::new(EmbeddedOptions { memory_bytes: 64 << 20, format, ..EmbeddedOptions::default() })
+        .expect("a cluster")
+}
+
+/// A compute server, and its worker on an endpoint made from a plain one.
+fn worker<E: Endpoint>(
+    fabric: &EmbeddedFabric,
+    options: ComputeOptions,
+    wrap: impl FnOnce(EmbeddedEndpoint) -> E,
+) -> Worker<E> {
+    let endpoint = fabric.endpoint();
+    let compute = block_on(&endpoint, ComputeServer::open(&endpoint, options)).expect("a compute server");
+    Worker::new(wrap(endpoint), compute)
+}
+
+/// A tree of four-entry leaves.
+fn tree<E: Endpoint>(worker: &Worker<E>) -> Arc<TreeState> {
+    let spec = TreeSpec { format: 1, key_len: 19, value_len: 12, leaf_bytes: 320, internal_bytes: 256 };
+    block_on(worker.endpoint(), worker.tree("t", &spec)).expect("a tree")
+}
+
+fn key(number: u8) -> [u8; 19] {
+    let mut key = [0x5a; 19];
+    key[0] = number;
+    key
+}
+
+fn value(number: u8) -> [u8; 12] {
+    [number; 12]
+}
+
+fn lanes_are_free(cluster: &EmbeddedCluster) -> bool {
+    let memory = cluster.memory(0).expect("server 0");
+    (0..u64::from(LANES) * 2 / 8).all(|word| memory.load_u64(Space::OnChip, 8 * word) == 0)
+}
