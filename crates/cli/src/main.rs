@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`args`] | options, their help, and how numbers and sizes are written |
-//! | [`bench`] | `sherman bench` |
+//! | [`bench`](mod@bench) | `sherman bench` |
 //! | [`progress`] | the bar on a terminal |
 //! | [`failure`] | one line on stderr and an exit code: 2 for what was asked, 1 for what happened |
 #![forbid(unsafe_code)]
