@@ -1,7 +1,7 @@
 //! The fabric contract F1–F7, on threads, once per atomicity.
 
 use sherman_embedded::{Atomicity, EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric, EmbeddedOptions};
-use sherman_fabric::contract::{Breach, Harness, Participant, Report, Scratch, on_threads, suite};
+use sherman_fabric::contract::{Breach, Harness, Participant, Patience, Report, Scratch, on_threads, suite};
 use sherman_memory_server::FormatOptions;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -23,11 +23,16 @@ impl Harness for Embedded {
     }
 
     fn rounds(&self) -> u32 {
-        if cfg!(miri) { 12 } else { 5_000 }
+        if cfg!(miri) { 12 } else { 1_000 }
     }
 
     fn runs(&self) -> u32 {
         if cfg!(miri) { 1 } else { 4 }
+    }
+
+    /// Sanitizers and machines with other work are slow, not broken.
+    fn patience(&self) -> Patience {
+        Patience { nanos: 300_000_000_000, polls: u64::MAX }
     }
 
     fn run(&self, _: u64, participants: Vec<Participant<EmbeddedEndpoint>>) -> Result<(), Breach> {
