@@ -8,7 +8,7 @@ use crate::node::draft::Place;
 use crate::op::Op;
 use sherman_fabric::control::ChunkClass;
 use sherman_fabric::{ClientId, Endpoint, FabricError, GlobalAddress, Refusal, Request, Response};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The version of a node in memory that never held one. Not 0, so that zeroed lines never pass for its own.
@@ -18,13 +18,15 @@ const FIRST_VERSION: u16 = 1;
 #[derive(Debug)]
 pub struct Allocator {
     servers: u16,
+    first: u16,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     pools: BTreeMap<ChunkClass, Pool>,
-    next_server: u16,
+    /// Servers that are gone: nothing is taken from there any more.
+    lost: BTreeSet<u16>,
 }
 
 #[derive(Debug, Default)]
@@ -33,11 +35,14 @@ struct Pool {
     fresh: Option<(u16, u64, u64)>,
     /// Places given back, with the last version they had.
     returned: Vec<(GlobalAddress, u16)>,
+    /// Chunks asked for so far: whose turn it is.
+    turn: u16,
 }
 
 impl Allocator {
-    pub(crate) fn new(servers: u16) -> Self {
-        Self { servers, state: Mutex::default() }
+    /// An allocator that asks servers in turn. Compute servers begin at different ones.
+    pub(crate) fn new(servers: u16, client: ClientId) -> Self {
+        Self { servers, first: client.0 % servers.max(1), state: Mutex::default() }
     }
 
     /// The lock is held for a few instructions and nothing in them can panic half-way, so a poisoned one is as good.
@@ -60,21 +65,30 @@ impl Allocator {
         Some(Place { address: GlobalAddress::new(server, next), version: FIRST_VERSION, owner })
     }
 
+    /// The server whose turn it is to give a chunk of this class.
+    fn next_server(&self, class: ChunkClass) -> u16 {
+        let mut state = self.state();
+        // Classes begin at different servers too, or leaves and internal nodes would march in step.
+        let begin = self.first + state.pools.keys().position(|known| *known == class).unwrap_or(0) as u16;
+        let pool = state.pools.entry(class).or_default();
+        pool.turn = (pool.turn + 1) % self.servers;
+        (begin + pool.turn) % self.servers
+    }
+
     /// A place for a node. One request to a memory server per chunk, round robin; none otherwise.
     pub(crate) async fn allocate<E: Endpoint>(&self, op: &Op<'_, E>, class: ChunkClass) -> Result<Place, Error> {
         let owner = op.endpoint().client();
         if let Some(place) = self.take(class, owner) {
             return Ok(place);
         }
+        let mut refused = Error::OutOfMemory;
         for _ in 0..self.servers {
-            let server = {
-                let mut state = self.state();
-                let server = state.next_server % self.servers;
-                state.next_server = (server + 1) % self.servers;
-                server
-            };
+            let server = self.next_server(class);
+            if self.state().lost.contains(&server) {
+                continue;
+            }
             match op.call(server, Request::AllocChunk { class }).await {
-                Ok(Response::Chunk { offset, bytes }) => {
+                Ok(Response::Chunk { offset, bytes }) if op.worker.compute.is_memory(server, offset, bytes) => {
                     self.state().pools.entry(class).or_default().add_chunk(server, offset, bytes, class);
                     if let Some(place) = self.take(class, owner) {
                         return Ok(place);
@@ -82,16 +96,33 @@ impl Allocator {
                 }
                 Ok(_) => return Err(Error::Unsupported { what: "the memory server's answer to a chunk request" }),
                 Err(FabricError::Refused(Refusal::OutOfMemory)) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    self.note_failure(&error);
+                    refused = error.into();
+                }
             }
         }
         // Another thread may have brought a chunk meanwhile.
-        self.take(class, owner).ok_or(Error::OutOfMemory)
+        self.take(class, owner).ok_or(refused)
     }
 
     /// Takes back a place that was never linked, with the version it was written under.
     pub(crate) fn give_back(&self, class: ChunkClass, address: GlobalAddress, version: u16) {
-        self.state().pools.entry(class).or_default().returned.push((address, version));
+        let mut state = self.state();
+        if !state.lost.contains(&address.server()) {
+            state.pools.entry(class).or_default().returned.push((address, version));
+        }
+    }
+
+    /// Forgets all places on a server that is gone, so that later operations use those that are there.
+    pub(crate) fn note_failure(&self, error: &FabricError) {
+        let FabricError::ServerLost { server } = *error else { return };
+        let mut state = self.state();
+        state.lost.insert(server);
+        for pool in state.pools.values_mut() {
+            pool.returned.retain(|(address, _)| address.server() != server);
+            pool.fresh = pool.fresh.filter(|(on, ..)| *on != server);
+        }
     }
 }
 

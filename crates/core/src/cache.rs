@@ -4,7 +4,7 @@
 //! entry costs a round trip and never an answer. Bounded in bytes; the victim is the less recently used of two picked at
 //! random (the power of two choices).
 
-use crate::node::SortedBody;
+use crate::node::{SortedBody, get_u64};
 use sherman_fabric::GlobalAddress;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -132,6 +132,19 @@ impl IndexCache {
         state.bytes -= bytes;
     }
 
+    /// Drops every cached node above `level` on the way to `key`.
+    pub(crate) fn forget_path(&self, key: &[u8], level: u8) {
+        let mut state = self.write();
+        for above in usize::from(level)..state.levels.len() {
+            let nodes = &mut state.levels[above];
+            let covering = nodes.covering(key).and_then(|entry| nodes.by_low.get(&entry.low)).copied();
+            if let Some(index) = covering {
+                let bytes = nodes.remove(index);
+                state.bytes -= bytes;
+            }
+        }
+    }
+
     /// Drops everything: the next operation starts at the root.
     pub fn clear(&self) {
         let mut state = self.write();
@@ -152,9 +165,7 @@ impl IndexCache {
 
 /// The child pointer of entry `index`.
 pub(crate) fn child_address(body: &SortedBody, index: usize) -> GlobalAddress {
-    let mut bits = [0; 8];
-    bits.copy_from_slice(&body.payload(index)[..8]);
-    GlobalAddress::from_bits(u64::from_le_bytes(bits))
+    GlobalAddress::from_bits(get_u64(body.payload(index), 0))
 }
 
 impl State {

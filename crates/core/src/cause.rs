@@ -13,10 +13,8 @@ pub enum Cause {
     TornEntry,
     /// The READ took so long that 4-bit versions may have wrapped (paper §4.4).
     SlowRead,
-    /// A pointer led to a node that does not cover the key, or is none of this tree's.
+    /// A pointer led to a freed node, one that does not cover the key, or none of this tree's.
     StalePointer,
-    /// A pointer led to a freed node.
-    NodeFree,
     /// The node is written but not yet linked.
     NodePending,
     /// The key has moved to a right sibling.
@@ -33,12 +31,11 @@ pub enum Cause {
 
 impl Cause {
     /// All causes, in order of their counters.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 10] = [
         Self::TornNode,
         Self::TornEntry,
         Self::SlowRead,
         Self::StalePointer,
-        Self::NodeFree,
         Self::NodePending,
         Self::MovedRight,
         Self::LaneHeld,
@@ -54,7 +51,6 @@ impl Cause {
             Self::TornEntry => "torn_entry",
             Self::SlowRead => "slow_read",
             Self::StalePointer => "stale_pointer",
-            Self::NodeFree => "node_free",
             Self::NodePending => "node_pending",
             Self::MovedRight => "moved_right",
             Self::LaneHeld => "lane_held",
@@ -71,7 +67,6 @@ impl Cause {
             Self::TornEntry => "an entry stays torn (its writer may have died)",
             Self::SlowRead => "every READ takes longer than the format's versions allow",
             Self::StalePointer => "pointers stay stale",
-            Self::NodeFree => "pointers keep leading to freed nodes",
             Self::NodePending => "a node stays unlinked (its maker may have died)",
             Self::MovedRight => "the key keeps moving right",
             Self::LaneHeld => "another compute server holds the lock lane (it may have died)",

@@ -6,9 +6,10 @@
 use crate::alloc::Allocator;
 use crate::error::Error;
 use crate::lock::local::LocalLockTable;
+use crate::node::LINE;
 use crate::redo::RedoSlots;
 use crate::techniques::Techniques;
-use sherman_fabric::{Caps, ClientId, Counters, Endpoint, GlobalAddress, Space, execute};
+use sherman_fabric::{Caps, ClientId, Counters, Endpoint, GlobalAddress, Request, Response, Space, call, execute};
 use sherman_memory_server::{Geometry, LaneWidth, ReleaseMode, SUPERBLOCK_BYTES, Superblock};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +43,7 @@ impl Default for ComputeOptions {
 pub struct ComputeServer {
     client: ClientId,
     geometry: Geometry,
+    memory_bytes: Vec<u64>,
     options: ComputeOptions,
     caps: Caps,
     pub(crate) local: LocalLockTable,
@@ -50,10 +52,12 @@ pub struct ComputeServer {
 }
 
 impl ComputeServer {
-    /// Reads every server's superblock through `endpoint` and takes part under its identity.
+    /// Reads every server's superblock through `endpoint` and takes part under its identity. One READ per server, and with
+    /// `redo` one request for a redo area there: later, when memory is full, an update must still find one.
     pub async fn open<E: Endpoint>(endpoint: &E, options: ComputeOptions) -> Result<Arc<Self>, Error> {
         let counters = Counters::default();
-        let mut geometry: Option<Geometry> = None;
+        let mut first: Option<Superblock> = None;
+        let mut memory_bytes = Vec::new();
         for server in 0..endpoint.servers() {
             let mut list = endpoint.list(server);
             let read = list.read(Space::Host, 0, SUPERBLOCK_BYTES as u32);
@@ -61,24 +65,49 @@ impl ComputeServer {
             let superblock =
                 Superblock::decode(list.bytes(read)).map_err(|error| Error::Superblock { server, error })?;
             endpoint.recycle(list);
-            match &geometry {
-                None => geometry = Some(superblock.geometry),
-                Some(first) if first.lock == superblock.geometry.lock => {}
-                Some(_) => return Err(Error::Unsupported { what: "memory servers with different lock geometries" }),
+            check_server(&superblock, first.as_ref(), server, endpoint.servers())?;
+            memory_bytes.push(superblock.geometry.memory_bytes);
+            first.get_or_insert(superblock);
+        }
+        let geometry = first.ok_or(Error::Unsupported { what: "a cluster without memory servers" })?.geometry;
+        let caps = endpoint.caps().clone();
+        check_caps(&geometry, &caps)?;
+        let mut areas = vec![(0, 0); usize::from(endpoint.servers())];
+        if options.techniques.redo {
+            for (server, area) in areas.iter_mut().enumerate() {
+                match call(endpoint, server as u16, Request::RedoArea, &counters).await? {
+                    Response::RedoArea { offset, bytes } if within(offset, bytes, memory_bytes[server]) => {
+                        *area = (offset, bytes);
+                    }
+                    _ => return Err(Error::Unsupported { what: "the memory server's answer to a redo request" }),
+                }
             }
         }
-        let geometry = geometry.ok_or(Error::Unsupported { what: "a cluster without memory servers" })?;
-        let caps = endpoint.caps().clone();
-        check_lanes(&geometry, &caps)?;
         Ok(Arc::new(Self {
             client: endpoint.client(),
             local: LocalLockTable::new(endpoint.servers(), geometry.lock.count),
-            alloc: Allocator::new(endpoint.servers()),
-            redo: RedoSlots::new(endpoint.servers(), u64::from(geometry.redo_slot_bytes)),
+            alloc: Allocator::new(endpoint.servers(), endpoint.client()),
+            redo: RedoSlots::new(&areas, u64::from(geometry.redo_slot_bytes)),
             geometry,
+            memory_bytes,
             options,
             caps,
         }))
+    }
+
+    /// Whether `bytes` at `address` are memory of the cluster: a pointer is checked before it is followed.
+    pub(crate) fn check_pointer(&self, address: GlobalAddress, bytes: usize) -> Result<(), Error> {
+        let memory = self.memory_bytes.get(usize::from(address.server())).copied().unwrap_or(0);
+        if address.is_null() || !within(address.offset(), bytes as u64, memory) || !address.offset().is_multiple_of(64)
+        {
+            return Err(Error::Corrupt { address, invariant: "I1: a pointer names memory of the cluster" });
+        }
+        Ok(())
+    }
+
+    /// Whether a memory server's answer names memory it has.
+    pub(crate) fn is_memory(&self, server: u16, offset: u64, bytes: u64) -> bool {
+        within(offset, bytes, self.memory_bytes.get(usize::from(server)).copied().unwrap_or(0))
     }
 
     /// Its identity.
@@ -127,8 +156,37 @@ impl ComputeServer {
     }
 }
 
-/// Whether this fabric can serve the lanes the cluster was formatted with.
-fn check_lanes(geometry: &Geometry, caps: &Caps) -> Result<(), Error> {
+/// Whether `offset..offset + bytes` lies within `memory`.
+fn within(offset: u64, bytes: u64, memory: u64) -> bool {
+    offset.checked_add(bytes).is_some_and(|end| end <= memory)
+}
+
+/// Whether the server in this place is the one that belongs there.
+fn check_server(found: &Superblock, first: Option<&Superblock>, server: u16, servers: u16) -> Result<(), Error> {
+    if (found.server, found.servers) != (server, servers) {
+        return Err(Error::Unsupported {
+            what: "memory servers in another order or number than they were formatted for",
+        });
+    }
+    let Some(first) = first else { return Ok(()) };
+    if found.cluster_id != first.cluster_id {
+        return Err(Error::Unsupported { what: "memory servers of two clusters" });
+    }
+    let fixed = |superblock: &Superblock| {
+        let geometry = &superblock.geometry;
+        (geometry.lock, geometry.redo_slot_bytes, geometry.chunk_bytes)
+    };
+    if fixed(found) != fixed(first) {
+        return Err(Error::Unsupported { what: "memory servers with different geometries" });
+    }
+    Ok(())
+}
+
+/// Whether this fabric can serve the cluster as it was formatted.
+fn check_caps(geometry: &Geometry, caps: &Caps) -> Result<(), Error> {
+    if caps.atomic_unit < LINE as u32 {
+        return Err(Error::Unsupported { what: "a fabric whose atomic unit is smaller than a line (F1)" });
+    }
     if geometry.lock.width == LaneWidth::Bits16 && !caps.masked_cas {
         return Err(Error::Unsupported { what: "16-bit lock lanes without masked CAS" });
     }

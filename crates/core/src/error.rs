@@ -87,6 +87,8 @@ pub enum Error {
         /// How the list failed.
         source: FabricError,
     },
+    /// The session was dropped, and could not finish the operation in time: it may or may not have happened.
+    SessionDropped,
     /// A memory server refused a request.
     Refused(Refusal),
     /// The fabric failed otherwise.
@@ -140,6 +142,7 @@ impl fmt::Display for Error {
             Self::OutcomeUnknown { source } => {
                 write!(f, "the change may or may not have happened ({source}); read the key to find out")
             }
+            Self::SessionDropped => write!(f, "the session was dropped before the operation finished"),
             Self::Refused(refusal) => write!(f, "{refusal}"),
             Self::Fabric(error) => write!(f, "{error}"),
         }

@@ -22,9 +22,10 @@ pub struct Op<'w, E: Endpoint> {
     counters: Counters,
     retries: Retries,
     handed_over: Cell<u64>,
-    timeout: Duration,
+    timeout: Cell<Duration>,
     started: Cell<Option<u64>>,
     tries: Cell<u32>,
+    obstacles: Cell<bool>,
 }
 
 impl<'w, E: Endpoint> Op<'w, E> {
@@ -34,9 +35,10 @@ impl<'w, E: Endpoint> Op<'w, E> {
             counters: Counters::default(),
             retries: Retries::default(),
             handed_over: Cell::new(0),
-            timeout,
+            timeout: Cell::new(timeout),
             started: Cell::new(None),
             tries: Cell::new(0),
+            obstacles: Cell::new(false),
         }
     }
 
@@ -50,9 +52,9 @@ impl<'w, E: Endpoint> Op<'w, E> {
         &self.retries
     }
 
-    /// Whether it ever had to retry or wait. If not, [`Op::retries`] is all zero and the clock was never read.
+    /// Whether it may have had to retry or wait. If not, [`Op::retries`] is all zero and the clock was never read.
     pub fn met_obstacles(&self) -> bool {
-        self.started.get().is_some()
+        self.started.get().is_some() || self.obstacles.get()
     }
 
     /// How many lanes it got by handover.
@@ -85,7 +87,16 @@ impl<'w, E: Endpoint> Op<'w, E> {
             self.started.set(Some(now));
             now
         });
-        started.saturating_add(u64::try_from(self.timeout.as_nanos()).unwrap_or(u64::MAX))
+        started.saturating_add(u64::try_from(self.timeout.get().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// The operation's own change is done; what follows is for the good of others and must not keep its caller waiting:
+    /// the clock starts anew, for at most `patience`.
+    pub(crate) fn be_brief(&self, patience: Duration) {
+        self.timeout.set(self.timeout.get().min(patience));
+        self.started.set(None);
+        self.tries.set(0);
+        self.obstacles.set(true);
     }
 
     pub(crate) fn timed_out(&self, cause: Cause) -> Error {

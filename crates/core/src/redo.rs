@@ -26,7 +26,7 @@ use crate::cause::Cause;
 use crate::error::Error;
 use crate::node::{Patch, get_u16, get_u32, get_u64, put_u16, put_u32, put_u64};
 use crate::op::Op;
-use sherman_fabric::{ClientId, Endpoint, GlobalAddress, Request, Response, Space, WorkList};
+use sherman_fabric::{ClientId, Endpoint, GlobalAddress, Space, WorkList};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use twox_hash::XxHash3_64;
 
@@ -41,8 +41,10 @@ const CLEARED: [u8; 8] = [0; 8];
 pub enum Kind {
     /// The pieces make the node whole again.
     Image = 1,
-    /// `made` is the node's new right sibling. With pieces: roll forward if `made` is whole. Without: the split happened
-    /// iff the node shows the version and sibling; else `made` is free.
+    /// `made` is the node's new right sibling. With pieces: roll forward if `made` is whole. Without: the split has *not*
+    /// happened iff the node still has the version before [`Record::version`] (then its maker's lane protects it, so
+    /// nothing else can have changed it); else `made` must be linked if it is still pending. The node's sibling proves
+    /// nothing: once its lane is free others may split it again.
     Split = 2,
     /// `made` is a new root. It happened iff the root word shows it; else `made` is free.
     Grow = 3,
@@ -199,42 +201,38 @@ pub(crate) struct Slot {
 }
 
 impl RedoSlots {
-    pub(crate) fn new(servers: u16, slot_bytes: u64) -> Self {
-        Self { slot_bytes, servers: (0..servers).map(|_| Mutex::default()).collect() }
+    /// Slots in the given areas, one per server: offset and size.
+    pub(crate) fn new(areas: &[(u64, u64)], slot_bytes: u64) -> Self {
+        let servers = areas.iter().map(|&(offset, bytes)| {
+            let slots: Vec<u64> = (0..bytes / slot_bytes.max(1)).rev().map(|at| offset + at * slot_bytes).collect();
+            Mutex::new(Area { free: slots.clone(), slots })
+        });
+        Self { slot_bytes, servers: servers.collect() }
     }
 
     fn area(&self, server: u16) -> MutexGuard<'_, Area> {
         self.servers[usize::from(server)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A free slot on `server`. The area is asked for at first use; waits while all slots are in use.
-    pub(crate) async fn take<E: Endpoint>(&self, op: &Op<'_, E>, server: u16) -> Result<Slot, Error> {
+    fn try_take(&self, server: u16) -> Option<Slot> {
+        let offset = self.area(server).free.pop()?;
+        Some(Slot { server, offset })
+    }
+
+    /// A free slot on each of the servers asked for. All or none are held while it waits, so that no two operations wait
+    /// for each other's.
+    pub(crate) async fn take<E: Endpoint>(
+        &self,
+        op: &Op<'_, E>,
+        servers: [Option<u16>; 2],
+    ) -> Result<[Option<Slot>; 2], Error> {
         loop {
-            let known = {
-                let mut area = self.area(server);
-                if let Some(offset) = area.free.pop() {
-                    return Ok(Slot { server, offset });
-                }
-                !area.slots.is_empty()
-            };
-            if known {
-                op.retry(Cause::RedoSlots).await?;
-                continue;
+            let taken = servers.map(|server| server.and_then(|server| self.try_take(server)));
+            if servers.iter().flatten().count() == taken.iter().flatten().count() {
+                return Ok(taken);
             }
-            match op.call(server, Request::RedoArea).await? {
-                Response::RedoArea { offset, bytes } => {
-                    let mut area = self.area(server);
-                    // The server gives the same area to all who ask at once; only the first unpacks it.
-                    if area.slots.is_empty() {
-                        area.slots = (0..bytes / self.slot_bytes).rev().map(|i| offset + i * self.slot_bytes).collect();
-                        area.free = area.slots.clone();
-                    }
-                    if area.slots.is_empty() {
-                        return Err(Error::Unsupported { what: "a redo area without a slot" });
-                    }
-                }
-                _ => return Err(Error::Unsupported { what: "the memory server's answer to a redo request" }),
-            }
+            taken.into_iter().flatten().for_each(|slot| self.put_back(slot));
+            op.retry(Cause::RedoSlots).await?;
         }
     }
 

@@ -7,7 +7,7 @@
 use crate::error::Error;
 use crate::worker::Worker;
 use sherman_executor::{JoinHandle, LocalExecutor};
-use sherman_fabric::{Endpoint, FabricError};
+use sherman_fabric::Endpoint;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -37,8 +37,7 @@ impl<T> Future for Operation<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // The task is gone only if it panicked, or its session was dropped and could not drain in time.
-        let lost = Err(Error::OutcomeUnknown { source: FabricError::Unsupported { what: "finish after its session" } });
-        Pin::new(&mut self.handle).poll(cx).map(|outcome| outcome.unwrap_or(lost))
+        Pin::new(&mut self.handle).poll(cx).map(|outcome| outcome.unwrap_or(Err(Error::SessionDropped)))
     }
 }
 

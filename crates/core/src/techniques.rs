@@ -11,7 +11,7 @@ pub struct Techniques {
     /// They queue first come, first served; otherwise whoever is quickest.
     pub queue: bool,
     /// A released lane goes to the next thread in the queue without leaving the compute server, at most
-    /// [`Techniques::MAX_HANDOVERS`] times in a row. Needs `hierarchical` and `queue`.
+    /// [`Techniques::MAX_HANDOVERS`] times in a row. Means nothing without `hierarchical`.
     pub handover: bool,
     /// CAS and READ share a list: a write takes two round trips. Not in the paper.
     pub lock_read: bool,

@@ -3,6 +3,7 @@
 use crate::compute::ComputeServer;
 use crate::op::Op;
 use sherman_fabric::Endpoint;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +12,16 @@ use std::time::Duration;
 pub struct Worker<E: Endpoint> {
     pub(crate) endpoint: E,
     pub(crate) compute: Arc<ComputeServer>,
+    buffers: RefCell<Vec<Vec<u8>>>,
 }
+
+/// Node buffers a worker keeps for its next operations.
+const KEPT_BUFFERS: usize = 16;
 
 impl<E: Endpoint> Worker<E> {
     /// A worker of `compute` that acts through `endpoint`.
     pub fn new(endpoint: E, compute: Arc<ComputeServer>) -> Self {
-        Self { endpoint, compute }
+        Self { endpoint, compute, buffers: RefCell::default() }
     }
 
     /// Its endpoint.
@@ -27,6 +32,19 @@ impl<E: Endpoint> Worker<E> {
     /// The compute server it belongs to.
     pub fn compute(&self) -> &Arc<ComputeServer> {
         &self.compute
+    }
+
+    /// A buffer for a node, used before if there is one.
+    pub(crate) fn buffer(&self) -> Vec<u8> {
+        self.buffers.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Keeps a buffer for later.
+    pub(crate) fn keep_buffer(&self, buffer: Vec<u8>) {
+        let mut buffers = self.buffers.borrow_mut();
+        if buffers.len() < KEPT_BUFFERS {
+            buffers.push(buffer);
+        }
     }
 
     /// A new operation, with the compute server's default deadline.

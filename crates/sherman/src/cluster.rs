@@ -5,13 +5,14 @@ use crate::error::OpenError;
 use crate::raw::{RawTree, TreeOptions};
 use crate::tree::Tree;
 use crate::url::parse_embedded;
-use sherman_core::{ComputeOptions, ComputeServer, Error, Techniques, Worker};
+use sherman_core::{ComputeOptions, ComputeServer, Error, Techniques, TreeState, Worker};
 use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric};
 use sherman_executor::block_on;
 use sherman_fabric::control::TreeInfo;
 use sherman_fabric::{Counters, Request, Response};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// The endpoint behind clients and sessions.
@@ -79,6 +80,8 @@ struct Inner {
     fabric: EmbeddedFabric,
     compute: Arc<ComputeServer>,
     options: ClusterOptions,
+    /// The trees that are open, so that all handles to one share its index cache.
+    trees: Mutex<BTreeMap<String, Weak<TreeState>>>,
 }
 
 impl fmt::Debug for Cluster {
@@ -114,7 +117,7 @@ impl Cluster {
             ..ComputeOptions::default()
         };
         let compute = block_on(&endpoint, ComputeServer::open(&endpoint, compute_options))?;
-        Ok(Self { inner: Arc::new(Inner { fabric, compute, options }) })
+        Ok(Self { inner: Arc::new(Inner { fabric, compute, options, trees: Mutex::default() }) })
     }
 
     /// Another compute server on the same memory: another identity, its own locks and caches. What a second process would be.
@@ -145,7 +148,13 @@ impl Cluster {
     pub fn raw_tree(&self, name: &str, options: &TreeOptions) -> Result<RawTree, Error> {
         let spec = options.spec()?;
         let worker = self.worker();
-        let state = block_on(worker.endpoint(), worker.tree(name, &spec))?;
+        let opened = block_on(worker.endpoint(), worker.tree(name, &spec))?;
+        let mut trees = self.inner.trees.lock().unwrap_or_else(PoisonError::into_inner);
+        trees.retain(|_, known| known.strong_count() > 0);
+        let known = trees.get(name).and_then(Weak::upgrade).filter(|known| known.info().id == opened.info().id);
+        let state = known.unwrap_or(opened);
+        trees.insert(name.to_owned(), Arc::downgrade(&state));
+        drop(trees);
         Ok(RawTree::new(self.clone(), state))
     }
 

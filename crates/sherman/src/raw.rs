@@ -3,7 +3,7 @@
 use crate::client::RawClient;
 use crate::cluster::Cluster;
 use crate::session::RawSession;
-use sherman_core::node::{ShapeError, TreeShape};
+use sherman_core::node::{Kind, ShapeError, TreeShape};
 use sherman_core::{Error, Format, TreeState, Walk};
 use sherman_executor::block_on;
 use sherman_fabric::control::{TreeInfo, TreeSpec};
@@ -75,7 +75,9 @@ impl TreeOptions {
             format: self.format.number(),
             key_len: u16::try_from(self.key_bytes)
                 .map_err(|_| Error::Shape(ShapeError::KeyLength { asked: self.key_bytes }))?,
-            value_len: u32::try_from(self.value_bytes).map_err(|_| too_large(self.value_bytes))?,
+            value_len: u32::try_from(self.value_bytes).map_err(|_| {
+                Error::Shape(ShapeError::TooSmall { kind: Kind::Leaf, node_bytes: self.leaf_bytes, entries: 0 })
+            })?,
             leaf_bytes: u32::try_from(self.leaf_bytes).map_err(|_| too_large(self.leaf_bytes))?,
             internal_bytes: u32::try_from(self.internal_bytes).map_err(|_| too_large(self.internal_bytes))?,
         })

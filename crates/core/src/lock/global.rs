@@ -49,10 +49,8 @@ impl<E: Endpoint> Op<'_, E> {
     /// Takes the lane of the node at `address` and reads `bytes` of it: CAS and READ in one list where techniques and caps
     /// allow, else one after the other; the READ alone after a handover.
     pub(crate) async fn lock(&self, address: GlobalAddress, bytes: usize) -> Result<Locked, Error> {
+        self.worker.compute.check_pointer(address, bytes)?;
         let lane = LaneIndex { server: address.server(), lane: self.worker.compute.lane(address) };
-        if usize::from(lane.server) >= usize::from(self.endpoint().servers()) {
-            return Err(Error::Corrupt { address, invariant: "I1: a pointer names a server of the cluster" });
-        }
         if self.techniques().hierarchical && self.lock_locally(lane).await? == Grant::HandedOver {
             self.count_handover();
             let held = Held { lane };
@@ -63,7 +61,7 @@ impl<E: Endpoint> Op<'_, E> {
             Ok(Some((list, read))) => Ok(Locked { held: Held { lane }, address, list, read }),
             Ok(None) => self.read_under(Held { lane }, address, bytes).await,
             Err(error) => {
-                self.finish(lane, Plan::Global);
+                let _ = self.finish(lane, Plan::Global);
                 Err(error)
             }
         }
@@ -107,7 +105,13 @@ impl<E: Endpoint> Op<'_, E> {
             let mut list = self.endpoint().list(lane.server);
             let cas = list.masked_cas(space, word, 0, id << shift, mask);
             let image = read.take().map(|(address, bytes)| list.read(Space::Host, address.offset(), bytes as u32));
-            let list = self.execute(list).await?;
+            let list = match self.execute(list).await {
+                Ok(list) => list,
+                Err(error) => {
+                    self.release_if_ours(lane, &error).await;
+                    return Err(error.into());
+                }
+            };
             if list.swapped(cas) {
                 return Ok(match image {
                     Some(image) => Some((list, image)),
@@ -184,13 +188,33 @@ impl<E: Endpoint> Op<'_, E> {
         if plan == Plan::Global && !combined && outcome.is_ok() {
             outcome = self.release_alone(lane).await;
         }
-        // After an error the lane's fate is unknown and with it this compute server's: waiters must take it themselves.
+        if let Err(error) = &outcome {
+            self.release_if_ours(lane, error).await;
+        }
         let plan = if outcome.is_ok() { plan } else { Plan::Global };
         if self.finish(lane, plan) == Finished::MustReleaseGlobal {
             outcome = self.release_alone(lane).await;
-            self.finish(lane, Plan::Global);
+            let _ = self.finish(lane, Plan::Global);
         }
         outcome
+    }
+
+    /// After a list with the lane's CAS or release failed (F7: a prefix of it executed), gives the lane back if this
+    /// compute server still has it: no other thread of it can, while the local lock is held. A server that is lost, or has
+    /// fenced us, is past caring.
+    async fn release_if_ours(&self, lane: LaneIndex, error: &FabricError) {
+        if matches!(error, FabricError::ServerLost { .. } | FabricError::Fenced { .. })
+            || !self.techniques().hierarchical
+        {
+            return;
+        }
+        let id = u64::from(self.endpoint().client().0);
+        let (space, word, mask, shift) = self.worker.compute.geometry().lane_word(lane.lane);
+        let mut list = self.endpoint().list(lane.server);
+        list.masked_cas(space, word, id << shift, 0, mask);
+        if let Ok(list) = self.execute(list).await {
+            self.endpoint().recycle(list);
+        }
     }
 
     async fn release_alone(&self, lane: LaneIndex) -> Result<(), FabricError> {

@@ -37,6 +37,8 @@ pub enum Upsert {
     Inserted(Patch),
     /// No slot is left: split.
     Full,
+    /// An entry is torn although the lane is held: its writer died, and nobody mended it.
+    Torn,
 }
 
 /// The right half of a split.
@@ -180,9 +182,13 @@ impl<'s> Draft<'s> {
             let patch = self.set_body(&body);
             return if found.is_ok() { Upsert::Updated(patch) } else { Upsert::Inserted(patch) };
         }
-        if let Lookup::Found(slot) = self.node().find(key) {
-            self.node().value_into(slot, old);
-            return Upsert::Updated(self.put(slot, key, value));
+        match self.node().find(key) {
+            Lookup::Found(slot) => {
+                self.node().value_into(slot, old);
+                return Upsert::Updated(self.put(slot, key, value));
+            }
+            Lookup::Torn => return Upsert::Torn,
+            Lookup::Absent => {}
         }
         match slots::first_empty(self.shape, &self.image).or_else(|| self.first_ghost()) {
             Some(slot) => Upsert::Inserted(self.put(slot, key, value)),

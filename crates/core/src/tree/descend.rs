@@ -64,6 +64,7 @@ impl<E: Endpoint> Op<'_, E> {
         mut look: impl FnMut(&Node<'_>) -> Result<T, Cause>,
     ) -> Result<Option<T>, Error> {
         let shape = tree.shape.at(level);
+        self.worker.compute.check_pointer(address, shape.node_bytes())?;
         let patience = self.worker.compute.caps().shortest_write_nanos * VERSION_CYCLE;
         let timed = shape.format() == Format::TwoLevel && patience > 0 && !self.worker.compute.caps().verb_atomic;
         loop {
@@ -77,11 +78,7 @@ impl<E: Endpoint> Op<'_, E> {
                 Ok(node) => look(&node).map(Some),
                 Err(Reject::Torn) => Err(Cause::TornNode),
                 Err(Reject::Pending) => Err(Cause::NodePending),
-                Err(Reject::Free) => {
-                    self.note(Cause::NodeFree)?;
-                    Ok(None)
-                }
-                Err(Reject::NotThis) => Ok(None),
+                Err(Reject::Free | Reject::NotThis) => Ok(None),
             };
             self.endpoint().recycle(list);
             match seen {
@@ -156,7 +153,9 @@ impl<E: Endpoint> Op<'_, E> {
 
     /// The key has moved right of a node at `level`: whatever led there is out of date.
     pub(crate) fn moved_right(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<(), Error> {
-        tree.cache.forget(key, level);
+        if self.worker.compute.techniques().cache {
+            tree.cache.forget(key, level);
+        }
         if tree.known_root().is_some_and(|root| root.level == level) {
             tree.forget_root();
         }
@@ -165,8 +164,8 @@ impl<E: Endpoint> Op<'_, E> {
 
     /// A pointer led astray: forget the whole way and pause.
     pub(crate) async fn lost(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<(), Error> {
-        for above in level..=RootWord::MAX_LEVEL {
-            tree.cache.forget(key, above);
+        if self.worker.compute.techniques().cache {
+            tree.cache.forget_path(key, level);
         }
         tree.forget_root();
         self.retry(Cause::StalePointer).await

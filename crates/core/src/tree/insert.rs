@@ -6,6 +6,7 @@
 use super::TreeState;
 use super::descend::Covering;
 use crate::error::Error;
+use crate::lock::Locked;
 use crate::node::draft::Upsert;
 use crate::node::{Draft, Node};
 use crate::op::Op;
@@ -20,15 +21,10 @@ impl<E: Endpoint> Op<'_, E> {
             return Err(Error::Corrupt { address: GlobalAddress::NULL, invariant: "I2: a tree has leaves" });
         };
         let shape = &tree.shape.leaf;
-        let leaf = match Node::open(shape, locked.image(), 0) {
-            Ok(node) => Draft::of(shape, &node, Vec::new()),
-            Err(_) => {
-                let address = locked.address;
-                self.release(locked.done(self)).await?;
-                return Err(Error::Corrupt { address, invariant: "I3: a node is valid under its lane" });
-            }
+        let opened = Node::open(shape, locked.image(), 0).ok();
+        let Some(mut leaf) = opened.map(|node| Draft::of(shape, &node, self.worker.buffer())) else {
+            return self.corrupt(locked).await;
         };
-        let mut leaf = leaf;
         let updated = match leaf.upsert(key, value, old) {
             Upsert::Updated(patch) => {
                 self.write(tree, locked, &leaf, &patch).await?;
@@ -51,10 +47,19 @@ impl<E: Endpoint> Op<'_, E> {
                 self.post_separator(tree, 1, separator, place.address).await;
                 false
             }
+            Upsert::Torn => return self.corrupt(locked).await,
         };
+        self.worker.keep_buffer(leaf.into_image());
         if let Some((separator, child)) = missed {
             self.mend_separator(tree, 1, separator, child).await;
         }
         Ok(updated)
+    }
+
+    /// Gives the lane of a node back that cannot be used even under it.
+    async fn corrupt<T>(&self, locked: Locked) -> Result<T, Error> {
+        let address = locked.address;
+        self.release(locked.done(self)).await?;
+        Err(Error::Corrupt { address, invariant: "I3: a node is valid under its lane" })
     }
 }

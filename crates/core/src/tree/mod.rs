@@ -42,6 +42,8 @@ pub struct TreeState {
     root: AtomicU64,
     cache: IndexCache,
     separators_skipped: AtomicU64,
+    /// Until when separators are left to others.
+    truce_until: AtomicU64,
 }
 
 impl TreeState {
@@ -53,6 +55,7 @@ impl TreeState {
             root: AtomicU64::new(UNKNOWN_ROOT),
             cache: IndexCache::new(cache_bytes),
             separators_skipped: AtomicU64::new(0),
+            truce_until: AtomicU64::new(0),
         }))
     }
 
@@ -167,6 +170,9 @@ impl<E: Endpoint> Worker<E> {
         if options.techniques.redo && Record::max_bytes(largest) as u64 > self.compute.redo.slot_bytes() {
             return Err(Error::Unsupported { what: "nodes larger than the cluster's redo slots" });
         }
+        if Record::max_bytes(largest) as u64 > u64::from(self.compute.caps().max_transfer) {
+            return Err(Error::Unsupported { what: "nodes larger than the fabric moves in one verb" });
+        }
         if largest as u64 > self.compute.geometry().chunk_bytes {
             return Err(Error::Unsupported { what: "nodes larger than the cluster's chunks" });
         }
@@ -192,7 +198,10 @@ impl<E: Endpoint> Worker<E> {
             Ok(Response::Tree { info, created }) => (info, created),
             Ok(_) => return Err(Error::Unsupported { what: "the memory server's answer to a catalog request" }),
             Err(error) => {
-                self.compute.alloc.give_back(shape.leaf.class(), place.address, place.version);
+                // Only a refusal is sure to have created nothing; an answer that was lost may have.
+                if matches!(error, FabricError::Refused(_)) {
+                    self.compute.alloc.give_back(shape.leaf.class(), place.address, place.version);
+                }
                 return Err(error.into());
             }
         };

@@ -14,9 +14,15 @@ use crate::redo::{Kind, Record};
 use crate::root::RootWord;
 use sherman_fabric::{Endpoint, GlobalAddress, Space};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-/// A separator to be posted.
-struct Pending {
+/// How long an operation whose own change is done goes on for its separators' sake.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// How long a tree's separators are left alone after one could not be posted: its parent's lane may be a dead client's.
+const TRUCE_NANOS: u64 = 1_000_000_000;
+
+/// A separator to be posted: the child's low fence, the child, and the level of its parent.
+struct Separator {
     level: u8,
     key: Vec<u8>,
     child: GlobalAddress,
@@ -25,14 +31,13 @@ struct Pending {
 impl<E: Endpoint> Op<'_, E> {
     /// Posts a separator for `child` at `level`, splitting upwards as far as it takes.
     pub(crate) async fn post_separator(&self, tree: &TreeState, level: u8, key: Vec<u8>, child: GlobalAddress) {
-        let mut next = Some(Pending { level, key, child });
-        while let Some(pending) = next {
-            match self.post_one(tree, pending).await {
-                Ok(above) => next = above,
-                Err(_) => {
-                    tree.separators_skipped.fetch_add(1, Ordering::Relaxed);
-                    return;
-                }
+        self.be_brief(PATIENCE);
+        let mut wanting = vec![Separator { level, key, child }];
+        while let Some(separator) = wanting.pop() {
+            let truce = self.endpoint().now() < tree.truce_until.load(Ordering::Relaxed);
+            if truce || self.post_one(tree, separator, &mut wanting).await.is_err() {
+                self.skip(tree, truce);
+                return;
             }
         }
     }
@@ -40,12 +45,20 @@ impl<E: Endpoint> Op<'_, E> {
     /// Posts a separator that a walk to the right found missing in what led it there, if the parent really lacks it: most
     /// of the time only the cache did, and this renews it.
     pub(crate) async fn mend_separator(&self, tree: &TreeState, level: u8, key: Vec<u8>, child: GlobalAddress) {
+        self.be_brief(PATIENCE);
+        let truce = self.endpoint().now() < tree.truce_until.load(Ordering::Relaxed);
         match self.has_separator(tree, level, &key).await {
-            Ok(false) => self.post_separator(tree, level, key, child).await,
             Ok(true) => {}
-            Err(_) => {
-                tree.separators_skipped.fetch_add(1, Ordering::Relaxed);
-            }
+            Ok(false) if !truce => self.post_separator(tree, level, key, child).await,
+            Ok(false) | Err(_) => self.skip(tree, truce),
+        }
+    }
+
+    /// Leaves a separator to others.
+    fn skip(&self, tree: &TreeState, truce: bool) {
+        tree.separators_skipped.fetch_add(1, Ordering::Relaxed);
+        if !truce {
+            tree.truce_until.store(self.endpoint().now().saturating_add(TRUCE_NANOS), Ordering::Relaxed);
         }
     }
 
@@ -62,18 +75,27 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(found.await?.unwrap_or(false))
     }
 
-    /// Posts one separator. If that splits the parent, returns the separator that now wants posting above.
-    async fn post_one(&self, tree: &TreeState, pending: Pending) -> Result<Option<Pending>, Error> {
+    /// Posts one separator. What then wants posting above goes to `wanting`: the separator of a parent that split, and one
+    /// that was found missing on the way.
+    async fn post_one(
+        &self,
+        tree: &TreeState,
+        separator: Separator,
+        wanting: &mut Vec<Separator>,
+    ) -> Result<(), Error> {
         loop {
-            let Some(Covering { locked, .. }) = self.lock_covering(tree, &pending.key, pending.level).await? else {
-                if self.grow(tree, &pending).await? {
-                    return Ok(None);
+            let covering = self.lock_covering(tree, &separator.key, separator.level).await?;
+            let Some(Covering { locked, missed }) = covering else {
+                if self.grow(tree, &separator).await? {
+                    return Ok(());
                 }
                 self.retry(Cause::RootMoved).await?;
                 continue;
             };
+            let level = separator.level;
+            wanting.extend(missed.map(|(key, child)| Separator { level: level + 1, key, child }));
             let shape = &tree.shape.internal;
-            let parsed = Node::open(shape, locked.image(), pending.level).ok();
+            let parsed = Node::open(shape, locked.image(), level).ok();
             let Some((draft, body)) =
                 parsed.and_then(|node| Some((Draft::of(shape, &node, Vec::new()), node.sorted()?)))
             else {
@@ -81,11 +103,12 @@ impl<E: Endpoint> Op<'_, E> {
                 self.release(locked.done(self)).await?;
                 return Err(Error::Corrupt { address, invariant: "I3: a node is valid under its lane" });
             };
-            let Err(index) = body.find(&pending.key) else {
+            let Err(index) = body.find(&separator.key) else {
                 self.release(locked.done(self)).await?;
-                return Ok(None);
+                return Ok(());
             };
-            return self.insert_child(tree, locked, draft, body, index, pending).await;
+            wanting.extend(self.insert_child(tree, locked, draft, body, index, separator).await?);
+            return Ok(());
         }
     }
 
@@ -96,10 +119,10 @@ impl<E: Endpoint> Op<'_, E> {
         mut parent: Draft<'_>,
         mut body: SortedBody,
         index: usize,
-        pending: Pending,
-    ) -> Result<Option<Pending>, Error> {
+        separator: Separator,
+    ) -> Result<Option<Separator>, Error> {
         let shape = &tree.shape.internal;
-        body.insert(index, &pending.key, &pending.child.to_bits().to_le_bytes());
+        body.insert(index, &separator.key, &separator.child.to_bits().to_le_bytes());
         if body.len() <= shape.capacity() {
             let patch = parent.set_body(&body);
             self.write(tree, locked, &parent, &patch).await?;
@@ -121,46 +144,45 @@ impl<E: Endpoint> Op<'_, E> {
                 self.keep(tree, &half.node(), body);
             }
         }
-        Ok(Some(Pending { level: pending.level + 1, key, child: place.address }))
+        Ok(Some(Separator { level: separator.level + 1, key, child: place.address }))
     }
 
     /// Puts a new root above the present one, whose right neighbour the separator leads to. False if the root was changed
     /// meanwhile: then there is a parent to post to.
-    async fn grow(&self, tree: &TreeState, pending: &Pending) -> Result<bool, Error> {
+    async fn grow(&self, tree: &TreeState, separator: &Separator) -> Result<bool, Error> {
         tree.forget_root();
         let root = self.root(tree).await?;
-        if root.level + 1 != pending.level {
+        if root.level + 1 != separator.level {
             return Ok(false);
         }
-        if pending.level > RootWord::MAX_LEVEL {
+        if separator.level > RootWord::MAX_LEVEL {
             return Err(Error::Unsupported { what: "trees of more than 64 levels" });
         }
         let shape = &tree.shape.internal;
         let place = self.worker.compute.alloc.allocate(self, shape.class()).await?;
+        let give_back = || self.worker.compute.alloc.give_back(shape.class(), place.address, place.version);
         let lowest = vec![0; shape.key_len()];
         let mut body = SortedBody::empty(shape);
         body.insert(0, &lowest, &root.address.to_bits().to_le_bytes());
-        body.insert(1, &pending.key, &pending.child.to_bits().to_le_bytes());
-        let mut draft = Draft::new(shape, pending.level, &lowest, None, GlobalAddress::NULL, place);
+        body.insert(1, &separator.key, &separator.child.to_bits().to_le_bytes());
+        let mut draft = Draft::new(shape, separator.level, &lowest, None, GlobalAddress::NULL, place);
         draft.fill(&body);
-        let grown = RootWord { address: place.address, level: pending.level };
+        let grown = RootWord { address: place.address, level: separator.level };
         let record = Record {
             made: place.address,
             made_version: place.version,
             root: (root.to_bits(), grown.to_bits()),
             ..Record::about(Kind::Grow, self.endpoint().client(), tree.info.id, root.address, root.level, 0)
         };
-        let slot = match self.worker.compute.techniques().redo {
-            true => Some(self.worker.compute.redo.take(self, place.address.server()).await?),
-            false => None,
-        };
+        let server = self.worker.compute.techniques().redo.then_some(place.address.server());
+        let [slot, _] = self.worker.compute.redo.take(self, [server, None]).await.inspect_err(|_| give_back())?;
         let mut list = self.endpoint().list(place.address.server());
         if let Some(slot) = &slot {
             slot.log(&mut list, &record);
         }
         list.write(Space::Host, place.address.offset(), draft.image());
-        let list = self.execute(list).await?;
-        self.endpoint().recycle(list);
+        let written = self.execute(list).await.inspect_err(|error| self.worker.compute.alloc.note_failure(error));
+        self.endpoint().recycle(written?);
 
         let mut list = self.endpoint().list(CATALOG_SERVER);
         let cas = list.cas(Space::Host, tree.info.root_word, root.to_bits(), grown.to_bits());
@@ -175,14 +197,11 @@ impl<E: Endpoint> Op<'_, E> {
             if let Some(slot) = &slot {
                 let mut list = self.endpoint().list(place.address.server());
                 slot.clear(&mut list);
-                let list = self.execute(list).await?;
-                self.endpoint().recycle(list);
+                self.endpoint().recycle(self.execute(list).await?);
             }
-            self.worker.compute.alloc.give_back(shape.class(), place.address, place.version);
+            give_back();
         }
-        if let Some(slot) = slot {
-            self.worker.compute.redo.put_back(slot);
-        }
+        self.settle([slot]);
         Ok(swapped)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::TreeState;
 use crate::error::Error;
-use crate::node::Position;
+use crate::node::{Position, get_u64};
 use crate::op::Op;
 use sherman_fabric::{Endpoint, GlobalAddress};
 
@@ -76,6 +76,9 @@ impl<E: Endpoint> Op<'_, E> {
                     below.extend(seen.entries);
                 }
                 let Some(high) = seen.high else { break };
+                if high <= seen.low {
+                    return Err(corrupt("I4: a node's low fence is its left neighbour's high fence"));
+                }
                 if seen.sibling.is_null() {
                     return Err(corrupt("I9: a node with a high fence has a sibling"));
                 }
@@ -89,14 +92,7 @@ impl<E: Endpoint> Op<'_, E> {
                 });
             }
             walk.nodes.insert(0, nodes);
-            named = below
-                .into_iter()
-                .map(|(key, child)| {
-                    let mut bits = [0; 8];
-                    bits.copy_from_slice(&child[..8]);
-                    (key, GlobalAddress::from_bits(u64::from_le_bytes(bits)))
-                })
-                .collect();
+            named = below.into_iter().map(|(key, child)| (key, GlobalAddress::from_bits(get_u64(&child, 0)))).collect();
             if let Some((_, child)) = named.first() {
                 leftmost = *child;
             }

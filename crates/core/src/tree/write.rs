@@ -9,7 +9,7 @@
 //!
 //! A handover drops the release; without `redo` there are no records; without `combine` every release is a list of its own.
 //! The record of a split over two servers lies with the sibling: it is complete before the sibling is, and whether the
-//! split happened is read off the node.
+//! split happened is read off the node's version (I26).
 
 use super::TreeState;
 use crate::error::Error;
@@ -33,13 +33,11 @@ impl<E: Endpoint> Op<'_, E> {
         Record::about(kind, self.endpoint().client(), tree.info.id, node, header.level, header.version)
     }
 
-    /// A redo slot on `server`, if techniques ask for one and it is `needed`. On failure the lane is given back.
-    async fn slot(&self, needed: bool, server: u16, held: Held) -> Result<(Held, Option<Slot>), Error> {
-        if !needed || !self.worker.compute.techniques().redo {
-            return Ok((held, None));
-        }
-        match self.worker.compute.redo.take(self, server).await {
-            Ok(slot) => Ok((held, Some(slot))),
+    /// Redo slots on the servers that need one, if techniques ask for any. On failure the lane is given back.
+    async fn slots(&self, servers: [Option<u16>; 2], held: Held) -> Result<(Held, [Option<Slot>; 2]), Error> {
+        let servers = if self.worker.compute.techniques().redo { servers } else { [None; 2] };
+        match self.worker.compute.redo.take(self, servers).await {
+            Ok(slots) => Ok((held, slots)),
             Err(error) => {
                 self.release(held).await?;
                 Err(error)
@@ -47,8 +45,8 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    /// Gives slots back after their records were cleared. After an error they stay taken: what they hold is recovery's.
-    fn settle(&self, slots: [Option<Slot>; 2]) {
+    /// Gives slots back whose records were cleared, or never written. Others stay taken: what they hold is recovery's.
+    pub(crate) fn settle(&self, slots: impl IntoIterator<Item = Option<Slot>>) {
         for slot in slots.into_iter().flatten() {
             self.worker.compute.redo.put_back(slot);
         }
@@ -66,7 +64,8 @@ impl<E: Endpoint> Op<'_, E> {
         let address = locked.address;
         let held = locked.done(self);
         let crash_unit = self.worker.compute.caps().crash_unit;
-        let (held, slot) = self.slot(patch.needs_redo(crash_unit), address.server(), held).await?;
+        let logged = patch.needs_redo(crash_unit).then_some(address.server());
+        let (held, [slot, _]) = self.slots([logged, None], held).await?;
         let mut list = self.endpoint().list(address.server());
         if let Some(slot) = &slot {
             slot.log(&mut list, &self.about(Kind::Image, tree, address, draft).with_pieces(draft.image(), patch));
@@ -76,7 +75,7 @@ impl<E: Endpoint> Op<'_, E> {
             slot.clear(&mut list);
         }
         self.write_back(held, list).await.map_err(Error::after_post)?;
-        self.settle([slot, None]);
+        self.settle([slot]);
         Ok(())
     }
 
@@ -90,16 +89,25 @@ impl<E: Endpoint> Op<'_, E> {
         place: Place,
     ) -> Result<Vec<u8>, Error> {
         let (node, sibling) = (locked.address, place.address);
+        let class = tree.shape.at(draft.header().level).class();
         let held = locked.done(self);
         let intent =
             Record { made: sibling, made_version: place.version, ..self.about(Kind::Split, tree, node, draft) };
         let logged = split.left.needs_redo(self.worker.compute.caps().crash_unit);
-        let (held, slot) = self.slot(true, sibling.server(), held).await?;
-        if node.server() == sibling.server() && self.worker.compute.techniques().combine {
+        let combined = node.server() == sibling.server() && self.worker.compute.techniques().combine;
+        let image_server = (logged && !combined).then_some(node.server());
+        let (held, [slot, image_slot]) = match self.slots([Some(sibling.server()), image_server], held).await {
+            Ok(taken) => taken,
+            Err(error) => {
+                self.worker.compute.alloc.give_back(class, sibling, place.version);
+                return Err(error);
+            }
+        };
+        if combined {
             let mut list = self.endpoint().list(node.server());
             if let Some(slot) = &slot {
-                let pieces = if logged { intent.with_pieces(draft.image(), &split.left) } else { intent };
-                slot.log(&mut list, &pieces);
+                let record = if logged { intent.with_pieces(draft.image(), &split.left) } else { intent };
+                slot.log(&mut list, &record);
             }
             list.write(Space::Host, sibling.offset(), split.right.image());
             push_patch(&mut list, node, draft.image(), &split.left);
@@ -109,16 +117,9 @@ impl<E: Endpoint> Op<'_, E> {
                 slot.clear(&mut list);
             }
             self.write_back(held, list).await.map_err(Error::after_post)?;
-            self.settle([slot, None]);
+            self.settle([slot]);
             return Ok(split.separator);
         }
-        let (held, image_slot) = match self.slot(logged, node.server(), held).await {
-            Ok(both) => both,
-            Err(error) => {
-                self.settle([slot, None]);
-                return Err(error);
-            }
-        };
         let mut list = self.endpoint().list(sibling.server());
         if let Some(slot) = &slot {
             slot.log(&mut list, &intent);
@@ -127,6 +128,9 @@ impl<E: Endpoint> Op<'_, E> {
         match self.execute(list).await {
             Ok(list) => self.endpoint().recycle(list),
             Err(error) => {
+                // Nothing links to the sibling, so nothing was changed. The place and the record stay: recovery's.
+                self.settle([image_slot]);
+                self.worker.compute.alloc.note_failure(&error);
                 self.release(held).await?;
                 return Err(error.into());
             }
@@ -140,8 +144,9 @@ impl<E: Endpoint> Op<'_, E> {
             slot.clear(&mut list);
         }
         self.write_back(held, list).await.map_err(Error::after_post)?;
+        self.settle([image_slot]);
         self.link(&mut split.right, sibling, &slot).await.map_err(Error::after_post)?;
-        self.settle([slot, image_slot]);
+        self.settle([slot]);
         Ok(split.separator)
     }
 

@@ -110,12 +110,12 @@ impl Scenario {
             1 => Techniques::SHERMAN,
             _ => {
                 let hierarchical = rng.one_in(2);
-                let queue = hierarchical && rng.one_in(2);
+                let queue = rng.one_in(2);
                 Techniques {
                     combine: rng.one_in(2),
                     hierarchical,
                     queue,
-                    handover: queue && rng.one_in(2),
+                    handover: rng.one_in(2),
                     lock_read: rng.one_in(2),
                     cache: !rng.one_in(4),
                     redo: rng.one_in(2),

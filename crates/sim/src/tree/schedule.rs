@@ -159,7 +159,7 @@ impl Explorer {
         self.record.trouble.borrow_mut().take();
         let cast = world.cast(seed);
         world.lab.sim.record_trace(trace);
-        world.spawn(seed, &cast, &self.record);
+        world.spawn(seed, &cast, &self.record, (self.knobs)(seed).time_jumps);
         let run = match seed % 4 {
             0 => world.lab.sim.run(&mut Pct::new(seed, 3, TYPICAL_STEPS) as &mut dyn Scheduler),
             _ => world.lab.sim.run(&mut Random::swarm(seed) as &mut dyn Scheduler),
@@ -227,7 +227,7 @@ impl Loaded {
         cast
     }
 
-    fn spawn(&mut self, seed: u64, cast: &Cast, record: &Rc<Record>) {
+    fn spawn(&mut self, seed: u64, cast: &Cast, record: &Rc<Record>, time_jumps: bool) {
         for (number, compute) in cast.computes.iter().enumerate() {
             for thread in 0..self.lab.scenario.threads {
                 let client = number as u32 * self.lab.scenario.threads + thread;
@@ -237,6 +237,7 @@ impl Loaded {
                     scenario: self.lab.scenario.clone(),
                     tree: Arc::clone(&compute.tree),
                     record: Rc::clone(record),
+                    time_jumps,
                 };
                 drop(self.lab.sim.spawn_on(&compute.fabric, thread, "client", script.run(compute.worker())));
             }
@@ -286,6 +287,8 @@ struct Script {
     scenario: Scenario,
     tree: Arc<TreeState>,
     record: Rc<Record>,
+    /// Whether deadlines may come at any time.
+    time_jumps: bool,
 }
 
 impl Script {
@@ -320,7 +323,7 @@ impl Script {
                 }
             },
             // A deadline, met because time jumped: nothing was changed.
-            Err(Error::Timeout { .. }) => history.failed(call),
+            Err(Error::Timeout { .. }) if self.time_jumps => history.failed(call),
             Err(error) => {
                 self.trouble(Property::Progress, format!("client {} on key {key}: {error}", self.client));
                 history.unknown(call)

@@ -69,7 +69,7 @@ pub(super) fn whole_range(shape: &Shape, level: u8, version: u16) -> Draft<'_> {
 pub(super) fn put(draft: &mut Draft<'_>, key: &[u8], value: &[u8]) -> Patch {
     match draft.upsert(key, value, &mut Vec::new()) {
         Upsert::Updated(patch) | Upsert::Inserted(patch) => patch,
-        Upsert::Full => panic!("no room"),
+        Upsert::Full | Upsert::Torn => panic!("no room"),
     }
 }
 

@@ -77,6 +77,7 @@ fn fill_up(
                 assert!(!model.contains_key(&key), "an update needs no room");
                 return Some((key, value));
             }
+            Upsert::Torn => panic!("nobody tore it"),
         }
     }
     None

@@ -85,6 +85,7 @@ fn for_all_changes(mut check: impl FnMut(&Shape, &Change, Option<(&Draft<'_>, &P
                         let (old, new) = (split.right.image().to_vec(), right.image().to_vec());
                         check(&shape, &Change { old, new, patch }, None);
                     }
+                    Upsert::Torn => panic!("nobody tore it"),
                 }
             }
         }

@@ -157,6 +157,7 @@ impl<'s> History<'s> {
         let patch = match draft.upsert(&key_bytes, &value_bytes, &mut Vec::new()) {
             Upsert::Updated(patch) | Upsert::Inserted(patch) => patch,
             Upsert::Full => return,
+            Upsert::Torn => panic!("writers never tear"),
         };
         let mut image = draft.into_image();
         if self.rule == Rule::EntriesKeepTheirStamp {
