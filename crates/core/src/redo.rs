@@ -100,6 +100,12 @@ impl Record {
         self
     }
 
+    /// Whether the split this record speaks of has happened, given the version the node has now (I26). Its maker is dead and
+    /// fenced: if the node still has the version before, the maker's lane has kept it so.
+    pub fn split_happened(&self, node_version: u16) -> bool {
+        node_version != self.version.wrapping_sub(1)
+    }
+
     /// The most bytes a record about a node of `node_bytes` can take.
     pub fn max_bytes(node_bytes: usize) -> usize {
         HEADER + 3 * 16 + node_bytes

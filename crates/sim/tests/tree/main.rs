@@ -4,4 +4,5 @@ mod adversary;
 mod detached;
 mod exhaustive;
 mod growth;
+mod records;
 mod round_trips;
