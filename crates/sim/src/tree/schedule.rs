@@ -151,7 +151,8 @@ impl Explorer {
         let draw = seed / SEEDS_PER_SCENARIO;
         if self.world.as_ref().is_none_or(|world| world.draw != draw) {
             let scenario = (self.choose)(draw);
-            self.world = Some(Loaded::new(draw, scenario, (self.knobs)(seed)));
+            // Loaded under the knobs of the first seed that shares it, whichever of them comes first here.
+            self.world = Some(Loaded::new(draw, scenario, (self.knobs)(draw * SEEDS_PER_SCENARIO)));
         }
         let world = self.world.as_mut().expect("just made");
         world.lab.sim.rewind_with((self.knobs)(seed));
