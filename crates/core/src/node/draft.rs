@@ -251,14 +251,7 @@ impl<'s> Draft<'s> {
         live.sort();
         let keep = self.split_point(live.len(), live.last().is_some_and(|(_, slot)| slot.is_none()));
         let separator = live[keep].0.clone();
-        let mut right = Draft::new(
-            self.shape,
-            self.header.level,
-            &separator,
-            self.node().high().as_deref(),
-            self.header.sibling,
-            place,
-        );
+        let mut right = self.right_half(&separator, place);
         let mut moved = vec![0; self.shape.payload_len];
         for (slot, (key, from)) in live[keep..].iter().enumerate() {
             match from {
@@ -272,6 +265,12 @@ impl<'s> Draft<'s> {
         let gone = live[keep..].iter().filter_map(|(_, slot)| *slot).collect::<Vec<_>>();
         let left = self.cut_slots(&separator, place.address, &gone, stays.then_some((key, value)));
         SplitOff { separator, right, left }
+    }
+
+    /// The right half of a split, still empty.
+    fn right_half(&self, separator: &[u8], place: Place) -> Draft<'s> {
+        let high = self.node().high();
+        Draft::new(self.shape, self.header.level, separator, high.as_deref(), self.header.sibling, place)
     }
 
     /// How many of `total` entries stay left. Keys appended at the right edge of the tree leave full nodes behind.
@@ -334,14 +333,7 @@ impl<'s> Draft<'s> {
         let keep = self.split_point(body.len(), index + 1 == body.len());
         let upper = body.split_off(keep);
         let separator = upper.key(0).to_vec();
-        let mut right = Draft::new(
-            self.shape,
-            self.header.level,
-            &separator,
-            self.node().high().as_deref(),
-            self.header.sibling,
-            place,
-        );
+        let mut right = self.right_half(&separator, place);
         right.fill(&upper);
         self.set_high(&separator, place.address);
         let left = if index >= keep && self.header_suffices() {
