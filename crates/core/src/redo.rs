@@ -317,4 +317,14 @@ mod tests {
             assert_eq!(Record::decode(&flipped), None, "flipped byte {at}");
         }
     }
+
+    /// A difference here is a new format version: memory written before could not be recovered any more.
+    #[test]
+    fn a_records_bytes_are_the_golden_ones() {
+        let golden: Vec<u8> = include_str!("golden/redo-split.hex")
+            .split_whitespace()
+            .map(|byte| u8::from_str_radix(byte, 16).expect("two hex digits"))
+            .collect();
+        assert_eq!(record().encode(), golden);
+    }
 }
