@@ -8,7 +8,7 @@ use crate::line::Atomicity;
 use crate::memory::Region;
 use crate::server::Server;
 use crate::verbs::{MAX_TRANSFER, MAX_VERBS};
-use sherman_fabric::{Caps, ClientId, Fabric, FabricError, FenceMode, Refusal, Request, Response};
+use sherman_fabric::{Caps, ClientId, Fabric, FabricError, FenceMode, GlobalAddress, Refusal, Request, Response};
 use sherman_memory_server::FormatOptions;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -63,6 +63,10 @@ impl EmbeddedCluster {
         }
         if count > MAX_SERVERS {
             return Err(EmbeddedError::TooManyServers { asked: count, limit: MAX_SERVERS });
+        }
+        let limit = GlobalAddress::OFFSET_LIMIT;
+        if let Some(bytes) = [memory_bytes, on_chip_bytes].into_iter().find(|bytes| *bytes > limit) {
+            return Err(EmbeddedError::TooMuchMemory { bytes, limit });
         }
         let path = CopyPath::fastest();
         let mut servers = Vec::with_capacity(usize::from(count));

@@ -16,6 +16,13 @@ pub enum EmbeddedError {
         /// How many there may be.
         limit: u16,
     },
+    /// More memory than an address can name.
+    TooMuchMemory {
+        /// Bytes each server was to have.
+        bytes: u64,
+        /// Bytes it may have.
+        limit: u64,
+    },
     /// The system has not that much memory.
     OutOfMemory {
         /// The first server without.
@@ -38,6 +45,9 @@ impl fmt::Display for EmbeddedError {
             Self::NoServers => write!(f, "a cluster needs at least one memory server"),
             Self::TooManyServers { asked, limit } => {
                 write!(f, "{asked} memory servers are too many for one process: at most {limit}")
+            }
+            Self::TooMuchMemory { bytes, limit } => {
+                write!(f, "{bytes} bytes are too many for one memory server: at most {limit}")
             }
             Self::OutOfMemory { server, bytes } => {
                 write!(f, "the system has no {bytes} bytes for memory server {server}")

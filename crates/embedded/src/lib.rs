@@ -36,7 +36,7 @@
 //! **Tests.** `cargo test -p sherman-embedded` runs the fabric contract F1–F7 on threads (`tests/contract.rs`) and hammers
 //! single rules (`tests/lines.rs`, `lanes.rs`, `fences.rs`). Under Miri the portable copy is used and counts shrink:
 //! `MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p sherman-embedded`. Under AddressSanitizer:
-//! `RUSTFLAGS=-Zsanitizer=address cargo +nightly test -p sherman-embedded --target x86_64-unknown-linux-gnu`.
+//! `ASAN_OPTIONS=allocator_may_return_null=1 RUSTFLAGS=-Zsanitizer=address cargo +nightly test -p sherman-embedded --target x86_64-unknown-linux-gnu`.
 //! What verbs cost: `cargo run --release -p sherman-embedded --example copy`.
 
 mod calls;

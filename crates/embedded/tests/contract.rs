@@ -23,11 +23,11 @@ impl Harness for Embedded {
     }
 
     fn rounds(&self) -> u32 {
-        if cfg!(miri) { 12 } else { 1_000 }
+        1_000
     }
 
     fn runs(&self) -> u32 {
-        if cfg!(miri) { 1 } else { 4 }
+        4
     }
 
     /// Sanitizers and machines with other work are slow, not broken.
@@ -37,20 +37,15 @@ impl Harness for Embedded {
 
     fn run(&self, _: u64, participants: Vec<Participant<EmbeddedEndpoint>>) -> Result<(), Breach> {
         let format = FormatOptions {
-            chunk_bytes: 64 << 10,
+            chunk_bytes: MEMORY / 16,
             redo_slot_bytes: 1 << 10,
-            redo_area_bytes: 4 << 10,
-            member_capacity: 64,
+            redo_area_bytes: 1 << 10,
+            member_capacity: 8,
             catalog_capacity: 4,
             ..FormatOptions::default()
         };
-        let options = EmbeddedOptions {
-            servers: 2,
-            memory_bytes: MEMORY,
-            on_chip_bytes: 1 << 10,
-            format,
-            atomicity: self.atomicity,
-        };
+        let options =
+            EmbeddedOptions { servers: 2, memory_bytes: MEMORY, on_chip_bytes: 128, format, atomicity: self.atomicity };
         let cluster = EmbeddedCluster::new(options).expect("a small cluster");
         let groups = Mutex::new(BTreeMap::<usize, EmbeddedFabric>::new());
         on_threads(participants, |group| -> Result<_, Box<dyn std::error::Error>> {
@@ -71,11 +66,13 @@ fn passes(atomicity: Atomicity) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes hours there; the other tests race the same code")]
 fn lines_are_all_that_the_contract_needs() {
     passes(Atomicity::Line);
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes hours there; the other tests race the same code")]
 fn whole_verbs_keep_the_contract_too() {
     passes(Atomicity::Verb);
 }

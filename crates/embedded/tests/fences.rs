@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{SCRATCH, ask, cluster, read_word, run, write};
+use common::{MEMBERS, MEMORY, SCRATCH, ask, cluster, read_word, run, write};
 use sherman_fabric::{Endpoint, FabricError, Request, Response, Space};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -70,7 +70,7 @@ fn nothing_of_a_fenced_client_is_written_after_the_answer() {
 fn a_fenced_client_reads_nothing_of_what_came_after_the_answer() {
     let cluster = cluster(1);
     let fencer = cluster.join().unwrap().endpoint();
-    let mark = SCRATCH + (2 << 20);
+    let mark = MEMORY - 64;
     for _ in 0..ROUNDS {
         let victim = cluster.join().unwrap();
         write(&fencer, Space::Host, mark, &[0; 8]).unwrap();
@@ -82,7 +82,7 @@ fn a_fenced_client_reads_nothing_of_what_came_after_the_answer() {
                 loop {
                     // Long, so that the fence and the WRITE after it often fall into the middle.
                     let mut list = endpoint.list(0);
-                    list.read(Space::Host, SCRATCH, if cfg!(miri) { 4096 } else { 1 << 20 });
+                    list.read(Space::Host, SCRATCH, (MEMORY / 4) as u32);
                     let read = list.read(Space::Host, mark, 8);
                     match run(&endpoint, list) {
                         Ok(list) => {
@@ -131,7 +131,7 @@ fn one_that_asked_to_leave_is_stopped_and_leaves_once() {
     assert!(!members(&watcher).contains(&client));
     assert_eq!(write(&endpoint, Space::Host, SCRATCH, &[1]), Err(FabricError::Fenced { client }));
     assert_eq!(ask(&endpoint, 1, Request::Usage), Err(FabricError::Fenced { client }));
-    let all: Vec<_> = (0..4095).map(|_| cluster.join().unwrap()).collect();
+    let all: Vec<_> = (1..MEMBERS).map(|_| cluster.join().unwrap()).collect();
     let successor = all.iter().find(|fabric| fabric.client() == client).expect("its id was issued again");
     drop((fabric, endpoint));
     // The id is the successor's now: it stays a member, and a fence finds it.
@@ -181,7 +181,7 @@ fn ids_run_out_with_an_error() {
             Err(error) => break error,
         }
     };
-    assert_eq!((all.len(), error), (4096, FabricError::Refused(sherman_fabric::Refusal::TooManyMembers)));
+    assert_eq!((all.len(), error), (MEMBERS as usize, FabricError::Refused(sherman_fabric::Refusal::TooManyMembers)));
     drop(all);
     assert!(cluster.join().is_ok());
 }

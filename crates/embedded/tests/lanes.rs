@@ -75,7 +75,7 @@ fn one_of_two_sees_the_other(one_list: bool) {
     let cluster = cluster(1);
     let fabric = cluster.join().unwrap();
     // Far apart, so that not even their sequence words share a cache line.
-    let words = [SCRATCH, SCRATCH + (1 << 20)];
+    let words = [SCRATCH, SCRATCH + SCRATCH / 2];
     let seen = [AtomicU64::new(0), AtomicU64::new(0)];
     let turns = [AtomicU64::new(0), AtomicU64::new(0)];
     let meet = |me: usize, turn: u64| {

@@ -8,20 +8,26 @@ use sherman_memory_server::FormatOptions;
 use std::sync::Arc;
 
 /// Bytes of host memory of each server.
-pub const MEMORY: u64 = 4 << 20;
+/// Miri's cost of a borrow grows with the memory borrowed.
+pub const MEMORY: u64 = if cfg!(miri) { 32 << 10 } else { 4 << 20 };
 /// Behind the superblock and the tables, in chunks that nobody asks for.
-pub const SCRATCH: u64 = 1 << 20;
+pub const SCRATCH: u64 = MEMORY / 2;
+
+/// Bytes of on-chip memory of each server.
+pub const CHIP: u64 = if cfg!(miri) { 128 } else { 1 << 10 };
+/// How many ids there are.
+pub const MEMBERS: u32 = if cfg!(miri) { 8 } else { 4096 };
 
 pub fn options(servers: u16) -> EmbeddedOptions {
     let format = FormatOptions {
-        chunk_bytes: 64 << 10,
+        chunk_bytes: if cfg!(miri) { 4 << 10 } else { 64 << 10 },
         redo_slot_bytes: 1 << 10,
         redo_area_bytes: 4 << 10,
-        member_capacity: 4096,
+        member_capacity: MEMBERS,
         catalog_capacity: 4,
         ..FormatOptions::default()
     };
-    EmbeddedOptions { servers, memory_bytes: MEMORY, on_chip_bytes: 1 << 10, format, atomicity: Atomicity::Line }
+    EmbeddedOptions { servers, memory_bytes: MEMORY, on_chip_bytes: CHIP, format, atomicity: Atomicity::Line }
 }
 
 pub fn cluster(servers: u16) -> Arc<EmbeddedCluster> {
