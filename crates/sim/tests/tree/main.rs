@@ -4,5 +4,6 @@ mod adversary;
 mod detached;
 mod exhaustive;
 mod growth;
+mod lost;
 mod records;
 mod round_trips;
