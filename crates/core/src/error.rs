@@ -87,6 +87,11 @@ pub enum Error {
         /// How the list failed.
         source: FabricError,
     },
+    /// The session has as many operations in flight as it takes: await some first. Nothing was changed.
+    TooManyInFlight {
+        /// How many it takes.
+        limit: usize,
+    },
     /// The session was dropped, and could not finish the operation in time: it may or may not have happened.
     SessionDropped,
     /// A memory server refused a request.
@@ -142,6 +147,7 @@ impl fmt::Display for Error {
             Self::OutcomeUnknown { source } => {
                 write!(f, "the change may or may not have happened ({source}); read the key to find out")
             }
+            Self::TooManyInFlight { limit } => write!(f, "{limit} operations are in flight already: await some first"),
             Self::SessionDropped => write!(f, "the session was dropped before the operation finished"),
             Self::Refused(refusal) => write!(f, "{refusal}"),
             Self::Fabric(error) => write!(f, "{error}"),

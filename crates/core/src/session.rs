@@ -20,10 +20,14 @@ pub struct Session<E: Endpoint + 'static> {
     worker: Rc<Worker<E>>,
 }
 
+/// The most operations a session keeps in flight: what bounds its memory, not what makes it fast.
+pub const MAX_IN_FLIGHT: usize = 1 << 16;
+
 /// An operation in flight. Resolves when it is done; dropping it detaches, it does not cancel.
 #[must_use = "an operation's outcome is told by awaiting it"]
 pub struct Operation<T> {
-    handle: JoinHandle<Result<T, Error>>,
+    /// `None` if the session had too many already.
+    handle: Option<JoinHandle<Result<T, Error>>>,
 }
 
 impl<T> fmt::Debug for Operation<T> {
@@ -37,7 +41,10 @@ impl<T> Future for Operation<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // The task is gone only if it panicked, or its session was dropped and could not drain in time.
-        Pin::new(&mut self.handle).poll(cx).map(|outcome| outcome.unwrap_or(Err(Error::SessionDropped)))
+        let Some(handle) = &mut self.handle else {
+            return Poll::Ready(Err(Error::TooManyInFlight { limit: MAX_IN_FLIGHT }));
+        };
+        Pin::new(handle).poll(cx).map(|outcome| outcome.unwrap_or(Err(Error::SessionDropped)))
     }
 }
 
@@ -58,13 +65,17 @@ impl<E: Endpoint> Session<E> {
         &self.worker
     }
 
-    /// Starts an operation: `operation` is given the worker and runs as a task.
+    /// Starts an operation: `operation` is given the worker and runs as a task, while the session [runs](Session::run). With
+    /// [`MAX_IN_FLIGHT`] in flight it is refused, and resolves to [`Error::TooManyInFlight`].
     pub fn start<T, F>(&self, operation: impl FnOnce(Rc<Worker<E>>) -> F) -> Operation<T>
     where
         T: 'static,
         F: Future<Output = Result<T, Error>> + 'static,
     {
-        Operation { handle: self.executor.spawn(operation(Rc::clone(&self.worker))) }
+        if self.in_flight() >= MAX_IN_FLIGHT {
+            return Operation { handle: None };
+        }
+        Operation { handle: Some(self.executor.spawn(operation(Rc::clone(&self.worker)))) }
     }
 
     /// Runs `future` and every operation in flight until `future` is done.

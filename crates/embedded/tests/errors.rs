@@ -92,9 +92,9 @@ fn widths_and_alignments_are_checked() {
         assert!(matches!(error, Err(FabricError::OutOfBounds { len: 8, .. })), "{offset}: {error:?}");
     }
     let limit = u64::from(endpoint.caps().max_transfer);
-    let asked = limit + 1;
-    assert_eq!(outcome(&|list| _ = list.read(Host, 0, asked as u32)), Err(FabricError::TooLarge { asked, limit }));
-    if limit <= MEMORY {
+    if !cfg!(miri) {
+        let asked = limit + 1;
+        assert_eq!(outcome(&|list| _ = list.read(Host, 0, asked as u32)), Err(FabricError::TooLarge { asked, limit }));
         assert_eq!(outcome(&|list| _ = list.read(Host, 0, limit as u32)), Ok(()));
     }
     assert_eq!(outcome(&|list| _ = list.read(Host, MEMORY, 0)), Ok(()));

@@ -49,7 +49,7 @@ pub use error::OpenError;
 pub use raw::{RawTree, TreeOptions};
 pub use session::RawSession;
 pub use sherman_core::node::ShapeError;
-pub use sherman_core::session::Operation;
+pub use sherman_core::session::{MAX_IN_FLIGHT, Operation};
 pub use sherman_core::{Cause, Error, Format, Techniques, Walk};
 pub use sherman_embedded::EmbeddedError;
 pub use sherman_fabric::control::{TreeInfo, TreeSpec};

@@ -116,6 +116,12 @@ impl RawTree {
         self.state.cache().hits_and_misses()
     }
 
+    /// Separators this compute server left for others to post, for want of memory or time. Legal, but each makes some
+    /// lookups a round trip longer.
+    pub fn separators_skipped(&self) -> u64 {
+        self.state.separators_skipped()
+    }
+
     /// Drops this compute server's index cache of the tree.
     pub fn clear_cache(&self) {
         self.state.forget_everything();

@@ -34,7 +34,7 @@ impl RawSession {
         Self { session: Session::new(worker), tree, stats: Rc::default() }
     }
 
-    /// Looks `key` up. Starts when the session runs; see [`RawSession::run`].
+    /// Looks `key` up. It makes progress only while the session runs: await it inside [`RawSession::run`], or drain.
     pub fn get(&self, key: Vec<u8>) -> Operation<Option<Vec<u8>>> {
         let (tree, stats) = (Arc::clone(&self.tree), Rc::clone(&self.stats));
         self.session.start(|worker| async move {
@@ -46,7 +46,7 @@ impl RawSession {
         })
     }
 
-    /// Puts `value` under `key`; resolves to the old value.
+    /// Puts `value` under `key`; resolves to the old value. It makes progress only while the session runs.
     pub fn insert(&self, key: Vec<u8>, value: Vec<u8>) -> Operation<Option<Vec<u8>>> {
         let (tree, stats) = (Arc::clone(&self.tree), Rc::clone(&self.stats));
         self.session.start(|worker| async move {

@@ -113,12 +113,13 @@ impl<K, V> fmt::Debug for Session<K, V> {
 }
 
 impl<K: Key, V: Value> Session<K, V> {
-    /// Looks `key` up.
+    /// Looks `key` up. One round trip when the cache knows the leaf. Progresses only inside [`Session::run`].
     pub fn get(&self, key: K) -> impl Future<Output = Result<Option<V>, Error>> + use<K, V> {
         typed(self.raw.get(owned(&key)))
     }
 
-    /// Puts `value` under `key`; resolves to the value it replaces.
+    /// Puts `value` under `key`; resolves to the value it replaces. Two round trips, as [`Client::insert`]. Progresses only
+    /// inside [`Session::run`].
     pub fn insert(&self, key: K, value: V) -> impl Future<Output = Result<Option<V>, Error>> + use<K, V> {
         typed(self.raw.insert(owned(&key), owned(&value)))
     }

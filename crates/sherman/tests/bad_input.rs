@@ -88,3 +88,17 @@ fn a_full_cluster_says_so_and_stays_usable() {
     }
     assert_eq!(tree.walk().expect("a sound tree").entries.len(), inserted.len());
 }
+
+#[test]
+fn a_session_takes_only_so_many_operations_at_once() {
+    use sherman::MAX_IN_FLIGHT;
+    let tree = cluster().raw_tree("t", &TreeOptions::new()).expect("a tree");
+    let session = tree.session().expect("a session");
+    let waiting: Vec<_> = (0..MAX_IN_FLIGHT).map(|_| session.get(vec![1; 8])).collect();
+    let refused = session.insert(vec![1; 8], vec![2; 8]);
+    assert_eq!(session.run(refused), Err(Error::TooManyInFlight { limit: MAX_IN_FLIGHT }));
+    for operation in waiting {
+        assert_eq!(session.run(operation), Ok(None), "what was refused was not inserted");
+    }
+    assert_eq!(session.run(session.insert(vec![1; 8], vec![2; 8])), Ok(None));
+}
