@@ -34,10 +34,16 @@
 //! seqlock included, is safe code over atomics.
 //!
 //! **Tests.** `cargo test -p sherman-embedded` runs the fabric contract F1–F7 on threads (`tests/contract.rs`) and hammers
-//! single rules (`tests/lines.rs`, `lanes.rs`, `fences.rs`). Under Miri the portable copy is used and counts shrink:
-//! `MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p sherman-embedded`. Under AddressSanitizer:
-//! `ASAN_OPTIONS=allocator_may_return_null=1 RUSTFLAGS=-Zsanitizer=address cargo +nightly test -p sherman-embedded --target x86_64-unknown-linux-gnu`.
-//! What verbs cost: `cargo run --release -p sherman-embedded --example copy`.
+//! single rules (`tests/lines.rs`, `lanes.rs`, `fences.rs`). Under Miri the portable copy is used, counts shrink and the
+//! contract is left out; it takes some minutes. AddressSanitizer sees everything but the assembly, whose bounds the
+//! callers check.
+//!
+//! ```sh
+//! MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p sherman-embedded --tests
+//! ASAN_OPTIONS=allocator_may_return_null=1 RUSTFLAGS=-Zsanitizer=address \
+//!     cargo +nightly test -p sherman-embedded --tests --target x86_64-unknown-linux-gnu
+//! cargo run --release -p sherman-embedded --example copy    # what verbs cost
+//! ```
 
 mod calls;
 pub mod cluster;
