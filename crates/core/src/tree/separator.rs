@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How long an operation whose own change is done goes on for its separators' sake.
-const PATIENCE: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_millis(200);
 /// How long a tree's separators are left alone after one could not be posted: its parent's lane may be a dead client's.
 const TRUCE_NANOS: u64 = 1_000_000_000;
 
