@@ -1,4 +1,4 @@
-//! Redo records: what lets another client finish or undo a change whose maker died (design §5, crash-atomic).
+//! Redo records: what lets another client finish or undo a change whose maker died (I24–I26 of `docs/INVARIANTS.md`).
 //!
 //! A change whose commit is one unit needs none. Any other puts a checksummed record first in the *same list*,
 //! `[record, data, record cleared, release]`: no extra round trip. By F3 a torn or missing record means that no data was

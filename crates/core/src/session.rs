@@ -1,6 +1,6 @@
 //! Sessions: many operations in flight on one thread.
 //!
-//! An operation is a *task of the session*; the future a caller holds is a handle to it (design §3). Dropping the handle
+//! An operation is a *task of the session*; the future a caller holds is a handle to it (`docs/FABRIC.md`). Dropping the handle
 //! detaches: the operation still runs to its end, so no lane stays held and nothing is left half made. Dropping the session
 //! drains what is in flight, bounded in time: an operation that waits gives up by itself at its deadline.
 

@@ -1,4 +1,4 @@
-//! Memory servers inside the process: Sherman's default backend (design §3).
+//! Memory servers inside the process: Sherman's default backend (`docs/FABRIC.md`).
 //!
 //! ```
 //! use sherman_embedded::{EmbeddedCluster, EmbeddedOptions};

@@ -1,6 +1,6 @@
 //! The executor of one thread.
 //!
-//! An operation on the tree is a task (design §3): it is spawned, runs beside the others, and finishes even if nobody
+//! An operation on the tree is a task (`docs/FABRIC.md`): it is spawned, runs beside the others, and finishes even if nobody
 //! waits for it any more, so that no lock is left held. Tasks are polled first woken, first polled. Nothing here is
 //! random and nothing reads a clock: given the same tasks and the same wakes, the same order of polls follows, and a
 //! simulator can choose that order itself ([`LocalExecutor::ready_task`], [`LocalExecutor::run_ready`]).

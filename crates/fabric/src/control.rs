@@ -18,7 +18,7 @@ impl fmt::Display for ClientId {
 }
 
 /// What a chunk is cut into. A chunk keeps its class for ever, so that a stale pointer into it always meets a node of
-/// the size and format it expects (design §6).
+/// the size and format it expects (`ARCHITECTURE.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChunkClass {
     /// Bytes of a node, a multiple of 64.

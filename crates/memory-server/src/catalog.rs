@@ -1,6 +1,6 @@
 //! The catalog: on server 0, a 256-byte entry per named tree.
 //!
-//! An entry begins with the tree's root word (design §5, "Root"), at which every client's descent begins. Clients change
+//! An entry begins with the tree's root word (`docs/INVARIANTS.md`), at which every client's descent begins. Clients change
 //! it by CAS; the server's CPU stores it once, before the entry exists, and never again, since NIC and CPU atomics do
 //! not mix. The rest of the entry is fixed at creation and guarded by a checksum that leaves the root word out.
 //!

@@ -1,6 +1,6 @@
 //! The chunk table: an 8-byte entry per chunk says who has it and what it is cut into.
 //!
-//! Allocation is two-staged (paper §4.2.4, design §6): a client asks for a chunk and cuts it into nodes by itself. A
+//! Allocation is two-staged (paper §4.2.4): a client asks for a chunk and cuts it into nodes by itself. A
 //! chunk keeps its class for ever once it has one, because a stale pointer may still lead a reader into it; so a chunk
 //! given back is issued again only for the same class, and a chunk never used is touched only when no free one of the
 //! class is left. Chunks never used are always the last ones: they are taken in order and none returns.

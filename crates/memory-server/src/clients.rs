@@ -1,7 +1,7 @@
 //! The client table: on every server, one word per client id says whether the client is fenced there and where its redo
 //! area is.
 //!
-//! Both are needed when a client has died (design §5, "Recovery"): whoever recovers it fences it on every server, then
+//! Both are needed when a client has died (`docs/INVARIANTS.md`): whoever recovers it fences it on every server, then
 //! READs this word to find its records. Redo areas are cut from chunks that the server keeps for the purpose; which
 //! areas are free follows from the words, so there is no second table to keep in step. An area is zeroed before the
 //! word that hands it out is stored: a client never finds another's records in it.

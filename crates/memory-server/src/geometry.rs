@@ -1,6 +1,6 @@
 //! Where everything lies in a memory server, and the arithmetic that clients and server share.
 //!
-//! The geometry is fixed when a server is formatted and kept in its superblock (design §5, §6); a client reads it once
+//! The geometry is fixed when a server is formatted and kept in its superblock (`docs/LAYOUT.md`); a client reads it once
 //! and then computes every offset itself. All of it is pure. A geometry obtained from
 //! [`FormatOptions::plan`](crate::FormatOptions::plan) or [`Superblock::decode`](crate::Superblock::decode) has passed
 //! [`Geometry::validate`]: tables are line-aligned, lie in host memory and do not overlap.

@@ -1,6 +1,6 @@
 //! Sherman's memory server: a sans-IO state machine over its own memory.
 //!
-//! A memory server is passive (paper §3, §4.2.1; design §2, §5, §6): clients read and change its memory by one-sided
+//! A memory server is passive (paper §3, §4.2.1; `ARCHITECTURE.md`): clients read and change its memory by one-sided
 //! verbs, and its CPU answers only a few control requests about chunks, members and the catalog. That CPU's part is
 //! this crate. The embedded backend, the simulator and the network servers all run it: each gives it a
 //! [`Memory`](sherman_fabric::Memory), hands it every [`Request`](sherman_fabric::Request) together with the time, and

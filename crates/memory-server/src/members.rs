@@ -1,6 +1,6 @@
 //! The member table: on server 0, a line per client id says whether a compute server has that id.
 //!
-//! A compute server is one member, whatever its number of threads (design §5). Its 16-bit id is what it writes into lock
+//! A compute server is one member, whatever its number of threads (`docs/INVARIANTS.md`). Its 16-bit id is what it writes into lock
 //! lanes and free marks, so an id that comes back too early could be taken for its former holder: ids are issued round
 //! robin, and the id issued last is remembered across restarts. The incarnation counts how often an id was issued.
 //!

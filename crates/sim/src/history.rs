@@ -1,12 +1,12 @@
 //! Histories: what clients asked of the tree, when, and what they were told.
 //!
-//! A history is the only evidence the checkers need (design §8): one [`Call`] per operation, with the time of its
+//! A history is the only evidence the checkers need (`docs/TESTING.md`): one [`Call`] per operation, with the time of its
 //! invocation and, if it came back, the time and the outcome of its return. [`crate::linear`] decides whether an
 //! atomic map could have answered like that.
 //!
 //! How an operation may end decides what a checker may conclude, so the four ways are kept apart:
 //! - [`Fate::Returned`]: it took effect exactly once, between invocation and return, with that outcome.
-//! - [`Fate::Pending`] and [`Fate::Unknown`]: the client died, or was told `OutcomeUnknown` (design §5). It may have
+//! - [`Fate::Pending`] and [`Fate::Unknown`]: the client died, or was told `OutcomeUnknown` (`docs/INVARIANTS.md`). It may have
 //!   taken effect or not, and may do so at any time after its invocation, even after the client was told.
 //! - [`Fate::Failed`]: a definite error that changed nothing. It is no part of the history.
 //!

@@ -3,7 +3,7 @@
 //! One thread, virtual time, and an adversary that decides everything the fabric contract (`docs/FABRIC.md`, F1–F7) leaves
 //! open: the order of a READ's units, when a WRITE lands, which WRITE overtakes which READ, how late a completion comes,
 //! who runs next, who dies. A schedule is a sequence of picks; the same picks give the same events, bytes and trace hash.
-//! Design §8; how to use it for tests is in `docs/TESTING.md`.
+//! How to use it for tests is in `docs/TESTING.md`.
 //!
 //! ```
 //! use sherman_fabric::{Counters, Fabric, Space, execute, Endpoint};

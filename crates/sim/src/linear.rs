@@ -1,8 +1,8 @@
 //! Is this history linearizable? An exact, bounded checker for maps, key by key.
 //!
 //! Linearizability is local: a history of a map is linearizable iff each key's part of it is (Herlihy and Wing), so
-//! the checker treats every key as a register of its own with the operations of [`Op`](crate::history::Op). Design §8:
-//! every simulated run ends here.
+//! the checker treats every key as a register of its own with the operations of [`Op`](crate::history::Op).
+//! Every simulated run ends here.
 //!
 //! What must hold:
 //! - **Exact.** [`Verdict::Linearizable`] and [`Verdict::Violation`] are proofs, not guesses. Operations of unknown

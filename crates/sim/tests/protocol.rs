@@ -1,6 +1,6 @@
 //! Every schedule of one page: a reader with single READs against a writer with single WRITEs, four lines.
 //!
-//! This is where the paper's node-level check fails and line stamps do not (design §4): the page's lines carry the number
+//! This is where the paper's node-level check fails and line stamps do not (`docs/LAYOUT.md`): the page's lines carry the number
 //! of the write they are from; a *check* decides from an image whether the reader accepts it.
 
 use sherman_fabric::{Counters, Endpoint, Fabric, Space, execute};

@@ -20,7 +20,7 @@
 //! What may go wrong: an [`Acquire`] that is dropped after a handover reached it, with nobody queued behind, leaves the
 //! global lane **parked** with this compute server: it stays taken, for the memory server and all other compute servers,
 //! until some thread of this one asks for it (and gets [`Grant::HandedOver`]). Operations therefore run as tasks that are
-//! never dropped midway (design §3), and give up waiting by [`Acquire::cancel`], which never parks a lane.
+//! never dropped midway (`docs/FABRIC.md`), and give up waiting by [`Acquire::cancel`], which never parks a lane.
 //!
 //! `tests/loom_local.rs` explores the interleavings.
 

@@ -1,7 +1,7 @@
 //! A node being changed by whoever holds its lane.
 //!
 //! Every change leaves the local image as the remote one is to become, and returns the [`Patch`] that gets it there.
-//! What each format writes (design §4):
+//! What each format writes (`docs/LAYOUT.md`):
 //!
 //! | change | `LineStamped` | `TwoLevel` | `Sorted`, `SortedStamped` |
 //! |---|---|---|---|
@@ -17,7 +17,7 @@ use super::{Format, LINE, Lookup, Patch, Shape, SortedBody, put_u64, slots};
 use sherman_fabric::{ClientId, GlobalAddress};
 
 /// A header-only split rewrites every line instead when the window of legal stamps would reach this: a quarter of the
-/// stamp's range, so that serial comparison stays unambiguous whatever a reader has in hand (design §4).
+/// stamp's range, so that serial comparison stays unambiguous whatever a reader has in hand (`docs/LAYOUT.md`).
 const MAX_WINDOW: u16 = 1 << 14;
 
 /// A node image under change.

@@ -1,4 +1,4 @@
-//! Node formats: pure codecs over bytes (paper §4.4, design §4, `docs/LAYOUT.md`).
+//! Node formats: pure codecs over bytes (paper §4.4, `docs/LAYOUT.md`).
 //!
 //! A node is an image of [`Shape::node_bytes`] bytes. A reader fetches it with one READ and may get any mixture of the
 //! states its 64-byte units went through meanwhile (F1, F2); [`Node::open`] decides whether what it got can be used.

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 /// Byte ranges of the new image, to be WRITten in this order.
 ///
-/// Without [`Patch::logged`] each range lies inside one unit and every prefix of them leaves a node that readers and the
-/// next holder can use. With it, a redo record holding all of them must precede the first (design §5, crash-atomic).
+/// If it is not logged, each range lies inside one unit and every prefix of them leaves a node that readers and the
+/// next holder can use. If it is, a redo record holding all of them must precede the first (I24–I26 of `docs/INVARIANTS.md`).
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Patch {
     steps: [Range<usize>; 3],

@@ -6,7 +6,7 @@
 //! | [`get`] | lock-free lookup |
 //! | [`insert`] | insert or update; leaf splits |
 //! | [`separator`] | telling the parent of a split; growing the root |
-//! | [`write`] | turning patches and splits into work lists, redo records included |
+//! | [`mod@write`] | turning patches and splits into work lists, redo records included |
 //! | [`walk`] | visiting every node, to verify a tree at rest |
 
 pub mod descend;

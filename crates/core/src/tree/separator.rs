@@ -1,4 +1,4 @@
-//! Telling the parent of a split, and growing the root (design §5, "Root").
+//! Telling the parent of a split, and growing the root (`docs/INVARIANTS.md`).
 //!
 //! A missing separator is legal: the sibling is reached through its left neighbour. So nothing here can fail the operation
 //! that split: what cannot be posted for want of memory or time is counted and left to the next writer that moves right.

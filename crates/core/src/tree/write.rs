@@ -1,4 +1,4 @@
-//! From patches and splits to work lists (paper §4.5, command combination; design §5, crash-atomic).
+//! From patches and splits to work lists (paper §4.5, command combination; I24–I26 of `docs/INVARIANTS.md`).
 //!
 //! | change | lists, where commands are combined |
 //! |---|---|

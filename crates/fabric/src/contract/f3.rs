@@ -210,7 +210,7 @@ async fn see_own_verbs<E: Endpoint>(actor: Actor<E>, first: u64) -> Result<(), B
     Ok(())
 }
 
-/// The READ that shares a list with a lock's CAS (design §5), and one that follows an FAA.
+/// The READ that shares a list with a lock's CAS (`docs/INVARIANTS.md`), and one that follows an FAA.
 async fn read_after_atomic<E: Endpoint>(actor: &Actor<E>, word: u64, now: u64) -> Result<(), Breach> {
     let mut list = actor.list(actor.facts().server());
     list.cas(Space::Host, word, now, now + 1);

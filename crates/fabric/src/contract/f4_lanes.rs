@@ -1,4 +1,4 @@
-//! F4 for lanes: 16-bit locks, four to a word, taken by masked CAS (paper §4.3, design §5).
+//! F4 for lanes: 16-bit locks, four to a word, taken by masked CAS (paper §4.3).
 //!
 //! Each participant has a lane of the word to itself, so its CAS always finds the lane as it left it, whatever happens
 //! beside it. A backend whose masked CAS or whose 2-byte release WRITE rewrites the whole word loses a neighbour's.

@@ -3,7 +3,7 @@
 //! Two endpoints of one victim write without pause, several lists in flight. Once the answer to
 //! [`Request::Fence`](crate::Request::Fence) is there, their memory must stand still and everything they post must end
 //! in [`FabricError::Fenced`](crate::FabricError::Fenced); another client goes on as before. Recovery depends on it: it
-//! replays a dead client's records and must not be overwritten by that client's last WRITEs (design §5).
+//! replays a dead client's records and must not be overwritten by that client's last WRITEs (`docs/INVARIANTS.md`).
 
 use super::actor::{Actor, fill};
 use super::report::{Breach, Rule};

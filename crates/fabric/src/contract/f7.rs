@@ -1,7 +1,7 @@
 //! F7: a list that ends in error took effect as a prefix.
 //!
 //! A list of WRITEs to one unit each has a bad verb somewhere in it. Someone else then looks: nothing after the bad verb
-//! happened, and what happened before it has no gap. The tree's crash-atomic lists (design §5) are written for exactly
+//! happened, and what happened before it has no gap. The tree's crash-atomic lists (`docs/INVARIANTS.md`) are written for exactly
 //! these outcomes. What a client's death cuts, finer still, only a simulator can show. Input that must be refused at all
 //! is in [`f7_input`](super::f7_input).
 

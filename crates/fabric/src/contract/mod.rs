@@ -1,4 +1,4 @@
-//! The contract F1–F7 as a test suite that any backend can be run through (design §3, `docs/FABRIC.md`).
+//! The contract F1–F7 as a test suite that any backend can be run through (`docs/FABRIC.md`).
 //!
 //! `core` may assume F1–F7 and nothing else, so a backend that breaks one of them breaks the index in ways that no test
 //! of the index would explain. The suite looks for breaches directly: each **scenario** is a handful of participants,

@@ -1,4 +1,4 @@
-//! What the node formats promise, as claims (design §4, `docs/LAYOUT.md`).
+//! What the node formats promise, as claims (`docs/LAYOUT.md`).
 //!
 //! | module | claims about |
 //! |---|---|

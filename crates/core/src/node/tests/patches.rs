@@ -1,4 +1,4 @@
-//! A patch's bytes are enough, few, and safe to cut anywhere (design §5, crash-atomic).
+//! A patch's bytes are enough, few, and safe to cut anywhere (I24–I26 of `docs/INVARIANTS.md`).
 
 use super::*;
 use crate::node::{Flags, LINE, SortedBody};

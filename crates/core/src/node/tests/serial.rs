@@ -1,4 +1,4 @@
-//! Versions wrap at 65,535, and the window of legal stamps stays below 2^14 (design §4).
+//! Versions wrap at 65,535, and the window of legal stamps stays below 2^14 (`docs/LAYOUT.md`).
 
 use super::*;
 use crate::node::header::AT_STAMP;
