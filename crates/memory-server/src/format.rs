@@ -1,6 +1,7 @@
 //! Options of a new memory server, and the geometry that follows from them.
 //!
-//! The defaults are the paper's: 8 MiB chunks, 131,072 16-bit lanes in 256 KiB of on-chip memory (§4.2.4, §4.3). Every number can shrink, so that a simulated server fills up after a few requests. Planning is pure;
+//! The defaults are the paper's: 8 MiB chunks, 131,072 16-bit lanes in 256 KiB of on-chip memory (§4.2.4, §4.3). Every
+//! number can shrink, so that a simulated server fills up after a few requests. Planning is pure;
 //! [`MemoryServer::format`](crate::MemoryServer::format) writes what was planned.
 
 use crate::bytes::LINE;
