@@ -125,23 +125,14 @@ impl IndexCache {
 
     /// Drops the cached parent of `level`'s node for `key`: it led to the wrong place.
     pub(crate) fn forget(&self, key: &[u8], level: u8) {
-        let mut state = self.write();
-        let Some(nodes) = state.levels.get_mut(usize::from(level)) else { return };
-        let Some(index) = nodes.covering(key).and_then(|entry| nodes.by_low.get(&entry.low)).copied() else { return };
-        let bytes = nodes.remove(index);
-        state.bytes -= bytes;
+        self.write().forget(key, usize::from(level));
     }
 
     /// Drops every cached node above `level` on the way to `key`.
     pub(crate) fn forget_path(&self, key: &[u8], level: u8) {
         let mut state = self.write();
         for above in usize::from(level)..state.levels.len() {
-            let nodes = &mut state.levels[above];
-            let covering = nodes.covering(key).and_then(|entry| nodes.by_low.get(&entry.low)).copied();
-            if let Some(index) = covering {
-                let bytes = nodes.remove(index);
-                state.bytes -= bytes;
-            }
+            state.forget(key, above);
         }
     }
 
@@ -169,6 +160,15 @@ pub(crate) fn child_address(body: &SortedBody, index: usize) -> GlobalAddress {
 }
 
 impl State {
+    /// Drops the node at `index` of the levels that covers `key`, if there is one.
+    fn forget(&mut self, key: &[u8], index: usize) {
+        let Some(nodes) = self.levels.get_mut(index) else { return };
+        let covering = nodes.covering(key).and_then(|entry| nodes.by_low.get(&entry.low)).copied();
+        if let Some(at) = covering {
+            self.bytes -= nodes.remove(at);
+        }
+    }
+
     /// Evicts one node of the lowest level that has any: the upper levels are few and serve everyone. False if none is left.
     fn evict(&mut self) -> bool {
         let Some(level) = self.levels.iter().position(|nodes| !nodes.entries.is_empty()) else { return false };

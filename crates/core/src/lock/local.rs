@@ -37,7 +37,6 @@ use queue::{Passed, Shard};
 use std::fmt;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::task::Waker;
 use word::Word;
 
 /// Mutexes over the queues. Under loom one: more would only multiply what it explores.
@@ -172,15 +171,6 @@ impl LocalLockTable {
     /// Whether every slot is free and nobody is queued: what must hold when nothing is in flight.
     pub fn all_free(&self) -> bool {
         (0..self.words.len()).all(|slot| self.load(slot) == Word::FREE)
-    }
-
-    /// Wakes everyone who is queued anywhere, to look around: the compute server was fenced, say.
-    pub fn wake_all(&self) {
-        for shard in &self.shards {
-            let mut wakers: Vec<Waker> = Vec::new();
-            lock(shard, |shard| wakers.extend(shard.wakers().cloned()));
-            wakers.into_iter().for_each(Waker::wake);
-        }
     }
 
     /// For the holder of `slot`: passes it to the first in the queue. With nobody queued the word becomes `otherwise`, and

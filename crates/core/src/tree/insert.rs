@@ -6,7 +6,6 @@
 use super::TreeState;
 use super::descend::Covering;
 use crate::error::Error;
-use crate::lock::Locked;
 use crate::node::draft::Upsert;
 use crate::node::{Draft, Node};
 use crate::op::Op;
@@ -35,13 +34,7 @@ impl<E: Endpoint> Op<'_, E> {
                 false
             }
             Upsert::Full => {
-                let place = match self.worker.compute.alloc.allocate(self, shape.class()).await {
-                    Ok(place) => place,
-                    Err(error) => {
-                        self.release(locked.done(self)).await?;
-                        return Err(error);
-                    }
-                };
+                let (locked, place) = self.place_beside(locked, shape.class()).await?;
                 let split = leaf.split_leaf(key, value, place);
                 let separator = self.write_split(tree, locked, &leaf, split, place).await?;
                 self.post_separator(tree, 1, separator, place.address).await;
@@ -54,12 +47,5 @@ impl<E: Endpoint> Op<'_, E> {
             self.mend_separator(tree, 1, separator, child).await;
         }
         Ok(updated)
-    }
-
-    /// Gives the lane of a node back that cannot be used even under it.
-    async fn corrupt<T>(&self, locked: Locked) -> Result<T, Error> {
-        let address = locked.address;
-        self.release(locked.done(self)).await?;
-        Err(Error::Corrupt { address, invariant: "I3: a node is valid under its lane" })
     }
 }

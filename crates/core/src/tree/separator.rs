@@ -99,9 +99,7 @@ impl<E: Endpoint> Op<'_, E> {
             let Some((draft, body)) =
                 parsed.and_then(|node| Some((Draft::of(shape, &node, Vec::new()), node.sorted()?)))
             else {
-                let address = locked.address;
-                self.release(locked.done(self)).await?;
-                return Err(Error::Corrupt { address, invariant: "I3: a node is valid under its lane" });
+                return self.corrupt(locked).await;
             };
             let Err(index) = body.find(&separator.key) else {
                 self.release(locked.done(self)).await?;
@@ -129,13 +127,7 @@ impl<E: Endpoint> Op<'_, E> {
             self.keep(tree, &parent.node(), body);
             return Ok(None);
         }
-        let place = match self.worker.compute.alloc.allocate(self, shape.class()).await {
-            Ok(place) => place,
-            Err(error) => {
-                self.release(locked.done(self)).await?;
-                return Err(error);
-            }
-        };
+        let (locked, place) = self.place_beside(locked, shape.class()).await?;
         let split = parent.split_sorted(body, index, place);
         let right = split.right.clone();
         let key = self.write_split(tree, locked, &parent, split, place).await?;

@@ -18,6 +18,7 @@ use crate::node::draft::{Place, SplitOff};
 use crate::node::{Draft, Node, Patch};
 use crate::op::Op;
 use crate::redo::{Kind, Record, Slot};
+use sherman_fabric::control::ChunkClass;
 use sherman_fabric::{Endpoint, GlobalAddress, Space, WorkList};
 
 /// Adds a patch's WRITEs.
@@ -31,6 +32,24 @@ impl<E: Endpoint> Op<'_, E> {
     fn about(&self, kind: Kind, tree: &TreeState, node: GlobalAddress, draft: &Draft<'_>) -> Record {
         let header = draft.header();
         Record::about(kind, self.endpoint().client(), tree.info.id, node, header.level, header.version)
+    }
+
+    /// A place for a sibling of the node under `locked`. Without one the lane is given back.
+    pub(crate) async fn place_beside(&self, locked: Locked, class: ChunkClass) -> Result<(Locked, Place), Error> {
+        match self.worker.compute.alloc.allocate(self, class).await {
+            Ok(place) => Ok((locked, place)),
+            Err(error) => {
+                self.release(locked.done(self)).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives the lane of a node back that cannot be used even under it.
+    pub(crate) async fn corrupt<T>(&self, locked: Locked) -> Result<T, Error> {
+        let address = locked.address;
+        self.release(locked.done(self)).await?;
+        Err(Error::Corrupt { address, invariant: "I3: a node is valid under its lane" })
     }
 
     /// Redo slots on the servers that need one, if techniques ask for any. On failure the lane is given back.

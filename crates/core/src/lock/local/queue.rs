@@ -120,11 +120,6 @@ impl Shard {
         self.position(slot).map_or(0, |at| self.queues[at].1.waiting.len())
     }
 
-    /// Everyone who waits.
-    pub(super) fn wakers(&self) -> impl Iterator<Item = &Waker> {
-        self.queues.iter().flat_map(|(_, queue)| queue.waiting.iter().map(|waiter| &waiter.waker))
-    }
-
     fn position(&self, slot: usize) -> Option<usize> {
         self.queues.iter().position(|(of, _)| *of == slot)
     }

@@ -221,16 +221,6 @@ fn the_last_barger_to_cancel_does_not_park_the_lane() {
 }
 
 #[test]
-fn wake_all_wakes_everyone_and_changes_nothing() {
-    let table = table();
-    assert_eq!(table.try_acquire(LANE), Some(Grant::Fresh));
-    let mut waiters: Vec<_> = (0..3).map(|_| Hand::queued(&table, Fairness::Fifo)).collect();
-    table.wake_all();
-    assert!(waiters.iter_mut().all(|waiter| waiter.rings() == 1 && waiter.poll().is_pending()));
-    assert_eq!(table.waiting(LANE), 3);
-}
-
-#[test]
 fn a_queue_that_ended_leaves_nothing_behind() {
     let table = table();
     for _ in 0..100 {
