@@ -12,11 +12,14 @@ use crate::lock::Locked;
 use crate::node::{Format, Node, Position, Reject, SortedBody};
 use crate::op::Op;
 use crate::root::RootWord;
-use sherman_fabric::{Endpoint, GlobalAddress, Space};
+use sherman_fabric::{Endpoint, GlobalAddress, Request, Response, Space};
 use std::sync::atomic::Ordering;
 
 /// The paper's guard: versions of 4 bits wrap after this many writes.
 const VERSION_CYCLE: u64 = 16;
+
+/// How often pointers may lead astray before the catalog is asked whether there still is a tree.
+const LOST_BEFORE_ASKING: u64 = 16;
 
 /// A node that covers a key, under its lane.
 #[must_use = "a lane must be given back"]
@@ -171,7 +174,19 @@ impl<E: Endpoint> Op<'_, E> {
             tree.cache.forget_path(key, level);
         }
         tree.forget_root();
+        if self.retries().get(Cause::StalePointer) % LOST_BEFORE_ASKING == LOST_BEFORE_ASKING - 1 {
+            self.ask_for_tree(tree).await?;
+        }
         self.retry(Cause::StalePointer).await
+    }
+
+    /// Asks the catalog whether the tree is still there: the place of a dropped tree's root word may be another's by now.
+    async fn ask_for_tree(&self, tree: &TreeState) -> Result<(), Error> {
+        let name = tree.info.name.clone();
+        match self.call(CATALOG_SERVER, Request::OpenTree { name: name.clone() }).await? {
+            Response::Tree { info, .. } if info.id == tree.info.id => Ok(()),
+            _ => Err(Error::NoSuchTree { name }),
+        }
     }
 
     /// Locks the node at `level` that covers `key`; `also` as [`Op::lock`] has it. `None` if the tree is not that high. One

@@ -11,9 +11,13 @@
 //! | [`bulk`] | bulk load |
 //! | [`merge`] | merging what became too empty; shrinking the root |
 //! | [`mod@write`] | turning patches and splits into work lists, redo records included |
-//! | [`walk`] | visiting every node, to verify a tree at rest |
+//! | [`clear`] | clearing a tree, and dropping it |
+//! | [`check`] | visiting every node, to verify a tree while others write |
+//! | [`walk`] | the same for a tree at rest, with its contents |
 
 pub mod bulk;
+pub mod check;
+pub mod clear;
 pub mod descend;
 pub mod get;
 pub mod insert;

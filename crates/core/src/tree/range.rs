@@ -181,7 +181,7 @@ fn after(key: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The key right before `key`; `None` before the first.
-fn before(key: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn before(key: &[u8]) -> Option<Vec<u8>> {
     let mut next = key.to_vec();
     for byte in next.iter_mut().rev() {
         *byte = byte.wrapping_sub(1);
