@@ -161,6 +161,8 @@ impl<E: Endpoint> Op<'_, E> {
         self.write_merge(tree, locked.done(self), nodes, &merged).await?;
         let Merged { parent: p, left: l, right: r, body, .. } = &*merged;
         self.worker.compute.alloc.give_back(shape.class(), right, r.header().version);
+        let counter = if level == 0 { &tree.merges.leaves } else { &tree.merges.internal };
+        counter.fetch_add(1, Ordering::Relaxed);
         self.keep(tree, parent, &p.node(), body);
         if level > 0 {
             self.forget(tree, right);
@@ -260,7 +262,11 @@ impl<E: Endpoint> Op<'_, E> {
         let free = old.free(self.endpoint().client());
         let words = [RootWord { address: root, level }, RootWord { address: child, level: level - 1 }];
         let swapped = self.replace_root(tree, locked.done(self), &old, &free, words).await?;
-        Ok(if swapped { Tidied::Shrunk } else { Tidied::Again })
+        if !swapped {
+            return Ok(Tidied::Again);
+        }
+        tree.merges.shrinks.fetch_add(1, Ordering::Relaxed);
+        Ok(Tidied::Shrunk)
     }
 
     /// Swaps the root word from `old` to `new` under their lanes, and frees the old root if that succeeded: whether it did.

@@ -1,5 +1,6 @@
 //! What a schedule is about.
 
+use super::mix::Mix;
 use crate::knobs::Knobs;
 use crate::rng::Rng;
 use crate::sim::{Limits, SimConfig};
@@ -12,9 +13,9 @@ use sherman_memory_server::{FormatOptions, LaneWidth, LockOptions, ReleaseMode};
 pub enum Shape {
     /// 8-byte keys and values in nodes of 256 bytes: nine entries a `LineStamped` leaf.
     Pairs,
-    /// Four entries a `LineStamped` leaf, six children an internal node, fences inside the header line.
+    /// Four entries a leaf, six or seven children an internal node, fences inside the header line.
     Four,
-    /// 40-byte keys: fences over lines of their own, so that every split is logged.
+    /// 40-byte keys: fences over lines of their own, so that every split is logged. Four or five entries a node.
     WideKeys,
     /// Entries of more than a line.
     LongEntries,
@@ -26,11 +27,15 @@ impl Shape {
 
     /// The spec of a tree of this shape.
     pub fn spec(self, format: Format) -> TreeSpec {
+        let lined = format == Format::LineStamped;
         let (key_len, value_len, leaf_bytes, internal_bytes) = match self {
             Self::Pairs => (8, 8, 256, 256),
-            Self::Four => (19, 12, 320, 256),
-            Self::WideKeys => (40, 8, 448, 448),
-            Self::LongEntries => (8, 60, 576, 256),
+            Self::Four if lined => (19, 12, 320, 256),
+            Self::Four => (19, 24, 256, 256),
+            Self::WideKeys if matches!(format, Format::LineStamped | Format::SortedStamped) => (40, 8, 448, 448),
+            Self::WideKeys => (40, 8, 320, 320),
+            Self::LongEntries if lined => (8, 60, 576, 256),
+            Self::LongEntries => (8, 60, 384, 256),
         };
         TreeSpec { format: format.number(), key_len, value_len, leaf_bytes, internal_bytes }
     }
@@ -43,7 +48,8 @@ pub enum Caches {
     Cold,
     /// As good as can be.
     Warm,
-    /// Warmed before the last keys were loaded: they know nothing of the splits since.
+    /// Warmed before others went on to change the tree: they know nothing of the splits and merges since, nor of what has
+    /// become of the places.
     Stale,
 }
 
@@ -66,10 +72,16 @@ pub struct Scenario {
     pub operations: u32,
     /// Keys loaded before, spread over twice as many.
     pub loaded: u64,
+    /// Loaded in descending order, which leaves nodes half full: they are about to merge. Ascending leaves them full.
+    pub sparse: bool,
+    /// Of the keys loaded, one in this many is removed again before anyone else comes. 0: none.
+    pub thinned: u32,
     /// Keys that the threads ask for: a few neighbours in the middle of what is loaded.
     pub hot: u64,
-    /// Of eight operations, how many are inserts.
-    pub inserts_of_eight: u32,
+    /// What a thread asks for in the first half of its operations.
+    pub first: Mix,
+    /// And in the second.
+    pub then: Mix,
     /// Width of the lock lanes.
     pub lane_width: LaneWidth,
     /// How they are released.
@@ -91,8 +103,11 @@ impl Default for Scenario {
             threads: 2,
             operations: 4,
             loaded: 12,
+            sparse: false,
+            thinned: 0,
             hot: 8,
-            inserts_of_eight: 5,
+            first: Mix::EVEN,
+            then: Mix::EVEN,
             lane_width: LaneWidth::Bits16,
             release: ReleaseMode::Write,
             caches: Caches::Warm,
@@ -125,17 +140,33 @@ impl Scenario {
         let computes = 1 + rng.below(3) as u32;
         let threads = if computes == 1 { 3 + rng.below(2) as u32 } else { 1 + rng.below(2) as u32 };
         let threads = if computes * threads < 3 { 2 } else { threads };
+        let (first, then) = [
+            (Mix::SHRINK, Mix::GROW),
+            (Mix::SHRINK, Mix::GROW),
+            (Mix::SHRINK, Mix::SHRINK),
+            (Mix::SHRINK, Mix::SHRINK),
+            (Mix::SHRINK, Mix::EVEN),
+            (Mix::GROW, Mix::SHRINK),
+            (Mix::EVEN, Mix::EVEN),
+            (Mix::GROW, Mix::GROW),
+        ][rng.below(8)];
+        let shrinks = first == Mix::SHRINK || then == Mix::SHRINK;
+        // Two leaves and a root, a root with a few leaves, or three levels.
+        let size = rng.below(3);
         Self {
-            shape: Shape::ALL[rng.below(4)],
+            shape: if shrinks && rng.one_in(2) { Shape::Four } else { Shape::ALL[rng.below(4)] },
             format,
             techniques: base,
             servers: 1 + rng.below(2) as u16,
             computes,
             threads,
-            operations: 4 + rng.below(4) as u32,
-            loaded: 4 + rng.below(16) as u64,
-            hot: 3 + rng.below(6) as u64,
-            inserts_of_eight: 4 + rng.below(4) as u32,
+            operations: if shrinks { [5, 5, 7][size] + rng.below(6) } else { 4 + rng.below(4) } as u32,
+            loaded: if shrinks { [5, 10, 20][size] + rng.below([8, 12, 12][size]) } else { 4 + rng.below(16) } as u64,
+            sparse: if shrinks { !rng.one_in(6) } else { rng.one_in(3) },
+            thinned: if shrinks { [0, 4, 6, 8][rng.below(4)] } else { 0 },
+            hot: if shrinks { [6, 6, 12][size] + rng.below([8, 16, 14][size]) } else { 3 + rng.below(6) } as u64,
+            first,
+            then,
             lane_width: if rng.one_in(3) { LaneWidth::Bits64 } else { LaneWidth::Bits16 },
             release: [ReleaseMode::Write, ReleaseMode::Write, ReleaseMode::Faa, ReleaseMode::Cas][rng.below(4)],
             caches: [Caches::Cold, Caches::Warm, Caches::Stale][rng.below(3)],

@@ -2,7 +2,7 @@
 
 use sherman_core::Format;
 use sherman_sim::Knobs;
-use sherman_sim::tree::{Explored, Explorer, Scenario};
+use sherman_sim::tree::{Explored, Explorer, Mix, Scenario};
 use std::time::Instant;
 
 /// Explores `count` seeds from `first` on two threads.
@@ -73,7 +73,8 @@ fn two_level_trees_are_caught_where_reads_tear() {
     let make = || {
         let choose = |draw| Scenario {
             allow_torn_reads: true,
-            inserts_of_eight: 4,
+            first: Mix::READ_AND_GROW,
+            then: Mix::READ_AND_GROW,
             hot: 4,
             ..Scenario::drawn(draw, Format::TwoLevel)
         };
