@@ -140,31 +140,20 @@ impl Scenario {
         let computes = 1 + rng.below(3) as u32;
         let threads = if computes == 1 { 3 + rng.below(2) as u32 } else { 1 + rng.below(2) as u32 };
         let threads = if computes * threads < 3 { 2 } else { threads };
-        let (first, then) = [
-            (Mix::SHRINK, Mix::GROW),
-            (Mix::SHRINK, Mix::GROW),
-            (Mix::SHRINK, Mix::SHRINK),
-            (Mix::SHRINK, Mix::SHRINK),
-            (Mix::SHRINK, Mix::EVEN),
-            (Mix::GROW, Mix::SHRINK),
-            (Mix::EVEN, Mix::EVEN),
-            (Mix::GROW, Mix::GROW),
-        ][rng.below(8)];
-        let shrinks = first == Mix::SHRINK || then == Mix::SHRINK;
-        // Two leaves and a root, a root with a few leaves, or three levels.
-        let size = rng.below(3);
+        let plot = [Plot::Grow, Plot::Empty, Plot::Merge, Plot::Deep][rng.below(4)];
+        let Plan { shape, operations, loaded, sparse, thinned, hot, first, then } = plot.plan(&mut rng);
         Self {
-            shape: if shrinks && rng.one_in(2) { Shape::Four } else { Shape::ALL[rng.below(4)] },
+            shape,
             format,
             techniques: base,
             servers: 1 + rng.below(2) as u16,
             computes,
             threads,
-            operations: if shrinks { [5, 5, 7][size] + rng.below(6) } else { 4 + rng.below(4) } as u32,
-            loaded: if shrinks { [5, 10, 20][size] + rng.below([8, 12, 12][size]) } else { 4 + rng.below(16) } as u64,
-            sparse: if shrinks { !rng.one_in(6) } else { rng.one_in(3) },
-            thinned: if shrinks { [0, 4, 6, 8][rng.below(4)] } else { 0 },
-            hot: if shrinks { [6, 6, 12][size] + rng.below([8, 16, 14][size]) } else { 3 + rng.below(6) } as u64,
+            operations: operations as u32,
+            loaded: loaded as u64,
+            sparse,
+            thinned,
+            hot: hot as u64,
             first,
             then,
             lane_width: if rng.one_in(3) { LaneWidth::Bits64 } else { LaneWidth::Bits16 },
@@ -232,5 +221,69 @@ impl Scenario {
         bytes.copy_from_slice(value.get(..8)?);
         let id = u64::from_le_bytes(bytes);
         (self.value(id) == value).then_some(id)
+    }
+}
+
+/// What a scenario is to bring about.
+#[derive(Clone, Copy)]
+enum Plot {
+    /// Nodes split.
+    Grow,
+    /// A few leaves become one, and the root goes.
+    Empty,
+    /// Leaves merge, and their places are used again.
+    Merge,
+    /// Internal nodes merge too.
+    Deep,
+}
+
+/// What a plot decides of a scenario.
+struct Plan {
+    shape: Shape,
+    operations: usize,
+    loaded: usize,
+    sparse: bool,
+    thinned: u32,
+    hot: usize,
+    first: Mix,
+    then: Mix,
+}
+
+impl Plot {
+    fn plan(self, rng: &mut Rng) -> Plan {
+        let any = Shape::ALL[rng.below(4)];
+        let small = [Shape::Four, Shape::WideKeys][rng.below(2)];
+        let shrinking =
+            [(Mix::SHRINK, Mix::GROW), (Mix::SHRINK, Mix::SHRINK), (Mix::SHRINK, Mix::EVEN), (Mix::GROW, Mix::SHRINK)]
+                [rng.below(4)];
+        let plan = Plan {
+            shape: any,
+            operations: 5 + rng.below(6),
+            loaded: 10 + rng.below(12),
+            sparse: true,
+            thinned: [0, 4, 6, 8][rng.below(4)],
+            hot: 6 + rng.below(16),
+            first: shrinking.0,
+            then: shrinking.1,
+        };
+        match self {
+            Self::Grow => {
+                let (first, then) = [(Mix::GROW, Mix::GROW), (Mix::EVEN, Mix::EVEN)][rng.below(2)];
+                let (loaded, hot) = (4 + rng.below(16), 3 + rng.below(6));
+                let sparse = rng.one_in(3);
+                Plan { operations: 4 + rng.below(4), loaded, sparse, thinned: 0, hot, first, then, ..plan }
+            }
+            Self::Empty => {
+                let loaded = 3 + rng.below(6);
+                let shape = if rng.one_in(3) { any } else { small };
+                Plan { shape, loaded, hot: 2 * loaded, ..plan }
+            }
+            Self::Merge => plan,
+            Self::Deep => {
+                // Three levels of the smallest nodes, the leaves of one or two parents hot.
+                let (operations, loaded, hot) = (7 + rng.below(6), 18 + rng.below(12), 10 + rng.below(10));
+                Plan { shape: small, operations, loaded, thinned: 3 + rng.below(3) as u32, hot, ..plan }
+            }
+        }
     }
 }
