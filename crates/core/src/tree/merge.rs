@@ -239,6 +239,14 @@ impl<E: Endpoint> Op<'_, E> {
         child: GlobalAddress,
         level: u8,
     ) -> Result<Tidied, Error> {
+        let word = RootWord { address: root, level };
+        if self.root(tree).await? != word {
+            tree.forget_root();
+            if self.root(tree).await?.level > level {
+                // Alone on its level, but not the root: a root with this only child is what has to go first.
+                return Ok(Tidied::OnlyChild);
+            }
+        }
         let (above, below) = (tree.shape.at(level), tree.shape.at(level - 1));
         let locked = self.lock_several(&[(root, above.node_bytes()), (child, below.node_bytes())]).await?;
         let only = Node::open(above, locked.image(0), level).ok().filter(|node| {
@@ -260,9 +268,10 @@ impl<E: Endpoint> Op<'_, E> {
         }
         let mut old = Draft::of(above, &old, Vec::new());
         let free = old.free(self.endpoint().client());
-        let words = [RootWord { address: root, level }, RootWord { address: child, level: level - 1 }];
+        let words = [word, RootWord { address: child, level: level - 1 }];
         let swapped = self.replace_root(tree, locked.done(self), &old, &free, words).await?;
         if !swapped {
+            tree.forget_root();
             return Ok(Tidied::Again);
         }
         tree.merges.shrinks.fetch_add(1, Ordering::Relaxed);
