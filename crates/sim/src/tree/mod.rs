@@ -22,7 +22,7 @@ mod schedule;
 mod script;
 
 pub use check::{Property, Violation};
-pub use explored::{Explored, Seen};
+pub use explored::{Explored, Seen, Shares};
 pub use lab::{Compute, Lab, join};
 pub use mix::{Asked, Mix};
 pub use scenario::{Caches, Scenario, Shape};
