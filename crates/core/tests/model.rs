@@ -88,7 +88,7 @@ fn random_histories_leave_what_a_btreemap_holds_and_no_node_is_lost() {
                 let (who, action) = (dice.below(2) as usize, action(&mut dice, &keys, shrink));
                 model.apply(who, &action);
             }
-            let walk = model.check();
+            let walk = model.check_tidy();
             world.assert_balanced(&[&walk]);
             world.assert_at_rest();
         }
