@@ -179,7 +179,8 @@ impl<E: Endpoint> Op<'_, E> {
             }
         }
         Ok(Tidied::Merged {
-            small: is_small(l.node().len(), shape.capacity()),
+            // An only child is looked at again however full it is: a root above it has become useless.
+            small: is_small(l.node().len(), shape.capacity()) || body.len() == 1,
             parent_small: is_small(body.len(), internal.capacity()),
         })
     }
