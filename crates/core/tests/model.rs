@@ -117,8 +117,11 @@ fn a_tree_that_is_filled_and_emptied_is_one_empty_leaf_again_and_all_other_nodes
                     "random" => (1..numbers.len()).for_each(|at| numbers.swap(at, dice.below(at as u64 + 1) as usize)),
                     _ => {}
                 }
-                for &number in &numbers {
+                for (done, &number) in numbers.iter().enumerate() {
                     model.apply(number as usize % 2, &Action::Remove(number));
+                    if done % 20 == 0 {
+                        model.check_tidy();
+                    }
                 }
                 let empty = model.check();
                 world.assert_balanced(&[&empty]);
