@@ -68,7 +68,7 @@ impl<E: Endpoint> Op<'_, E> {
             let body = node.sorted();
             let found = body.as_ref().is_some_and(|body| body.find(key).is_ok());
             if let Some(body) = body {
-                self.keep(tree, node, body);
+                self.keep(tree, at, node, &body);
             }
             Ok(found)
         });
@@ -120,20 +120,21 @@ impl<E: Endpoint> Op<'_, E> {
         separator: Separator,
     ) -> Result<Option<Separator>, Error> {
         let shape = &tree.shape.internal;
+        let address = locked.address;
         body.insert(index, &separator.key, &separator.child.to_bits().to_le_bytes());
         if body.len() <= shape.capacity() {
             let patch = parent.set_body(&body);
             self.write(tree, locked, &parent, &patch).await?;
-            self.keep(tree, &parent.node(), body);
+            self.keep(tree, address, &parent.node(), &body);
             return Ok(None);
         }
         let (locked, place) = self.place_beside(locked, shape.class()).await?;
         let split = parent.split_sorted(body, index, place);
         let right = split.right.clone();
         let key = self.write_split(tree, locked, &parent, split, place).await?;
-        for half in [&parent, &right] {
+        for (address, half) in [(address, &parent), (place.address, &right)] {
             if let Some(body) = half.node().sorted() {
-                self.keep(tree, &half.node(), body);
+                self.keep(tree, address, &half.node(), &body);
             }
         }
         Ok(Some(Separator { level: separator.level + 1, key, child: place.address }))
@@ -184,7 +185,7 @@ impl<E: Endpoint> Op<'_, E> {
         if swapped {
             self.link(&mut draft, place.address, &slot).await?;
             tree.root.store(grown.to_bits(), Ordering::Relaxed);
-            self.keep(tree, &draft.node(), body);
+            self.keep(tree, place.address, &draft.node(), &body);
         } else {
             if let Some(slot) = &slot {
                 let mut list = self.endpoint().list(place.address.server());
