@@ -63,6 +63,12 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// Takes up an image that [`Node::open`] has accepted under the same lane, with the header it found.
+    pub(crate) fn reopen(shape: &'a Shape, image: &'a [u8], header: Header) -> Self {
+        debug_assert!(Self::open(shape, image, header.level).is_ok_and(|node| node.header == header));
+        Self { shape, image, header }
+    }
+
     /// Like [`Node::open`], but accepts free and pending nodes: for recovery and verification.
     pub fn open_marked(shape: &'a Shape, image: &'a [u8], level: u8) -> Result<Self, Reject> {
         if image.len() != shape.node_bytes {

@@ -9,7 +9,7 @@ use crate::cache::child_address;
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::lock::Locked;
-use crate::node::{Format, Node, Position, Reject, SortedBody};
+use crate::node::{Format, Header, Node, Position, Reject, SortedBody};
 use crate::op::Op;
 use crate::root::RootWord;
 use sherman_fabric::{Endpoint, GlobalAddress, Request, Response, Space};
@@ -25,6 +25,8 @@ const LOST_BEFORE_ASKING: u64 = 16;
 #[must_use = "a lane must be given back"]
 pub(crate) struct Covering {
     pub locked: Locked,
+    /// Its header: the image is valid.
+    pub header: Header,
     /// A separator that the walk found missing on its way right: its key and child.
     pub missed: Option<(Vec<u8>, GlobalAddress)>,
 }
@@ -225,7 +227,10 @@ impl<E: Endpoint> Op<'_, E> {
                 let locked = self.lock(at, shape.node_bytes(), also).await?;
                 let wait = match Node::open(shape, locked.image(), level) {
                     Ok(node) => match node.position(key) {
-                        Position::Inside => return Ok(Some(Covering { locked, missed })),
+                        Position::Inside => {
+                            let header = node.header;
+                            return Ok(Some(Covering { locked, header, missed }));
+                        }
                         Position::Left => None,
                         Position::Right => {
                             let sibling = Sibling::of(&node);
