@@ -1,7 +1,7 @@
 //! The live entries of an unsorted leaf in the order of their keys: what scans and splits begin with.
 //!
 //! Slots are filled in ascending order by splits, merges and bulk loads and at random by puts, so most leaves are nearly
-//! sorted: [`sort_nearly`] is made for that. An entry is represented by the first eight bytes of its key as a number. For
+//! sorted: `sort_nearly` is made for that. An entry is represented by the first eight bytes of its key as a number. For
 //! keys of at most eight bytes, which most trees have, that is all of it and nothing but numbers is compared.
 
 use super::shape::{AT_BITMAP, Body, MAX_KEY};
