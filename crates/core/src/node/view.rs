@@ -198,7 +198,7 @@ impl<'a> Node<'a> {
     /// Whether every entry is whole: lookups by key check only what they meet, a reader of all entries asks this.
     pub fn entries_whole(&self) -> bool {
         match self.shape.body {
-            Body::Sorted(_) => true,
+            Body::Sorted(_) | Body::Slots { .. } => true,
             _ => (0..self.shape.capacity).all(|slot| slots::is_whole(self.shape, self.image, slot)),
         }
     }
