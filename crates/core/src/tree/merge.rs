@@ -65,7 +65,6 @@ enum Tidied {
 /// A parent as seen without its lane, and the children around the one that is too empty.
 struct Family {
     parent: GlobalAddress,
-    is_root: bool,
     before: Option<GlobalAddress>,
     child: GlobalAddress,
     after: Option<GlobalAddress>,
@@ -83,8 +82,10 @@ impl<E: Endpoint> Op<'_, E> {
         while let Some(level) = wanting.pop() {
             match self.tidy_level(tree, level, key).await {
                 Ok(Tidied::Merged { small, parent_small }) => {
+                    // The parent comes last: what goes on below may leave it emptier still.
+                    let known = wanting.contains(&(level + 1));
+                    wanting.extend((parent_small && !known).then_some(level + 1));
                     wanting.extend(small.then_some(level));
-                    wanting.extend(parent_small.then_some(level + 1));
                 }
                 Ok(Tidied::OnlyChild) => wanting.extend([level, level + 1]),
                 Ok(Tidied::Shrunk) => {}
@@ -94,7 +95,8 @@ impl<E: Endpoint> Op<'_, E> {
                     }
                     wanting.push(level);
                 }
-                Ok(Tidied::Nothing) => return,
+                // What is below may be waiting for this; what is above is not.
+                Ok(Tidied::Nothing) => wanting.retain(|&other| other > level),
                 Err(_) => return self.start_truce(tree),
             }
         }
@@ -102,9 +104,18 @@ impl<E: Endpoint> Op<'_, E> {
 
     async fn tidy_level(&self, tree: &TreeState, level: u8, key: &[u8]) -> Result<Tidied, Error> {
         let Some(family) = self.family(tree, level, key).await? else { return Ok(Tidied::Nothing) };
-        let Family { parent, is_root, before, child, after } = family;
+        let Family { parent, before, child, after } = family;
         if before.is_none() && after.is_none() {
-            return if is_root { self.shrink(tree, parent, child, level + 1).await } else { Ok(Tidied::OnlyChild) };
+            // Not every node that is alone on its level is the root: one above it may be waiting to be shrunk.
+            tree.forget_root();
+            let root = self.root(tree).await?;
+            return match root.level.cmp(&(level + 1)) {
+                std::cmp::Ordering::Greater => Ok(Tidied::OnlyChild),
+                std::cmp::Ordering::Equal if root.address == parent => {
+                    self.shrink(tree, parent, child, level + 1).await
+                }
+                _ => Ok(Tidied::Again),
+            };
         }
         for (left, right) in
             [after.map(|after| (child, after)), before.map(|before| (before, child))].into_iter().flatten()
@@ -119,12 +130,11 @@ impl<E: Endpoint> Op<'_, E> {
 
     /// The parent of the node at `level` that covers `key`, and its neighbours there. `None` if that node is the root.
     async fn family(&self, tree: &TreeState, level: u8, key: &[u8]) -> Result<Option<Family>, Error> {
-        self.visit_covering(tree, key, level + 1, |parent, node, body| {
+        self.visit_covering(tree, key, level + 1, |parent, _, body| {
             let at = body.responsible(key)?;
             let child = |index: usize| crate::cache::child_address(body, index);
             Some(Family {
                 parent,
-                is_root: node.header.flags.high_open && node.low().iter().all(|&byte| byte == 0),
                 before: at.checked_sub(1).map(child),
                 child: child(at),
                 after: (at + 1 < body.len()).then(|| child(at + 1)),
