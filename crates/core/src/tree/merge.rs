@@ -103,7 +103,7 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     async fn tidy_level(&self, tree: &TreeState, level: u8, key: &[u8]) -> Result<Tidied, Error> {
-        let Some(family) = self.family(tree, level, key).await? else { return Ok(Tidied::Nothing) };
+        let Some(family) = self.family(tree, level, key).await? else { return self.tidy_root(tree, level).await };
         let Family { parent, before, child, after } = family;
         if before.is_none() && after.is_none() {
             // Not every node that is alone on its level is the root: one above it may be waiting to be shrunk.
@@ -126,6 +126,21 @@ impl<E: Endpoint> Op<'_, E> {
             }
         }
         Ok(Tidied::Nothing)
+    }
+
+    /// The node at `level` is the root, or there is none any more: shrinks a root that has one child.
+    async fn tidy_root(&self, tree: &TreeState, level: u8) -> Result<Tidied, Error> {
+        let root = self.root(tree).await?;
+        if level == 0 || root.level != level {
+            return Ok(Tidied::Nothing);
+        }
+        let only = self.visit(tree, root.address, level, |node| {
+            Ok(node.sorted().filter(|body| body.len() == 1).map(|body| crate::cache::child_address(&body, 0)))
+        });
+        match only.await?.flatten() {
+            Some(child) => self.shrink(tree, root.address, child, level).await,
+            None => Ok(Tidied::Nothing),
+        }
     }
 
     /// The parent of the node at `level` that covers `key`, and its neighbours there. `None` if that node is the root.
