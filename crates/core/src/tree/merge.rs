@@ -54,8 +54,8 @@ enum Tidied {
     Nothing,
     /// Two nodes became one; whether that, or their parent, is still too empty.
     Merged { small: bool, parent_small: bool },
-    /// The root became its only child.
-    Shrunk,
+    /// The root became its only child, at this level.
+    Shrunk { level: u8 },
     /// The parent has no other child: it is the parent that has to merge first.
     OnlyChild,
     /// The tree changed meanwhile: look again.
@@ -88,7 +88,8 @@ impl<E: Endpoint> Op<'_, E> {
                     wanting.extend(small.then_some(level));
                 }
                 Ok(Tidied::OnlyChild) => wanting.extend([level, level + 1]),
-                Ok(Tidied::Shrunk) => {}
+                // The new root may be such a one itself.
+                Ok(Tidied::Shrunk { level }) => wanting.push(level),
                 Ok(Tidied::Again) => {
                     if self.retry(Cause::Merge).await.is_err() {
                         return;
@@ -285,7 +286,7 @@ impl<E: Endpoint> Op<'_, E> {
         let free = old.free(self.endpoint().client());
         let words = [RootWord { address: root, level }, RootWord { address: child, level: level - 1 }];
         let swapped = self.replace_root(tree, locked.done(self), &old, &free, words).await?;
-        Ok(if swapped { Tidied::Shrunk } else { Tidied::Again })
+        Ok(if swapped { Tidied::Shrunk { level: level - 1 } } else { Tidied::Again })
     }
 
     /// Swaps the root word from `old` to `new` under their lanes, and frees the old root if that succeeded: whether it did.
