@@ -44,7 +44,7 @@ mod url;
 
 pub use client::RawClient;
 pub use cluster::{Cluster, ClusterOptions, ServerUsage};
-pub use codec::{Key, Value};
+pub use codec::{Key, ShortBytes, TooLong, Total, Value};
 pub use error::OpenError;
 pub use raw::{RawTree, TreeOptions};
 pub use session::RawSession;
