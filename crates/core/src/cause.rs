@@ -27,11 +27,13 @@ pub enum Cause {
     RootMoved,
     /// All redo slots of this compute server on that memory server are in use.
     RedoSlots,
+    /// The value changed between a look at it and the exchange.
+    ValueChanged,
 }
 
 impl Cause {
     /// All causes, in order of their counters.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::TornNode,
         Self::TornEntry,
         Self::SlowRead,
@@ -42,6 +44,7 @@ impl Cause {
         Self::LocalQueue,
         Self::RootMoved,
         Self::RedoSlots,
+        Self::ValueChanged,
     ];
 
     /// Its name in reports.
@@ -57,6 +60,7 @@ impl Cause {
             Self::LocalQueue => "local_queue",
             Self::RootMoved => "root_moved",
             Self::RedoSlots => "redo_slots",
+            Self::ValueChanged => "value_changed",
         }
     }
 
@@ -73,6 +77,7 @@ impl Cause {
             Self::LocalQueue => "other threads of this compute server hold the lock lane",
             Self::RootMoved => "the root keeps changing",
             Self::RedoSlots => "all redo slots are in use",
+            Self::ValueChanged => "others keep changing the value",
         }
     }
 }

@@ -130,6 +130,11 @@ impl Cluster {
         Worker::new(self.inner.fabric.endpoint(), Arc::clone(&self.inner.compute))
     }
 
+    /// How long operations may wait, unless they say otherwise.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.inner.options.timeout
+    }
+
     /// Opens the tree `name`, or creates it empty, with default options for these types.
     ///
     /// # Errors

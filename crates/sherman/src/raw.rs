@@ -2,12 +2,15 @@
 
 use crate::client::RawClient;
 use crate::cluster::Cluster;
+use crate::handle::{HandleOptions, RawHandle};
 use crate::session::RawSession;
+use crate::stats::Ledger;
 use sherman_core::node::{Kind, ShapeError, TreeShape};
 use sherman_core::{Error, Format, TreeState, Walk};
 use sherman_executor::block_on;
 use sherman_fabric::control::{TreeInfo, TreeSpec};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What is decided when a tree is created.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +111,24 @@ impl RawTree {
 
     /// An asynchronous session for the calling thread: many operations in flight at once.
     pub fn session(&self) -> Result<RawSession, Error> {
-        Ok(RawSession::new(self.cluster.worker(), Arc::clone(&self.state)))
+        Ok(self.session_counted(Ledger::default()))
+    }
+
+    pub(crate) fn session_counted(&self, ledger: Ledger) -> RawSession {
+        RawSession::new(self.cluster.worker(), Arc::clone(&self.state), ledger)
+    }
+
+    /// A handle for any number of threads and any asynchronous runtime.
+    ///
+    /// # Errors
+    /// [`Error::Thread`] if the system starts no thread.
+    pub fn handle(&self, options: &HandleOptions) -> Result<RawHandle, Error> {
+        RawHandle::start(self, options)
+    }
+
+    /// How long operations may wait, unless they say otherwise.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.cluster.timeout()
     }
 
     /// Lookups answered from the index cache, and those that had to read internal nodes.

@@ -1,8 +1,10 @@
-//! What operations cost, summed up per client or session.
+//! What operations cost, summed up per client, session or handle.
 
 use sherman_core::{Cause, Op};
 use sherman_fabric::Endpoint;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Round trips up to this are told apart; more count as this.
 const MOST_ROUND_TRIPS: usize = 64;
@@ -59,7 +61,7 @@ impl KindStats {
     }
 }
 
-/// Costs and retries of one client or session, or, merged, of many.
+/// Costs and retries of one client, session or handle, or, merged, of many.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     kinds: [KindStats; OpKind::ALL.len()],
@@ -100,7 +102,7 @@ impl Stats {
     }
 
     /// Counts a finished operation; `None` if it failed.
-    pub(crate) fn count<E: Endpoint>(&mut self, kind: Option<OpKind>, op: &Op<'_, E>) {
+    fn count<E: Endpoint>(&mut self, kind: Option<OpKind>, op: &Op<'_, E>) {
         match kind {
             Some(kind) => {
                 let tally = op.tally();
@@ -118,5 +120,38 @@ impl Stats {
             }
         }
         self.handovers += op.handovers();
+    }
+}
+
+/// Where operations are counted.
+pub(crate) enum Ledger {
+    /// By one thread for itself: no lock on the way of an operation.
+    Own(Box<RefCell<Stats>>),
+    /// By a worker, for the handle that asks.
+    Shared(Arc<Mutex<Stats>>),
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self::Own(Box::default())
+    }
+}
+
+impl Ledger {
+    /// Counts a finished operation; `None` if it failed.
+    #[inline]
+    pub(crate) fn count<E: Endpoint>(&self, kind: Option<OpKind>, op: &Op<'_, E>) {
+        match self {
+            Self::Own(stats) => stats.borrow_mut().count(kind, op),
+            Self::Shared(stats) => stats.lock().unwrap_or_else(PoisonError::into_inner).count(kind, op),
+        }
+    }
+
+    /// What was counted so far.
+    pub(crate) fn read(&self) -> Stats {
+        match self {
+            Self::Own(stats) => stats.borrow().clone(),
+            Self::Shared(stats) => stats.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
     }
 }

@@ -7,24 +7,46 @@ use std::ops::{Deref, DerefMut};
 const SHORT: usize = 64;
 
 /// The bytes of a key or value.
-pub(crate) enum Encoded {
-    Short { bytes: [u8; SHORT], len: usize },
-    Long(Vec<u8>),
+pub(crate) struct Encoded {
+    len: usize,
+    short: [u8; SHORT],
+    /// Used if they are longer.
+    long: Vec<u8>,
 }
 
 impl Encoded {
-    /// `len` zeros.
+    /// `len` bytes; `buffer` serves if they are many.
     #[inline]
+    fn zeroed_in(len: usize, mut buffer: Vec<u8>) -> Self {
+        if len > SHORT {
+            buffer.resize(len, 0);
+        }
+        Self { len, short: [0; SHORT], long: buffer }
+    }
+
+    /// `len` zeros.
     pub(crate) fn zeroed(len: usize) -> Self {
-        if len <= SHORT { Self::Short { bytes: [0; SHORT], len } } else { Self::Long(vec![0; len]) }
+        Self::zeroed_in(len, Vec::new())
     }
 
     /// `value` as bytes.
     #[inline]
     pub(crate) fn of<T: Value>(value: &T) -> Self {
-        let mut encoded = Self::zeroed(T::LEN);
+        Self::of_in(value, Vec::new())
+    }
+
+    /// `value` as bytes; `buffer` serves if they are many.
+    #[inline]
+    pub(crate) fn of_in<T: Value>(value: &T, buffer: Vec<u8>) -> Self {
+        let mut encoded = Self::zeroed_in(T::LEN, buffer);
         value.encode(&mut encoded);
         encoded
+    }
+
+    /// The buffer, for the next.
+    #[inline]
+    pub(crate) fn into_buffer(self) -> Vec<u8> {
+        self.long
     }
 }
 
@@ -33,19 +55,20 @@ impl Deref for Encoded {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        match self {
-            Self::Short { bytes, len } => &bytes[..*len],
-            Self::Long(bytes) => bytes,
-        }
+        if self.len <= SHORT { &self.short[..self.len] } else { &self.long[..self.len] }
     }
 }
 
 impl DerefMut for Encoded {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        match self {
-            Self::Short { bytes, len } => &mut bytes[..*len],
-            Self::Long(bytes) => bytes,
-        }
+        if self.len <= SHORT { &mut self.short[..self.len] } else { &mut self.long[..self.len] }
     }
+}
+
+/// `value` as bytes of its own.
+pub(crate) fn owned<T: Value>(value: &T) -> Vec<u8> {
+    let mut bytes = vec![0; T::LEN];
+    value.encode(&mut bytes);
+    bytes
 }

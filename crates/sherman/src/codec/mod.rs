@@ -29,7 +29,7 @@ mod short_bytes;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use encoded::Encoded;
+pub(crate) use encoded::{Encoded, owned};
 pub use scalars::Total;
 pub use short_bytes::{ShortBytes, TooLong};
 
