@@ -29,14 +29,38 @@ struct State {
     lost: BTreeSet<u16>,
 }
 
+/// A place that is free.
+#[derive(Clone, Copy, Debug)]
+struct Returned {
+    address: GlobalAddress,
+    /// The last version it had.
+    version: u16,
+    /// Whether a node was ever written there.
+    used: bool,
+}
+
 #[derive(Debug, Default)]
 struct Pool {
     /// Rest of the current chunk: server, next offset, end.
     fresh: Option<(u16, u64, u64)>,
-    /// Places given back, with the last version they had.
-    returned: Vec<(GlobalAddress, u16)>,
+    /// Places given back.
+    returned: Vec<Returned>,
     /// Chunks asked for so far: whose turn it is.
     turn: u16,
+    /// Chunks obtained, and the nodes they make.
+    chunks: u64,
+    allocated: u64,
+}
+
+/// Node memory in numbers: what was obtained is either part of a tree, being made, or free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Chunks obtained from memory servers.
+    pub chunks: u64,
+    /// Nodes these make.
+    pub allocated: u64,
+    /// Nodes of them that are free for use.
+    pub free: u64,
 }
 
 impl Allocator {
@@ -50,11 +74,12 @@ impl Allocator {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, class: ChunkClass, owner: ClientId) -> Option<Place> {
+    /// A place at hand, and whether it held a node before.
+    fn take(&self, class: ChunkClass, owner: ClientId) -> Option<(Place, bool)> {
         let mut state = self.state();
         let pool = state.pools.entry(class).or_default();
-        if let Some((address, version)) = pool.returned.pop() {
-            return Some(Place { address, version: version.wrapping_add(1), owner });
+        if let Some(Returned { address, version, used }) = pool.returned.pop() {
+            return Some((Place { address, version: version.wrapping_add(1), owner }, used));
         }
         let (server, next, end) = pool.fresh?;
         let after = next + u64::from(class.node_bytes);
@@ -62,7 +87,7 @@ impl Allocator {
             return None;
         }
         pool.fresh = Some((server, after, end));
-        Some(Place { address: GlobalAddress::new(server, next), version: FIRST_VERSION, owner })
+        Some((Place { address: GlobalAddress::new(server, next), version: FIRST_VERSION, owner }, false))
     }
 
     /// The server whose turn it is to give a chunk of this class.
@@ -77,6 +102,15 @@ impl Allocator {
 
     /// A place for a node. One request to a memory server per chunk, round robin; none otherwise.
     pub(crate) async fn allocate<E: Endpoint>(&self, op: &Op<'_, E>, class: ChunkClass) -> Result<Place, Error> {
+        Ok(self.allocate_noting(op, class).await?.0)
+    }
+
+    /// The same, with whether the place held a node before: then somebody may still know the way there.
+    pub(crate) async fn allocate_noting<E: Endpoint>(
+        &self,
+        op: &Op<'_, E>,
+        class: ChunkClass,
+    ) -> Result<(Place, bool), Error> {
         let owner = op.endpoint().client();
         if let Some(place) = self.take(class, owner) {
             return Ok(place);
@@ -106,11 +140,24 @@ impl Allocator {
         self.take(class, owner).ok_or(refused)
     }
 
-    /// Takes back a place that was never linked, with the version it was written under.
+    /// How many nodes' worth of memory this compute server has.
+    pub fn census(&self) -> Census {
+        let state = self.state();
+        let mut census = Census::default();
+        for (class, pool) in &state.pools {
+            let fresh = pool.fresh.map_or(0, |(_, next, end)| (end - next) / u64::from(class.node_bytes));
+            census.free += pool.returned.len() as u64 + fresh;
+            census.allocated += pool.allocated;
+            census.chunks += pool.chunks;
+        }
+        census
+    }
+
+    /// Takes back a place that was never linked, or whose node was freed, with the last version it had.
     pub(crate) fn give_back(&self, class: ChunkClass, address: GlobalAddress, version: u16) {
         let mut state = self.state();
         if !state.lost.contains(&address.server()) {
-            state.pools.entry(class).or_default().returned.push((address, version));
+            state.pools.entry(class).or_default().returned.push(Returned { address, version, used: true });
         }
     }
 
@@ -120,7 +167,7 @@ impl Allocator {
         let mut state = self.state();
         state.lost.insert(server);
         for pool in state.pools.values_mut() {
-            pool.returned.retain(|(address, _)| address.server() != server);
+            pool.returned.retain(|place| place.address.server() != server);
             pool.fresh = pool.fresh.filter(|(on, ..)| *on != server);
         }
     }
@@ -131,10 +178,13 @@ impl Pool {
     fn add_chunk(&mut self, server: u16, offset: u64, bytes: u64, class: ChunkClass) {
         if let Some((server, mut next, end)) = self.fresh.take() {
             while next + u64::from(class.node_bytes) <= end {
-                self.returned.push((GlobalAddress::new(server, next), FIRST_VERSION.wrapping_sub(1)));
+                let address = GlobalAddress::new(server, next);
+                self.returned.push(Returned { address, version: FIRST_VERSION.wrapping_sub(1), used: false });
                 next += u64::from(class.node_bytes);
             }
         }
+        self.chunks += 1;
+        self.allocated += bytes / u64::from(class.node_bytes);
         self.fresh = Some((server, offset, offset + bytes));
     }
 }

@@ -29,11 +29,13 @@ pub enum Cause {
     RedoSlots,
     /// The value changed between a look at it and the exchange.
     ValueChanged,
+    /// The nodes to be merged changed meanwhile.
+    Merge,
 }
 
 impl Cause {
     /// All causes, in order of their counters.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::TornNode,
         Self::TornEntry,
         Self::SlowRead,
@@ -45,6 +47,7 @@ impl Cause {
         Self::RootMoved,
         Self::RedoSlots,
         Self::ValueChanged,
+        Self::Merge,
     ];
 
     /// Its name in reports.
@@ -61,6 +64,7 @@ impl Cause {
             Self::RootMoved => "root_moved",
             Self::RedoSlots => "redo_slots",
             Self::ValueChanged => "value_changed",
+            Self::Merge => "merge",
         }
     }
 
@@ -78,6 +82,7 @@ impl Cause {
             Self::RootMoved => "the root keeps changing",
             Self::RedoSlots => "all redo slots are in use",
             Self::ValueChanged => "others keep changing the value",
+            Self::Merge => "the nodes to be merged keep changing",
         }
     }
 }

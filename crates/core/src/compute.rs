@@ -3,7 +3,7 @@
 //! One identity towards the memory servers (the id in lanes, free marks and redo records), one local lock table, one
 //! allocator, one set of redo slots.
 
-use crate::alloc::Allocator;
+use crate::alloc::{Allocator, Census};
 use crate::error::Error;
 use crate::lock::local::LocalLockTable;
 use crate::node::LINE;
@@ -143,6 +143,11 @@ impl ComputeServer {
     /// The local lock table.
     pub fn local_locks(&self) -> &LocalLockTable {
         &self.local
+    }
+
+    /// Its node memory in numbers.
+    pub fn census(&self) -> Census {
+        self.alloc.census()
     }
 
     /// The redo slots.

@@ -43,6 +43,15 @@ pub enum Error {
         /// The name asked for.
         name: String,
     },
+    /// A range ends before it begins, or begins and ends at the same excluded key.
+    BadRange,
+    /// A bulk load needs a tree without entries.
+    NotEmpty,
+    /// A bulk load needs keys in strictly ascending order.
+    Unsorted {
+        /// The number, from 0, of the first entry whose key is not above the one before.
+        at: u64,
+    },
     /// No memory server has a free chunk left.
     OutOfMemory,
     /// The deadline passed while the operation waited.
@@ -144,6 +153,11 @@ impl fmt::Display for Error {
                 write!(f, "tree {name:?} exists with {what} {found}, {asked} was asked for")
             }
             Self::NoSuchTree { name } => write!(f, "there is no tree named {name:?}"),
+            Self::BadRange => write!(f, "the range ends before it begins"),
+            Self::NotEmpty => write!(f, "a bulk load needs an empty tree: clear it, or insert"),
+            Self::Unsorted { at } => {
+                write!(f, "a bulk load needs strictly ascending keys: entry {at} is not above the one before")
+            }
             Self::OutOfMemory => write!(f, "no memory server has a free chunk: give the cluster more memory"),
             Self::Timeout { cause, waited } => write!(f, "gave up after {waited:?}: {}", cause.waiting_for()),
             Self::Unsupported { what } => write!(f, "not supported here: {what}"),

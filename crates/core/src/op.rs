@@ -66,6 +66,10 @@ impl<'w, E: Endpoint> Op<'w, E> {
         self.handed_over.set(self.handed_over.get() + 1);
     }
 
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
     pub(crate) fn endpoint(&self) -> &'w E {
         &self.worker.endpoint
     }

@@ -7,18 +7,18 @@
 //! ```text
 //!  0  u32  magic "RDO1"; cleared to 0 together with the next 4 bytes
 //!  4  u16  owner
-//!  6  u8   kind: 1 image, 2 split, 3 grow
+//!  6  u8   kind: 1 image, 2 split, 3 grow, 4 merge, 5 replace
 //!  7  u8   number of pieces
 //!  8  u64  checksum of bytes 16..len
 //! 16  u32  len, all told
 //! 20  u32  tree id
 //! 24  u64  node that is changed
-//! 32  u64  node that is made (split, grow), else 0
+//! 32  u64  node that is made (split, grow) or freed (merge), else 0
 //! 40  u16  version of the node after the change
-//! 42  u16  version of the made node
+//! 42  u16  version of the made or freed node
 //! 44  u8   level of the node
-//! 48  u64  root word before (grow)
-//! 56  u64  root word after (grow)
+//! 48  u64  root word before (grow, replace); the parent (merge)
+//! 56  u64  root word after (grow, replace); the parent's version after (merge)
 //! 64  pieces: u32 offset in the node, u32 length, the bytes, padded to 8
 //! ```
 
@@ -48,6 +48,13 @@ pub enum Kind {
     Split = 2,
     /// `made` is a new root. It happened iff the root word shows it; else `made` is free.
     Grow = 3,
+    /// `node` takes over the entries of its right neighbour `made`, which is then free; their parent forgets the neighbour's
+    /// separator. Always rolled forward: the pieces make the node whole, the parent (if it still has the version before)
+    /// loses the separator, the neighbour gets its free mark.
+    Merge = 4,
+    /// The root `node` is replaced in the root word. It happened iff the root word no longer shows the word before; then
+    /// the node is free.
+    Replace = 5,
 }
 
 /// A redo record, decoded or to be written.
@@ -61,15 +68,15 @@ pub struct Record {
     pub tree: u32,
     /// The node that is changed.
     pub node: GlobalAddress,
-    /// The node that is made.
+    /// The node that is made, or freed by a merge.
     pub made: GlobalAddress,
     /// The changed node's version afterwards.
     pub version: u16,
-    /// The made node's version.
+    /// The made or freed node's version.
     pub made_version: u16,
     /// The changed node's level.
     pub level: u8,
-    /// The root word before and after.
+    /// The root word before and after; in a merge the parent, and its version after.
     pub root: (u64, u64),
     /// Byte ranges of the changed node: offset and new bytes.
     pub pieces: Vec<(u32, Vec<u8>)>,
@@ -156,6 +163,8 @@ impl Record {
             1 => Kind::Image,
             2 => Kind::Split,
             3 => Kind::Grow,
+            4 => Kind::Merge,
+            5 => Kind::Replace,
             _ => return None,
         };
         let mut pieces = Vec::new();
@@ -264,6 +273,11 @@ impl RedoSlots {
 }
 
 impl Slot {
+    /// The memory server it is on.
+    pub(crate) fn server(&self) -> u16 {
+        self.server
+    }
+
     /// Adds the record to a list, before the data.
     pub(crate) fn log(&self, list: &mut WorkList, record: &Record) {
         debug_assert_eq!(list.server(), self.server);

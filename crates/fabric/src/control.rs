@@ -77,7 +77,8 @@ pub enum Request {
     /// To any server: this client's redo area there, made on first request. Answered by [`Response::RedoArea`].
     RedoArea,
     /// To server 0: register a tree whose root leaf is already written. Answered by [`Response::Tree`]; if the name is
-    /// taken, by the tree that has it and `created: false`.
+    /// taken, by the tree that has it and `created: false`. A tree whose root word is null does not have its name any
+    /// more: whoever began to drop it need not come back.
     CreateTree {
         /// Name, 1..=128 bytes of UTF-8.
         name: String,
@@ -90,13 +91,24 @@ pub enum Request {
     },
     /// To server 0: an id for a tree about to be created, never issued again. Answered by [`Response::TreeId`].
     NewTreeId,
-    /// To server 0: look a tree up. Answered by [`Response::Tree`] or [`Refusal::NoSuchTree`].
+    /// To server 0: look a tree up. Answered by [`Response::Tree`] or [`Refusal::NoSuchTree`], also if its root word is
+    /// null.
     OpenTree {
         /// Its name.
         name: String,
     },
-    /// To server 0: all trees.
+    /// To server 0: all trees whose root word is not null.
     ListTrees,
+    /// To server 0: forget a tree whose root word the sender has replaced by null, by CAS; its nodes are freed after the
+    /// answer. Answered by [`Response::Done`], by [`Refusal::BadRequest`] if the root word is not null, or by
+    /// [`Refusal::NoSuchTree`] if no tree has this name and id: who nulled the root word may take that for done, since a
+    /// [`Request::CreateTree`] may have finished the drop in its stead.
+    DropTree {
+        /// Its name.
+        name: String,
+        /// Its id: not another tree that was meanwhile created under the name.
+        id: u32,
+    },
     /// To any server: execute nothing of `client` any more (F6). Answered when all its endpoints have stopped there.
     Fence {
         /// Whom.

@@ -7,6 +7,11 @@
 //! An entry comes into being by its second word, which holds the tree's id: all else is stored before it. Ids come from
 //! a counter in the state line and are never issued twice, because every node carries its tree's id to be told from a
 //! stale one.
+//!
+//! A tree ends when a client replaces its root word by null. What is left of it is an entry that nobody finds and whose
+//! place may be had: by a [`DropTree`](sherman_fabric::Request::DropTree), or, if whoever nulled the root word died before
+//! sending one, by the next tree that takes the name or finds no empty entry. Either clears the second word first, and so
+//! the entry, whatever else is still in it. The root word stays null until the entry's next tree is created.
 
 use crate::bytes::{LINE, get_u16, get_u32, get_u64, load_host, put};
 use crate::geometry::{CATALOG_ENTRY_BYTES, Geometry, NEXT_TREE_ID_OFFSET};
@@ -14,6 +19,9 @@ use crate::server::OpenError;
 use sherman_fabric::control::{TreeInfo, TreeSpec};
 use sherman_fabric::{Memory, Refusal, Space};
 use twox_hash::XxHash3_64;
+
+#[cfg(test)]
+mod tests;
 
 /// The longest name in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
@@ -148,13 +156,13 @@ impl Catalog {
     }
 
     /// The tree named `name`.
-    pub(crate) fn open(&self, name: &str) -> Option<&TreeInfo> {
-        self.trees.iter().flatten().find(|tree| tree.name == name)
+    pub(crate) fn open<M: Memory + ?Sized>(&self, memory: &M, name: &str) -> Option<&TreeInfo> {
+        self.trees.iter().flatten().find(|tree| tree.name == name && !has_ended(memory, tree))
     }
 
     /// All trees, by name.
-    pub(crate) fn list(&self) -> Vec<TreeInfo> {
-        let mut trees: Vec<_> = self.trees.iter().flatten().cloned().collect();
+    pub(crate) fn list<M: Memory + ?Sized>(&self, memory: &M) -> Vec<TreeInfo> {
+        let mut trees: Vec<_> = self.trees.iter().flatten().filter(|tree| !has_ended(memory, tree)).cloned().collect();
         trees.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         trees
     }
@@ -168,7 +176,7 @@ impl Catalog {
     ) -> Result<(TreeInfo, bool), Refusal> {
         let NewTree { name, spec, id, root } = new;
         check_name(name)?;
-        if let Some(existing) = self.open(name) {
+        if let Some(existing) = self.open(memory, name) {
             return Ok((existing.clone(), false));
         }
         check_spec(&spec, geometry)?;
@@ -181,8 +189,8 @@ impl Catalog {
         if root == 0 {
             return Err(Refusal::BadRequest { what: "the root word is null" });
         }
-        let free = self.trees.iter().zip(0u32..).find(|(tree, _)| tree.is_none());
-        let (_, index) = free.ok_or(Refusal::TooManyTrees)?;
+        let index = self.place_for(memory, name).ok_or(Refusal::TooManyTrees)?;
+        self.clear(memory, geometry, index);
         let info = TreeInfo { id, name: name.to_owned(), spec, root_word: geometry.root_word(index) };
         let (entry, at) = (encode(&info, root), geometry.catalog_entry(index));
         let mut first_line = [0; LINE as usize];
@@ -194,6 +202,51 @@ impl Catalog {
         self.trees[index as usize] = Some(info.clone());
         Ok((info, true))
     }
+
+    /// Forgets a tree that has ended.
+    pub(crate) fn drop_tree<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        geometry: &Geometry,
+        name: &str,
+        id: u32,
+    ) -> Result<(), Refusal> {
+        let named = |tree: &TreeInfo| tree.name == name && tree.id == id;
+        let entry = self.entries().find(|(_, tree)| tree.is_some_and(named));
+        let Some((index, Some(tree))) = entry else {
+            return Err(Refusal::NoSuchTree { name: name.to_owned() });
+        };
+        if !has_ended(memory, tree) {
+            return Err(Refusal::BadRequest { what: "the root word of the tree to drop is not null" });
+        }
+        self.clear(memory, geometry, index);
+        Ok(())
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (u32, Option<&TreeInfo>)> {
+        (0u32..).zip(self.trees.iter().map(Option::as_ref))
+    }
+
+    /// The entry for a new tree named `name`: what is left of the last tree of that name, since two entries must not
+    /// have one name; else an empty one; else what is left of any tree.
+    fn place_for<M: Memory + ?Sized>(&self, memory: &M, name: &str) -> Option<u32> {
+        let same_name = self.entries().find(|(_, tree)| tree.is_some_and(|tree| tree.name == name));
+        let empty = || self.entries().find(|(_, tree)| tree.is_none());
+        let left_over = || self.entries().find(|(_, tree)| tree.is_some_and(|tree| has_ended(memory, tree)));
+        same_name.or_else(empty).or_else(left_over).map(|(index, _)| index)
+    }
+
+    /// Ends an entry, if there is one, by one word.
+    fn clear<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, index: u32) {
+        if self.trees[index as usize].take().is_some() {
+            memory.store_u64(Space::Host, geometry.catalog_entry(index) + AT_ID as u64, 0);
+        }
+    }
+}
+
+/// Whether a client has replaced the root word by null, which no client undoes.
+fn has_ended<M: Memory + ?Sized>(memory: &M, tree: &TreeInfo) -> bool {
+    memory.load_u64(Space::Host, tree.root_word) == 0
 }
 
 /// What a tree is created from.
@@ -207,160 +260,4 @@ pub(crate) struct NewTree<'a> {
 
 fn check_name(name: &str) -> Result<(), Refusal> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX { Err(Refusal::BadName) } else { Ok(()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{VecMemory, small_options};
-
-    const SPEC: TreeSpec = TreeSpec { format: 2, key_len: 8, value_len: 16, leaf_bytes: 1024, internal_bytes: 512 };
-    const ROOT: u64 = 0x0001_0000_0000_2a40;
-
-    fn catalog() -> (VecMemory, Geometry, Catalog) {
-        let memory = VecMemory::new(64 << 10, 0);
-        let geometry = small_options().plan(64 << 10, 0).unwrap();
-        Catalog::format(&memory);
-        let catalog = Catalog::load(&memory, &geometry).unwrap();
-        (memory, geometry, catalog)
-    }
-
-    fn tree(name: &str, id: u32) -> NewTree<'_> {
-        NewTree { name, spec: SPEC, id, root: ROOT }
-    }
-
-    #[test]
-    fn the_golden_image_of_an_entry_does_not_change() {
-        let info = TreeInfo { id: 7, name: "orders".to_owned(), spec: SPEC, root_word: 0 };
-        let image = encode(&info, ROOT);
-        let mut rows = image.chunks(16).map(|row| row.iter().map(|b| format!("{b:02x}")).collect::<String>());
-        for row in include_str!("golden/catalog_entry.hex").lines() {
-            assert_eq!(rows.next().as_deref(), Some(row));
-        }
-        assert_eq!(rows.next(), None);
-        assert_eq!(decode(&image, 0), Ok(Some(info)));
-    }
-
-    #[test]
-    fn creating_twice_gives_the_first_tree() {
-        let (memory, geometry, mut catalog) = catalog();
-        let (first, second) = (catalog.new_tree_id(&memory).unwrap(), catalog.new_tree_id(&memory).unwrap());
-        let (info, created) = catalog.create(&memory, &geometry, tree("orders", first)).unwrap();
-        assert!(created);
-        assert_eq!(memory.load_u64(Space::Host, info.root_word), ROOT);
-        let other = NewTree { spec: TreeSpec { key_len: 9, ..SPEC }, root: 64, ..tree("orders", second) };
-        assert_eq!(catalog.create(&memory, &geometry, other), Ok((info, false)));
-        assert_eq!(catalog.list().len(), 1);
-    }
-
-    #[test]
-    fn the_server_never_stores_to_a_root_word_again() {
-        let (memory, geometry, mut catalog) = catalog();
-        let id = catalog.new_tree_id(&memory).unwrap();
-        let (info, _) = catalog.create(&memory, &geometry, tree("a", id)).unwrap();
-        memory.store_u64(Space::Host, info.root_word, 4096);
-        catalog.create(&memory, &geometry, tree("a", id)).unwrap();
-        let id = catalog.new_tree_id(&memory).unwrap();
-        catalog.create(&memory, &geometry, tree("b", id)).unwrap();
-        assert_eq!(memory.load_u64(Space::Host, info.root_word), 4096);
-        assert_eq!(Catalog::load(&memory, &geometry), Ok(catalog));
-    }
-
-    #[test]
-    fn tree_ids_are_never_issued_twice_even_after_a_restart() {
-        let (memory, geometry, mut catalog) = catalog();
-        assert_eq!((catalog.new_tree_id(&memory), catalog.new_tree_id(&memory)), (Ok(1), Ok(2)));
-        let mut again = Catalog::load(&memory, &geometry).unwrap();
-        assert_eq!(again.new_tree_id(&memory), Ok(3));
-        memory.store_u64(Space::Host, NEXT_TREE_ID_OFFSET, u64::from(u32::MAX));
-        let mut last = Catalog::load(&memory, &geometry).unwrap();
-        assert_eq!(last.new_tree_id(&memory), Ok(u32::MAX));
-        assert_eq!(last.new_tree_id(&memory), Err(Refusal::TooManyTrees));
-        assert_eq!(Catalog::load(&memory, &geometry), Ok(last));
-    }
-
-    #[test]
-    fn senseless_trees_are_refused_and_change_nothing() {
-        let (memory, geometry, mut catalog) = catalog();
-        let id = catalog.new_tree_id(&memory).unwrap();
-        let used = catalog.new_tree_id(&memory).unwrap();
-        catalog.create(&memory, &geometry, tree("used", used)).unwrap();
-        let (before, bytes) = (catalog.clone(), memory.clone());
-        let long = "x".repeat(129);
-        for name in ["", &long] {
-            assert_eq!(catalog.create(&memory, &geometry, tree(name, id)), Err(Refusal::BadName));
-        }
-        let shaped = |spec| NewTree { spec, ..tree("t", id) };
-        for bad in [
-            shaped(TreeSpec { key_len: 0, ..SPEC }),
-            shaped(TreeSpec { key_len: 1025, leaf_bytes: 4096, internal_bytes: 4096, ..SPEC }),
-            shaped(TreeSpec { value_len: 1016, ..SPEC }),
-            shaped(TreeSpec { value_len: u32::MAX, ..SPEC }),
-            shaped(TreeSpec { key_len: 512, ..SPEC }),
-            shaped(TreeSpec { leaf_bytes: 1000, ..SPEC }),
-            shaped(TreeSpec { leaf_bytes: 8192, ..SPEC }),
-            shaped(TreeSpec { internal_bytes: 64, ..SPEC }),
-            tree("t", 0),
-            tree("t", used),
-            tree("t", used + 1),
-            NewTree { root: 0, ..tree("t", id) },
-        ] {
-            let refused = catalog.create(&memory, &geometry, bad);
-            assert!(matches!(refused, Err(Refusal::BadRequest { .. })), "{bad:?}: {refused:?}");
-        }
-        assert_eq!((catalog, memory), (before, bytes));
-    }
-
-    #[test]
-    fn a_full_catalog_refuses_new_trees_and_still_knows_the_old() {
-        let (memory, geometry, mut catalog) = catalog();
-        let longest = "é".repeat(64);
-        for name in ["d", "b", &longest, "a"] {
-            let id = catalog.new_tree_id(&memory).unwrap();
-            catalog.create(&memory, &geometry, tree(name, id)).unwrap();
-        }
-        let id = catalog.new_tree_id(&memory).unwrap();
-        assert_eq!(catalog.create(&memory, &geometry, tree("e", id)), Err(Refusal::TooManyTrees));
-        assert_eq!(catalog.create(&memory, &geometry, tree("a", id)).map(|(_, created)| created), Ok(false));
-        let names: Vec<_> = catalog.list().into_iter().map(|tree| tree.name).collect();
-        assert_eq!(names, ["a", "b", "d", &longest]);
-        assert_eq!(Catalog::load(&memory, &geometry), Ok(catalog));
-    }
-
-    #[test]
-    fn a_damaged_catalog_is_refused() {
-        let (memory, geometry, mut catalog) = catalog();
-        let id = catalog.new_tree_id(&memory).unwrap();
-        catalog.create(&memory, &geometry, tree("a", id)).unwrap();
-        for byte in 8..ENTRY as u64 {
-            let copy = memory.clone();
-            let at = geometry.catalog_entry(0) + byte;
-            let mut old = [0];
-            copy.load(Space::Host, at, &mut old);
-            copy.store(Space::Host, at, &[old[0] ^ 0x80]);
-            assert!(Catalog::load(&copy, &geometry).is_err(), "byte {byte}");
-        }
-        let twice = memory.clone();
-        twice.store(Space::Host, geometry.catalog_entry(1), &load_host(&memory, geometry.catalog_entry(0), 256));
-        assert!(Catalog::load(&twice, &geometry).is_err());
-        memory.store_u64(Space::Host, NEXT_TREE_ID_OFFSET, 1);
-        assert!(Catalog::load(&memory, &geometry).is_err());
-    }
-
-    #[test]
-    fn random_entries_never_panic() {
-        let mut rng = fastrand::Rng::with_seed(11);
-        let info = TreeInfo { id: 7, name: "orders".to_owned(), spec: SPEC, root_word: 0 };
-        for round in 0..200_000 {
-            let mut entry = encode(&info, ROOT);
-            let from = if round % 2 == 0 { 0 } else { rng.usize(..ENTRY) };
-            rng.fill(&mut entry[from..]);
-            if round % 4 == 1 {
-                put(&mut entry, AT_NAME_LEN, rng.u16(..).to_le_bytes());
-            }
-            let sum = checksum(&entry);
-            put(&mut entry, AT_CHECKSUM, sum.to_le_bytes());
-            let _ = decode(&entry, 0);
-        }
-    }
 }

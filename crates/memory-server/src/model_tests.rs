@@ -6,7 +6,7 @@
 use crate::testing::{VecMemory, small_options};
 use crate::{ChunkEntry, FormatOptions, MemberState, MemoryServer, OpenError, SuperblockError};
 use fastrand::Rng;
-use sherman_fabric::control::{ChunkClass, TreeSpec};
+use sherman_fabric::control::{ChunkClass, TreeInfo, TreeSpec};
 use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Space};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,8 +31,18 @@ struct Model {
     class_for_ever: BTreeMap<u64, ChunkClass>,
     areas: BTreeMap<u16, u64>,
     redo_chunks: usize,
-    trees: BTreeMap<String, u32>,
+    trees: BTreeMap<String, Known>,
+    /// Trees whose root word a client has made null, and whose entry may still be there.
+    ended: BTreeMap<String, Known>,
     ids: u32,
+    ids_used: BTreeSet<u32>,
+}
+
+/// What is known of a tree.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Known {
+    id: u32,
+    root_word: u64,
 }
 
 impl Model {
@@ -44,6 +54,7 @@ impl Model {
                 | Request::NewTreeId
                 | Request::OpenTree { .. }
                 | Request::ListTrees
+                | Request::DropTree { .. }
         );
         if !self.root && !here {
             return Some(Refusal::NotHere);
@@ -75,6 +86,12 @@ impl Model {
             Request::CreateTree { name, .. } => {
                 let full = !self.trees.contains_key(name) && self.trees.len() == TREES;
                 full.then_some(Refusal::TooManyTrees)
+            }
+            Request::DropTree { name, id } => {
+                let has = |trees: &BTreeMap<String, Known>| trees.get(name).is_some_and(|tree| tree.id == *id);
+                let alive = Refusal::BadRequest { what: "the root word of the tree to drop is not null" };
+                let missing = Refusal::NoSuchTree { name: name.clone() };
+                (!has(&self.ended)).then_some(if has(&self.trees) { alive } else { missing })
             }
             Request::Fence { client } => (!self.knows(*client)).then_some(Refusal::NotAMember { client: *client }),
             _ => None,
@@ -141,14 +158,19 @@ impl Model {
             }
             (Request::CreateTree { name, id, .. }, Response::Tree { info, created }) => {
                 assert_eq!(created, !self.trees.contains_key(name));
-                let known = *self.trees.entry(name.clone()).or_insert(*id);
-                assert_eq!((&info.name, info.id), (name, known));
+                if created {
+                    self.learn_tree(memory, name, Known { id: *id, root_word: info.root_word });
+                }
+                assert_eq!((&info.name, known(&info)), (name, self.trees[name]));
             }
             (Request::OpenTree { name }, Response::Tree { info, created: false }) => {
-                assert_eq!((&info.name, info.id), (name, self.trees[name]));
+                assert_eq!((&info.name, known(&info)), (name, self.trees[name]));
             }
             (Request::ListTrees, Response::Trees(trees)) => {
-                assert!(trees.iter().map(|tree| (&tree.name, &tree.id)).eq(&self.trees));
+                assert!(trees.iter().map(|tree| (tree.name.clone(), known(tree))).eq(self.trees.clone()));
+            }
+            (Request::DropTree { name, id }, Response::Done) => {
+                assert_eq!(self.ended.remove(name).map(|tree| tree.id), Some(*id));
             }
             (Request::Fence { client }, Response::Done) => {
                 self.fenced.insert(client.0);
@@ -162,6 +184,25 @@ impl Model {
             (request, answer) => panic!("{request:?} was answered by {answer:?}"),
         }
         self.check_server(server);
+    }
+
+    /// A tree that was created now; it may have the entry of one that ended, and then nothing is left of that one.
+    fn learn_tree(&mut self, memory: &VecMemory, name: &str, tree: Known) {
+        assert_eq!(memory.load_u64(Space::Host, tree.root_word), root_of(tree.id));
+        self.ended.retain(|ended, left| ended != name && left.root_word != tree.root_word);
+        assert!(self.ids_used.insert(tree.id));
+        assert!(self.trees.values().all(|other| other.root_word != tree.root_word));
+        self.trees.insert(name.to_owned(), tree);
+        assert!(self.trees.len() + self.ended.len() <= TREES);
+    }
+
+    /// Now and then a client ends a tree, by its root word and past the server.
+    fn end_a_tree(&mut self, rng: &mut Rng, memory: &VecMemory) {
+        let name = rng.choice(self.trees.keys()).filter(|_| rng.u32(0..50) == 0).cloned();
+        if let Some((name, tree)) = name.and_then(|name| self.trees.remove_entry(&name)) {
+            memory.store_u64(Space::Host, tree.root_word, 0);
+            self.ended.insert(name, tree);
+        }
     }
 
     /// No byte is two clients', and the server says so too.
@@ -210,15 +251,29 @@ impl Model {
             },
             68..80 => Request::RedoArea,
             80..84 => Request::NewTreeId,
-            84..88 if self.ids > 0 && !self.trees.values().any(|&id| id == self.ids) => {
-                Request::CreateTree { name, spec: SPEC, id: self.ids, root: 64 }
+            84..88 if self.ids > 0 && !self.ids_used.contains(&self.ids) => {
+                Request::CreateTree { name, spec: SPEC, id: self.ids, root: root_of(self.ids) }
             }
-            88..92 => Request::OpenTree { name },
+            88..90 => Request::OpenTree { name },
+            90..92 => {
+                let tree = self.ended.get(&name).or(self.trees.get(&name));
+                let id = tree.map_or(0, |tree| tree.id) + u32::from(rng.u32(0..8) == 0);
+                Request::DropTree { name, id }
+            }
             92..94 => Request::ListTrees,
             94 if rng.u32(0..30) == 0 => Request::Fence { client: ClientId(rng.u16(0..=CAPACITY + 1)) },
             _ => Request::Usage,
         }
     }
+}
+
+fn known(info: &TreeInfo) -> Known {
+    Known { id: info.id, root_word: info.root_word }
+}
+
+/// The first root word of the tree with this id.
+fn root_of(id: u32) -> u64 {
+    u64::from(id) * 64
 }
 
 /// A memory that stops taking stores after so many words, as if the server's process had died there.
@@ -256,6 +311,7 @@ fn run(seed: u64, server_index: u16, steps: u32, check: impl Fn(&MemoryServer, &
     let mut answered = 0;
     for now in 0..u64::from(steps) {
         let from = ClientId(rng.u16(0..=CAPACITY + 1));
+        model.end_a_tree(&mut rng, &memory);
         let request = model.random_request(&mut rng, from);
         check(&server, &memory, from, &request, now);
         let (before, bytes) = (server.clone(), memory.clone());
@@ -283,8 +339,8 @@ fn a_server_behaves_like_its_model_and_reopens_equal_after_every_step() {
     }
 }
 
-/// What clients other than `from` have, and the classes that last for ever.
-fn must_survive(server: &MemoryServer, from: ClientId) -> Vec<String> {
+/// What clients other than `from` have, the classes that last for ever, and the trees with their root words.
+fn must_survive(server: &MemoryServer, memory: &VecMemory, from: ClientId) -> Vec<String> {
     let mut facts = Vec::new();
     for index in 0..server.geometry().chunks {
         match server.chunk(index) {
@@ -303,29 +359,49 @@ fn must_survive(server: &MemoryServer, from: ClientId) -> Vec<String> {
         let taken = server.member(id).filter(|member| member.state != MemberState::Free);
         facts.extend(taken.map(|member| format!("{id} {member:?}")));
     }
+    let root = |tree: &TreeInfo| memory.load_u64(Space::Host, tree.root_word);
+    facts.extend(server.trees(memory).iter().map(|tree| format!("{tree:?} {}", root(tree))));
     facts
 }
 
 /// Whether `facts` still hold; a chunk of `from` may have become nobody's.
-fn still_there(facts: &[String], after: &MemoryServer, from: ClientId) -> bool {
-    let after = must_survive(after, from);
+fn still_there(facts: &[String], after: &MemoryServer, memory: &VecMemory, from: ClientId) -> bool {
+    let after = must_survive(after, memory, from);
     facts.iter().all(|fact| after.iter().any(|kept| kept == fact || kept.starts_with(&format!("{fact} "))))
+}
+
+/// No request, however cut, brings back a tree or enters one that was not asked for.
+fn check_catalog(before: &VecMemory, bytes: &VecMemory, reopened: &MemoryServer, request: &Request) {
+    let Ok(old) = MemoryServer::open(before) else { panic!("the memory opened before") };
+    let known = old.trees(before);
+    for tree in reopened.trees(bytes).iter().filter(|tree| !known.contains(tree)) {
+        assert!(
+            matches!(request, Request::CreateTree { name, id, .. } if (name, *id) == (&tree.name, tree.id)),
+            "{request:?} brought {tree:?}"
+        );
+        assert_eq!(bytes.load_u64(Space::Host, tree.root_word), root_of(tree.id));
+    }
 }
 
 #[test]
 fn a_server_that_dies_at_any_word_opens_again_with_everyone_s_property() {
     for seed in 100..106 {
         run(seed, (seed % 2) as u16, 400, |server, memory, from, request, now| {
-            let facts = must_survive(server, from);
+            let facts = must_survive(server, memory, from);
             for words in 0.. {
                 let bytes = memory.clone();
                 let cut = Cut { memory: &bytes, words_left: Cell::new(words) };
                 let answer = server.clone().handle(&cut, from, request, now);
                 let mut reopened =
                     MemoryServer::open(&bytes).unwrap_or_else(|error| panic!("{request:?} {words}: {error}"));
-                assert!(still_there(&facts, &reopened, from), "{request:?} cut after {words} words");
+                assert!(still_there(&facts, &reopened, &bytes, from), "{request:?} cut after {words} words");
+                check_catalog(memory, &bytes, &reopened, request);
                 if cut.words_left.get() > 0 {
                     break;
+                }
+                if answer.is_ok() && matches!(request, Request::DropTree { .. }) {
+                    let again = reopened.clone().handle(&bytes, from, request, now);
+                    assert!(matches!(again, Ok(Response::Done) | Err(Refusal::NoSuchTree { .. })), "{again:?}");
                 }
                 let still_in = reopened.member(from).is_none_or(|member| member.state == MemberState::Live);
                 if answer.is_ok() && *request == Request::Leave && still_in {

@@ -15,6 +15,7 @@ use crate::format::{FormatError, FormatOptions};
 use crate::geometry::{Geometry, STATE_OFFSET};
 use crate::members::{MemberEntry, MemberTable};
 use crate::superblock::{MAGIC, SUPERBLOCK_BYTES, Superblock, SuperblockError};
+use sherman_fabric::control::TreeInfo;
 use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Space};
 use std::fmt;
 
@@ -177,6 +178,11 @@ impl MemoryServer {
         self.chunks.get(index)
     }
 
+    /// The trees there are, by name; none where there is no catalog.
+    pub fn trees<M: Memory + ?Sized>(&self, memory: &M) -> Vec<TreeInfo> {
+        self.root.as_ref().map_or_else(Vec::new, |root| root.catalog.list(memory))
+    }
+
     /// Answers one request of `from`. `now` is the server's time in nanoseconds.
     ///
     /// [`Request::Join`] ignores `from`: who joins has no id yet, or a fenced one.
@@ -196,9 +202,11 @@ impl MemoryServer {
             Request::AllocChunk { .. } | Request::FreeChunk { .. } | Request::RedoArea => {
                 self.memory_request(memory, from, request)
             }
-            Request::CreateTree { .. } | Request::NewTreeId | Request::OpenTree { .. } | Request::ListTrees => {
-                self.catalog_request(memory, from, request)
-            }
+            Request::CreateTree { .. }
+            | Request::NewTreeId
+            | Request::OpenTree { .. }
+            | Request::ListTrees
+            | Request::DropTree { .. } => self.catalog_request(memory, from, request),
             Request::Fence { client } => self.fence(memory, from, *client),
             Request::Usage => self.usage(from),
             _ => Err(Refusal::BadRequest { what: "this server does not know the request" }),
@@ -279,11 +287,15 @@ impl MemoryServer {
                 Ok(Response::Tree { info, created })
             }
             Request::NewTreeId => Ok(Response::TreeId { id: catalog.new_tree_id(memory)? }),
-            Request::OpenTree { name } => match catalog.open(name) {
+            Request::OpenTree { name } => match catalog.open(memory, name) {
                 Some(info) => Ok(Response::Tree { info: info.clone(), created: false }),
                 None => Err(Refusal::NoSuchTree { name: name.clone() }),
             },
-            _ => Ok(Response::Trees(catalog.list())),
+            Request::DropTree { name, id } => {
+                catalog.drop_tree(memory, geometry, name, *id)?;
+                Ok(Response::Done)
+            }
+            _ => Ok(Response::Trees(catalog.list(memory))),
         }
     }
 

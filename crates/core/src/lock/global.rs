@@ -18,6 +18,13 @@ pub(crate) struct Held {
     lane: LaneIndex,
 }
 
+impl Held {
+    /// The memory server the lane is on.
+    pub fn server(&self) -> u16 {
+        self.lane.server
+    }
+}
+
 /// A lane, and the node as it was read under it.
 #[derive(Debug)]
 #[must_use = "a lane must be given back"]
@@ -26,12 +33,33 @@ pub(crate) struct Locked {
     pub address: GlobalAddress,
     list: WorkList,
     read: VerbId,
+    also: Option<VerbId>,
+}
+
+/// What to read under a lane: the node it protects, and perhaps another on the same server. Address and size of each.
+#[derive(Clone, Copy)]
+struct Nodes {
+    node: (GlobalAddress, usize),
+    also: Option<(GlobalAddress, usize)>,
+}
+
+impl Nodes {
+    fn read(self, list: &mut WorkList) -> (VerbId, Option<VerbId>) {
+        let mut read =
+            |(address, bytes): (GlobalAddress, usize)| list.read(Space::Host, address.offset(), bytes as u32);
+        (read(self.node), self.also.map(read))
+    }
 }
 
 impl Locked {
     /// The node's bytes.
     pub fn image(&self) -> &[u8] {
         self.list.bytes(self.read)
+    }
+
+    /// The bytes of the other node that was to be read along, if it was.
+    pub fn also(&self) -> Option<&[u8]> {
+        self.also.map(|read| self.list.bytes(read))
     }
 
     /// Gives the buffers back, keeping the lane.
@@ -47,19 +75,42 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     /// Takes the lane of the node at `address` and reads `bytes` of it: CAS and READ in one list where techniques and caps
-    /// allow, else one after the other; the READ alone after a handover.
-    pub(crate) async fn lock(&self, address: GlobalAddress, bytes: usize) -> Result<Locked, Error> {
+    /// allow, else one after the other; the READ alone after a handover. Where it costs no round trip of its own, `also` is
+    /// read along, after the lane is taken.
+    pub(crate) async fn lock(
+        &self,
+        address: GlobalAddress,
+        bytes: usize,
+        also: Option<(GlobalAddress, usize)>,
+    ) -> Result<Locked, Error> {
+        let also = also.filter(|(other, _)| other.server() == address.server());
+        let nodes = Nodes { node: (address, bytes), also };
         self.worker.compute.check_pointer(address, bytes)?;
         let lane = LaneIndex { server: address.server(), lane: self.worker.compute.lane(address) };
         if self.techniques().hierarchical && self.lock_locally(lane).await? == Grant::HandedOver {
             self.count_handover();
             let held = Held { lane };
-            return self.read_under(held, address, bytes).await;
+            return self.read_under(held, nodes).await;
         }
         let together = self.techniques().lock_read && self.worker.compute.caps().lock_read;
-        match self.lock_globally(lane, together.then_some((address, bytes))).await {
-            Ok(Some((list, read))) => Ok(Locked { held: Held { lane }, address, list, read }),
-            Ok(None) => self.read_under(Held { lane }, address, bytes).await,
+        match self.lock_globally(lane, together.then_some(nodes)).await {
+            Ok(Some((list, read, also))) => Ok(Locked { held: Held { lane }, address, list, read, also }),
+            Ok(None) => self.read_under(Held { lane }, nodes).await,
+            Err(error) => {
+                let _ = self.finish(lane, Plan::Global);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes a lane alone: what it protects is read later.
+    pub(crate) async fn take_lane(&self, lane: LaneIndex) -> Result<Held, Error> {
+        if self.techniques().hierarchical && self.lock_locally(lane).await? == Grant::HandedOver {
+            self.count_handover();
+            return Ok(Held { lane });
+        }
+        match self.lock_globally(lane, None).await {
+            Ok(_) => Ok(Held { lane }),
             Err(error) => {
                 let _ = self.finish(lane, Plan::Global);
                 Err(error)
@@ -97,14 +148,14 @@ impl<E: Endpoint> Op<'_, E> {
     async fn lock_globally(
         &self,
         lane: LaneIndex,
-        mut read: Option<(GlobalAddress, usize)>,
-    ) -> Result<Option<(WorkList, VerbId)>, Error> {
+        mut read: Option<Nodes>,
+    ) -> Result<Option<(WorkList, VerbId, Option<VerbId>)>, Error> {
         let id = u64::from(self.endpoint().client().0);
         let (space, word, mask, shift) = self.worker.compute.geometry().lane_word(lane.lane);
         loop {
             let mut list = self.endpoint().list(lane.server);
             let cas = list.masked_cas(space, word, 0, id << shift, mask);
-            let image = read.take().map(|(address, bytes)| list.read(Space::Host, address.offset(), bytes as u32));
+            let image = read.take().map(|nodes| nodes.read(&mut list));
             let list = match self.execute(list).await {
                 Ok(list) => list,
                 Err(error) => {
@@ -114,7 +165,7 @@ impl<E: Endpoint> Op<'_, E> {
             };
             if list.swapped(cas) {
                 return Ok(match image {
-                    Some(image) => Some((list, image)),
+                    Some((image, also)) => Some((list, image, also)),
                     None => {
                         self.endpoint().recycle(list);
                         None
@@ -126,11 +177,12 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    async fn read_under(&self, held: Held, address: GlobalAddress, bytes: usize) -> Result<Locked, Error> {
+    async fn read_under(&self, held: Held, nodes: Nodes) -> Result<Locked, Error> {
+        let address = nodes.node.0;
         let mut list = self.endpoint().list(address.server());
-        let read = list.read(Space::Host, address.offset(), bytes as u32);
+        let (read, also) = nodes.read(&mut list);
         match self.execute(list).await {
-            Ok(list) => Ok(Locked { held, address, list, read }),
+            Ok(list) => Ok(Locked { held, address, list, read, also }),
             Err(error) => {
                 // The lane's server does not answer; what can be given back is the local lock.
                 let _ = self.release(held).await;
@@ -139,7 +191,9 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    fn push_release(&self, lane: LaneIndex, list: &mut WorkList) {
+    /// Adds the release of a lane to a list for its server.
+    pub(crate) fn push_release(&self, held: &Held, list: &mut WorkList) {
+        let lane = held.lane;
         let id = u64::from(self.endpoint().client().0);
         let geometry = self.worker.compute.geometry();
         let (space, word, mask, shift) = geometry.lane_word(lane.lane);
@@ -171,32 +225,47 @@ impl<E: Endpoint> Op<'_, E> {
     pub(crate) async fn write_back(&self, held: Held, mut list: WorkList) -> Result<(), FabricError> {
         let lane = held.lane;
         debug_assert_eq!(list.server(), lane.server);
-        let techniques = self.techniques();
-        let plan = if techniques.hierarchical {
-            self.worker.compute.local.plan_release(lane, Techniques::MAX_HANDOVERS, techniques.handover)
-        } else {
-            Plan::Global
-        };
-        let combined = plan == Plan::Global && (techniques.combine || list.is_empty());
+        let plan = self.plan_release(&held);
+        let combined = plan == Plan::Global && (self.techniques().combine || list.is_empty());
         if combined {
-            self.push_release(lane, &mut list);
+            self.push_release(&held, &mut list);
         }
         let mut outcome = Ok(());
         if !list.is_empty() {
             outcome = self.execute(list).await.map(|list| self.endpoint().recycle(list));
         }
         if plan == Plan::Global && !combined && outcome.is_ok() {
-            outcome = self.release_alone(lane).await;
+            outcome = self.release_alone(&held).await;
         }
         if let Err(error) = &outcome {
             self.release_if_ours(lane, error).await;
         }
         let plan = if outcome.is_ok() { plan } else { Plan::Global };
-        if self.finish(lane, plan) == Finished::MustReleaseGlobal {
-            outcome = self.release_alone(lane).await;
-            let _ = self.finish(lane, Plan::Global);
+        self.finish_release(held, plan).await.and(outcome)
+    }
+
+    /// For the holder, before it posts its last list: whether that must carry the release.
+    pub(crate) fn plan_release(&self, held: &Held) -> Plan {
+        let techniques = self.techniques();
+        if !techniques.hierarchical {
+            return Plan::Global;
         }
+        self.worker.compute.local.plan_release(held.lane, Techniques::MAX_HANDOVERS, techniques.handover)
+    }
+
+    /// For the holder, after the completion of its last list: passes the lane on as planned.
+    pub(crate) async fn finish_release(&self, held: Held, plan: Plan) -> Result<(), FabricError> {
+        if self.finish(held.lane, plan) == Finished::Done {
+            return Ok(());
+        }
+        let outcome = self.release_alone(&held).await;
+        let _ = self.finish(held.lane, Plan::Global);
         outcome
+    }
+
+    /// Leaves a lane taken for recovery; other threads of this compute server may queue for it like everyone else.
+    pub(crate) fn abandon(&self, held: Held) {
+        let _ = self.finish(held.lane, Plan::Global);
     }
 
     /// After a list with the lane's CAS or release failed (F7: a prefix of it executed), gives the lane back if this
@@ -217,9 +286,9 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    async fn release_alone(&self, lane: LaneIndex) -> Result<(), FabricError> {
-        let mut list = self.endpoint().list(lane.server);
-        self.push_release(lane, &mut list);
+    async fn release_alone(&self, held: &Held) -> Result<(), FabricError> {
+        let mut list = self.endpoint().list(held.lane.server);
+        self.push_release(held, &mut list);
         self.execute(list).await.map(|list| self.endpoint().recycle(list))
     }
 

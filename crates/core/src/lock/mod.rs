@@ -10,5 +10,7 @@
 
 pub mod global;
 pub mod local;
+pub mod several;
 
 pub(crate) use global::{Held, Locked};
+pub(crate) use several::{Lanes, LockedSeveral};

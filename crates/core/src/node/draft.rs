@@ -6,13 +6,19 @@
 //! | change | `LineStamped` | `TwoLevel` | `Sorted`, `SortedStamped` |
 //! |---|---|---|---|
 //! | put into a leaf | the entry to the end of its line, stamp = version | the entry with both versions | the node |
+//! | remove from a leaf | the line's bitmap and stamp; of a long entry, its lines | the entry, version 0 | the node |
 //! | split, left half of a leaf | the header line; then the new entry's line if it stays left | the node | the node |
 //! | internal node | the node, floor = version; the header line alone if a split adds nothing to the left half | the node | the node |
+//! | merge into the left neighbour, clear | the node, floor = version | the node | the node |
+//! | link, free | the header line; the version stays | the header line | the header line |
+
+mod merge;
+mod split;
 
 use super::header::{AT_CHECKSUM, AT_FRONT, Flags, Header};
-use super::shape::Body;
+use super::shape::{Body, MAX_KEY};
 use super::stream::set_stamp;
-use super::view::{Node, Position, checksum};
+use super::view::{Node, checksum};
 use super::{Format, LINE, Lookup, Patch, Shape, SortedBody, put_u64, slots};
 use sherman_fabric::{ClientId, GlobalAddress};
 
@@ -37,6 +43,17 @@ pub enum Upsert {
     Inserted(Patch),
     /// No slot is left: split.
     Full,
+    /// An entry is torn although the lane is held: its writer died, and nobody mended it.
+    Torn,
+}
+
+/// What [`Draft::remove`] did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// The key was there; its value is in the caller's buffer.
+    Gone(Patch),
+    /// The key was not there: nothing changed, nothing is to be written.
+    Absent,
     /// An entry is torn although the lane is held: its writer died, and nobody mended it.
     Torn,
 }
@@ -166,6 +183,16 @@ impl<'s> Draft<'s> {
         Patch::one(0..LINE)
     }
 
+    /// Marks the node free: it belongs to no tree any more. One unit, whatever the format, and the version stays: who
+    /// uses the place next goes on from it (I23).
+    pub fn free(&mut self, owner: ClientId) -> Patch {
+        self.header.flags.free = true;
+        self.header.flags.pending = false;
+        self.header.owner = owner;
+        self.seal();
+        Patch::one(0..LINE)
+    }
+
     /// Puts `value` under `key`, which is inside the fences. `old` receives the value it replaces.
     pub fn upsert(&mut self, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Upsert {
         if let Some(mut body) = self.node().sorted() {
@@ -196,28 +223,46 @@ impl<'s> Draft<'s> {
         }
     }
 
-    /// The first slot whose entry lies outside the fences: it is as good as empty.
-    fn first_ghost(&self) -> Option<usize> {
-        let mut key = vec![0; self.shape.key_len];
-        (0..self.shape.capacity).find(|&slot| {
-            slots::load(self.shape, &self.image, slot, 0, &mut key);
-            self.node().position(&key) != Position::Inside
-        })
+    /// Takes `key`, which is inside the fences, out of a leaf. `old` receives its value.
+    pub fn remove(&mut self, key: &[u8], old: &mut Vec<u8>) -> Removed {
+        let node = self.node();
+        let slot = match node.find(key) {
+            Lookup::Found(slot) => slot,
+            Lookup::Absent => return Removed::Absent,
+            Lookup::Torn => return Removed::Torn,
+        };
+        node.value_into(slot, old);
+        if let Some(mut body) = node.sorted() {
+            // A ghost is found by its index too, but is not in the body.
+            if slot >= body.len() {
+                return Removed::Absent;
+            }
+            body.remove(slot);
+            return Removed::Gone(self.set_body(&body));
+        }
+        slots::clear(self.shape, &mut self.image, slot);
+        self.restamp(slot);
+        Removed::Gone(Patch::one(slots::clear_range(self.shape, slot)))
     }
 
-    fn slot_key(&self, slot: usize) -> Vec<u8> {
-        let mut key = vec![0; self.shape.key_len];
-        slots::load(self.shape, &self.image, slot, 0, &mut key);
-        key
+    /// The first slot whose entry lies outside the fences: it is as good as empty.
+    fn first_ghost(&self) -> Option<usize> {
+        let node = self.node();
+        let mut buffer = [0; MAX_KEY];
+        (0..self.shape.capacity).find(|&slot| !node.slot_inside(slot, &mut buffer))
     }
 
     /// Stores into one slot: its lines take the version read under the lane, in the same WRITE.
     fn put(&mut self, slot: usize, key: &[u8], value: &[u8]) -> Patch {
         slots::store(self.shape, &mut self.image, slot, key, value);
+        self.restamp(slot);
+        Patch::one(slots::write_range(self.shape, slot))
+    }
+
+    fn restamp(&mut self, slot: usize) {
         for line in slots::stamped_lines(self.shape, slot) {
             set_stamp(&mut self.image, line, self.header.version);
         }
-        Patch::one(slots::write_range(self.shape, slot))
     }
 
     /// Replaces a sorted body; the node is written whole.
@@ -233,115 +278,5 @@ impl<'s> Draft<'s> {
             stream.store(&mut self.image, 0, body.bytes());
         }
         self.seal_all()
-    }
-
-    /// Splits a full leaf to make room for a new entry, and puts it.
-    pub fn split_leaf(&mut self, key: &[u8], value: &[u8], place: Place) -> SplitOff<'s> {
-        if let Some(mut body) = self.node().sorted() {
-            let index = body.find(key).unwrap_or_else(|index| index);
-            body.insert(index, key, value);
-            return self.split_sorted(body, index, place);
-        }
-        let mut live: Vec<(Vec<u8>, Option<usize>)> = (0..self.shape.capacity)
-            .filter(|&slot| slots::is_live(self.shape, &self.image, slot))
-            .map(|slot| (self.slot_key(slot), Some(slot)))
-            .filter(|(key, _)| self.node().position(key) == Position::Inside)
-            .collect();
-        live.push((key.to_vec(), None));
-        live.sort();
-        let keep = self.split_point(live.len(), live.last().is_some_and(|(_, slot)| slot.is_none()));
-        let separator = live[keep].0.clone();
-        let mut right = self.right_half(&separator, place);
-        let mut moved = vec![0; self.shape.payload_len];
-        for (slot, (key, from)) in live[keep..].iter().enumerate() {
-            match from {
-                Some(from) => slots::load(self.shape, &self.image, *from, self.shape.key_len, &mut moved),
-                None => moved.copy_from_slice(value),
-            }
-            slots::store(self.shape, &mut right.image, slot, key, &moved);
-        }
-        right.seal_all();
-        let stays = live[..keep].iter().any(|(_, slot)| slot.is_none());
-        let gone = live[keep..].iter().filter_map(|(_, slot)| *slot).collect::<Vec<_>>();
-        let left = self.cut_slots(&separator, place.address, &gone, stays.then_some((key, value)));
-        SplitOff { separator, right, left }
-    }
-
-    /// The right half of a split, still empty.
-    fn right_half(&self, separator: &[u8], place: Place) -> Draft<'s> {
-        let high = self.node().high();
-        Draft::new(self.shape, self.header.level, separator, high.as_deref(), self.header.sibling, place)
-    }
-
-    /// How many of `total` entries stay left. Keys appended at the right edge of the tree leave full nodes behind.
-    fn split_point(&self, total: usize, appended: bool) -> usize {
-        if appended && self.header.flags.high_open { total - 1 } else { total / 2 }
-    }
-
-    fn set_high(&mut self, separator: &[u8], sibling: GlobalAddress) {
-        self.header.flags.high_open = false;
-        self.header.sibling = sibling;
-        self.shape.fences.store(&mut self.image, self.shape.key_len, separator);
-        self.next_version();
-    }
-
-    /// Whether a change of fences may leave the lines as they are.
-    fn header_suffices(&self) -> bool {
-        self.shape.format == Format::LineStamped && self.header.version.wrapping_sub(self.header.floor) < MAX_WINDOW
-    }
-
-    fn header_patch(&mut self) -> Patch {
-        self.seal();
-        if self.shape.header_lines == 1 {
-            Patch::one(0..LINE)
-        } else {
-            Patch::one(LINE..self.shape.header_lines * LINE).then(0..LINE).together()
-        }
-    }
-
-    /// The left half of an unsorted leaf: entries at or above the separator cease to exist by the fence alone.
-    fn cut_slots(
-        &mut self,
-        separator: &[u8],
-        sibling: GlobalAddress,
-        gone: &[usize],
-        new: Option<(&[u8], &[u8])>,
-    ) -> Patch {
-        self.set_high(separator, sibling);
-        if self.header_suffices() {
-            let header = self.header_patch();
-            return match new {
-                Some((key, value)) => {
-                    let entry = self.put(gone[0], key, value);
-                    let range = entry.steps()[0].clone();
-                    header.then(range)
-                }
-                None => header,
-            };
-        }
-        for &slot in gone {
-            slots::clear(self.shape, &mut self.image, slot);
-        }
-        if let Some((key, value)) = new {
-            slots::store(self.shape, &mut self.image, gone[0], key, value);
-        }
-        self.seal_all()
-    }
-
-    /// Splits a sorted node whose body, with the new entry at `index`, has become too large.
-    pub fn split_sorted(&mut self, mut body: SortedBody, index: usize, place: Place) -> SplitOff<'s> {
-        let keep = self.split_point(body.len(), index + 1 == body.len());
-        let upper = body.split_off(keep);
-        let separator = upper.key(0).to_vec();
-        let mut right = self.right_half(&separator, place);
-        right.fill(&upper);
-        self.set_high(&separator, place.address);
-        let left = if index >= keep && self.header_suffices() {
-            self.header.count = keep as u16;
-            self.header_patch()
-        } else {
-            self.fill(&body)
-        };
-        SplitOff { separator, right, left }
     }
 }

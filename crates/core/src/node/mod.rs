@@ -12,12 +12,16 @@
 //! | [`stream`] | byte strings laid across stamped lines, or flat |
 //! | [`view`] | [`Node`]: a validated image; fences; lookups |
 //! | [`slots`] | unsorted leaves: `LineStamped` slots and `TwoLevel` nibbled entries |
+//! | [`order`] | the entries of an unsorted leaf in the order of their keys |
+//! | [`collect`] | reading all of a node, or a range of it |
 //! | [`sorted`] | sorted bodies: internal nodes, and the leaves of `Sorted` |
-//! | [`draft`] | [`Draft`]: an image being changed under its lane; splits |
+//! | [`draft`] | [`Draft`]: an image being changed under its lane; splits, merges |
 //! | [`patch`] | [`Patch`]: what to WRITE |
 
+pub mod collect;
 pub mod draft;
 pub mod header;
+pub mod order;
 pub mod patch;
 pub mod shape;
 pub mod slots;
@@ -28,8 +32,9 @@ pub mod view;
 #[cfg(test)]
 mod tests;
 
-pub use draft::{Draft, SplitOff};
+pub use draft::{Draft, Removed, SplitOff};
 pub use header::{Flags, Header};
+pub use order::Scratch;
 pub use patch::Patch;
 pub use shape::{Kind, Shape, ShapeError, TreeShape};
 pub use sorted::SortedBody;

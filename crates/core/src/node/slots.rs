@@ -40,6 +40,15 @@ pub(super) fn write_range(shape: &Shape, slot: usize) -> Range<usize> {
     }
 }
 
+/// All bytes that emptying `slot` must cover: of a line of several slots, its bitmap and stamp alone.
+pub(super) fn clear_range(shape: &Shape, slot: usize) -> Range<usize> {
+    let written = write_range(shape, slot);
+    match shape.body {
+        Body::Slots { .. } => written.end - LINE + AT_BITMAP..written.end,
+        _ => written,
+    }
+}
+
 /// The lines whose stamps an entry write of `slot` renews.
 pub(super) fn stamped_lines(shape: &Shape, slot: usize) -> Range<usize> {
     let line = first_line(shape, slot);

@@ -24,6 +24,11 @@ impl SortedBody {
         Self { key_len: shape.key_len, entry_len: shape.entry_len(), bytes: Vec::new() }
     }
 
+    /// A body of these entries, key and payload of each, one after the other in ascending order.
+    pub(super) fn from_entries(shape: &Shape, entries: &[u8]) -> Self {
+        Self { bytes: entries.to_vec(), ..Self::empty(shape) }
+    }
+
     /// Takes the entries out of a validated image; those outside the fences do not exist.
     pub(super) fn decode(stream: Stream, image: &[u8], header: &Header, shape: &Shape) -> Self {
         let mut body = Self::empty(shape);
@@ -109,6 +114,11 @@ impl SortedBody {
     pub fn insert(&mut self, index: usize, key: &[u8], payload: &[u8]) {
         let at = index * self.entry_len;
         self.bytes.splice(at..at, key.iter().chain(payload).copied());
+    }
+
+    /// Takes entry `index` out. Of an internal node: its child is forgotten, not freed.
+    pub fn remove(&mut self, index: usize) {
+        self.bytes.drain(index * self.entry_len..(index + 1) * self.entry_len);
     }
 
     /// Replaces the payload of entry `index`.

@@ -83,6 +83,11 @@ impl<'a> Node<'a> {
         Ok(Self { shape, image, header })
     }
 
+    /// Bytes of an entry: key and payload.
+    pub fn entry_len(&self) -> usize {
+        self.shape.entry_len()
+    }
+
     /// Where `key` lies relative to the fences.
     pub fn position(&self, key: &[u8]) -> Position {
         let fences = self.shape.fences;

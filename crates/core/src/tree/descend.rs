@@ -12,11 +12,14 @@ use crate::lock::Locked;
 use crate::node::{Format, Node, Position, Reject, SortedBody};
 use crate::op::Op;
 use crate::root::RootWord;
-use sherman_fabric::{Endpoint, GlobalAddress, Space};
+use sherman_fabric::{Endpoint, GlobalAddress, Request, Response, Space};
 use std::sync::atomic::Ordering;
 
 /// The paper's guard: versions of 4 bits wrap after this many writes.
 const VERSION_CYCLE: u64 = 16;
+
+/// How often pointers may lead astray before the catalog is asked whether there still is a tree.
+const LOST_BEFORE_ASKING: u64 = 16;
 
 /// A node that covers a key, under its lane.
 #[must_use = "a lane must be given back"]
@@ -111,7 +114,7 @@ impl<E: Endpoint> Op<'_, E> {
                 if on == level {
                     return Ok(Some(at));
                 }
-                match self.visit(tree, at, on, |node| Ok(self.step(tree, node, key))).await? {
+                match self.visit(tree, at, on, |node| Ok(self.step(tree, at, node, key))).await? {
                     Some(Step::Down(child)) => {
                         at = child;
                         on -= 1;
@@ -130,7 +133,7 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     /// What an internal node says of `key`; a node that covers it is kept in the cache.
-    fn step(&self, tree: &TreeState, node: &Node<'_>, key: &[u8]) -> Step {
+    fn step(&self, tree: &TreeState, at: GlobalAddress, node: &Node<'_>, key: &[u8]) -> Step {
         match node.position(key) {
             Position::Left => Step::Stale,
             Position::Right => Step::Right(node.header.sibling),
@@ -138,18 +141,21 @@ impl<E: Endpoint> Op<'_, E> {
                 let Some(body) = node.sorted() else { return Step::Stale };
                 let Some(index) = body.responsible(key) else { return Step::Stale };
                 let child = child_address(&body, index);
-                self.keep(tree, node, body);
+                self.keep(tree, at, node, &body);
                 Step::Down(child)
             }
         }
     }
 
     /// Keeps an internal node in the cache.
-    pub(crate) fn keep(&self, tree: &TreeState, node: &Node<'_>, body: SortedBody) {
+    pub(crate) fn keep(&self, tree: &TreeState, _address: GlobalAddress, node: &Node<'_>, body: &SortedBody) {
         if self.worker.compute.techniques().cache {
-            tree.cache.keep(node.header.level, node.low(), node.high(), body);
+            tree.cache.keep(node.header.level, node.low(), node.high(), body.clone());
         }
     }
+
+    /// Drops the copy of a node that is no more.
+    pub(crate) fn forget(&self, _tree: &TreeState, _address: GlobalAddress) {}
 
     /// The key has moved right of a node at `level`: whatever led there is out of date.
     pub(crate) fn moved_right(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<(), Error> {
@@ -168,22 +174,36 @@ impl<E: Endpoint> Op<'_, E> {
             tree.cache.forget_path(key, level);
         }
         tree.forget_root();
+        if self.retries().get(Cause::StalePointer) % LOST_BEFORE_ASKING == LOST_BEFORE_ASKING - 1 {
+            self.ask_for_tree(tree).await?;
+        }
         self.retry(Cause::StalePointer).await
     }
 
-    /// Locks the node at `level` that covers `key`. `None` if the tree is not that high. One lane at a time is held.
+    /// Asks the catalog whether the tree is still there: the place of a dropped tree's root word may be another's by now.
+    async fn ask_for_tree(&self, tree: &TreeState) -> Result<(), Error> {
+        let name = tree.info.name.clone();
+        match self.call(CATALOG_SERVER, Request::OpenTree { name: name.clone() }).await? {
+            Response::Tree { info, .. } if info.id == tree.info.id => Ok(()),
+            _ => Err(Error::NoSuchTree { name }),
+        }
+    }
+
+    /// Locks the node at `level` that covers `key`; `also` as [`Op::lock`] has it. `None` if the tree is not that high. One
+    /// lane at a time is held.
     pub(crate) async fn lock_covering(
         &self,
         tree: &TreeState,
         key: &[u8],
         level: u8,
+        also: Option<(GlobalAddress, usize)>,
     ) -> Result<Option<Covering>, Error> {
         let shape = tree.shape.at(level);
         let mut missed = None;
         'from_the_top: loop {
             let Some(mut at) = self.locate(tree, key, level).await? else { return Ok(None) };
             loop {
-                let locked = self.lock(at, shape.node_bytes()).await?;
+                let locked = self.lock(at, shape.node_bytes(), also).await?;
                 let wait = match Node::open(shape, locked.image(), level) {
                     Ok(node) => match node.position(key) {
                         Position::Inside => return Ok(Some(Covering { locked, missed })),
@@ -206,6 +226,42 @@ impl<E: Endpoint> Op<'_, E> {
                     None => {
                         self.lost(tree, key, level).await?;
                         continue 'from_the_top;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<E: Endpoint> Op<'_, E> {
+    /// Reads the internal node at `level` that covers `key` and shows it to `look`, with its address and entries. `None` if
+    /// the tree is not that high; a node that `look` makes nothing of is taken for stale.
+    pub(crate) async fn visit_covering<T>(
+        &self,
+        tree: &TreeState,
+        key: &[u8],
+        level: u8,
+        mut look: impl FnMut(GlobalAddress, &Node<'_>, &SortedBody) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        loop {
+            let Some(mut at) = self.locate(tree, key, level).await? else { return Ok(None) };
+            loop {
+                let seen = self.visit(tree, at, level, |node| {
+                    Ok(match node.position(key) {
+                        Position::Left => Err(None),
+                        Position::Right => Err(Some(node.header.sibling)),
+                        Position::Inside => node.sorted().and_then(|body| look(at, node, &body)).ok_or(None),
+                    })
+                });
+                match seen.await? {
+                    Some(Ok(seen)) => return Ok(Some(seen)),
+                    Some(Err(Some(sibling))) => {
+                        self.moved_right(tree, key, level)?;
+                        at = sibling;
+                    }
+                    Some(Err(None)) | None => {
+                        self.lost(tree, key, level).await?;
+                        break;
                     }
                 }
             }

@@ -4,14 +4,26 @@
 //! |---|---|
 //! | [`descend`] | from cache or root to the node responsible for a key, unlocked or locked |
 //! | [`get`] | lock-free lookup |
-//! | [`insert`] | insert or update; leaf splits |
+//! | [`insert`] | insert or update |
+//! | [`remove`] | remove; changes that depend on what is there; leaf splits |
 //! | [`separator`] | telling the parent of a split; growing the root |
+//! | [`range`] | scans in either direction |
+//! | [`bulk`] | bulk load |
+//! | [`merge`] | merging what became too empty; shrinking the root |
 //! | [`mod@write`] | turning patches and splits into work lists, redo records included |
-//! | [`walk`] | visiting every node, to verify a tree at rest |
+//! | [`clear`] | clearing a tree, and dropping it |
+//! | [`check`] | visiting every node, to verify a tree while others write |
+//! | [`walk`] | the same for a tree at rest, with its contents |
 
+pub mod bulk;
+pub mod check;
+pub mod clear;
 pub mod descend;
 pub mod get;
 pub mod insert;
+pub mod merge;
+pub mod range;
+pub mod remove;
 pub mod separator;
 pub mod walk;
 pub mod write;

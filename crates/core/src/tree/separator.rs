@@ -8,7 +8,8 @@ use super::{CATALOG_SERVER, TreeState};
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::lock::Locked;
-use crate::node::{Draft, Node, SortedBody};
+use crate::node::draft::Place;
+use crate::node::{Draft, Node, Reject, SortedBody};
 use crate::op::Op;
 use crate::redo::{Kind, Record};
 use crate::root::RootWord;
@@ -17,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How long an operation whose own change is done goes on for its separators' sake.
-const PATIENCE: Duration = Duration::from_millis(200);
+pub(super) const PATIENCE: Duration = Duration::from_millis(200);
 /// How long a tree's separators are left alone after one could not be posted: its parent's lane may be a dead client's.
 const TRUCE_NANOS: u64 = 1_000_000_000;
 
@@ -28,13 +29,28 @@ struct Separator {
     child: GlobalAddress,
 }
 
+/// What an attempt to grow came to.
+enum Grown {
+    /// There is a new root, and this is the separator it has.
+    Above(Vec<u8>),
+    /// The root has no right neighbour: there is nothing to post.
+    Needless,
+    /// The root is another by now.
+    Lost,
+}
+
 impl<E: Endpoint> Op<'_, E> {
     /// Posts a separator for `child` at `level`, splitting upwards as far as it takes.
     pub(crate) async fn post_separator(&self, tree: &TreeState, level: u8, key: Vec<u8>, child: GlobalAddress) {
         self.be_brief(PATIENCE);
+        self.post_upwards(tree, level, key, child).await;
+    }
+
+    /// The same for who is brief already.
+    pub(super) async fn post_upwards(&self, tree: &TreeState, level: u8, key: Vec<u8>, child: GlobalAddress) {
         let mut wanting = vec![Separator { level, key, child }];
         while let Some(separator) = wanting.pop() {
-            let truce = self.endpoint().now() < tree.truce_until.load(Ordering::Relaxed);
+            let truce = self.truce(tree);
             if truce || self.post_one(tree, separator, &mut wanting).await.is_err() {
                 self.skip(tree, truce);
                 return;
@@ -46,10 +62,10 @@ impl<E: Endpoint> Op<'_, E> {
     /// of the time only the cache did, and this renews it.
     pub(crate) async fn mend_separator(&self, tree: &TreeState, level: u8, key: Vec<u8>, child: GlobalAddress) {
         self.be_brief(PATIENCE);
-        let truce = self.endpoint().now() < tree.truce_until.load(Ordering::Relaxed);
+        let truce = self.truce(tree);
         match self.has_separator(tree, level, &key).await {
             Ok(true) => {}
-            Ok(false) if !truce => self.post_separator(tree, level, key, child).await,
+            Ok(false) if !truce => self.post_upwards(tree, level, key, child).await,
             Ok(false) | Err(_) => self.skip(tree, truce),
         }
     }
@@ -58,8 +74,18 @@ impl<E: Endpoint> Op<'_, E> {
     fn skip(&self, tree: &TreeState, truce: bool) {
         tree.separators_skipped.fetch_add(1, Ordering::Relaxed);
         if !truce {
-            tree.truce_until.store(self.endpoint().now().saturating_add(TRUCE_NANOS), Ordering::Relaxed);
+            self.start_truce(tree);
         }
+    }
+
+    /// Whether what keeps the tree in shape is left alone for a while.
+    pub(super) fn truce(&self, tree: &TreeState) -> bool {
+        self.endpoint().now() < tree.truce_until.load(Ordering::Relaxed)
+    }
+
+    /// Leaves what keeps the tree in shape alone for a while: a lane that it needs may be a dead client's.
+    pub(super) fn start_truce(&self, tree: &TreeState) {
+        tree.truce_until.store(self.endpoint().now().saturating_add(TRUCE_NANOS), Ordering::Relaxed);
     }
 
     async fn has_separator(&self, tree: &TreeState, level: u8, key: &[u8]) -> Result<bool, Error> {
@@ -67,8 +93,8 @@ impl<E: Endpoint> Op<'_, E> {
         let found = self.visit(tree, at, level, |node| {
             let body = node.sorted();
             let found = body.as_ref().is_some_and(|body| body.find(key).is_ok());
-            if let Some(body) = body {
-                self.keep(tree, node, body);
+            if let Some(body) = &body {
+                self.keep(tree, at, node, body);
             }
             Ok(found)
         });
@@ -83,16 +109,19 @@ impl<E: Endpoint> Op<'_, E> {
         separator: Separator,
         wanting: &mut Vec<Separator>,
     ) -> Result<(), Error> {
+        let level = separator.level;
+        let also = Some((separator.child, tree.shape.at(level - 1).node_bytes()));
         loop {
-            let covering = self.lock_covering(tree, &separator.key, separator.level).await?;
+            let covering = self.lock_covering(tree, &separator.key, level, also).await?;
             let Some(Covering { locked, missed }) = covering else {
-                if self.grow(tree, &separator).await? {
-                    return Ok(());
+                match self.grow(tree, level).await? {
+                    Grown::Above(key) if key == separator.key => return Ok(()),
+                    Grown::Above(_) => {}
+                    Grown::Needless => return Ok(()),
+                    Grown::Lost => self.retry(Cause::RootMoved).await?,
                 }
-                self.retry(Cause::RootMoved).await?;
                 continue;
             };
-            let level = separator.level;
             wanting.extend(missed.map(|(key, child)| Separator { level: level + 1, key, child }));
             let shape = &tree.shape.internal;
             let parsed = Node::open(shape, locked.image(), level).ok();
@@ -101,12 +130,31 @@ impl<E: Endpoint> Op<'_, E> {
             else {
                 return self.corrupt(locked).await;
             };
-            let Err(index) = body.find(&separator.key) else {
+            let wanted = match body.find(&separator.key) {
+                Err(index) => self.is_linked(tree, &locked, &separator).await.map(|linked| linked.then_some(index)),
+                Ok(_) => Ok(None),
+            };
+            let Ok(Some(index)) = wanted else {
                 self.release(locked.done(self)).await?;
-                return Ok(());
+                return wanted.map(drop);
             };
             wanting.extend(self.insert_child(tree, locked, draft, body, index, separator).await?);
             return Ok(());
+        }
+    }
+
+    /// Whether the child of a separator is a linked node with that low fence, seen under the parent's lane: without it
+    /// nobody can free the child. Since the separator was found wanting it may have been posted by another, and its child
+    /// merged away and used for something else.
+    async fn is_linked(&self, tree: &TreeState, locked: &Locked, separator: &Separator) -> Result<bool, Error> {
+        let (level, shape) = (separator.level - 1, tree.shape.at(separator.level - 1));
+        match locked.also().map(|image| Node::open(shape, image, level)) {
+            Some(Ok(child)) => Ok(child.low() == separator.key),
+            Some(Err(Reject::Free | Reject::NotThis)) => Ok(false),
+            Some(Err(Reject::Torn | Reject::Pending)) | None => {
+                let seen = self.visit(tree, separator.child, level, |child| Ok(child.low() == separator.key)).await?;
+                Ok(seen.unwrap_or(false))
+            }
         }
     }
 
@@ -120,38 +168,63 @@ impl<E: Endpoint> Op<'_, E> {
         separator: Separator,
     ) -> Result<Option<Separator>, Error> {
         let shape = &tree.shape.internal;
+        let address = locked.address;
         body.insert(index, &separator.key, &separator.child.to_bits().to_le_bytes());
         if body.len() <= shape.capacity() {
             let patch = parent.set_body(&body);
             self.write(tree, locked, &parent, &patch).await?;
-            self.keep(tree, &parent.node(), body);
+            self.keep(tree, address, &parent.node(), &body);
             return Ok(None);
         }
         let (locked, place) = self.place_beside(locked, shape.class()).await?;
         let split = parent.split_sorted(body, index, place);
         let right = split.right.clone();
         let key = self.write_split(tree, locked, &parent, split, place).await?;
-        for half in [&parent, &right] {
+        for (address, half) in [(address, &parent), (place.address, &right)] {
             if let Some(body) = half.node().sorted() {
-                self.keep(tree, &half.node(), body);
+                self.keep(tree, address, &half.node(), &body);
             }
         }
         Ok(Some(Separator { level: separator.level + 1, key, child: place.address }))
     }
 
-    /// Puts a new root above the present one, whose right neighbour the separator leads to. False if the root was changed
-    /// meanwhile: then there is a parent to post to.
-    async fn grow(&self, tree: &TreeState, separator: &Separator) -> Result<bool, Error> {
+    /// Puts a new root at `level` above the present one and its right neighbour, under the present root's lane: while it is
+    /// held nobody merges that neighbour away or makes another node the root.
+    async fn grow(&self, tree: &TreeState, level: u8) -> Result<Grown, Error> {
         tree.forget_root();
         let root = self.root(tree).await?;
-        if root.level + 1 != separator.level {
-            return Ok(false);
+        if root.level + 1 != level {
+            return Ok(Grown::Lost);
         }
-        if separator.level > RootWord::MAX_LEVEL {
+        if level > RootWord::MAX_LEVEL {
             return Err(Error::Unsupported { what: "trees of more than 64 levels" });
         }
+        let below = tree.shape.at(root.level);
+        let locked = self.lock(root.address, below.node_bytes(), None).await?;
+        let neighbour = match Node::open(below, locked.image(), root.level) {
+            Ok(node) => Some(node.high().map(|high| (high, node.header.sibling))),
+            Err(_) => None,
+        };
+        let Some(Some((key, child))) = neighbour else {
+            self.release(locked.done(self)).await?;
+            // Without a right neighbour the root is alone on its level: whatever was to be posted has been merged away.
+            return Ok(if neighbour.is_some() { Grown::Needless } else { Grown::Lost });
+        };
+        let (locked, place) = self.place_beside(locked, tree.shape.internal.class()).await?;
+        let outcome = self.write_root(tree, root, Separator { level, key: key.clone(), child }, place).await;
+        self.release(locked.done(self)).await?;
+        Ok(if outcome? { Grown::Above(key) } else { Grown::Lost })
+    }
+
+    /// Writes a new root over `root` and the separator's child and swaps the root word. False if that was changed.
+    async fn write_root(
+        &self,
+        tree: &TreeState,
+        root: RootWord,
+        separator: Separator,
+        place: Place,
+    ) -> Result<bool, Error> {
         let shape = &tree.shape.internal;
-        let place = self.worker.compute.alloc.allocate(self, shape.class()).await?;
         let give_back = || self.worker.compute.alloc.give_back(shape.class(), place.address, place.version);
         let lowest = vec![0; shape.key_len()];
         let mut body = SortedBody::empty(shape);
@@ -184,7 +257,7 @@ impl<E: Endpoint> Op<'_, E> {
         if swapped {
             self.link(&mut draft, place.address, &slot).await?;
             tree.root.store(grown.to_bits(), Ordering::Relaxed);
-            self.keep(tree, &draft.node(), body);
+            self.keep(tree, place.address, &draft.node(), &body);
         } else {
             if let Some(slot) = &slot {
                 let mut list = self.endpoint().list(place.address.server());

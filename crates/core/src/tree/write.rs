@@ -22,14 +22,14 @@ use sherman_fabric::control::ChunkClass;
 use sherman_fabric::{Endpoint, GlobalAddress, Space, WorkList};
 
 /// Adds a patch's WRITEs.
-fn push_patch(list: &mut WorkList, address: GlobalAddress, image: &[u8], patch: &Patch) {
+pub(crate) fn push_patch(list: &mut WorkList, address: GlobalAddress, image: &[u8], patch: &Patch) {
     for range in patch.steps() {
         list.write(Space::Host, address.offset() + range.start as u64, &image[range.clone()]);
     }
 }
 
 impl<E: Endpoint> Op<'_, E> {
-    fn about(&self, kind: Kind, tree: &TreeState, node: GlobalAddress, draft: &Draft<'_>) -> Record {
+    pub(crate) fn about(&self, kind: Kind, tree: &TreeState, node: GlobalAddress, draft: &Draft<'_>) -> Record {
         let header = draft.header();
         Record::about(kind, self.endpoint().client(), tree.info.id, node, header.level, header.version)
     }

@@ -40,8 +40,10 @@ fn tree(name: &str, id: u32) -> Request {
     Request::CreateTree { name: name.to_owned(), spec: SPEC, id, root: 64 }
 }
 
-fn root_only() -> [Request; 4] {
-    [tree("t", 1), Request::NewTreeId, Request::OpenTree { name: "t".to_owned() }, Request::ListTrees]
+fn root_only() -> [Request; 5] {
+    let name = "t".to_owned();
+    let open = Request::OpenTree { name: name.clone() };
+    [tree("t", 1), Request::NewTreeId, open, Request::ListTrees, Request::DropTree { name, id: 1 }]
 }
 
 fn anywhere() -> [Request; 6] {
@@ -158,6 +160,27 @@ fn a_tree_is_created_opened_and_listed() {
     assert_eq!(trees.iter().map(|tree| tree.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(world.ask(me, tree("", 3)), Err(Refusal::BadName));
     assert!(matches!(world.ask(me, tree("c", 3)), Err(Refusal::BadRequest { .. })));
+}
+
+#[test]
+fn a_dropped_tree_is_gone_after_a_restart_too_and_its_name_and_entry_are_free() {
+    let mut world = World::new(0);
+    let me = world.join();
+    let drop = |id| Request::DropTree { name: "t".to_owned(), id };
+    for id in 1..10 {
+        assert_eq!(world.ask(me, Request::NewTreeId), Ok(Response::TreeId { id }), "no id comes back");
+        let Ok(Response::Tree { info, created: true }) = world.ask(me, tree("t", id)) else { panic!() };
+        assert_eq!(info.root_word, world.server.geometry().root_word(0));
+        assert!(matches!(world.ask(me, drop(id)), Err(Refusal::BadRequest { .. })));
+        assert_eq!(world.server.trees(&world.memory), std::slice::from_ref(&info));
+        world.memory.store_u64(Space::Host, info.root_word, 0);
+        assert_eq!(world.ask(me, drop(id)), Ok(Response::Done));
+        world.server = MemoryServer::open(&world.memory).unwrap();
+        let missing = Err(Refusal::NoSuchTree { name: "t".to_owned() });
+        assert_eq!(world.ask(me, drop(id)), missing);
+        assert_eq!(world.ask(me, Request::OpenTree { name: "t".to_owned() }), missing);
+        assert_eq!(world.ask(me, Request::ListTrees), Ok(Response::Trees(Vec::new())));
+    }
 }
 
 #[test]

@@ -4,7 +4,6 @@
 //! not meant, or `docs/LAYOUT.md`, the format version in the superblock and the images change together:
 //! `SHERMAN_WRITE_GOLDEN=1 cargo test -p sherman-core --lib golden` writes them anew.
 
-use super::torn::reseal;
 use super::*;
 use crate::node::{LINE, SortedBody};
 use std::path::PathBuf;
@@ -20,12 +19,9 @@ fn images() -> Vec<(String, Vec<u8>)> {
         let leaf_shape = leaf_shape(format, 8, 8, 256);
         let pending = Draft::new(&leaf_shape, 0, &key(8, 0x40), Some(&key(8, 0x80)), sibling(), place(0x0102));
         images.push((name("pending"), pending.image().to_vec()));
-        let mut free = pending.clone().into_image();
-        let mut header = *pending.header();
-        header.flags.free = true;
-        header.flags.pending = false;
-        reseal(&leaf_shape, &mut free, &header);
-        images.push((name("free"), free));
+        let mut free = pending.clone();
+        free.free(place(0).owner);
+        images.push((name("free"), free.into_image()));
     }
     images.push(("line-stamped-leaf-long-entry".into(), leaf(Format::LineStamped, 8, 60, 576)));
     images.push(("line-stamped-leaf-after-split".into(), leaf_after_split()));

@@ -3,6 +3,7 @@
 //! | module | claims about |
 //! |---|---|
 //! | [`model`] | contents: upserts and splits against a `BTreeMap`, for every format and many sizes |
+//! | [`whole`] | removes, merges, emptied and filled nodes, scans: against a `BTreeMap` |
 //! | [`patches`] | a patch's bytes are enough, few, and safe to cut anywhere |
 //! | [`torn`] | what a reader may make of units of different moments |
 //! | [`serial`] | versions that wrap, and the window of legal stamps |
@@ -19,6 +20,7 @@ mod patches;
 mod serial;
 mod tables;
 mod torn;
+mod whole;
 
 use super::draft::{Place, Upsert};
 use super::{Draft, Format, Node, Patch, Shape, ShapeError, TreeShape};

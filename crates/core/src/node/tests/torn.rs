@@ -13,7 +13,6 @@ mod internal;
 
 use super::*;
 use check::{Violation, violations, violations_among_samples};
-pub(super) use history::reseal;
 use history::{History, Op, Rule};
 
 /// All that can happen to a full leaf: ghosts, their slots reused, the sibling changed behind its back, a merge.
@@ -92,10 +91,7 @@ fn no_mixture_of_random_lives_misleads_a_reader() {
 fn no_mixture_of_a_place_that_is_freed_and_used_again_misleads_a_reader() {
     for format in safe_formats() {
         for shape in small_leaves(format).iter().filter(|shape| shape.payload_len > 0) {
-            let mut history = History::new(shape, 0xffff, Rule::Sound, &[10, 20, 30, 60]);
-            history.run(Op::FreeAndReuse { low: 5, keys: &[15, 20, 25] }, false);
-            history.run(Op::Put(21), false);
-            history.run(Op::FreeAndReuse { low: 0, keys: &[10, 20] }, true);
+            let history = second_hand(shape, Rule::Sound);
             let (_, found) = violations(&history);
             assert_none(&found, &history);
         }
@@ -143,6 +139,22 @@ fn without_the_floor_a_reader_misses_keys() {
     let shape = leaf_shape(Format::LineStamped, 8, 8, 256);
     let (_, found) = violations(&life(&shape, 1, Rule::FloorNeverRises));
     assert!(!found.is_empty(), "this test cannot see what the floor is for");
+}
+
+/// A leaf whose place is freed and used again twice.
+fn second_hand(shape: &Shape, rule: Rule) -> History<'_> {
+    let mut history = History::new(shape, 0xffff, rule, &[10, 20, 30, 60]);
+    history.run(Op::FreeAndReuse { low: 5, keys: &[15, 20, 25] }, false);
+    history.run(Op::Put(21), false);
+    history.run(Op::FreeAndReuse { low: 0, keys: &[10, 20] }, true);
+    history
+}
+
+#[test]
+fn without_a_version_that_goes_on_a_reader_is_misled_by_lines_of_the_places_last_user() {
+    let shape = leaf_shape(Format::LineStamped, 8, 8, 256);
+    let (_, found) = violations(&second_hand(&shape, Rule::ReuseBeginsAnew));
+    assert!(!found.is_empty(), "this test cannot see what the version of a place is for");
 }
 
 #[test]

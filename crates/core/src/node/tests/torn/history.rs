@@ -2,9 +2,8 @@
 
 use super::super::*;
 use crate::node::header::AT_FLOOR;
-use crate::node::shape::Body;
 use crate::node::stream::{set_stamp, stamp_of};
-use crate::node::{Header, LINE, Position, SortedBody, slots};
+use crate::node::{LINE, Position, Removed};
 use std::collections::BTreeMap;
 
 /// Small keys and values; a value is never used twice.
@@ -33,6 +32,8 @@ pub(super) enum Op {
     RemoveFromSibling(u8),
     /// All siblings come back: the node is written whole.
     Merge,
+    /// All the node's entries go: it is written whole.
+    Clear,
     /// The node's keys go elsewhere, it is marked free, and its place takes a new node from `low` on that holds `keys`.
     FreeAndReuse { low: u8, keys: &'static [u8] },
 }
@@ -48,6 +49,8 @@ pub(super) enum Rule {
     FloorNeverRises,
     /// An entry write leaves its line's stamp alone.
     EntriesKeepTheirStamp,
+    /// The next user of a place has the version of the last.
+    ReuseBeginsAnew,
 }
 
 /// A node's moments.
@@ -87,13 +90,16 @@ impl<'s> History<'s> {
         for _ in 0..200 {
             let key = [5, 10, 15, 20, 25, 30, 50, 60, 61][numbers.below(9)];
             let backwards = numbers.below(2) == 0;
-            let op = match numbers.below(10) {
-                0..4 => Op::Put(key),
-                4 | 5 => Op::Remove(key),
-                6 => Op::Split(key),
-                7 => Op::PutInSibling(key),
-                8 => Op::RemoveFromSibling(key),
-                _ => Op::Merge,
+            let op = match numbers.below(40) {
+                0 => Op::Clear,
+                number => match number % 10 {
+                    0..4 => Op::Put(key),
+                    4 | 5 => Op::Remove(key),
+                    6 => Op::Split(key),
+                    7 => Op::PutInSibling(key),
+                    8 => Op::RemoveFromSibling(key),
+                    _ => Op::Merge,
+                },
             };
             if history.moments.len() + shape.lines() + 2 > limit {
                 break;
@@ -145,8 +151,9 @@ impl<'s> History<'s> {
                     tree.remove(&key);
                 });
             }
-            Op::Merge => self.merge(op, &node, backwards),
-            Op::FreeAndReuse { low, keys } => self.reuse(op, &node, low, keys, backwards),
+            Op::Merge => self.merge(op, &node, draft, backwards),
+            Op::Clear => self.clear(op, &node, draft, backwards),
+            Op::FreeAndReuse { low, keys } => self.reuse(op, draft, low, keys, backwards),
             _ => {}
         }
     }
@@ -159,6 +166,21 @@ impl<'s> History<'s> {
             Upsert::Full => return,
             Upsert::Torn => panic!("writers never tear"),
         };
+        let mut tree = self.tree.clone();
+        tree.insert(key, value);
+        self.write_entry(op, draft, &patch, tree, backwards);
+    }
+
+    fn remove(&mut self, op: Op, mut draft: Draft<'_>, key: u8, backwards: bool) {
+        let mut old = Vec::new();
+        let Removed::Gone(patch) = draft.remove(&self.key(key), &mut old) else { panic!("{key} is lost") };
+        let mut tree = self.tree.clone();
+        assert_eq!(tree.remove(&key).map(|value| self.value(value)), Some(old));
+        self.write_entry(op, draft, &patch, tree, backwards);
+    }
+
+    /// Writes a change of one entry, with the stamps the rule wants.
+    fn write_entry(&mut self, op: Op, draft: Draft<'_>, patch: &Patch, tree: Contents, backwards: bool) {
         let mut image = draft.into_image();
         if self.rule == Rule::EntriesKeepTheirStamp {
             for line in 1..self.shape.lines() {
@@ -166,31 +188,7 @@ impl<'s> History<'s> {
                 set_stamp(&mut image, line, kept);
             }
         }
-        let mut tree = self.tree.clone();
-        tree.insert(key, value);
         self.write(op, &image, patch.steps(), tree, backwards);
-    }
-
-    fn remove(&mut self, op: Op, mut draft: Draft<'_>, key: u8, backwards: bool) {
-        let mut tree = self.tree.clone();
-        tree.remove(&key);
-        let key = self.key(key);
-        if let Body::Sorted(_) = self.shape.body {
-            let body = without(self.shape, &seen(self.shape, &draft), &key);
-            let patch = draft.set_body(&body);
-            return self.write(op, draft.image(), patch.steps(), tree, backwards);
-        }
-        let node = seen(self.shape, &draft);
-        let crate::node::Lookup::Found(slot) = node.find(&key) else { panic!("{key:?} is lost") };
-        let version = node.header.version;
-        let mut image = draft.into_image();
-        slots::clear(self.shape, &mut image, slot);
-        if self.rule != Rule::EntriesKeepTheirStamp {
-            for line in slots::stamped_lines(self.shape, slot) {
-                set_stamp(&mut image, line, version);
-            }
-        }
-        self.write(op, &image, &[slots::write_range(self.shape, slot)], tree, backwards);
     }
 
     fn split(&mut self, op: Op, node: &Node<'_>, mut draft: Draft<'_>, key: u8, backwards: bool) {
@@ -213,43 +211,40 @@ impl<'s> History<'s> {
         self.write(op, &image, &[], tree, false);
     }
 
-    fn merge(&mut self, op: Op, node: &Node<'_>, backwards: bool) {
-        if self.tree.len() > self.shape.capacity {
+    /// Whatever the siblings hold is in one node by now, if it fits, and comes back.
+    fn merge(&mut self, op: Op, node: &Node<'_>, mut draft: Draft<'_>, backwards: bool) {
+        let Some(high) = node.high() else { return };
+        let keys: Vec<u8> = self.tree.keys().copied().filter(|key| self.key(*key) >= high).collect();
+        if keys.len() > self.shape.capacity {
             return;
         }
-        // Descending: entries come to lie in other slots than before.
-        let keys: Vec<u8> = self.tree.keys().rev().copied().collect();
-        let image = self.whole_image(0, &keys, node.header.version.wrapping_add(1));
+        let right = self.made_of(&high, &keys, 1);
+        let Some(patch) = draft.absorb(&right.node()) else {
+            assert!(self.tree.len() > self.shape.capacity, "both fit, or they would not be merged");
+            return;
+        };
         let tree = self.tree.clone();
-        self.write(op, &image, &[0..self.shape.node_bytes], tree, backwards);
+        self.write(op, draft.image(), patch.steps(), tree, backwards);
     }
 
-    /// A linked node of `keys` with an open high fence, written whole at `version`.
-    fn whole_image(&self, low: u8, keys: &[u8], version: u16) -> Vec<u8> {
-        let mut draft = Draft::new(self.shape, 0, &self.key(low), None, GlobalAddress::NULL, place(version));
-        if let Body::Sorted(_) = self.shape.body {
-            let mut body = SortedBody::empty(self.shape);
-            for &key in keys {
-                let at = body.find(&self.key(key)).expect_err("new");
-                body.insert(at, &self.key(key), &self.value(self.tree[&key]));
-            }
-            draft.fill(&body);
-        } else {
-            for &key in keys {
-                put(&mut draft, &self.key(key), &self.value(self.tree[&key]));
-            }
-        }
-        draft.link();
-        draft.into_image()
+    fn clear(&mut self, op: Op, node: &Node<'_>, mut draft: Draft<'_>, backwards: bool) {
+        let patch = draft.clear();
+        let mut tree = self.tree.clone();
+        tree.retain(|key, _| node.position(&self.key(*key)) != Position::Inside);
+        self.write(op, draft.image(), patch.steps(), tree, backwards);
     }
 
-    fn reuse(&mut self, op: Op, node: &Node<'_>, low: u8, keys: &[u8], backwards: bool) {
-        let mut free = self.image().to_vec();
-        let mut header = node.header;
-        header.flags.free = true;
-        reseal(self.shape, &mut free, &header);
+    /// A linked node of `keys` from `low` on with an open high fence.
+    fn made_of(&self, low: &[u8], keys: &[u8], version: u16) -> Draft<'s> {
+        let entry = |key: &u8| [self.key(*key), self.value(self.tree[key])].concat();
+        let entries: Vec<u8> = keys.iter().flat_map(entry).collect();
+        Draft::filled(self.shape, 0, low, None, GlobalAddress::NULL, place(version), &entries, false)
+    }
+
+    fn reuse(&mut self, op: Op, mut draft: Draft<'_>, low: u8, keys: &[u8], backwards: bool) {
+        let patch = draft.free(ClientId(5));
         let tree = self.tree.clone();
-        self.write(op, &free, &[0..LINE], tree, false);
+        self.write(op, draft.image(), patch.steps(), tree, false);
         for &key in keys {
             if !self.tree.contains_key(&key) {
                 let value = self.fresh_value();
@@ -265,9 +260,10 @@ impl<'s> History<'s> {
                 tree.remove(&key);
             });
         }
-        let image = self.whole_image(low, keys, header.version.wrapping_add(1));
+        let step = u16::from(self.rule != Rule::ReuseBeginsAnew);
+        let made = self.made_of(&self.key(low), keys, draft.header().version.wrapping_add(step));
         let tree = self.tree.clone();
-        self.write(op, &image, &[0..self.shape.node_bytes], tree, backwards);
+        self.write(op, made.image(), &[0..self.shape.node_bytes], tree, backwards);
     }
 
     /// Lands the units of `steps` one by one.
@@ -299,23 +295,5 @@ impl<'s> History<'s> {
             self.moments.push(Moment { image: image.clone(), tree: vec![tree], after: format!("{op:?}") });
         }
         assert!(image == new, "the steps of {op:?} leave bytes out");
-    }
-}
-
-/// The body of a sorted leaf without `key`.
-fn without(shape: &Shape, node: &Node<'_>, key: &[u8]) -> SortedBody {
-    let mut body = SortedBody::empty(shape);
-    for (index, (other, value)) in node.entries().iter().filter(|(other, _)| other != key).enumerate() {
-        body.insert(index, other, value);
-    }
-    body
-}
-
-/// Writes a header by hand, one unit: the version stays.
-pub(in crate::node::tests) fn reseal(shape: &Shape, image: &mut [u8], header: &Header) {
-    header.encode(image);
-    if shape.format == Format::Sorted {
-        let sum = crate::node::view::checksum(image);
-        crate::node::put_u64(image, crate::node::header::AT_CHECKSUM, sum);
     }
 }

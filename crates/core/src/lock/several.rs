@@ -1,0 +1,169 @@
+//! Several lanes at once: merges and root shrinks change nodes that belong together.
+//!
+//! Lanes are taken one after the other in ascending (server, lane) order, each of them waited for: whoever holds one lane
+//! alone never waits for another, and whoever holds several waits only for higher ones, so nobody waits in a circle (I16).
+//! Two nodes may share a lane: it is taken once.
+//!
+//! What may go wrong: a list that fails half-way through such a change leaves nodes that contradict each other. Then the
+//! lanes stay taken and the record stays written: finishing the change is recovery's, and until then nobody may look at
+//! those nodes under a lane.
+
+use super::global::Held;
+use super::local::{LaneIndex, Plan};
+use crate::error::Error;
+use crate::op::Op;
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkList, execute};
+
+/// Lanes held together, and the nodes read under them, in the order asked for.
+#[derive(Debug)]
+#[must_use = "lanes must be given back"]
+pub(crate) struct LockedSeveral {
+    pub lanes: Lanes,
+    lists: Vec<WorkList>,
+    nodes: Vec<(usize, VerbId)>,
+}
+
+/// Lanes held together.
+#[derive(Debug)]
+#[must_use = "lanes must be given back"]
+pub(crate) struct Lanes(Vec<Held>);
+
+impl LockedSeveral {
+    /// The bytes of the node that was asked for as number `index`.
+    pub fn image(&self, index: usize) -> &[u8] {
+        let (list, read) = self.nodes[index];
+        self.lists[list].bytes(read)
+    }
+
+    /// Gives the buffers back, keeping the lanes.
+    pub fn done<E: Endpoint>(self, op: &Op<'_, E>) -> Lanes {
+        self.lists.into_iter().for_each(|list| op.endpoint().recycle(list));
+        self.lanes
+    }
+}
+
+impl<E: Endpoint> Op<'_, E> {
+    /// Takes the lanes of all `nodes` (address and size of each), then reads them: a round trip a lane, one for the READs.
+    pub(crate) async fn lock_several(&self, nodes: &[(GlobalAddress, usize)]) -> Result<LockedSeveral, Error> {
+        let mut lanes = Vec::with_capacity(nodes.len());
+        for &(address, bytes) in nodes {
+            self.worker.compute.check_pointer(address, bytes)?;
+            lanes.push(LaneIndex { server: address.server(), lane: self.worker.compute.lane(address) });
+        }
+        lanes.sort_unstable();
+        lanes.dedup();
+        let mut held = Lanes(Vec::with_capacity(lanes.len()));
+        for lane in lanes {
+            match self.take_lane(lane).await {
+                Ok(lane) => held.0.push(lane),
+                Err(error) => {
+                    let _ = self.release_several(held).await;
+                    return Err(error);
+                }
+            }
+        }
+        match self.read_all(nodes.iter().copied()).await {
+            Ok((lists, nodes)) => Ok(LockedSeveral { lanes: held, lists, nodes }),
+            Err(error) => {
+                let _ = self.release_several(held).await;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Reads nodes, one list to each server, all in flight at once. Where each of them is: its list and verb.
+    pub(crate) async fn read_all(
+        &self,
+        nodes: impl ExactSizeIterator<Item = (GlobalAddress, usize)>,
+    ) -> Result<(Vec<WorkList>, Vec<(usize, VerbId)>), FabricError> {
+        let mut lists: Vec<WorkList> = Vec::with_capacity(1);
+        let mut places = Vec::with_capacity(nodes.len());
+        for (address, bytes) in nodes {
+            let known = lists.iter().position(|list| list.server() == address.server());
+            let at = known.unwrap_or_else(|| {
+                lists.push(self.endpoint().list(address.server()));
+                lists.len() - 1
+            });
+            places.push((at, lists[at].read(Space::Host, address.offset(), bytes as u32)));
+        }
+        Ok((self.execute_all(lists).await?, places))
+    }
+
+    /// Executes lists that do not depend on each other, all in flight at once.
+    pub(crate) async fn execute_all(&self, mut lists: Vec<WorkList>) -> Result<Vec<WorkList>, FabricError> {
+        if lists.len() == 1
+            && let Some(list) = lists.pop()
+        {
+            lists.push(self.execute(list).await?);
+            return Ok(lists);
+        }
+        let posted: Vec<_> = lists.drain(..).map(|list| execute(self.endpoint(), list, self.counters())).collect();
+        let mut outcome = Ok(());
+        for list in posted {
+            match list.await {
+                Ok(list) => lists.push(list),
+                Err(error) => outcome = Err(error),
+            }
+        }
+        outcome.map(|()| lists)
+    }
+
+    /// Gives lanes back without a change.
+    pub(crate) async fn release_several(&self, lanes: Lanes) -> Result<(), FabricError> {
+        let mut outcome = Ok(());
+        for held in lanes.0.into_iter().rev() {
+            outcome = self.release(held).await.and(outcome);
+        }
+        outcome
+    }
+
+    /// Executes `lists`, each after the completion of the one before, and gives the lanes back: those on the last list's
+    /// server with it where commands are combined, the others when it has completed. If a list fails, the lanes stay taken:
+    /// see the module.
+    pub(crate) async fn write_back_several(&self, lanes: Lanes, lists: Vec<WorkList>) -> Result<(), FabricError> {
+        let mut lists = lists.into_iter().peekable();
+        let mut rest = Vec::new();
+        let mut outcome = Ok(());
+        let mut lanes = lanes.0;
+        while let Some(mut list) = lists.next() {
+            let mut planned = Vec::new();
+            if lists.peek().is_none() && self.worker.compute.techniques().combine {
+                let (here, elsewhere) = lanes.drain(..).partition(|held: &Held| held.server() == list.server());
+                lanes = elsewhere;
+                planned = here.into_iter().map(|held| self.plan(held, &mut list)).collect();
+            }
+            match self.execute(list).await {
+                Ok(list) => self.endpoint().recycle(list),
+                Err(error) => outcome = Err(error),
+            }
+            rest = planned;
+            if outcome.is_err() {
+                break;
+            }
+        }
+        if let Err(error) = outcome {
+            // What the lanes protect is half done: they stay taken for whoever recovers this client.
+            rest.into_iter().for_each(|(held, _)| self.abandon(held));
+            self.abandon_several(Lanes(lanes));
+            return Err(error);
+        }
+        for (held, plan) in rest {
+            outcome = self.finish_release(held, plan).await.and(outcome);
+        }
+        self.release_several(Lanes(lanes)).await.and(outcome)
+    }
+
+    /// Leaves lanes taken for recovery.
+    pub(crate) fn abandon_several(&self, lanes: Lanes) {
+        lanes.0.into_iter().for_each(|held| self.abandon(held));
+    }
+
+    /// Whether the lane is to be handed over; if not, adds its release to `list`.
+    fn plan(&self, held: Held, list: &mut WorkList) -> (Held, Plan) {
+        let plan = self.plan_release(&held);
+        if plan == Plan::Global {
+            self.push_release(&held, list);
+        }
+        (held, plan)
+    }
+}

@@ -1,0 +1,91 @@
+//! Whole nodes anew: merges, emptied leaves, nodes filled in one go.
+//!
+//! Each moves entries between lines, or makes all of them go, so every line is written with the next version and no older
+//! line is acceptable (I21). Ghosts are left behind, and entries lie in ascending order again.
+
+use super::{Draft, Place};
+use crate::node::order::Scratch;
+use crate::node::shape::Body;
+use crate::node::{LINE, Node, Patch, Shape, SortedBody, slots};
+use sherman_fabric::GlobalAddress;
+
+impl<'s> Draft<'s> {
+    /// A node made in one go of `entries`: key and payload of each, one after the other, in ascending order, at most
+    /// [`Shape::capacity`] of them. Not `pending`: linked from the start, for whoever links a tree of nodes at once.
+    #[expect(clippy::too_many_arguments, reason = "a node is that many things")]
+    pub fn filled(
+        shape: &'s Shape,
+        level: u8,
+        low: &[u8],
+        high: Option<&[u8]>,
+        sibling: GlobalAddress,
+        place: Place,
+        entries: &[u8],
+        pending: bool,
+    ) -> Self {
+        let mut draft = Self::new(shape, level, low, high, sibling, place);
+        draft.fill_entries(entries);
+        if !pending {
+            draft.link();
+        }
+        draft
+    }
+
+    /// Makes `entries`, in ascending order, all that an empty node holds, at the current version.
+    fn fill_entries(&mut self, entries: &[u8]) -> Patch {
+        let shape = self.shape;
+        assert!(entries.len() <= shape.capacity * shape.entry_len(), "a node holds no more than its capacity");
+        if let Body::Sorted(_) = shape.body {
+            return self.fill(&SortedBody::from_entries(shape, entries));
+        }
+        for (slot, entry) in entries.chunks_exact(shape.entry_len()).enumerate() {
+            let (key, value) = entry.split_at(shape.key_len);
+            slots::store(shape, &mut self.image, slot, key, value);
+        }
+        self.seal_all()
+    }
+
+    /// Takes all entries away from an unsorted leaf: its slots become as if never used.
+    fn wipe(&mut self) {
+        let start = match self.shape.body {
+            Body::Slots { first_line, .. } | Body::LongSlots { first_line, .. } => first_line * LINE,
+            Body::Nibbled { start } => start,
+            Body::Sorted(_) => return,
+        };
+        self.image[start..].fill(0);
+    }
+
+    /// Takes all entries out of a leaf.
+    pub fn clear(&mut self) -> Patch {
+        self.next_version();
+        self.wipe();
+        self.fill_entries(&[])
+    }
+
+    /// Takes over all that `right`, the right neighbour, is responsible for: its entries, high fence and sibling. `None`,
+    /// and nothing changed, if both do not fit into one node, if an entry of either is torn, or if `right` does not begin
+    /// where this node ends.
+    pub fn absorb(&mut self, right: &Node<'_>) -> Option<Patch> {
+        let left = self.node();
+        let same = *left.shape == *right.shape && left.header.level == right.header.level;
+        if !same || left.len() + right.len() > self.shape.capacity || left.high()? != right.low() {
+            return None;
+        }
+        let (mut entries, mut scratch) = (Vec::with_capacity(self.shape.node_bytes), Scratch::default());
+        if !left.collect(&[], None, &mut scratch, &mut entries) || !right.collect(&[], None, &mut scratch, &mut entries)
+        {
+            return None;
+        }
+        let high = right.high();
+        self.shape.fences.store(
+            &mut self.image,
+            self.shape.key_len,
+            &high.unwrap_or_else(|| vec![0; self.shape.key_len]),
+        );
+        self.header.flags.high_open = right.header.flags.high_open;
+        self.header.sibling = right.header.sibling;
+        self.next_version();
+        self.wipe();
+        Some(self.fill_entries(&entries))
+    }
+}

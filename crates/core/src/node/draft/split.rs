@@ -1,0 +1,125 @@
+//! Splits: the upper half of a node moves to a new right neighbour.
+
+use super::{Draft, MAX_WINDOW, Place, SplitOff};
+use crate::node::order::Scratch;
+use crate::node::{Format, LINE, Patch, SortedBody, slots};
+use sherman_fabric::GlobalAddress;
+
+impl<'s> Draft<'s> {
+    /// Splits a full leaf to make room for a new entry, and puts it.
+    pub fn split_leaf(&mut self, key: &[u8], value: &[u8], place: Place) -> SplitOff<'s> {
+        if let Some(mut body) = self.node().sorted() {
+            let index = body.find(key).unwrap_or_else(|index| index);
+            body.insert(index, key, value);
+            return self.split_sorted(body, index, place);
+        }
+        let mut scratch = Scratch::default();
+        let old = self.node();
+        let ordered = scratch.gather(&old, &[], None);
+        let (index, total) = (ordered.below(key), ordered.len() + 1);
+        let keep = self.split_point(total, index + 1 == total);
+        let stays = index < keep;
+        let gone: Vec<usize> = ordered.slots().skip(if stays { keep - 1 } else { keep }).collect();
+        let mut entry = vec![0; self.shape.entry_len()];
+        // The new entry's place among those that go, if it goes.
+        let arrives = index.checked_sub(keep);
+        let separator = if arrives == Some(0) {
+            key.to_vec()
+        } else {
+            let mut separator = vec![0; key.len()];
+            slots::load(self.shape, &self.image, gone[0], 0, &mut separator);
+            separator
+        };
+        let mut right = self.right_half(&separator, place);
+        for (number, &from) in gone.iter().enumerate() {
+            slots::load(self.shape, &self.image, from, 0, &mut entry);
+            let (moved, payload) = entry.split_at(key.len());
+            let slot = number + usize::from(arrives.is_some_and(|arrives| arrives <= number));
+            slots::store(self.shape, &mut right.image, slot, moved, payload);
+        }
+        if let Some(slot) = arrives {
+            slots::store(self.shape, &mut right.image, slot, key, value);
+        }
+        right.seal_all();
+        let left = self.cut_slots(&separator, place.address, &gone, stays.then_some((key, value)));
+        SplitOff { separator, right, left }
+    }
+
+    /// The right half of a split, still empty.
+    fn right_half(&self, separator: &[u8], place: Place) -> Draft<'s> {
+        let high = self.node().high();
+        Draft::new(self.shape, self.header.level, separator, high.as_deref(), self.header.sibling, place)
+    }
+
+    /// How many of `total` entries stay left. Keys appended at the right edge of the tree leave full nodes behind.
+    fn split_point(&self, total: usize, appended: bool) -> usize {
+        if appended && self.header.flags.high_open { total - 1 } else { total / 2 }
+    }
+
+    fn set_high(&mut self, separator: &[u8], sibling: GlobalAddress) {
+        self.header.flags.high_open = false;
+        self.header.sibling = sibling;
+        self.shape.fences.store(&mut self.image, self.shape.key_len, separator);
+        self.next_version();
+    }
+
+    /// Whether a change of fences may leave the lines as they are.
+    fn header_suffices(&self) -> bool {
+        self.shape.format == Format::LineStamped && self.header.version.wrapping_sub(self.header.floor) < MAX_WINDOW
+    }
+
+    fn header_patch(&mut self) -> Patch {
+        self.seal();
+        if self.shape.header_lines == 1 {
+            Patch::one(0..LINE)
+        } else {
+            Patch::one(LINE..self.shape.header_lines * LINE).then(0..LINE).together()
+        }
+    }
+
+    /// The left half of an unsorted leaf: entries at or above the separator cease to exist by the fence alone.
+    fn cut_slots(
+        &mut self,
+        separator: &[u8],
+        sibling: GlobalAddress,
+        gone: &[usize],
+        new: Option<(&[u8], &[u8])>,
+    ) -> Patch {
+        self.set_high(separator, sibling);
+        if self.header_suffices() {
+            let header = self.header_patch();
+            return match new {
+                Some((key, value)) => {
+                    let entry = self.put(gone[0], key, value);
+                    let range = entry.steps()[0].clone();
+                    header.then(range)
+                }
+                None => header,
+            };
+        }
+        for &slot in gone {
+            slots::clear(self.shape, &mut self.image, slot);
+        }
+        if let Some((key, value)) = new {
+            slots::store(self.shape, &mut self.image, gone[0], key, value);
+        }
+        self.seal_all()
+    }
+
+    /// Splits a sorted node whose body, with the new entry at `index`, has become too large.
+    pub fn split_sorted(&mut self, mut body: SortedBody, index: usize, place: Place) -> SplitOff<'s> {
+        let keep = self.split_point(body.len(), index + 1 == body.len());
+        let upper = body.split_off(keep);
+        let separator = upper.key(0).to_vec();
+        let mut right = self.right_half(&separator, place);
+        right.fill(&upper);
+        self.set_high(&separator, place.address);
+        let left = if index >= keep && self.header_suffices() {
+            self.header.count = keep as u16;
+            self.header_patch()
+        } else {
+            self.fill(&body)
+        };
+        SplitOff { separator, right, left }
+    }
+}

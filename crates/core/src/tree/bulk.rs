@@ -1,0 +1,327 @@
+//! Bulk load: a sorted sequence becomes a tree in one swap of the root word.
+//!
+//! Leaves are filled to a given share and written batch by batch, by any number of threads; then the levels above, then
+//! the root word is swapped under the lane of the old, still empty root leaf. Until the swap nothing leads to the new nodes,
+//! so a load that fails changes nothing and gives its places back. A place that was used before may still be in somebody's
+//! cache and fit by chance: such nodes are written pending and linked after the swap (I13).
+//!
+//! The order of calls: [`Loading::push`] for each entry, [`Op::write_leaves`] for each batch it or [`Loading::finish`]
+//! gives (on whatever thread), [`Op::complete_load`] with all that these returned; or [`Loading::abandon`].
+
+use super::TreeState;
+use crate::error::Error;
+use crate::node::draft::Place;
+use crate::node::{Draft, LINE, Node, Shape};
+use crate::op::Op;
+use crate::root::RootWord;
+use sherman_fabric::control::ChunkClass;
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, WorkList};
+
+/// Leaves of a batch.
+const BATCH: usize = 64;
+/// Nodes, or lines, written by one list.
+const WRITES_PER_LIST: usize = 16;
+
+/// A bulk load under way: takes entries in order and cuts them into leaves.
+#[derive(Debug)]
+pub struct Loading {
+    key_len: usize,
+    entry_len: usize,
+    per_leaf: usize,
+    per_internal: usize,
+    class: ChunkClass,
+    /// Entries taken so far.
+    count: u64,
+    last: Vec<u8>,
+    /// Entries of the batch being filled.
+    entries: Vec<u8>,
+    /// A full batch that waits for the first key and place of the next.
+    waiting: Option<Batch>,
+    taken: Vec<(ChunkClass, Place)>,
+}
+
+/// Leaves to be written.
+#[derive(Debug)]
+pub struct Batch {
+    low: Vec<u8>,
+    entries: Vec<u8>,
+    /// Bytes of the entries of a leaf.
+    leaf_bytes: usize,
+    places: Vec<Spot>,
+    next: Option<(Vec<u8>, GlobalAddress)>,
+}
+
+/// A place, and whether it held a node before.
+#[derive(Clone, Copy, Debug)]
+struct Spot {
+    place: Place,
+    used: bool,
+}
+
+/// Nodes that were written but are not yet part of the tree.
+#[derive(Debug, Default)]
+pub struct Written {
+    /// Separators and addresses, as a parent's entries.
+    children: Vec<u8>,
+    /// Nodes to be linked after the swap, each with its header line then.
+    pending: Vec<(GlobalAddress, [u8; LINE])>,
+}
+
+impl Loading {
+    /// A load of `tree`, whose leaves and internal nodes are to be filled to `fill` of their capacity, but at least half.
+    pub fn new(tree: &TreeState, fill: f64) -> Self {
+        let share = |shape: &Shape| {
+            let capacity = shape.capacity();
+            ((capacity as f64 * fill) as usize).clamp(capacity.div_ceil(2), capacity)
+        };
+        let leaf = &tree.shape.leaf;
+        Self {
+            key_len: leaf.key_len(),
+            entry_len: leaf.key_len() + leaf.payload_len(),
+            per_leaf: share(leaf),
+            per_internal: share(&tree.shape.internal),
+            class: leaf.class(),
+            count: 0,
+            last: Vec::new(),
+            entries: Vec::new(),
+            waiting: None,
+            taken: Vec::new(),
+        }
+    }
+
+    /// Entries taken so far.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Takes the next entry; a batch, when one is complete.
+    ///
+    /// # Errors
+    /// [`Error::KeySize`], [`Error::ValueSize`]; [`Error::Unsorted`] if the key is not above the one before;
+    /// [`Error::OutOfMemory`]. The load can only be abandoned then.
+    pub async fn push<E: Endpoint>(
+        &mut self,
+        op: &Op<'_, E>,
+        tree: &TreeState,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Batch>, Error> {
+        tree.check_key(key)?;
+        tree.check_value(value)?;
+        if self.count > 0 && key <= self.last.as_slice() {
+            return Err(Error::Unsorted { at: self.count });
+        }
+        self.last.clear();
+        self.last.extend_from_slice(key);
+        self.count += 1;
+        self.entries.extend_from_slice(key);
+        self.entries.extend_from_slice(value);
+        if self.entries.len() < BATCH * self.per_leaf * self.entry_len { Ok(None) } else { self.cut(op).await }
+    }
+
+    /// The end of the entries: the batches that are left.
+    pub async fn finish<E: Endpoint>(&mut self, op: &Op<'_, E>) -> Result<[Option<Batch>; 2], Error> {
+        let before = if self.entries.is_empty() { None } else { self.cut(op).await? };
+        Ok([before, self.waiting.take()])
+    }
+
+    /// Makes a batch of the entries; it waits until the next one's beginning is known. Returns the one that waited.
+    async fn cut<E: Endpoint>(&mut self, op: &Op<'_, E>) -> Result<Option<Batch>, Error> {
+        let leaf_bytes = self.per_leaf * self.entry_len;
+        let mut places = Vec::new();
+        for _ in 0..self.entries.len().div_ceil(leaf_bytes) {
+            places.push(self.spot(op, self.class).await?);
+        }
+        let first = self.entries[..self.key_len].to_vec();
+        let next = Some((first.clone(), places[0].place.address));
+        let before = self.waiting.take().map(|batch| Batch { next, ..batch });
+        let low = if before.is_none() { vec![0; self.key_len] } else { first };
+        self.waiting = Some(Batch { low, entries: std::mem::take(&mut self.entries), leaf_bytes, places, next: None });
+        Ok(before)
+    }
+
+    async fn spot<E: Endpoint>(&mut self, op: &Op<'_, E>, class: ChunkClass) -> Result<Spot, Error> {
+        let (place, used) = op.worker.compute.alloc.allocate_noting(op, class).await?;
+        self.taken.push((class, place));
+        Ok(Spot { place, used })
+    }
+
+    /// Gives all places back. For a load that failed before or in [`Op::complete_load`]; that does it by itself.
+    pub fn abandon<E: Endpoint>(&mut self, op: &Op<'_, E>) {
+        for (class, place) in self.taken.drain(..) {
+            op.worker.compute.alloc.give_back(class, place.address, place.version);
+        }
+    }
+}
+
+impl<E: Endpoint> Op<'_, E> {
+    /// Whether the tree has no entry now.
+    pub async fn is_empty(&self, tree: &TreeState) -> Result<bool, Error> {
+        let mut scan = super::range::Scan::new(
+            tree,
+            std::ops::Bound::Unbounded,
+            std::ops::Bound::Unbounded,
+            super::range::Direction::Forward,
+            1,
+        )?;
+        Ok(!self.refill(tree, &mut scan).await?)
+    }
+
+    /// Writes the leaves of a batch. One round trip per sixteen.
+    pub async fn write_leaves(&self, tree: &TreeState, batch: &Batch) -> Result<Written, Error> {
+        let shape = &tree.shape.leaf;
+        let leaves: Vec<&[u8]> = batch.entries.chunks(batch.leaf_bytes).collect();
+        let low = |at: usize| if at == 0 { &batch.low[..] } else { &leaves[at][..shape.key_len()] };
+        let last = batch.next.as_ref().map(|(key, address)| (key.as_slice(), *address));
+        let mut writer = Writer { op: self, shape, level: 0, written: Written::default(), lists: Vec::new() };
+        for (at, (&spot, entries)) in batch.places.iter().zip(&leaves).enumerate() {
+            let next = batch.places.get(at + 1).map(|next| (low(at + 1), next.place.address)).or(last);
+            writer.write(spot, low(at), next, entries).await?;
+        }
+        writer.finish().await
+    }
+
+    /// Writes the levels above the leaves and makes them the tree. The number of entries.
+    ///
+    /// # Errors
+    /// [`Error::NotEmpty`] if the tree has entries by now; nothing was changed. After any error the places are given back.
+    pub async fn complete_load(
+        &self,
+        tree: &TreeState,
+        loading: &mut Loading,
+        written: impl IntoIterator<Item = Written>,
+    ) -> Result<u64, Error> {
+        let mut all = Written::default();
+        for part in written {
+            all.children.extend(part.children);
+            all.pending.extend(part.pending);
+        }
+        let outcome = self.link_load(tree, loading, all).await;
+        match outcome {
+            // The outcome of the swap is not known: the places may be part of the tree.
+            Err(Error::OutcomeUnknown { .. }) => loading.taken.clear(),
+            Err(_) => loading.abandon(self),
+            Ok(()) => loading.taken.clear(),
+        }
+        outcome.map(|()| loading.count)
+    }
+
+    async fn link_load(&self, tree: &TreeState, loading: &mut Loading, mut all: Written) -> Result<(), Error> {
+        if all.children.is_empty() {
+            return if self.is_empty(tree).await? { Ok(()) } else { Err(Error::NotEmpty) };
+        }
+        let shape = &tree.shape.internal;
+        let child_len = shape.key_len() + 8;
+        let mut level = 0;
+        while all.children.len() > child_len {
+            level += 1;
+            let below = std::mem::take(&mut all.children);
+            let groups: Vec<&[u8]> = below.chunks(loading.per_internal * child_len).collect();
+            let mut spots = Vec::with_capacity(groups.len());
+            for _ in &groups {
+                spots.push(loading.spot(self, shape.class()).await?);
+            }
+            let mut writer = Writer { op: self, shape, level, written: Written::default(), lists: Vec::new() };
+            for (at, (&spot, entries)) in spots.iter().zip(&groups).enumerate() {
+                let next = groups.get(at + 1).map(|next| (&next[..shape.key_len()], spots[at + 1].place.address));
+                writer.write(spot, &entries[..shape.key_len()], next, entries).await?;
+            }
+            let written = writer.finish().await?;
+            all.children = written.children;
+            all.pending.extend(written.pending);
+        }
+        let address = GlobalAddress::from_bits(crate::node::get_u64(&all.children, shape.key_len()));
+        self.swap_in(tree, RootWord { address, level }).await?;
+        self.link_all(all.pending).await.map_err(Error::after_post)
+    }
+
+    /// Makes `new` the root in place of the one empty leaf that the tree is.
+    async fn swap_in(&self, tree: &TreeState, new: RootWord) -> Result<(), Error> {
+        let shape = &tree.shape.leaf;
+        tree.forget_everything();
+        let old = self.root(tree).await?;
+        if old.level != 0 {
+            return Err(Error::NotEmpty);
+        }
+        let locked = self.lock_several(&[(old.address, shape.node_bytes())]).await?;
+        let empty =
+            Node::open(shape, locked.image(0), 0).ok().filter(|leaf| leaf.len() == 0 && leaf.header.flags.high_open);
+        let Some(leaf) = empty else {
+            self.release_several(locked.done(self)).await?;
+            return Err(Error::NotEmpty);
+        };
+        let mut draft = Draft::of(shape, &leaf, Vec::new());
+        let free = draft.free(self.endpoint().client());
+        let swapped = self.replace_root(tree, locked.done(self), &draft, &free, [old, new]).await?;
+        if swapped { Ok(()) } else { Err(Error::NotEmpty) }
+    }
+
+    /// Clears the pending marks.
+    async fn link_all(&self, pending: Vec<(GlobalAddress, [u8; LINE])>) -> Result<(), FabricError> {
+        let mut lists = Vec::new();
+        for (address, header) in pending {
+            push_write(self, &mut lists, address, &header);
+            flush_full(self, &mut lists).await?;
+        }
+        flush(self, lists).await
+    }
+}
+
+/// Adds a WRITE to the list for its server.
+fn push_write<E: Endpoint>(op: &Op<'_, E>, lists: &mut Vec<WorkList>, address: GlobalAddress, data: &[u8]) {
+    let known = lists.iter().position(|list| list.server() == address.server());
+    let at = known.unwrap_or_else(|| {
+        lists.push(op.endpoint().list(address.server()));
+        lists.len() - 1
+    });
+    lists[at].write(Space::Host, address.offset(), data);
+}
+
+/// Executes the lists if one of them is full.
+async fn flush_full<E: Endpoint>(op: &Op<'_, E>, lists: &mut Vec<WorkList>) -> Result<(), FabricError> {
+    if lists.iter().any(|list| list.len() >= WRITES_PER_LIST) { flush(op, std::mem::take(lists)).await } else { Ok(()) }
+}
+
+async fn flush<E: Endpoint>(op: &Op<'_, E>, lists: Vec<WorkList>) -> Result<(), FabricError> {
+    op.execute_all(lists).await?.into_iter().for_each(|list| op.endpoint().recycle(list));
+    Ok(())
+}
+
+/// Writes nodes of one level from left to right.
+struct Writer<'o, 'w, E: Endpoint> {
+    op: &'o Op<'w, E>,
+    shape: &'o Shape,
+    level: u8,
+    written: Written,
+    lists: Vec<WorkList>,
+}
+
+impl<E: Endpoint> Writer<'_, '_, E> {
+    /// Writes one node; `next` is its right neighbour's low fence and address.
+    async fn write(
+        &mut self,
+        spot: Spot,
+        low: &[u8],
+        next: Option<(&[u8], GlobalAddress)>,
+        entries: &[u8],
+    ) -> Result<(), FabricError> {
+        let Spot { place, used } = spot;
+        let (high, sibling) = next.map_or((None, GlobalAddress::NULL), |(key, address)| (Some(key), address));
+        let mut node = Draft::filled(self.shape, self.level, low, high, sibling, place, entries, used);
+        push_write(self.op, &mut self.lists, place.address, node.image());
+        if used {
+            node.link();
+            let mut header = [0; LINE];
+            header.copy_from_slice(&node.image()[..LINE]);
+            self.written.pending.push((place.address, header));
+        }
+        self.written.children.extend_from_slice(low);
+        self.written.children.extend_from_slice(&place.address.to_bits().to_le_bytes());
+        flush_full(self.op, &mut self.lists).await
+    }
+
+    async fn finish(self) -> Result<Written, Error> {
+        flush(self.op, self.lists).await?;
+        Ok(self.written)
+    }
+}
