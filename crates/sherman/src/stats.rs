@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Round trips up to this are told apart; more count as this.
 const MOST_ROUND_TRIPS: usize = 64;
 
-/// The operations that are counted separately.
+/// The operations that are counted separately. Each operation of a batch counts by itself; clearing, checking and bulk
+/// loading are not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
 #[non_exhaustive]
@@ -20,11 +21,21 @@ pub enum OpKind {
     Insert,
     /// An insert that replaced a value.
     Update,
+    /// A removal, of a key that was there or not.
+    Remove,
+    /// An insert of a key unless it is there.
+    InsertIfAbsent,
+    /// A compare-and-exchange. An `update` is a [`OpKind::Get`] and one or more of these.
+    CompareExchange,
+    /// One read of a range: a few leaves. A long range is many of these; a first, last or next entry is one, and a count of
+    /// all entries is one for every 32 leaves.
+    Range,
 }
 
 impl OpKind {
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Get, Self::Insert, Self::Update];
+    pub const ALL: [Self; 7] =
+        [Self::Get, Self::Insert, Self::Update, Self::Remove, Self::InsertIfAbsent, Self::CompareExchange, Self::Range];
 
     /// Its name in reports.
     pub const fn name(self) -> &'static str {
@@ -32,6 +43,10 @@ impl OpKind {
             Self::Get => "get",
             Self::Insert => "insert",
             Self::Update => "update",
+            Self::Remove => "remove",
+            Self::InsertIfAbsent => "insert_if_absent",
+            Self::CompareExchange => "compare_exchange",
+            Self::Range => "range",
         }
     }
 }

@@ -119,6 +119,11 @@ impl Scan {
         self.prefetch = leaves.clamp(1, MAX_PREFETCH);
     }
 
+    /// Whether every entry that is read already has been given.
+    pub fn is_drained(&self) -> bool {
+        self.next >= self.entries.len()
+    }
+
     /// The next entry of those that are read already. Not an `Iterator`: what it gives borrows the buffer.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend what it owns")]
     pub fn next(&mut self) -> Option<(&[u8], &[u8])> {

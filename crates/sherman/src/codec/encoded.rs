@@ -59,6 +59,12 @@ impl Deref for Encoded {
     }
 }
 
+impl AsRef<[u8]> for Encoded {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 impl DerefMut for Encoded {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
@@ -71,4 +77,39 @@ pub(crate) fn owned<T: Value>(value: &T) -> Vec<u8> {
     let mut bytes = vec![0; T::LEN];
     value.encode(&mut bytes);
     bytes
+}
+
+/// Has `change` say what is to become of a value, in bytes: false if it is to be absent.
+pub(crate) fn encode_change<V: Value>(
+    change: &mut impl FnMut(Option<V>) -> Option<V>,
+    old: Option<&[u8]>,
+    new: &mut Vec<u8>,
+) -> bool {
+    let changed = change(old.map(V::decode));
+    if let Some(changed) = &changed {
+        new.resize(V::LEN, 0);
+        changed.encode(new);
+    }
+    changed.is_some()
+}
+
+/// Many keys or values of one type, as bytes.
+pub(crate) struct Rows {
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Rows {
+    pub(crate) fn of<'t, T: Value + 't>(values: impl ExactSizeIterator<Item = &'t T>) -> Self {
+        let mut bytes = vec![0; values.len() * T::LEN];
+        for (at, value) in values.enumerate() {
+            value.encode(&mut bytes[at * T::LEN..][..T::LEN]);
+        }
+        Self { bytes, len: T::LEN }
+    }
+
+    /// The bytes of one.
+    pub(crate) fn row(&self, at: usize) -> &[u8] {
+        &self.bytes[at * self.len..][..self.len]
+    }
 }

@@ -29,7 +29,7 @@ mod short_bytes;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use encoded::{Encoded, owned};
+pub(crate) use encoded::{Encoded, Rows, encode_change, owned};
 pub use scalars::Total;
 pub use short_bytes::{ShortBytes, TooLong};
 

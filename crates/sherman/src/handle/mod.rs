@@ -12,12 +12,16 @@ mod worker;
 
 pub use raw::{HandleOperation, RawHandle};
 
-use crate::codec::{Key, Value, owned};
+use crate::codec::{Key, Value, encode_change, owned};
+use crate::exchange::Exchange;
+use crate::operations::{decoded, decoded_entry, decoded_many, typed_operations};
+use crate::range::{HandleRange, Plan, RawHandleRange};
 use crate::stats::Stats;
-use sherman_core::Error;
+use sherman_core::{Cause, Check, Error};
 use std::fmt;
 use std::marker::PhantomData;
-use std::time::Duration;
+use std::ops::RangeBounds;
+use std::time::{Duration, Instant};
 
 /// What serves a [`Handle`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,19 +103,51 @@ impl<K, V> fmt::Debug for Handle<K, V> {
     }
 }
 
+typed_operations!(Handle);
+
 impl<K: Key, V: Value> Handle<K, V> {
     pub(crate) fn new(raw: RawHandle) -> Self {
         Self { raw, types: PhantomData }
     }
 
-    /// The value under `key`, as [`Client::get`](crate::Client::get).
-    pub fn get(&self, key: K) -> impl Future<Output = Result<Option<V>, Error>> + Send + use<K, V> {
-        typed(self.raw.get(owned(&key)))
+    /// Has `change` say what is to become of the value under `key` (`None`: absent), and makes it so, as
+    /// [`Client::update`](crate::Client::update). Resolves to the value it had.
+    ///
+    /// `change` runs inside this future, not on a worker. Dropping the future between two attempts ends them: at most the last
+    /// one still happens.
+    pub fn update<F: FnMut(Option<V>) -> Option<V>>(
+        &self,
+        key: K,
+        mut change: F,
+    ) -> impl Future<Output = Result<Option<V>, Error>> + use<K, V, F> {
+        let (handle, key) = (self.raw.clone(), owned(&key));
+        async move {
+            let mut old = handle.get(key.clone()).await?;
+            let mut started = None;
+            loop {
+                let mut new = Vec::new();
+                let new = encode_change(&mut change, old.as_deref(), &mut new).then_some(new);
+                if old == new {
+                    break;
+                }
+                match handle.compare_exchange(key.clone(), old.clone(), new).await? {
+                    Exchange::Done => break,
+                    Exchange::Found(found) => old = Some(found),
+                    Exchange::Absent => old = None,
+                }
+                let waited = started.get_or_insert_with(Instant::now).elapsed();
+                if waited >= handle.timeout() {
+                    return Err(Error::Timeout { cause: Cause::ValueChanged, waited });
+                }
+            }
+            Ok(old.map(|old| V::decode(&old)))
+        }
     }
 
-    /// Puts `value` under `key`; resolves to the value it replaces, as [`Client::insert`](crate::Client::insert).
-    pub fn insert(&self, key: K, value: V) -> impl Future<Output = Result<Option<V>, Error>> + Send + use<K, V> {
-        typed(self.raw.insert(owned(&key), owned(&value)))
+    /// The entries whose keys lie in `range`, ascending or [descending](HandleRange::descending). Not a snapshot: see
+    /// [`Range`](crate::Range). Until it is dropped it counts as a clone of the handle.
+    pub fn range(&self, range: impl RangeBounds<K>) -> HandleRange<K, V> {
+        HandleRange::new(RawHandleRange::new(self.raw.clone(), Plan::of_keys(&range)))
     }
 
     /// How long an operation may wait for others before it fails with [`Error::Timeout`]; the time it spends in the queue is
@@ -134,8 +170,4 @@ impl<K: Key, V: Value> Handle<K, V> {
     pub fn raw(&self) -> &RawHandle {
         &self.raw
     }
-}
-
-async fn typed<V: Value>(operation: HandleOperation<Option<Vec<u8>>>) -> Result<Option<V>, Error> {
-    Ok(operation.await?.map(|bytes| V::decode(&bytes)))
 }

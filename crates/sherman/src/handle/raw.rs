@@ -4,11 +4,15 @@ use super::HandleOptions;
 use super::queue::{Job, Pushed, Queue};
 use super::reply::{Receiver, reply};
 use super::worker::{Bench, work};
+use crate::many::Each;
+use crate::operations::raw_operations;
 use crate::ops::Ops;
+use crate::range::{Plan, RawEntry, RawHandleRange};
 use crate::raw::RawTree;
 use crate::stats::{Ledger, Stats};
-use sherman_core::Error;
+use sherman_core::{Check, Error};
 use std::fmt;
+use std::ops::RangeBounds;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -48,6 +52,8 @@ impl Drop for Workers {
     }
 }
 
+raw_operations!(RawHandle, call, HandleOperation);
+
 impl RawHandle {
     pub(crate) fn start(tree: &RawTree, options: &HandleOptions) -> Result<Self, Error> {
         let count = options.threads.max(1);
@@ -80,20 +86,10 @@ impl RawHandle {
         HandleOperation { queue: Arc::clone(&self.workers.queue), job: Some(job), waiting: None, receiver }
     }
 
-    /// Looks `key` up.
-    pub fn get(&self, key: Vec<u8>) -> HandleOperation<Option<Vec<u8>>> {
-        self.call(async move |ops| {
-            let mut value = Vec::new();
-            Ok(ops.get(&key, &mut value).await?.then_some(value))
-        })
-    }
-
-    /// Puts `value` under `key`; resolves to the old value.
-    pub fn insert(&self, key: Vec<u8>, value: Vec<u8>) -> HandleOperation<Option<Vec<u8>>> {
-        self.call(async move |ops| {
-            let mut old = Vec::new();
-            Ok(ops.insert(&key, &value, &mut old).await?.then_some(old))
-        })
+    /// The entries whose keys lie in `range`, ascending or [descending](RawHandleRange::descending). Not a snapshot: see
+    /// [`Range`](crate::Range). Until it is dropped it counts as a clone of the handle.
+    pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> RawHandleRange {
+        RawHandleRange::new(self.clone(), Plan::of_bytes(&range))
     }
 
     /// How long an operation may wait for others before it fails with [`Error::Timeout`]; the time it spends in the queue is

@@ -4,13 +4,16 @@ mod raw;
 
 pub use raw::RawSession;
 
-use crate::codec::{Key, Value, owned};
+use crate::codec::{Key, Value, encode_change, owned};
+use crate::exchange::Exchange;
+use crate::operations::{decoded, decoded_entry, decoded_many, typed_operations};
+use crate::range::{Plan, RawSessionRange, SessionRange};
 use crate::stats::Stats;
 use crate::within::Within;
-use sherman_core::Error;
-use sherman_core::session::Operation;
+use sherman_core::{Check, Error};
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::RangeBounds;
 use std::time::Duration;
 
 /// An asynchronous session, for one thread: many operations in flight at once. Not `Send`.
@@ -28,19 +31,44 @@ impl<K, V> fmt::Debug for Session<K, V> {
     }
 }
 
+typed_operations!(Session);
+
 impl<K: Key, V: Value> Session<K, V> {
     pub(crate) fn new(raw: RawSession) -> Self {
         Self { raw, types: PhantomData }
     }
 
-    /// Looks `key` up, as [`Client::get`](crate::Client::get).
-    pub fn get(&self, key: K) -> impl Future<Output = Result<Option<V>, Error>> + use<K, V> {
-        typed(self.raw.get(owned(&key)))
+    /// Has `change` say what is to become of the value under `key` (`None`: absent), and makes it so, as
+    /// [`Client::update`](crate::Client::update). Resolves to the value it had.
+    pub fn update<F: FnMut(Option<V>) -> Option<V> + 'static>(
+        &self,
+        key: K,
+        mut change: F,
+    ) -> impl Future<Output = Result<Option<V>, Error>> + use<K, V, F> {
+        decoded(self.raw.update(owned(&key), move |old, new| encode_change(&mut change, old, new)))
     }
 
-    /// Puts `value` under `key`; resolves to the value it replaces, as [`Client::insert`](crate::Client::insert).
-    pub fn insert(&self, key: K, value: V) -> impl Future<Output = Result<Option<V>, Error>> + use<K, V> {
-        typed(self.raw.insert(owned(&key), owned(&value)))
+    /// The entries whose keys lie in `range`, ascending or [descending](SessionRange::descending). Not a snapshot: see
+    /// [`Range`](crate::Range).
+    ///
+    /// ```
+    /// # let cluster = sherman::Cluster::open("embedded:?memory=64MiB")?;
+    /// # let tree = cluster.tree::<u64, u64>("orders")?;
+    /// let session = tree.session()?;
+    /// session.run(async {
+    ///     session.insert_many(&[(1, 10), (2, 20), (3, 30)]).await;
+    ///     let mut orders = session.range(2..);
+    ///     let mut sum = 0;
+    ///     while let Some(order) = orders.next().await {
+    ///         sum += order?.1;
+    ///     }
+    ///     assert_eq!(sum, 50);
+    ///     Ok::<(), sherman::Error>(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn range(&self, range: impl RangeBounds<K>) -> SessionRange<'_, K, V> {
+        SessionRange::new(RawSessionRange::new(&self.raw, Plan::of_keys(&range)))
     }
 
     /// Runs `future` and every operation in flight until `future` is done.
@@ -83,8 +111,4 @@ impl<K: Key, V: Value> Session<K, V> {
     pub fn raw(&self) -> &RawSession {
         &self.raw
     }
-}
-
-async fn typed<V: Value>(operation: Operation<Option<Vec<u8>>>) -> Result<Option<V>, Error> {
-    Ok(operation.await?.map(|bytes| V::decode(&bytes)))
 }

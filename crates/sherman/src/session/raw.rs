@@ -1,20 +1,24 @@
 //! Asynchronous sessions of trees of byte strings.
 
 use crate::cluster::AnyEndpoint;
+use crate::many::Each;
+use crate::operations::raw_operations;
 use crate::ops::Ops;
+use crate::range::{Plan, RawEntry, RawSessionRange};
 use crate::stats::{Ledger, Stats};
 use crate::within::Within;
 use sherman_core::session::{Operation, Session};
-use sherman_core::{Error, TreeState, Worker};
+use sherman_core::{Check, Error, TreeState, Worker};
 use std::cell::Cell;
 use std::fmt;
+use std::ops::RangeBounds;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A session of a tree of byte strings: many operations in flight on one thread. Not `Send`.
 ///
-/// An operation runs as a task of the session once the session runs; dropping its [`Operation`] detaches it and never
+/// An operation runs as a task of the session while the session [runs](Self::run) or [drains](Self::drain); dropping its [`Operation`] detaches it and never
 /// leaves it half done. Dropping the session waits for what is in flight, within twice the cluster's timeout.
 pub struct RawSession {
     session: Session<AnyEndpoint>,
@@ -31,6 +35,8 @@ impl fmt::Debug for RawSession {
             .finish_non_exhaustive()
     }
 }
+
+raw_operations!(RawSession, start, Operation);
 
 impl RawSession {
     pub(crate) fn new(worker: Worker<AnyEndpoint>, tree: Arc<TreeState>, ledger: Ledger) -> Self {
@@ -57,20 +63,23 @@ impl RawSession {
         })
     }
 
-    /// Looks `key` up. It makes progress only while the session runs: await it inside [`RawSession::run`], or drain.
-    pub fn get(&self, key: Vec<u8>) -> Operation<Option<Vec<u8>>> {
+    /// Has `change` say what is to become of the value under `key`, and makes it so, as [`RawClient::update`](crate::RawClient::update).
+    /// Resolves to the value it had.
+    pub fn update(
+        &self,
+        key: Vec<u8>,
+        change: impl FnMut(Option<&[u8]>, &mut Vec<u8>) -> bool + 'static,
+    ) -> Operation<Option<Vec<u8>>> {
         self.start(async move |ops| {
-            let mut value = Vec::new();
-            Ok(ops.get(&key, &mut value).await?.then_some(value))
+            let mut old = Vec::new();
+            Ok(ops.update(&key, &mut old, change).await?.then_some(old))
         })
     }
 
-    /// Puts `value` under `key`; resolves to the old value. It makes progress only while the session runs.
-    pub fn insert(&self, key: Vec<u8>, value: Vec<u8>) -> Operation<Option<Vec<u8>>> {
-        self.start(async move |ops| {
-            let mut old = Vec::new();
-            Ok(ops.insert(&key, &value, &mut old).await?.then_some(old))
-        })
+    /// The entries whose keys lie in `range`, ascending or [descending](RawSessionRange::descending). Not a snapshot: see
+    /// [`Range`](crate::Range).
+    pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> RawSessionRange<'_> {
+        RawSessionRange::new(self, Plan::of_bytes(&range))
     }
 
     /// Runs `future` and every operation in flight until `future` is done.
