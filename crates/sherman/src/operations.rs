@@ -86,12 +86,12 @@ macro_rules! raw_operations {
 
             /// The entry with the lowest key.
             pub fn first(&self) -> $operation<Option<RawEntry>> {
-                self.$start(async move |ops| ops.edge(Plan::all().leaf_by_leaf()).await)
+                self.$start(async move |ops| ops.edge(Plan::all().limit(1)).await)
             }
 
             /// The entry with the highest key.
             pub fn last(&self) -> $operation<Option<RawEntry>> {
-                self.$start(async move |ops| ops.edge(Plan::all().leaf_by_leaf().descending()).await)
+                self.$start(async move |ops| ops.edge(Plan::all().limit(1).descending()).await)
             }
 
             /// The entry with the lowest key above `key`.
@@ -111,7 +111,7 @@ macro_rules! raw_operations {
 
             /// Whether there is no entry.
             pub fn is_empty(&self) -> $operation<bool> {
-                self.$start(async move |ops| Ok(ops.edge(Plan::all().leaf_by_leaf()).await?.is_none()))
+                self.$start(async move |ops| Ok(ops.edge(Plan::all().limit(1)).await?.is_none()))
             }
 
             /// Removes every entry, leaf by leaf; resolves to how many went.

@@ -120,17 +120,23 @@ impl<'a> Ops<'a> {
 
     /// Reads on in a range. `None` if it is over.
     pub(crate) async fn read_on(&self, reading: Reading) -> Result<Option<Scan>, Error> {
-        let mut scan = reading.into_scan(self.tree)?;
+        let mut scan = reading.into_scan(self.worker, self.tree)?;
         let op = self.op();
         let more = op.refill(self.tree, &mut scan).await;
         self.count(&op, OpKind::Range, &more);
-        Ok(more?.then_some(scan))
+        if more? {
+            return Ok(Some(scan));
+        }
+        self.worker.end_scan(scan);
+        Ok(None)
     }
 
     /// The first entry of a plan.
     pub(crate) async fn edge(&self, plan: Plan) -> Result<Option<RawEntry>, Error> {
-        let scan = self.read_on(Reading::Planned(plan)).await?;
-        Ok(scan.and_then(|mut scan| scan.next().map(|(key, value)| (key.to_vec(), value.to_vec()))))
+        let Some(mut scan) = self.read_on(Reading::Planned(plan)).await? else { return Ok(None) };
+        let first = scan.next().map(|(key, value)| (key.to_vec(), value.to_vec()));
+        self.worker.end_scan(scan);
+        Ok(first)
     }
 
     /// How many entries there are.

@@ -155,11 +155,6 @@ impl RawTree {
         self.cluster.timeout()
     }
 
-    /// Lookups answered from the index cache, and those that had to read internal nodes.
-    pub fn cache_hits_and_misses(&self) -> (u64, u64) {
-        self.state.cache().hits_and_misses()
-    }
-
     /// Separators this compute server left for others to post, for want of memory or time. Legal, but each makes some
     /// lookups a round trip longer.
     pub fn separators_skipped(&self) -> u64 {

@@ -85,6 +85,10 @@ pub struct Stats {
     pub handovers: u64,
     /// Operations that failed.
     pub errors: u64,
+    /// Lookups that the index cache answered without a READ.
+    pub cache_hits: u64,
+    /// Lookups that had to read internal nodes although there is a cache.
+    pub cache_misses: u64,
 }
 
 impl Stats {
@@ -114,6 +118,8 @@ impl Stats {
         }
         self.handovers += other.handovers;
         self.errors += other.errors;
+        self.cache_hits += other.cache_hits;
+        self.cache_misses += other.cache_misses;
     }
 
     /// Counts a finished operation; `None` if it failed.
@@ -135,6 +141,8 @@ impl Stats {
             }
         }
         self.handovers += op.handovers();
+        self.cache_hits += op.cache_hits();
+        self.cache_misses += op.cache_misses();
     }
 }
 

@@ -109,6 +109,21 @@ impl<'a> Node<'a> {
         key
     }
 
+    /// The same into a buffer of the caller's.
+    pub fn low_into(&self, key: &mut Vec<u8>) {
+        key.resize(self.shape.key_len, 0);
+        self.shape.fences.load(self.image, 0, key);
+    }
+
+    /// The high fence into a buffer of the caller's, which stays as it is if the fence is open: whether it is not.
+    pub fn high_into(&self, key: &mut Vec<u8>) -> bool {
+        if !self.header.flags.high_open {
+            key.resize(self.shape.key_len, 0);
+            self.shape.fences.load(self.image, self.shape.key_len, key);
+        }
+        !self.header.flags.high_open
+    }
+
     /// The high fence, exclusive; `None` if open.
     pub fn high(&self) -> Option<Vec<u8>> {
         if self.header.flags.high_open {

@@ -93,8 +93,8 @@ impl<E: Endpoint> Op<'_, E> {
         let found = self.visit(tree, at, level, |node| {
             let body = node.sorted();
             let found = body.as_ref().is_some_and(|body| body.find(key).is_ok());
-            if let Some(body) = &body {
-                self.keep(tree, at, node, body);
+            if let Some(body) = body {
+                self.keep(tree, at, node, &body);
             }
             Ok(found)
         });

@@ -244,12 +244,12 @@ impl<K: Key, V: Value> Client<K, V> {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn first(&self) -> Result<Option<(K, V)>, Error> {
-        self.edge(Plan::all().leaf_by_leaf())
+        self.edge(Plan::all().limit(1))
     }
 
     /// The entry with the highest key, as [`first`](Self::first).
     pub fn last(&self) -> Result<Option<(K, V)>, Error> {
-        self.edge(Plan::all().leaf_by_leaf().descending())
+        self.edge(Plan::all().limit(1).descending())
     }
 
     /// The entry with the lowest key above `key`, as [`first`](Self::first).

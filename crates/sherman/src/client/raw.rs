@@ -170,12 +170,12 @@ impl RawClient {
     /// The entry with the lowest key. One round trip when the cache knows the leaf and it is not empty. As a range of one: the
     /// entry was there at some moment of the call, and no key that was there throughout lies below it.
     pub fn first(&self) -> Result<Option<RawEntry>, Error> {
-        self.edge(Plan::all().leaf_by_leaf(), entry)
+        self.edge(Plan::all().limit(1), entry)
     }
 
     /// The entry with the highest key, as [`first`](Self::first).
     pub fn last(&self) -> Result<Option<RawEntry>, Error> {
-        self.edge(Plan::all().leaf_by_leaf().descending(), entry)
+        self.edge(Plan::all().limit(1).descending(), entry)
     }
 
     /// The entry with the lowest key above `key`, as [`first`](Self::first).
@@ -195,7 +195,7 @@ impl RawClient {
 
     /// Whether there is no entry. As [`first`](Self::first).
     pub fn is_empty(&self) -> Result<bool, Error> {
-        Ok(self.edge(Plan::all().leaf_by_leaf(), |_, _| ())?.is_none())
+        Ok(self.edge(Plan::all().limit(1), |_, _| ())?.is_none())
     }
 
     /// Removes every entry; how many went. Leaf by leaf, a few round trips each: each leaf at one moment, the tree not, so that what

@@ -26,13 +26,22 @@ impl<'c> RawRange<'c> {
     }
 
     /// From the last key to the first. Before the first entry is taken; afterwards it changes nothing.
-    pub fn descending(self) -> Self {
-        Self { cursor: self.cursor.replan(Plan::descending), ..self }
+    pub fn descending(mut self) -> Self {
+        self.cursor.replan(Plan::descending);
+        self
     }
 
     /// Reads so many leaves at once, 1 to 32, from the beginning. Before the first entry is taken.
-    pub fn prefetch(self, leaves: usize) -> Self {
-        Self { cursor: self.cursor.replan(|plan| plan.prefetch(leaves)), ..self }
+    pub fn prefetch(mut self, leaves: usize) -> Self {
+        self.cursor.replan(|plan| plan.prefetch(leaves));
+        self
+    }
+
+    /// Gives at most so many entries, and reads no more leaves than they take: better than
+    /// [`take`](Iterator::take) where the number is known. Before the first entry is taken.
+    pub fn limit(mut self, entries: usize) -> Self {
+        self.cursor.replan(|plan| plan.limit(entries));
+        self
     }
 
     /// The next key and value, in the range's own buffer: nothing is allocated.
@@ -46,6 +55,15 @@ impl<'c> RawRange<'c> {
             self.cursor.resume(self.client.run(async |ops| ops.read_on(reading).await))?;
         }
         Ok(self.cursor.buffered())
+    }
+}
+
+impl Drop for RawRange<'_> {
+    /// Leaves its buffers to the next range.
+    fn drop(&mut self) {
+        if let Some(scan) = self.cursor.end() {
+            self.client.ops().worker.end_scan(scan);
+        }
     }
 }
 
@@ -88,7 +106,7 @@ impl<'c, K: Key, V: Value> Range<'c, K, V> {
     /// # let cluster = sherman::Cluster::open("embedded:?memory=64MiB")?;
     /// # let client = cluster.tree::<u64, u64>("scores")?.client()?;
     /// # for key in 0..100 { client.insert(key, key)?; }
-    /// let highest: Result<Vec<_>, _> = client.range(..).descending().take(3).collect();
+    /// let highest: Result<Vec<_>, _> = client.range(..).descending().limit(3).collect();
     /// assert_eq!(highest?, [(99, 99), (98, 98), (97, 97)]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -100,6 +118,12 @@ impl<'c, K: Key, V: Value> Range<'c, K, V> {
     /// eight: short ones read little, long ones are fast. Before the first entry is taken.
     pub fn prefetch(self, leaves: usize) -> Self {
         Self { raw: self.raw.prefetch(leaves), ..self }
+    }
+
+    /// Gives at most so many entries, and reads no more leaves than they take: better than
+    /// [`take`](Iterator::take) where the number is known. Before the first entry is taken.
+    pub fn limit(self, entries: usize) -> Self {
+        Self { raw: self.raw.limit(entries), ..self }
     }
 }
 

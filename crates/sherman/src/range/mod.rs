@@ -16,9 +16,10 @@ pub use client::{Range, RawRange};
 pub use handle::{HandleRange, RawHandleRange};
 pub use session::{RawSessionRange, SessionRange};
 
+use crate::cluster::AnyEndpoint;
 use crate::codec::{Key, owned};
 use sherman_core::tree::range::MAX_PREFETCH;
-use sherman_core::{Direction, Error, Scan, TreeState};
+use sherman_core::{Direction, Error, Scan, TreeState, Worker};
 use std::ops::{Bound, RangeBounds};
 
 /// A key and its value, as bytes.
@@ -38,11 +39,12 @@ pub(crate) struct Plan {
     direction: Direction,
     /// As the caller said.
     prefetch: Option<usize>,
+    limit: Option<usize>,
 }
 
 impl Plan {
     pub(crate) fn new(from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
-        Self { from, to, direction: Direction::Forward, prefetch: None }
+        Self { from, to, direction: Direction::Forward, prefetch: None, limit: None }
     }
 
     /// Everything.
@@ -62,12 +64,12 @@ impl Plan {
 
     /// The first entry above `key`.
     pub(crate) fn after(key: Vec<u8>) -> Self {
-        Self::new(Bound::Excluded(key), Bound::Unbounded).leaf_by_leaf()
+        Self::new(Bound::Excluded(key), Bound::Unbounded).limit(1)
     }
 
     /// The last entry below `key`.
     pub(crate) fn before(key: Vec<u8>) -> Self {
-        Self::new(Bound::Unbounded, Bound::Excluded(key)).leaf_by_leaf().descending()
+        Self::new(Bound::Unbounded, Bound::Excluded(key)).limit(1).descending()
     }
 
     pub(crate) fn descending(self) -> Self {
@@ -78,9 +80,13 @@ impl Plan {
         Self { prefetch: Some(leaves), ..self }
     }
 
-    /// For one entry.
-    pub(crate) fn leaf_by_leaf(self) -> Self {
-        self.prefetch(1)
+    pub(crate) fn limit(self, entries: usize) -> Self {
+        Self { limit: Some(entries), ..self }
+    }
+
+    /// Leaves to begin with. A limit says by itself how many are needed; without one, few.
+    fn first_leaves(&self) -> usize {
+        self.prefetch.unwrap_or(if self.limit.is_some() { PREFETCH } else { 1 })
     }
 }
 
@@ -97,12 +103,16 @@ impl Reading {
         Self::Planned(Plan::all().prefetch(MAX_PREFETCH))
     }
 
-    pub(crate) fn into_scan(self, tree: &TreeState) -> Result<Scan, Error> {
+    pub(crate) fn into_scan(self, worker: &Worker<AnyEndpoint>, tree: &TreeState) -> Result<Scan, Error> {
         match self {
             Self::Begun(scan) => Ok(scan),
-            Self::Planned(Plan { from, to, direction, prefetch }) => {
-                let (from, to) = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
-                Scan::new(tree, from, to, direction, prefetch.unwrap_or(1))
+            Self::Planned(plan) => {
+                let (from, to) = (plan.from.as_ref().map(Vec::as_slice), plan.to.as_ref().map(Vec::as_slice));
+                let mut scan = worker.scan(tree, from, to, plan.direction, plan.first_leaves())?;
+                if let Some(entries) = plan.limit {
+                    scan.set_limit(entries);
+                }
+                Ok(scan)
             }
         }
     }
@@ -126,17 +136,22 @@ enum State {
 
 impl Cursor {
     pub(crate) fn new(plan: Plan) -> Self {
-        Self { state: State::Planned(plan), ramp: Some(1) }
+        Self { state: State::Planned(plan), ramp: None }
     }
 
     /// Changes the plan, unless the range has begun.
-    pub(crate) fn replan(mut self, change: impl FnOnce(Plan) -> Plan) -> Self {
-        if let State::Planned(plan) = self.state {
-            let plan = change(plan);
-            self.ramp = if plan.prefetch.is_some() { None } else { Some(1) };
-            self.state = State::Planned(plan);
+    pub(crate) fn replan(&mut self, change: impl FnOnce(Plan) -> Plan) {
+        if let State::Planned(plan) = &mut self.state {
+            *plan = change(std::mem::replace(plan, Plan::all()));
         }
-        self
+    }
+
+    /// The scan, if there is one: the range is over.
+    pub(crate) fn end(&mut self) -> Option<Scan> {
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Reading(scan) => Some(scan),
+            State::Planned(_) | State::Over => None,
+        }
     }
 
     /// Whether the buffer is empty.
@@ -158,7 +173,10 @@ impl Cursor {
     /// What is to be read next; `None` if the range is over. It is, until what was read comes [back](Self::resume).
     pub(crate) fn take(&mut self) -> Option<Reading> {
         match std::mem::replace(&mut self.state, State::Over) {
-            State::Planned(plan) => Some(Reading::Planned(plan)),
+            State::Planned(plan) => {
+                self.ramp = if plan.prefetch.is_some() { None } else { Some(plan.first_leaves()) };
+                Some(Reading::Planned(plan))
+            }
             State::Reading(mut scan) => {
                 if let Some(leaves) = &mut self.ramp {
                     *leaves = (*leaves * 2).min(PREFETCH);

@@ -22,8 +22,8 @@ impl<F: Future<Output = Result<Option<Scan>, Error>> + Unpin> Pull<F> {
         Self { cursor: Cursor::new(plan), reading: None }
     }
 
-    pub(super) fn replan(self, change: impl FnOnce(Plan) -> Plan) -> Self {
-        Self { cursor: self.cursor.replan(change), ..self }
+    pub(super) fn replan(&mut self, change: impl FnOnce(Plan) -> Plan) {
+        self.cursor.replan(change);
     }
 
     /// The next entry, read by what `start` starts if none is buffered.

@@ -28,13 +28,21 @@ impl<'s> RawSessionRange<'s> {
     }
 
     /// From the last key to the first. Before the first entry is taken; afterwards it changes nothing.
-    pub fn descending(self) -> Self {
-        Self { pull: self.pull.replan(Plan::descending), ..self }
+    pub fn descending(mut self) -> Self {
+        self.pull.replan(Plan::descending);
+        self
     }
 
     /// Reads so many leaves at once, 1 to 32, from the beginning. Before the first entry is taken.
-    pub fn prefetch(self, leaves: usize) -> Self {
-        Self { pull: self.pull.replan(|plan| plan.prefetch(leaves)), ..self }
+    pub fn prefetch(mut self, leaves: usize) -> Self {
+        self.pull.replan(|plan| plan.prefetch(leaves));
+        self
+    }
+
+    /// Gives at most so many entries, and reads no more leaves than they take. Before the first entry is taken.
+    pub fn limit(mut self, entries: usize) -> Self {
+        self.pull.replan(|plan| plan.limit(entries));
+        self
     }
 
     /// The next key and value, in the range's own buffer. May be dropped and called again: nothing is lost.
@@ -79,6 +87,11 @@ impl<'s, K: Key, V: Value> SessionRange<'s, K, V> {
     /// Reads so many leaves at once, 1 to 32, from the beginning. Before the first entry is taken.
     pub fn prefetch(self, leaves: usize) -> Self {
         Self { raw: self.raw.prefetch(leaves), ..self }
+    }
+
+    /// Gives at most so many entries, and reads no more leaves than they take. Before the first entry is taken.
+    pub fn limit(self, entries: usize) -> Self {
+        Self { raw: self.raw.limit(entries), ..self }
     }
 
     /// The next entry; `None` at the end. May be dropped and called again: nothing is lost.
