@@ -137,6 +137,11 @@ impl Scan {
         self.limit = Some(entries);
     }
 
+    /// Whether every entry that is read already has been given.
+    pub fn is_drained(&self) -> bool {
+        self.next >= self.buffers.entries.len() || self.limit == Some(0)
+    }
+
     /// The next entry of those that are read already. Not an `Iterator`: what it gives borrows the buffer.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend what it owns")]
     pub fn next(&mut self) -> Option<(&[u8], &[u8])> {
