@@ -32,6 +32,7 @@ pub mod techniques;
 pub mod tree;
 pub mod worker;
 
+pub use alloc::Census;
 pub use cause::{Cause, Retries};
 pub use compute::{ComputeOptions, ComputeServer};
 pub use error::Error;
@@ -39,5 +40,9 @@ pub use node::Format;
 pub use op::Op;
 pub use techniques::Techniques;
 pub use tree::TreeState;
+pub use tree::bulk::{Batch, Loading, Written};
+pub use tree::check::{Broken, Check, Level};
+pub use tree::range::{Direction, Scan};
+pub use tree::remove::Exchange;
 pub use tree::walk::Walk;
 pub use worker::Worker;

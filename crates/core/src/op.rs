@@ -22,6 +22,8 @@ pub struct Op<'w, E: Endpoint> {
     counters: Counters,
     retries: Retries,
     handed_over: Cell<u64>,
+    cache_hits: Cell<u64>,
+    cache_misses: Cell<u64>,
     timeout: Cell<Duration>,
     started: Cell<Option<u64>>,
     tries: Cell<u32>,
@@ -35,6 +37,8 @@ impl<'w, E: Endpoint> Op<'w, E> {
             counters: Counters::default(),
             retries: Retries::default(),
             handed_over: Cell::new(0),
+            cache_hits: Cell::new(0),
+            cache_misses: Cell::new(0),
             timeout: Cell::new(timeout),
             started: Cell::new(None),
             tries: Cell::new(0),
@@ -60,6 +64,22 @@ impl<'w, E: Endpoint> Op<'w, E> {
     /// How many lanes it got by handover.
     pub fn handovers(&self) -> u64 {
         self.handed_over.get()
+    }
+
+    /// Lookups that the index cache answered without a READ.
+    pub fn cache_hits(&self) -> u64 {
+        self.cache_hits.get()
+    }
+
+    /// Lookups that had to read internal nodes although there is a cache.
+    pub fn cache_misses(&self) -> u64 {
+        self.cache_misses.get()
+    }
+
+    /// Counts a lookup in the index cache.
+    pub(crate) fn count_lookup(&self, hit: bool) {
+        let counter = if hit { &self.cache_hits } else { &self.cache_misses };
+        counter.set(counter.get() + 1);
     }
 
     pub(crate) fn count_handover(&self) {

@@ -1,6 +1,7 @@
 //! Lookup: lock-free, one round trip when the cache knows the leaf (paper §4.4, "Lookup operation").
 
 use super::TreeState;
+use super::descend::Sibling;
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::node::{Lookup, Node, Position};
@@ -10,7 +11,7 @@ use sherman_fabric::{Endpoint, GlobalAddress};
 enum Seen {
     Found,
     Absent,
-    Right(GlobalAddress),
+    Right(Sibling),
     Stale,
 }
 
@@ -27,8 +28,8 @@ impl<E: Endpoint> Op<'_, E> {
                     Some(Seen::Found) => return Ok(true),
                     Some(Seen::Absent) => return Ok(false),
                     Some(Seen::Right(sibling)) => {
-                        self.moved_right(tree, key, 0)?;
-                        at = sibling;
+                        self.moved_right(tree, &sibling, 0)?;
+                        at = sibling.address;
                     }
                     Some(Seen::Stale) | None => {
                         self.lost(tree, key, 0).await?;
@@ -43,7 +44,7 @@ impl<E: Endpoint> Op<'_, E> {
 fn look_up(leaf: &Node<'_>, key: &[u8], value: &mut Vec<u8>) -> Result<Seen, Cause> {
     match leaf.position(key) {
         Position::Left => Ok(Seen::Stale),
-        Position::Right => Ok(Seen::Right(leaf.header.sibling)),
+        Position::Right => Ok(Seen::Right(Sibling::of(leaf))),
         Position::Inside => match leaf.find(key) {
             Lookup::Found(slot) => {
                 leaf.value_into(slot, value);

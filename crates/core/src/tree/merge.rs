@@ -54,8 +54,8 @@ enum Tidied {
     Nothing,
     /// Two nodes became one; whether that, or their parent, is still too empty.
     Merged { small: bool, parent_small: bool },
-    /// The root became its only child.
-    Shrunk,
+    /// The root became its only child, at this level.
+    Shrunk { level: u8 },
     /// The parent has no other child: it is the parent that has to merge first.
     OnlyChild,
     /// The tree changed meanwhile: look again.
@@ -88,7 +88,8 @@ impl<E: Endpoint> Op<'_, E> {
                     wanting.extend(small.then_some(level));
                 }
                 Ok(Tidied::OnlyChild) => wanting.extend([level, level + 1]),
-                Ok(Tidied::Shrunk) => {}
+                // The new root may be such a one itself.
+                Ok(Tidied::Shrunk { level }) => wanting.push(level),
                 Ok(Tidied::Again) => {
                     if self.retry(Cause::Merge).await.is_err() {
                         return;
@@ -103,7 +104,7 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     async fn tidy_level(&self, tree: &TreeState, level: u8, key: &[u8]) -> Result<Tidied, Error> {
-        let Some(family) = self.family(tree, level, key).await? else { return Ok(Tidied::Nothing) };
+        let Some(family) = self.family(tree, level, key).await? else { return self.tidy_root(tree, level).await };
         let Family { parent, before, child, after } = family;
         if before.is_none() && after.is_none() {
             // Not every node that is alone on its level is the root: one above it may be waiting to be shrunk.
@@ -126,6 +127,21 @@ impl<E: Endpoint> Op<'_, E> {
             }
         }
         Ok(Tidied::Nothing)
+    }
+
+    /// The node at `level` is the root, or there is none any more: shrinks a root that has one child.
+    async fn tidy_root(&self, tree: &TreeState, level: u8) -> Result<Tidied, Error> {
+        let root = self.root(tree).await?;
+        if level == 0 || root.level != level {
+            return Ok(Tidied::Nothing);
+        }
+        let only = self.visit(tree, root.address, level, |node| {
+            Ok(node.sorted().filter(|body| body.len() == 1).map(|body| crate::cache::child_address(&body, 0)))
+        });
+        match only.await?.flatten() {
+            Some(child) => self.shrink(tree, root.address, child, level).await,
+            None => Ok(Tidied::Nothing),
+        }
     }
 
     /// The parent of the node at `level` that covers `key`, and its neighbours there. `None` if that node is the root.
@@ -271,7 +287,7 @@ impl<E: Endpoint> Op<'_, E> {
         let free = old.free(self.endpoint().client());
         let words = [RootWord { address: root, level }, RootWord { address: child, level: level - 1 }];
         let swapped = self.replace_root(tree, locked.done(self), &old, &free, words).await?;
-        Ok(if swapped { Tidied::Shrunk } else { Tidied::Again })
+        Ok(if swapped { Tidied::Shrunk { level: level - 1 } } else { Tidied::Again })
     }
 
     /// Swaps the root word from `old` to `new` under their lanes, and frees the old root if that succeeded: whether it did.

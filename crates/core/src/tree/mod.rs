@@ -11,9 +11,13 @@
 //! | [`bulk`] | bulk load |
 //! | [`merge`] | merging what became too empty; shrinking the root |
 //! | [`mod@write`] | turning patches and splits into work lists, redo records included |
-//! | [`walk`] | visiting every node, to verify a tree at rest |
+//! | [`clear`] | clearing a tree, and dropping it |
+//! | [`check`] | visiting every node, to verify a tree while others write |
+//! | [`walk`] | the same for a tree at rest, with its contents |
 
 pub mod bulk;
+pub mod check;
+pub mod clear;
 pub mod descend;
 pub mod get;
 pub mod insert;
@@ -57,11 +61,12 @@ pub struct TreeState {
 impl TreeState {
     fn new(info: TreeInfo, cache_bytes: usize) -> Result<Arc<Self>, Error> {
         let shape = TreeShape::new(&info.spec, info.id)?;
+        let cache = IndexCache::new(cache_bytes, &shape.internal);
         Ok(Arc::new(Self {
             info,
             shape,
             root: AtomicU64::new(UNKNOWN_ROOT),
-            cache: IndexCache::new(cache_bytes),
+            cache,
             separators_skipped: AtomicU64::new(0),
             truce_until: AtomicU64::new(0),
         }))

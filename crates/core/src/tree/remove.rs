@@ -8,7 +8,7 @@ use super::descend::Covering;
 use crate::error::Error;
 use crate::lock::Locked;
 use crate::node::draft::{Removed, Upsert};
-use crate::node::{Draft, Lookup, Node};
+use crate::node::{Draft, Header, Lookup, Node};
 use crate::op::Op;
 use sherman_fabric::{Endpoint, GlobalAddress};
 
@@ -34,8 +34,8 @@ impl<E: Endpoint> Op<'_, E> {
     /// Removes `key`. Whether it was there; `old` receives the value it had. Linearizable.
     pub async fn remove(&self, tree: &TreeState, key: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
         tree.check_key(key)?;
-        let Covering { locked, missed } = self.lock_leaf(tree, key).await?;
-        let Some(leaf) = self.draft(tree, &locked) else { return self.corrupt(locked).await };
+        let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
+        let leaf = self.draft(tree, &locked, header);
         let removed = self.erase(tree, locked, leaf, key, old).await?;
         self.mend_missed(tree, missed).await;
         if removed == Some(true) {
@@ -95,8 +95,8 @@ impl<E: Endpoint> Op<'_, E> {
         decide: impl FnOnce(Option<&[u8]>) -> Change<'a>,
     ) -> Result<bool, Error> {
         tree.check_key(key)?;
-        let Covering { locked, missed } = self.lock_leaf(tree, key).await?;
-        let Some(mut leaf) = self.draft(tree, &locked) else { return self.corrupt(locked).await };
+        let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
+        let mut leaf = self.draft(tree, &locked, header);
         let there = match leaf.node().find(key) {
             Lookup::Found(slot) => {
                 leaf.node().value_into(slot, old);
@@ -136,11 +136,10 @@ impl<E: Endpoint> Op<'_, E> {
         covering.ok_or(Error::Corrupt { address: GlobalAddress::NULL, invariant: "I2: a tree has leaves" })
     }
 
-    /// A draft of the leaf under its lane; `None` if it is no leaf of this tree.
-    pub(crate) fn draft<'t>(&self, tree: &'t TreeState, locked: &Locked) -> Option<Draft<'t>> {
+    /// A draft of the leaf under its lane.
+    pub(crate) fn draft<'t>(&self, tree: &'t TreeState, locked: &Locked, header: Header) -> Draft<'t> {
         let shape = &tree.shape.leaf;
-        let node = Node::open(shape, locked.image(), 0).ok()?;
-        Some(Draft::of(shape, &node, self.worker.buffer()))
+        Draft::of(shape, &Node::reopen(shape, locked.image(), header), self.worker.buffer())
     }
 
     /// Erases `key` from a leaf under its lane and gives the lane back. `None` if it was not there; else whether the leaf is

@@ -1,0 +1,111 @@
+//! Where copies are: slots in segments that are allocated when first needed, and the table that finds them.
+
+use super::layout::{ADDRESS, Layout, SearchKey};
+use super::slot::{Line, Says, Slot};
+use super::table::Table;
+use sherman_fabric::GlobalAddress;
+use std::sync::OnceLock;
+
+/// A segment is about this large: what is allocated at a time.
+const SEGMENT_BYTES: usize = 64 << 10;
+/// What a slot costs besides its lines, at most: its places in the table and in the lists of segments and free slots.
+const OVERHEAD: usize = 64;
+/// Slots are numbered by 32-bit words, less one bit for the table.
+const MAX_SLOTS: usize = 1 << 30;
+
+/// The slots and their table. They only ever grow.
+#[derive(Debug)]
+pub(super) struct Store {
+    layout: Layout,
+    slots: u32,
+    /// Slots of a segment, as a power of two.
+    segment_shift: u32,
+    segments: Box<[OnceLock<Box<[Line]>>]>,
+    table: Table,
+}
+
+/// How many slots fit into `limit` bytes.
+pub(super) fn slots_in(limit: usize, layout: &Layout) -> u32 {
+    (limit / (layout.lines * size_of::<Line>() + OVERHEAD)).min(MAX_SLOTS) as u32
+}
+
+impl Store {
+    /// A store of `slots` slots, at least one.
+    pub fn new(layout: Layout, slots: u32) -> Self {
+        let segment_shift = (SEGMENT_BYTES / (layout.lines * size_of::<Line>())).max(1).ilog2();
+        let segments = (slots as usize).div_ceil(1 << segment_shift);
+        Self {
+            layout,
+            slots,
+            segment_shift,
+            segments: (0..segments).map(|_| OnceLock::new()).collect(),
+            table: Table::new(slots),
+        }
+    }
+
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Bytes it takes before the first slot is used.
+    pub fn base_bytes(&self) -> usize {
+        Table::bytes(self.slots) + size_of_val(&*self.segments)
+    }
+
+    /// Slot `index`, if its segment was allocated.
+    #[inline(always)]
+    pub fn slot(&self, index: u32) -> Option<Slot<'_>> {
+        let lines = self.segments.get((index >> self.segment_shift) as usize)?.get()?;
+        let within = index & ((1 << self.segment_shift) - 1);
+        let start = within as usize * self.layout.lines;
+        Some(Slot { lines: lines.get(start..start + self.layout.lines)?, layout: &self.layout })
+    }
+
+    /// Allocates the segment of slot `index` if that is still to be done; how many bytes that took.
+    pub fn allocate(&self, index: u32) -> usize {
+        let Some(segment) = self.segments.get((index >> self.segment_shift) as usize) else { return 0 };
+        if segment.get().is_some() {
+            return 0;
+        }
+        let first = index >> self.segment_shift << self.segment_shift;
+        let slots = (self.slots - first).min(1 << self.segment_shift) as usize;
+        let lines = segment.get_or_init(|| (0..slots * self.layout.lines).map(|_| Line::default()).collect());
+        size_of_val(&**lines)
+    }
+
+    /// The child responsible for `key` according to the copy of the node at `address` and `level`, if there is one that
+    /// covers it; it counts as used in `epoch`.
+    #[inline(always)]
+    pub fn child<K: SearchKey>(&self, address: GlobalAddress, level: u8, key: K, epoch: u64) -> Option<GlobalAddress> {
+        let says = self.table.find(address, |index| {
+            let slot = self.slot(index)?;
+            match slot.child(address.to_bits(), level, key) {
+                Says::Other => None,
+                says => {
+                    slot.touch(epoch);
+                    Some(says)
+                }
+            }
+        });
+        match says {
+            Some(Says::Child(child)) => Some(GlobalAddress::from_bits(child)),
+            _ => None,
+        }
+    }
+
+    /// The version of the copy of the node at `address`.
+    pub fn version(&self, address: GlobalAddress) -> Option<u16> {
+        self.table.find(address, |index| {
+            let slot = self.slot(index)?;
+            slot.read(|| (slot.word(ADDRESS) == address.to_bits()).then(|| slot.meta().version)).flatten()
+        })
+    }
+
+    /// The slot that holds the copy of the node at `address`. Only under the cache's lock.
+    pub fn holder(&self, address: GlobalAddress) -> Option<(u32, Slot<'_>)> {
+        self.table.find(address, |index| {
+            let slot = self.slot(index)?;
+            (slot.word(ADDRESS) == address.to_bits()).then_some((index, slot))
+        })
+    }
+}
