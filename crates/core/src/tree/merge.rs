@@ -195,8 +195,7 @@ impl<E: Endpoint> Op<'_, E> {
             }
         }
         Ok(Tidied::Merged {
-            // An only child is looked at again however full it is: a root above it has become useless.
-            small: is_small(l.node().len(), shape.capacity()) || body.len() == 1,
+            small: is_small(l.node().len(), shape.capacity()),
             parent_small: is_small(body.len(), internal.capacity()),
         })
     }
