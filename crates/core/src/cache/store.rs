@@ -2,16 +2,16 @@
 
 use super::layout::{ADDRESS, Layout, SearchKey};
 use super::slot::{Line, Says, Slot};
-use super::table::Table;
+use super::table::{Table, Tables};
 use sherman_fabric::GlobalAddress;
 use std::sync::OnceLock;
 
 /// A segment is about this large: what is allocated at a time.
 const SEGMENT_BYTES: usize = 64 << 10;
-/// What a slot costs besides its lines, at most: its places in the table and in the lists of segments and free slots.
-const OVERHEAD: usize = 64;
-/// Slots are numbered by 32-bit words, less one bit for the table.
-const MAX_SLOTS: usize = 1 << 30;
+/// What a slot costs besides its lines, at most: its places in the tables and in the lists of segments and free slots.
+const OVERHEAD: usize = 128;
+/// Slots there can be: the largest table is to be half empty.
+const MAX_SLOTS: usize = 1 << 29;
 
 /// The slots and their table. They only ever grow.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Store {
     /// Slots of a segment, as a power of two.
     segment_shift: u32,
     segments: Box<[OnceLock<Box<[Line]>>]>,
-    table: Table,
+    tables: Tables,
 }
 
 /// How many slots fit into `limit` bytes.
@@ -39,17 +39,24 @@ impl Store {
             slots,
             segment_shift,
             segments: (0..segments).map(|_| OnceLock::new()).collect(),
-            table: Table::new(slots),
+            tables: Tables::default(),
         }
     }
 
-    pub fn table(&self) -> &Table {
-        &self.table
+    /// The table to look into; `None` before the first copy.
+    #[inline(always)]
+    pub fn table(&self) -> Option<&Table> {
+        self.tables.current()
+    }
+
+    /// Makes the slot that holds the copy of the node at `address` known, beside `count` others; how many bytes that took.
+    pub fn publish(&self, address: GlobalAddress, slot: u32, count: usize) -> usize {
+        self.tables.insert(address, slot, count)
     }
 
     /// Bytes it takes before the first slot is used.
     pub fn base_bytes(&self) -> usize {
-        Table::bytes(self.slots) + size_of_val(&*self.segments)
+        size_of_val(&*self.segments)
     }
 
     /// Slot `index`, if its segment was allocated.
@@ -77,7 +84,7 @@ impl Store {
     /// covers it; it counts as used in `epoch`.
     #[inline(always)]
     pub fn child<K: SearchKey>(&self, address: GlobalAddress, level: u8, key: K, epoch: u64) -> Option<GlobalAddress> {
-        let says = self.table.find(address, |index| {
+        let says = self.table()?.find(address, |index| {
             let slot = self.slot(index)?;
             match slot.child(address.to_bits(), level, key) {
                 Says::Other => None,
@@ -95,7 +102,7 @@ impl Store {
 
     /// The version of the copy of the node at `address`.
     pub fn version(&self, address: GlobalAddress) -> Option<u16> {
-        self.table.find(address, |index| {
+        self.table()?.find(address, |index| {
             let slot = self.slot(index)?;
             slot.read(|| (slot.word(ADDRESS) == address.to_bits()).then(|| slot.meta().version)).flatten()
         })
@@ -103,7 +110,7 @@ impl Store {
 
     /// The slot that holds the copy of the node at `address`. Only under the cache's lock.
     pub fn holder(&self, address: GlobalAddress) -> Option<(u32, Slot<'_>)> {
-        self.table.find(address, |index| {
+        self.table()?.find(address, |index| {
             let slot = self.slot(index)?;
             (slot.word(ADDRESS) == address.to_bits()).then_some((index, slot))
         })
