@@ -12,6 +12,10 @@ pub trait Index: Sized + Sync {
     where
         Self: 'a;
 
+    /// Whether a get may miss a key that another thread is replacing. Misses are then counted and shown; of any other index
+    /// they are a failure.
+    const MAY_MISS: bool = false;
+
     /// An empty index, meant for about `keys` keys.
     fn open(keys: u64) -> Result<Self, Failure>;
 

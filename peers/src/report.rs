@@ -64,6 +64,8 @@ pub struct Cell {
     pub mix: Mix,
     /// Operations that each run did.
     pub operations: Vec<u64>,
+    /// Gets of loaded keys that found none, of an index that may miss a key while it is replaced.
+    pub misses: u64,
     /// Millions of operations per second of each run.
     pub mops: Vec<f64>,
     /// Their median.
@@ -85,6 +87,7 @@ impl Cell {
             distribution,
             mix,
             operations,
+            misses: 0,
             mops,
             median_mops: None,
             spread: None,
@@ -98,6 +101,7 @@ impl Cell {
         match run {
             Ok(pace) => {
                 self.operations.push(pace.operations);
+                self.misses += pace.misses;
                 self.mops.push(pace.per_second() / 1e6);
             }
             Err(failure) => self.unavailable = Some(failure.to_string()),
@@ -174,7 +178,7 @@ pub(crate) mod tests {
     pub(crate) fn report(results: &[(&'static str, Mix, Result<f64, &'static str>)]) -> Report {
         let cells = results.iter().map(|&(index, mix, result)| {
             let mut cell = Cell::open(index, mix, Distribution::Uniform, None);
-            let pace = |mops: f64| Pace { operations: (mops * 1e6) as u64, elapsed: Duration::from_secs(1) };
+            let pace = |mops: f64| Pace { operations: (mops * 1e6) as u64, elapsed: Duration::from_secs(1), misses: 0 };
             cell.add(result.map(pace).map_err(Failure::Unsupported));
             cell.close();
             cell
@@ -230,7 +234,7 @@ pub(crate) mod tests {
     #[test]
     fn a_failed_run_takes_the_result_away() {
         let mut cell = Cell::open("scc", Mix::Half, Distribution::Zipf, None);
-        cell.add(Ok(Pace { operations: 5, elapsed: Duration::from_secs(1) }));
+        cell.add(Ok(Pace { operations: 5, elapsed: Duration::from_secs(1), misses: 0 }));
         cell.add(Err(Failure::Panicked));
         cell.close();
         assert_eq!((cell.median_mops, cell.unavailable.as_deref()), (None, Some("panicked")));
@@ -240,7 +244,7 @@ pub(crate) mod tests {
     fn the_spread_is_half_of_what_lies_between_the_extremes() {
         let mut cell = Cell::open("scc", Mix::Half, Distribution::Zipf, None);
         for operations in [9_000_000, 10_000_000, 12_000_000] {
-            cell.add(Ok(Pace { operations, elapsed: Duration::from_secs(1) }));
+            cell.add(Ok(Pace { operations, elapsed: Duration::from_secs(1), misses: 0 }));
         }
         cell.close();
         assert_eq!((cell.median_mops, cell.spread), (Some(10.0), Some(0.15)));
