@@ -115,9 +115,10 @@ impl<'a> Bench<'a> {
 
     /// Loads every index, for the first time or again.
     fn load(&mut self, again: bool) {
-        for contestant in self.contestants.iter_mut().filter(|contestant| contestant.failed.is_none()) {
+        let indexes = self.contestants.len();
+        for (nth, contestant) in self.contestants.iter_mut().enumerate().filter(|(_, one)| one.failed.is_none()) {
             let verb = if again { "loading anew" } else { "loading" };
-            self.progress.step(&format!("{verb} {}", contestant.peer.name));
+            self.progress.load(&format!("{verb} {}", contestant.peer.name), indexes - nth - 1);
             let before = resident_bytes();
             match contestant.subject.load(&self.keys, self.options.threads) {
                 Ok(pace) if !again => {
@@ -134,7 +135,7 @@ impl<'a> Bench<'a> {
     /// Measures a cell on every index.
     fn cell(&mut self, mix: Mix, distribution: Distribution) -> Result<Vec<Cell>, Failure> {
         let name = format!("{} {}", distribution.name(), mix.name());
-        self.progress.step(&name);
+        self.progress.cell(&name);
         let mut cells: Vec<Cell> = self.contestants.iter().map(|c| c.cell(mix, distribution)).collect();
         let count = self.calibrate(mix, distribution, &mut cells)?;
         let limit = limit(self.options.seconds * if self.options.operations.is_some() { f64::MAX } else { PATIENCE });

@@ -15,6 +15,10 @@ pub struct Progress {
     guess: Duration,
     /// When the first run could start.
     first: Option<Instant>,
+    /// Loads begun, since when, and how many there are yet of this round.
+    loads: u32,
+    loading: Option<Instant>,
+    loads_left: u32,
 }
 
 impl Progress {
@@ -22,7 +26,18 @@ impl Progress {
     pub fn new(runs: usize, seconds: f64, quiet: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let guess = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-        Self { terminal, quiet, start: Instant::now(), done: 0, runs, guess, first: None }
+        Self {
+            terminal,
+            quiet,
+            start: Instant::now(),
+            done: 0,
+            runs,
+            guess,
+            first: None,
+            loads: 0,
+            loading: None,
+            loads_left: 0,
+        }
     }
 
     /// Time since the beginning.
@@ -30,8 +45,17 @@ impl Progress {
         self.start.elapsed()
     }
 
-    /// A step that is worth a line of its own: a load, a cell.
-    pub fn step(&self, what: &str) {
+    /// A load starts; `left` others follow.
+    pub fn load(&mut self, what: &str, left: usize) {
+        self.loads_left = u32::try_from(left).unwrap_or(u32::MAX);
+        self.loading.get_or_insert_with(Instant::now);
+        self.show(what, true);
+        self.loads += 1;
+    }
+
+    /// A cell starts.
+    pub fn cell(&mut self, what: &str) {
+        (self.loads, self.loading, self.loads_left) = (0, None, 0);
         self.show(what, true);
     }
 
@@ -47,12 +71,14 @@ impl Progress {
         self.runs = self.runs.saturating_sub(runs).max(self.done);
     }
 
-    /// How long it will take yet: as runs took so far, loads in between included.
+    /// How long it will take yet: as runs took so far, loads in between included, and as loads of this round took.
     fn left(&self) -> Duration {
+        let load = self.loading.map_or(Duration::ZERO, |since| since.elapsed() / self.loads.max(1));
+        let loads = load.saturating_mul(self.loads_left.saturating_add(1));
         let left = u32::try_from(self.runs.saturating_sub(self.done)).unwrap_or(u32::MAX);
         match (self.first, u32::try_from(self.done)) {
-            (Some(first), Ok(done @ 1..)) => first.elapsed() / done * left,
-            _ => self.guess * left,
+            (Some(first), Ok(done @ 1..)) => loads + first.elapsed() / done * left,
+            _ => loads + self.guess * left,
         }
     }
 
