@@ -47,7 +47,12 @@ impl Handle for Client<u64, u64> {
     }
 
     #[inline]
-    fn range(&mut self, _from: u64, _limit: usize) -> Result<Sum, Failure> {
-        Err(Failure::Unsupported("pending"))
+    fn range(&mut self, from: u64, limit: usize) -> Result<Sum, Failure> {
+        let mut sum = Sum::default();
+        for entry in Client::range(self, from..).limit(limit) {
+            let (key, value) = entry?;
+            sum.add(key, value);
+        }
+        Ok(sum)
     }
 }
