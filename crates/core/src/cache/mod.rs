@@ -112,7 +112,8 @@ impl IndexCache {
         if !parent.hit {
             return false;
         }
-        let answered = store.table().find(parent.address, |index| {
+        let Some(table) = store.table() else { return false };
+        let answered = table.find(parent.address, |index| {
             let slot = store.slot(index)?;
             slot.read(|| {
                 into.clear();
@@ -170,7 +171,7 @@ impl IndexCache {
         let Some((index, slot)) = writer.take(store, self.slots) else { return };
         slot.fill(address.to_bits(), meta, low, high, body);
         slot.touch(self.tick(&mut writer));
-        store.table().insert(address, index);
+        writer.bytes += store.publish(address, index, writer.nodes);
         writer.nodes += 1;
     }
 

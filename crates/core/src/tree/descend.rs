@@ -110,6 +110,26 @@ impl<E: Endpoint> Op<'_, E> {
     /// The address of a node at `level` believed to be responsible for `key`: no round trip if the cache knows its parent.
     /// `None` if the tree is not that high.
     pub(crate) async fn locate(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<Option<GlobalAddress>, Error> {
+        match self.locate_known(tree, key, level) {
+            Some(address) => Ok(Some(address)),
+            // Boxed, as all that is rare: the future of a hot path is moved and must be small.
+            None => Box::pin(self.descend(tree, key, level)).await,
+        }
+    }
+
+    /// The same, if root and cache know the way.
+    #[inline]
+    fn locate_known(&self, tree: &TreeState, key: &[u8], level: u8) -> Option<GlobalAddress> {
+        let root = tree.known_root().filter(|root| self.worker.compute.techniques().cache && root.level >= level)?;
+        let found = tree.cache.locate(root, key, level);
+        found.hit.then(|| {
+            self.count_lookup(true);
+            found.address
+        })
+    }
+
+    /// The same, reading what the cache does not know.
+    async fn descend(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<Option<GlobalAddress>, Error> {
         let caching = self.worker.compute.techniques().cache;
         let mut counted = !caching;
         loop {
@@ -234,7 +254,7 @@ impl<E: Endpoint> Op<'_, E> {
                         Position::Left => None,
                         Position::Right => {
                             let sibling = Sibling::of(&node);
-                            self.release(locked.done(self)).await?;
+                            Box::pin(self.release(locked.done(self))).await?;
                             self.moved_right(tree, &sibling, level)?;
                             at = sibling.address;
                             missed = Some((sibling.low, at));
@@ -245,11 +265,11 @@ impl<E: Endpoint> Op<'_, E> {
                     Err(Reject::Pending) => Some(Cause::NodePending),
                     Err(Reject::Free | Reject::NotThis) => None,
                 };
-                self.release(locked.done(self)).await?;
+                Box::pin(self.release(locked.done(self))).await?;
                 match wait {
                     Some(cause) => self.retry(cause).await?,
                     None => {
-                        self.lost(tree, key, level).await?;
+                        Box::pin(self.lost(tree, key, level)).await?;
                         continue 'from_the_top;
                     }
                 }

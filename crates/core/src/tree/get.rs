@@ -32,7 +32,7 @@ impl<E: Endpoint> Op<'_, E> {
                         at = sibling.address;
                     }
                     Some(Seen::Stale) | None => {
-                        self.lost(tree, key, 0).await?;
+                        Box::pin(self.lost(tree, key, 0)).await?;
                         break;
                     }
                 }
