@@ -6,16 +6,16 @@
 //!
 //! A lookup starts at the root word and goes from copy to copy by address. It takes no lock, allocates nothing and writes
 //! nothing shared, but for a mark of use that is stored only when it changes. Copies lie in fixed slots of atomic words
-//! ([`slot`]: a sequence lock), found through a table ([`table`]); what changes them goes through one lock ([`writer`]).
+//! (`slot`: a sequence lock), found through a table (`table`); what changes them goes through one lock (`writer`).
 //! Bounded in bytes: a new copy takes the place of an old one when all slots are taken.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`layout`] | the words of a copy; keys as words |
-//! | [`slot`] | reading and changing one copy |
-//! | [`table`] | from addresses to slots |
-//! | [`store`] | slots in segments, and their table |
-//! | [`writer`] | giving slots out and taking them back |
+//! | `layout` | the words of a copy; keys as words |
+//! | `slot` | reading and changing one copy |
+//! | `table` | from addresses to slots |
+//! | `store` | slots in segments, and their table |
+//! | `writer` | giving slots out and taking them back |
 
 mod layout;
 mod slot;
