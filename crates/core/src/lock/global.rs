@@ -87,9 +87,15 @@ impl<E: Endpoint> Op<'_, E> {
         let nodes = Nodes { node: (address, bytes), also };
         self.worker.compute.check_pointer(address, bytes)?;
         let lane = LaneIndex { server: address.server(), lane: self.worker.compute.lane(address) };
-        if self.techniques().hierarchical && self.lock_locally(lane).await? == Grant::HandedOver {
-            self.count_handover();
-            return self.read_under(Held { lane }, nodes).await;
+        if self.techniques().hierarchical {
+            let grant = match self.worker.compute.local.try_acquire(lane) {
+                Some(grant) => grant,
+                None => Box::pin(self.queue_locally(lane)).await?,
+            };
+            if grant == Grant::HandedOver {
+                self.count_handover();
+                return self.read_under(Held { lane }, nodes).await;
+            }
         }
         if !(self.techniques().lock_read && self.worker.compute.caps().lock_read) {
             let held = self.lock_globally(lane).await?;

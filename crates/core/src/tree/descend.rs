@@ -9,7 +9,7 @@ use crate::cache::child_address;
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::lock::Locked;
-use crate::node::{Format, Header, Node, Position, Reject, SortedBody};
+use crate::node::{Format, Header, Node, Position, Reject, Shape, SortedBody};
 use crate::op::Op;
 use crate::root::RootWord;
 use sherman_fabric::{Endpoint, GlobalAddress, Request, Response, Space};
@@ -73,6 +73,13 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(root)
     }
 
+    /// Whether a READ of such a node that took too long must not be believed.
+    #[inline]
+    pub(super) fn times_reads(&self, shape: &Shape) -> bool {
+        let caps = self.worker.compute.caps();
+        shape.format() == Format::TwoLevel && caps.shortest_write_nanos > 0 && !caps.verb_atomic
+    }
+
     /// Reads the node at `address` until it is whole and linked, and shows it to `look`; `look` may ask for another READ.
     /// `None` if there is no such node of this tree any more.
     pub(crate) async fn visit<T>(
@@ -85,7 +92,7 @@ impl<E: Endpoint> Op<'_, E> {
         let shape = tree.shape.at(level);
         self.worker.compute.check_pointer(address, shape.node_bytes())?;
         let patience = self.worker.compute.caps().shortest_write_nanos * VERSION_CYCLE;
-        let timed = shape.format() == Format::TwoLevel && patience > 0 && !self.worker.compute.caps().verb_atomic;
+        let timed = self.times_reads(shape);
         loop {
             let posted = if timed { self.endpoint().now() } else { 0 };
             let mut list = self.endpoint().list(address.server());
@@ -119,7 +126,7 @@ impl<E: Endpoint> Op<'_, E> {
 
     /// The same, if root and cache know the way.
     #[inline]
-    fn locate_known(&self, tree: &TreeState, key: &[u8], level: u8) -> Option<GlobalAddress> {
+    pub(super) fn locate_known(&self, tree: &TreeState, key: &[u8], level: u8) -> Option<GlobalAddress> {
         let root = tree.known_root().filter(|root| self.worker.compute.techniques().cache && root.level >= level)?;
         let found = tree.cache.locate(root, key, level);
         found.hit.then(|| {
@@ -242,7 +249,13 @@ impl<E: Endpoint> Op<'_, E> {
         let shape = tree.shape.at(level);
         let mut missed = None;
         'from_the_top: loop {
-            let Some(mut at) = self.locate(tree, key, level).await? else { return Ok(None) };
+            let mut at = match self.locate_known(tree, key, level) {
+                Some(at) => at,
+                None => match Box::pin(self.descend(tree, key, level)).await? {
+                    Some(at) => at,
+                    None => return Ok(None),
+                },
+            };
             loop {
                 let locked = self.lock(at, shape.node_bytes(), also).await?;
                 let wait = match Node::open(shape, locked.image(), level) {
