@@ -3,11 +3,13 @@
 //! `cargo run --release -p sherman-core --example node_cost [leaf bytes]`
 //!
 //! Each figure is the fastest of many short rounds over leaves that stay in the cache, with keys in a scrambled order:
-//! it shows the codec, not the memory behind it nor what else the machine was doing.
+//! it shows the codec, not the memory behind it nor what else the machine was doing. The last four columns collect all
+//! entries of full leaves whose slots are in order, of which a tenth or a half were put at random behind the others, or
+//! all; each goes through many leaves of its kind, so that nothing about one of them can be learned.
 #![allow(clippy::disallowed_methods, reason = "a measurement needs a clock")]
 
 use sherman_core::node::draft::{Place, Upsert};
-use sherman_core::node::{Draft, Format, Lookup, Node, TreeShape};
+use sherman_core::node::{Draft, Format, Lookup, Node, Removed, Scratch, TreeShape};
 use sherman_fabric::control::TreeSpec;
 use sherman_fabric::{ClientId, GlobalAddress};
 use std::hint::black_box;
@@ -20,8 +22,22 @@ fn main() {
     let bytes = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1024);
     println!("ns per operation, {bytes}-byte leaf, 8-byte keys and values, fastest of {ROUNDS} rounds of {OPERATIONS}");
     println!(
-        "{:<15} {:>8} {:>8} {:>10} {:>10} {:>8} {:>8} {:>8}",
-        "format", "entries", "open", "open+hit", "open+miss", "update", "insert", "split"
+        "{:<15} {:>8} {:>8} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
+        "format",
+        "entries",
+        "open",
+        "open+hit",
+        "open+miss",
+        "update",
+        "insert",
+        "remove",
+        "split",
+        "absorb",
+        "len",
+        "sorted",
+        "mostly",
+        "half",
+        "random"
     );
     for format in Format::ALL {
         let spec =
@@ -72,11 +88,63 @@ fn report(format: Format, shape: &TreeShape) {
         buffer = draft.into_image();
         1
     });
-    println!(
-        "{:<15} {:>8} {open:>8.1} {hit:>10.1} {miss:>10.1} {update:>8.1} {insert:>8.1} {split:>8.1}",
-        format.name(),
-        keys.len()
-    );
+    let remove = fastest(|i| {
+        let Ok(node) = Node::open(&shape.leaf, image, 0) else { return 0 };
+        let mut draft = Draft::of(&shape.leaf, &node, std::mem::take(&mut buffer));
+        let done = matches!(draft.remove(&keys[i % keys.len()].to_be_bytes(), &mut old), Removed::Gone(_));
+        buffer = draft.into_image();
+        u64::from(done)
+    });
+    let (left, right) = halves(shape);
+    let absorb = fastest(|_| {
+        let mut draft = Draft::of(&shape.leaf, &left.node(), std::mem::take(&mut buffer));
+        let done = draft.absorb(&right.node()).is_some();
+        buffer = draft.into_image();
+        u64::from(done)
+    });
+    let len = fastest(|_| u64::from(black_box(&full).node().len() == keys.len()));
+    let collects = [0, 10, 50, 100].map(|percent| collect_cost(shape, percent));
+    print!("{:<15} {:>8} {open:>8.1} {hit:>10.1} {miss:>10.1} {update:>8.1}", format.name(), keys.len());
+    print!(" {insert:>8.1} {remove:>8.1} {split:>8.1} {absorb:>8.1} {len:>8.1}");
+    for collect in collects {
+        print!(" {collect:>8.1}");
+    }
+    println!();
+}
+
+/// What it takes to collect all of a full leaf, of whose entries `percent` were put at random behind the others.
+fn collect_cost(shape: &TreeShape, percent: u64) -> f64 {
+    let capacity = shape.leaf.capacity() as u64;
+    let leaves: Vec<Draft<'_>> = (0..64)
+        .map(|seed: u64| {
+            let mix = |key: &u64| (key ^ seed << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+            let mut late: Vec<u64> = (1..=capacity).map(|n| n * 10).collect();
+            late.sort_by_key(mix);
+            let mut early = late.split_off((capacity * percent / 100) as usize);
+            early.sort_unstable();
+            let entries: Vec<u8> =
+                early.iter().flat_map(|key| [key.to_be_bytes(), key.to_le_bytes()].concat()).collect();
+            let mut leaf = Draft::filled(&shape.leaf, 0, &[0; 8], None, GlobalAddress::NULL, place(1), &entries, false);
+            for key in late {
+                leaf.upsert(&key.to_be_bytes(), &key.to_le_bytes(), &mut Vec::new());
+            }
+            leaf
+        })
+        .collect();
+    let (mut scratch, mut out) = (Scratch::default(), Vec::new());
+    fastest(|i| {
+        out.clear();
+        let whole = leaves[i % leaves.len()].node().collect(&[0; 8], Some(&[0xff; 8]), &mut scratch, &mut out);
+        u64::from(whole && out.len() == 16 * capacity as usize)
+    })
+}
+
+/// Two neighbours that fit into one leaf, the left one with ghosts.
+fn halves(shape: &TreeShape) -> (Draft<'_>, Draft<'_>) {
+    let mut left = partly_full_leaf(shape, shape.leaf.capacity());
+    let split = left.split_leaf(&[0, 0, 0, 0, 0, 0, 0, 1], &[0; 8], place(1));
+    left.remove(&[0, 0, 0, 0, 0, 0, 0, 1], &mut Vec::new());
+    (left, split.right)
 }
 
 fn place(version: u16) -> Place {

@@ -27,13 +27,15 @@ pub enum Cause {
     RootMoved,
     /// All redo slots of this compute server on that memory server are in use.
     RedoSlots,
+    /// The value changed between a look at it and the exchange.
+    ValueChanged,
     /// The nodes to be merged changed meanwhile.
     Merge,
 }
 
 impl Cause {
     /// All causes, in order of their counters.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::TornNode,
         Self::TornEntry,
         Self::SlowRead,
@@ -44,6 +46,7 @@ impl Cause {
         Self::LocalQueue,
         Self::RootMoved,
         Self::RedoSlots,
+        Self::ValueChanged,
         Self::Merge,
     ];
 
@@ -60,6 +63,7 @@ impl Cause {
             Self::LocalQueue => "local_queue",
             Self::RootMoved => "root_moved",
             Self::RedoSlots => "redo_slots",
+            Self::ValueChanged => "value_changed",
             Self::Merge => "merge",
         }
     }
@@ -77,6 +81,7 @@ impl Cause {
             Self::LocalQueue => "other threads of this compute server hold the lock lane",
             Self::RootMoved => "the root keeps changing",
             Self::RedoSlots => "all redo slots are in use",
+            Self::ValueChanged => "others keep changing the value",
             Self::Merge => "the nodes to be merged keep changing",
         }
     }

@@ -103,6 +103,13 @@ pub enum Error {
     },
     /// The session was dropped, and could not finish the operation in time: it may or may not have happened.
     SessionDropped,
+    /// The handle was dropped, or its worker threads are gone, before the operation was accepted. Nothing was changed.
+    HandleClosed,
+    /// The system started no thread.
+    Thread {
+        /// Why not.
+        kind: std::io::ErrorKind,
+    },
     /// A memory server refused a request.
     Refused(Refusal),
     /// The fabric failed otherwise.
@@ -163,6 +170,8 @@ impl fmt::Display for Error {
             }
             Self::TooManyInFlight { limit } => write!(f, "{limit} operations are in flight already: await some first"),
             Self::SessionDropped => write!(f, "the session was dropped before the operation finished"),
+            Self::HandleClosed => write!(f, "the handle's worker threads are gone; the operation did not begin"),
+            Self::Thread { kind } => write!(f, "the system started no thread: {kind}"),
             Self::Refused(refusal) => write!(f, "{refusal}"),
             Self::Fabric(error) => write!(f, "{error}"),
         }

@@ -6,6 +6,7 @@
 use crate::cause::{Cause, Retries};
 use crate::error::Error;
 use crate::worker::Worker;
+use sherman_fabric::endpoint::Execute;
 use sherman_fabric::{Counters, Endpoint, FabricError, Request, Response, Tally, WorkList, call, execute};
 use std::cell::Cell;
 use std::time::Duration;
@@ -22,6 +23,8 @@ pub struct Op<'w, E: Endpoint> {
     counters: Counters,
     retries: Retries,
     handed_over: Cell<u64>,
+    cache_hits: Cell<u64>,
+    cache_misses: Cell<u64>,
     timeout: Cell<Duration>,
     started: Cell<Option<u64>>,
     tries: Cell<u32>,
@@ -35,6 +38,8 @@ impl<'w, E: Endpoint> Op<'w, E> {
             counters: Counters::default(),
             retries: Retries::default(),
             handed_over: Cell::new(0),
+            cache_hits: Cell::new(0),
+            cache_misses: Cell::new(0),
             timeout: Cell::new(timeout),
             started: Cell::new(None),
             tries: Cell::new(0),
@@ -62,6 +67,22 @@ impl<'w, E: Endpoint> Op<'w, E> {
         self.handed_over.get()
     }
 
+    /// Lookups that the index cache answered without a READ.
+    pub fn cache_hits(&self) -> u64 {
+        self.cache_hits.get()
+    }
+
+    /// Lookups that had to read internal nodes although there is a cache.
+    pub fn cache_misses(&self) -> u64 {
+        self.cache_misses.get()
+    }
+
+    /// Counts a lookup in the index cache.
+    pub(crate) fn count_lookup(&self, hit: bool) {
+        let counter = if hit { &self.cache_hits } else { &self.cache_misses };
+        counter.set(counter.get() + 1);
+    }
+
     pub(crate) fn count_handover(&self) {
         self.handed_over.set(self.handed_over.get() + 1);
     }
@@ -75,8 +96,9 @@ impl<'w, E: Endpoint> Op<'w, E> {
     }
 
     /// One round trip.
-    pub(crate) async fn execute(&self, list: WorkList) -> Result<WorkList, FabricError> {
-        execute(self.endpoint(), list, &self.counters).await
+    #[inline]
+    pub(crate) fn execute(&self, list: WorkList) -> Execute<'w, E> {
+        execute(self.endpoint(), list, &self.counters)
     }
 
     /// One control request.

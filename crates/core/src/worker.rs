@@ -2,6 +2,7 @@
 
 use crate::compute::ComputeServer;
 use crate::op::Op;
+use crate::tree::range::Buffers;
 use sherman_fabric::Endpoint;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,15 +14,18 @@ pub struct Worker<E: Endpoint> {
     pub(crate) endpoint: E,
     pub(crate) compute: Arc<ComputeServer>,
     buffers: RefCell<Vec<Vec<u8>>>,
+    scans: RefCell<Vec<Buffers>>,
 }
 
+/// Scans whose buffers a worker keeps.
+const KEPT_SCANS: usize = 4;
 /// Node buffers a worker keeps for its next operations.
 const KEPT_BUFFERS: usize = 16;
 
 impl<E: Endpoint> Worker<E> {
     /// A worker of `compute` that acts through `endpoint`.
     pub fn new(endpoint: E, compute: Arc<ComputeServer>) -> Self {
-        Self { endpoint, compute, buffers: RefCell::default() }
+        Self { endpoint, compute, buffers: RefCell::default(), scans: RefCell::default() }
     }
 
     /// Its endpoint.
@@ -44,6 +48,17 @@ impl<E: Endpoint> Worker<E> {
         let mut buffers = self.buffers.borrow_mut();
         if buffers.len() < KEPT_BUFFERS {
             buffers.push(buffer);
+        }
+    }
+
+    pub(crate) fn scan_buffers(&self) -> Buffers {
+        self.scans.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub(crate) fn keep_scan_buffers(&self, buffers: Buffers) {
+        let mut scans = self.scans.borrow_mut();
+        if scans.len() < KEPT_SCANS {
+            scans.push(buffers);
         }
     }
 

@@ -59,6 +59,17 @@ impl Region {
         if aligned { Ok(start) } else { Err(BadAccess::Misaligned) }
     }
 
+    /// Asks the caches for the first lines of a READ to come. A READ that will be refused is left to itself, and
+    /// so is on-chip memory, which is small and warm.
+    #[inline]
+    pub(crate) fn prefetch(&self, space: Space, offset: u64, len: usize) {
+        if space == Space::Host
+            && let Ok(start) = self.bound(space, offset, len)
+        {
+            self.host.prefetch(start, len);
+        }
+    }
+
     /// READ.
     pub fn read(&self, space: Space, offset: u64, into: &mut [u8]) -> Result<(), BadAccess> {
         let start = self.bound_bytes(space, offset, into.len())?;

@@ -2,6 +2,19 @@
 //!
 //! In posting order, each verb to its end before the next begins: F2 and F3 hold with room to spare, and a fenced WRITE
 //! is like any other. A list with a bad verb stops there: what came before has happened, what comes after has not (F7).
+//!
+//! **Cache misses.** Each verb ends with a look at a sequence word, or with an atomic that no later load overtakes, so the
+//! processor itself overlaps the misses of one READ but hardly those of two. A list with several READs, a range scan's,
+//! therefore asks for the lines of its READs before it copies the first. One READ gains nothing from that, nor does one
+//! behind the CAS that locks its node: 5 ns of 320 when cold, against 9 lost when hot. Measured by
+//! `examples/round_trips`, nanoseconds per list, nodes of 1 KiB out of 1 GiB:
+//!
+//! | | hot | cold |
+//! |---|---|---|
+//! | 4 READs, nothing asked for | 119 | 1178 |
+//! | 4 READs, first lines asked for | 132 | 885 |
+//! | 4 READs, all lines asked for | 150 | **740** |
+//! | 8 READs, nothing, all lines asked for | 208, 279 | 2361, **1304** |
 
 use crate::gate::{RMW_IS_BARRIER, full_barrier};
 use crate::memory::{BadAccess, Region};
@@ -11,6 +24,9 @@ use sherman_fabric::{FabricError, GlobalAddress, Space, Verb, WorkList};
 pub(crate) const MAX_VERBS: u32 = 64;
 /// The most bytes that one READ or WRITE may move.
 pub(crate) const MAX_TRANSFER: u32 = 1 << 20;
+
+/// How many verbs ahead a list with several READs asks for their lines.
+const AHEAD: usize = 8;
 
 /// Whether nothing in the list changes memory.
 #[inline]
@@ -25,10 +41,24 @@ pub(crate) fn execute(memory: &Region, list: &mut WorkList, settled: &mut bool) 
     if list.len() > MAX_VERBS as usize {
         return Err(FabricError::TooLarge { asked: list.len() as u64, limit: u64::from(MAX_VERBS) });
     }
+    let several_reads = list.verbs().iter().filter(|verb| matches!(verb, Verb::Read { .. })).count() > 1;
+    if several_reads {
+        list.verbs().iter().take(AHEAD).for_each(|verb| prefetch(memory, verb));
+    }
     for index in 0..list.len() {
+        if several_reads && let Some(verb) = list.verbs().get(index + AHEAD) {
+            prefetch(memory, verb);
+        }
         step(memory, list, index, settled)?;
     }
     Ok(())
+}
+
+#[inline]
+fn prefetch(memory: &Region, verb: &Verb) {
+    if let Verb::Read { space, offset, len, .. } = *verb {
+        memory.prefetch(space, offset, len as usize);
+    }
 }
 
 #[inline]
@@ -81,5 +111,54 @@ fn explain(bad: BadAccess, server: u16, space: Space, offset: u64, len: u64) -> 
     match bad {
         BadAccess::OutOfBounds => FabricError::OutOfBounds { space, address, len },
         BadAccess::Misaligned => FabricError::Misaligned { space, address },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::copy::CopyPath;
+    use crate::line::Atomicity;
+
+    /// A region in which every byte tells its place.
+    fn region() -> Region {
+        let region = Region::new(16 << 10, 64, Atomicity::Line, CopyPath::fastest()).unwrap();
+        let bytes: Vec<u8> = (0..16 << 10).map(|at: usize| (at * 31 / 8) as u8).collect();
+        region.write(Space::Host, 0, &bytes).unwrap();
+        region
+    }
+
+    #[test]
+    fn each_of_many_reads_gets_its_own_bytes() {
+        let region = region();
+        let mut list = WorkList::new(0);
+        let places = |i: u64| (i * 977 % (12 << 10), [0, 1, 64, 100, 1024, 3000][i as usize % 6]);
+        let reads: Vec<_> = (0..30).map(|i| list.read(Space::Host, places(i).0, places(i).1)).collect();
+        let lane = list.read(Space::OnChip, 8, 8);
+        execute(&region, &mut list, &mut true).unwrap();
+        for (i, read) in (0..30).zip(reads) {
+            let mut alone = vec![0; places(i).1 as usize];
+            region.read(Space::Host, places(i).0, &mut alone).unwrap();
+            assert_eq!(list.bytes(read), alone);
+        }
+        assert_eq!(list.bytes(lane), [0; 8]);
+    }
+
+    #[test]
+    fn reads_that_are_asked_for_early_are_refused_in_their_turn() {
+        let region = region();
+        for offset in [(16 << 10) - 63, 16 << 10, u64::MAX - 10, u64::MAX] {
+            let mut list = WorkList::new(0);
+            list.write(Space::Host, 0, &[7]);
+            let good = list.read(Space::Host, 0, 1);
+            list.read(Space::Host, offset, 64);
+            list.write(Space::Host, 1, &[7]);
+            let refused = execute(&region, &mut list, &mut true);
+            assert!(matches!(refused, Err(FabricError::OutOfBounds { .. })), "{refused:?}");
+            assert_eq!(list.bytes(good), [7]);
+            let mut after = [0; 2];
+            region.read(Space::Host, 0, &mut after).unwrap();
+            assert_eq!(after, [7, (31 / 8) as u8]);
+        }
     }
 }

@@ -52,11 +52,9 @@ pub fn run(options: &BenchOptions, progress: &dyn Fn(Progress)) -> Result<Report
     let warm_up = phase(&tree, options, "warming up", options.warm_up(), generators, &|_| {
         progress(Progress::WarmingUp);
     })?;
-    let (hits_before, misses_before) = tree.cache_hits_and_misses();
     let measured = phase(&tree, options, "measuring", options.length, warm_up.generators, &|elapsed| {
         progress(Progress::Measuring(elapsed));
     })?;
-    let (hits, misses) = tree.cache_hits_and_misses();
 
     let inserted: u64 = measured.generators.iter().flatten().map(Generator::inserted).sum();
     let entries = options.keys + inserted;
@@ -77,8 +75,6 @@ pub fn run(options: &BenchOptions, progress: &dyn Fn(Progress)) -> Result<Report
             stats: measured.stats,
             recorder: measured.recorder,
             elapsed: measured.elapsed,
-            cache_hits: hits - hits_before,
-            cache_misses: misses - misses_before,
             entries,
             far_memory_bytes,
         },

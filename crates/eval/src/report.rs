@@ -92,8 +92,6 @@ pub(crate) struct Measured {
     pub stats: Stats,
     pub recorder: Recorder,
     pub elapsed: Duration,
-    pub cache_hits: u64,
-    pub cache_misses: u64,
     pub entries: u64,
     pub far_memory_bytes: u64,
 }
@@ -123,7 +121,7 @@ impl Report {
             round_trips: kinds().map(|kind| (kind.name(), stats.kind(kind).round_trips())).collect(),
             bytes_written: mean(|kind| kind.bytes_written),
             bytes_read: mean(|kind| kind.bytes_read),
-            cache_hit_ratio: ratio(measured.cache_hits as f64, (measured.cache_hits + measured.cache_misses) as f64),
+            cache_hit_ratio: ratio(stats.cache_hits as f64, (stats.cache_hits + stats.cache_misses) as f64),
             retries: stats.retries(),
             handovers: stats.handovers,
             entries: measured.entries,

@@ -170,9 +170,11 @@ pub enum Response {
     },
 }
 
-/// Why a memory server said no. Nothing was changed.
+/// Why a memory server said no. Nothing was changed. For the width of its tag see
+/// [`FabricError`](crate::FabricError).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[repr(u64)]
 pub enum Refusal {
     /// No chunk is left.
     OutOfMemory,

@@ -4,15 +4,7 @@ use std::cell::Cell;
 
 /// Running totals. One sits in every endpoint; operations carry their own to say what *they* cost.
 #[derive(Debug, Default)]
-pub struct Counters {
-    round_trips: Cell<u64>,
-    reads: Cell<u64>,
-    writes: Cell<u64>,
-    atomics: Cell<u64>,
-    calls: Cell<u64>,
-    bytes_read: Cell<u64>,
-    bytes_written: Cell<u64>,
-}
+pub struct Counters(Cell<Tally>);
 
 /// A reading of [`Counters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +31,20 @@ impl Tally {
         self.reads + self.writes + self.atomics
     }
 
+    /// Both together.
+    #[inline]
+    fn plus(&self, other: &Self) -> Self {
+        Self {
+            round_trips: self.round_trips.wrapping_add(other.round_trips),
+            reads: self.reads.wrapping_add(other.reads),
+            writes: self.writes.wrapping_add(other.writes),
+            atomics: self.atomics.wrapping_add(other.atomics),
+            calls: self.calls.wrapping_add(other.calls),
+            bytes_read: self.bytes_read.wrapping_add(other.bytes_read),
+            bytes_written: self.bytes_written.wrapping_add(other.bytes_written),
+        }
+    }
+
     /// What was counted since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -53,43 +59,33 @@ impl Tally {
     }
 }
 
-fn bump(cell: &Cell<u64>, by: u64) {
-    cell.set(cell.get().wrapping_add(by));
-}
-
 impl Counters {
     /// All totals as of now.
+    #[inline]
     pub fn read(&self) -> Tally {
-        Tally {
-            round_trips: self.round_trips.get(),
-            reads: self.reads.get(),
-            writes: self.writes.get(),
-            atomics: self.atomics.get(),
-            calls: self.calls.get(),
-            bytes_read: self.bytes_read.get(),
-            bytes_written: self.bytes_written.get(),
-        }
+        self.0.get()
     }
 
-    pub(crate) fn add_round_trip(&self) {
-        bump(&self.round_trips, 1);
+    /// Adds what was done.
+    #[inline]
+    pub(crate) fn add(&self, done: &Tally) {
+        self.0.set(self.0.get().plus(done));
     }
+}
 
-    pub(crate) fn add_read(&self, bytes: u64) {
-        bump(&self.reads, 1);
-        bump(&self.bytes_read, bytes);
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    pub(crate) fn add_write(&self, bytes: u64) {
-        bump(&self.writes, 1);
-        bump(&self.bytes_written, bytes);
-    }
-
-    pub(crate) fn add_atomic(&self) {
-        bump(&self.atomics, 1);
-    }
-
-    pub(crate) fn add_call(&self) {
-        bump(&self.calls, 1);
+    #[test]
+    fn what_is_added_is_what_was_counted_since() {
+        let one = Tally { round_trips: 1, reads: 2, writes: 3, atomics: 4, calls: 5, bytes_read: 6, bytes_written: 7 };
+        let counters = Counters::default();
+        counters.add(&one);
+        let before = counters.read();
+        assert_eq!(before, one);
+        counters.add(&one);
+        assert_eq!(counters.read().since(&before), one);
+        assert_eq!(counters.read().verbs(), 18);
     }
 }

@@ -1,6 +1,6 @@
 //! The endpoint trait, and async sugar over it.
 
-use crate::{Caps, ClientId, Counters, FabricError, Request, Response, WorkList};
+use crate::{Caps, ClientId, Counters, FabricError, Request, Response, Tally, WorkList};
 use sherman_executor::Driver;
 use std::future::Future;
 use std::pin::Pin;
@@ -68,9 +68,11 @@ pub trait Fabric {
 }
 
 /// Posts `list` and waits for it: one round trip, counted in the endpoint's counters and in `counters`.
+#[inline]
 pub fn execute<'e, E: Endpoint + ?Sized>(endpoint: &'e E, list: WorkList, counters: &Counters) -> Execute<'e, E> {
-    list.count(counters);
-    list.count(endpoint.counters());
+    let cost = list.tally();
+    counters.add(&cost);
+    endpoint.counters().add(&cost);
     Execute { endpoint, ticket: Some(endpoint.post(list)) }
 }
 
@@ -85,6 +87,7 @@ pub struct Execute<'e, E: Endpoint + ?Sized> {
 impl<E: Endpoint + ?Sized> Future for Execute<'_, E> {
     type Output = Result<WorkList, FabricError>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let ticket = self.ticket.expect("not polled after completion");
         let done = self.endpoint.poll(ticket, cx);
@@ -96,6 +99,7 @@ impl<E: Endpoint + ?Sized> Future for Execute<'_, E> {
 }
 
 impl<E: Endpoint + ?Sized> Drop for Execute<'_, E> {
+    #[inline]
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             self.endpoint.forget(ticket);
@@ -110,8 +114,9 @@ pub async fn call<E: Endpoint + ?Sized>(
     request: Request,
     counters: &Counters,
 ) -> Result<Response, FabricError> {
-    counters.add_call();
-    endpoint.counters().add_call();
+    let cost = Tally { calls: 1, ..Tally::default() };
+    counters.add(&cost);
+    endpoint.counters().add(&cost);
     let ticket = endpoint.call(server, request);
     std::future::poll_fn(|cx| endpoint.poll_call(ticket, cx)).await
 }

@@ -4,8 +4,13 @@ use crate::{ClientId, GlobalAddress, Refusal, Space};
 use std::fmt;
 
 /// A list or call that failed. By F7 a failed list took effect as a prefix of unknown length.
+///
+/// Its tag is as wide as its fields, like that of [`Refusal`]. With a tag of one byte, the compiler moves a
+/// `Result<WorkList, FabricError>` as that byte and the seven behind it, by loads that straddle the stores just made, and
+/// each round trip waits for them: 10 of the 28 ns of an empty one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[repr(u64)]
 pub enum FabricError {
     /// A verb reached outside the server's memory.
     OutOfBounds {

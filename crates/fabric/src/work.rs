@@ -3,8 +3,11 @@
 //! A list owns one byte arena. WRITEs copy their data into it when they are added, READs reserve their place in it, and
 //! after completion the caller looks the results up by [`VerbId`]. Lists come from an endpoint's pool and go back to it,
 //! so the warm path allocates nothing; the arena never shrinks, so it is not cleared either.
+//!
+//! A list is handed on by value several times in each round trip (pool, caller, endpoint, ticket, caller, pool), so it is
+//! one pointer.
 
-use crate::{Counters, Space};
+use crate::{Space, Tally};
 
 /// One verb of a list. Offsets are on the list's server; buffers are ranges of the list's arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +70,10 @@ pub struct VerbId(u32);
 
 /// An ordered list of verbs for one memory server.
 #[derive(Debug, Default)]
-pub struct WorkList {
+pub struct WorkList(Box<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
     server: u16,
     verbs: Vec<Verb>,
     arena: Vec<u8>,
@@ -76,90 +82,107 @@ pub struct WorkList {
 
 impl WorkList {
     /// An empty list for `server`. Prefer [`Endpoint::list`](crate::Endpoint::list), which reuses buffers.
+    #[inline]
     pub fn new(server: u16) -> Self {
-        Self { server, ..Self::default() }
+        Self(Box::new(Inner { server, ..Inner::default() }))
     }
 
     /// Empties the list for use with `server`, keeping its buffers.
+    #[inline]
     pub fn reset(&mut self, server: u16) {
-        self.server = server;
-        self.verbs.clear();
-        self.used = 0;
+        self.0.server = server;
+        self.0.verbs.clear();
+        self.0.used = 0;
     }
 
     /// The server it is for.
+    #[inline]
     pub fn server(&self) -> u16 {
-        self.server
+        self.0.server
     }
 
     /// The verbs, in posting order.
+    #[inline]
     pub fn verbs(&self) -> &[Verb] {
-        &self.verbs
+        &self.0.verbs
     }
 
     /// How many verbs it holds.
+    #[inline]
     pub fn len(&self) -> usize {
-        self.verbs.len()
+        self.0.verbs.len()
     }
 
     /// Whether it holds no verb.
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.verbs.is_empty()
+        self.0.verbs.is_empty()
     }
 
     /// Bytes of capacity held by the arena: what a pool keeps when it keeps this list.
+    #[inline]
     pub fn capacity(&self) -> usize {
-        self.arena.len()
+        self.0.arena.len()
     }
 
+    #[inline]
     fn reserve(&mut self, len: usize) -> u32 {
-        let at = self.used;
-        self.used += len;
-        if self.arena.len() < self.used {
-            self.arena.resize(self.used, 0);
+        let Inner { arena, used, .. } = &mut *self.0;
+        let at = *used;
+        *used += len;
+        if arena.len() < *used {
+            arena.resize(*used, 0);
         }
         u32::try_from(at).expect("a work list's arena stays below 4 GiB: lists are bounded by caps")
     }
 
+    #[inline]
     fn push(&mut self, verb: Verb) -> VerbId {
-        self.verbs.push(verb);
-        VerbId(self.verbs.len() as u32 - 1)
+        self.0.verbs.push(verb);
+        VerbId(self.0.verbs.len() as u32 - 1)
     }
 
     /// Adds a READ.
+    #[inline]
     pub fn read(&mut self, space: Space, offset: u64, len: u32) -> VerbId {
         let at = self.reserve(len as usize);
         self.push(Verb::Read { space, offset, at, len })
     }
 
     /// Adds a WRITE of `data`.
+    #[inline]
     pub fn write(&mut self, space: Space, offset: u64, data: &[u8]) -> VerbId {
         self.write_with(space, offset, data, false)
     }
 
     /// Adds a WRITE that waits for every earlier READ and atomic (F3).
+    #[inline]
     pub fn write_fenced(&mut self, space: Space, offset: u64, data: &[u8]) -> VerbId {
         self.write_with(space, offset, data, true)
     }
 
+    #[inline]
     fn write_with(&mut self, space: Space, offset: u64, data: &[u8], fenced: bool) -> VerbId {
         let at = self.reserve(data.len());
-        self.arena[at as usize..at as usize + data.len()].copy_from_slice(data);
+        self.0.arena[at as usize..at as usize + data.len()].copy_from_slice(data);
         let len = u32::try_from(data.len()).expect("a WRITE stays below 4 GiB: verbs are bounded by caps");
         self.push(Verb::Write { space, offset, at, len, fenced })
     }
 
     /// Adds a CAS of a whole word.
+    #[inline]
     pub fn cas(&mut self, space: Space, offset: u64, compare: u64, swap: u64) -> VerbId {
         self.masked_cas(space, offset, compare, swap, u64::MAX)
     }
 
     /// Adds a CAS of the bits under `mask`. Needs `caps.masked_cas` unless the mask is all ones.
+    #[inline]
     pub fn masked_cas(&mut self, space: Space, offset: u64, compare: u64, swap: u64, mask: u64) -> VerbId {
         self.push(Verb::Cas { space, offset, compare, swap, mask, old: 0 })
     }
 
     /// Adds a fetch-and-add.
+    #[inline]
     pub fn faa(&mut self, space: Space, offset: u64, add: u64) -> VerbId {
         self.push(Verb::Faa { space, offset, add, old: 0 })
     }
@@ -168,9 +191,10 @@ impl WorkList {
     ///
     /// # Panics
     /// If `id` names an atomic: a bug of the caller.
+    #[inline]
     pub fn bytes(&self, id: VerbId) -> &[u8] {
-        match self.verbs[id.0 as usize] {
-            Verb::Read { at, len, .. } | Verb::Write { at, len, .. } => &self.arena[at as usize..(at + len) as usize],
+        match self.0.verbs[id.0 as usize] {
+            Verb::Read { at, len, .. } | Verb::Write { at, len, .. } => &self.0.arena[at as usize..(at + len) as usize],
             Verb::Cas { .. } | Verb::Faa { .. } => panic!("an atomic verb has no bytes"),
         }
     }
@@ -179,8 +203,9 @@ impl WorkList {
     ///
     /// # Panics
     /// If `id` names a READ or WRITE: a bug of the caller.
+    #[inline]
     pub fn old(&self, id: VerbId) -> u64 {
-        match self.verbs[id.0 as usize] {
+        match self.0.verbs[id.0 as usize] {
             Verb::Cas { old, .. } | Verb::Faa { old, .. } => old,
             Verb::Read { .. } | Verb::Write { .. } => panic!("a READ or WRITE has no old word"),
         }
@@ -190,36 +215,48 @@ impl WorkList {
     ///
     /// # Panics
     /// If `id` does not name a CAS: a bug of the caller.
+    #[inline]
     pub fn swapped(&self, id: VerbId) -> bool {
-        match self.verbs[id.0 as usize] {
+        match self.0.verbs[id.0 as usize] {
             Verb::Cas { compare, mask, old, .. } => old & mask == compare & mask,
             _ => panic!("only a CAS swaps"),
         }
     }
 
     /// For backends: the verb at `index`, and the arena to move its bytes from or to.
+    #[inline]
     pub fn parts_mut(&mut self, index: usize) -> (Verb, &mut [u8]) {
-        (self.verbs[index], &mut self.arena)
+        let Inner { verbs, arena, .. } = &mut *self.0;
+        (verbs[index], arena)
     }
 
     /// For backends: records the word that the atomic at `index` found.
+    #[inline]
     pub fn set_old(&mut self, index: usize, word: u64) {
-        match &mut self.verbs[index] {
+        match &mut self.0.verbs[index] {
             Verb::Cas { old, .. } | Verb::Faa { old, .. } => *old = word,
             Verb::Read { .. } | Verb::Write { .. } => {}
         }
     }
 
-    /// Adds this list's verbs and bytes to `counters`, as one round trip.
-    pub fn count(&self, counters: &Counters) {
-        counters.add_round_trip();
-        for verb in &self.verbs {
+    /// What posting it costs: one round trip of these verbs and bytes.
+    #[inline]
+    pub fn tally(&self) -> Tally {
+        let mut tally = Tally { round_trips: 1, ..Tally::default() };
+        for verb in &self.0.verbs {
             match *verb {
-                Verb::Read { len, .. } => counters.add_read(u64::from(len)),
-                Verb::Write { len, .. } => counters.add_write(u64::from(len)),
-                Verb::Cas { .. } | Verb::Faa { .. } => counters.add_atomic(),
+                Verb::Read { len, .. } => {
+                    tally.reads += 1;
+                    tally.bytes_read += u64::from(len);
+                }
+                Verb::Write { len, .. } => {
+                    tally.writes += 1;
+                    tally.bytes_written += u64::from(len);
+                }
+                Verb::Cas { .. } | Verb::Faa { .. } => tally.atomics += 1,
             }
         }
+        tally
     }
 }
 
@@ -238,6 +275,21 @@ mod tests {
         list.reset(1);
         assert!(list.is_empty());
         assert_eq!((list.server(), list.capacity()), (1, capacity));
+    }
+
+    #[test]
+    fn a_list_knows_what_it_costs() {
+        let mut list = WorkList::new(0);
+        for _ in 0..2 {
+            list.read(Space::Host, 0, 1024);
+            list.read(Space::Host, 64, 6);
+            list.write_fenced(Space::Host, 64, &[0; 20]);
+            list.cas(Space::OnChip, 8, 0, 1);
+            list.faa(Space::OnChip, 8, 1);
+            let verbs = Tally { round_trips: 1, reads: 2, writes: 1, atomics: 2, ..Tally::default() };
+            assert_eq!(list.tally(), Tally { bytes_read: 1030, bytes_written: 20, ..verbs });
+            list.reset(0);
+        }
     }
 
     #[test]

@@ -8,7 +8,6 @@ use crate::url::parse_embedded;
 use sherman_core::{ComputeOptions, ComputeServer, Error, Techniques, TreeState, Worker};
 use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric};
 use sherman_executor::block_on;
-use sherman_fabric::control::TreeInfo;
 use sherman_fabric::{Counters, Request, Response};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -130,6 +129,11 @@ impl Cluster {
         Worker::new(self.inner.fabric.endpoint(), Arc::clone(&self.inner.compute))
     }
 
+    /// How long operations may wait, unless they say otherwise.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.inner.options.timeout
+    }
+
     /// Opens the tree `name`, or creates it empty, with default options for these types.
     ///
     /// # Errors
@@ -149,19 +153,19 @@ impl Cluster {
         let spec = options.spec()?;
         let worker = self.worker();
         let opened = block_on(worker.endpoint(), worker.tree(name, &spec))?;
+        Ok(self.adopt(opened))
+    }
+
+    /// The tree as this compute server has it open already, or as it was just opened: all share one index cache.
+    pub(crate) fn adopt(&self, opened: Arc<TreeState>) -> RawTree {
+        let name = opened.info().name.as_str();
         let mut trees = self.inner.trees.lock().unwrap_or_else(PoisonError::into_inner);
         trees.retain(|_, known| known.strong_count() > 0);
         let known = trees.get(name).and_then(Weak::upgrade).filter(|known| known.info().id == opened.info().id);
-        let state = known.unwrap_or(opened);
+        let state = known.unwrap_or_else(|| Arc::clone(&opened));
         trees.insert(name.to_owned(), Arc::downgrade(&state));
         drop(trees);
-        Ok(RawTree::new(self.clone(), state))
-    }
-
-    /// All trees of the cluster.
-    pub fn trees(&self) -> Result<Vec<TreeInfo>, Error> {
-        let worker = self.worker();
-        block_on(worker.endpoint(), worker.trees())
+        RawTree::new(self.clone(), state)
     }
 
     /// Memory in use, server by server.

@@ -32,27 +32,42 @@
 //! Server 0 holds the root words, the catalog and the membership: it is a single point of failure.
 #![forbid(unsafe_code)]
 
+mod bulk;
+mod catalog;
 mod client;
 mod cluster;
 mod codec;
 mod error;
+mod exchange;
+mod handle;
+mod many;
+mod operations;
+mod ops;
+mod range;
 mod raw;
 mod session;
 mod stats;
 mod tree;
 mod url;
+mod within;
 
-pub use client::RawClient;
+pub use bulk::BulkOptions;
+pub use catalog::TreeDescription;
+pub use client::{Client, RawClient};
 pub use cluster::{Cluster, ClusterOptions, ServerUsage};
-pub use codec::{Key, Value};
+pub use codec::{Key, ShortBytes, TooLong, Total, Value};
 pub use error::OpenError;
+pub use exchange::Exchange;
+pub use handle::{Handle, HandleOperation, HandleOptions, RawHandle};
+pub use range::{HandleRange, Range, RawEntry, RawEntryRef, RawHandleRange, RawRange, RawSessionRange, SessionRange};
 pub use raw::{RawTree, TreeOptions};
-pub use session::RawSession;
+pub use session::{RawSession, Session};
 pub use sherman_core::node::ShapeError;
 pub use sherman_core::session::{MAX_IN_FLIGHT, Operation};
-pub use sherman_core::{Cause, Error, Format, Techniques, Walk};
+pub use sherman_core::{Broken, Cause, Check, Error, Format, Level, Techniques, Walk};
 pub use sherman_embedded::EmbeddedError;
 pub use sherman_fabric::control::{TreeInfo, TreeSpec};
 pub use stats::{KindStats, OpKind, Stats};
-pub use tree::{Client, Session, Tree};
+pub use tree::Tree;
 pub use url::parse_bytes;
+pub use within::Within;

@@ -1,13 +1,17 @@
 //! Trees of byte strings: what [`Tree`](crate::Tree) is made of, and what tools use that learn sizes at run time.
 
+use crate::bulk::{self, BulkOptions};
 use crate::client::RawClient;
 use crate::cluster::Cluster;
+use crate::handle::{HandleOptions, RawHandle};
 use crate::session::RawSession;
+use crate::stats::Ledger;
 use sherman_core::node::{Kind, ShapeError, TreeShape};
-use sherman_core::{Error, Format, TreeState, Walk};
+use sherman_core::{Check, Error, Format, TreeState, Walk};
 use sherman_executor::block_on;
 use sherman_fabric::control::{TreeInfo, TreeSpec};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What is decided when a tree is created.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,12 +112,47 @@ impl RawTree {
 
     /// An asynchronous session for the calling thread: many operations in flight at once.
     pub fn session(&self) -> Result<RawSession, Error> {
-        Ok(RawSession::new(self.cluster.worker(), Arc::clone(&self.state)))
+        Ok(self.session_counted(Ledger::default()))
     }
 
-    /// Lookups answered from the index cache, and those that had to read internal nodes.
-    pub fn cache_hits_and_misses(&self) -> (u64, u64) {
-        self.state.cache().hits_and_misses()
+    pub(crate) fn session_counted(&self, ledger: Ledger) -> RawSession {
+        RawSession::new(self.cluster.worker(), Arc::clone(&self.state), ledger)
+    }
+
+    /// A handle for any number of threads and any asynchronous runtime.
+    ///
+    /// # Errors
+    /// [`Error::Thread`] if the system starts no thread.
+    pub fn handle(&self, options: &HandleOptions) -> Result<RawHandle, Error> {
+        RawHandle::start(self, options)
+    }
+
+    /// Loads entries, in strictly ascending order of their keys, into the tree, which must be empty; how many there were. Much
+    /// faster than inserting: about one round trip for sixteen leaves, and no locks. All or nothing, in one step: nobody sees
+    /// a part of it.
+    ///
+    /// # Errors
+    /// [`Error::NotEmpty`], [`Error::Unsorted`], [`Error::KeySize`], [`Error::ValueSize`], [`Error::OutOfMemory`] and others:
+    /// nothing was changed. [`Error::OutcomeUnknown`]: all of it may be there.
+    pub fn bulk_load<B: AsRef<[u8]>, C: AsRef<[u8]>>(
+        &self,
+        entries: impl IntoIterator<Item = (B, C)>,
+        options: &BulkOptions,
+    ) -> Result<u64, Error> {
+        bulk::load(&self.cluster, &self.state, entries, options)
+    }
+
+    /// Visits every node and checks the tree's invariants, while others may write. One round trip per node.
+    ///
+    /// # Errors
+    /// Those of reading: what is wrong with the tree is in the answer.
+    pub fn check(&self) -> Result<Check, Error> {
+        self.client()?.check()
+    }
+
+    /// How long operations may wait, unless they say otherwise.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.cluster.timeout()
     }
 
     /// Separators this compute server left for others to post, for want of memory or time. Legal, but each makes some

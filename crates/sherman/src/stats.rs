@@ -1,13 +1,16 @@
-//! What operations cost, summed up per client or session.
+//! What operations cost, summed up per client, session or handle.
 
 use sherman_core::{Cause, Op};
 use sherman_fabric::Endpoint;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Round trips up to this are told apart; more count as this.
 const MOST_ROUND_TRIPS: usize = 64;
 
-/// The operations that are counted separately.
+/// The operations that are counted separately. Each operation of a batch counts by itself; clearing, checking and bulk
+/// loading are not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
 #[non_exhaustive]
@@ -18,11 +21,21 @@ pub enum OpKind {
     Insert,
     /// An insert that replaced a value.
     Update,
+    /// A removal, of a key that was there or not.
+    Remove,
+    /// An insert of a key unless it is there.
+    InsertIfAbsent,
+    /// A compare-and-exchange. An `update` is a [`OpKind::Get`] and one or more of these.
+    CompareExchange,
+    /// One read of a range: a few leaves. A long range is many of these; a first, last or next entry is one, and a count of
+    /// all entries is one for every 32 leaves.
+    Range,
 }
 
 impl OpKind {
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Get, Self::Insert, Self::Update];
+    pub const ALL: [Self; 7] =
+        [Self::Get, Self::Insert, Self::Update, Self::Remove, Self::InsertIfAbsent, Self::CompareExchange, Self::Range];
 
     /// Its name in reports.
     pub const fn name(self) -> &'static str {
@@ -30,6 +43,10 @@ impl OpKind {
             Self::Get => "get",
             Self::Insert => "insert",
             Self::Update => "update",
+            Self::Remove => "remove",
+            Self::InsertIfAbsent => "insert_if_absent",
+            Self::CompareExchange => "compare_exchange",
+            Self::Range => "range",
         }
     }
 }
@@ -59,7 +76,7 @@ impl KindStats {
     }
 }
 
-/// Costs and retries of one client or session, or, merged, of many.
+/// Costs and retries of one client, session or handle, or, merged, of many.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     kinds: [KindStats; OpKind::ALL.len()],
@@ -68,6 +85,10 @@ pub struct Stats {
     pub handovers: u64,
     /// Operations that failed.
     pub errors: u64,
+    /// Lookups that the index cache answered without a READ.
+    pub cache_hits: u64,
+    /// Lookups that had to read internal nodes although there is a cache.
+    pub cache_misses: u64,
 }
 
 impl Stats {
@@ -97,10 +118,12 @@ impl Stats {
         }
         self.handovers += other.handovers;
         self.errors += other.errors;
+        self.cache_hits += other.cache_hits;
+        self.cache_misses += other.cache_misses;
     }
 
     /// Counts a finished operation; `None` if it failed.
-    pub(crate) fn count<E: Endpoint>(&mut self, kind: Option<OpKind>, op: &Op<'_, E>) {
+    fn count<E: Endpoint>(&mut self, kind: Option<OpKind>, op: &Op<'_, E>) {
         match kind {
             Some(kind) => {
                 let tally = op.tally();
@@ -118,5 +141,40 @@ impl Stats {
             }
         }
         self.handovers += op.handovers();
+        self.cache_hits += op.cache_hits();
+        self.cache_misses += op.cache_misses();
+    }
+}
+
+/// Where operations are counted.
+pub(crate) enum Ledger {
+    /// By one thread for itself: no lock on the way of an operation.
+    Own(Box<RefCell<Stats>>),
+    /// By a worker, for the handle that asks.
+    Shared(Arc<Mutex<Stats>>),
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self::Own(Box::default())
+    }
+}
+
+impl Ledger {
+    /// Counts a finished operation; `None` if it failed.
+    #[inline]
+    pub(crate) fn count<E: Endpoint>(&self, kind: Option<OpKind>, op: &Op<'_, E>) {
+        match self {
+            Self::Own(stats) => stats.borrow_mut().count(kind, op),
+            Self::Shared(stats) => stats.lock().unwrap_or_else(PoisonError::into_inner).count(kind, op),
+        }
+    }
+
+    /// What was counted so far.
+    pub(crate) fn read(&self) -> Stats {
+        match self {
+            Self::Own(stats) => stats.borrow().clone(),
+            Self::Shared(stats) => stats.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
     }
 }

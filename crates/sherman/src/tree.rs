@@ -1,19 +1,17 @@
 //! Typed trees.
 
-use crate::client::RawClient;
-use crate::codec::{Key, Value};
+use crate::bulk::BulkOptions;
+use crate::client::Client;
+use crate::codec::{Encoded, Key, Value};
+use crate::handle::{Handle, HandleOptions};
 use crate::raw::RawTree;
-use crate::session::RawSession;
-use crate::stats::Stats;
-use sherman_core::Error;
-use sherman_core::session::Operation;
-use std::cell::RefCell;
+use crate::session::Session;
+use sherman_core::{Check, Error};
 use std::fmt;
-use std::future::Future;
 use std::marker::PhantomData;
 
 /// An ordered map from `K` to `V` on the cluster. Cheap to clone; send clones to other threads and make a
-/// [`Client`] or [`Session`] in each.
+/// [`Client`] or [`Session`] in each, or share a [`Handle`].
 pub struct Tree<K, V> {
     raw: RawTree,
     types: PhantomData<fn(K) -> V>,
@@ -41,106 +39,60 @@ impl<K: Key, V: Value> Tree<K, V> {
         &self.raw
     }
 
-    /// A blocking client for the calling thread.
+    /// Loads entries, in strictly ascending order of their keys, into the tree, which must be empty; how many there were. Much
+    /// faster than inserting: about one round trip for sixteen leaves, and no locks. All or nothing, in one step: nobody sees
+    /// a part of it.
+    ///
+    /// # Errors
+    /// [`Error::NotEmpty`], [`Error::Unsorted`], [`Error::OutOfMemory`] and others: nothing was changed.
+    /// [`Error::OutcomeUnknown`]: all of it may be there.
+    ///
+    /// ```
+    /// use sherman::BulkOptions;
+    ///
+    /// # let cluster = sherman::Cluster::open("embedded:?memory=64MiB")?;
+    /// let squares = cluster.tree::<u64, u64>("squares")?;
+    /// let entries = (0..10_000).map(|number| (number, number * number));
+    /// assert_eq!(squares.bulk_load(entries, &BulkOptions::new().fill(1.0).threads(2))?, 10_000);
+    /// assert_eq!(squares.client()?.get(99)?, Some(9801));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn bulk_load(&self, entries: impl IntoIterator<Item = (K, V)>, options: &BulkOptions) -> Result<u64, Error> {
+        let entries = entries.into_iter().map(|(key, value)| (Encoded::of(&key), Encoded::of(&value)));
+        self.raw.bulk_load(entries, options)
+    }
+
+    /// Visits every node and checks the tree's invariants, while others may write. One round trip per node.
+    ///
+    /// # Errors
+    /// Those of reading: what is wrong with the tree is in the answer.
+    pub fn check(&self) -> Result<Check, Error> {
+        self.raw.check()
+    }
+
+    /// A blocking client for one thread.
     pub fn client(&self) -> Result<Client<K, V>, Error> {
-        Ok(Client { raw: self.raw.client()?, scratch: RefCell::default(), types: PhantomData })
+        Ok(Client::new(self.raw.client()?))
     }
 
     /// An asynchronous session for the calling thread.
     pub fn session(&self) -> Result<Session<K, V>, Error> {
-        Ok(Session { raw: self.raw.session()?, types: PhantomData })
-    }
-}
-
-#[derive(Default)]
-struct Scratch {
-    key: Vec<u8>,
-    value: Vec<u8>,
-    old: Vec<u8>,
-}
-
-/// A blocking client, for one thread.
-pub struct Client<K, V> {
-    raw: RawClient,
-    scratch: RefCell<Scratch>,
-    types: PhantomData<fn(K) -> V>,
-}
-
-impl<K, V> fmt::Debug for Client<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.raw.fmt(f)
-    }
-}
-
-fn bytes<'a, T: Value>(value: &T, into: &'a mut Vec<u8>) -> &'a [u8] {
-    into.resize(T::LEN, 0);
-    value.encode(into);
-    into
-}
-
-impl<K: Key, V: Value> Client<K, V> {
-    /// The value under `key`. One round trip when the cache knows the leaf. Linearizable.
-    pub fn get(&self, key: K) -> Result<Option<V>, Error> {
-        let scratch = &mut *self.scratch.borrow_mut();
-        let found = self.raw.get(bytes(&key, &mut scratch.key), &mut scratch.old)?;
-        Ok(found.then(|| V::decode(&scratch.old)))
+        Ok(Session::new(self.raw.session()?))
     }
 
-    /// Puts `value` under `key` and returns the value it replaces. Two round trips when the cache knows the leaf and
-    /// nobody else holds its lane. Linearizable.
-    pub fn insert(&self, key: K, value: V) -> Result<Option<V>, Error> {
-        let Scratch { key: k, value: v, old } = &mut *self.scratch.borrow_mut();
-        let updated = self.raw.insert(bytes(&key, k), bytes(&value, v), old)?;
-        Ok(updated.then(|| V::decode(old)))
+    /// A handle for any number of threads and any asynchronous runtime, with one worker thread behind it.
+    ///
+    /// # Errors
+    /// [`Error::Thread`] if the system starts no thread.
+    pub fn handle(&self) -> Result<Handle<K, V>, Error> {
+        self.handle_with(&HandleOptions::new())
     }
 
-    /// What this client's operations cost so far.
-    pub fn stats(&self) -> Stats {
-        self.raw.stats()
+    /// A handle with other options.
+    ///
+    /// # Errors
+    /// [`Error::Thread`] if the system starts no thread.
+    pub fn handle_with(&self, options: &HandleOptions) -> Result<Handle<K, V>, Error> {
+        Ok(Handle::new(self.raw.handle(options)?))
     }
-}
-
-/// An asynchronous session, for one thread. See [`RawSession`] for what dropping an operation means.
-pub struct Session<K, V> {
-    raw: RawSession,
-    types: PhantomData<fn(K) -> V>,
-}
-
-impl<K, V> fmt::Debug for Session<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.raw.fmt(f)
-    }
-}
-
-impl<K: Key, V: Value> Session<K, V> {
-    /// Looks `key` up. One round trip when the cache knows the leaf. Progresses only inside [`Session::run`].
-    pub fn get(&self, key: K) -> impl Future<Output = Result<Option<V>, Error>> + use<K, V> {
-        typed(self.raw.get(owned(&key)))
-    }
-
-    /// Puts `value` under `key`; resolves to the value it replaces. Two round trips, as [`Client::insert`]. Progresses only
-    /// inside [`Session::run`].
-    pub fn insert(&self, key: K, value: V) -> impl Future<Output = Result<Option<V>, Error>> + use<K, V> {
-        typed(self.raw.insert(owned(&key), owned(&value)))
-    }
-
-    /// Runs `future` and every operation in flight until `future` is done.
-    pub fn run<F: Future>(&self, future: F) -> F::Output {
-        self.raw.run(future)
-    }
-
-    /// The session as byte strings.
-    pub fn raw(&self) -> &RawSession {
-        &self.raw
-    }
-}
-
-fn owned<T: Value>(value: &T) -> Vec<u8> {
-    let mut bytes = vec![0; T::LEN];
-    value.encode(&mut bytes);
-    bytes
-}
-
-async fn typed<V: Value>(operation: Operation<Option<Vec<u8>>>) -> Result<Option<V>, Error> {
-    Ok(operation.await?.map(|bytes| V::decode(&bytes)))
 }

@@ -19,8 +19,28 @@ use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkLi
 #[must_use = "lanes must be given back"]
 pub(crate) struct LockedSeveral {
     pub lanes: Lanes,
+    read: ReadAll,
+}
+
+/// Nodes read at once.
+#[derive(Debug)]
+pub(crate) struct ReadAll {
     lists: Vec<WorkList>,
-    nodes: Vec<(usize, VerbId)>,
+    /// The list and verb of each node.
+    places: Vec<(usize, VerbId)>,
+}
+
+impl ReadAll {
+    /// The bytes of the node that was asked for as number `index`.
+    pub fn image(&self, index: usize) -> &[u8] {
+        let (list, read) = self.places[index];
+        self.lists[list].bytes(read)
+    }
+
+    /// Gives the buffers back.
+    pub fn recycle<E: Endpoint>(self, op: &Op<'_, E>) {
+        self.lists.into_iter().for_each(|list| op.endpoint().recycle(list));
+    }
 }
 
 /// Lanes held together.
@@ -31,13 +51,12 @@ pub(crate) struct Lanes(Vec<Held>);
 impl LockedSeveral {
     /// The bytes of the node that was asked for as number `index`.
     pub fn image(&self, index: usize) -> &[u8] {
-        let (list, read) = self.nodes[index];
-        self.lists[list].bytes(read)
+        self.read.image(index)
     }
 
     /// Gives the buffers back, keeping the lanes.
     pub fn done<E: Endpoint>(self, op: &Op<'_, E>) -> Lanes {
-        self.lists.into_iter().for_each(|list| op.endpoint().recycle(list));
+        self.read.recycle(op);
         self.lanes
     }
 }
@@ -63,7 +82,7 @@ impl<E: Endpoint> Op<'_, E> {
             }
         }
         match self.read_all(nodes.iter().copied()).await {
-            Ok((lists, nodes)) => Ok(LockedSeveral { lanes: held, lists, nodes }),
+            Ok(read) => Ok(LockedSeveral { lanes: held, read }),
             Err(error) => {
                 let _ = self.release_several(held).await;
                 Err(error.into())
@@ -71,11 +90,11 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    /// Reads nodes, one list to each server, all in flight at once. Where each of them is: its list and verb.
+    /// Reads nodes, one list to each server, all in flight at once.
     pub(crate) async fn read_all(
         &self,
         nodes: impl ExactSizeIterator<Item = (GlobalAddress, usize)>,
-    ) -> Result<(Vec<WorkList>, Vec<(usize, VerbId)>), FabricError> {
+    ) -> Result<ReadAll, FabricError> {
         let mut lists: Vec<WorkList> = Vec::with_capacity(1);
         let mut places = Vec::with_capacity(nodes.len());
         for (address, bytes) in nodes {
@@ -86,7 +105,7 @@ impl<E: Endpoint> Op<'_, E> {
             });
             places.push((at, lists[at].read(Space::Host, address.offset(), bytes as u32)));
         }
-        Ok((self.execute_all(lists).await?, places))
+        Ok(ReadAll { lists: self.execute_all(lists).await?, places })
     }
 
     /// Executes lists that do not depend on each other, all in flight at once.

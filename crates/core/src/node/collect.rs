@@ -11,15 +11,10 @@ impl Node<'_> {
     /// How many live entries lie inside the fences. Of a key that appears twice (legal in an unlocked image of an
     /// unsorted leaf) both count.
     pub fn len(&self) -> usize {
-        if let Body::Sorted(stream) = self.shape.body {
-            return self.sorted_inside(stream);
+        match self.shape.body {
+            Body::Sorted(stream) => self.sorted_inside(stream),
+            _ => order::count_inside(self),
         }
-        order::count_words(self).unwrap_or_else(|| {
-            let mut buffer = [0; MAX_KEY];
-            (0..self.shape.capacity)
-                .filter(|&slot| slots::is_live(self.shape, self.image, slot) && self.slot_inside(slot, &mut buffer))
-                .count()
-        })
     }
 
     /// Whether no live entry lies inside the fences.
@@ -53,9 +48,14 @@ impl Node<'_> {
         if !self.entries_whole() {
             return false;
         }
+        if order::collect_pairs(self, first, last, scratch, out) {
+            return true;
+        }
         let ordered = scratch.gather(self, first, last);
         out.resize(start + ordered.len() * entry_len, 0);
-        ordered.copy(self, &mut out[start..]);
+        for (place, slot) in out[start..].chunks_exact_mut(entry_len).zip(ordered.slots()) {
+            slots::load(self.shape, self.image, slot, 0, place);
+        }
         true
     }
 

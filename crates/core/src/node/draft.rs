@@ -16,10 +16,10 @@ mod merge;
 mod split;
 
 use super::header::{AT_CHECKSUM, AT_FRONT, Flags, Header};
-use super::shape::{Body, MAX_KEY};
+use super::shape::Body;
 use super::stream::set_stamp;
 use super::view::{Node, checksum};
-use super::{Format, LINE, Lookup, Patch, Shape, SortedBody, put_u64, slots};
+use super::{Format, LINE, Lookup, Patch, Shape, SortedBody, order, put_u64, slots};
 use sherman_fabric::{ClientId, GlobalAddress};
 
 /// A header-only split rewrites every line instead when the window of legal stamps would reach this: a quarter of the
@@ -217,7 +217,8 @@ impl<'s> Draft<'s> {
             Lookup::Torn => return Upsert::Torn,
             Lookup::Absent => {}
         }
-        match slots::first_empty(self.shape, &self.image).or_else(|| self.first_ghost()) {
+        // An entry outside the fences does not exist: its slot is as good as empty.
+        match slots::first_empty(self.shape, &self.image).or_else(|| order::first_outside(&self.node())) {
             Some(slot) => Upsert::Inserted(self.put(slot, key, value)),
             None => Upsert::Full,
         }
@@ -243,13 +244,6 @@ impl<'s> Draft<'s> {
         slots::clear(self.shape, &mut self.image, slot);
         self.restamp(slot);
         Removed::Gone(Patch::one(slots::clear_range(self.shape, slot)))
-    }
-
-    /// The first slot whose entry lies outside the fences: it is as good as empty.
-    fn first_ghost(&self) -> Option<usize> {
-        let node = self.node();
-        let mut buffer = [0; MAX_KEY];
-        (0..self.shape.capacity).find(|&slot| !node.slot_inside(slot, &mut buffer))
     }
 
     /// Stores into one slot: its lines take the version read under the lane, in the same WRITE.

@@ -1,22 +1,33 @@
 //! The live entries of an unsorted leaf in the order of their keys: what scans and splits begin with.
 //!
 //! Slots are filled in ascending order by splits, merges and bulk loads and at random by puts, so most leaves are nearly
-//! sorted. An entry is represented by the first eight bytes of its key as a number: for keys of eight bytes, which most
-//! trees have, that is all of it and nothing but numbers is compared.
+//! sorted: `sort_nearly` is made for that. An entry is represented by the first eight bytes of its key as a number. For
+//! keys of at most eight bytes, which most trees have, that is all of it and nothing but numbers is compared.
 
-use super::shape::{AT_BITMAP, Body};
+use super::shape::{AT_BITMAP, Body, MAX_KEY};
 use super::view::Node;
-use super::{LINE, get_u16, slots};
+use super::{LINE, deal, get_u16, slots};
+use std::cmp::Ordering;
+
+/// Bytes of a key that is one number.
+const WORD: usize = 8;
+/// Bytes of an entry of two words, and how many of them lie in a line.
+pub(super) const PAIR: usize = 16;
+pub(super) const PAIRS: usize = AT_BITMAP / PAIR;
+
+/// More falls than one in so many entries, and they are sorted as if there were no order among them.
+const NEARLY: usize = 3;
 
 /// Buffers for [`Node::collect`]: used again and again, they stop growing.
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
     low: Vec<u8>,
     high: Vec<u8>,
-    /// May be longer than what was gathered last: stale ranks are cheaper than cleared ones.
     ranks: Vec<Rank>,
-    /// The keys of what was gathered, where `prefix` is not all of them.
+    /// The keys of what was gathered, where a rank's prefix is not all of them.
     keys: Vec<u8>,
+    dropped: Vec<Rank>,
+    dropped_pairs: Vec<[u8; PAIR]>,
 }
 
 /// An entry waiting to be put in order.
@@ -25,11 +36,11 @@ struct Rank {
     /// The first eight bytes of the key, big-endian; of a shorter key, all of it and zeros.
     prefix: u64,
     slot: u32,
-    /// Where the entry begins in the image ([`gather_words`]), or which key of `keys` is its own.
-    at: u32,
+    /// Which of `keys` is its own, if they are kept.
+    key: u32,
 }
 
-/// Keys from `low` on, up to and including `low + span`.
+/// Keys of one word from `low` on, up to and including `low + span`.
 #[derive(Clone, Copy, Debug)]
 struct Words {
     low: u64,
@@ -37,95 +48,164 @@ struct Words {
 }
 
 impl Words {
+    /// The keys inside the fences and within `first..=last`; `None` if there can be none. Zeros behind shorter keys do
+    /// not change their order.
+    fn within(node: &Node<'_>, first: &[u8], last: Option<&[u8]>) -> Option<Self> {
+        let len = node.shape.key_len;
+        let mut fence = [0; WORD];
+        node.shape.fences.load(node.image, 0, &mut fence[..len]);
+        let low = u64::from_be_bytes(fence).max(prefix_of(first));
+        let mut high = last.map_or(u64::MAX, prefix_of);
+        if !node.header.flags.high_open {
+            node.shape.fences.load(node.image, len, &mut fence[..len]);
+            high = high.min(u64::from_be_bytes(fence).checked_sub(1)?);
+        }
+        Some(Self { low, span: high.checked_sub(low)? })
+    }
+
     #[inline(always)]
     fn contains(self, word: u64) -> bool {
         word.wrapping_sub(self.low) <= self.span
     }
 }
 
-/// Lines whose slots begin with keys of eight bytes.
-#[derive(Clone, Copy)]
-struct WordLines<'a> {
-    lines: &'a [[u8; LINE]],
-    per_line: usize,
-    entry_len: usize,
-}
-
-impl<'a> WordLines<'a> {
-    /// `None` if the node's keys have another length, or are laid out otherwise.
-    fn of(node: &Node<'a>) -> Option<(Self, usize)> {
-        match node.shape.body {
-            Body::Slots { first_line, per_line } if node.shape.key_len == 8 => {
-                let lines = &node.image.as_chunks().0[first_line..];
-                Some((Self { lines, per_line, entry_len: node.shape.entry_len() }, first_line * LINE))
-            }
-            _ => None,
+/// The lines of slots of two words.
+fn pair_lines<'a>(node: &Node<'a>) -> Option<&'a [[u8; LINE]]> {
+    match node.shape.body {
+        Body::Slots { first_line, .. } if node.shape.key_len == WORD && node.shape.entry_len() == PAIR => {
+            Some(&node.image.as_chunks().0[first_line..])
         }
-    }
-
-    /// Calls `f(word, slot, offset, live)` for each slot, live or not.
-    #[inline(always)]
-    fn each(self, mut f: impl FnMut(u64, usize, usize, bool)) {
-        for (number, line) in self.lines.iter().enumerate() {
-            let live = get_u16(line, AT_BITMAP);
-            for slot in 0..self.per_line {
-                let Some(word) = line[slot * self.entry_len..].first_chunk() else { continue };
-                let at = number * LINE + slot * self.entry_len;
-                f(u64::from_be_bytes(*word), number * self.per_line + slot, at, live >> slot & 1 != 0);
-            }
-        }
+        _ => None,
     }
 }
 
-/// The keys of eight bytes that lie inside the fences and within `first..=last`; `None` if there can be none.
-fn words_within(node: &Node<'_>, first: &[u8; 8], last: &[u8; 8]) -> Option<Words> {
-    let mut fence = [0; 8];
-    node.shape.fences.load(node.image, 0, &mut fence);
-    let low = u64::from_be_bytes(fence.max(*first));
-    let mut high = u64::from_be_bytes(*last);
-    if !node.header.flags.high_open {
-        node.shape.fences.load(node.image, 8, &mut fence);
-        high = high.min(u64::from_be_bytes(fence).checked_sub(1)?);
-    }
-    Some(Words { low, span: high.checked_sub(low)? })
-}
-
-/// How many live entries lie inside the fences, of keys of eight bytes; `None` if they are not.
-pub(super) fn count_words(node: &Node<'_>) -> Option<usize> {
-    let (words, _) = WordLines::of(node)?;
-    let Some(inside) = words_within(node, &[0; 8], &[0xff; 8]) else { return Some(0) };
-    let mut count = 0;
-    let mut add = |word, _, _, live| count += usize::from(live & inside.contains(word));
-    // The compiler knows where the slots of the commonest entry are.
-    match words {
-        WordLines { per_line: 3, entry_len: 16, lines } => {
-            WordLines { lines, per_line: 3, entry_len: 16 }.each(&mut add);
-        }
-        other => other.each(&mut add),
-    }
-    Some(count)
-}
-
-/// Gathers the ranks of words inside `within`; their `at` counts from the first of `lines`. Nothing is predicted: a rank
-/// is written whether it counts or not.
+/// Calls `f(pair, live)` for each slot of two words, live or not.
 #[inline(always)]
-fn gather_words(words: WordLines<'_>, within: Words, base: usize, ranks: &mut Vec<Rank>) -> usize {
-    let most = words.lines.len() * words.per_line;
-    if ranks.len() < most {
-        ranks.resize(most, Rank::default());
+pub(super) fn each_pair(lines: &[[u8; LINE]], mut f: impl FnMut(&[u8; PAIR], bool)) {
+    for line in lines {
+        let live = get_u16(line, AT_BITMAP);
+        for (slot, pair) in line.as_chunks().0[..PAIRS].iter().enumerate() {
+            f(pair, live >> slot & 1 != 0);
+        }
     }
+}
+
+/// Calls `f(key, slot, live)` for each slot whose key is one word, live or not.
+#[inline(always)]
+fn each_word(node: &Node<'_>, mut f: impl FnMut(u64, usize, bool)) {
+    let (shape, image) = (node.shape, node.image);
+    let len = shape.key_len;
+    if let Some(lines) = pair_lines(node) {
+        let mut slot = 0;
+        return each_pair(lines, |pair, live| {
+            f(key_of_pair(pair), slot, live);
+            slot += 1;
+        });
+    }
+    match shape.body {
+        Body::Slots { first_line, per_line } => {
+            for (number, line) in image.as_chunks::<LINE>().0[first_line..].iter().enumerate() {
+                let live = get_u16(line, AT_BITMAP);
+                for slot in 0..per_line {
+                    let at = slot * shape.entry_len();
+                    f(prefix_of(&line[at..at + len]), number * per_line + slot, live >> slot & 1 != 0);
+                }
+            }
+        }
+        Body::Nibbled { start } => {
+            let stride = shape.entry_len() + 1;
+            for (slot, entry) in image[start..].chunks_exact(stride).take(shape.capacity).enumerate() {
+                let first = u64::from(entry[0] << 4 | entry[stride - 1] >> 4);
+                let rest = prefix_of(&entry[..len]) & u64::MAX >> 8;
+                f(first << 56 | rest, slot, entry[0] >> 4 != 0);
+            }
+        }
+        Body::LongSlots { .. } => {
+            let mut key = [0; WORD];
+            for slot in 0..shape.capacity {
+                slots::load(shape, image, slot, 0, &mut key[..len]);
+                f(u64::from_be_bytes(key), slot, slots::is_live(shape, image, slot));
+            }
+        }
+        Body::Sorted(_) => {}
+    }
+}
+
+#[inline(always)]
+pub(super) fn key_of_pair(pair: &[u8; PAIR]) -> u64 {
+    let mut word = [0; WORD];
+    word.copy_from_slice(&pair[..WORD]);
+    u64::from_be_bytes(word)
+}
+
+/// How many live entries of an unsorted leaf lie inside the fences. Needs no memory.
+pub(super) fn count_inside(node: &Node<'_>) -> usize {
+    if node.shape.key_len > WORD {
+        let mut buffer = [0; MAX_KEY];
+        let live = (0..node.shape.capacity).filter(|&slot| slots::is_live(node.shape, node.image, slot));
+        return live.filter(|&slot| node.slot_inside(slot, &mut buffer)).count();
+    }
+    let Some(inside) = Words::within(node, &[], None) else { return 0 };
     let mut count = 0;
-    words.each(|prefix, slot, at, live| {
-        ranks[count] = Rank { prefix, slot: slot as u32, at: (base + at) as u32 };
-        count += usize::from(live & within.contains(prefix));
-    });
+    each_word(node, |word, _, live| count += usize::from(live & inside.contains(word)));
     count
+}
+
+/// The first slot of an unsorted leaf, live or not, whose key lies outside the fences. Needs no memory.
+pub(super) fn first_outside(node: &Node<'_>) -> Option<usize> {
+    if node.shape.key_len > WORD {
+        let mut buffer = [0; MAX_KEY];
+        return (0..node.shape.capacity).find(|&slot| !node.slot_inside(slot, &mut buffer));
+    }
+    let inside = Words::within(node, &[], None);
+    let mut first = usize::MAX;
+    each_word(node, |word, slot, _| {
+        let outside = inside.is_none_or(|inside| !inside.contains(word));
+        first = first.min(if outside { slot } else { usize::MAX });
+    });
+    (first != usize::MAX).then_some(first)
+}
+
+/// Whether bounds of these lengths compare as numbers with keys of one word.
+fn are_words(node: &Node<'_>, first: &[u8], last: Option<&[u8]>) -> bool {
+    let len = node.shape.key_len;
+    len <= WORD && first.len() <= len && last.is_none_or(|last| last.len() == len)
+}
+
+/// Appends the pairs of a leaf of 8-byte keys and values to `out`; false if it is no such leaf. They go there at once
+/// and are sorted in place if they are not.
+pub(super) fn collect_pairs(
+    node: &Node<'_>,
+    first: &[u8],
+    last: Option<&[u8]>,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> bool {
+    let Some(lines) = pair_lines(node).filter(|_| are_words(node, first, last)) else { return false };
+    let Some(within) = Words::within(node, first, last) else { return true };
+    if lines.len() <= deal::MAX_LINES {
+        deal::collect(lines, within.low, within.span, out);
+        return true;
+    }
+    let start = out.len();
+    out.resize(start + lines.len() * PAIRS * PAIR, 0);
+    let pairs = out[start..].as_chunks_mut().0;
+    let mut count = 0;
+    // Nothing is predicted: a pair is copied whether it counts or not.
+    each_pair(lines, |pair, live| {
+        pairs[count] = *pair;
+        count += usize::from(live & within.contains(key_of_pair(pair)));
+    });
+    let count =
+        sort_nearly(&mut pairs[..count], &mut scratch.dropped_pairs, |a, b| key_of_pair(a).cmp(&key_of_pair(b)));
+    out.truncate(start + count * PAIR);
+    true
 }
 
 /// Entries in order, each key once.
 pub(super) struct Ordered<'a> {
     ranks: &'a [Rank],
-    /// The keys, unless the ranks say where in the image they are.
+    /// The keys, unless a word is all of one.
     keys: Option<&'a [u8]>,
 }
 
@@ -148,51 +228,25 @@ impl<'a> Ordered<'a> {
             _ => rank.prefix < prefix,
         })
     }
-
-    /// Copies them out of `node`, one after the other.
-    pub(super) fn copy(&self, node: &Node<'_>, into: &mut [u8]) {
-        let entry_len = node.shape.entry_len();
-        if self.keys.is_none() && entry_len == 16 {
-            for (place, rank) in into.as_chunks_mut::<16>().0.iter_mut().zip(self.ranks) {
-                let at = rank.at as usize;
-                place.copy_from_slice(&node.image[at..at + 16]);
-            }
-            return;
-        }
-        for (place, slot) in into.chunks_exact_mut(entry_len).zip(self.slots()) {
-            slots::load(node.shape, node.image, slot, 0, place);
-        }
-    }
 }
 
 impl Scratch {
-    /// Bytes of memory the buffers take.
-    #[cfg(test)]
-    pub(super) fn memory(&self) -> usize {
-        self.low.capacity()
-            + self.high.capacity()
-            + self.keys.capacity()
-            + self.ranks.capacity() * std::mem::size_of::<Rank>()
-    }
-
     /// The live entries of an unsorted leaf inside the fences and within `first..=last`. Whether they are whole is the
     /// caller's question.
     pub(super) fn gather(&mut self, node: &Node<'_>, first: &[u8], last: Option<&[u8]>) -> Ordered<'_> {
-        let words = WordLines::of(node);
-        let bounds =
-            (if first.is_empty() { Ok(&[0; 8]) } else { first.try_into() }, last.unwrap_or(&[0xff; 8]).try_into());
-        let ((words, base), first, last) = match (words, bounds) {
-            (Some(words), (Ok(first), Ok(last))) => (words, first, last),
-            _ => return self.gather_keys(node, first, last),
-        };
-        let count = match (words_within(node, first, last), words) {
-            (None, _) => 0,
-            (Some(within), WordLines { lines, per_line: 3, entry_len: 16 }) => {
-                gather_words(WordLines { lines, per_line: 3, entry_len: 16 }, within, base, &mut self.ranks)
-            }
-            (Some(within), words) => gather_words(words, within, base, &mut self.ranks),
-        };
-        let count = sort_words(&mut self.ranks[..count]);
+        self.ranks.clear();
+        if !are_words(node, first, last) {
+            return self.gather_keys(node, first, last);
+        }
+        self.ranks.reserve(node.shape.capacity);
+        if let Some(within) = Words::within(node, first, last) {
+            each_word(node, |prefix, slot, live| {
+                if live & within.contains(prefix) {
+                    self.ranks.push(Rank { prefix, slot: slot as u32, key: 0 });
+                }
+            });
+        }
+        let count = sort_nearly(&mut self.ranks, &mut self.dropped, |a, b| a.prefix.cmp(&b.prefix));
         Ordered { ranks: &self.ranks[..count], keys: None }
     }
 
@@ -209,60 +263,123 @@ impl Scratch {
         let within =
             |key: &[u8]| key >= low && high.is_none_or(|high| key < high) && last.is_none_or(|last| key <= last);
         self.keys.clear();
-        self.ranks.clear();
         for slot in (0..shape.capacity).filter(|&slot| slots::is_live(shape, node.image, slot)) {
             let at = self.keys.len();
             self.keys.resize(at + len, 0);
             slots::load(shape, node.image, slot, 0, &mut self.keys[at..]);
             let key = &self.keys[at..];
             if within(key) {
-                self.ranks.push(Rank { prefix: prefix_of(key), slot: slot as u32, at: (at / len) as u32 });
+                self.ranks.push(Rank { prefix: prefix_of(key), slot: slot as u32, key: (at / len) as u32 });
             } else {
                 self.keys.truncate(at);
             }
         }
-        let count = if len <= 8 {
-            sort_words(&mut self.ranks)
-        } else {
-            let keys = &self.keys;
-            let key = |rank: &Rank| key_of(rank, keys, len);
-            let less = |a: &Rank, b: &Rank| a.prefix < b.prefix || a.prefix == b.prefix && key(a) < key(b);
-            if !self.ranks.is_sorted_by(less) {
-                self.ranks.sort_unstable_by(|a, b| a.prefix.cmp(&b.prefix).then_with(|| key(a).cmp(key(b))));
-                self.ranks.dedup_by(|b, a| a.prefix == b.prefix && key(a) == key(b));
-            }
-            self.ranks.len()
-        };
-        Ordered { ranks: &self.ranks[..count], keys: Some(&self.keys) }
+        let keys = &self.keys;
+        let count = sort_nearly(&mut self.ranks, &mut self.dropped, |a, b| {
+            a.prefix.cmp(&b.prefix).then_with(|| key_of(a, keys, len).cmp(key_of(b, keys, len)))
+        });
+        Ordered { ranks: &self.ranks[..count], keys: Some(keys) }
+    }
+
+    /// Bytes of memory the buffers take.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        self.low.capacity()
+            + self.high.capacity()
+            + self.keys.capacity()
+            + (self.ranks.capacity() + self.dropped.capacity()) * std::mem::size_of::<Rank>()
+            + self.dropped_pairs.capacity() * PAIR
     }
 }
 
 fn key_of<'a>(rank: &Rank, keys: &'a [u8], len: usize) -> &'a [u8] {
-    let at = rank.at as usize * len;
+    let at = rank.key as usize * len;
     &keys[at..at + len]
 }
 
+/// The first eight bytes as a number that compares as they do; zeros stand for bytes that are not there.
+#[inline(always)]
 fn prefix_of(key: &[u8]) -> u64 {
     if let Some(word) = key.first_chunk() {
         return u64::from_be_bytes(*word);
     }
-    let mut word = [0; 8];
-    word[..key.len()].copy_from_slice(key);
-    u64::from_be_bytes(word)
+    key.iter().zip((0..WORD).rev()).fold(0, |word, (byte, at)| word | u64::from(*byte) << (8 * at))
 }
 
-/// Sorts by prefix, which is all of the key, drops all but one of equal keys and returns how many are left.
-fn sort_words(ranks: &mut [Rank]) -> usize {
-    if ranks.is_sorted_by(|a, b| a.prefix < b.prefix) {
-        return ranks.len();
+/// Sorts `items`, most of which are in order, drops all but one of equal ones and returns how many are left.
+///
+/// What does not ascend is taken out, sorted by itself and merged in again. An item that is too large for its place would
+/// make all that follow look too small; so where the next one fits in its stead, it is the one that goes.
+#[inline(always)]
+fn sort_nearly<T: Copy>(items: &mut [T], dropped: &mut Vec<T>, compare: impl Fn(&T, &T) -> Ordering) -> usize {
+    let less = |a: &T, b: &T| compare(a, b) == Ordering::Less;
+    let fall = |pair: &[T]| !less(&pair[0], &pair[1]);
+    let Some(first) = items.windows(2).position(fall) else { return items.len() };
+    if items[first..].windows(2).filter(|pair| fall(pair)).count() > items.len() / NEARLY {
+        items.sort_unstable_by(&compare);
+        return if items.windows(2).any(fall) { keep_one_of_equals(items, less) } else { items.len() };
     }
-    ranks.sort_unstable_by_key(|rank| rank.prefix);
+    dropped.clear();
+    dropped.reserve(items.len());
+    let mut kept = first + 1;
+    for next in first + 1..items.len() {
+        let item = items[next];
+        if less(&items[kept - 1], &item) {
+            items[kept] = item;
+            kept += 1;
+        } else if kept > 1 && less(&items[kept - 2], &item) && less(&item, &items[kept - 1]) {
+            dropped.push(items[kept - 1]);
+            items[kept - 1] = item;
+        } else {
+            dropped.push(item);
+        }
+    }
+    dropped.sort_unstable_by(&compare);
+    let mut twice = dropped.windows(2).any(fall);
+    let (mut low, mut high) = (kept, dropped.len());
+    for at in (0..items.len()).rev() {
+        if high == 0 {
+            break;
+        }
+        if low > 0 && less(&dropped[high - 1], &items[low - 1]) {
+            items[at] = items[low - 1];
+            low -= 1;
+        } else {
+            twice |= low > 0 && !less(&items[low - 1], &dropped[high - 1]);
+            items[at] = dropped[high - 1];
+            high -= 1;
+        }
+    }
+    if twice { keep_one_of_equals(items, less) } else { items.len() }
+}
+
+#[cold]
+fn keep_one_of_equals<T: Copy>(items: &mut [T], less: impl Fn(&T, &T) -> bool) -> usize {
     let mut kept = 1;
-    for next in 1..ranks.len() {
-        if ranks[next].prefix != ranks[kept - 1].prefix {
-            ranks[kept] = ranks[next];
+    for next in 1..items.len() {
+        if less(&items[kept - 1], &items[next]) {
+            items[kept] = items[next];
             kept += 1;
         }
     }
-    kept
+    kept.min(items.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_the_order_it_is_sorted_and_each_is_there_once() {
+        // All sequences of six numbers below five: every pattern of rises, falls and equals.
+        for number in 0..5_usize.pow(6) {
+            let mut items: Vec<usize> = (0..6).map(|at| number / 5_usize.pow(at) % 5).collect();
+            let mut expected = items.clone();
+            expected.sort_unstable();
+            expected.dedup();
+            let count = sort_nearly(&mut items, &mut Vec::new(), |a, b| a.cmp(b));
+            assert_eq!(items[..count], expected, "{number}");
+        }
+        assert_eq!(sort_nearly(&mut [], &mut Vec::new(), |a: &u8, b| a.cmp(b)), 0);
+    }
 }

@@ -117,6 +117,11 @@ fn pieces(shape: &Shape, slot: usize, from: usize, len: usize, mut f: impl FnMut
 
 /// Copies entry bytes `from..from + into.len()` out of `slot`.
 pub(super) fn load(shape: &Shape, image: &[u8], slot: usize, from: usize, into: &mut [u8]) {
+    if let Body::Slots { first_line, per_line } = shape.body {
+        let line = &image.as_chunks::<LINE>().0[first_line + slot / per_line];
+        let at = slot % per_line * shape.entry_len() + from;
+        return into.copy_from_slice(&line[at..at + into.len()]);
+    }
     pieces(shape, slot, from, into.len(), |done, range| {
         let n = range.len();
         into[done..done + n].copy_from_slice(&image[range]);
@@ -239,13 +244,22 @@ pub(super) fn first_empty(shape: &Shape, image: &[u8]) -> Option<usize> {
 /// Stores an entry into `slot` and marks it live, continuing its entry version.
 pub(super) fn store(shape: &Shape, image: &mut [u8], slot: usize, key: &[u8], value: &[u8]) {
     match shape.body {
-        Body::Slots { per_line, .. } => {
-            let at = write_range(shape, slot).start;
-            image[at..at + key.len()].copy_from_slice(key);
-            image[at + key.len()..at + key.len() + value.len()].copy_from_slice(value);
-            let bitmap = first_line(shape, slot) * LINE + AT_BITMAP;
-            let bits = get_u16(image, bitmap) | 1 << (slot % per_line);
-            put_u16(image, bitmap, bits);
+        Body::Slots { first_line, per_line } => {
+            let line = &mut image.as_chunks_mut::<LINE>().0[first_line + slot / per_line];
+            let (index, entry_len) = (slot % per_line, key.len() + value.len());
+            let entry = &mut line[index * entry_len..(index + 1) * entry_len];
+            // The commonest lengths are known to the compiler: no copy is a call.
+            if let (Ok(key), Ok(value), [to_key, to_value]) =
+                (<&[u8; 8]>::try_from(key), <&[u8; 8]>::try_from(value), entry.as_chunks_mut().0)
+            {
+                *to_key = *key;
+                *to_value = *value;
+            } else {
+                entry[..key.len()].copy_from_slice(key);
+                entry[key.len()..].copy_from_slice(value);
+            }
+            let bits = get_u16(line, AT_BITMAP) | 1 << index;
+            put_u16(line, AT_BITMAP, bits);
         }
         Body::LongSlots { lines_each, .. } => {
             let line = first_line(shape, slot);

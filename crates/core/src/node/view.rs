@@ -63,6 +63,12 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// Takes up an image that [`Node::open`] has accepted under the same lane, with the header it found.
+    pub(crate) fn reopen(shape: &'a Shape, image: &'a [u8], header: Header) -> Self {
+        debug_assert!(Self::open(shape, image, header.level).is_ok_and(|node| node.header == header));
+        Self { shape, image, header }
+    }
+
     /// Like [`Node::open`], but accepts free and pending nodes: for recovery and verification.
     pub fn open_marked(shape: &'a Shape, image: &'a [u8], level: u8) -> Result<Self, Reject> {
         if image.len() != shape.node_bytes {
@@ -107,6 +113,21 @@ impl<'a> Node<'a> {
         let mut key = vec![0; self.shape.key_len];
         self.shape.fences.load(self.image, 0, &mut key);
         key
+    }
+
+    /// The same into a buffer of the caller's.
+    pub fn low_into(&self, key: &mut Vec<u8>) {
+        key.resize(self.shape.key_len, 0);
+        self.shape.fences.load(self.image, 0, key);
+    }
+
+    /// The high fence into a buffer of the caller's, which stays as it is if the fence is open: whether it is not.
+    pub fn high_into(&self, key: &mut Vec<u8>) -> bool {
+        if !self.header.flags.high_open {
+            key.resize(self.shape.key_len, 0);
+            self.shape.fences.load(self.image, self.shape.key_len, key);
+        }
+        !self.header.flags.high_open
     }
 
     /// The high fence, exclusive; `None` if open.
@@ -177,7 +198,7 @@ impl<'a> Node<'a> {
     /// Whether every entry is whole: lookups by key check only what they meet, a reader of all entries asks this.
     pub fn entries_whole(&self) -> bool {
         match self.shape.body {
-            Body::Sorted(_) => true,
+            Body::Sorted(_) | Body::Slots { .. } => true,
             _ => (0..self.shape.capacity).all(|slot| slots::is_whole(self.shape, self.image, slot)),
         }
     }

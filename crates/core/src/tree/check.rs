@@ -260,7 +260,10 @@ impl<E: Endpoint> Worker<E> {
         cursor: &[u8],
         address: GlobalAddress,
     ) -> Result<bool, Error> {
-        let Some(left) = super::range::before(cursor) else { return Ok(false) };
+        let mut left = cursor.to_vec();
+        if !super::range::step_down(&mut left) {
+            return Ok(false);
+        }
         let mut scratch = Scratch::default();
         for _ in 0..LOOKS {
             let (at, first) = self.seek(tree, level, &left, None, &mut scratch).await?;

@@ -13,8 +13,8 @@ use sherman_fabric::{Endpoint, GlobalAddress, Request, Space};
 impl<E: Endpoint> Op<'_, E> {
     /// Removes every entry of the leaf that covers `key`. How many there were, and where the next leaf begins.
     async fn clear_leaf(&self, tree: &TreeState, key: &[u8]) -> Result<(u64, Option<Vec<u8>>), Error> {
-        let Covering { locked, missed } = self.lock_leaf(tree, key).await?;
-        let Some(mut leaf) = self.draft(tree, &locked) else { return self.corrupt(locked).await };
+        let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
+        let mut leaf = self.draft(tree, &locked, header);
         let (gone, high) = (leaf.node().len() as u64, leaf.node().high());
         if gone > 0 {
             let patch = leaf.clear();

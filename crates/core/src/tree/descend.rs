@@ -9,7 +9,7 @@ use crate::cache::child_address;
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::lock::Locked;
-use crate::node::{Format, Node, Position, Reject, SortedBody};
+use crate::node::{Format, Header, Node, Position, Reject, Shape, SortedBody};
 use crate::op::Op;
 use crate::root::RootWord;
 use sherman_fabric::{Endpoint, GlobalAddress, Request, Response, Space};
@@ -25,6 +25,8 @@ const LOST_BEFORE_ASKING: u64 = 16;
 #[must_use = "a lane must be given back"]
 pub(crate) struct Covering {
     pub locked: Locked,
+    /// Its header: the image is valid.
+    pub header: Header,
     /// A separator that the walk found missing on its way right: its key and child.
     pub missed: Option<(Vec<u8>, GlobalAddress)>,
 }
@@ -32,8 +34,22 @@ pub(crate) struct Covering {
 /// What a node on the way says.
 enum Step {
     Down(GlobalAddress),
-    Right(GlobalAddress),
+    Right(Sibling),
     Stale,
+}
+
+/// The right neighbour of a node that a key has moved past.
+pub(crate) struct Sibling {
+    pub address: GlobalAddress,
+    /// Its low fence: the node's high fence.
+    pub low: Vec<u8>,
+}
+
+impl Sibling {
+    /// The right neighbour of `node`, which has one: the key lies right of its high fence.
+    pub fn of(node: &Node<'_>) -> Self {
+        Self { address: node.header.sibling, low: node.high().unwrap_or_default() }
+    }
 }
 
 impl<E: Endpoint> Op<'_, E> {
@@ -57,6 +73,13 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(root)
     }
 
+    /// Whether a READ of such a node that took too long must not be believed.
+    #[inline]
+    pub(super) fn times_reads(&self, shape: &Shape) -> bool {
+        let caps = self.worker.compute.caps();
+        shape.format() == Format::TwoLevel && caps.shortest_write_nanos > 0 && !caps.verb_atomic
+    }
+
     /// Reads the node at `address` until it is whole and linked, and shows it to `look`; `look` may ask for another READ.
     /// `None` if there is no such node of this tree any more.
     pub(crate) async fn visit<T>(
@@ -69,7 +92,7 @@ impl<E: Endpoint> Op<'_, E> {
         let shape = tree.shape.at(level);
         self.worker.compute.check_pointer(address, shape.node_bytes())?;
         let patience = self.worker.compute.caps().shortest_write_nanos * VERSION_CYCLE;
-        let timed = shape.format() == Format::TwoLevel && patience > 0 && !self.worker.compute.caps().verb_atomic;
+        let timed = self.times_reads(shape);
         loop {
             let posted = if timed { self.endpoint().now() } else { 0 };
             let mut list = self.endpoint().list(address.server());
@@ -94,34 +117,53 @@ impl<E: Endpoint> Op<'_, E> {
     /// The address of a node at `level` believed to be responsible for `key`: no round trip if the cache knows its parent.
     /// `None` if the tree is not that high.
     pub(crate) async fn locate(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<Option<GlobalAddress>, Error> {
+        match self.locate_known(tree, key, level) {
+            Some(address) => Ok(Some(address)),
+            // Boxed, as all that is rare: the future of a hot path is moved and must be small.
+            None => Box::pin(self.descend(tree, key, level)).await,
+        }
+    }
+
+    /// The same, if root and cache know the way.
+    #[inline]
+    pub(super) fn locate_known(&self, tree: &TreeState, key: &[u8], level: u8) -> Option<GlobalAddress> {
+        let root = tree.known_root().filter(|root| self.worker.compute.techniques().cache && root.level >= level)?;
+        let found = tree.cache.locate(root, key, level);
+        found.hit.then(|| {
+            self.count_lookup(true);
+            found.address
+        })
+    }
+
+    /// The same, reading what the cache does not know.
+    async fn descend(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<Option<GlobalAddress>, Error> {
+        let caching = self.worker.compute.techniques().cache;
+        let mut counted = !caching;
         loop {
-            let cached = if self.worker.compute.techniques().cache { tree.cache.child(key, level) } else { None };
-            let (mut at, mut on) = match cached {
-                Some(found) => found,
-                None => {
-                    let mut root = self.root(tree).await?;
-                    if root.level < level {
-                        tree.forget_root();
-                        root = self.root(tree).await?;
-                    }
-                    (root.address, root.level)
-                }
-            };
-            if on < level {
+            let mut at = self.root(tree).await?;
+            if at.level < level {
+                tree.forget_root();
+                at = self.root(tree).await?;
+            }
+            if at.level < level {
                 return Ok(None);
             }
             loop {
-                if on == level {
-                    return Ok(Some(at));
-                }
-                match self.visit(tree, at, on, |node| Ok(self.step(tree, at, node, key))).await? {
-                    Some(Step::Down(child)) => {
-                        at = child;
-                        on -= 1;
+                if caching {
+                    let found = tree.cache.locate(at, key, level);
+                    if !std::mem::replace(&mut counted, true) {
+                        self.count_lookup(found.hit);
                     }
+                    at = RootWord { address: found.address, level: found.level };
+                }
+                if at.level == level {
+                    return Ok(Some(at.address));
+                }
+                match self.visit(tree, at.address, at.level, |node| Ok(self.step(tree, at.address, node, key))).await? {
+                    Some(Step::Down(child)) => at = RootWord { address: child, level: at.level - 1 },
                     Some(Step::Right(sibling)) => {
-                        self.moved_right(tree, key, on)?;
-                        at = sibling;
+                        self.moved_right(tree, &sibling, at.level)?;
+                        at.address = sibling.address;
                     }
                     Some(Step::Stale) | None => {
                         self.lost(tree, key, level).await?;
@@ -133,45 +175,51 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     /// What an internal node says of `key`; a node that covers it is kept in the cache.
-    fn step(&self, tree: &TreeState, at: GlobalAddress, node: &Node<'_>, key: &[u8]) -> Step {
+    fn step(&self, tree: &TreeState, address: GlobalAddress, node: &Node<'_>, key: &[u8]) -> Step {
         match node.position(key) {
             Position::Left => Step::Stale,
-            Position::Right => Step::Right(node.header.sibling),
+            Position::Right => Step::Right(Sibling::of(node)),
             Position::Inside => {
                 let Some(body) = node.sorted() else { return Step::Stale };
                 let Some(index) = body.responsible(key) else { return Step::Stale };
                 let child = child_address(&body, index);
-                self.keep(tree, at, node, &body);
+                self.keep(tree, address, node, &body);
                 Step::Down(child)
             }
         }
     }
 
     /// Keeps an internal node in the cache.
-    pub(crate) fn keep(&self, tree: &TreeState, _address: GlobalAddress, node: &Node<'_>, body: &SortedBody) {
+    pub(crate) fn keep(&self, tree: &TreeState, address: GlobalAddress, node: &Node<'_>, body: &SortedBody) {
         if self.worker.compute.techniques().cache {
-            tree.cache.keep(node.header.level, node.low(), node.high(), body.clone());
+            let header = &node.header;
+            tree.cache.keep(address, header.level, &node.low(), node.high().as_deref(), header.version, body);
         }
     }
 
     /// Drops the copy of a node that is no more.
-    pub(crate) fn forget(&self, _tree: &TreeState, _address: GlobalAddress) {}
-
-    /// The key has moved right of a node at `level`: whatever led there is out of date.
-    pub(crate) fn moved_right(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<(), Error> {
+    pub(crate) fn forget(&self, tree: &TreeState, address: GlobalAddress) {
         if self.worker.compute.techniques().cache {
-            tree.cache.forget(key, level);
+            tree.cache.forget(address);
         }
-        if tree.known_root().is_some_and(|root| root.level == level) {
-            tree.forget_root();
+    }
+
+    /// The key has moved right of a node at `level`: what led there is out of date and learns of the sibling.
+    pub(crate) fn moved_right(&self, tree: &TreeState, sibling: &Sibling, level: u8) -> Result<(), Error> {
+        match tree.known_root() {
+            Some(root) if root.level == level => tree.forget_root(),
+            Some(root) if self.worker.compute.techniques().cache => {
+                tree.cache.learn(root, level, &sibling.low, sibling.address);
+            }
+            _ => {}
         }
         self.note(Cause::MovedRight)
     }
 
     /// A pointer led astray: forget the whole way and pause.
     pub(crate) async fn lost(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<(), Error> {
-        if self.worker.compute.techniques().cache {
-            tree.cache.forget_path(key, level);
+        if let Some(root) = tree.known_root().filter(|_| self.worker.compute.techniques().cache) {
+            tree.cache.forget_path(root, key, level);
         }
         tree.forget_root();
         if self.retries().get(Cause::StalePointer) % LOST_BEFORE_ASKING == LOST_BEFORE_ASKING - 1 {
@@ -201,18 +249,28 @@ impl<E: Endpoint> Op<'_, E> {
         let shape = tree.shape.at(level);
         let mut missed = None;
         'from_the_top: loop {
-            let Some(mut at) = self.locate(tree, key, level).await? else { return Ok(None) };
+            let mut at = match self.locate_known(tree, key, level) {
+                Some(at) => at,
+                None => match Box::pin(self.descend(tree, key, level)).await? {
+                    Some(at) => at,
+                    None => return Ok(None),
+                },
+            };
             loop {
                 let locked = self.lock(at, shape.node_bytes(), also).await?;
                 let wait = match Node::open(shape, locked.image(), level) {
                     Ok(node) => match node.position(key) {
-                        Position::Inside => return Ok(Some(Covering { locked, missed })),
+                        Position::Inside => {
+                            let header = node.header;
+                            return Ok(Some(Covering { locked, header, missed }));
+                        }
                         Position::Left => None,
                         Position::Right => {
-                            at = node.header.sibling;
-                            missed = node.high().map(|high| (high, at));
-                            self.release(locked.done(self)).await?;
-                            self.moved_right(tree, key, level)?;
+                            let sibling = Sibling::of(&node);
+                            Box::pin(self.release(locked.done(self))).await?;
+                            self.moved_right(tree, &sibling, level)?;
+                            at = sibling.address;
+                            missed = Some((sibling.low, at));
                             continue;
                         }
                     },
@@ -220,11 +278,11 @@ impl<E: Endpoint> Op<'_, E> {
                     Err(Reject::Pending) => Some(Cause::NodePending),
                     Err(Reject::Free | Reject::NotThis) => None,
                 };
-                self.release(locked.done(self)).await?;
+                Box::pin(self.release(locked.done(self))).await?;
                 match wait {
                     Some(cause) => self.retry(cause).await?,
                     None => {
-                        self.lost(tree, key, level).await?;
+                        Box::pin(self.lost(tree, key, level)).await?;
                         continue 'from_the_top;
                     }
                 }
@@ -249,15 +307,15 @@ impl<E: Endpoint> Op<'_, E> {
                 let seen = self.visit(tree, at, level, |node| {
                     Ok(match node.position(key) {
                         Position::Left => Err(None),
-                        Position::Right => Err(Some(node.header.sibling)),
+                        Position::Right => Err(Some(Sibling::of(node))),
                         Position::Inside => node.sorted().and_then(|body| look(at, node, &body)).ok_or(None),
                     })
                 });
                 match seen.await? {
                     Some(Ok(seen)) => return Ok(Some(seen)),
                     Some(Err(Some(sibling))) => {
-                        self.moved_right(tree, key, level)?;
-                        at = sibling;
+                        self.moved_right(tree, &sibling, level)?;
+                        at = sibling.address;
                     }
                     Some(Err(None)) | None => {
                         self.lost(tree, key, level).await?;

@@ -14,8 +14,8 @@ impl<E: Endpoint> Op<'_, E> {
     pub async fn insert(&self, tree: &TreeState, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
         tree.check_key(key)?;
         tree.check_value(value)?;
-        let Covering { locked, missed } = self.lock_leaf(tree, key).await?;
-        let Some(mut leaf) = self.draft(tree, &locked) else { return self.corrupt(locked).await };
+        let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
+        let mut leaf = self.draft(tree, &locked, header);
         let put = leaf.upsert(key, value, old);
         let updated = self.finish_put(tree, locked, leaf, put, key, value).await?;
         self.mend_missed(tree, missed).await;

@@ -54,8 +54,8 @@ enum Tidied {
     Nothing,
     /// Two nodes became one; whether that, or their parent, is still too empty.
     Merged { small: bool, parent_small: bool },
-    /// The root became its only child.
-    Shrunk,
+    /// The root became its only child, at this level.
+    Shrunk { level: u8 },
     /// The parent has no other child: it is the parent that has to merge first.
     OnlyChild,
     /// The tree changed meanwhile: look again.
@@ -65,7 +65,6 @@ enum Tidied {
 /// A parent as seen without its lane, and the children around the one that is too empty.
 struct Family {
     parent: GlobalAddress,
-    is_root: bool,
     before: Option<GlobalAddress>,
     child: GlobalAddress,
     after: Option<GlobalAddress>,
@@ -83,28 +82,41 @@ impl<E: Endpoint> Op<'_, E> {
         while let Some(level) = wanting.pop() {
             match self.tidy_level(tree, level, key).await {
                 Ok(Tidied::Merged { small, parent_small }) => {
+                    // The parent comes last: what goes on below may leave it emptier still.
+                    let known = wanting.contains(&(level + 1));
+                    wanting.extend((parent_small && !known).then_some(level + 1));
                     wanting.extend(small.then_some(level));
-                    wanting.extend(parent_small.then_some(level + 1));
                 }
                 Ok(Tidied::OnlyChild) => wanting.extend([level, level + 1]),
-                Ok(Tidied::Shrunk) => {}
+                // The new root may be such a one itself.
+                Ok(Tidied::Shrunk { level }) => wanting.push(level),
                 Ok(Tidied::Again) => {
                     if self.retry(Cause::Merge).await.is_err() {
                         return;
                     }
                     wanting.push(level);
                 }
-                Ok(Tidied::Nothing) => return,
+                // What is below may be waiting for this; what is above is not.
+                Ok(Tidied::Nothing) => wanting.retain(|&other| other > level),
                 Err(_) => return self.start_truce(tree),
             }
         }
     }
 
     async fn tidy_level(&self, tree: &TreeState, level: u8, key: &[u8]) -> Result<Tidied, Error> {
-        let Some(family) = self.family(tree, level, key).await? else { return Ok(Tidied::Nothing) };
-        let Family { parent, is_root, before, child, after } = family;
+        let Some(family) = self.family(tree, level, key).await? else { return self.tidy_root(tree, level).await };
+        let Family { parent, before, child, after } = family;
         if before.is_none() && after.is_none() {
-            return if is_root { self.shrink(tree, parent, child, level + 1).await } else { Ok(Tidied::OnlyChild) };
+            // Not every node that is alone on its level is the root: one above it may be waiting to be shrunk.
+            tree.forget_root();
+            let root = self.root(tree).await?;
+            return match root.level.cmp(&(level + 1)) {
+                std::cmp::Ordering::Greater => Ok(Tidied::OnlyChild),
+                std::cmp::Ordering::Equal if root.address == parent => {
+                    self.shrink(tree, parent, child, level + 1).await
+                }
+                _ => Ok(Tidied::Again),
+            };
         }
         for (left, right) in
             [after.map(|after| (child, after)), before.map(|before| (before, child))].into_iter().flatten()
@@ -117,14 +129,28 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(Tidied::Nothing)
     }
 
+    /// The node at `level` is the root, or there is none any more: shrinks a root that has one child.
+    async fn tidy_root(&self, tree: &TreeState, level: u8) -> Result<Tidied, Error> {
+        let root = self.root(tree).await?;
+        if level == 0 || root.level != level {
+            return Ok(Tidied::Nothing);
+        }
+        let only = self.visit(tree, root.address, level, |node| {
+            Ok(node.sorted().filter(|body| body.len() == 1).map(|body| crate::cache::child_address(&body, 0)))
+        });
+        match only.await?.flatten() {
+            Some(child) => self.shrink(tree, root.address, child, level).await,
+            None => Ok(Tidied::Nothing),
+        }
+    }
+
     /// The parent of the node at `level` that covers `key`, and its neighbours there. `None` if that node is the root.
     async fn family(&self, tree: &TreeState, level: u8, key: &[u8]) -> Result<Option<Family>, Error> {
-        self.visit_covering(tree, key, level + 1, |parent, node, body| {
+        self.visit_covering(tree, key, level + 1, |parent, _, body| {
             let at = body.responsible(key)?;
             let child = |index: usize| crate::cache::child_address(body, index);
             Some(Family {
                 parent,
-                is_root: node.header.flags.high_open && node.low().iter().all(|&byte| byte == 0),
                 before: at.checked_sub(1).map(child),
                 child: child(at),
                 after: (at + 1 < body.len()).then(|| child(at + 1)),
@@ -275,7 +301,7 @@ impl<E: Endpoint> Op<'_, E> {
             return Ok(Tidied::Again);
         }
         tree.merges.shrinks.fetch_add(1, Ordering::Relaxed);
-        Ok(Tidied::Shrunk)
+        Ok(Tidied::Shrunk { level: level - 1 })
     }
 
     /// Swaps the root word from `old` to `new` under their lanes, and frees the old root if that succeeded: whether it did.

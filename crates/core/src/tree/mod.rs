@@ -81,11 +81,12 @@ pub struct Merges {
 impl TreeState {
     fn new(info: TreeInfo, cache_bytes: usize) -> Result<Arc<Self>, Error> {
         let shape = TreeShape::new(&info.spec, info.id)?;
+        let cache = IndexCache::new(cache_bytes, &shape.internal);
         Ok(Arc::new(Self {
             info,
             shape,
             root: AtomicU64::new(UNKNOWN_ROOT),
-            cache: IndexCache::new(cache_bytes),
+            cache,
             separators_skipped: AtomicU64::new(0),
             truce_until: AtomicU64::new(0),
             merges: MergeCounters::default(),

@@ -10,10 +10,12 @@
 //! An image that is free, of another range or torn ends the batch; the scan goes on from the cursor by a new descent.
 
 use super::TreeState;
+use super::descend::Sibling;
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::node::{Node, Position, Reject, Scratch};
 use crate::op::Op;
+use crate::worker::Worker;
 use sherman_fabric::{Endpoint, GlobalAddress};
 use std::ops::Bound;
 
@@ -33,18 +35,29 @@ pub const MAX_PREFETCH: usize = 32;
 #[derive(Debug)]
 pub struct Scan {
     direction: Direction,
-    /// The next key to look at, inclusive; `None` when the scan is over.
-    cursor: Option<Vec<u8>>,
-    /// The last key to look at, inclusive; `None` without bound.
-    end: Option<Vec<u8>>,
+    /// The next key to look at, inclusive; means nothing when the scan is over.
+    cursor: Vec<u8>,
+    over: bool,
+    /// The last key to look at, inclusive.
+    end: Vec<u8>,
     prefetch: usize,
+    /// Entries still asked for, if there is a limit.
+    limit: Option<usize>,
     key_len: usize,
     entry_len: usize,
-    /// Entries read, in the scan's order, and where the next to deliver begins.
-    entries: Vec<u8>,
+    /// Where in the entries read the next to deliver begins.
     next: usize,
+    buffers: Buffers,
+}
+
+/// What a scan needs memory for. A worker keeps them from one scan to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    /// Entries read, in the scan's order.
+    entries: Vec<u8>,
     scratch: Scratch,
     leaves: Vec<GlobalAddress>,
+    keys: [Vec<u8>; 2],
 }
 
 /// What a leaf was to a scan.
@@ -52,7 +65,7 @@ enum Took {
     /// It covers the cursor, which has moved past it.
     All,
     /// The cursor lies right of it: its sibling.
-    Right(GlobalAddress),
+    Right(Sibling),
     /// The cursor lies left of it.
     Left,
 }
@@ -70,48 +83,48 @@ impl Scan {
         direction: Direction,
         prefetch: usize,
     ) -> Result<Self, Error> {
-        for bound in [from, to] {
-            if let Bound::Included(key) | Bound::Excluded(key) = bound {
-                tree.check_key(key)?;
-            }
-        }
-        if let (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) = (from, to)
-        {
-            let both_excluded = matches!((from, to), (Bound::Excluded(_), Bound::Excluded(_)));
-            if low > high || (low == high && both_excluded) {
-                return Err(Error::BadRange);
-            }
-        }
+        Self::with_buffers(tree, from, to, direction, prefetch, Buffers::default())
+    }
+
+    pub(crate) fn with_buffers(
+        tree: &TreeState,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        direction: Direction,
+        prefetch: usize,
+        mut buffers: Buffers,
+    ) -> Result<Self, Error> {
+        check_bounds(tree, from, to)?;
         let key_len = tree.shape.leaf.key_len();
-        let low = match from {
-            Bound::Unbounded => Some(vec![0; key_len]),
-            Bound::Included(key) => Some(key.to_vec()),
-            Bound::Excluded(key) => after(key),
+        let [mut low, mut high] = std::mem::take(&mut buffers.keys);
+        let mut over = false;
+        set_bound(&mut low, from, key_len, 0, |key| over |= !step_up(key));
+        set_bound(&mut high, to, key_len, 0xff, |key| over |= !step_down(key));
+        over |= low > high;
+        let (cursor, end) = match direction {
+            Direction::Forward => (low, high),
+            Direction::Backward => (high, low),
         };
-        let high = match to {
-            Bound::Unbounded => Some(vec![0xff; key_len]),
-            Bound::Included(key) => Some(key.to_vec()),
-            Bound::Excluded(key) => before(key),
-        };
-        let (cursor, end) = match (low, high) {
-            (Some(low), Some(high)) if low <= high => match direction {
-                Direction::Forward => (Some(low), Some(high)),
-                Direction::Backward => (Some(high), Some(low)),
-            },
-            _ => (None, None),
-        };
+        buffers.entries.clear();
         Ok(Self {
             direction,
             cursor,
+            over,
             end,
             prefetch: prefetch.clamp(1, MAX_PREFETCH),
+            limit: None,
             key_len,
             entry_len: key_len + tree.shape.leaf.payload_len(),
-            entries: Vec::new(),
             next: 0,
-            scratch: Scratch::default(),
-            leaves: Vec::new(),
+            buffers,
         })
+    }
+
+    /// Its buffers, for the next scan.
+    pub(crate) fn into_buffers(self) -> Buffers {
+        let Self { cursor, end, mut buffers, .. } = self;
+        buffers.keys = [cursor, end];
+        buffers
     }
 
     /// How many leaves it reads at once from now on.
@@ -119,77 +132,133 @@ impl Scan {
         self.prefetch = leaves.clamp(1, MAX_PREFETCH);
     }
 
+    /// Delivers at most `entries` more, and reads no more leaves for them than it takes.
+    pub fn set_limit(&mut self, entries: usize) {
+        self.limit = Some(entries);
+    }
+
+    /// Whether every entry that is read already has been given.
+    pub fn is_drained(&self) -> bool {
+        self.next >= self.buffers.entries.len() || self.limit == Some(0)
+    }
+
     /// The next entry of those that are read already. Not an `Iterator`: what it gives borrows the buffer.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend what it owns")]
     pub fn next(&mut self) -> Option<(&[u8], &[u8])> {
-        let entry = self.entries.get(self.next..self.next + self.entry_len)?;
+        let entry = self.buffers.entries.get(self.next..self.next + self.entry_len)?;
+        if let Some(left) = &mut self.limit {
+            *left = left.checked_sub(1)?;
+        }
         self.next += self.entry_len;
         Some(entry.split_at(self.key_len))
     }
 
+    /// How many leaves to read at once now.
+    fn leaves_wanted(&self, capacity: usize) -> usize {
+        // Leaves are taken for three quarters full, and the first is entered in its middle.
+        let for_limit = self.limit.map(|left| left.saturating_mul(8).saturating_add(3 * capacity) / (6 * capacity) + 1);
+        for_limit.unwrap_or(MAX_PREFETCH).min(self.prefetch)
+    }
+
     /// Takes what a leaf has to give.
     fn take(&mut self, leaf: &Node<'_>) -> Result<Took, Cause> {
-        let Some(cursor) = &self.cursor else { return Ok(Took::Left) };
-        match leaf.position(cursor) {
+        match leaf.position(&self.cursor) {
+            _ if self.over => return Ok(Took::Left),
             Position::Left => return Ok(Took::Left),
-            Position::Right => return Ok(Took::Right(leaf.header.sibling)),
+            Position::Right => return Ok(Took::Right(Sibling::of(leaf))),
             Position::Inside => {}
         }
-        let from = self.entries.len();
-        let whole = match (self.direction, &self.end) {
-            (Direction::Forward, end) => leaf.collect(cursor, end.as_deref(), &mut self.scratch, &mut self.entries),
-            (Direction::Backward, end) => {
-                let lowest = end.as_deref().unwrap_or(&[]);
-                leaf.collect(lowest, Some(cursor), &mut self.scratch, &mut self.entries)
-            }
+        let Buffers { entries, scratch, .. } = &mut self.buffers;
+        let from = entries.len();
+        let (first, last) = match self.direction {
+            Direction::Forward => (&self.cursor, &self.end),
+            Direction::Backward => (&self.end, &self.cursor),
         };
-        if !whole {
+        if !leaf.collect(first, Some(last), scratch, entries) {
             return Err(Cause::TornEntry);
         }
-        self.cursor = match self.direction {
-            Direction::Forward => leaf.high().filter(|high| self.end.as_ref().is_none_or(|end| high <= end)),
+        match self.direction {
+            Direction::Forward => self.over = !leaf.high_into(&mut self.cursor) || self.cursor > self.end,
             Direction::Backward => {
-                self.reverse(from);
-                before(&leaf.low()).filter(|next| self.end.as_ref().is_none_or(|end| next >= end))
+                reverse(&mut entries[from..], self.entry_len);
+                leaf.low_into(&mut self.cursor);
+                self.over = !step_down(&mut self.cursor) || self.cursor < self.end;
             }
-        };
+        }
         Ok(Took::All)
     }
+}
 
-    /// Turns the order of the entries from `from` on round.
-    fn reverse(&mut self, from: usize) {
-        let entries = &mut self.entries[from..];
-        let len = self.entry_len;
-        let count = entries.len() / len;
-        for at in 0..count / 2 {
-            let (front, back) = entries.split_at_mut((count - 1 - at) * len);
-            front[at * len..(at + 1) * len].swap_with_slice(&mut back[..len]);
+fn check_bounds(tree: &TreeState, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<(), Error> {
+    for bound in [from, to] {
+        if let Bound::Included(key) | Bound::Excluded(key) = bound {
+            tree.check_key(key)?;
+        }
+    }
+    if let (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) = (from, to) {
+        let both_excluded = matches!((from, to), (Bound::Excluded(_), Bound::Excluded(_)));
+        if low > high || (low == high && both_excluded) {
+            return Err(Error::BadRange);
+        }
+    }
+    Ok(())
+}
+
+/// Turns a bound into an inclusive key: without bound all bytes are `edge`, an excluded one is handed to `exclude`.
+fn set_bound(key: &mut Vec<u8>, bound: Bound<&[u8]>, key_len: usize, edge: u8, exclude: impl FnOnce(&mut [u8])) {
+    key.clear();
+    match bound {
+        Bound::Unbounded => key.resize(key_len, edge),
+        Bound::Included(bound) => key.extend_from_slice(bound),
+        Bound::Excluded(bound) => {
+            key.extend_from_slice(bound);
+            exclude(key);
         }
     }
 }
 
-/// The key right after `key`; `None` after the last.
-fn after(key: &[u8]) -> Option<Vec<u8>> {
-    let mut next = key.to_vec();
-    for byte in next.iter_mut().rev() {
+/// Turns the order of entries of `len` bytes round.
+fn reverse(entries: &mut [u8], len: usize) {
+    let count = entries.len() / len;
+    for at in 0..count / 2 {
+        let (front, back) = entries.split_at_mut((count - 1 - at) * len);
+        front[at * len..(at + 1) * len].swap_with_slice(&mut back[..len]);
+    }
+}
+
+/// Makes `key` the one right after it. False after the last.
+fn step_up(key: &mut [u8]) -> bool {
+    key.iter_mut().rev().any(|byte| {
         *byte = byte.wrapping_add(1);
-        if *byte != 0 {
-            return Some(next);
-        }
-    }
-    None
+        *byte != 0
+    })
 }
 
-/// The key right before `key`; `None` before the first.
-pub(super) fn before(key: &[u8]) -> Option<Vec<u8>> {
-    let mut next = key.to_vec();
-    for byte in next.iter_mut().rev() {
+/// Makes `key` the one right before it. False before the first.
+pub(super) fn step_down(key: &mut [u8]) -> bool {
+    key.iter_mut().rev().any(|byte| {
         *byte = byte.wrapping_sub(1);
-        if *byte != 0xff {
-            return Some(next);
-        }
+        *byte != 0xff
+    })
+}
+
+impl<E: Endpoint> Worker<E> {
+    /// [`Scan::new`] with buffers of an earlier scan.
+    pub fn scan(
+        &self,
+        tree: &TreeState,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        direction: Direction,
+        prefetch: usize,
+    ) -> Result<Scan, Error> {
+        Scan::with_buffers(tree, from, to, direction, prefetch, self.scan_buffers())
     }
-    None
+
+    /// Keeps a finished scan's buffers for the next.
+    pub fn end_scan(&self, scan: Scan) {
+        self.keep_scan_buffers(scan.into_buffers());
+    }
 }
 
 impl<E: Endpoint> Op<'_, E> {
@@ -197,12 +266,18 @@ impl<E: Endpoint> Op<'_, E> {
     ///
     /// With the level-1 node in the cache one round trip for up to `prefetch` leaves; else also those of the descent.
     pub async fn refill(&self, tree: &TreeState, scan: &mut Scan) -> Result<bool, Error> {
-        scan.entries.clear();
+        scan.buffers.entries.clear();
         scan.next = 0;
-        while scan.entries.is_empty() {
-            let Some(cursor) = scan.cursor.clone() else { return Ok(false) };
-            self.name_leaves(tree, scan, &cursor).await?;
-            if !self.read_leaves(tree, scan).await? {
+        while scan.buffers.entries.is_empty() {
+            if scan.over || scan.limit == Some(0) {
+                return Ok(false);
+            }
+            self.name_leaves(tree, scan).await?;
+            let leaves = std::mem::take(&mut scan.buffers.leaves);
+            let used = self.read_leaves(tree, scan, &leaves).await?;
+            scan.buffers.leaves = leaves;
+            if !used {
+                let cursor = scan.cursor.clone();
                 self.lost(tree, &cursor, 0).await?;
             }
         }
@@ -210,19 +285,25 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     /// The addresses of the leaves to read next.
-    async fn name_leaves(&self, tree: &TreeState, scan: &mut Scan, cursor: &[u8]) -> Result<(), Error> {
-        let Scan { direction, prefetch, leaves, .. } = scan;
-        let backward = *direction == Direction::Backward;
+    async fn name_leaves(&self, tree: &TreeState, scan: &mut Scan) -> Result<(), Error> {
+        let most = scan.leaves_wanted(tree.shape.leaf.capacity());
+        let backward = scan.direction == Direction::Backward;
+        let Scan { cursor, buffers: Buffers { leaves, .. }, .. } = scan;
         leaves.clear();
+        let root = self.root(tree).await?;
+        if self.worker.compute.techniques().cache && tree.cache.children(root, cursor, backward, most, leaves) {
+            self.count_lookup(true);
+            return Ok(());
+        }
         let found = self.visit_covering(tree, cursor, 1, |address, node, body| {
             self.keep(tree, address, node, body);
             let at = body.responsible(cursor)?;
             leaves.clear();
             let child = |index: usize| crate::cache::child_address(body, index);
             if backward {
-                leaves.extend((0..=at).rev().take(*prefetch).map(child));
+                leaves.extend((0..=at).rev().take(most).map(child));
             } else {
-                leaves.extend((at..body.len()).take(*prefetch).map(child));
+                leaves.extend((at..body.len()).take(most).map(child));
             }
             Some(())
         });
@@ -235,20 +316,18 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     /// Reads the leaves named and takes what they have, in order. False if not even the first was of use.
-    async fn read_leaves(&self, tree: &TreeState, scan: &mut Scan) -> Result<bool, Error> {
+    async fn read_leaves(&self, tree: &TreeState, scan: &mut Scan, leaves: &[GlobalAddress]) -> Result<bool, Error> {
         let shape = &tree.shape.leaf;
-        let leaves = std::mem::take(&mut scan.leaves);
-        for &leaf in &leaves {
+        for &leaf in leaves {
             self.worker.compute.check_pointer(leaf, shape.node_bytes())?;
         }
-        let (lists, places) = self.read_all(leaves.iter().map(|&leaf| (leaf, shape.node_bytes()))).await?;
+        let read = self.read_all(leaves.iter().map(|&leaf| (leaf, shape.node_bytes()))).await?;
         let mut used = false;
-        for (&address, &(list, read)) in leaves.iter().zip(&places) {
-            if scan.cursor.is_none() {
+        for (at, &address) in leaves.iter().enumerate() {
+            if scan.over {
                 break;
             }
-            let image = lists[list].bytes(read);
-            let took = match Node::open(shape, image, 0) {
+            let took = match Node::open(shape, read.image(at), 0) {
                 Ok(leaf) => scan.take(&leaf).ok(),
                 Err(Reject::Torn | Reject::Pending) => None,
                 Err(Reject::Free | Reject::NotThis) => break,
@@ -269,17 +348,16 @@ impl<E: Endpoint> Op<'_, E> {
                 Some(Took::Right(_) | Took::Left) | None => break,
             }
         }
-        lists.into_iter().for_each(|list| self.endpoint().recycle(list));
-        scan.leaves = leaves;
+        read.recycle(self);
         Ok(used)
     }
 
     /// Follows siblings until one covers the cursor. False if the way is lost.
-    async fn take_right_of(&self, tree: &TreeState, scan: &mut Scan, sibling: GlobalAddress) -> Result<bool, Error> {
+    async fn take_right_of(&self, tree: &TreeState, scan: &mut Scan, sibling: Sibling) -> Result<bool, Error> {
         let mut at = sibling;
         loop {
-            self.note(Cause::MovedRight)?;
-            match self.visit(tree, at, 0, |leaf| scan.take(leaf)).await? {
+            self.moved_right(tree, &at, 0)?;
+            match self.visit(tree, at.address, 0, |leaf| scan.take(leaf)).await? {
                 Some(Took::All) => return Ok(true),
                 Some(Took::Right(next)) => at = next,
                 Some(Took::Left) | None => return Ok(false),
@@ -294,13 +372,22 @@ mod tests {
 
     #[test]
     fn the_keys_around_a_key_are_its_neighbours() {
-        assert_eq!(after(&[0, 0xff]), Some(vec![1, 0]));
-        assert_eq!(before(&[1, 0]), Some(vec![0, 0xff]));
-        assert_eq!((after(&[0xff, 0xff]), before(&[0, 0])), (None, None));
-        for key in 0..=u16::MAX - 1 {
-            let next = after(&key.to_be_bytes()).expect("not the last");
-            assert_eq!(next, (key + 1).to_be_bytes());
-            assert_eq!(before(&next).expect("not the first"), key.to_be_bytes());
+        for key in 0..u16::MAX {
+            let mut bytes = key.to_be_bytes();
+            assert!(step_up(&mut bytes));
+            assert_eq!(bytes, (key + 1).to_be_bytes());
+            assert!(step_down(&mut bytes));
+            assert_eq!(bytes, key.to_be_bytes());
+        }
+        assert!(!step_up(&mut [0xff, 0xff]) && !step_down(&mut [0, 0]));
+    }
+
+    #[test]
+    fn reversing_keeps_entries_whole() {
+        for count in 0..5_u8 {
+            let mut entries: Vec<u8> = (0..count).flat_map(|at| [at, at + 100, at + 50]).collect();
+            reverse(&mut entries, 3);
+            assert_eq!(entries, (0..count).rev().flat_map(|at| [at, at + 100, at + 50]).collect::<Vec<_>>());
         }
     }
 }

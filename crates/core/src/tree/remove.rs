@@ -8,7 +8,7 @@ use super::descend::Covering;
 use crate::error::Error;
 use crate::lock::Locked;
 use crate::node::draft::{Removed, Upsert};
-use crate::node::{Draft, Lookup, Node};
+use crate::node::{Draft, Header, Lookup, Node};
 use crate::op::Op;
 use sherman_fabric::{Endpoint, GlobalAddress};
 
@@ -34,12 +34,12 @@ impl<E: Endpoint> Op<'_, E> {
     /// Removes `key`. Whether it was there; `old` receives the value it had. Linearizable.
     pub async fn remove(&self, tree: &TreeState, key: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
         tree.check_key(key)?;
-        let Covering { locked, missed } = self.lock_leaf(tree, key).await?;
-        let Some(leaf) = self.draft(tree, &locked) else { return self.corrupt(locked).await };
+        let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
+        let leaf = self.draft(tree, &locked, header);
         let removed = self.erase(tree, locked, leaf, key, old).await?;
         self.mend_missed(tree, missed).await;
         if removed == Some(true) {
-            self.tidy(tree, 0, key).await;
+            Box::pin(self.tidy(tree, 0, key)).await;
         }
         Ok(removed.is_some())
     }
@@ -95,15 +95,15 @@ impl<E: Endpoint> Op<'_, E> {
         decide: impl FnOnce(Option<&[u8]>) -> Change<'a>,
     ) -> Result<bool, Error> {
         tree.check_key(key)?;
-        let Covering { locked, missed } = self.lock_leaf(tree, key).await?;
-        let Some(mut leaf) = self.draft(tree, &locked) else { return self.corrupt(locked).await };
+        let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
+        let mut leaf = self.draft(tree, &locked, header);
         let there = match leaf.node().find(key) {
             Lookup::Found(slot) => {
                 leaf.node().value_into(slot, old);
                 true
             }
             Lookup::Absent => false,
-            Lookup::Torn => return self.corrupt(locked).await,
+            Lookup::Torn => return Box::pin(self.corrupt(locked)).await,
         };
         let mut small = None;
         match decide(there.then_some(old.as_slice())) {
@@ -125,7 +125,7 @@ impl<E: Endpoint> Op<'_, E> {
         }
         self.mend_missed(tree, missed).await;
         if small == Some(true) {
-            self.tidy(tree, 0, key).await;
+            Box::pin(self.tidy(tree, 0, key)).await;
         }
         Ok(there)
     }
@@ -136,11 +136,10 @@ impl<E: Endpoint> Op<'_, E> {
         covering.ok_or(Error::Corrupt { address: GlobalAddress::NULL, invariant: "I2: a tree has leaves" })
     }
 
-    /// A draft of the leaf under its lane; `None` if it is no leaf of this tree.
-    pub(crate) fn draft<'t>(&self, tree: &'t TreeState, locked: &Locked) -> Option<Draft<'t>> {
+    /// A draft of the leaf under its lane.
+    pub(crate) fn draft<'t>(&self, tree: &'t TreeState, locked: &Locked, header: Header) -> Draft<'t> {
         let shape = &tree.shape.leaf;
-        let node = Node::open(shape, locked.image(), 0).ok()?;
-        Some(Draft::of(shape, &node, self.worker.buffer()))
+        Draft::of(shape, &Node::reopen(shape, locked.image(), header), self.worker.buffer())
     }
 
     /// Erases `key` from a leaf under its lane and gives the lane back. `None` if it was not there; else whether the leaf is
@@ -162,7 +161,7 @@ impl<E: Endpoint> Op<'_, E> {
                 self.release(locked.done(self)).await?;
                 None
             }
-            Removed::Torn => return self.corrupt(locked).await,
+            Removed::Torn => return Box::pin(self.corrupt(locked)).await,
         };
         self.worker.keep_buffer(leaf.into_image());
         Ok(erased)
@@ -188,22 +187,35 @@ impl<E: Endpoint> Op<'_, E> {
                 false
             }
             Upsert::Full => {
-                let (locked, place) = self.place_beside(locked, tree.shape.leaf.class()).await?;
-                let split = leaf.split_leaf(key, value, place);
-                let separator = self.write_split(tree, locked, &leaf, split, place).await?;
-                self.post_separator(tree, 1, separator, place.address).await;
+                Box::pin(self.put_by_split(tree, locked, &mut leaf, key, value)).await?;
                 false
             }
-            Upsert::Torn => return self.corrupt(locked).await,
+            Upsert::Torn => return Box::pin(self.corrupt(locked)).await,
         };
         self.worker.keep_buffer(leaf.into_image());
         Ok(updated)
     }
 
+    /// Splits a full leaf to put an entry, and tells the parent.
+    async fn put_by_split(
+        &self,
+        tree: &TreeState,
+        locked: Locked,
+        leaf: &mut Draft<'_>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), Error> {
+        let (locked, place) = self.place_beside(locked, tree.shape.leaf.class()).await?;
+        let split = leaf.split_leaf(key, value, place);
+        let separator = self.write_split(tree, locked, leaf, split, place).await?;
+        self.post_separator(tree, 1, separator, place.address).await;
+        Ok(())
+    }
+
     /// Posts a separator that the walk to a leaf found missing.
     pub(crate) async fn mend_missed(&self, tree: &TreeState, missed: Option<(Vec<u8>, GlobalAddress)>) {
         if let Some((separator, child)) = missed {
-            self.mend_separator(tree, 1, separator, child).await;
+            Box::pin(self.mend_separator(tree, 1, separator, child)).await;
         }
     }
 }

@@ -94,8 +94,8 @@ impl<E: Endpoint> Op<'_, E> {
         let found = self.visit(tree, at, level, |node| {
             let body = node.sorted();
             let found = body.as_ref().is_some_and(|body| body.find(key).is_ok());
-            if let Some(body) = &body {
-                self.keep(tree, at, node, body);
+            if let Some(body) = body {
+                self.keep(tree, at, node, &body);
             }
             Ok(found)
         });
@@ -114,7 +114,7 @@ impl<E: Endpoint> Op<'_, E> {
         let also = Some((separator.child, tree.shape.at(level - 1).node_bytes()));
         loop {
             let covering = self.lock_covering(tree, &separator.key, level, also).await?;
-            let Some(Covering { locked, missed }) = covering else {
+            let Some(Covering { locked, header, missed }) = covering else {
                 match self.grow(tree, level).await? {
                     Grown::Above(key) if key == separator.key => return Ok(()),
                     Grown::Above(_) => {}
@@ -125,12 +125,9 @@ impl<E: Endpoint> Op<'_, E> {
             };
             wanting.extend(missed.map(|(key, child)| Separator { level: level + 1, key, child }));
             let shape = &tree.shape.internal;
-            let parsed = Node::open(shape, locked.image(), level).ok();
-            let Some((draft, body)) =
-                parsed.and_then(|node| Some((Draft::of(shape, &node, Vec::new()), node.sorted()?)))
-            else {
-                return self.corrupt(locked).await;
-            };
+            let node = Node::reopen(shape, locked.image(), header);
+            let Some(body) = node.sorted() else { return self.corrupt(locked).await };
+            let draft = Draft::of(shape, &node, self.worker.buffer());
             let wanted = match body.find(&separator.key) {
                 Err(index) => self.is_linked(tree, &locked, &separator).await.map(|linked| linked.then_some(index)),
                 Ok(_) => Ok(None),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Eight writers, two on each of four compute servers, all starting on the same empty leaf.
 fn grow(format: Format, techniques: Techniques, seed: u64) {
     const WRITERS: u64 = 8;
-    const KEYS: u64 = 800;
+    const KEYS: u64 = 1_000;
     let scenario = Scenario { shape: Shape::Four, format, techniques, servers: 2, ..Scenario::default() };
     let mut lab = Lab::new(scenario, Knobs { time_jumps: false, ..Knobs::swarm(seed) });
     lab.sim.set_limits(Limits { steps: 20_000_000, ..Limits::default() });

@@ -1,6 +1,7 @@
 //! Removes, merges, emptied and filled nodes, and scans: every format holds, and gives back, what a `BTreeMap` would.
 
 use super::*;
+use crate::node::stream::stamp_of;
 use crate::node::{Kind, Lookup, Position, Removed, Scratch, SortedBody};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -136,6 +137,11 @@ fn what_is_removed_is_gone_and_nothing_else_is() {
                 (Removed::Gone(patch), Some(value)) => {
                     assert_eq!(old, value);
                     patched(&before, &draft, &patch);
+                    if shape.format == Format::LineStamped {
+                        let lines =
+                            &draft.image().as_chunks().0[patch.steps()[0].start / 64..patch.steps()[0].end / 64];
+                        assert!(lines.iter().all(|line| stamp_of(line) == version), "I19");
+                    }
                     let entry = shape.entry_len();
                     match shape.format {
                         Format::LineStamped if entry <= 60 => assert_eq!(patch.bytes(), 4, "bitmap and stamp"),

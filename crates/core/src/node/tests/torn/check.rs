@@ -2,7 +2,7 @@
 
 use super::super::*;
 use super::history::History;
-use crate::node::{LINE, Lookup, Position};
+use crate::node::{LINE, Lookup, Position, Scratch};
 use std::collections::BTreeMap;
 
 /// What a reader concludes about a key; 0 stands for a value of no bytes.
@@ -54,7 +54,9 @@ type Conclusions = Option<Vec<(u8, Outcome, u64)>>;
 
 fn conclude(history: &History<'_>, image: &[u8]) -> Conclusions {
     let node = Node::open(history.shape, image, 0).ok()?;
-    let scanned = node.entries_whole().then(|| node.entries());
+    let mut scanned = Vec::new();
+    let scanned = node.collect(&[], None, &mut Scratch::default(), &mut scanned).then_some(scanned);
+    assert_eq!(scanned.is_some(), node.entries_whole());
     let mut value = Vec::new();
     let mut conclusions = Vec::new();
     for key in KEYS {
@@ -67,18 +69,27 @@ fn conclude(history: &History<'_>, image: &[u8]) -> Conclusions {
             Lookup::Absent => Outcome::Absent,
             Lookup::Found(slot) => {
                 node.value_into(slot, &mut value);
-                let first = value.first().copied().unwrap_or(0);
-                // A value of mixed bytes was never current: no moment allows it.
-                Outcome::Found(if value.iter().all(|byte| *byte == first) { first } else { 0xff })
+                found(&value)
             }
         };
         if let Some(scanned) = &scanned {
-            let met = scanned.iter().any(|(other, _)| *other == bytes);
-            assert_eq!(met, outcome != Outcome::Absent, "a scan and a lookup of one image disagree on {key}");
+            let mut entries = scanned.chunks_exact(history.shape.entry_len());
+            let met = entries.find(|entry| entry[..bytes.len()] == bytes).map(|entry| found(&entry[bytes.len()..]));
+            assert_eq!(met.is_some(), outcome != Outcome::Absent, "a scan and a lookup of one image disagree on {key}");
+            // Of a key that is there twice, the scan may have met the other one.
+            if let Some(met) = met.filter(|met| *met != outcome) {
+                conclusions.push((key, met, allowed(history, key, met)));
+            }
         }
         conclusions.push((key, outcome, allowed(history, key, outcome)));
     }
     Some(conclusions)
+}
+
+/// A value of mixed bytes was never current: no moment allows it.
+fn found(value: &[u8]) -> Outcome {
+    let first = value.first().copied().unwrap_or(0);
+    Outcome::Found(if value.iter().all(|byte| *byte == first) { first } else { 0xff })
 }
 
 /// The moments at which `outcome` was true of `key`.

@@ -55,7 +55,7 @@ impl Moments<'_> {
     }
 }
 
-/// Separators come and the node splits, at `version`; children are numbered by their separator.
+/// Separators come and the node splits, takes its neighbour back and loses a child, at `version`; children are numbered by their separator.
 fn life(shape: &Shape, version: u16, keys: &[u8]) -> usize {
     let key = |number: u8| [vec![0; shape.key_len - 1], vec![number]].concat();
     let mut draft = whole_range(shape, 1, version);
@@ -64,13 +64,29 @@ fn life(shape: &Shape, version: u16, keys: &[u8]) -> usize {
     body.insert(1, &key(100), &[100; 8]);
     draft.set_body(&body);
     let mut moments = Moments { shape, images: vec![draft.image().to_vec()], states: vec![vec![state(&draft.node())]] };
+    let mut neighbour = None;
     for &number in keys {
         let mut body = draft.node().sorted().expect("sorted");
         let Err(at) = body.find(&key(number)) else { continue };
         body.insert(at, &key(number), &[number; 8]);
-        let patch = if body.len() > 3 { draft.split_sorted(body, at, place(1)).left } else { draft.set_body(&body) };
+        let patch = if body.len() > 3 {
+            let split = draft.split_sorted(body, at, place(1));
+            neighbour = Some(split.right);
+            split.left
+        } else {
+            draft.set_body(&body)
+        };
         moments.write(&draft, &patch);
     }
+    let neighbour = neighbour.expect("it has split");
+    match draft.absorb(&neighbour.node()) {
+        Some(patch) => moments.write(&draft, &patch),
+        None => assert!(draft.node().len() + neighbour.node().len() > shape.capacity()),
+    }
+    let mut body = draft.node().sorted().expect("sorted");
+    body.remove(1);
+    let patch = draft.set_body(&body);
+    moments.write(&draft, &patch);
     moments.assert_no_mixture_misleads()
 }
 

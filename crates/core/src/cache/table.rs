@@ -1,0 +1,188 @@
+//! From addresses to slots: an open-addressed table of words, at most half full.
+//!
+//! A word is a 32-bit hash of the address and the slot's index plus one; 0 is an empty place. Readers probe without a lock;
+//! removal moves later words back instead of leaving marks, so a reader that probes meanwhile may miss one that is there.
+//! That costs it a READ: the table only ever says which slot to ask. A table that is half full is replaced by one of twice
+//! the size; readers still in the old one find there what they find, and the slot says whether it is true.
+
+use sherman_fabric::GlobalAddress;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Places of the first table.
+const FIRST_PLACES: usize = 4;
+/// Tables there can be, each twice as large as the one before.
+const GENERATIONS: usize = 30;
+
+/// The tables so far. All together they take less than twice what the last does.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    generations: [OnceLock<Table>; GENERATIONS],
+    current: AtomicUsize,
+}
+
+impl Tables {
+    /// The table in use, once something was inserted.
+    #[inline(always)]
+    pub fn current(&self) -> Option<&Table> {
+        self.generations.get(self.current.load(Ordering::Acquire))?.get()
+    }
+
+    /// Adds a slot to those, `count` of them, that are there already; how many bytes that took. Only under the cache's
+    /// lock, as all that changes a table.
+    pub fn insert(&self, address: GlobalAddress, slot: u32, count: usize) -> usize {
+        let mut generation = self.current.load(Ordering::Relaxed);
+        let mut taken = 0;
+        while (FIRST_PLACES << generation) / 2 <= count && generation + 1 < GENERATIONS {
+            generation += 1;
+        }
+        let table = self.generations[generation].get_or_init(|| {
+            taken = (FIRST_PLACES << generation) * 8;
+            Table::new(FIRST_PLACES << generation)
+        });
+        if taken > 0
+            && let Some(before) = self.current()
+        {
+            before.copy_to(table);
+        }
+        table.insert(address, slot);
+        self.current.store(generation, Ordering::Release);
+        taken
+    }
+}
+
+/// A table.
+#[derive(Debug)]
+pub(super) struct Table {
+    words: Box<[AtomicU64]>,
+    /// The home of a hash is its upper bits.
+    shift: u32,
+}
+
+/// The same on every machine and in every run.
+fn hash(address: GlobalAddress) -> u32 {
+    let bits = address.to_bits();
+    ((bits ^ bits >> 37).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+}
+
+impl Table {
+    fn new(places: usize) -> Self {
+        Self { words: (0..places).map(|_| AtomicU64::new(0)).collect(), shift: 32 - places.ilog2() }
+    }
+
+    #[inline(always)]
+    fn home(&self, hash: u32) -> usize {
+        (hash >> self.shift) as usize
+    }
+
+    /// The first answer that `ask` gives about a slot that may hold the copy of `address`.
+    #[inline(always)]
+    pub fn find<T>(&self, address: GlobalAddress, mut ask: impl FnMut(u32) -> Option<T>) -> Option<T> {
+        let hash = hash(address);
+        let mask = self.words.len() - 1;
+        let home = self.home(hash);
+        for at in home..home + self.words.len() {
+            let word = self.words[at & mask].load(Ordering::Acquire);
+            if word == 0 {
+                return None;
+            }
+            if (word >> 32) as u32 == hash
+                && let Some(answer) = ask((word as u32).wrapping_sub(1))
+            {
+                return Some(answer);
+            }
+        }
+        None
+    }
+
+    fn insert(&self, address: GlobalAddress, slot: u32) {
+        self.put(u64::from(hash(address)) << 32 | u64::from(slot + 1));
+    }
+
+    /// Puts a word into the first empty place from its home on. There is one: the table is at most half full.
+    fn put(&self, word: u64) {
+        let mask = self.words.len() - 1;
+        let mut at = self.home((word >> 32) as u32);
+        while self.words[at & mask].load(Ordering::Relaxed) != 0 {
+            at += 1;
+        }
+        self.words[at & mask].store(word, Ordering::Release);
+    }
+
+    /// Puts all its words into another table.
+    fn copy_to(&self, other: &Self) {
+        let words = self.words.iter().map(|word| word.load(Ordering::Relaxed));
+        words.filter(|&word| word != 0).for_each(|word| other.put(word));
+    }
+
+    /// Removes a slot.
+    pub fn remove(&self, address: GlobalAddress, slot: u32) {
+        let hash = hash(address);
+        let wanted = u64::from(hash) << 32 | u64::from(slot + 1);
+        let mask = self.words.len() - 1;
+        let mut hole = self.home(hash);
+        loop {
+            match self.words[hole].load(Ordering::Relaxed) {
+                0 => return,
+                word if word == wanted => break,
+                _ => hole = (hole + 1) & mask,
+            }
+        }
+        let mut at = hole;
+        loop {
+            at = (at + 1) & mask;
+            let word = self.words[at].load(Ordering::Relaxed);
+            if word == 0 {
+                break;
+            }
+            // A word may fill the hole if its probe passes there on the way from its home.
+            let home = self.home((word >> 32) as u32);
+            if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
+                self.words[hole].store(word, Ordering::Release);
+                hole = at;
+            }
+        }
+        self.words[hole].store(0, Ordering::Release);
+    }
+
+    /// Removes all.
+    pub fn clear(&self) {
+        for word in &self.words {
+            word.store(0, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn every_slot_is_found_whatever_was_removed_before() {
+        let tables = Tables::default();
+        let mut bytes = 0;
+        let mut model = BTreeMap::new();
+        let mut dice = 1_u64;
+        for _ in 0..20_000 {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let slot = (dice >> 40) as u32 % 64;
+            let address = GlobalAddress::new((dice >> 33) as u16 % 3, u64::from(slot) * 1024 + 64);
+            match model.remove(&slot) {
+                Some(address) => tables.current().expect("in use").remove(address, slot),
+                None => {
+                    bytes += tables.insert(address, slot, model.len());
+                    model.insert(slot, address);
+                }
+            }
+            let table = tables.current().expect("in use");
+            for (&slot, &address) in &model {
+                assert_eq!(table.find(address, |found| (found == slot).then_some(found)), Some(slot));
+            }
+        }
+        assert_eq!(bytes, (4 + 8 + 16 + 32 + 64 + 128) * 8, "tables of at most 64 slots");
+        let table = tables.current().expect("in use");
+        table.clear();
+        assert_eq!(table.find(GlobalAddress::new(0, 64), Some), None);
+    }
+}

@@ -1,0 +1,166 @@
+//! Large arrays of atomics, zeroed by the operating system and aligned to cache lines.
+//!
+//! A memory server of many gigabytes must cost nothing until it is used, so its pages must come zeroed from the kernel
+//! and stay untouched. The standard allocator does that (`calloc`) only for layouts of small alignment; asked for more
+//! it allocates and then writes zeroes over every page. So this asks for the element's own alignment, and for more than
+//! needed, and aligns by hand.
+//!
+//! An array of many megabytes is read at random, and with pages of 4 KiB nearly every access then also waits for a walk of
+//! the page table. So a large array is aligned to **huge pages** of 2 MiB and the kernel is asked for them. That is advice:
+//! where it is not taken (other systems, memory too fragmented) nothing changes but the speed. First touches then
+//! cost 2 MiB of memory and the time to zero them; what was never touched still costs nothing.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Alignment of the first element: a line of data, or the sequence words of 16 lines, never straddles cache lines.
+pub const ALIGN: usize = 64;
+
+/// Bytes of a huge page, where there are any.
+const HUGE: usize = 2 << 20;
+
+/// Types for which all-zero bytes are a valid value and which need no drop.
+///
+/// # Safety
+/// Both must be true of the implementing type, and its alignment at most [`ALIGN`].
+pub unsafe trait Zeroable {}
+// SAFETY: an atomic integer has the layout of its integer, for which zero is valid, and no drop.
+unsafe impl Zeroable for AtomicU32 {}
+// SAFETY: as above.
+unsafe impl Zeroable for AtomicU64 {}
+
+/// A fixed array of `T`, all zero at first.
+pub struct Zeroed<T: Zeroable> {
+    /// What the allocator gave, and under which layout.
+    block: NonNull<u8>,
+    layout: Layout,
+    /// The first element: the first aligned address in `block`.
+    first: NonNull<T>,
+    len: usize,
+}
+
+impl<T: Zeroable> Zeroed<T> {
+    /// An array of `len` elements, or `None` if the system has no such memory.
+    pub fn new(len: usize) -> Option<Self> {
+        let bytes = len.checked_mul(size_of::<T>())?;
+        let align = if bytes < HUGE { ALIGN } else { HUGE };
+        let layout = Layout::from_size_align(bytes.checked_add(align)?, align_of::<T>()).ok()?;
+        // SAFETY: the layout has at least `align` bytes, so it is not empty.
+        let block = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let skip = block.align_offset(align);
+        // SAFETY: `align_offset` of a byte pointer is less than `align`, and the block has `align` bytes more than the
+        // elements need, so the result and all `len` elements after it lie inside the block.
+        let first = unsafe { block.add(skip) };
+        if align == HUGE {
+            // SAFETY: `bytes` bytes from `first` on, which is a multiple of HUGE, lie inside the block.
+            unsafe { ask_for_huge_pages(first, bytes / HUGE * HUGE) };
+        }
+        Some(Self { block, layout, first: first.cast(), len })
+    }
+}
+
+/// Asks for huge pages behind `len` bytes at `first`. Whether they come is the kernel's affair.
+///
+/// # Safety
+/// The bytes are the caller's and begin at a multiple of the page size.
+#[cfg(all(target_os = "linux", not(miri)))]
+unsafe fn ask_for_huge_pages(first: NonNull<u8>, len: usize) {
+    use rustix::mm::{Advice, madvise};
+    // SAFETY: this advice changes neither contents nor protection of the pages, only what backs them. It may outlast
+    // the array, if the allocator keeps the memory: then it speeds up or slows down, and no more, whoever gets it.
+    let _ = unsafe { madvise(first.as_ptr().cast(), len, Advice::LinuxHugepage) };
+}
+
+/// As above, where nobody is to be asked.
+///
+/// # Safety
+/// None is needed.
+#[cfg(not(all(target_os = "linux", not(miri))))]
+unsafe fn ask_for_huge_pages(_: NonNull<u8>, _: usize) {}
+
+impl<T: Zeroable> Deref for Zeroed<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: `first` is aligned and `len` elements lie inside the block, which lives as long as `self`; they were
+        // zeroed, which is a valid value (`Zeroable`). Nobody makes `&mut` references to them.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Zeroable> Drop for Zeroed<T> {
+    fn drop(&mut self) {
+        // SAFETY: `block` came from this allocator under this layout and is freed once.
+        unsafe { dealloc(self.block.as_ptr(), self.layout) }
+    }
+}
+
+// SAFETY: the array is owned memory; sending it sends its elements.
+unsafe impl<T: Zeroable + Send> Send for Zeroed<T> {}
+// SAFETY: sharing it gives out `&[T]` and nothing else.
+unsafe impl<T: Zeroable + Sync> Sync for Zeroed<T> {}
+
+impl<T: Zeroable> fmt::Debug for Zeroed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Zeroed({} x {})", self.len, size_of::<T>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn an_array_is_aligned_and_zero() {
+        for len in [0, 1, 7, 8, 1000] {
+            let words = Zeroed::<AtomicU64>::new(len).unwrap();
+            assert_eq!(words.as_ptr() as usize % ALIGN, 0);
+            assert_eq!(words.len(), len);
+            assert!(words.iter().all(|w| w.load(Relaxed) == 0));
+            if let Some(last) = words.last() {
+                last.store(u64::MAX, Relaxed);
+            }
+        }
+    }
+
+    #[test]
+    fn a_large_array_begins_at_a_huge_page_and_is_zero_to_its_end() {
+        for bytes in [HUGE - 8, HUGE, HUGE + 8, 3 * HUGE - 8, 16 * HUGE] {
+            let words = Zeroed::<AtomicU64>::new(bytes / 8).unwrap();
+            let align = if bytes < HUGE { ALIGN } else { HUGE };
+            assert_eq!(words.as_ptr() as usize % align, 0, "{bytes}");
+            let step = if cfg!(miri) { 1 << 16 } else { 64 };
+            assert!(words.iter().step_by(step).chain(words.last()).all(|word| word.load(Relaxed) == 0));
+            words.iter().step_by(step).chain(words.last()).for_each(|word| word.store(u64::MAX, Relaxed));
+        }
+    }
+
+    /// A page that nobody touched is not there: the resident memory of this process says so.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn what_is_not_touched_costs_nothing() {
+        let resident = || {
+            let status = std::fs::read_to_string("/proc/self/statm").unwrap();
+            let pages: usize = status.split(' ').nth(1).unwrap().parse().unwrap();
+            pages * 4096
+        };
+        let before = resident();
+        let words = Zeroed::<AtomicU64>::new((1 << 30) / 8).unwrap();
+        for at in [0, words.len() / 2, words.len() - 1] {
+            words[at].store(1, Relaxed);
+        }
+        let grown = resident().saturating_sub(before);
+        // Three pages, huge or not, and what the tests beside this one use meanwhile.
+        assert!(grown < 256 << 20, "{grown}");
+    }
+
+    #[test]
+    fn an_absurd_size_is_an_answer_not_a_crash() {
+        assert!(Zeroed::<AtomicU64>::new(usize::MAX / 8).is_none());
+        assert!(Zeroed::<AtomicU64>::new(usize::MAX).is_none());
+    }
+}

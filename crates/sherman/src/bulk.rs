@@ -1,0 +1,174 @@
+//! Bulk load: a sorted sequence becomes the contents of an empty tree, in one step.
+//!
+//! The caller's iterator is run on the calling thread, which cuts the entries into batches of leaves; they are written by that
+//! thread or, if there are several, by threads of their own, through a bounded channel. Then the levels above, then one swap of the root.
+//! Whatever goes wrong before that, a panic of the iterator included, gives all memory back.
+
+use crate::cluster::{AnyEndpoint, Cluster};
+use sherman_core::{Batch, Error, Loading, TreeState, Worker, Written};
+use sherman_executor::block_on;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
+
+/// How a bulk load goes about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BulkOptions {
+    fill: f64,
+    threads: usize,
+}
+
+impl Default for BulkOptions {
+    fn default() -> Self {
+        Self { fill: 0.8, threads: 1 }
+    }
+}
+
+impl BulkOptions {
+    /// The defaults: nodes filled to 80 %, one thread.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How full nodes become, from 0.5 to 1; what is outside is brought inside. Full nodes save memory and are split by the first
+    /// insert.
+    pub fn fill(mut self, fill: f64) -> Self {
+        self.fill = fill;
+        self
+    }
+
+    /// Threads that write; at least one. The iterator runs on the calling thread alone.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+}
+
+/// A load under way, whose memory is given back unless it is completed.
+struct Load<'w> {
+    worker: &'w Worker<AnyEndpoint>,
+    loading: Loading,
+    completed: bool,
+}
+
+impl Drop for Load<'_> {
+    fn drop(&mut self) {
+        if !self.completed {
+            self.loading.abandon(&self.worker.op());
+        }
+    }
+}
+
+/// Loads `entries` into `tree`.
+pub(crate) fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    cluster: &Cluster,
+    tree: &TreeState,
+    entries: impl IntoIterator<Item = (K, V)>,
+    options: &BulkOptions,
+) -> Result<u64, Error> {
+    let worker = cluster.worker();
+    // Looked at again when it counts; here, lest a long load is for nothing.
+    if !block_on(worker.endpoint(), async { worker.op().is_empty(tree).await })? {
+        return Err(Error::NotEmpty);
+    }
+    let mut load = Load { worker: &worker, loading: Loading::new(tree, options.fill), completed: false };
+    let entries = entries.into_iter();
+    // The threads have ended, on every path, before memory is given back.
+    let written = if options.threads <= 1 {
+        let mut written = Vec::new();
+        cut(&mut load, tree, entries, |batch| {
+            written.push(write(&worker, tree, &batch)?);
+            Ok(true)
+        })?;
+        written
+    } else {
+        write_in_threads(cluster, tree, &mut load, entries, options.threads)?
+    };
+    // It gives the memory back itself if it fails.
+    load.completed = true;
+    block_on(worker.endpoint(), async { worker.op().complete_load(tree, &mut load.loading, written).await })
+}
+
+/// Writes one batch, with a deadline of its own.
+fn write(worker: &Worker<AnyEndpoint>, tree: &TreeState, batch: &Batch) -> Result<Written, Error> {
+    block_on(worker.endpoint(), async { worker.op().write_leaves(tree, batch).await })
+}
+
+/// Cuts `entries` into batches and gives them to `write`, until it returns false.
+fn cut<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    load: &mut Load<'_>,
+    tree: &TreeState,
+    entries: impl Iterator<Item = (K, V)>,
+    mut write: impl FnMut(Batch) -> Result<bool, Error>,
+) -> Result<(), Error> {
+    let Load { worker, loading, .. } = load;
+    let (op, endpoint) = (worker.op(), worker.endpoint());
+    for (key, value) in entries {
+        let batch = block_on(endpoint, loading.push(&op, tree, key.as_ref(), value.as_ref()))?;
+        if let Some(batch) = batch
+            && !write(batch)?
+        {
+            return Ok(());
+        }
+    }
+    for batch in block_on(endpoint, loading.finish(&op))?.into_iter().flatten() {
+        if !write(batch)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What the writing threads made of their batches, by number.
+type Outcomes = Mutex<Vec<(usize, Result<Written, Error>)>>;
+
+fn write_in_threads<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    cluster: &Cluster,
+    tree: &TreeState,
+    load: &mut Load<'_>,
+    entries: impl Iterator<Item = (K, V)>,
+    threads: usize,
+) -> Result<Vec<Written>, Error> {
+    let outcomes = Outcomes::default();
+    let (batches, queue) = sync_channel(2 * threads);
+    let queue = Arc::new(Mutex::new(queue));
+    let cutting = std::thread::scope(|scope| {
+        // Dropped at the end of this closure, or by a panic in it: then the threads end.
+        let batches: SyncSender<(usize, Batch)> = batches;
+        for _ in 0..threads {
+            let (queue, outcomes) = (Arc::clone(&queue), &outcomes);
+            let thread = Builder::new().name("sherman-load".to_owned());
+            let spawned = thread.spawn_scoped(scope, move || write_batches(cluster, tree, &queue, outcomes));
+            spawned.map_err(|error| Error::Thread { kind: error.kind() })?;
+        }
+        // Now the threads alone have it: when all are gone, nothing can be sent.
+        drop(queue);
+        let mut number = 0;
+        cut(load, tree, entries, |batch| {
+            number += 1;
+            // The threads end when one of them fails.
+            Ok(batches.send((number, batch)).is_ok())
+        })
+    });
+    let mut outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    outcomes.sort_unstable_by_key(|&(number, _)| number);
+    let written = outcomes.into_iter().map(|(_, outcome)| outcome).collect::<Result<Vec<_>, _>>()?;
+    cutting.map(|()| written)
+}
+
+/// Writes batches until there are no more, or one fails anywhere.
+fn write_batches(cluster: &Cluster, tree: &TreeState, queue: &Mutex<Receiver<(usize, Batch)>>, outcomes: &Outcomes) {
+    let worker = cluster.worker();
+    loop {
+        let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok((number, batch)) = next else { return };
+        let outcome = write(&worker, tree, &batch);
+        let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = outcome.is_err() || outcomes.iter().any(|(_, outcome)| outcome.is_err());
+        outcomes.push((number, outcome));
+        drop(outcomes);
+        if failed {
+            return;
+        }
+    }
+}

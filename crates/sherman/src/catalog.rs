@@ -1,0 +1,123 @@
+//! Trees by name: opening what is there, describing, dropping.
+
+use crate::cluster::Cluster;
+use crate::codec::{Key, Value};
+use crate::raw::RawTree;
+use crate::tree::Tree;
+use sherman_core::node::TreeShape;
+use sherman_core::{Error, Format};
+use sherman_executor::block_on;
+use sherman_fabric::control::TreeInfo;
+
+/// What is fixed about a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TreeDescription {
+    /// Its name.
+    pub name: String,
+    /// Unique in the cluster, never reused.
+    pub id: u32,
+    /// The format of its nodes.
+    pub format: Format,
+    /// Bytes of a key.
+    pub key_bytes: usize,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Bytes of a leaf.
+    pub leaf_bytes: usize,
+    /// Bytes of an internal node.
+    pub internal_bytes: usize,
+    /// Entries a leaf can hold.
+    pub entries_per_leaf: usize,
+    /// Separators an internal node can hold.
+    pub entries_per_internal: usize,
+}
+
+impl TreeDescription {
+    fn of(info: TreeInfo) -> Result<Self, Error> {
+        let TreeShape { leaf, internal } = TreeShape::new(&info.spec, info.id)?;
+        Ok(Self {
+            name: info.name,
+            id: info.id,
+            format: leaf.format(),
+            key_bytes: leaf.key_len(),
+            value_bytes: leaf.payload_len(),
+            leaf_bytes: leaf.node_bytes(),
+            internal_bytes: internal.node_bytes(),
+            entries_per_leaf: leaf.capacity(),
+            entries_per_internal: internal.capacity(),
+        })
+    }
+}
+
+impl Cluster {
+    /// All trees of the cluster, by name. One request to server 0.
+    pub fn trees(&self) -> Result<Vec<TreeInfo>, Error> {
+        let worker = self.worker();
+        block_on(worker.endpoint(), worker.trees())
+    }
+
+    /// What the catalog says about a tree. One request to server 0.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTree`].
+    ///
+    /// ```
+    /// # let cluster = sherman::Cluster::open("embedded:?memory=64MiB")?;
+    /// cluster.tree::<u64, [u8; 24]>("users")?;
+    /// let users = cluster.describe("users")?;
+    /// assert_eq!((users.key_bytes, users.value_bytes), (8, 24));
+    /// assert!(users.entries_per_leaf > 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn describe(&self, name: &str) -> Result<TreeDescription, Error> {
+        let found = self.trees()?.into_iter().find(|tree| tree.name == name);
+        TreeDescription::of(found.ok_or_else(|| Error::NoSuchTree { name: name.to_owned() })?)
+    }
+
+    /// Opens the tree `name` as it is, whatever its options.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTree`]: it is not created. [`Error::TreeMismatch`] if its keys or values have other sizes.
+    ///
+    /// ```
+    /// # use sherman::Error;
+    /// # let cluster = sherman::Cluster::open("embedded:?memory=64MiB")?;
+    /// assert!(matches!(cluster.open_tree::<u64, u64>("orders"), Err(Error::NoSuchTree { .. })));
+    /// cluster.tree::<u64, u64>("orders")?;
+    /// assert!(cluster.open_tree::<u64, u64>("orders").is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open_tree<K: Key, V: Value>(&self, name: &str) -> Result<Tree<K, V>, Error> {
+        let tree = self.open_raw_tree(name)?;
+        let spec = tree.info().spec;
+        for (what, asked, found) in [
+            ("key size", K::LEN as u64, u64::from(spec.key_len)),
+            ("value size", V::LEN as u64, u64::from(spec.value_len)),
+        ] {
+            if asked != found {
+                return Err(Error::TreeMismatch { name: name.to_owned(), what, asked, found });
+            }
+        }
+        Ok(Tree::new(tree))
+    }
+
+    /// Opens the tree `name` as it is, for keys and values as byte strings.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTree`]: it is not created.
+    pub fn open_raw_tree(&self, name: &str) -> Result<RawTree, Error> {
+        let worker = self.worker();
+        Ok(self.adopt(block_on(worker.endpoint(), worker.open_tree(name))?))
+    }
+
+    /// Drops a tree; how many nodes were freed. Its name is free at once, its nodes one after the other, two round trips each.
+    /// Whoever still works on it gets [`Error::NoSuchTree`] from then on.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTree`]: nothing was changed. After any other error the tree may be gone and some of its memory lost.
+    pub fn drop_tree(&self, name: &str) -> Result<u64, Error> {
+        let worker = self.worker();
+        block_on(worker.endpoint(), worker.drop_tree(name))
+    }
+}

@@ -1,0 +1,248 @@
+use super::*;
+use crate::{Cluster, TreeOptions};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+fn tree() -> crate::Tree<u64, u64> {
+    Cluster::open("embedded:?memory=64MiB").expect("a cluster").tree("t").expect("a tree")
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime")
+}
+
+/// Keeps operations waiting until it is opened.
+#[derive(Clone, Default)]
+struct Gate(Arc<Mutex<(bool, Vec<Waker>)>>);
+
+impl Gate {
+    fn open(&self) {
+        let waiting = {
+            let mut gate = self.0.lock().expect("not poisoned");
+            gate.0 = true;
+            std::mem::take(&mut gate.1)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    async fn pass(&self) {
+        poll_fn(|cx| {
+            let mut gate = self.0.lock().expect("not poisoned");
+            if gate.0 {
+                return Poll::Ready(());
+            }
+            gate.1.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Whether an operation waits at it.
+    fn is_besieged(&self) -> bool {
+        !self.0.lock().expect("not poisoned").1.is_empty()
+    }
+}
+
+/// An operation that occupies a worker until the gate opens.
+fn occupy(handle: &RawHandle, gate: &Gate) -> Pin<Box<HandleOperation<()>>> {
+    let at = gate.clone();
+    let mut blocked = Box::pin(handle.call(async move |_| {
+        at.pass().await;
+        Ok(())
+    }));
+    assert!(poll(&mut blocked).is_pending());
+    wait_until(|| gate.is_besieged());
+    blocked
+}
+
+fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn wait_until(done: impl Fn() -> bool) {
+    let end = std::time::Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(std::time::Instant::now() < end, "it never happened");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn handles_and_their_futures_go_anywhere() {
+    fn goes_anywhere<T: Send + Sync + Clone + 'static>(_: &T) {}
+    fn can_be_spawned<T: Send + 'static>(_: &T) {}
+    let handle = tree().handle().expect("a handle");
+    goes_anywhere(&handle);
+    can_be_spawned(&handle.get(1));
+    can_be_spawned(&handle.insert(1, 2));
+}
+
+#[test]
+fn thousands_of_tasks_share_a_handle() {
+    const TASKS: u64 = 4_000;
+    let tree = tree();
+    let handle = tree.handle_with(&HandleOptions::new().threads(2).queue(64).in_flight(16)).expect("a handle");
+    runtime().block_on(async {
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|key| {
+                let handle = handle.clone();
+                tokio::spawn(async move {
+                    assert_eq!(handle.insert(key, key * 2).await, Ok(None));
+                    assert_eq!(handle.get(key).await, Ok(Some(key * 2)));
+                    // Everybody's.
+                    handle.insert(TASKS, key).await.map(|_| ())
+                })
+            })
+            .collect();
+        for task in tasks {
+            assert_eq!(task.await.expect("no panic"), Ok(()));
+        }
+    });
+    let stats = handle.stats();
+    assert_eq!(stats.kind(crate::OpKind::Get).operations, TASKS);
+    assert_eq!(stats.kind(crate::OpKind::Insert).operations, TASKS + 1);
+    assert_eq!(stats.kind(crate::OpKind::Update).operations, TASKS - 1);
+    drop(handle);
+    assert_eq!(tree.raw().walk().expect("a sound tree").entries.len() as u64, TASKS + 1);
+}
+
+#[test]
+fn a_full_queue_makes_its_callers_wait_in_order() {
+    let tree = tree();
+    let options = HandleOptions::new().queue(2).in_flight(1);
+    let handle = tree.handle_with(&options).expect("a handle");
+    let gate = Gate::default();
+    let blocked = occupy(handle.raw(), &gate);
+    let mut inserts: Vec<_> = (0..6_u64).map(|key| Box::pin(handle.insert(key, key))).collect();
+    inserts.iter_mut().for_each(|insert| assert!(poll(insert).is_pending()));
+    assert_eq!(handle.raw().queue().len(), (2, 4));
+    // 1 was accepted and is detached; 3 still waits and is withdrawn; 5 was never polled again.
+    drop(inserts.remove(3));
+    drop(inserts.remove(1));
+    assert_eq!(handle.raw().queue().len(), (2, 3));
+    let unpolled = handle.insert(99, 99);
+    drop(unpolled);
+    gate.open();
+    runtime().block_on(async {
+        assert_eq!(blocked.await, Ok(()));
+        for insert in inserts {
+            assert_eq!(insert.await, Ok(None));
+        }
+        let mut found = Vec::new();
+        for key in 0..6 {
+            found.push(handle.get(key).await.expect("an answer").is_some());
+        }
+        assert_eq!(found, [true, true, true, false, true, true]);
+        assert_eq!(handle.get(99).await, Ok(None), "an operation nobody polled does nothing");
+    });
+}
+
+#[test]
+fn what_was_queued_is_done_when_the_last_handle_is_dropped() {
+    let tree = tree();
+    let handle = tree.handle_with(&HandleOptions::new().queue(4).in_flight(1)).expect("a handle");
+    let gate = Gate::default();
+    let blocked = occupy(handle.raw(), &gate);
+    // Some are accepted, some wait; half of the futures are dropped while the handle lives, half outlive it.
+    let mut inserts: Vec<_> = (0..8_u64).map(|key| Box::pin(handle.insert(key, key))).collect();
+    inserts.iter_mut().for_each(|insert| assert!(poll(insert).is_pending()));
+    let outliving = inserts.split_off(2);
+    drop(inserts);
+    let clone = handle.clone();
+    let mut late = Box::pin(handle.insert(100, 100));
+    drop(handle);
+    let dropper = std::thread::spawn(move || drop(clone));
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!dropper.is_finished(), "it waits for what is in flight");
+    assert_eq!(poll(&mut late), Poll::Ready(Err(Error::HandleClosed)), "nothing new is accepted");
+    gate.open();
+    dropper.join().expect("no panic");
+    runtime().block_on(async {
+        assert_eq!(blocked.await, Ok(()));
+        for insert in outliving {
+            assert_eq!(insert.await, Ok(None));
+        }
+    });
+    assert_eq!(tree.raw().walk().expect("a sound tree").entries.len(), 8);
+}
+
+#[test]
+fn operations_fail_clearly_once_the_workers_are_gone() {
+    let tree = tree();
+    let handle = tree.handle_with(&HandleOptions::new().in_flight(2)).expect("a handle");
+    let gate = Gate::default();
+    let _blocked = occupy(handle.raw(), &gate);
+    let fatal = handle.raw().call::<()>(async move |_| panic!("on purpose"));
+    let mut fatal = Box::pin(fatal);
+    let mut queued = Box::pin(handle.insert(1, 1));
+    gate.open();
+    runtime().block_on(async {
+        let both = poll_fn(|cx| {
+            let first = fatal.as_mut().poll(cx);
+            if queued.as_mut().poll(cx).is_pending() && first.is_pending() { Poll::Pending } else { Poll::Ready(first) }
+        });
+        let outcome = both.await;
+        let outcome = if let Poll::Ready(outcome) = outcome { outcome } else { fatal.await };
+        assert_eq!(outcome, Err(Error::SessionDropped), "it may have changed something");
+        // The worker is on its way out.
+        wait_until(|| poll(&mut Box::pin(handle.get(1))) == Poll::Ready(Err(Error::HandleClosed)));
+        assert_eq!(handle.insert(2, 2).await, Err(Error::HandleClosed));
+    });
+}
+
+#[test]
+fn a_worker_may_drop_the_last_handle_itself() {
+    struct Owner(Mutex<Option<RawHandle>>, AtomicUsize);
+    impl Wake for Owner {
+        fn wake(self: Arc<Self>) {
+            let handle = self.0.lock().expect("not poisoned").take();
+            drop(handle);
+            self.1.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let tree = Cluster::open("embedded:?memory=64MiB").expect("a cluster").raw_tree("t", &TreeOptions::new());
+    let handle = tree.expect("a tree").handle(&HandleOptions::new()).expect("a handle");
+    let gate = Gate::default();
+    let at = gate.clone();
+    let mut operation = pin!(handle.call(async move |_| {
+        at.pass().await;
+        Ok(7)
+    }));
+    let owner = Arc::new(Owner(Mutex::new(Some(handle)), AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&owner));
+    assert!(operation.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    gate.open();
+    wait_until(|| owner.1.load(Ordering::SeqCst) == 1);
+    assert_eq!(operation.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Ready(Ok(7)));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn workers_with_nothing_to_do_take_no_time() {
+    /// Clock ticks that threads with this name have taken.
+    fn ticks(name: &str) -> u64 {
+        let tasks = std::fs::read_dir("/proc/self/task").expect("threads");
+        let stats = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
+        let of_name = stats.filter(|stat| stat.contains(&format!("({name})")));
+        of_name.map(|stat| stat.split(' ').skip(13).take(2).map(|field| field.parse().unwrap_or(0)).sum::<u64>()).sum()
+    }
+    let tree = tree();
+    // A name no other test's workers have.
+    let handle = tree.handle_with(&HandleOptions::new().threads(12)).expect("a handle");
+    runtime().block_on(handle.insert(1, 1)).expect("room");
+    std::thread::sleep(Duration::from_millis(50));
+    let before = ticks("sherman-11");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(ticks("sherman-11") - before <= 1, "an idle worker ran");
+}
+
+#[test]
+fn a_handle_has_its_own_deadline() {
+    let handle = tree().handle().expect("a handle");
+    let quick = handle.within(Duration::from_millis(3));
+    assert_eq!((quick.timeout(), handle.timeout()), (Duration::from_millis(3), Duration::from_secs(10)));
+    assert_eq!(runtime().block_on(quick.insert(1, 1)), Ok(None));
+}
