@@ -70,7 +70,7 @@ pub struct Cell {
     pub mops: Vec<f64>,
     /// Their median.
     pub median_mops: Option<f64>,
-    /// Half the distance from the slowest run to the fastest, as a part of the median.
+    /// Half the distance from the slowest run to the fastest, as a part of the median. One run has none.
     pub spread: Option<f64>,
     /// Our median divided by this one.
     pub ours_over_this: Option<f64>,
@@ -116,7 +116,7 @@ impl Cell {
         self.median_mops = median(&self.mops);
         let fastest = self.mops.iter().copied().reduce(f64::max);
         let slowest = self.mops.iter().copied().reduce(f64::min);
-        let span = fastest.zip(slowest).map(|(fastest, slowest)| fastest - slowest);
+        let span = fastest.zip(slowest).filter(|_| self.mops.len() > 1).map(|(fastest, slowest)| fastest - slowest);
         self.spread = span.zip(self.median_mops).map(|(span, median)| span / 2.0 / median);
     }
 }

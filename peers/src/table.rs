@@ -79,16 +79,17 @@ fn show(cell: &Cell, form: Form) -> String {
         let reason = cell.unavailable.as_deref().unwrap_or("n/a");
         return if reason.len() <= SHORT { reason.to_owned() } else { "n/a".to_owned() };
     };
-    let spread = 100.0 * cell.spread.unwrap_or(0.0);
     let ratio = cell.ours_over_this.filter(|_| cell.index != OURS);
     match form {
         Form::Terminal => {
+            let spread = cell.spread.map_or(String::new(), |spread| format!(" ±{:.0}%", 100.0 * spread));
             let ratio = ratio.map_or(String::new(), |ratio| format!(" {ratio:.2}x"));
-            format!("{} ±{spread:.0}%{ratio:>6}", digits(median))
+            format!("{}{spread}{ratio:>6}", digits(median))
         }
         Form::Markdown => {
+            let spread = cell.spread.map_or(String::new(), |spread| format!(" ±{:.0} %", 100.0 * spread));
             let ratio = ratio.map_or(String::new(), |ratio| format!(" ({ratio:.2}×)"));
-            format!("{} ±{spread:.0} %{ratio}", digits(median))
+            format!("{}{spread}{ratio}", digits(median))
         }
     }
 }
@@ -141,16 +142,15 @@ fn conditions(report: &Report) -> String {
         Some(operations) => format!("{operations} operations"),
         None => format!("about {} s", settings.seconds),
     };
+    let runs = match settings.runs {
+        1 => "one run".to_owned(),
+        runs => format!("medians of {runs} runs"),
+    };
     let processor = report.machine.processor.as_deref().unwrap_or("an unknown processor");
     format!(
-        "{} keys of 8 bytes, values of 8 bytes, {} threads; medians of {} runs of {length}, indexes in turn; a range reads \
+        "{} keys of 8 bytes, values of 8 bytes, {} threads; {} of {length}, indexes in turn; a range reads \
          {RANGE} entries and is one operation; allocator {}; {processor}, {} cores; everything took {:.0} s.\n",
-        settings.keys,
-        settings.threads,
-        settings.runs,
-        settings.allocator,
-        report.machine.cores,
-        settings.seconds_taken
+        settings.keys, settings.threads, runs, settings.allocator, report.machine.cores, settings.seconds_taken
     )
 }
 
@@ -199,8 +199,8 @@ mod tests {
         let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
         let rows: Vec<Vec<String>> = text.lines().filter(|line| line.starts_with('|')).map(cells).collect();
         assert_eq!(rows[0][1..4], ["index", "insert", "range"]);
-        assert_eq!(rows[2][1..4], ["**sherman**", "3.00 ±0 %", "pending"]);
-        assert_eq!(rows[3][1..4], ["scc", "2.00 ±0 % (1.50×)", "n/a"]);
+        assert_eq!(rows[2][1..4], ["**sherman**", "3.00", "pending"]);
+        assert_eq!(rows[3][1..4], ["scc", "2.00 (1.50×)", "n/a"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Our tree: one memory server embedded in this process, default options, one [`Client`] per thread.
+//! Our tree: one memory server embedded in this process (more from 25 million keys on), default options, one [`Client`] per thread.
 //!
 //! The index cache is given room for every level-1 node, as the peers' inner nodes are in memory too.
 
@@ -6,10 +6,10 @@ use crate::error::Failure;
 use crate::index::{Handle, Index, Sum};
 use sherman::{Client, Cluster, ClusterOptions, Tree};
 
-/// Memory for this many keys; pages never written cost nothing.
+/// Memory of a server; pages never written cost nothing.
 const MEMORY: &str = "4GiB";
-/// What [`MEMORY`] holds, with as many again for inserts.
-const KEYS_IN_MEMORY: u64 = 25_000_000;
+/// Keys to load per server: about a quarter of what it holds, so that inserts find room.
+const KEYS_PER_SERVER: u64 = 25_000_000;
 /// Bytes of index cache, at least.
 const CACHE: usize = 64 << 20;
 
@@ -22,7 +22,7 @@ impl Index for Ours {
     type Handle<'a> = Client<u64, u64>;
 
     fn open(keys: u64) -> Result<Self, Failure> {
-        let servers = keys.div_ceil(KEYS_IN_MEMORY).max(1);
+        let servers = keys.div_ceil(KEYS_PER_SERVER).max(1);
         let cache = CACHE.max(usize::try_from(keys).unwrap_or(usize::MAX).saturating_mul(8));
         let options = ClusterOptions::new().cache_bytes(cache);
         let cluster = Cluster::open_with(&format!("embedded:?servers={servers}&memory={MEMORY}"), options)?;
