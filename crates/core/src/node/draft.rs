@@ -218,7 +218,11 @@ impl<'s> Draft<'s> {
             Lookup::Absent => {}
         }
         // An entry outside the fences does not exist: its slot is as good as empty.
-        match slots::first_empty(self.shape, &self.image).or_else(|| order::first_outside(&self.node())) {
+        let free = match order::slot_between(&self.node(), key) {
+            Some(slot) => Some(slot),
+            None => slots::first_empty(self.shape, &self.image).or_else(|| order::first_outside(&self.node())),
+        };
+        match free {
             Some(slot) => Upsert::Inserted(self.put(slot, key, value)),
             None => Upsert::Full,
         }

@@ -153,6 +153,11 @@ impl Scan {
         Some(entry.split_at(self.key_len))
     }
 
+    /// Whether what is buffered reaches the limit.
+    fn has_enough(&self) -> bool {
+        self.limit.is_some_and(|left| self.buffers.entries.len() >= left.saturating_mul(self.entry_len))
+    }
+
     /// How many leaves to read at once now.
     fn leaves_wanted(&self, capacity: usize) -> usize {
         // Leaves are taken for three quarters full, and the first is entered in its middle.
@@ -324,7 +329,7 @@ impl<E: Endpoint> Op<'_, E> {
         let read = self.read_all(leaves.iter().map(|&leaf| (leaf, shape.node_bytes()))).await?;
         let mut used = false;
         for (at, &address) in leaves.iter().enumerate() {
-            if scan.over {
+            if scan.over || scan.has_enough() {
                 break;
             }
             let took = match Node::open(shape, read.image(at), 0) {

@@ -241,7 +241,7 @@ pub fn load(
     match block_on(worker.endpoint(), run) {
         Ok(written) => block_on(worker.endpoint(), op.complete_load(tree, &mut loading, written)),
         Err(error) => {
-            loading.abandon(&op);
+            block_on(worker.endpoint(), loading.abandon(&op, tree));
             Err(error)
         }
     }
