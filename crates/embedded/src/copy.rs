@@ -331,8 +331,8 @@ pub(crate) mod avx {
 mod tests {
     use super::*;
 
-    fn words(n: usize) -> crate::zeroed::Zeroed<AtomicU64> {
-        crate::zeroed::Zeroed::new(n).unwrap()
+    fn words(n: usize) -> sherman_fabric::zeroed::Zeroed<AtomicU64> {
+        sherman_fabric::zeroed::Zeroed::new(n).unwrap()
     }
 
     fn noise(len: usize, seed: &mut u8) -> Vec<u8> {
@@ -386,7 +386,8 @@ mod tests {
         if !CopyPath::fastest().is_avx() {
             return;
         }
-        let (shared, seqs) = (words(16 * 8), crate::zeroed::Zeroed::<std::sync::atomic::AtomicU32>::new(16).unwrap());
+        let (shared, seqs) =
+            (words(16 * 8), sherman_fabric::zeroed::Zeroed::<std::sync::atomic::AtomicU32>::new(16).unwrap());
         let mut into = [0u8; 1024];
         for odd in 0..16 {
             for (i, seq) in seqs.iter().enumerate() {

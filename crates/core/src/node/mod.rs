@@ -19,6 +19,7 @@
 //! | [`patch`] | [`Patch`]: what to WRITE |
 
 pub mod collect;
+mod deal;
 pub mod draft;
 pub mod header;
 pub mod order;

@@ -6,14 +6,14 @@
 
 use super::shape::{AT_BITMAP, Body, MAX_KEY};
 use super::view::Node;
-use super::{LINE, get_u16, slots};
+use super::{LINE, deal, get_u16, slots};
 use std::cmp::Ordering;
 
 /// Bytes of a key that is one number.
 const WORD: usize = 8;
 /// Bytes of an entry of two words, and how many of them lie in a line.
-const PAIR: usize = 16;
-const PAIRS: usize = AT_BITMAP / PAIR;
+pub(super) const PAIR: usize = 16;
+pub(super) const PAIRS: usize = AT_BITMAP / PAIR;
 
 /// More falls than one in so many entries, and they are sorted as if there were no order among them.
 const NEARLY: usize = 3;
@@ -81,7 +81,7 @@ fn pair_lines<'a>(node: &Node<'a>) -> Option<&'a [[u8; LINE]]> {
 
 /// Calls `f(pair, live)` for each slot of two words, live or not.
 #[inline(always)]
-fn each_pair(lines: &[[u8; LINE]], mut f: impl FnMut(&[u8; PAIR], bool)) {
+pub(super) fn each_pair(lines: &[[u8; LINE]], mut f: impl FnMut(&[u8; PAIR], bool)) {
     for line in lines {
         let live = get_u16(line, AT_BITMAP);
         for (slot, pair) in line.as_chunks().0[..PAIRS].iter().enumerate() {
@@ -132,7 +132,7 @@ fn each_word(node: &Node<'_>, mut f: impl FnMut(u64, usize, bool)) {
 }
 
 #[inline(always)]
-fn key_of_pair(pair: &[u8; PAIR]) -> u64 {
+pub(super) fn key_of_pair(pair: &[u8; PAIR]) -> u64 {
     let mut word = [0; WORD];
     word.copy_from_slice(&pair[..WORD]);
     u64::from_be_bytes(word)
@@ -183,6 +183,10 @@ pub(super) fn collect_pairs(
 ) -> bool {
     let Some(lines) = pair_lines(node).filter(|_| are_words(node, first, last)) else { return false };
     let Some(within) = Words::within(node, first, last) else { return true };
+    if lines.len() <= deal::MAX_LINES {
+        deal::collect(lines, within.low, within.span, out);
+        return true;
+    }
     let start = out.len();
     out.resize(start + lines.len() * PAIRS * PAIR, 0);
     let pairs = out[start..].as_chunks_mut().0;

@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Alignment of the first element: a line of data, or the sequence words of 16 lines, never straddles cache lines.
-pub(crate) const ALIGN: usize = 64;
+pub const ALIGN: usize = 64;
 
 /// Bytes of a huge page, where there are any.
 const HUGE: usize = 2 << 20;
@@ -26,14 +26,14 @@ const HUGE: usize = 2 << 20;
 ///
 /// # Safety
 /// Both must be true of the implementing type, and its alignment at most [`ALIGN`].
-pub(crate) unsafe trait Zeroable {}
+pub unsafe trait Zeroable {}
 // SAFETY: an atomic integer has the layout of its integer, for which zero is valid, and no drop.
 unsafe impl Zeroable for AtomicU32 {}
 // SAFETY: as above.
 unsafe impl Zeroable for AtomicU64 {}
 
 /// A fixed array of `T`, all zero at first.
-pub(crate) struct Zeroed<T: Zeroable> {
+pub struct Zeroed<T: Zeroable> {
     /// What the allocator gave, and under which layout.
     block: NonNull<u8>,
     layout: Layout,
@@ -44,7 +44,7 @@ pub(crate) struct Zeroed<T: Zeroable> {
 
 impl<T: Zeroable> Zeroed<T> {
     /// An array of `len` elements, or `None` if the system has no such memory.
-    pub(crate) fn new(len: usize) -> Option<Self> {
+    pub fn new(len: usize) -> Option<Self> {
         let bytes = len.checked_mul(size_of::<T>())?;
         let align = if bytes < HUGE { ALIGN } else { HUGE };
         let layout = Layout::from_size_align(bytes.checked_add(align)?, align_of::<T>()).ok()?;
