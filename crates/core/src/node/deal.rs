@@ -12,6 +12,8 @@ use super::order::{PAIR, PAIRS, each_pair, key_of_pair};
 pub(super) const MAX_LINES: usize = 42;
 const MAX: usize = MAX_LINES * PAIRS;
 const BOXES: usize = 64;
+/// Fewer falls than one in so many pairs, and each is inserted where it belongs.
+const FEW: usize = 3;
 /// A fuller box is left to the general sort.
 const CROWDED: u8 = 8;
 
@@ -28,7 +30,7 @@ struct Hand {
 /// Appends the live pairs with keys from `low` to `low + span` to `out`, ascending, each key once.
 pub(super) fn collect(lines: &[[u8; LINE]], low: u64, span: u64, out: &mut Vec<u8>) {
     let mut hand = Hand { keys: [0; MAX + 1], slots: [0; MAX + 1], count: 0 };
-    let ascending = hand.take(lines, low, span);
+    let falls = hand.take(lines, low, span);
     let start = out.len();
     out.resize(start + hand.count * PAIR, 0);
     let places = out[start..].as_chunks_mut::<PAIR>().0;
@@ -36,31 +38,37 @@ pub(super) fn collect(lines: &[[u8; LINE]], low: u64, span: u64, out: &mut Vec<u
         let (line, slot) = (usize::from(slot) / PAIRS, usize::from(slot) % PAIRS);
         &lines[line].as_chunks::<PAIR>().0[slot]
     };
-    if ascending {
-        for (place, &slot) in places.iter_mut().zip(&hand.slots) {
-            *place = *pair_in(slot);
-        }
-        return;
+    if falls > hand.count / FEW {
+        hand.deal(low, span);
+    } else if falls > 0 {
+        hand.insert(hand.count);
     }
-    let order = hand.order(low, span);
+    for (place, &slot) in places.iter_mut().zip(&hand.slots) {
+        *place = *pair_in(slot);
+    }
+    // An unlocked image may show a key twice: either will do.
+    if falls > 0 && hand.keys[..hand.count].windows(2).any(|pair| pair[0] == pair[1]) {
+        let kept = keep_one_of_equals(places);
+        out.truncate(start + kept * PAIR);
+    }
+}
+
+#[cold]
+fn keep_one_of_equals(pairs: &mut [[u8; PAIR]]) -> usize {
     let mut kept = 0;
-    let mut last = None;
-    for &at in &order[..hand.count] {
-        let key = hand.keys[usize::from(at)];
-        // An unlocked image may show a key twice: either will do.
-        if last != Some(key) {
-            places[kept] = *pair_in(hand.slots[usize::from(at)]);
+    for at in 0..pairs.len() {
+        if kept == 0 || key_of_pair(&pairs[kept - 1]) != key_of_pair(&pairs[at]) {
+            pairs[kept] = pairs[at];
             kept += 1;
-            last = Some(key);
         }
     }
-    out.truncate(start + kept * PAIR);
+    kept
 }
 
 impl Hand {
-    /// Takes the pairs up; whether they ascend. Nothing is predicted: a slot is taken whether it counts or not, and the
+    /// Takes the pairs up; how many do not exceed the one before. Nothing is predicted: a slot is taken whether it counts or not, and the
     /// next takes its place if not.
-    fn take(&mut self, lines: &[[u8; LINE]], low: u64, span: u64) -> bool {
+    fn take(&mut self, lines: &[[u8; LINE]], low: u64, span: u64) -> usize {
         let mut slot = 0;
         let mut count = 0;
         let mut falls = 0;
@@ -76,16 +84,37 @@ impl Hand {
             count += usize::from(counts);
         });
         self.count = count;
-        falls == 0
+        falls
     }
 
-    /// Their numbers in the order of their keys.
-    fn order(&self, low: u64, span: u64) -> [u8; MAX] {
-        let keys = &self.keys[..self.count];
+    /// Sorts them by inserting each where it belongs, `most` places to the left at most.
+    fn insert(&mut self, most: usize) {
+        let Self { keys, slots, count } = self;
+        let (keys, slots) = (&mut keys[..*count], &mut slots[..*count]);
+        for at in 1..keys.len() {
+            let (key, slot) = (keys[at], slots[at]);
+            if keys[at - 1] <= key {
+                continue;
+            }
+            let least = at.saturating_sub(most);
+            let mut to = at;
+            while to > least && keys[to - 1] > key {
+                keys[to] = keys[to - 1];
+                slots[to] = slots[to - 1];
+                to -= 1;
+            }
+            keys[to] = key;
+            slots[to] = slot;
+        }
+    }
+
+    /// Sorts them whatever their order.
+    fn deal(&mut self, low: u64, span: u64) {
+        let count = self.count;
         let shift = (u64::BITS - span.leading_zeros()).saturating_sub(BOXES.ilog2());
         let box_of = |key: u64| (key.wrapping_sub(low) >> shift) as usize % BOXES;
         let mut ends = [0_u8; BOXES];
-        for &key in keys {
+        for &key in &self.keys[..count] {
             ends[box_of(key)] += 1;
         }
         let mut total = 0;
@@ -95,30 +124,21 @@ impl Hand {
             total += *end;
             *end = total;
         }
-        let mut order = [0; MAX];
+        let (keys, slots) = (self.keys, self.slots);
         if fullest > CROWDED {
-            for (at, place) in order[..keys.len()].iter_mut().enumerate() {
-                *place = at as u8;
+            let mut order: [u8; MAX] = std::array::from_fn(|at| at as u8);
+            order[..count].sort_unstable_by_key(|&at| keys[usize::from(at)]);
+            for (to, &at) in order[..count].iter().enumerate() {
+                (self.keys[to], self.slots[to]) = (keys[usize::from(at)], slots[usize::from(at)]);
             }
-            order[..keys.len()].sort_unstable_by_key(|&at| keys[usize::from(at)]);
-            return order;
+            return;
         }
-        for (at, &key) in keys.iter().enumerate() {
+        for (&key, &slot) in keys[..count].iter().zip(&slots).rev() {
             let end = &mut ends[box_of(key)];
             *end -= 1;
-            order[usize::from(*end)] = at as u8;
+            (self.keys[usize::from(*end)], self.slots[usize::from(*end)]) = (key, slot);
         }
-        for at in 1..keys.len() {
-            let number = order[at];
-            let key = keys[usize::from(number)];
-            let mut to = at;
-            while to > 0 && keys[usize::from(order[to - 1])] > key {
-                order[to] = order[to - 1];
-                to -= 1;
-            }
-            order[to] = number;
-        }
-        order
+        self.insert(usize::from(CROWDED));
     }
 }
 

@@ -144,6 +144,7 @@ impl Scan {
 
     /// The next entry of those that are read already. Not an `Iterator`: what it gives borrows the buffer.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend what it owns")]
+    #[inline]
     pub fn next(&mut self) -> Option<(&[u8], &[u8])> {
         let entry = self.buffers.entries.get(self.next..self.next + self.entry_len)?;
         if let Some(left) = &mut self.limit {
