@@ -241,15 +241,15 @@ fn a_bulk_load_that_cannot_be_changes_nothing() {
 #[test]
 fn a_bulk_load_that_does_not_fit_gives_its_memory_back() {
     let cluster = Cluster::open("embedded:?memory=40MiB").expect("a cluster");
-    let tree = cluster.tree::<u64, [u8; 200]>("t").expect("a tree");
+    let tree = cluster.tree::<u64, [u8; 100]>("t").expect("a tree");
     for threads in [1, 2] {
-        let entries = (0..1_000_000_u64).map(|key| (key, [1; 200]));
+        let entries = (0..1_000_000_u64).map(|key| (key, [1; 100]));
         assert_eq!(tree.bulk_load(entries, &BulkOptions::new().threads(threads)), Err(Error::OutOfMemory));
     }
     let client = tree.client().expect("a client");
     assert_eq!(client.is_empty(), Ok(true));
     for key in 0..10_000 {
-        assert_eq!(client.insert(key, [2; 200]), Ok(None), "there is memory for {key}");
+        assert_eq!(client.insert(key, [2; 100]), Ok(None), "there is memory for {key}");
     }
 }
 
@@ -264,7 +264,7 @@ fn others_that_keep_changing_a_value_do_not_keep_an_update_for_ever() {
     let outcome = client.within(Duration::from_millis(30)).update(1, |value| {
         tries += 1;
         rival.insert(1, value.unwrap_or(0) + 1).expect("room");
-        Some(0)
+        Some(1 << 40)
     });
     assert!(matches!(outcome, Err(Error::Timeout { cause: sherman::Cause::ValueChanged, .. })), "{outcome:?}");
     assert!(started.elapsed() < Duration::from_secs(5) && tries > 1);

@@ -15,7 +15,7 @@ use super::TreeState;
 use crate::error::Error;
 use crate::lock::{Held, Locked};
 use crate::node::draft::{Place, SplitOff};
-use crate::node::{Draft, Node, Patch};
+use crate::node::{Draft, Node, Patch, Reject};
 use crate::op::Op;
 use crate::redo::{Kind, Record, Slot};
 use sherman_fabric::control::ChunkClass;
@@ -79,7 +79,11 @@ impl<E: Endpoint> Op<'_, E> {
         draft: &Draft<'_>,
         patch: &Patch,
     ) -> Result<(), Error> {
-        debug_assert!(Node::open(tree.shape.at(draft.header().level), draft.image(), draft.header().level).is_ok());
+        // What is freed is not to be opened any more.
+        debug_assert!(matches!(
+            Node::open(tree.shape.at(draft.header().level), draft.image(), draft.header().level),
+            Ok(_) | Err(Reject::Free)
+        ));
         let address = locked.address;
         let held = locked.done(self);
         if self.worker.compute.techniques().redo && patch.needs_redo(self.worker.compute.caps().crash_unit) {
