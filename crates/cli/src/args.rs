@@ -1,8 +1,10 @@
-//! Options, their help, and how numbers and sizes are written.
+//! The command line, and the options of `sherman bench`.
 
+use crate::check_args::CheckArgs;
+use crate::parse::{fill, format, percent, positive, runs, seconds, size, theta, threads};
 use clap::{Args, Parser, Subcommand};
-use sherman_eval::options::{MAX_THREADS, cores};
-use sherman_eval::{BenchOptions, HotKeys, Length, Variant, Workload};
+use sherman_eval::options::cores;
+use sherman_eval::{BenchOptions, HotKeys, Length, Load, Variant, Workload};
 use std::path::PathBuf;
 
 /// Sherman: an ordered key-value index on disaggregated memory.
@@ -19,6 +21,8 @@ pub struct Arguments {
 pub enum Command {
     /// Load an index, run a workload on it, and report throughput, latency and cost
     Bench(Box<BenchArgs>),
+    /// Walk a whole tree, verify its invariants, and report its size and shape
+    Check(CheckArgs),
 }
 
 const AFTER_HELP: &str = "\
@@ -34,17 +38,26 @@ Variants, each of the paper's steps containing the ones before it:
   ours           line stamps, lock and read in one list, crash-safe: the default
 
 Workloads (two thirds of the paper's inserts update a loaded key, one third insert a new one):
-  write-only, write-intensive (50 % inserts), read-intensive (5 % inserts), read-only,
-  ycsb-a, ycsb-b, ycsb-c, ycsb-d, ycsb-f.  Not available yet, since the index has no range queries:
-  range-only, range-write, ycsb-e
+  write-only     all inserts                     ycsb-a  half lookups, half updates
+  write-intensive  half inserts, half lookups    ycsb-b  95 % lookups, 5 % updates
+  read-intensive   5 % inserts, 95 % lookups     ycsb-c  all lookups
+  read-only      all lookups                     ycsb-d  95 % lookups of the latest, 5 % new keys
+  range-only     all ranges                      ycsb-e  95 % ranges, 5 % new keys
+  range-write    half inserts, half ranges       ycsb-f  half lookups, half read-modify-writes
+A range begins at a key drawn as a lookup's and reads --range-size entries, in ycsb-e one to that many. With --removes
+PCT so many percent of the operations remove a key drawn likewise, and the rest are the workload's: keys that are gone
+come back by its inserts, if it has any.
 
 What is counted: a round trip is one list of verbs posted to one memory server. Bytes written are those of WRITE verbs,
 the release of a lock lane included where it is a WRITE (2 bytes; 8 with lane-bits=64); atomic verbs count as none. One
-operation in eight is timed. Every answer is checked: a wrong one ends the run.
+operation in eight is timed. Every answer is checked: a wrong one ends the run. The latency of a range is that of the
+whole; its costs are told for each read of one or more leaves, and its round trips for the whole, too.
 
 Examples:
   sherman bench
   sherman bench --variant sherman --workload write-only --uniform --keys 10M --seconds 20
+  sherman bench --workload range-write --range-size 1000
+  sherman bench --removes 20 --load insert --check
   sherman bench --cluster 'embedded:?servers=4&memory=2GiB' --threads 8 --json result.json";
 
 /// The options of `sherman bench`.
@@ -101,6 +114,14 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value = "1M", value_parser = positive, help_heading = "Workload")]
     pub keys: u64,
 
+    /// How to load them: bulk (sorted, in one go, by all threads) or insert (one by one, in no order)
+    #[arg(long, value_name = "HOW", default_value = "bulk", help_heading = "Workload")]
+    pub load: Load,
+
+    /// How full a bulk load makes nodes, 50 to 100 percent
+    #[arg(long, value_name = "PCT", default_value = "80", value_parser = fill, help_heading = "Workload")]
+    pub fill: u32,
+
     /// Size of keys, 1 to 1024 B
     #[arg(long, value_name = "BYTES", default_value = "8", value_parser = size, help_heading = "Workload")]
     pub key_size: usize,
@@ -109,9 +130,13 @@ pub struct BenchArgs {
     #[arg(long, value_name = "BYTES", default_value = "8", value_parser = size, help_heading = "Workload")]
     pub value_size: usize,
 
-    /// Entries of a range query, for workloads that have them
-    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Workload")]
-    pub range: Option<u64>,
+    /// Percent of operations that remove a key, the rest being the workload's
+    #[arg(long, value_name = "PCT", default_value = "0", value_parser = percent, help_heading = "Workload")]
+    pub removes: u32,
+
+    /// Entries of a range, for workloads that have them; of ycsb-e's, the most
+    #[arg(long, value_name = "N", default_value = "100", value_parser = positive, help_heading = "Workload")]
+    pub range_size: u64,
 
     /// Decides what clients do
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workload")]
@@ -161,9 +186,12 @@ impl BenchArgs {
             cluster: self.cluster.clone(),
             variant: self.variant,
             workload: self.workload,
+            removes: self.removes,
             zipf: if self.uniform { 0.0 } else { self.zipf },
             hot: self.hot_keys,
             keys: self.keys,
+            load: self.load,
+            fill: self.fill,
             key_size: self.key_size,
             value_size: self.value_size,
             node_size: self.node_size,
@@ -172,64 +200,11 @@ impl BenchArgs {
             coroutines: self.coroutines,
             length: self.ops.map_or(Length::Seconds(self.seconds), Length::Operations),
             cache_bytes: self.cache,
-            range: self.range,
+            range_size: self.range_size,
             seed: self.seed,
             check: self.check,
         }
     }
-}
-
-/// Parses a number: digits, `_` between them, and `k`, `M` or `G` behind.
-fn count(text: &str) -> Result<u64, String> {
-    let bad = || "write a whole number, as in 20000, 500k or 10M".to_owned();
-    let (digits, unit) = match text.char_indices().next_back() {
-        Some((at, 'k' | 'K')) => (&text[..at], 1_000),
-        Some((at, 'M')) => (&text[..at], 1_000_000),
-        Some((at, 'G')) => (&text[..at], 1_000_000_000),
-        _ => (text, 1),
-    };
-    if !digits.starts_with(|digit: char| digit.is_ascii_digit()) {
-        return Err(bad());
-    }
-    let number: u64 = digits.replace('_', "").parse().map_err(|_| bad())?;
-    number.checked_mul(unit).ok_or_else(bad)
-}
-
-fn positive(text: &str) -> Result<u64, String> {
-    match count(text)? {
-        0 => Err("there must be at least one".to_owned()),
-        number => Ok(number),
-    }
-}
-
-fn threads(text: &str) -> Result<usize, String> {
-    let number = count(text).ok().and_then(|number| usize::try_from(number).ok());
-    number.filter(|number| (1..=MAX_THREADS).contains(number)).ok_or_else(|| format!("allowed are 1 to {MAX_THREADS}"))
-}
-
-fn runs(text: &str) -> Result<usize, String> {
-    let number = count(text).ok().and_then(|number| usize::try_from(number).ok());
-    number.filter(|number| (1..=1000).contains(number)).ok_or_else(|| "allowed are 1 to 1000".to_owned())
-}
-
-fn size(text: &str) -> Result<usize, String> {
-    let bytes = sherman::parse_bytes(text).and_then(|bytes| usize::try_from(bytes).ok());
-    bytes.ok_or_else(|| "write a size, as in 512, 1KiB or 64MiB".to_owned())
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|&seconds: &f64| seconds > 0.0 && seconds.is_finite());
-    number.ok_or_else(|| "write a number of seconds above 0, as in 0.5 or 30".to_owned())
-}
-
-fn theta(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|theta| (0.0..1.0).contains(theta));
-    number.ok_or_else(|| "write a number from 0 (uniform) to below 1, as in 0.99".to_owned())
-}
-
-fn format(name: &str) -> Result<sherman::Format, String> {
-    let names = sherman::Format::ALL.map(sherman::Format::name).join(", ");
-    sherman::Format::from_name(name).ok_or_else(|| format!("no format has this name; available are {names}"))
 }
 
 #[cfg(test)]
@@ -244,19 +219,9 @@ mod tests {
 
     #[test]
     fn the_defaults_are_those_of_the_library() {
-        let Arguments { command: Command::Bench(args) } = Arguments::parse_from(["sherman", "bench"]);
+        let Arguments { command: Command::Bench(args) } = Arguments::parse_from(["sherman", "bench"]) else {
+            panic!("bench is bench");
+        };
         assert_eq!(format!("{:?}", args.options()), format!("{:?}", BenchOptions::default()));
-    }
-
-    #[test]
-    fn numbers_have_units() {
-        for (text, number) in [("0", 0), ("20000", 20_000), ("10k", 10_000), ("1M", 1_000_000), ("1_000", 1000)] {
-            assert_eq!(count(text), Ok(number), "{text}");
-        }
-        for bad in ["", "k", "-1", "1.5M", "1 M", "_1", "1Q", "é", "20000000000G", "+1"] {
-            assert!(count(bad).is_err(), "{bad}");
-        }
-        assert_eq!(size("64MiB"), Ok(64 << 20));
-        assert!(size("64Mi").is_err());
     }
 }

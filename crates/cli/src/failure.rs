@@ -12,6 +12,8 @@ pub enum Failure {
     Usage(String),
     /// It went wrong.
     Runtime(String),
+    /// It went wrong, so that what was asked is not known.
+    Unanswered(String),
 }
 
 impl Failure {
@@ -26,7 +28,9 @@ impl Failure {
             return None;
         }
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-            return Some(Self::Usage("what to do? \"sherman bench\", or see \"sherman --help\"".to_owned()));
+            return Some(Self::Usage(
+                "what to do? \"sherman bench\", \"sherman check\", or see \"sherman --help\"".to_owned(),
+            ));
         }
         let text = error.render().to_string();
         let said = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -35,10 +39,23 @@ impl Failure {
         Some(Self::Usage(line.strip_prefix("error: ").unwrap_or(&line).to_owned()))
     }
 
-    /// 2 for what was asked, 1 for what happened.
+    /// The failure of a check. An index that answers wrongly is an answer, and no good one.
+    pub fn of_check(error: BenchError) -> Self {
+        if error.is_wrong_answer() { Self::Runtime(error.to_string()) } else { Self::from(error).into_unanswered() }
+    }
+
+    /// The failure of a command whose exit code 1 means something else.
+    pub fn into_unanswered(self) -> Self {
+        match self {
+            Self::Runtime(reason) => Self::Unanswered(reason),
+            other => other,
+        }
+    }
+
+    /// 2 for what was asked, 1 for what happened; where 1 is an answer, 2 for that, too.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Usage(_) => ExitCode::from(2),
+            Self::Usage(_) | Self::Unanswered(_) => ExitCode::from(2),
             Self::Runtime(_) => ExitCode::from(1),
         }
     }
@@ -55,7 +72,7 @@ impl From<BenchError> for Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Usage(reason) | Self::Runtime(reason)) = self;
+        let (Self::Usage(reason) | Self::Runtime(reason) | Self::Unanswered(reason)) = self;
         write!(f, "error: {reason}")
     }
 }

@@ -2,15 +2,23 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`args`] | options, their help, and how numbers and sizes are written |
+//! | [`args`] | the command line, and the options of `sherman bench` |
+//! | [`check_args`] | the options of `sherman check` |
+//! | [`parse`] | how numbers, sizes and names are written |
 //! | [`bench`](mod@bench) | `sherman bench` |
+//! | [`check`] | `sherman check` |
+//! | [`output`] | where results go |
 //! | [`progress`] | the bar on a terminal |
-//! | [`failure`] | one line on stderr and an exit code: 2 for what was asked, 1 for what happened |
+//! | [`failure`] | one line on stderr and an exit code |
 #![forbid(unsafe_code)]
 
 mod args;
 mod bench;
+mod check;
+mod check_args;
 mod failure;
+mod output;
+mod parse;
 mod progress;
 
 use args::{Arguments, Command};
@@ -20,14 +28,15 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let outcome = match Arguments::try_parse() {
-        Ok(Arguments { command: Command::Bench(args) }) => bench::run(&args),
+        Ok(Arguments { command: Command::Bench(args) }) => bench::run(&args).map(|()| ExitCode::SUCCESS),
+        Ok(Arguments { command: Command::Check(args) }) => check::run(&args),
         Err(error) => match Failure::of_parse(&error) {
             None => return print_help(&error),
             Some(failure) => Err(failure),
         },
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             eprintln!("{failure}");
             failure.exit_code()

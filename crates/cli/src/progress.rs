@@ -1,14 +1,25 @@
-//! The bar on a terminal; nothing anywhere else.
+//! How far it is, on stderr: a bar on a terminal; anywhere else nothing from a benchmark, and a line for each step of a check.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use sherman_eval::check::CheckProgress;
 use sherman_eval::{Length, Progress};
+use std::cell::Cell;
 use std::io::IsTerminal;
 use std::time::Duration;
 
 /// Steps of the bar while measuring by time.
 const MILLIS: f64 = 1000.0;
 
-/// A bar on stderr, if that is a terminal.
+/// A bar on stderr, if that is a terminal, with a message of so many columns.
+fn bar(columns: usize) -> ProgressBar {
+    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
+    if let Ok(style) = ProgressStyle::with_template(&format!("{{msg:<{columns}}} {{wide_bar}} {{percent:>3}} %")) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// A benchmark's.
 pub struct Bar {
     bar: ProgressBar,
     length: Length,
@@ -17,11 +28,7 @@ pub struct Bar {
 impl Bar {
     /// A bar for a run of `length`.
     pub fn new(length: Length) -> Self {
-        let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
-        if let Ok(style) = ProgressStyle::with_template("{msg:<20} {wide_bar} {percent:>3} %") {
-            bar.set_style(style);
-        }
-        Self { bar, length }
+        Self { bar: bar(20), length }
     }
 
     /// Shows how far run `number` of `runs` is.
@@ -44,6 +51,48 @@ impl Bar {
             Length::Seconds(seconds) => ("measuring", elapsed.as_millis() as u64, (seconds * MILLIS) as u64),
             Length::Operations(_) => ("measuring", 0, 1),
         }
+    }
+
+    /// Takes it away.
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// A check's.
+pub struct CheckBar {
+    bar: ProgressBar,
+    /// The step that was told last, where there is no bar.
+    step: Cell<u8>,
+}
+
+impl Default for CheckBar {
+    fn default() -> Self {
+        Self { bar: bar(36), step: Cell::new(0) }
+    }
+}
+
+impl CheckBar {
+    /// Shows how far the check is.
+    pub fn show(&self, progress: CheckProgress) {
+        let (step, message, done, total) = match progress {
+            CheckProgress::Loading(done, total) => (1, format!("loading {total} keys"), done, total),
+            CheckProgress::WhileWriting(threads, elapsed, length, checks) => {
+                let message = format!("checking while {threads} threads write");
+                let message = if self.bar.is_hidden() { message } else { format!("{message}: {checks}") };
+                (2, message, elapsed.as_millis() as u64, length.as_millis() as u64)
+            }
+            CheckProgress::AtRest => (3, "checking".to_owned(), 0, 1),
+        };
+        if self.bar.is_hidden() {
+            if self.step.replace(step) != step {
+                eprintln!("{message}");
+            }
+            return;
+        }
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+        self.bar.set_message(message);
     }
 
     /// Takes it away.

@@ -32,6 +32,11 @@ fn written(json: &Value, operation: &str) -> f64 {
     json["bytes_written"][operation].as_f64().expect("bytes")
 }
 
+/// What every benchmark's loaded keys count, unless it says otherwise.
+fn loaded_by_inserts(args: &[&'static str]) -> Value {
+    bench(&[&["--load", "insert"], args].concat())
+}
+
 /// What holds for every variant and every mix of plain lookups and inserts.
 fn assert_plausible(json: &Value, variant: &str) {
     assert_eq!((json["variant"].as_str(), json["keys"].as_u64()), (Some(variant), Some(KEYS)));
@@ -72,7 +77,7 @@ fn every_variant_costs_what_its_design_says() {
         // At most one line.
         ("ours", Some("2"), 18.0..67.0),
     ] {
-        let json = bench(&["--variant", variant, "--uniform", "--seconds", "0.3"]);
+        let json = loaded_by_inserts(&["--variant", variant, "--uniform", "--seconds", "0.3"]);
         assert_plausible(&json, variant);
         match round_trips {
             Some(round_trips) => {
@@ -115,18 +120,24 @@ fn every_workload_runs_and_read_only_writes_nothing() {
         "write-intensive",
         "read-intensive",
         "read-only",
+        "range-only",
+        "range-write",
         "ycsb-a",
         "ycsb-b",
         "ycsb-c",
         "ycsb-d",
+        "ycsb-e",
         "ycsb-f",
     ] {
         let json = bench(&["--workload", workload, "--ops", "12k"]);
         assert_eq!(json["workload"].as_str(), Some(workload));
+        let ranges = json["ranges"]["ranges"].as_u64();
+        assert_eq!(ranges.is_some(), matches!(workload, "range-only" | "range-write" | "ycsb-e"), "{workload}");
         let (gets, inserts, updates) =
             (operations(&json, "get"), operations(&json, "insert"), operations(&json, "update"));
-        assert_eq!(gets == 0, workload == "write-only");
-        assert_eq!(inserts + updates == 0, matches!(workload, "read-only" | "ycsb-c"), "{workload}");
+        assert_eq!(gets == 0, workload == "write-only" || ranges.is_some());
+        let writes_nothing = matches!(workload, "read-only" | "range-only" | "ycsb-c");
+        assert_eq!(inserts + updates == 0, writes_nothing, "{workload}");
         if workload == "write-only" {
             assert!((0.63..0.70).contains(&(updates as f64 / 12e3)), "two thirds of inserts update: {updates}");
         }
@@ -134,6 +145,62 @@ fn every_workload_runs_and_read_only_writes_nothing() {
             assert_eq!((gets, json["operations"].as_u64()), (12_000, Some(12_000)), "all read, half of them write too");
             assert!((5_500..6_500).contains(&updates));
         }
+    }
+}
+
+#[test]
+fn ranges_have_the_size_asked_for_and_their_costs_are_told() {
+    for (workload, size, ranges, entries) in [
+        ("range-only", "100", 6_000..=6_000, 97.0..=100.0),
+        ("range-write", "300", 2_700..=3_300, 290.0..=300.0),
+        ("ycsb-e", "50", 5_500..=5_900, 24.0..=27.0),
+    ] {
+        let json = bench(&["--workload", workload, "--range-size", size, "--uniform", "--ops", "6k"]);
+        assert_eq!(json["range_size"].as_u64().map(|size| size.to_string()).as_deref(), Some(size));
+        let of = &json["ranges"];
+        assert!(ranges.contains(&of["ranges"].as_u64().expect("a count")), "{workload}: {of}");
+        assert!(entries.contains(&of["entries"].as_f64().expect("entries")), "{workload}: {of}");
+        let (reads, trips) = (of["reads"].as_f64().expect("reads"), of["round_trips"].as_f64().expect("round trips"));
+        assert!((1.0..4.0).contains(&reads) && trips >= reads && trips < 16.0, "{workload}: {of}");
+        assert!(json["latency_us"]["range"]["p50"].as_f64() > Some(0.0));
+        assert!(json["cache_hits"].as_u64() > Some(0) && json["cache_misses"].is_u64());
+        let kinds = json["latency_us"].as_object().expect("latencies").len();
+        assert_eq!(
+            kinds,
+            if workload == "range-only" {
+                1
+            } else if workload == "ycsb-e" {
+                2
+            } else {
+                3
+            }
+        );
+    }
+}
+
+#[test]
+fn removes_take_their_share_and_the_entries_left_are_those_the_answers_say() {
+    // --check compares the entries counted by answers with those in the tree.
+    let json = bench(&["--removes", "40", "--uniform", "--ops", "20k"]);
+    let removes = operations(&json, "remove");
+    assert!((7_500..8_500).contains(&removes), "{removes}");
+    assert!(json["latency_us"]["remove"]["p99"].as_f64() > Some(0.0));
+    assert!(json["entries"].as_u64() < Some(KEYS), "more go than come");
+    let gone = bench(&["--removes", "100", "--uniform", "--ops", "200k"]);
+    assert!(gone["entries"].as_u64() < Some(KEYS / 100), "nearly all go: {}", gone["entries"]);
+    assert!(gone["far_memory_bytes"].is_u64());
+}
+
+#[test]
+fn keys_are_loaded_in_bulk_or_one_by_one() {
+    let bulk = bench(&["--workload", "read-only", "--ops", "1k"]);
+    assert_eq!((bulk["load"].as_str(), bulk["fill"].as_u64()), (Some("bulk"), Some(80)));
+    let full = bench(&["--workload", "read-only", "--ops", "1k", "--fill", "100", "--hot-keys", "clustered"]);
+    assert_eq!(full["fill"].as_u64(), Some(100));
+    let insert = bench(&["--workload", "read-only", "--ops", "1k", "--load", "insert"]);
+    assert!(insert["load"].as_str() == Some("insert") && insert["fill"].is_null());
+    for json in [bulk, full, insert] {
+        assert!(json["load_seconds"].as_f64() > Some(0.0) && json["entries"].as_u64() == Some(KEYS));
     }
 }
 
@@ -154,7 +221,15 @@ fn the_table_goes_to_stdout_and_the_json_to_its_file() {
         sherman(&["bench", "--keys", "5k", "--ops", "5k", "--runs", "3", "--json", path.to_str().expect("UTF-8")]);
     assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
     let table = text(&output.stdout);
-    for word in ["throughput", "the median of 3 runs", "latency, us", "round trips", "cache hits", "far memory"] {
+    for word in [
+        "loaded in bulk to 80 %",
+        "throughput",
+        "the median of 3 runs",
+        "latency, us",
+        "round trips",
+        "cache hits",
+        "far memory",
+    ] {
         assert!(table.contains(word), "{word}: {table}");
     }
     let json: Value = serde_json::from_slice(&std::fs::read(&path).expect("the file")).expect("JSON");

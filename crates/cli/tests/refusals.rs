@@ -7,8 +7,18 @@ use common::{fresh_path, sherman, text};
 
 /// Asserts that `sherman bench` with `args` fails with `code` and one line that contains all of `words`.
 fn refuses(code: i32, args: &[&str], words: &[&str]) {
-    let json = fresh_path(&format!("refused-{}.json", args.join("_").replace(['/', ':', '?', '&', '='], "_")));
-    let mut all = vec!["bench", "--json", json.to_str().expect("a UTF-8 path")];
+    command_refuses("bench", code, args, words);
+}
+
+/// The same of `sherman check`.
+fn check_refuses(args: &[&str], words: &[&str]) {
+    command_refuses("check", 2, args, words);
+}
+
+fn command_refuses(command: &str, code: i32, args: &[&str], words: &[&str]) {
+    let json =
+        fresh_path(&format!("{command}-refused-{}.json", args.join("_").replace(['/', ':', '?', '&', '='], "_")));
+    let mut all = vec![command, "--json", json.to_str().expect("a UTF-8 path")];
     // A run that is not refused should at least be short.
     all.extend(["--seconds", "0.1"].iter().filter(|_| !args.contains(&"--seconds") && !args.contains(&"--ops")));
     all.extend(args);
@@ -54,8 +64,11 @@ fn numbers_out_of_bounds() {
     refuses(2, &["--seconds", "2000000"], &["--seconds", "1000000"]);
     refuses(2, &["--zipf", "1"], &["--zipf", "below 1"]);
     refuses(2, &["--zipf", "-0.1"], &["--zipf", "from 0"]);
-    refuses(2, &["--range", "0"], &["--range", "at least one"]);
-    refuses(2, &["--range", "2M"], &["--range", "1000000"]);
+    refuses(2, &["--range-size", "0"], &["--range-size", "at least one"]);
+    refuses(2, &["--range-size", "2M"], &["--range-size", "1000000"]);
+    refuses(2, &["--removes", "101"], &["--removes", "0 to 100"]);
+    refuses(2, &["--removes", "half"], &["--removes", "0 to 100"]);
+    refuses(2, &["--fill", "40"], &["--fill", "50 to 100"]);
     refuses(2, &["--runs", "0"], &["--runs", "1 to 1000"]);
     refuses(2, &["--seed", "x"], &["--seed"]);
     refuses(2, &["--cache", "64Mb"], &["--cache", "64MiB"]);
@@ -75,15 +88,8 @@ fn names_that_nothing_has() {
     refuses(2, &["--format", "lines"], &["--format", "line-stamped, two-level, sorted, sorted-stamped"]);
     refuses(2, &["--variant", "theirs"], &["--variant", "fg, fg+cache, fg+", "ours"]);
     refuses(2, &["--workload", "ycsb-g"], &["--workload", "write-only, write-intensive", "ycsb-f"]);
+    refuses(2, &["--load", "slowly"], &["--load", "bulk, insert"]);
     refuses(2, &["--hot-keys", "everywhere"], &["--hot-keys", "scattered, clustered"]);
-}
-
-#[test]
-fn workloads_with_ranges_are_not_available_yet() {
-    for workload in ["range-only", "range-write", "ycsb-e"] {
-        let words = ["--workload", "not available yet: range queries", "available are write-only"];
-        refuses(2, &["--workload", workload, "--range", "100"], &words);
-    }
 }
 
 #[test]
@@ -101,13 +107,47 @@ fn too_little_memory_for_the_keys() {
     refuses(2, &["--cluster", small, "--keys", "1M"], &["--cluster", "1000000 keys need at least", "memory="]);
     // Enough for full leaves, but leaves are never all full.
     let tight = "embedded:?memory=33MiB";
-    refuses(1, &["--cluster", tight, "--keys", "900k"], &["loading", "no memory server has a free chunk"]);
+    refuses(
+        1,
+        &["--cluster", tight, "--keys", "900k", "--load", "insert"],
+        &["loading", "no memory server has a free chunk"],
+    );
 }
 
 #[test]
 fn a_cluster_that_contradicts_the_variant() {
     let tearing = "embedded:?memory=64MiB&atomicity=line";
     refuses(2, &["--variant", "sherman", "--cluster", tearing], &["--cluster", "two-level format", "tear"]);
+}
+
+#[test]
+fn checks_that_cannot_be() {
+    check_refuses(&["--keys", "0"], &["--keys", "at least one"]);
+    check_refuses(&["--keys", "many"], &["--keys", "500k"]);
+    check_refuses(&["--seconds", "-1"], &["--seconds", "from 0 on"]);
+    check_refuses(&["--threads", "0"], &["--threads", "1 to 1024"]);
+    check_refuses(&["--format", "lines"], &["--format", "line-stamped, two-level, sorted, sorted-stamped"]);
+    check_refuses(&["--node-size", "1000"], &["--node-size", "multiples of 64 from 256 to 65536"]);
+    check_refuses(&["--speed", "9"], &["--speed"]);
+    check_refuses(&["--workload", "read-only"], &["--workload"]);
+    check_refuses(&["--cluster", "nowhere"], &["--seconds", "begin empty"]);
+    check_refuses(&["--cluster", "embedded:?speed=max"], &["--cluster", "speed"]);
+    let tearing = "embedded:?memory=64MiB&atomicity=line";
+    check_refuses(&["--format", "two-level", "--cluster", tearing], &["--cluster", "two-level format", "tear"]);
+    // Of clusters that are not in this process, a tree is checked as it is: then only the scheme is missing.
+    let output = sherman(&["check", "--cluster", "tcp://memory-1:7000", "--tree", "orders"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).starts_with("error: --cluster: "), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_check_that_runs_out_of_memory_is_no_answer() {
+    let output = sherman(&["check", "--cluster", "embedded:?memory=33MiB", "--keys", "3M", "--seconds", "0"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    let stderr = text(&output.stderr);
+    let last = stderr.lines().last().expect("a line");
+    assert!(last.starts_with("error: loading: no memory server has a free chunk"), "{stderr}");
+    assert!(output.stdout.is_empty());
 }
 
 #[test]
@@ -124,9 +164,15 @@ fn a_json_file_that_cannot_be_written_is_refused_before_the_run() {
 #[test]
 fn help_and_version_are_no_failures() {
     for (args, words) in [
-        (&["--help"][..], &["bench", "--version"][..]),
+        (&["--help"][..], &["bench", "check", "--version"][..]),
         (&["bench", "--help"], &["--cluster", "Variants", "bytes written are those of WRITE verbs"]),
+        (&["bench", "--help"], &["--range-size", "--removes", "--load", "--fill", "range-write", "ycsb-e"]),
         (&["bench", "-h"], &["--cluster", "see --help"]),
+        (
+            &["check", "--help"],
+            &["--cluster", "--tree", "--keys", "--seconds", "--json", "exit code: 0", "begins empty"],
+        ),
+        (&["check", "-h"], &["--tree", "see --help"]),
         (&["--version"], &["sherman ", env!("CARGO_PKG_VERSION")]),
     ] {
         let output = sherman(args);

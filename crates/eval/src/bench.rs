@@ -4,23 +4,18 @@
 //! phase alone. The first error ends the phase: the other threads stop after the operation they are in, which has a deadline
 //! of its own, so nothing here waits for ever.
 
-use crate::drive::{Driver, Limits, Recorder, run_at_once, run_together};
+use crate::drive::{Driver, Known, Limits, run_at_once, run_together};
 use crate::error::BenchError;
-use crate::keys::Keys;
+use crate::load::load;
 use crate::options::{BenchOptions, Length, Plan, seconds};
+use crate::record::Recorder;
 use crate::report::{Measured, Report};
+use crate::threads::{on_threads, share};
 use crate::workload::Generator;
 use sherman::{Cluster, ClusterOptions, RawTree, Stats};
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::thread;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-
-/// How often progress is told.
-const TICK: Duration = Duration::from_millis(100);
-/// Keys a thread loads before it says so.
-const LOAD_BATCH: u64 = 1024;
 
 /// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,25 +41,25 @@ pub fn run(options: &BenchOptions, progress: &dyn Fn(Progress)) -> Result<Report
     let cluster = Cluster::open_with(&plan.url, cluster_options).map_err(BenchError::Open)?;
     check_room(&cluster, &plan)?;
     let tree = cluster.raw_tree("bench", &plan.tree).map_err(BenchError::Create)?;
-    load(&tree, &plan.keys, options, progress)?;
+    let began = Instant::now();
+    load(&tree, &plan.keys, options, &|done| progress(Progress::Loading(done, options.keys)))?;
+    let loading = began.elapsed();
 
     let generators = generators(options, &plan);
-    let warm_up = phase(&tree, options, "warming up", options.warm_up(), generators, &|_| {
+    let known = Known { value_size: options.value_size, last: plan.last };
+    let warm_up = phase(&tree, options, known, "warming up", options.warm_up(), generators, &|_| {
         progress(Progress::WarmingUp);
     })?;
-    let measured = phase(&tree, options, "measuring", options.length, warm_up.generators, &|elapsed| {
+    let measured = phase(&tree, options, known, "measuring", options.length, warm_up.generators, &|elapsed| {
         progress(Progress::Measuring(elapsed));
     })?;
 
-    let inserted: u64 = measured.generators.iter().flatten().map(Generator::inserted).sum();
-    let entries = options.keys + inserted;
+    let (first, second) = (&warm_up.recorder, &measured.recorder);
+    let entries = options.keys + first.added + second.added - first.removed - second.removed;
     let failed = |error| BenchError::Operation { phase: "checking", error };
     if options.check {
         progress(Progress::Checking);
-        let found = tree.walk().map_err(failed)?.entries.len() as u64;
-        if found != entries {
-            return Err(BenchError::Entries { found, expected: entries });
-        }
+        verify(&tree, entries)?;
     }
     let usage = cluster.usage().map_err(failed)?;
     let far_memory_bytes = usage.iter().map(|server| server.chunks_used * server.chunk_bytes).sum();
@@ -77,8 +72,21 @@ pub fn run(options: &BenchOptions, progress: &dyn Fn(Progress)) -> Result<Report
             elapsed: measured.elapsed,
             entries,
             far_memory_bytes,
+            load: loading,
         },
     ))
+}
+
+/// Checks the tree's invariants and number of entries.
+fn verify(tree: &RawTree, entries: u64) -> Result<(), BenchError> {
+    let check = tree.check().map_err(|error| BenchError::Operation { phase: "checking", error })?;
+    if let Some(first) = check.broken.first() {
+        return Err(BenchError::Broken { count: check.broken_count, first: first.invariant });
+    }
+    if check.entries != entries {
+        return Err(BenchError::Entries { found: check.entries, expected: entries });
+    }
+    Ok(())
 }
 
 /// Runs `runs` times, each on a cluster of its own, and returns the run of median throughput.
@@ -116,97 +124,9 @@ fn check_room(cluster: &Cluster, plan: &Plan) -> Result<(), BenchError> {
 fn generators(options: &BenchOptions, plan: &Plan) -> Vec<Vec<Generator>> {
     let clients = options.clients() as u64;
     let of =
-        |client: usize| Generator::new(options.workload, plan.keys, plan.zipf, options.seed, client as u64, clients);
+        |client: usize| Generator::new(options.demand(), plan.keys, plan.zipf, options.seed, client as u64, clients);
     let of_thread = |thread| (0..options.coroutines).map(|slot| of(thread * options.coroutines + slot)).collect();
     (0..options.threads).map(of_thread).collect()
-}
-
-/// The part of `total` that falls to number `part` of `parts`.
-fn share(total: u64, part: usize, parts: usize) -> u64 {
-    let (part, parts) = (part as u64, parts as u64);
-    total / parts + u64::from(part < total % parts)
-}
-
-/// Calls `work` for every input, each on a thread of its own, and `tick` on this one meanwhile.
-fn on_threads<I: Send, T: Send>(
-    inputs: Vec<I>,
-    abort: &AtomicBool,
-    tick: &dyn Fn(),
-    work: impl Fn(usize, I) -> Result<T, BenchError> + Sync,
-) -> Result<Vec<T>, BenchError> {
-    thread::scope(|scope| {
-        let (alive, ended) = channel::<()>();
-        let mut handles = Vec::with_capacity(inputs.len());
-        for (number, input) in inputs.into_iter().enumerate() {
-            let (work, alive) = (&work, alive.clone());
-            let spawned = thread::Builder::new().name(format!("bench-{number}")).spawn_scoped(scope, move || {
-                let _alive = alive;
-                work(number, input)
-            });
-            match spawned {
-                Ok(handle) => handles.push(handle),
-                Err(error) => {
-                    abort.store(true, Ordering::Relaxed);
-                    return Err(BenchError::Thread(format!("thread {number} could not be started: {error}")));
-                }
-            }
-        }
-        drop(alive);
-        while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-            tick();
-        }
-        let panicked = |_| Err(BenchError::Thread("it panicked".to_owned()));
-        // All are joined before the first error is looked at.
-        let outcomes: Vec<_> = handles.into_iter().map(|handle| handle.join().unwrap_or_else(panicked)).collect();
-        outcomes.into_iter().collect()
-    })
-}
-
-/// Inserts all keys to load, each thread its share.
-fn load(tree: &RawTree, keys: &Keys, options: &BenchOptions, progress: &dyn Fn(Progress)) -> Result<(), BenchError> {
-    let (abort, loaded) = (AtomicBool::new(false), AtomicU64::new(0));
-    let tell = || progress(Progress::Loading(loaded.load(Ordering::Relaxed), keys.count()));
-    tell();
-    on_threads(vec![(); options.threads], &abort, &tell, |thread, ()| {
-        let outcome = load_share(tree, keys, options, thread, &abort, &loaded);
-        if outcome.is_err() {
-            abort.store(true, Ordering::Relaxed);
-        }
-        outcome
-    })?;
-    tell();
-    Ok(())
-}
-
-fn load_share(
-    tree: &RawTree,
-    keys: &Keys,
-    options: &BenchOptions,
-    thread: usize,
-    abort: &AtomicBool,
-    loaded: &AtomicU64,
-) -> Result<(), BenchError> {
-    let failed = |error| BenchError::Operation { phase: "loading", error };
-    let client = tree.client().map_err(failed)?;
-    let (mut key, mut value, mut old) = (vec![0; keys.key_size()], vec![0; options.value_size], Vec::new());
-    let count = share(keys.count(), thread, options.threads);
-    for nth in 0..count {
-        // Thread t loads keys t, t + threads, and so on: together every key once.
-        let index = keys.loaded(nth * options.threads as u64 + thread as u64);
-        keys.write_key(index, &mut key);
-        keys.write_value(index, 0, &mut value);
-        if client.insert(&key, &value, &mut old).map_err(failed)? {
-            return Err(BenchError::Wrong { what: "a key was there before it was loaded", index });
-        }
-        if (nth + 1).is_multiple_of(LOAD_BATCH) {
-            loaded.fetch_add(LOAD_BATCH, Ordering::Relaxed);
-            if abort.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-        }
-    }
-    loaded.fetch_add(count % LOAD_BATCH, Ordering::Relaxed);
-    Ok(())
 }
 
 /// What a phase's clients did.
@@ -229,6 +149,7 @@ struct OfThread {
 fn phase(
     tree: &RawTree,
     options: &BenchOptions,
+    known: Known,
     name: &'static str,
     length: Length,
     generators: Vec<Vec<Generator>>,
@@ -242,16 +163,16 @@ fn phase(
     };
     let limits = Limits { deadline, abort: &abort, phase: name };
     tick(Duration::ZERO);
-    let threads = on_threads(generators, &abort, &|| tick(began.elapsed()), |thread, generators| {
+    let mut tick = || {
+        tick(began.elapsed());
+        Ok(())
+    };
+    let threads = on_threads(generators, &abort, &mut tick, |thread, generators| {
         let quota = |slot| {
             let client = thread * options.coroutines + slot;
             operations.map_or(u64::MAX, |operations| share(operations, client, options.clients()))
         };
-        let outcome = drive_thread(tree, options, &limits, generators, quota);
-        if outcome.is_err() {
-            abort.store(true, Ordering::Relaxed);
-        }
-        outcome
+        drive_thread(tree, known, &limits, generators, quota)
     })?;
     merge(threads)
 }
@@ -275,7 +196,7 @@ fn merge(threads: Vec<OfThread>) -> Result<Phase, BenchError> {
 /// Drives the clients of one thread.
 fn drive_thread(
     tree: &RawTree,
-    options: &BenchOptions,
+    known: Known,
     limits: &Limits<'_>,
     mut generators: Vec<Generator>,
     quota: impl Fn(usize) -> u64,
@@ -287,14 +208,17 @@ fn drive_thread(
     if let [generator] = &mut generators[..] {
         let client = tree.client().map_err(failed)?;
         began = Instant::now();
-        run_at_once(Driver::new(&client, limits, &recorder, generator, options.value_size).run(quota(0)))?;
+        run_at_once(Driver::new(&client, limits, &recorder, generator, known).run(quota(0)))?;
         stats = client.stats();
     } else {
         let session = tree.session().map_err(failed)?;
         began = Instant::now();
-        session.run(run_together(generators.iter_mut().enumerate().map(|(slot, generator)| {
-            Driver::new(&session, limits, &recorder, generator, options.value_size).run(quota(slot))
-        })))?;
+        session.run(run_together(
+            generators
+                .iter_mut()
+                .enumerate()
+                .map(|(slot, generator)| Driver::new(&session, limits, &recorder, generator, known).run(quota(slot))),
+        ))?;
         stats = session.stats();
     }
     Ok(OfThread { stats, recorder: recorder.into_inner(), began, ended: Instant::now(), generators })
@@ -304,6 +228,7 @@ fn drive_thread(
 mod tests {
     use super::*;
     use crate::keys::HotKeys;
+    use crate::options::Load;
     use crate::variant::Variant;
     use crate::workload::Workload;
 
@@ -325,6 +250,28 @@ mod tests {
                 assert!((new > 0) == (workload.new_keys() > 0.0), "{variant:?} {workload:?}: {new} new keys");
             }
         }
+    }
+
+    #[test]
+    fn removes_and_loading_one_by_one_leave_a_sound_tree_too() {
+        for workload in [Workload::WriteIntensive, Workload::RangeWrite, Workload::YcsbD] {
+            let options = BenchOptions { workload, removes: 40, load: Load::Insert, zipf: 0.0, ..small() };
+            for (threads, coroutines) in [(2, 1), (1, 4)] {
+                let report = run(&BenchOptions { threads, coroutines, ..options.clone() }).expect("a run");
+                assert_eq!((report.operations, report.load, report.fill), (20_000, "insert", None));
+                assert!(report.round_trips["remove"].values().sum::<u64>() > 7_000, "{:?}", report.round_trips);
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_are_counted_as_wholes_and_their_reads_one_by_one() {
+        let options = BenchOptions { workload: Workload::RangeOnly, range_size: 40, ..small() };
+        let report = run(&options).expect("a run");
+        let ranges = report.ranges.expect("ranges");
+        assert_eq!((ranges.ranges, report.operations), (20_000, 20_000));
+        assert!((35.0..=40.0).contains(&ranges.entries) && ranges.reads >= 1.0 && ranges.round_trips >= 1.0);
+        assert!(report.cache_hits > 0 && report.latency_us["range"].p50 > 0.0);
     }
 
     #[test]
@@ -372,7 +319,7 @@ mod tests {
     #[test]
     fn a_cluster_that_runs_full_ends_the_run() {
         let cluster = Some("embedded:?memory=34MiB".to_owned());
-        let options = BenchOptions { cluster, keys: 900_000, threads: 2, ..small() };
+        let options = BenchOptions { cluster, keys: 900_000, threads: 2, load: Load::Insert, ..small() };
         match run(&options) {
             Err(BenchError::Operation { phase: "loading", error: sherman::Error::OutOfMemory }) => {}
             other => panic!("{other:?}"),
@@ -385,12 +332,5 @@ mod tests {
         let mut runs = report.runs_mops.clone();
         runs.sort_by(f64::total_cmp);
         assert_eq!((runs.len(), runs[1]), (3, report.throughput_mops));
-    }
-
-    #[test]
-    fn shares_add_up() {
-        for (total, parts) in [(0, 3), (10, 3), (2, 5), (1000, 1)] {
-            assert_eq!((0..parts).map(|part| share(total, part, parts)).sum::<u64>(), total);
-        }
     }
 }

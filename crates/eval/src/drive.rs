@@ -4,10 +4,11 @@
 //! embedded memory, so one operation in [`SAMPLE_EVERY`] is timed, whatever its kind; the mix is random, so the sample is
 //! fair.
 
+use crate::access::Access;
 use crate::error::BenchError;
+use crate::record::{Recorder, Timed};
 use crate::workload::{Action, Generator};
-use hdrhistogram::Histogram;
-use sherman::{Error, RawClient, RawSession};
+use sherman::Error;
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
@@ -17,65 +18,6 @@ use std::time::Instant;
 
 /// One operation in so many is timed.
 pub(crate) const SAMPLE_EVERY: u64 = 8;
-/// The longest latency that is told from longer ones: longer than any operation's deadline.
-const LONGEST_NANOS: u64 = 60_000_000_000;
-
-/// Whose latency is told separately.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum Timed {
-    Get,
-    Insert,
-    Update,
-    ReadModifyWrite,
-}
-
-impl Timed {
-    pub const ALL: [Self; 4] = [Self::Get, Self::Insert, Self::Update, Self::ReadModifyWrite];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Insert => "insert",
-            Self::Update => "update",
-            Self::ReadModifyWrite => "read_modify_write",
-        }
-    }
-}
-
-/// What the clients of a thread, or, merged, of a run, did.
-#[derive(Debug)]
-pub(crate) struct Recorder {
-    latencies: Vec<Histogram<u64>>,
-    /// Operations of the workload: a read-modify-write is one.
-    pub operations: u64,
-}
-
-impl Recorder {
-    pub fn new() -> Result<Self, BenchError> {
-        let histogram = || Histogram::new_with_bounds(1, LONGEST_NANOS, 3);
-        let latencies = Timed::ALL.iter().map(|_| histogram()).collect::<Result<_, _>>();
-        let latencies = latencies.map_err(|error| BenchError::Thread(format!("no histogram: {error:?}")))?;
-        Ok(Self { latencies, operations: 0 })
-    }
-
-    fn record(&mut self, timed: Timed, from: Instant, to: Instant) {
-        let nanos = u64::try_from(to.duration_since(from).as_nanos()).unwrap_or(LONGEST_NANOS);
-        self.latencies[timed as usize].saturating_record(nanos.max(1));
-    }
-
-    pub fn latencies(&self, timed: Timed) -> &Histogram<u64> {
-        &self.latencies[timed as usize]
-    }
-
-    pub fn merge(&mut self, other: &Self) {
-        for (mine, theirs) in self.latencies.iter_mut().zip(&other.latencies) {
-            // All histograms have the same bounds, so nothing can fall outside.
-            let _ = mine.add(theirs);
-        }
-        self.operations += other.operations;
-    }
-}
 
 /// When to stop.
 #[derive(Debug)]
@@ -86,32 +28,12 @@ pub(crate) struct Limits<'a> {
     pub phase: &'static str,
 }
 
-/// A way to the tree: at once, or by and by.
-pub(crate) trait Access {
-    async fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error>;
-    async fn insert(&self, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Result<bool, Error>;
-}
-
-impl Access for RawClient {
-    async fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
-        RawClient::get(self, key, value)
-    }
-
-    async fn insert(&self, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
-        RawClient::insert(self, key, value, old)
-    }
-}
-
-impl Access for RawSession {
-    async fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
-        let found = RawSession::get(self, key.to_vec()).await?;
-        Ok(found.map(|found| *value = found).is_some())
-    }
-
-    async fn insert(&self, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
-        let replaced = RawSession::insert(self, key.to_vec(), value.to_vec()).await?;
-        Ok(replaced.map(|replaced| *old = replaced).is_some())
-    }
+/// What a client knows of the tree besides its keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub value_size: usize,
+    /// The highest number among loaded keys: a range that stops short of it is wrong.
+    pub last: u64,
 }
 
 /// A client at work.
@@ -123,6 +45,7 @@ pub(crate) struct Driver<'a, A> {
     key: Vec<u8>,
     value: Vec<u8>,
     seen: Vec<u8>,
+    last: u64,
 }
 
 impl<'a, A: Access> Driver<'a, A> {
@@ -131,10 +54,10 @@ impl<'a, A: Access> Driver<'a, A> {
         limits: &'a Limits<'a>,
         recorder: &'a RefCell<Recorder>,
         generator: &'a mut Generator,
-        value_size: usize,
+        known: Known,
     ) -> Self {
-        let key = vec![0; generator.keys().key_size()];
-        Self { access, limits, recorder, generator, key, value: vec![0; value_size], seen: Vec::new() }
+        let (key, value) = (vec![0; generator.keys().key_size()], vec![0; known.value_size]);
+        Self { access, limits, recorder, generator, key, value, seen: Vec::new(), last: known.last }
     }
 
     /// Does at most `quota` operations, fewer if time runs out or another client fails.
@@ -168,8 +91,9 @@ impl<'a, A: Access> Driver<'a, A> {
                 Ok(self.time(Timed::Get, began))
             }
             Action::Update(index) => {
-                self.insert(index, count, true).await?;
-                Ok(self.time(Timed::Update, began))
+                // Where keys are removed, it may turn out to be an insert.
+                let updated = self.insert(index, count, true).await?;
+                Ok(self.time(if updated { Timed::Update } else { Timed::Insert }, began))
             }
             Action::Insert(index) => {
                 self.insert(index, count, false).await?;
@@ -185,6 +109,14 @@ impl<'a, A: Access> Driver<'a, A> {
                 }
                 Ok(ended)
             }
+            Action::Range { from, entries } => {
+                self.range(from, entries).await?;
+                Ok(self.time(Timed::Range, began))
+            }
+            Action::Remove(index) => {
+                self.remove(index).await?;
+                Ok(self.time(Timed::Remove, began))
+            }
         }
     }
 
@@ -199,23 +131,86 @@ impl<'a, A: Access> Driver<'a, A> {
         self.generator.keys().write_key(index, &mut self.key);
         let found = self.access.get(&self.key, &mut self.seen).await;
         if !found.map_err(|error| self.failed(error))? {
-            return Err(BenchError::Wrong { what: "a key that is there was not found", index });
+            return if self.generator.removes() {
+                Ok(())
+            } else {
+                Err(BenchError::Wrong { what: "a key that is there was not found", index })
+            };
         }
         self.check_value(index)
     }
 
-    /// Inserts under key `index`, which is `there` or not.
-    async fn insert(&mut self, index: u64, version: u64, there: bool) -> Result<(), BenchError> {
+    /// Inserts under key `index`, which should be `there` or not; whether it was.
+    async fn insert(&mut self, index: u64, version: u64, there: bool) -> Result<bool, BenchError> {
         let keys = self.generator.keys();
         keys.write_key(index, &mut self.key);
         keys.write_value(index, version, &mut self.value);
         let updated = self.access.insert(&self.key, &self.value, &mut self.seen).await;
-        match updated.map_err(|error| self.failed(error))? {
-            true if there => self.check_value(index),
-            false if !there => Ok(()),
-            true => Err(BenchError::Wrong { what: "a new key was already there", index }),
-            false => Err(BenchError::Wrong { what: "an updated key was not there", index }),
+        let updated = updated.map_err(|error| self.failed(error))?;
+        if updated {
+            self.check_value(index)?;
+        } else {
+            self.recorder.borrow_mut().added += 1;
         }
+        match updated {
+            true if !there => Err(BenchError::Wrong { what: "a new key was already there", index }),
+            false if there && !self.generator.removes() => {
+                Err(BenchError::Wrong { what: "an updated key was not there", index })
+            }
+            _ => Ok(updated),
+        }
+    }
+
+    async fn remove(&mut self, index: u64) -> Result<(), BenchError> {
+        self.generator.keys().write_key(index, &mut self.key);
+        let removed = self.access.remove(&self.key, &mut self.seen).await;
+        if removed.map_err(|error| self.failed(error))? {
+            self.recorder.borrow_mut().removed += 1;
+            self.check_value(index)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a range. Keys must ascend from the first, which must be there, and end with the last asked for or the last there is;
+    /// the last value must be its key's. Of every entry only its key is looked at: more would measure the benchmark.
+    async fn range(&mut self, from: u64, entries: u64) -> Result<(), BenchError> {
+        let keys = *self.generator.keys();
+        keys.write_key(from, &mut self.key);
+        let first = keys.number(from);
+        let (mut count, mut latest, mut ascending, mut begins) = (0, first, true, false);
+        let Self { access, key, seen, .. } = self;
+        let read = access.range(key, usize::try_from(entries).unwrap_or(usize::MAX), |key, value| {
+            let number = keys.number_in(key);
+            begins |= number == first;
+            ascending &= number > latest || (count == 0 && begins);
+            latest = number;
+            count += 1;
+            if count == entries {
+                seen.clear();
+                seen.extend_from_slice(value);
+            }
+        });
+        read.await.map_err(|error| self.failed(error))?;
+        let wrong = |what| Err(BenchError::Wrong { what, index: from });
+        if !ascending {
+            return wrong("the keys of a range do not ascend");
+        }
+        if !begins && !self.generator.removes() {
+            return wrong("a range did not begin with its first key");
+        }
+        if count > entries {
+            return wrong("a range gave more entries than were asked for");
+        }
+        if count == entries {
+            let Some(index) = keys.index_of(latest) else { return wrong("a range gave a key that nobody inserted") };
+            self.check_value(index)?;
+        } else if latest < self.last && !self.generator.removes() {
+            return wrong("a range ended before the last key");
+        }
+        let mut recorder = self.recorder.borrow_mut();
+        recorder.ranges += 1;
+        recorder.range_entries += count;
+        Ok(())
     }
 
     fn check_value(&self, index: u64) -> Result<(), BenchError> {
@@ -269,7 +264,7 @@ pub(crate) async fn run_together<'f>(
 mod tests {
     use super::*;
     use crate::keys::{HotKeys, Keys};
-    use crate::workload::Workload;
+    use crate::workload::{Demand, Workload};
     use crate::zipf::Zipf;
     use std::collections::BTreeMap;
 
@@ -279,6 +274,8 @@ mod tests {
         map: RefCell<BTreeMap<Vec<u8>, Vec<u8>>>,
         forgets: bool,
         swaps: bool,
+        skips: bool,
+        stops: bool,
     }
 
     impl Access for Liar {
@@ -294,9 +291,28 @@ mod tests {
             let replaced = self.map.borrow_mut().insert(key.to_vec(), value.to_vec()).filter(|_| !self.forgets);
             Ok(replaced.map(|replaced| *old = replaced).is_some())
         }
+
+        async fn remove(&self, key: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
+            let removed = self.map.borrow_mut().remove(key);
+            Ok(removed.map(|removed| *old = removed).is_some())
+        }
+
+        async fn range(&self, from: &[u8], entries: usize, mut visit: impl FnMut(&[u8], &[u8])) -> Result<(), Error> {
+            let map = self.map.borrow();
+            let mut found: Vec<_> = map.range(from.to_vec()..).take(entries).collect();
+            if self.swaps {
+                found.reverse();
+            }
+            if self.stops {
+                found.pop();
+            }
+            let other = map.values().next().map_or(&[][..], Vec::as_slice);
+            found.iter().for_each(|(key, value)| visit(key, if self.skips { other } else { value }));
+            Ok(())
+        }
     }
 
-    fn run(liar: Liar, workload: Workload) -> Result<(Recorder, usize), BenchError> {
+    fn run(liar: Liar, demand: Demand) -> Result<(Recorder, usize), BenchError> {
         let keys = Keys::new(50, 8, HotKeys::Scattered).expect("legal keys");
         for index in 0..50 {
             let (mut key, mut value) = (vec![0; 8], vec![0; 8]);
@@ -305,35 +321,48 @@ mod tests {
             liar.map.borrow_mut().insert(key, value);
         }
         let zipf = Zipf::new(50, 0.0).expect("a legal skew");
-        let mut generator = Generator::new(workload, keys, zipf, 1, 0, 1);
+        let mut generator = Generator::new(demand, keys, zipf, 1, 0, 1);
         let abort = AtomicBool::new(false);
         let limits = Limits { deadline: None, abort: &abort, phase: "measuring" };
         let recorder = RefCell::new(Recorder::new()?);
-        let driver = Driver::new(&liar, &limits, &recorder, &mut generator, 8);
+        let known = Known { value_size: 8, last: keys.sorted().last().expect("keys") };
+        let driver = Driver::new(&liar, &limits, &recorder, &mut generator, known);
         let outcome = run_at_once(driver.run(8000));
         assert_eq!(outcome.is_err(), abort.load(Ordering::Relaxed));
         outcome?;
-        assert_eq!(generator.inserted() as usize + 50, liar.map.borrow().len());
-        Ok((recorder.into_inner(), liar.map.borrow().len()))
+        let recorder = recorder.into_inner();
+        assert_eq!(50 + recorder.added - recorder.removed, liar.map.borrow().len() as u64);
+        Ok((recorder, liar.map.borrow().len()))
     }
 
     #[test]
     fn an_honest_index_passes_and_one_operation_in_eight_is_timed() {
         for workload in Workload::ALL {
-            let (recorder, _) = run(Liar::default(), workload).expect("an honest index");
-            let sampled: u64 = Timed::ALL.into_iter().map(|timed| recorder.latencies(timed).len()).sum();
-            let twice = 2 * recorder.latencies(Timed::ReadModifyWrite).len();
-            assert_eq!((recorder.operations, sampled - twice), (8000, 1000), "{workload:?}");
+            for removes in [0, 30] {
+                let demand = Demand { removes, range_size: 10, ..Demand::of(workload) };
+                let (recorder, _) = run(Liar::default(), demand).expect("an honest index");
+                let sampled: u64 = Timed::ALL.into_iter().map(|timed| recorder.latencies(timed).len()).sum();
+                let twice = 2 * recorder.latencies(Timed::ReadModifyWrite).len();
+                assert_eq!((recorder.operations, sampled - twice), (8000, 1000), "{workload:?}");
+                assert_eq!((recorder.ranges > 0, recorder.removed > 0), (workload.has_ranges(), removes > 0));
+                assert!(recorder.range_entries <= 10 * recorder.ranges);
+            }
         }
     }
 
     #[test]
     fn wrong_answers_end_the_run() {
-        let wrong = |liar, workload| match run(liar, workload) {
-            Err(BenchError::Wrong { what, .. }) => what,
+        let wrong = |liar, workload, word: &str| match run(liar, Demand::of(workload)) {
+            Err(BenchError::Wrong { what, .. }) => assert!(what.contains(word), "{what}"),
             other => panic!("{other:?}"),
         };
-        assert!(wrong(Liar { forgets: true, ..Liar::default() }, Workload::YcsbA).contains("updated key"));
-        assert!(wrong(Liar { swaps: true, ..Liar::default() }, Workload::ReadOnly).contains("value"));
+        wrong(Liar { forgets: true, ..Liar::default() }, Workload::YcsbA, "updated key");
+        wrong(Liar { swaps: true, ..Liar::default() }, Workload::ReadOnly, "value");
+        wrong(Liar { swaps: true, ..Liar::default() }, Workload::RangeOnly, "ascend");
+        wrong(Liar { stops: true, ..Liar::default() }, Workload::RangeOnly, "before the last key");
+        let few = Demand { range_size: 10, ..Demand::of(Workload::RangeOnly) };
+        assert!(
+            matches!(run(Liar { skips: true, ..Liar::default() }, few), Err(BenchError::Wrong { what, .. }) if what.contains("value"))
+        );
     }
 }

@@ -39,6 +39,13 @@ pub enum BenchError {
         /// How many were inserted.
         expected: u64,
     },
+    /// The tree breaks invariants.
+    Broken {
+        /// How many times.
+        count: u64,
+        /// The first: its number and what it says.
+        first: &'static str,
+    },
     /// The system refused a thread, or one ended by a panic.
     Thread(String),
 }
@@ -61,6 +68,15 @@ impl BenchError {
             _ => None,
         }
     }
+
+    /// Whether the index answered wrongly, or its tree is broken.
+    pub fn is_wrong_answer(&self) -> bool {
+        match self {
+            Self::Wrong { .. } | Self::Entries { .. } | Self::Broken { .. } => true,
+            Self::Create(error) | Self::Operation { error, .. } => matches!(error, Error::Corrupt { .. }),
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for BenchError {
@@ -74,6 +90,7 @@ impl fmt::Display for BenchError {
             Self::Entries { found, expected } => {
                 write!(f, "the index holds {found} entries, but {expected} were inserted")
             }
+            Self::Broken { count, first } => write!(f, "the tree breaks {count} invariants, the first of them {first}"),
             Self::Thread(reason) => write!(f, "a thread of the benchmark: {reason}"),
         }
     }

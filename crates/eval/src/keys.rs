@@ -92,6 +92,8 @@ pub struct Keys {
     step: u64,
     /// Coprime to `count`: `i * stride % count` visits every index once, in no order of keys.
     stride: u64,
+    /// Undoes a multiplication by `stride`, modulo `count`.
+    unstride: u64,
 }
 
 impl Keys {
@@ -109,7 +111,8 @@ impl Keys {
             return Err(KeysError::TooMany { asked: count, limit: last + 1 });
         }
         let step = (last / count).max(1);
-        Ok(Self { count, key_size, hot, bits, step, stride: coprime_near_golden(count) })
+        let stride = coprime_near_golden(count);
+        Ok(Self { count, key_size, hot, bits, step, stride, unstride: inverse(stride, count) })
     }
 
     /// How many keys are loaded.
@@ -149,6 +152,11 @@ impl Keys {
         (u128::from(nth) * u128::from(self.stride) % u128::from(self.count)) as u64
     }
 
+    /// Undoes [`shuffled`](Self::shuffled).
+    fn unshuffled(&self, at: u64) -> u64 {
+        (u128::from(at) * u128::from(self.unstride) % u128::from(self.count)) as u64
+    }
+
     /// The number that is key `index`, which must have one.
     pub fn number(&self, index: u64) -> u64 {
         debug_assert!(self.has(index));
@@ -159,10 +167,54 @@ impl Keys {
         }
     }
 
+    /// The index whose key is `number`; `None` if none has it.
+    pub fn index_of(&self, number: u64) -> Option<u64> {
+        let index = match self.hot {
+            HotKeys::Scattered => gather(number, self.bits),
+            HotKeys::Clustered => {
+                let (nth, turn) = (number / self.step, number % self.step);
+                let loaded = nth < self.count;
+                match turn {
+                    0 => loaded.then_some(nth)?,
+                    _ => loaded.then(|| turn.checked_mul(self.count)?.checked_add(self.unshuffled(nth))).flatten()?,
+                }
+            }
+        };
+        self.has(index).then_some(index)
+    }
+
+    /// The numbers of all keys to load, ascending. Scattered ones take eight bytes of memory each.
+    pub fn sorted(&self) -> Box<dyn Iterator<Item = u64>> {
+        let keys = *self;
+        match self.hot {
+            HotKeys::Scattered => {
+                let mut numbers: Vec<u64> = (0..self.count).map(|index| keys.number(index)).collect();
+                numbers.sort_unstable();
+                Box::new(numbers.into_iter())
+            }
+            HotKeys::Clustered => Box::new((0..self.count).map(move |index| keys.number(index))),
+        }
+    }
+
+    /// The number that `key` was written from.
+    #[inline]
+    pub fn number_in(&self, key: &[u8]) -> u64 {
+        match key.first_chunk() {
+            Some(head) => u64::from_be_bytes(*head),
+            None => key.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)),
+        }
+    }
+
     /// Writes key `index` to `key`, which has the key size.
     #[inline]
     pub fn write_key(&self, index: u64, key: &mut [u8]) {
-        let number = self.number(index) << (64 - self.bits);
+        self.write_number(self.number(index), key);
+    }
+
+    /// Writes the key that is `number` to `key`, which has the key size.
+    #[inline]
+    pub fn write_number(&self, number: u64, key: &mut [u8]) {
+        let number = number << (64 - self.bits);
         let head = self.key_size.min(8);
         key[..head].copy_from_slice(&number.to_be_bytes()[..head]);
         key[head..].fill(0);
@@ -190,7 +242,7 @@ fn mask(bits: u32) -> u64 {
 }
 
 /// A bijection of numbers of `bits` bits: each step can be undone.
-fn scatter(index: u64, bits: u32) -> u64 {
+pub(crate) fn scatter(index: u64, bits: u32) -> u64 {
     let mask = mask(bits);
     let mut x = index.wrapping_add(OFFSET) & mask;
     for multiplier in MULTIPLIERS {
@@ -198,6 +250,41 @@ fn scatter(index: u64, bits: u32) -> u64 {
         x = x.wrapping_mul(multiplier) & mask;
     }
     x ^ (x >> (bits / 2))
+}
+
+/// Undoes [`scatter`].
+fn gather(number: u64, bits: u32) -> u64 {
+    let mask = mask(bits);
+    // Half the bits at least are as they were, so the same step undoes itself.
+    let mut x = number ^ (number >> (bits / 2));
+    for multiplier in MULTIPLIERS.into_iter().rev() {
+        x = x.wrapping_mul(inverse_of_odd(multiplier)) & mask;
+        x ^= x >> (bits / 2);
+    }
+    x.wrapping_sub(OFFSET) & mask
+}
+
+/// The inverse of an odd number modulo 2^64, by Newton: every step doubles the bits that are right, of which there are three.
+const fn inverse_of_odd(odd: u64) -> u64 {
+    let mut inverse = odd;
+    let mut right = 3;
+    while right < 64 {
+        inverse = inverse.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(inverse)));
+        right *= 2;
+    }
+    inverse
+}
+
+/// The inverse of `a` modulo `n`, to which it is coprime, by Euclid's algorithm; 0 modulo 1.
+fn inverse(a: u64, n: u64) -> u64 {
+    let (mut r, mut next_r) = (i128::from(n), i128::from(a));
+    let (mut t, mut next_t) = (0i128, 1i128);
+    while next_r != 0 {
+        let quotient = r / next_r;
+        (r, next_r) = (next_r, r - quotient * next_r);
+        (t, next_t) = (next_t, t - quotient * next_t);
+    }
+    t.rem_euclid(i128::from(n)) as u64
 }
 
 /// 32 bits that tell keys' values apart.
@@ -261,6 +348,22 @@ mod tests {
         assert!(sixteenths.iter().all(|count| (500..750).contains(count)), "{sixteenths:?}");
         let clustered = keys(10_000, 8, HotKeys::Clustered);
         assert!((1..10_000).all(|index| bytes(&clustered, index - 1) < bytes(&clustered, index)));
+    }
+
+    #[test]
+    fn a_key_leads_back_to_its_index() {
+        for hot in [HotKeys::Scattered, HotKeys::Clustered] {
+            for (count, size) in [(1, 1), (200, 1), (256, 1), (1, 8), (1000, 2), (5_000, 3), (5_001, 8), (5_000, 20)] {
+                let keys = keys(count, size, hot);
+                for index in (0..3 * count).filter(|&index| keys.has(index)) {
+                    let number = keys.number_in(&bytes(&keys, index));
+                    assert_eq!((number, keys.index_of(number)), (keys.number(index), Some(index)), "{count} {size}");
+                }
+                let sorted: Vec<u64> = keys.sorted().collect();
+                assert!(sorted.is_sorted_by(|a, b| a < b) && sorted.len() as u64 == count);
+                assert!(sorted.iter().all(|&number| keys.index_of(number).is_some_and(|index| index < count)));
+            }
+        }
     }
 
     #[test]

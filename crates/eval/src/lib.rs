@@ -8,6 +8,10 @@
 //! | [`variant`] | FG, FG+, each technique of the paper, the paper complete, ours |
 //! | [`options`] | what a run is made of, and whether it can be |
 //! | [`bench`](mod@bench) | load, warm up, measure |
+//! | [`check`] | verify a tree, if need be one made for it and written to meanwhile |
+//! | [`spread`] | sorted keys without memory, for large trees |
+//! | [`cache_curve`] | hit ratio of the index cache against its bound |
+//! | [`scaling`] | cost of a lookup and bytes of an entry, in small trees and large |
 //! | [`report`] | the result, for programs and for people |
 //! | [`error`] | why there is none |
 //!
@@ -21,21 +25,32 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod access;
 pub mod bench;
+pub mod cache_curve;
+pub mod check;
+mod check_report;
+mod churn;
 mod drive;
 pub mod error;
 pub mod keys;
+mod load;
 pub mod options;
+mod record;
 pub mod report;
+pub mod scaling;
+pub mod spread;
+mod threads;
 pub mod variant;
 pub mod workload;
 pub mod zipf;
 
 pub use bench::Progress;
+pub use check::{CheckOptions, CheckReport};
 pub use error::BenchError;
 pub use keys::{HotKeys, Keys};
-pub use options::{BenchOptions, Length};
-pub use report::{Percentiles, Report};
+pub use options::{BenchOptions, Length, Load};
+pub use report::{Percentiles, Ranges, Report};
 pub use variant::Variant;
-pub use workload::{Action, Generator, Workload};
+pub use workload::{Action, Demand, Generator, Workload};
 pub use zipf::Zipf;

@@ -3,7 +3,7 @@
 use crate::error::BenchError;
 use crate::keys::{HotKeys, Keys, KeysError};
 use crate::variant::Variant;
-use crate::workload::Workload;
+use crate::workload::{Demand, Workload};
 use crate::zipf::Zipf;
 use sherman::{Error, Format, ShapeError, TreeOptions};
 use std::time::Duration;
@@ -32,6 +32,35 @@ pub enum Length {
     Operations(u64),
 }
 
+/// How the keys get into the tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Load {
+    /// As one sorted sequence, in bulk.
+    #[default]
+    Bulk,
+    /// One by one, in no order.
+    Insert,
+}
+
+impl Load {
+    /// Its name on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bulk => "bulk",
+            Self::Insert => "insert",
+        }
+    }
+}
+
+impl std::str::FromStr for Load {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let all = [Self::Bulk, Self::Insert];
+        all.into_iter().find(|load| load.name() == name).ok_or_else(|| "allowed are bulk, insert".to_owned())
+    }
+}
+
 /// What a run is made of.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
@@ -41,12 +70,18 @@ pub struct BenchOptions {
     pub variant: Variant,
     /// The mix.
     pub workload: Workload,
+    /// Percent of operations that remove a key; the mix is that of the others.
+    pub removes: u32,
     /// The skew; 0 is uniform.
     pub zipf: f64,
     /// Where hot keys lie.
     pub hot: HotKeys,
     /// Keys to load.
     pub keys: u64,
+    /// How they get into the tree.
+    pub load: Load,
+    /// How full a bulk load makes nodes, in percent.
+    pub fill: u32,
     /// Bytes of a key.
     pub key_size: usize,
     /// Bytes of a value.
@@ -64,7 +99,7 @@ pub struct BenchOptions {
     /// Bytes of index cache.
     pub cache_bytes: usize,
     /// Entries of a range query, for workloads that have them.
-    pub range: Option<u64>,
+    pub range_size: u64,
     /// Decides what clients do.
     pub seed: u64,
     /// Whether to walk the tree afterwards and verify its invariants and number of entries.
@@ -77,9 +112,12 @@ impl Default for BenchOptions {
             cluster: None,
             variant: Variant::Ours,
             workload: Workload::WriteIntensive,
+            removes: 0,
             zipf: 0.99,
             hot: HotKeys::Scattered,
             keys: 1_000_000,
+            load: Load::Bulk,
+            fill: 80,
             key_size: 8,
             value_size: 8,
             node_size: 1024,
@@ -88,7 +126,7 @@ impl Default for BenchOptions {
             coroutines: 1,
             length: Length::Seconds(5.0),
             cache_bytes: 64 << 20,
-            range: None,
+            range_size: 100,
             seed: 1,
             check: false,
         }
@@ -109,12 +147,19 @@ pub(crate) struct Plan {
     pub url: String,
     /// The fewest bytes of nodes that the loaded keys can take.
     pub least_bytes: u64,
+    /// The highest number among loaded keys, if there are ranges to be checked.
+    pub last: u64,
 }
 
 impl BenchOptions {
     /// The format of nodes.
     pub fn format(&self) -> Format {
         self.format.unwrap_or(self.variant.format())
+    }
+
+    /// What clients are asked to do.
+    pub(crate) fn demand(&self) -> Demand {
+        Demand { workload: self.workload, removes: self.removes, range_size: self.range_size }
     }
 
     /// Clients: each has one operation in flight.
@@ -145,8 +190,14 @@ impl BenchOptions {
             Length::Operations(0) => return Err(BenchError::option("ops", "there must be at least one operation")),
             _ => {}
         }
-        if self.range.is_some_and(|range| !(1..=MAX_RANGE).contains(&range)) {
-            return Err(BenchError::option("range", format!("a range has 1 to {MAX_RANGE} entries")));
+        if !(1..=MAX_RANGE).contains(&self.range_size) {
+            return Err(BenchError::option("range-size", format!("a range has 1 to {MAX_RANGE} entries")));
+        }
+        if self.removes > 100 {
+            return Err(BenchError::option("removes", format!("{} percent are more than all", self.removes)));
+        }
+        if !(50..=100).contains(&self.fill) {
+            return Err(BenchError::option("fill", "nodes are filled to 50 to 100 percent"));
         }
         let keys = Keys::new(self.keys, self.key_size, self.hot).map_err(|error| {
             let option = if matches!(error, KeysError::Size { .. }) { "key-size" } else { "keys" };
@@ -172,7 +223,8 @@ impl BenchOptions {
             None => memory_for(loaded.saturating_add((grown - loaded).min(MOST_GROWTH))),
         };
         let url = self.variant.cluster_url(&url, format);
-        Ok(Plan { keys, zipf, tree, url, least_bytes })
+        let last = if self.workload.has_ranges() { (0..self.keys).map(|index| keys.number(index)).max() } else { None };
+        Ok(Plan { keys, zipf, tree, url, least_bytes, last: last.unwrap_or(0) })
     }
 
     /// How many new keys a run may insert, warming up included. Generous.
@@ -189,6 +241,12 @@ impl BenchOptions {
     }
 }
 
+/// Bytes of a tree of `entries` in nodes as `tree` says, each half full: splits leave halves.
+pub(crate) fn halves_bytes(tree: &TreeOptions, entries: u64, node_size: usize) -> Result<u64, Error> {
+    let (leaf, internal) = tree.entries_per_node()?;
+    Ok(node_bytes(entries, leaf / 2, internal / 2, node_size))
+}
+
 /// Bytes of a tree of `entries` with `leaf` entries a leaf and `internal` children an internal node.
 fn node_bytes(entries: u64, leaf: usize, internal: usize, node_size: usize) -> u64 {
     let leaves = entries.div_ceil(leaf.max(1) as u64);
@@ -197,7 +255,7 @@ fn node_bytes(entries: u64, leaf: usize, internal: usize, node_size: usize) -> u
 }
 
 /// The URL of a cluster in this process with room for nodes of so many bytes.
-fn memory_for(bytes: u64) -> String {
+pub(crate) fn memory_for(bytes: u64) -> String {
     let mebibytes = (bytes / SERVERS).saturating_add(5 * CHUNK) >> 20;
     format!("embedded:?servers={SERVERS}&memory={}MiB", mebibytes + 1)
 }
@@ -225,7 +283,9 @@ mod tests {
             (BenchOptions { length: Length::Seconds(0.0), ..good() }, "seconds", "above 0"),
             (BenchOptions { length: Length::Seconds(f64::NAN), ..good() }, "seconds", "above 0"),
             (BenchOptions { length: Length::Operations(0), ..good() }, "ops", "at least one"),
-            (BenchOptions { range: Some(0), ..good() }, "range", "1 to 1000000"),
+            (BenchOptions { range_size: 0, ..good() }, "range-size", "1 to 1000000"),
+            (BenchOptions { removes: 101, ..good() }, "removes", "more than all"),
+            (BenchOptions { fill: 49, ..good() }, "fill", "50 to 100"),
             (BenchOptions { keys: 0, ..good() }, "keys", "at least one"),
             (BenchOptions { keys: 70_000, key_size: 2, ..good() }, "keys", "65536"),
             (BenchOptions { key_size: 0, ..good() }, "key-size", "1 to 1024"),

@@ -1,7 +1,8 @@
 //! The result of a run: fields for programs, a table for people.
 
-use crate::drive::{Recorder, SAMPLE_EVERY, Timed};
-use crate::options::BenchOptions;
+use crate::drive::SAMPLE_EVERY;
+use crate::options::{BenchOptions, Load};
+use crate::record::{Recorder, Timed};
 use serde::Serialize;
 use sherman::{OpKind, Stats};
 use std::collections::BTreeMap;
@@ -21,18 +22,40 @@ pub struct Percentiles {
     pub p999: f64,
 }
 
-/// The result of a run. Names of fields are those of the JSON; operations are `get`, `insert`, `update` and, for latencies,
-/// `read_modify_write`.
+/// What ranges cost, where there were any.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ranges {
+    /// Ranges read.
+    pub ranges: u64,
+    /// Entries that each gave, in the mean.
+    pub entries: f64,
+    /// Reads of one or more leaves that each took, in the mean: what `round_trips` counts as `range`.
+    pub reads: f64,
+    /// Round trips that each took, in the mean. A read is one for every memory server that it asks, and one for each internal
+    /// node that is not in the cache.
+    pub round_trips: f64,
+}
+
+/// The result of a run. Names of fields are those of the JSON; operations are `get`, `insert`, `update`, `remove`, `range` and,
+/// for latencies, `read_modify_write`. The latency of a range is that of all of it; its costs are of each read of a few leaves.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The system.
     pub variant: &'static str,
     /// The mix.
     pub workload: &'static str,
+    /// Percent of operations that remove a key.
+    pub removes: u32,
     /// The skew; 0 is uniform.
     pub zipf: f64,
     /// Keys loaded.
     pub keys: u64,
+    /// How: `bulk` or `insert`.
+    pub load: &'static str,
+    /// How full a bulk load made nodes, in percent.
+    pub fill: Option<u32>,
+    /// Seconds that loading took, sorting included.
+    pub load_seconds: f64,
     /// Operating system threads.
     pub threads: usize,
     /// Operations in flight on each.
@@ -49,6 +72,12 @@ pub struct Report {
     pub bytes_read: BTreeMap<&'static str, f64>,
     /// The share of descents that found the leaf's parent in the index cache; 0 without a cache.
     pub cache_hit_ratio: f64,
+    /// Descents that did.
+    pub cache_hits: u64,
+    /// Descents that had to read internal nodes although there is a cache.
+    pub cache_misses: u64,
+    /// What ranges cost, if there were any.
+    pub ranges: Option<Ranges>,
     /// Retries by cause; those that never happened are left out.
     pub retries: BTreeMap<&'static str, u64>,
     /// Lanes that went from one client to the next without leaving the compute server.
@@ -75,8 +104,8 @@ pub struct Report {
     pub hot_keys: &'static str,
     /// Bytes of index cache allowed.
     pub cache_bytes: usize,
-    /// Entries of a range query, where it was given.
-    pub range: Option<u64>,
+    /// Entries of a range query, where there are any: of YCSB's, the most.
+    pub range_size: Option<u64>,
     /// The cluster, with what the variant added.
     pub cluster: String,
     /// One operation in so many was timed.
@@ -94,10 +123,11 @@ pub(crate) struct Measured {
     pub elapsed: Duration,
     pub entries: u64,
     pub far_memory_bytes: u64,
+    pub load: Duration,
 }
 
 /// `a / b`, or 0 of nothing, to six digits: more would be noise.
-fn ratio(a: f64, b: f64) -> f64 {
+pub(crate) fn ratio(a: f64, b: f64) -> f64 {
     if b == 0.0 { 0.0 } else { (a / b * 1e6).round() / 1e6 }
 }
 
@@ -112,8 +142,12 @@ impl Report {
         Self {
             variant: options.variant.name(),
             workload: options.workload.name(),
+            removes: options.removes,
             zipf: options.zipf,
             keys: options.keys,
+            load: options.load.name(),
+            fill: (options.load == Load::Bulk).then_some(options.fill),
+            load_seconds: ratio(measured.load.as_secs_f64(), 1.0),
             threads: options.threads,
             coroutines: options.coroutines,
             throughput_mops: ratio(recorder.operations as f64, elapsed.as_secs_f64() * 1e6),
@@ -122,6 +156,9 @@ impl Report {
             bytes_written: mean(|kind| kind.bytes_written),
             bytes_read: mean(|kind| kind.bytes_read),
             cache_hit_ratio: ratio(stats.cache_hits as f64, (stats.cache_hits + stats.cache_misses) as f64),
+            cache_hits: stats.cache_hits,
+            cache_misses: stats.cache_misses,
+            ranges: ranges(recorder, stats),
             retries: stats.retries(),
             handovers: stats.handovers,
             entries: measured.entries,
@@ -135,12 +172,24 @@ impl Report {
             format: options.format().name(),
             hot_keys: options.hot.name(),
             cache_bytes: options.cache_bytes,
-            range: options.range,
+            range_size: options.workload.has_ranges().then_some(options.range_size),
             cluster,
             latency_sample: SAMPLE_EVERY,
             runs_mops: Vec::new(),
         }
     }
+}
+
+fn ranges(recorder: &Recorder, stats: &Stats) -> Option<Ranges> {
+    let mean = |total: u64| ratio(total as f64, recorder.ranges as f64);
+    let reads = stats.kind(OpKind::Range);
+    let round_trips = reads.round_trips().into_iter().map(|(trips, reads)| trips as u64 * reads).sum();
+    (recorder.ranges > 0).then(|| Ranges {
+        ranges: recorder.ranges,
+        entries: mean(recorder.range_entries),
+        reads: mean(reads.operations),
+        round_trips: mean(round_trips),
+    })
 }
 
 fn percentiles(recorder: &Recorder) -> BTreeMap<&'static str, Percentiles> {
@@ -154,7 +203,7 @@ fn percentiles(recorder: &Recorder) -> BTreeMap<&'static str, Percentiles> {
 }
 
 /// A number with its thousands set apart.
-fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -174,7 +223,9 @@ fn percent(share: f64) -> String {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let skew = if self.zipf == 0.0 { "uniform".to_owned() } else { format!("zipf {}", self.zipf) };
-        writeln!(f, "{} | {} | {skew}, hot keys {} | seed {}", self.variant, self.workload, self.hot_keys, self.seed)?;
+        let removes = if self.removes == 0 { String::new() } else { format!(", {} % removes", self.removes) };
+        let Self { variant, workload, hot_keys, seed, .. } = self;
+        writeln!(f, "{variant} | {workload}{removes} | {skew}, hot keys {hot_keys} | seed {seed}")?;
         writeln!(
             f,
             "{} keys of {} B, values of {} B, {} nodes of {} B | {} threads x {} in flight",
@@ -187,6 +238,8 @@ impl fmt::Display for Report {
             self.coroutines
         )?;
         writeln!(f, "{}", self.cluster)?;
+        let how = self.fill.map_or("one by one".to_owned(), |fill| format!("in bulk to {fill} %"));
+        writeln!(f, "loaded {how} in {:.2} s", self.load_seconds)?;
         writeln!(f)?;
         write!(f, "throughput  {:.3} Mop/s", self.throughput_mops)?;
         writeln!(f, "  ({} operations in {:.2} s)", grouped(self.operations), self.seconds)?;
@@ -241,7 +294,15 @@ impl Report {
 
     fn rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f)?;
-        writeln!(f, "cache hits  {:.2} %", self.cache_hit_ratio * 100.0)?;
+        if let Some(Ranges { ranges, entries, reads, round_trips }) = self.ranges {
+            let ranges = grouped(ranges);
+            writeln!(
+                f,
+                "ranges      {ranges}, each {entries:.1} entries in {reads:.2} reads and {round_trips:.2} round trips"
+            )?;
+        }
+        let (hits, misses) = (grouped(self.cache_hits), grouped(self.cache_misses));
+        writeln!(f, "cache hits  {:.2} %  ({hits} hits, {misses} misses)", self.cache_hit_ratio * 100.0)?;
         writeln!(f, "handovers   {}", grouped(self.handovers))?;
         let retries: Vec<String> =
             self.retries.iter().map(|(cause, count)| format!("{cause} {}", grouped(*count))).collect();
@@ -282,6 +343,10 @@ mod tests {
             "bytes_written",
             "bytes_read",
             "cache_hit_ratio",
+            "cache_hits",
+            "cache_misses",
+            "load",
+            "load_seconds",
             "retries",
             "handovers",
             "entries",

@@ -3,7 +3,11 @@
 //! In the paper's mixes two thirds of inserts update a loaded key, drawn by the skew like lookups are, and one third insert
 //! a new key, anywhere in the key range. YCSB's updates only update. Every client draws from its own seeded generator and
 //! inserts its own new keys, so what a run asks for depends on the seed and the number of clients alone, and every answer
-//! can be checked: a loaded key is always there, a new key never was.
+//! can be checked: a loaded key is always there, a new key never was. Removes, if any are asked for, draw their keys as lookups
+//! do: then a loaded key may be there or not, and the answers tell how many entries are left.
+//!
+//! A range begins at a key drawn as a lookup's. The paper's ranges have one size; YCSB's have one to that many entries, all sizes
+//! alike. In the paper half of the threads of range-write only write; here every client does both.
 
 use crate::keys::Keys;
 use crate::zipf::Zipf;
@@ -22,6 +26,10 @@ pub enum Workload {
     ReadIntensive,
     /// Lookups alone.
     ReadOnly,
+    /// The paper's: ranges alone.
+    RangeOnly,
+    /// The paper's: half inserts, half ranges.
+    RangeWrite,
     /// YCSB A: half lookups, half updates.
     YcsbA,
     /// YCSB B: 95 % lookups, 5 % updates.
@@ -30,6 +38,8 @@ pub enum Workload {
     YcsbC,
     /// YCSB D: 95 % lookups of what was inserted last, 5 % inserts of new keys.
     YcsbD,
+    /// YCSB E: 95 % short ranges, 5 % inserts of new keys.
+    YcsbE,
     /// YCSB F: half lookups, half read-modify-writes.
     YcsbF,
 }
@@ -45,6 +55,15 @@ pub enum Action {
     Insert(u64),
     /// Look up a key that is there, then insert under it.
     ReadModifyWrite(u64),
+    /// Read the entries from a key that is there on.
+    Range {
+        /// The key.
+        from: u64,
+        /// How many entries.
+        entries: u64,
+    },
+    /// Remove a key, which may be there or not.
+    Remove(u64),
 }
 
 /// Parts of [`Mix::WHOLE`].
@@ -54,6 +73,7 @@ struct Mix {
     update: u32,
     insert: u32,
     read_modify_write: u32,
+    range: u32,
 }
 
 impl Mix {
@@ -63,7 +83,13 @@ impl Mix {
     /// The paper's: `percent` inserts, two thirds of which are updates.
     const fn paper(percent: u32) -> Self {
         let inserts = percent * Self::WHOLE / 100;
-        Self { get: Self::WHOLE - inserts, update: inserts / 3 * 2, insert: inserts / 3, read_modify_write: 0 }
+        let get = Self::WHOLE - inserts;
+        Self { get, update: inserts / 3 * 2, insert: inserts / 3, read_modify_write: 0, range: 0 }
+    }
+
+    /// The same with ranges for lookups.
+    const fn ranges(self) -> Self {
+        Self { get: 0, range: self.get, ..self }
     }
 
     const fn ycsb(update: u32, insert: u32, read_modify_write: u32) -> Self {
@@ -73,26 +99,27 @@ impl Mix {
             update: update * part,
             insert: insert * part,
             read_modify_write: read_modify_write * part,
+            range: 0,
         }
     }
 }
 
 impl Workload {
-    /// All that are available.
-    pub const ALL: [Self; 9] = [
+    /// All.
+    pub const ALL: [Self; 12] = [
         Self::WriteOnly,
         Self::WriteIntensive,
         Self::ReadIntensive,
         Self::ReadOnly,
+        Self::RangeOnly,
+        Self::RangeWrite,
         Self::YcsbA,
         Self::YcsbB,
         Self::YcsbC,
         Self::YcsbD,
+        Self::YcsbE,
         Self::YcsbF,
     ];
-
-    /// Known by name, but the index has no range queries yet.
-    pub const RANGES: [&'static str; 3] = ["range-only", "range-write", "ycsb-e"];
 
     /// Its name on the command line and in reports.
     pub const fn name(self) -> &'static str {
@@ -101,10 +128,13 @@ impl Workload {
             Self::WriteIntensive => "write-intensive",
             Self::ReadIntensive => "read-intensive",
             Self::ReadOnly => "read-only",
+            Self::RangeOnly => "range-only",
+            Self::RangeWrite => "range-write",
             Self::YcsbA => "ycsb-a",
             Self::YcsbB => "ycsb-b",
             Self::YcsbC => "ycsb-c",
             Self::YcsbD => "ycsb-d",
+            Self::YcsbE => "ycsb-e",
             Self::YcsbF => "ycsb-f",
         }
     }
@@ -115,9 +145,12 @@ impl Workload {
             Self::WriteIntensive => Mix::paper(50),
             Self::ReadIntensive => Mix::paper(5),
             Self::ReadOnly | Self::YcsbC => Mix::paper(0),
+            Self::RangeOnly => Mix::paper(0).ranges(),
+            Self::RangeWrite => Mix::paper(50).ranges(),
             Self::YcsbA => Mix::ycsb(50, 0, 0),
             Self::YcsbB => Mix::ycsb(5, 0, 0),
             Self::YcsbD => Mix::ycsb(0, 5, 0),
+            Self::YcsbE => Mix::ycsb(0, 5, 0).ranges(),
             Self::YcsbF => Mix::ycsb(0, 0, 50),
         }
     }
@@ -127,47 +160,59 @@ impl Workload {
         f64::from(self.mix().insert) / f64::from(Mix::WHOLE)
     }
 
+    /// Whether it reads ranges.
+    pub fn has_ranges(self) -> bool {
+        self.mix().range > 0
+    }
+
     /// Whether lookups favour what was inserted last.
     const fn reads_latest(self) -> bool {
         matches!(self, Self::YcsbD)
     }
 }
 
-/// Why there is no such workload.
+/// No workload has this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WorkloadError {
-    /// No workload has this name.
-    Unknown,
-    /// The index has no range queries yet.
-    Ranges,
-}
+pub struct UnknownWorkload;
 
-impl fmt::Display for WorkloadError {
+impl fmt::Display for UnknownWorkload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self {
-            Self::Unknown => "no workload has this name",
-            Self::Ranges => "not available yet: range queries",
-        };
-        write!(f, "{what}; available are {}", Workload::ALL.map(Workload::name).join(", "))
+        write!(f, "no workload has this name; available are {}", Workload::ALL.map(Workload::name).join(", "))
     }
 }
 
-impl std::error::Error for WorkloadError {}
+impl std::error::Error for UnknownWorkload {}
 
 impl FromStr for Workload {
-    type Err = WorkloadError;
+    type Err = UnknownWorkload;
 
-    fn from_str(name: &str) -> Result<Self, WorkloadError> {
-        let found = Self::ALL.into_iter().find(|workload| workload.name() == name);
-        found.ok_or(if Self::RANGES.contains(&name) { WorkloadError::Ranges } else { WorkloadError::Unknown })
+    fn from_str(name: &str) -> Result<Self, UnknownWorkload> {
+        Self::ALL.into_iter().find(|workload| workload.name() == name).ok_or(UnknownWorkload)
+    }
+}
+
+/// A mix, and what else decides which operations there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// The mix of all operations that are no removes.
+    pub workload: Workload,
+    /// Percent of operations that remove a key.
+    pub removes: u32,
+    /// Entries of a range; of YCSB's, the most.
+    pub range_size: u64,
+}
+
+impl Demand {
+    /// A workload without removes, and ranges of a hundred entries.
+    pub const fn of(workload: Workload) -> Self {
+        Self { workload, removes: 0, range_size: 100 }
     }
 }
 
 /// What one client does next.
 #[derive(Clone, Debug)]
 pub struct Generator {
-    workload: Workload,
+    demand: Demand,
     keys: Keys,
     zipf: Zipf,
     rng: Rng,
@@ -178,22 +223,28 @@ pub struct Generator {
 
 impl Generator {
     /// The generator of client number `client` of `clients`. `zipf` must draw from as many ranks as keys are loaded.
-    pub fn new(workload: Workload, keys: Keys, zipf: Zipf, seed: u64, client: u64, clients: u64) -> Self {
+    pub fn new(demand: Demand, keys: Keys, zipf: Zipf, seed: u64, client: u64, clients: u64) -> Self {
         debug_assert!(zipf.n() == keys.count() && client < clients);
         // Seeds one apart must not give streams that overlap; the generator mixes well, so a hash of the pair is enough.
         let rng = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(client).rotate_left(32) ^ seed);
-        Self { workload, keys, zipf, rng, client, clients, inserted: 0 }
+        Self { demand, keys, zipf, rng, client, clients, inserted: 0 }
     }
 
     /// The next thing to do. Where short keys have run out of new values, inserts of new keys become updates.
     #[inline]
     pub fn next_action(&mut self) -> Action {
-        let mix = self.workload.mix();
+        if self.demand.removes > 0 && self.rng.u32(0..100) < self.demand.removes {
+            return Action::Remove(self.existing());
+        }
+        let mix = self.demand.workload.mix();
         let dice = self.rng.u32(0..Mix::WHOLE);
         if dice < mix.get {
             return Action::Get(self.existing());
         }
-        if dice < mix.get + mix.insert {
+        if dice < mix.get + mix.range {
+            return Action::Range { from: self.existing(), entries: self.range_entries() };
+        }
+        if dice < mix.get + mix.range + mix.insert {
             let index = self.own(self.inserted);
             if self.keys.has(index) {
                 self.inserted += 1;
@@ -202,6 +253,18 @@ impl Generator {
         }
         let index = self.existing();
         if mix.read_modify_write > 0 { Action::ReadModifyWrite(index) } else { Action::Update(index) }
+    }
+
+    fn range_entries(&mut self) -> u64 {
+        match self.demand.workload {
+            Workload::YcsbE => self.rng.u64(1..=self.demand.range_size.max(1)),
+            _ => self.demand.range_size,
+        }
+    }
+
+    /// Whether a loaded key may have been removed.
+    pub fn removes(&self) -> bool {
+        self.demand.removes > 0
     }
 
     /// How many new keys it has asked to insert.
@@ -221,7 +284,7 @@ impl Generator {
 
     fn existing(&mut self) -> u64 {
         let rank = self.zipf.sample(&mut self.rng);
-        if !self.workload.reads_latest() {
+        if !self.demand.workload.reads_latest() {
             return rank;
         }
         // The latest this client knows to be there: its own, newest first, then what was loaded, last first.
@@ -241,19 +304,20 @@ mod tests {
     fn generator(workload: Workload, keys: u64, theta: f64, client: u64, clients: u64) -> Generator {
         let keys = Keys::new(keys, 8, HotKeys::Scattered).expect("legal keys");
         let zipf = Zipf::new(keys.count(), theta).expect("a legal skew");
-        Generator::new(workload, keys, zipf, 1, client, clients)
+        Generator::new(Demand::of(workload), keys, zipf, 1, client, clients)
     }
 
-    /// Shares of gets, updates, inserts and read-modify-writes among 60,000 actions, in percent.
-    fn shares(workload: Workload) -> [f64; 4] {
-        let mut generator = generator(workload, 1000, 0.5, 0, 1);
-        let mut counts = [0.0; 4];
+    /// Shares of gets, updates, inserts, read-modify-writes, ranges and removes among 60,000 actions, in percent.
+    fn shares(generator: &mut Generator) -> [f64; 6] {
+        let mut counts = [0.0; 6];
         for _ in 0..60_000 {
             let kind = match generator.next_action() {
                 Action::Get(_) => 0,
                 Action::Update(_) => 1,
                 Action::Insert(_) => 2,
                 Action::ReadModifyWrite(_) => 3,
+                Action::Range { .. } => 4,
+                Action::Remove(_) => 5,
             };
             counts[kind] += 1.0 / 600.0;
         }
@@ -263,21 +327,55 @@ mod tests {
     #[test]
     fn mixes_are_those_of_the_paper_and_of_ycsb() {
         for (workload, expected) in [
-            (Workload::WriteOnly, [0.0, 66.7, 33.3, 0.0]),
-            (Workload::WriteIntensive, [50.0, 33.3, 16.7, 0.0]),
-            (Workload::ReadIntensive, [95.0, 3.3, 1.7, 0.0]),
-            (Workload::ReadOnly, [100.0, 0.0, 0.0, 0.0]),
-            (Workload::YcsbA, [50.0, 50.0, 0.0, 0.0]),
-            (Workload::YcsbB, [95.0, 5.0, 0.0, 0.0]),
-            (Workload::YcsbC, [100.0, 0.0, 0.0, 0.0]),
-            (Workload::YcsbD, [95.0, 0.0, 5.0, 0.0]),
-            (Workload::YcsbF, [50.0, 0.0, 0.0, 50.0]),
+            (Workload::WriteOnly, [0.0, 66.7, 33.3, 0.0, 0.0]),
+            (Workload::WriteIntensive, [50.0, 33.3, 16.7, 0.0, 0.0]),
+            (Workload::ReadIntensive, [95.0, 3.3, 1.7, 0.0, 0.0]),
+            (Workload::ReadOnly, [100.0, 0.0, 0.0, 0.0, 0.0]),
+            (Workload::RangeOnly, [0.0, 0.0, 0.0, 0.0, 100.0]),
+            (Workload::RangeWrite, [0.0, 33.3, 16.7, 0.0, 50.0]),
+            (Workload::YcsbA, [50.0, 50.0, 0.0, 0.0, 0.0]),
+            (Workload::YcsbB, [95.0, 5.0, 0.0, 0.0, 0.0]),
+            (Workload::YcsbC, [100.0, 0.0, 0.0, 0.0, 0.0]),
+            (Workload::YcsbD, [95.0, 0.0, 5.0, 0.0, 0.0]),
+            (Workload::YcsbE, [0.0, 0.0, 5.0, 0.0, 95.0]),
+            (Workload::YcsbF, [50.0, 0.0, 0.0, 50.0, 0.0]),
         ] {
-            for (share, expected) in shares(workload).into_iter().zip(expected) {
+            let shares = shares(&mut generator(workload, 1000, 0.5, 0, 1));
+            for (share, expected) in shares.into_iter().zip(expected.into_iter().chain([0.0])) {
                 assert!((share - expected).abs() < if expected == 0.0 { 1e-9 } else { 1.0 }, "{workload:?}: {share}");
             }
             assert!((workload.new_keys() * 100.0 - expected[2]).abs() < 0.1);
+            assert_eq!(workload.has_ranges(), expected[4] > 0.0);
         }
+    }
+
+    #[test]
+    fn removes_take_their_share_of_every_mix() {
+        let mut removing = generator(Workload::WriteIntensive, 1000, 0.5, 0, 1);
+        removing.demand.removes = 20;
+        for (share, expected) in shares(&mut removing).into_iter().zip([40.0, 26.7, 13.3, 0.0, 0.0, 20.0]) {
+            assert!((share - expected).abs() < 1.0, "{share} for {expected}");
+        }
+        removing.demand.removes = 100;
+        assert_eq!(shares(&mut removing)[..5], [0.0; 5]);
+    }
+
+    #[test]
+    fn the_paper_s_ranges_have_one_size_and_those_of_ycsb_all_up_to_it() {
+        let sizes = |workload| {
+            let mut generator = generator(workload, 1000, 0.5, 0, 1);
+            generator.demand.range_size = 10;
+            let mut sizes = BTreeSet::new();
+            for _ in 0..1000 {
+                if let Action::Range { entries, .. } = generator.next_action() {
+                    sizes.insert(entries);
+                }
+            }
+            sizes
+        };
+        assert_eq!(sizes(Workload::RangeOnly), BTreeSet::from([10]));
+        assert_eq!(sizes(Workload::RangeWrite), BTreeSet::from([10]));
+        assert_eq!(sizes(Workload::YcsbE), (1..=10).collect());
     }
 
     #[test]
@@ -292,7 +390,11 @@ mod tests {
                         Action::Insert(index) => {
                             assert!(known.insert(index) && all_new.insert(index), "{workload:?}: {index} again");
                         }
-                        Action::Get(index) | Action::Update(index) | Action::ReadModifyWrite(index) => {
+                        Action::Get(index)
+                        | Action::Update(index)
+                        | Action::ReadModifyWrite(index)
+                        | Action::Remove(index)
+                        | Action::Range { from: index, .. } => {
                             assert!(known.contains(&index), "{workload:?}: {index} is not there");
                         }
                     }
@@ -316,7 +418,7 @@ mod tests {
     fn when_short_keys_run_out_inserts_become_updates() {
         let keys = Keys::new(250, 1, HotKeys::Scattered).expect("legal keys");
         let zipf = Zipf::new(250, 0.0).expect("a legal skew");
-        let mut generator = Generator::new(Workload::WriteOnly, keys, zipf, 1, 0, 1);
+        let mut generator = Generator::new(Demand::of(Workload::WriteOnly), keys, zipf, 1, 0, 1);
         let new = (0..10_000).filter(|_| matches!(generator.next_action(), Action::Insert(_))).count();
         assert_eq!((new, generator.inserted()), (6, 6));
     }
@@ -332,14 +434,11 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_of_ranges_says_that_it_is_not_there_yet() {
-        for name in Workload::RANGES {
-            let error = name.parse::<Workload>().expect_err("no ranges yet").to_string();
-            assert!(error.starts_with("not available yet: range queries; available are write-only"), "{error}");
-        }
-        assert_eq!("write-sometimes".parse::<Workload>(), Err(WorkloadError::Unknown));
+    fn names_lead_back_to_workloads() {
         for workload in Workload::ALL {
             assert_eq!(workload.name().parse(), Ok(workload));
         }
+        assert_eq!("write-sometimes".parse::<Workload>(), Err(UnknownWorkload));
+        assert!(UnknownWorkload.to_string().contains("available are write-only, write-intensive"));
     }
 }

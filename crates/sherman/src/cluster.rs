@@ -121,7 +121,12 @@ impl Cluster {
 
     /// Another compute server on the same memory: another identity, its own locks and caches. What a second process would be.
     pub fn join(&self) -> Result<Self, OpenError> {
-        Self::join_embedded(self.inner.fabric.cluster(), self.inner.options.clone())
+        self.join_with(self.inner.options.clone())
+    }
+
+    /// Another compute server on the same memory, with options of its own.
+    pub fn join_with(&self, options: ClusterOptions) -> Result<Self, OpenError> {
+        Self::join_embedded(self.inner.fabric.cluster(), options)
     }
 
     /// A worker for the calling thread.

@@ -88,6 +88,20 @@ impl TreeOptions {
     }
 }
 
+/// What an index cache holds, and may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheUsage {
+    /// Internal nodes it has copies of.
+    pub nodes: usize,
+    /// Internal nodes it may have copies of.
+    pub room: usize,
+    /// Bytes of memory it has taken.
+    pub bytes: usize,
+    /// Bytes of memory it may take.
+    pub limit: usize,
+}
+
 /// A tree of byte strings. Cheap to clone; clones share their index cache.
 #[derive(Clone, Debug)]
 pub struct RawTree {
@@ -159,6 +173,17 @@ impl RawTree {
     /// lookups a round trip longer.
     pub fn separators_skipped(&self) -> u64 {
         self.state.separators_skipped()
+    }
+
+    /// What this compute server's index cache of the tree holds, and may hold.
+    pub fn cache_usage(&self) -> CacheUsage {
+        let cache = self.state.cache();
+        CacheUsage { nodes: cache.nodes(), room: cache.room(), bytes: cache.bytes(), limit: cache.limit() }
+    }
+
+    /// Bytes of index cache that hold `nodes` internal nodes of this tree.
+    pub fn cache_bytes_for(&self, nodes: u64) -> usize {
+        self.state.cache().bytes_for(usize::try_from(nodes).unwrap_or(usize::MAX))
     }
 
     /// Drops this compute server's index cache of the tree.

@@ -248,6 +248,16 @@ impl IndexCache {
         self.writer().nodes
     }
 
+    /// Copies it may hold.
+    pub fn room(&self) -> usize {
+        self.slots as usize
+    }
+
+    /// Bytes of memory it needs to hold `nodes` copies.
+    pub fn bytes_for(&self, nodes: usize) -> usize {
+        nodes.saturating_mul(store::slot_bytes(&self.layout))
+    }
+
     /// Bytes of memory it may take.
     pub fn limit(&self) -> usize {
         self.limit

@@ -29,9 +29,14 @@ pub(super) struct Store {
     tables: Tables,
 }
 
+/// What a slot costs, at most.
+pub(super) fn slot_bytes(layout: &Layout) -> usize {
+    layout.lines * size_of::<Line>() + OVERHEAD
+}
+
 /// How many slots fit into `limit` bytes.
 pub(super) fn slots_in(limit: usize, layout: &Layout) -> u32 {
-    (limit / (layout.lines * size_of::<Line>() + OVERHEAD)).min(MAX_SLOTS) as u32
+    (limit / slot_bytes(layout)).min(MAX_SLOTS) as u32
 }
 
 impl Store {

@@ -1,0 +1,243 @@
+//! How often the index cache knows the leaf, against the memory it may take.
+//!
+//! A tree of evenly spread keys is loaded in bulk. For every bound a compute server of its own joins, with an empty cache of that
+//! size, warms it up by lookups and then counts how many of as many more find the leaf's parent there. Bounds are counted
+//! in nodes of level 1, the parents of leaves, and told in bytes; one holds every internal node, and there, and above, the
+//! ratio must be [`CLAIM`] at least.
+
+use crate::error::BenchError;
+use crate::keys::scatter;
+use crate::options::{halves_bytes, memory_for};
+use crate::report::{grouped, ratio};
+use crate::spread::Spread;
+use crate::zipf::Zipf;
+use fastrand::Rng;
+use serde::Serialize;
+use sherman::{BulkOptions, Client, Cluster, ClusterOptions, Error, Tree, TreeOptions};
+use std::fmt;
+use std::time::Instant;
+
+/// The least share of lookups that an index cache with room for all internal nodes answers.
+pub const CLAIM: f64 = 0.999;
+/// Skews to draw keys with: none, and YCSB's.
+const SKEWS: [f64; 2] = [0.0, 0.99];
+/// Lookups to warm up, for every node the cache may hold.
+const WARM_UP: u64 = 20;
+const NAME: &str = "curve";
+
+/// What to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CurveOptions {
+    /// Keys to load.
+    pub keys: u64,
+    /// Lookups to count for every bound and skew.
+    pub gets: u64,
+    /// Decides which keys are looked up.
+    pub seed: u64,
+}
+
+impl Default for CurveOptions {
+    fn default() -> Self {
+        Self { keys: 10_000_000, gets: 1_000_000, seed: 1 }
+    }
+}
+
+/// A bound, a skew, and what came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// The skew; 0 is uniform.
+    pub zipf: f64,
+    /// Bytes the cache may take.
+    pub bound_bytes: usize,
+    /// Nodes it may hold.
+    pub room: usize,
+    /// The same as a share of all nodes of level 1.
+    pub share_of_level_1: f64,
+    /// Whether that is room for every internal node.
+    pub holds_all: bool,
+    /// Nodes it held in the end.
+    pub held: usize,
+    /// Lookups that found the leaf's parent in the cache.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
+    /// Hits among lookups.
+    pub hit_ratio: f64,
+    /// Nanoseconds of a lookup, in the mean.
+    pub nanos: f64,
+}
+
+/// The hit ratio against the bound.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Curve {
+    /// Keys loaded.
+    pub keys: u64,
+    /// Nodes of level 1.
+    pub level_1_nodes: u64,
+    /// Nodes of level 1 and above.
+    pub internal_nodes: u64,
+    /// Bytes that the copy of a node takes in the cache.
+    pub copy_bytes: usize,
+    /// Lookups for every point.
+    pub gets: u64,
+    /// By skew, then by bound.
+    pub points: Vec<Point>,
+}
+
+impl Curve {
+    /// Whether every cache with room for all internal nodes answers the share of lookups that it must.
+    pub fn claim_holds(&self) -> bool {
+        self.points.iter().filter(|point| point.holds_all).all(|point| point.hit_ratio >= CLAIM)
+    }
+}
+
+fn failed(error: Error) -> BenchError {
+    BenchError::Operation { phase: "measuring", error }
+}
+
+/// Measures. `progress` is told what is going on.
+pub fn run(options: &CurveOptions, progress: &dyn Fn(&str)) -> Result<Curve, BenchError> {
+    let CurveOptions { keys, gets, seed } = *options;
+    if keys == 0 || gets == 0 {
+        let option = if keys == 0 { "keys" } else { "gets" };
+        return Err(BenchError::option(option, "there must be at least one"));
+    }
+    let zipf = |theta| Zipf::new(keys, theta).map_err(|error| BenchError::option("zipf", error));
+    let bytes = halves_bytes(&TreeOptions::new(), keys, 1024).map_err(BenchError::Create)?;
+    let cluster = Cluster::open(&memory_for(bytes)).map_err(BenchError::Open)?;
+    let tree = cluster.tree::<u64, u64>(NAME).map_err(BenchError::Create)?;
+    let spread = Spread::new(keys);
+    progress(&format!("loading {} keys", grouped(keys)));
+    let loaded = tree.bulk_load(spread.keys().map(|key| (key, !key)), &BulkOptions::new().threads(2));
+    loaded.map_err(|error| BenchError::Operation { phase: "loading", error })?;
+    let levels = tree.check().map_err(failed)?.levels;
+    let level_1_nodes = levels.get(1).map_or(0, |level| level.nodes);
+    let internal_nodes = levels.iter().skip(1).map(|level| level.nodes).sum();
+    let mut points = Vec::new();
+    for theta in SKEWS {
+        let zipf = zipf(theta)?;
+        for room in rooms(level_1_nodes, internal_nodes) {
+            let bound = tree.raw().cache_bytes_for(room);
+            progress(&format!("zipf {theta}, room for {} nodes", grouped(room)));
+            let options = ClusterOptions::new().cache_bytes(bound);
+            let computer = cluster.join_with(options).map_err(BenchError::Open)?;
+            let tree = computer.open_tree(NAME).map_err(BenchError::Create)?;
+            let lookups = Lookups { spread, zipf, rng: Rng::with_seed(seed) };
+            let point = point(&tree, lookups, gets.max(WARM_UP * room), gets)?;
+            let (share, holds_all) =
+                (ratio(point.room as f64, level_1_nodes as f64), point.room as u64 >= internal_nodes);
+            points.push(Point { share_of_level_1: share, holds_all, ..point });
+        }
+    }
+    let copy_bytes = tree.raw().cache_bytes_for(1);
+    Ok(Curve { keys, level_1_nodes, internal_nodes, copy_bytes, gets, points })
+}
+
+/// The bounds, in nodes: a 64th of level 1 and its doubles up to two of it, and all internal nodes.
+fn rooms(level_1: u64, internal: u64) -> Vec<u64> {
+    let mut rooms: Vec<u64> =
+        (0..=7).map(|doubled| (level_1 << doubled).div_ceil(64).max(1)).chain([internal]).collect();
+    rooms.sort_unstable();
+    rooms.dedup();
+    rooms
+}
+
+/// Which keys are looked up: ranks by skew, hot ones scattered over the tree.
+struct Lookups {
+    spread: Spread,
+    zipf: Zipf,
+    rng: Rng,
+}
+
+impl Lookups {
+    fn key(&mut self) -> u64 {
+        let rank = self.zipf.sample(&mut self.rng);
+        // Two ranks may fall on one key: the tree does not mind.
+        self.spread.key(scatter(rank, 64) % self.spread.count())
+    }
+
+    fn run(&mut self, client: &Client<u64, u64>, gets: u64) -> Result<(), BenchError> {
+        for _ in 0..gets {
+            let key = self.key();
+            if client.get(key).map_err(failed)? != Some(!key) {
+                return Err(BenchError::Wrong { what: "a loaded key was not found with its value", index: key });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn point(tree: &Tree<u64, u64>, mut lookups: Lookups, warm_up: u64, gets: u64) -> Result<Point, BenchError> {
+    lookups.run(&tree.client().map_err(failed)?, warm_up)?;
+    // A new client counts from nothing; the cache is the compute server's.
+    let client = tree.client().map_err(failed)?;
+    let began = Instant::now();
+    lookups.run(&client, gets)?;
+    let nanos = ratio(began.elapsed().as_nanos() as f64, gets as f64);
+    let (stats, usage) = (client.stats(), tree.raw().cache_usage());
+    Ok(Point {
+        zipf: lookups.zipf.theta(),
+        bound_bytes: usage.limit,
+        room: usage.room,
+        share_of_level_1: 0.0,
+        holds_all: false,
+        held: usage.nodes,
+        hits: stats.cache_hits,
+        misses: stats.cache_misses,
+        hit_ratio: ratio(stats.cache_hits as f64, (stats.cache_hits + stats.cache_misses) as f64),
+        nanos,
+    })
+}
+
+impl fmt::Display for Curve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (keys, level_1, internal) = (grouped(self.keys), grouped(self.level_1_nodes), grouped(self.internal_nodes));
+        writeln!(f, "{keys} keys | {level_1} nodes of level 1, {internal} internal ones, {} B each", self.copy_bytes)?;
+        writeln!(f, "{} lookups for each line, after as many or more to warm up", grouped(self.gets))?;
+        writeln!(f)?;
+        writeln!(
+            f,
+            "{:<10}{:>14}{:>12}{:>12}{:>14}{:>12}",
+            "skew", "bound, KiB", "nodes", "of level 1", "hit ratio", "ns/lookup"
+        )?;
+        for point in &self.points {
+            let skew = if point.zipf == 0.0 { "uniform".to_owned() } else { format!("zipf {}", point.zipf) };
+            let (bound, room) = (grouped(point.bound_bytes as u64 >> 10), grouped(point.room as u64));
+            let share = format!("{:.3}", point.share_of_level_1);
+            let hits = format!("{:.4} %", point.hit_ratio * 100.0);
+            write!(f, "{skew:<10}{bound:>14}{room:>12}{share:>12}{hits:>14}{:>12.0}", point.nanos)?;
+            writeln!(f, "{}", if point.holds_all { "  all internal nodes" } else { "" })?;
+        }
+        let verdict = if self.claim_holds() { "yes" } else { "NO" };
+        write!(f, "\n{} % or more wherever there is room for all internal nodes: {verdict}", CLAIM * 100.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_with_room_for_all_internal_nodes_knows_nearly_every_leaf_and_a_small_one_does_not() {
+        let options = CurveOptions { keys: 200_000, gets: 20_000, seed: 1 };
+        let curve = run(&options, &|_| ()).expect("a curve");
+        assert!(curve.claim_holds(), "{curve}");
+        assert!(curve.points.iter().filter(|point| point.holds_all).count() >= 4, "{curve}");
+        assert!(curve.points.iter().all(|point| point.hits + point.misses >= 20_000 && point.held <= point.room));
+        let (smallest, largest) = (&curve.points[0], &curve.points[curve.points.len() / 2 - 1]);
+        assert!(smallest.hit_ratio < 0.5 && smallest.room < largest.room, "{curve}");
+        assert!(curve.to_string().ends_with("all internal nodes: yes"), "{curve}");
+    }
+
+    #[test]
+    fn bounds_double_from_a_64th_of_level_1_to_two_of_it() {
+        assert_eq!(rooms(640, 660), [10, 20, 40, 80, 160, 320, 640, 660, 1280]);
+        assert_eq!(rooms(1, 1), [1, 2]);
+    }
+
+    #[test]
+    fn nothing_cannot_be_measured() {
+        let none = CurveOptions { keys: 0, ..CurveOptions::default() };
+        assert_eq!(run(&none, &|_| ()).expect_err("no keys").bad_option(), Some("keys"));
+    }
+}

@@ -1,0 +1,82 @@
+//! What clients note of their work: how much, and how long some of it took.
+
+use crate::error::BenchError;
+use hdrhistogram::Histogram;
+use std::time::Instant;
+
+/// The longest latency that is told from longer ones: longer than any operation's deadline.
+const LONGEST_NANOS: u64 = 60_000_000_000;
+
+/// Whose latency is told separately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Timed {
+    Get,
+    Insert,
+    Update,
+    ReadModifyWrite,
+    Range,
+    Remove,
+}
+
+impl Timed {
+    pub const ALL: [Self; 6] =
+        [Self::Get, Self::Insert, Self::Update, Self::ReadModifyWrite, Self::Range, Self::Remove];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Insert => "insert",
+            Self::Update => "update",
+            Self::ReadModifyWrite => "read_modify_write",
+            Self::Range => "range",
+            Self::Remove => "remove",
+        }
+    }
+}
+
+/// What the clients of a thread, or, merged, of a run, did.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    latencies: Vec<Histogram<u64>>,
+    /// Operations of the workload: a read-modify-write is one, and so is a range.
+    pub operations: u64,
+    /// Entries that inserts made.
+    pub added: u64,
+    /// Entries that removes found.
+    pub removed: u64,
+    /// Ranges read.
+    pub ranges: u64,
+    /// Entries they gave.
+    pub range_entries: u64,
+}
+
+impl Recorder {
+    pub fn new() -> Result<Self, BenchError> {
+        let histogram = || Histogram::new_with_bounds(1, LONGEST_NANOS, 3);
+        let latencies = Timed::ALL.iter().map(|_| histogram()).collect::<Result<_, _>>();
+        let latencies = latencies.map_err(|error| BenchError::Thread(format!("no histogram: {error:?}")))?;
+        Ok(Self { latencies, operations: 0, added: 0, removed: 0, ranges: 0, range_entries: 0 })
+    }
+
+    pub fn record(&mut self, timed: Timed, from: Instant, to: Instant) {
+        let nanos = u64::try_from(to.duration_since(from).as_nanos()).unwrap_or(LONGEST_NANOS);
+        self.latencies[timed as usize].saturating_record(nanos.max(1));
+    }
+
+    pub fn latencies(&self, timed: Timed) -> &Histogram<u64> {
+        &self.latencies[timed as usize]
+    }
+
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.latencies.iter_mut().zip(&other.latencies) {
+            // All histograms have the same bounds, so nothing can fall outside.
+            let _ = mine.add(theirs);
+        }
+        self.operations += other.operations;
+        self.added += other.added;
+        self.removed += other.removed;
+        self.ranges += other.ranges;
+        self.range_entries += other.range_entries;
+    }
+}
