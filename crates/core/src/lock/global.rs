@@ -87,6 +87,7 @@ impl<E: Endpoint> Op<'_, E> {
         let nodes = Nodes { node: (address, bytes), also };
         self.worker.compute.check_pointer(address, bytes)?;
         let lane = LaneIndex { server: address.server(), lane: self.worker.compute.lane(address) };
+        self.endpoint().hint(address, bytes);
         if self.techniques().hierarchical {
             let grant = match self.worker.compute.local.try_acquire(lane) {
                 Some(grant) => grant,
