@@ -266,13 +266,6 @@ impl<E: Endpoint> Op<'_, E> {
         level: u8,
     ) -> Result<Tidied, Error> {
         let word = RootWord { address: root, level };
-        if self.root(tree).await? != word {
-            tree.forget_root();
-            if self.root(tree).await?.level > level {
-                // Alone on its level, but not the root: a root with this only child is what has to go first.
-                return Ok(Tidied::OnlyChild);
-            }
-        }
         let (above, below) = (tree.shape.at(level), tree.shape.at(level - 1));
         let locked = self.lock_several(&[(root, above.node_bytes()), (child, below.node_bytes())]).await?;
         let only = Node::open(above, locked.image(0), level).ok().filter(|node| {

@@ -82,6 +82,8 @@ pub struct Scenario {
     pub first: Mix,
     /// And in the second.
     pub then: Mix,
+    /// Every other thread has its halves the other way round, so that some split what others merge.
+    pub opposed: bool,
     /// Width of the lock lanes.
     pub lane_width: LaneWidth,
     /// How they are released.
@@ -108,6 +110,7 @@ impl Default for Scenario {
             hot: 8,
             first: Mix::EVEN,
             then: Mix::EVEN,
+            opposed: false,
             lane_width: LaneWidth::Bits16,
             release: ReleaseMode::Write,
             caches: Caches::Warm,
@@ -156,6 +159,7 @@ impl Scenario {
             hot: hot as u64,
             first,
             then,
+            opposed: rng.one_in(2),
             lane_width: if rng.one_in(3) { LaneWidth::Bits64 } else { LaneWidth::Bits16 },
             release: [ReleaseMode::Write, ReleaseMode::Write, ReleaseMode::Faa, ReleaseMode::Cas][rng.below(4)],
             caches: [Caches::Cold, Caches::Warm, Caches::Stale][rng.below(3)],

@@ -53,7 +53,8 @@ impl Script {
     pub async fn run(mut self, worker: Worker<SimEndpoint>) {
         let operations = self.scenario.operations;
         for number in 0..operations {
-            let mix = if 2 * number < operations { self.scenario.first } else { self.scenario.then };
+            let opposed = self.scenario.opposed && self.client % 2 == 1;
+            let mix = if (2 * number < operations) != opposed { self.scenario.first } else { self.scenario.then };
             let asked = mix.draw(&mut self.rng);
             if asked == Asked::Range {
                 self.sweep(&worker).await;
