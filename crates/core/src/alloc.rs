@@ -50,6 +50,8 @@ struct Pool {
     /// Chunks obtained, and the nodes they make.
     chunks: u64,
     allocated: u64,
+    /// Places handed out that had held a node.
+    reused: u64,
 }
 
 /// Node memory in numbers: what was obtained is either part of a tree, being made, or free.
@@ -61,6 +63,8 @@ pub struct Census {
     pub allocated: u64,
     /// Nodes of them that are free for use.
     pub free: u64,
+    /// How often a place that had held a node was used again.
+    pub reused: u64,
 }
 
 impl Allocator {
@@ -79,6 +83,7 @@ impl Allocator {
         let mut state = self.state();
         let pool = state.pools.entry(class).or_default();
         if let Some(Returned { address, version, used }) = pool.returned.pop() {
+            pool.reused += u64::from(used);
             return Some((Place { address, version: version.wrapping_add(1), owner }, used));
         }
         let (server, next, end) = pool.fresh?;
@@ -149,6 +154,7 @@ impl Allocator {
             census.free += pool.returned.len() as u64 + fresh;
             census.allocated += pool.allocated;
             census.chunks += pool.chunks;
+            census.reused += pool.reused;
         }
         census
     }

@@ -6,6 +6,7 @@
 use crate::cause::{Cause, Retries};
 use crate::error::Error;
 use crate::worker::Worker;
+use sherman_fabric::endpoint::Execute;
 use sherman_fabric::{Counters, Endpoint, FabricError, Request, Response, Tally, WorkList, call, execute};
 use std::cell::Cell;
 use std::time::Duration;
@@ -95,8 +96,9 @@ impl<'w, E: Endpoint> Op<'w, E> {
     }
 
     /// One round trip.
-    pub(crate) async fn execute(&self, list: WorkList) -> Result<WorkList, FabricError> {
-        execute(self.endpoint(), list, &self.counters).await
+    #[inline]
+    pub(crate) fn execute(&self, list: WorkList) -> Execute<'w, E> {
+        execute(self.endpoint(), list, &self.counters)
     }
 
     /// One control request.

@@ -88,7 +88,7 @@ fn random_histories_leave_what_a_btreemap_holds_and_no_node_is_lost() {
                 let (who, action) = (dice.below(2) as usize, action(&mut dice, &keys, shrink));
                 model.apply(who, &action);
             }
-            let walk = model.check();
+            let walk = model.check_tidy();
             world.assert_balanced(&[&walk]);
             world.assert_at_rest();
         }
@@ -117,8 +117,11 @@ fn a_tree_that_is_filled_and_emptied_is_one_empty_leaf_again_and_all_other_nodes
                     "random" => (1..numbers.len()).for_each(|at| numbers.swap(at, dice.below(at as u64 + 1) as usize)),
                     _ => {}
                 }
-                for &number in &numbers {
+                for (done, &number) in numbers.iter().enumerate() {
                     model.apply(number as usize % 2, &Action::Remove(number));
+                    if done % 20 == 0 {
+                        model.check_tidy();
+                    }
                 }
                 let empty = model.check();
                 world.assert_balanced(&[&empty]);

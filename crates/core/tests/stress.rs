@@ -11,14 +11,14 @@ mod support;
 
 use sherman_core::tree::range::{Direction, Scan};
 use sherman_core::tree::remove::Exchange;
-use sherman_core::{ComputeOptions, Format, Techniques, TreeState};
+use sherman_core::{ComputeOptions, Error, Format, Techniques, TreeState};
 use sherman_executor::block_on;
 use sherman_fabric::Clock;
 use sherman_fabric::control::TreeSpec;
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::Arc;
-use support::model::Keys;
+use std::sync::{Arc, Barrier};
+use support::model::{Keys, load};
 use support::{Dice, EmbeddedWorker, World, WorldOptions, atomicity, spec, walk};
 
 const COMPUTE_SERVERS: usize = 3;
@@ -291,11 +291,12 @@ impl Thread {
 }
 
 /// Runs all threads for a while on trees of this shape, and checks what they leave.
-fn stress(name: &str, wide: &TreeSpec, techniques: Techniques, nanos: u64) {
+fn stress(name: &str, wide: &TreeSpec, techniques: Techniques, lanes: u32, nanos: u64) {
     let format = Format::from_number(wide.format).expect("a format");
     let world = World::new(&WorldOptions {
         compute_servers: COMPUTE_SERVERS,
         atomicity: atomicity(format),
+        lanes: Some(lanes),
         compute: ComputeOptions { techniques, ..ComputeOptions::default() },
         ..WorldOptions::default()
     });
@@ -373,16 +374,90 @@ fn check_hot(found: &[(Vec<u8>, Vec<u8>)], tree: &TreeState, outcomes: &[Outcome
 #[test]
 fn threads_of_several_compute_servers_leave_what_they_say_they_left() {
     let seconds = std::env::var("SHERMAN_STRESS_SECONDS").ok().and_then(|seconds| seconds.parse::<f64>().ok());
+    // With four lanes a merge's nodes share them with each other, and with everybody's.
     let cases = [
-        ("line-stamped 8/8", spec(Format::LineStamped, 8, 8, 256, 256), Techniques::OURS),
-        ("line-stamped, long entries", spec(Format::LineStamped, 16, 100, 576, 256), Techniques::OURS),
-        ("line-stamped, wide header, Sherman", spec(Format::LineStamped, 40, 8, 448, 512), Techniques::SHERMAN),
-        ("two-level, Sherman", spec(Format::TwoLevel, 16, 18, 256, 256), Techniques::SHERMAN),
-        ("sorted, FG", spec(Format::Sorted, 16, 20, 256, 256), Techniques::NONE),
-        ("sorted-stamped", spec(Format::SortedStamped, 16, 20, 256, 256), Techniques::OURS),
+        ("line-stamped 8/8", spec(Format::LineStamped, 8, 8, 256, 256), Techniques::OURS, 256),
+        ("line-stamped, long entries", spec(Format::LineStamped, 16, 100, 576, 256), Techniques::OURS, 256),
+        ("line-stamped, wide header, Sherman", spec(Format::LineStamped, 40, 8, 448, 512), Techniques::SHERMAN, 4),
+        ("two-level, Sherman", spec(Format::TwoLevel, 16, 18, 256, 256), Techniques::SHERMAN, 256),
+        ("sorted, FG", spec(Format::Sorted, 16, 20, 256, 256), Techniques::NONE, 4),
+        ("sorted-stamped", spec(Format::SortedStamped, 16, 20, 256, 256), Techniques::OURS, 256),
     ];
     let each = seconds.unwrap_or(6.0) / cases.len() as f64;
-    for (name, spec, techniques) in cases {
-        stress(name, &spec, techniques, (each * 1e9) as u64);
+    for (name, spec, techniques, lanes) in cases {
+        stress(name, &spec, techniques, lanes, (each * 1e9) as u64);
     }
+}
+
+/// Two threads load a tree while a third inserts one key: who comes first?
+fn race(world: &World, name: &str, spec: &TreeSpec, round: u64) -> [bool; 2] {
+    let keys = Keys::new(usize::from(spec.key_len), 1000, false);
+    let len = spec.value_len as usize;
+    let entries = |rest: u64| -> Vec<_> {
+        (0..120).map(|number| number * 3 + rest).map(|number| (keys.key(number), value(len, number, 1))).collect()
+    };
+    let lone = (keys.key(998), value(len, 998, 1));
+    let (world, lone, start) = (&world, &lone, &Barrier::new(3));
+    let loads = std::thread::scope(|scope| {
+        let loads = [0, 1].map(|compute| {
+            let entries = entries(compute);
+            scope.spawn(move || {
+                let worker = world.worker(compute as usize);
+                let tree = block_on(worker.endpoint(), worker.tree(name, spec)).expect("a tree");
+                start.wait();
+                match load(&worker, &tree, &entries, 0.7) {
+                    Ok(120) => true,
+                    Err(Error::NotEmpty) => false,
+                    other => panic!("a load is all or nothing: {other:?}"),
+                }
+            })
+        });
+        let inserter = scope.spawn(move || {
+            let worker = world.worker(2);
+            let tree = block_on(worker.endpoint(), worker.tree(name, spec)).expect("a tree");
+            start.wait();
+            let began = worker.endpoint().now();
+            while worker.endpoint().now() - began < round % 16 * 10_000 {
+                std::hint::spin_loop();
+            }
+            let op = worker.op();
+            assert_eq!(block_on(worker.endpoint(), op.insert(&tree, &lone.0, &lone.1, &mut Vec::new())), Ok(false));
+        });
+        let loads = loads.map(|load| load.join().expect("no thread panics"));
+        inserter.join().expect("no thread panics");
+        loads
+    });
+    assert!(!(loads[0] && loads[1]), "two loads of one tree succeeded");
+    let mut expected: Vec<_> = (0..2).filter(|rest| loads[*rest as usize]).flat_map(entries).collect();
+    expected.push(lone.clone());
+    let worker = world.worker(0);
+    let tree = block_on(worker.endpoint(), worker.open_tree(name)).expect("the tree");
+    let held = walk(&worker, &tree);
+    assert_eq!(held.entries, expected);
+    // Emptied, its nodes are the next round's.
+    for (key, _) in expected {
+        let op = worker.op();
+        assert_eq!(block_on(worker.endpoint(), op.remove(&tree, &key, &mut Vec::new())), Ok(true));
+    }
+    world.assert_at_rest();
+    loads
+}
+
+#[test]
+fn of_loads_and_an_insert_that_race_each_happens_or_is_refused() {
+    let world = World::new(&WorldOptions { compute_servers: 3, ..WorldOptions::default() });
+    let spec = spec(Format::LineStamped, 8, 8, 256, 256);
+    let mut won = [0, 0];
+    let mut walks = Vec::new();
+    for round in 0..160 {
+        let name = format!("race {round}");
+        let loads = race(&world, &name, &spec, round);
+        (0..2).for_each(|who| won[who] += u32::from(loads[who]));
+        let worker = world.worker(0);
+        let tree = block_on(worker.endpoint(), worker.open_tree(&name)).expect("the tree");
+        walks.push(walk(&worker, &tree));
+        world.assert_balanced(&walks.iter().collect::<Vec<_>>());
+    }
+    assert!((1..160).contains(&(won[0] + won[1])), "now a load comes first and now the insert: {won:?}");
+    println!("loads that won: {won:?} of 160");
 }

@@ -22,7 +22,8 @@ pub const MAX_SERVERS: u16 = 1024;
 pub struct EmbeddedOptions {
     /// How many memory servers.
     pub servers: u16,
-    /// Bytes of host memory of each, rounded down to whole lines of 64. Pages that are never written cost nothing.
+    /// Bytes of host memory of each, rounded down to whole lines of 64. Pages that are never written cost nothing;
+    /// where the system has huge pages, a large memory grows by 2 MiB at a time.
     pub memory_bytes: u64,
     /// Bytes of on-chip memory of each, rounded down to whole words of 8.
     pub on_chip_bytes: u64,

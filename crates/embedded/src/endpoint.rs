@@ -10,7 +10,9 @@ use crate::gate::Gate;
 use crate::tickets::{Kind, NO_ROOM, Pool, Tickets, kind, unknown};
 use crate::verbs;
 use sherman_executor::{Driver, Timers};
-use sherman_fabric::{Caps, ClientId, Clock, Counters, Endpoint, FabricError, Request, Response, Ticket, WorkList};
+use sherman_fabric::{
+    Caps, ClientId, Clock, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Space, Ticket, WorkList,
+};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -155,6 +157,13 @@ impl Endpoint for EmbeddedEndpoint {
     #[inline]
     fn recycle(&self, list: WorkList) {
         self.flight.borrow_mut().pool.give(list);
+    }
+
+    #[inline]
+    fn hint(&self, address: GlobalAddress, bytes: usize) {
+        if let Ok(server) = self.cluster().server(address.server()) {
+            server.memory().prefetch(Space::Host, address.offset(), bytes);
+        }
     }
 
     #[inline]

@@ -20,8 +20,8 @@
 //! hardware) a sequentially consistent fence follows the last change of a list, and one stands between a change and a READ
 //! behind it in the same list.
 
-use crate::zeroed::Zeroed;
 use sherman_fabric::ClientId;
+use sherman_fabric::zeroed::Zeroed;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -75,7 +75,7 @@ impl Gate {
 pub(crate) struct Flag(AtomicU32);
 
 // SAFETY: a transparent wrapper of an atomic integer: zero is valid, there is no drop.
-unsafe impl crate::zeroed::Zeroable for Flag {}
+unsafe impl sherman_fabric::zeroed::Zeroable for Flag {}
 
 impl Flag {
     /// Whether it is up.
@@ -108,7 +108,7 @@ pub(crate) struct Member {
 impl Member {
     /// A member of a cluster of `servers`; `None` if memory has run out.
     pub(crate) fn new(client: ClientId, servers: usize) -> Option<Self> {
-        let flags = Zeroed::new(servers.next_multiple_of(crate::zeroed::ALIGN / size_of::<Flag>()))?;
+        let flags = Zeroed::new(servers.next_multiple_of(sherman_fabric::zeroed::ALIGN / size_of::<Flag>()))?;
         Some(Self { client, flags, gates: Mutex::new(Vec::new()), gone: AtomicBool::new(false) })
     }
 

@@ -28,10 +28,8 @@
 //! | [`line`](mod@line) | host memory: a seqlock per 64-byte line (F1) |
 //! | `on_chip` | on-chip memory: words of lock lanes (F4) |
 //! | [`copy`](mod@copy) | copies that may race |
-//! | `zeroed` | large arrays that cost nothing until used, in huge pages |
 //!
-//! `unsafe` is in `zeroed` (an allocation as a slice, and advice about its pages), `copy` (assembly and prefetches) and where
-//! `line` calls it; everything else, the seqlock included, is safe code over atomics.
+//! `unsafe` is in `copy` (assembly and prefetches) and where `line` calls it; everything else, the seqlock included, is safe code over atomics.
 //!
 //! **Tests.** `cargo test -p sherman-embedded` runs the fabric contract F1–F7 on threads (`tests/contract.rs`) and hammers
 //! single rules (`tests/lines.rs`, `lanes.rs`, `fences.rs`). Under Miri the portable copy is used, counts shrink and the
@@ -58,7 +56,6 @@ mod on_chip;
 mod server;
 mod tickets;
 mod verbs;
-mod zeroed;
 
 pub use cluster::{EmbeddedCluster, EmbeddedFabric, EmbeddedOptions, MAX_SERVERS};
 pub use endpoint::EmbeddedEndpoint;

@@ -36,7 +36,7 @@
 //! of nothing but WRITEs to the line) would be fooled.
 
 use crate::copy::{CopyPath, LINE, LINE_WORDS, Line, WORD, load_part, prefetch, store_part};
-use crate::zeroed::Zeroed;
+use sherman_fabric::zeroed::Zeroed;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};

@@ -6,7 +6,7 @@
 //!
 //! Changes are Release and looks are Acquire: whoever sees a lane released sees what its holder wrote before (F3).
 
-use crate::zeroed::Zeroed;
+use sherman_fabric::zeroed::Zeroed;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 

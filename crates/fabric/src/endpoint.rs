@@ -1,6 +1,6 @@
 //! The endpoint trait, and async sugar over it.
 
-use crate::{Caps, ClientId, Counters, FabricError, Request, Response, Tally, WorkList};
+use crate::{Caps, ClientId, Counters, FabricError, GlobalAddress, Request, Response, Tally, WorkList};
 use sherman_executor::Driver;
 use std::future::Future;
 use std::pin::Pin;
@@ -38,6 +38,13 @@ pub trait Endpoint: Clock + Driver {
 
     /// Gives a list's buffers back to the pool.
     fn recycle(&self, list: WorkList);
+
+    /// Says that these bytes of host memory are going to be read soon. Costs nothing on the fabric and promises nothing: a
+    /// backend whose memory is at hand may begin to fetch it.
+    #[inline]
+    fn hint(&self, address: GlobalAddress, bytes: usize) {
+        let _ = (address, bytes);
+    }
 
     /// Posts a list. It executes whether or not anyone polls. Errors are told by [`Endpoint::poll`].
     fn post(&self, list: WorkList) -> Ticket;

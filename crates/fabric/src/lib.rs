@@ -14,7 +14,10 @@
 //! | [`counters`] | round trips, verbs and bytes, counted alike for every backend |
 //! | [`control`] | the few requests a memory server's CPU answers |
 //! | [`memory`] | how the memory server reaches its own memory |
+//! | [`zeroed`] | large arrays that cost nothing until used, in huge pages |
 //! | [`contract`] | F1–F7 as a test suite |
+//!
+//! `unsafe` is in [`zeroed`] alone: an allocation as a slice, and advice about its pages.
 
 pub mod address;
 pub mod caps;
@@ -25,6 +28,7 @@ pub mod endpoint;
 pub mod error;
 pub mod memory;
 pub mod work;
+pub mod zeroed;
 
 pub use address::{GlobalAddress, Space};
 pub use caps::{Caps, FenceMode};

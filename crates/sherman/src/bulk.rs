@@ -47,6 +47,7 @@ impl BulkOptions {
 /// A load under way, whose memory is given back unless it is completed.
 struct Load<'w> {
     worker: &'w Worker<AnyEndpoint>,
+    tree: &'w TreeState,
     loading: Loading,
     completed: bool,
 }
@@ -54,7 +55,8 @@ struct Load<'w> {
 impl Drop for Load<'_> {
     fn drop(&mut self) {
         if !self.completed {
-            self.loading.abandon(&self.worker.op());
+            let op = self.worker.op();
+            block_on(self.worker.endpoint(), self.loading.abandon(&op, self.tree));
         }
     }
 }
@@ -71,7 +73,7 @@ pub(crate) fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     if !block_on(worker.endpoint(), async { worker.op().is_empty(tree).await })? {
         return Err(Error::NotEmpty);
     }
-    let mut load = Load { worker: &worker, loading: Loading::new(tree, options.fill), completed: false };
+    let mut load = Load { worker: &worker, tree, loading: Loading::new(tree, options.fill), completed: false };
     let entries = entries.into_iter();
     // The threads have ended, on every path, before memory is given back.
     let written = if options.threads <= 1 {

@@ -13,6 +13,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Three ways to call
+//!
+//! All three have the same operations, named as `BTreeMap`'s where it has them: `get`, `insert`, `remove`, `range`, `first`,
+//! `last`, and for changes that depend on what is there `insert_if_absent`, `compare_exchange` and `update`; batches by
+//! `get_many`, `insert_many` and `remove_many`.
+//!
+//! | | for | an operation is |
+//! |---|---|---|
+//! | [`Client`] | one thread, the simplest | a call that blocks |
+//! | [`Session`] | one thread with many operations in flight | a future, run by [`Session::run`] |
+//! | [`Handle`] | any number of threads and tasks, tokio among them | a future, run by whoever awaits it |
+//!
 //! Many operations in flight on one thread:
 //!
 //! ```
@@ -28,6 +40,23 @@
 //! })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Keys and values
+//!
+//! Both have a fixed size. Integers, tuples, byte arrays, [`ShortBytes`] for strings up to a length, [`Total`] for floats and
+//! structs by [`record!`] are keys in their own order; see [`Key`] and [`Value`]. The `Raw` types work on byte strings whose
+//! sizes are learnt at run time.
+//!
+//! # What holds
+//!
+//! - An operation on one key is linearizable, whoever calls from wherever.
+//! - A range is not a snapshot; it never misses a key that is there throughout, and gives none twice ([`Range`]).
+//! - A batch is not atomic. A bulk load is.
+//! - An error says what was changed: nothing, unless it is [`Error::OutcomeUnknown`] or [`Error::SessionDropped`], or the
+//!   operation says otherwise.
+//! - An operation waits for others no longer than its deadline: the cluster's [timeout](ClusterOptions::timeout) or that
+//!   of [`within`](Client::within).
+//! - Dropping a future never leaves an operation half done.
 //!
 //! Server 0 holds the root words, the catalog and the membership: it is a single point of failure.
 #![forbid(unsafe_code)]

@@ -131,6 +131,14 @@ impl<'a> Ops<'a> {
         Ok(None)
     }
 
+    /// Reads on in a scan. False if it is over.
+    pub(crate) async fn refill(&self, scan: &mut Scan) -> Result<bool, Error> {
+        let op = self.op();
+        let more = op.refill(self.tree, scan).await;
+        self.count(&op, OpKind::Range, &more);
+        more
+    }
+
     /// The first entry of a plan.
     pub(crate) async fn edge(&self, plan: Plan) -> Result<Option<RawEntry>, Error> {
         let Some(mut scan) = self.read_on(Reading::Planned(plan)).await? else { return Ok(None) };

@@ -19,15 +19,7 @@ fn main() {
     let began = Instant::now();
     let explored = explorer.explore(first..first + count);
     let seconds = began.elapsed().as_secs_f64();
-    println!(
-        "{} schedules in {seconds:.1} s ({:.0}/s), median {} verbs, {:.0} % with a split, {:.2} % distinct, {} violations",
-        explored.schedules,
-        explored.schedules as f64 / seconds,
-        explored.median_verbs(),
-        100.0 * explored.split_share(),
-        100.0 * explored.distinct(),
-        explored.violated,
-    );
+    println!("{explored}; {:.0}/s", explored.schedules as f64 / seconds);
     for violation in &explored.violations {
         println!("{violation}\n");
     }

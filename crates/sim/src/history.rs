@@ -195,6 +195,11 @@ impl History {
         self.push(Call { client, key, op, invoked, fate: Fate::Pending })
     }
 
+    /// A moment of this history, later than all before: for what spans several operations, as scans do.
+    pub fn moment(&mut self) -> u64 {
+        self.tick()
+    }
+
     /// The operation returned to its caller.
     pub fn ret(&mut self, id: OpId, outcome: impl Into<Outcome>) -> Result<(), Misuse> {
         let outcome = outcome.into();

@@ -13,7 +13,7 @@
 //!   [`Verdict::Undecided`]: neither good nor bad, and never to be counted as either.
 //! - **Cheap.** A reused [`Checker`] allocates nothing once its buffers have grown, except to explain a violation.
 //!
-//! How it searches is told in `search`, what it reports in `violation`.
+//! How it searches is told in `search`, what it reports in `violation`, what scans may answer in `range`.
 //!
 //! Measured by `cargo run --release -p sherman-sim --example linear_rate` on one core of a 2.8 GHz Xeon, histories of an
 //! atomic map:
@@ -30,9 +30,11 @@
 
 mod configs;
 mod mask;
+mod range;
 mod search;
 mod violation;
 
+pub use range::{Flaw, Pair, Sweep};
 pub use violation::Violation;
 
 use crate::history::{Call, Fate, History, OpId};

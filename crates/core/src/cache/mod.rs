@@ -6,16 +6,16 @@
 //!
 //! A lookup starts at the root word and goes from copy to copy by address. It takes no lock, allocates nothing and writes
 //! nothing shared, but for a mark of use that is stored only when it changes. Copies lie in fixed slots of atomic words
-//! ([`slot`]: a sequence lock), found through a table ([`table`]); what changes them goes through one lock ([`writer`]).
+//! (`slot`: a sequence lock), found through a table (`table`); what changes them goes through one lock (`writer`).
 //! Bounded in bytes: a new copy takes the place of an old one when all slots are taken.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`layout`] | the words of a copy; keys as words |
-//! | [`slot`] | reading and changing one copy |
-//! | [`table`] | from addresses to slots |
-//! | [`store`] | slots in segments, and their table |
-//! | [`writer`] | giving slots out and taking them back |
+//! | `layout` | the words of a copy; keys as words |
+//! | `slot` | reading and changing one copy |
+//! | `table` | from addresses to slots |
+//! | `store` | slots in segments, and their table |
+//! | `writer` | giving slots out and taking them back |
 
 mod layout;
 mod slot;
@@ -112,7 +112,8 @@ impl IndexCache {
         if !parent.hit {
             return false;
         }
-        let answered = store.table().find(parent.address, |index| {
+        let Some(table) = store.table() else { return false };
+        let answered = table.find(parent.address, |index| {
             let slot = store.slot(index)?;
             slot.read(|| {
                 into.clear();
@@ -170,7 +171,7 @@ impl IndexCache {
         let Some((index, slot)) = writer.take(store, self.slots) else { return };
         slot.fill(address.to_bits(), meta, low, high, body);
         slot.touch(self.tick(&mut writer));
-        store.table().insert(address, index);
+        writer.bytes += store.publish(address, index, writer.nodes);
         writer.nodes += 1;
     }
 

@@ -2,12 +2,56 @@
 //!
 //! A word is a 32-bit hash of the address and the slot's index plus one; 0 is an empty place. Readers probe without a lock;
 //! removal moves later words back instead of leaving marks, so a reader that probes meanwhile may miss one that is there.
-//! That costs it a READ: the table only ever says which slot to ask.
+//! That costs it a READ: the table only ever says which slot to ask. A table that is half full is replaced by one of twice
+//! the size; readers still in the old one find there what they find, and the slot says whether it is true.
 
 use sherman_fabric::GlobalAddress;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The table.
+/// Places of the first table.
+const FIRST_PLACES: usize = 4;
+/// Tables there can be, each twice as large as the one before.
+const GENERATIONS: usize = 30;
+
+/// The tables so far. All together they take less than twice what the last does.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    generations: [OnceLock<Table>; GENERATIONS],
+    current: AtomicUsize,
+}
+
+impl Tables {
+    /// The table in use, once something was inserted.
+    #[inline(always)]
+    pub fn current(&self) -> Option<&Table> {
+        self.generations.get(self.current.load(Ordering::Acquire))?.get()
+    }
+
+    /// Adds a slot to those, `count` of them, that are there already; how many bytes that took. Only under the cache's
+    /// lock, as all that changes a table.
+    pub fn insert(&self, address: GlobalAddress, slot: u32, count: usize) -> usize {
+        let mut generation = self.current.load(Ordering::Relaxed);
+        let mut taken = 0;
+        while (FIRST_PLACES << generation) / 2 <= count && generation + 1 < GENERATIONS {
+            generation += 1;
+        }
+        let table = self.generations[generation].get_or_init(|| {
+            taken = (FIRST_PLACES << generation) * 8;
+            Table::new(FIRST_PLACES << generation)
+        });
+        if taken > 0
+            && let Some(before) = self.current()
+        {
+            before.copy_to(table);
+        }
+        table.insert(address, slot);
+        self.current.store(generation, Ordering::Release);
+        taken
+    }
+}
+
+/// A table.
 #[derive(Debug)]
 pub(super) struct Table {
     words: Box<[AtomicU64]>,
@@ -21,20 +65,9 @@ fn hash(address: GlobalAddress) -> u32 {
     ((bits ^ bits >> 37).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
-/// Places of a table for `slots` slots.
-fn places(slots: u32) -> usize {
-    (slots as usize * 2).next_power_of_two().max(4)
-}
-
 impl Table {
-    pub fn new(slots: u32) -> Self {
-        let places = places(slots);
+    fn new(places: usize) -> Self {
         Self { words: (0..places).map(|_| AtomicU64::new(0)).collect(), shift: 32 - places.ilog2() }
-    }
-
-    /// Bytes of a table for `slots` slots.
-    pub fn bytes(slots: u32) -> usize {
-        places(slots) * 8
     }
 
     #[inline(always)]
@@ -47,8 +80,8 @@ impl Table {
     pub fn find<T>(&self, address: GlobalAddress, mut ask: impl FnMut(u32) -> Option<T>) -> Option<T> {
         let hash = hash(address);
         let mask = self.words.len() - 1;
-        let mut at = self.home(hash);
-        for _ in 0..self.words.len() {
+        let home = self.home(hash);
+        for at in home..home + self.words.len() {
             let word = self.words[at & mask].load(Ordering::Acquire);
             if word == 0 {
                 return None;
@@ -58,20 +91,28 @@ impl Table {
             {
                 return Some(answer);
             }
-            at += 1;
         }
         None
     }
 
-    /// Adds a slot. Only under the cache's lock, as all that follows.
-    pub fn insert(&self, address: GlobalAddress, slot: u32) {
-        let hash = hash(address);
+    fn insert(&self, address: GlobalAddress, slot: u32) {
+        self.put(u64::from(hash(address)) << 32 | u64::from(slot + 1));
+    }
+
+    /// Puts a word into the first empty place from its home on. There is one: the table is at most half full.
+    fn put(&self, word: u64) {
         let mask = self.words.len() - 1;
-        let mut at = self.home(hash);
+        let mut at = self.home((word >> 32) as u32);
         while self.words[at & mask].load(Ordering::Relaxed) != 0 {
             at += 1;
         }
-        self.words[at & mask].store(u64::from(hash) << 32 | u64::from(slot + 1), Ordering::Release);
+        self.words[at & mask].store(word, Ordering::Release);
+    }
+
+    /// Puts all its words into another table.
+    fn copy_to(&self, other: &Self) {
+        let words = self.words.iter().map(|word| word.load(Ordering::Relaxed));
+        words.filter(|&word| word != 0).for_each(|word| other.put(word));
     }
 
     /// Removes a slot.
@@ -119,7 +160,8 @@ mod tests {
 
     #[test]
     fn every_slot_is_found_whatever_was_removed_before() {
-        let table = Table::new(64);
+        let tables = Tables::default();
+        let mut bytes = 0;
         let mut model = BTreeMap::new();
         let mut dice = 1_u64;
         for _ in 0..20_000 {
@@ -127,16 +169,19 @@ mod tests {
             let slot = (dice >> 40) as u32 % 64;
             let address = GlobalAddress::new((dice >> 33) as u16 % 3, u64::from(slot) * 1024 + 64);
             match model.remove(&slot) {
-                Some(address) => table.remove(address, slot),
+                Some(address) => tables.current().expect("in use").remove(address, slot),
                 None => {
-                    table.insert(address, slot);
+                    bytes += tables.insert(address, slot, model.len());
                     model.insert(slot, address);
                 }
             }
+            let table = tables.current().expect("in use");
             for (&slot, &address) in &model {
                 assert_eq!(table.find(address, |found| (found == slot).then_some(found)), Some(slot));
             }
         }
+        assert_eq!(bytes, (4 + 8 + 16 + 32 + 64 + 128) * 8, "tables of at most 64 slots");
+        let table = tables.current().expect("in use");
         table.clear();
         assert_eq!(table.find(GlobalAddress::new(0, 64), Some), None);
     }

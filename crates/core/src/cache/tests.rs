@@ -40,7 +40,7 @@ fn shape(key_len: usize, bytes: u32) -> Shape {
 }
 
 fn limit_of(slots: usize, shape: &Shape) -> usize {
-    slots * (Layout::new(shape).lines * 64 + 64)
+    slots * (Layout::new(shape).lines * 64 + 128)
 }
 
 fn address(id: u64) -> GlobalAddress {

@@ -63,14 +63,18 @@ impl Writer {
     }
 
     fn empty(&mut self, store: &Store, index: u32, slot: Slot<'_>) {
-        store.table().remove(GlobalAddress::from_bits(slot.word(ADDRESS)), index);
+        if let Some(table) = store.table() {
+            table.remove(GlobalAddress::from_bits(slot.word(ADDRESS)), index);
+        }
         slot.vacate();
         self.nodes -= 1;
     }
 
     /// Drops every copy.
     pub fn clear(&mut self, store: &Store) {
-        store.table().clear();
+        if let Some(table) = store.table() {
+            table.clear();
+        }
         for slot in (0..self.fresh).filter_map(|index| store.slot(index)) {
             slot.vacate();
         }

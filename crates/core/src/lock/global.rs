@@ -87,20 +87,59 @@ impl<E: Endpoint> Op<'_, E> {
         let nodes = Nodes { node: (address, bytes), also };
         self.worker.compute.check_pointer(address, bytes)?;
         let lane = LaneIndex { server: address.server(), lane: self.worker.compute.lane(address) };
-        if self.techniques().hierarchical && self.lock_locally(lane).await? == Grant::HandedOver {
-            self.count_handover();
-            let held = Held { lane };
-            return self.read_under(held, nodes).await;
-        }
-        let together = self.techniques().lock_read && self.worker.compute.caps().lock_read;
-        match self.lock_globally(lane, together.then_some(nodes)).await {
-            Ok(Some((list, read, also))) => Ok(Locked { held: Held { lane }, address, list, read, also }),
-            Ok(None) => self.read_under(Held { lane }, nodes).await,
-            Err(error) => {
-                let _ = self.finish(lane, Plan::Global);
-                Err(error)
+        self.endpoint().hint(address, bytes);
+        if self.techniques().hierarchical {
+            let grant = match self.worker.compute.local.try_acquire(lane) {
+                Some(grant) => grant,
+                None => Box::pin(self.queue_locally(lane)).await?,
+            };
+            if grant == Grant::HandedOver {
+                self.count_handover();
+                return self.read_under(Held { lane }, nodes).await;
             }
         }
+        if !(self.techniques().lock_read && self.worker.compute.caps().lock_read) {
+            let held = self.lock_globally(lane).await?;
+            return self.read_under(held, nodes).await;
+        }
+        // A failed CAS discards the image, so only the first try pays for the READ.
+        let mut list = self.endpoint().list(lane.server);
+        let cas = self.push_cas(lane, &mut list);
+        let (read, also) = nodes.read(&mut list);
+        match self.execute(list).await {
+            Ok(list) if list.swapped(cas) => Ok(Locked { held: Held { lane }, address, list, read, also }),
+            Ok(list) => {
+                self.endpoint().recycle(list);
+                Box::pin(async {
+                    self.retry_lane(lane).await?;
+                    let held = self.lock_globally(lane).await?;
+                    self.read_under(held, nodes).await
+                })
+                .await
+            }
+            Err(error) => Err(self.lock_failed(lane, error).await),
+        }
+    }
+
+    /// Adds the CAS that takes a lane.
+    fn push_cas(&self, lane: LaneIndex, list: &mut WorkList) -> VerbId {
+        let id = u64::from(self.endpoint().client().0);
+        let (space, word, mask, shift) = self.worker.compute.geometry().lane_word(lane.lane);
+        list.masked_cas(space, word, 0, id << shift, mask)
+    }
+
+    /// Pauses before another try; at the deadline the local lock is given back.
+    async fn retry_lane(&self, lane: LaneIndex) -> Result<(), Error> {
+        self.retry(Cause::LaneHeld).await.inspect_err(|_| {
+            let _ = self.finish(lane, Plan::Global);
+        })
+    }
+
+    /// Gives back whatever was taken when the list with the lane's CAS failed.
+    async fn lock_failed(&self, lane: LaneIndex, error: FabricError) -> Error {
+        Box::pin(self.release_if_ours(lane, &error)).await;
+        let _ = self.finish(lane, Plan::Global);
+        error.into()
     }
 
     /// Takes a lane alone: what it protects is read later.
@@ -109,21 +148,20 @@ impl<E: Endpoint> Op<'_, E> {
             self.count_handover();
             return Ok(Held { lane });
         }
-        match self.lock_globally(lane, None).await {
-            Ok(_) => Ok(Held { lane }),
-            Err(error) => {
-                let _ = self.finish(lane, Plan::Global);
-                Err(error)
-            }
-        }
+        self.lock_globally(lane).await
     }
 
     /// Joins the local queue. Waiting is by deadline.
     async fn lock_locally(&self, lane: LaneIndex) -> Result<Grant, Error> {
         let local = &self.worker.compute.local;
-        if let Some(grant) = local.try_acquire(lane) {
-            return Ok(grant);
+        match local.try_acquire(lane) {
+            Some(grant) => Ok(grant),
+            None => Box::pin(self.queue_locally(lane)).await,
         }
+    }
+
+    async fn queue_locally(&self, lane: LaneIndex) -> Result<Grant, Error> {
+        let local = &self.worker.compute.local;
         self.note(Cause::LocalQueue)?;
         let fairness = if self.techniques().queue { Fairness::Fifo } else { Fairness::Barging };
         let deadline = self.deadline();
@@ -143,37 +181,21 @@ impl<E: Endpoint> Op<'_, E> {
         granted.or_else(|| acquire.cancel()).ok_or_else(|| self.timed_out(Cause::LocalQueue))
     }
 
-    /// Takes the lane by CAS, trying until the deadline. `read` joins the first try only: a failed CAS discards the
-    /// image, so retries do not pay for it.
-    async fn lock_globally(
-        &self,
-        lane: LaneIndex,
-        mut read: Option<Nodes>,
-    ) -> Result<Option<(WorkList, VerbId, Option<VerbId>)>, Error> {
-        let id = u64::from(self.endpoint().client().0);
-        let (space, word, mask, shift) = self.worker.compute.geometry().lane_word(lane.lane);
+    /// Takes the lane by CAS, trying until the deadline. The local lock is held, and given back if that fails.
+    async fn lock_globally(&self, lane: LaneIndex) -> Result<Held, Error> {
         loop {
             let mut list = self.endpoint().list(lane.server);
-            let cas = list.masked_cas(space, word, 0, id << shift, mask);
-            let image = read.take().map(|nodes| nodes.read(&mut list));
+            let cas = self.push_cas(lane, &mut list);
             let list = match self.execute(list).await {
                 Ok(list) => list,
-                Err(error) => {
-                    self.release_if_ours(lane, &error).await;
-                    return Err(error.into());
-                }
+                Err(error) => return Err(self.lock_failed(lane, error).await),
             };
-            if list.swapped(cas) {
-                return Ok(match image {
-                    Some((image, also)) => Some((list, image, also)),
-                    None => {
-                        self.endpoint().recycle(list);
-                        None
-                    }
-                });
-            }
+            let swapped = list.swapped(cas);
             self.endpoint().recycle(list);
-            self.retry(Cause::LaneHeld).await?;
+            if swapped {
+                return Ok(Held { lane });
+            }
+            self.retry_lane(lane).await?;
         }
     }
 
@@ -185,7 +207,7 @@ impl<E: Endpoint> Op<'_, E> {
             Ok(list) => Ok(Locked { held, address, list, read, also }),
             Err(error) => {
                 // The lane's server does not answer; what can be given back is the local lock.
-                let _ = self.release(held).await;
+                let _ = Box::pin(self.release(held)).await;
                 Err(error.into())
             }
         }
@@ -235,10 +257,10 @@ impl<E: Endpoint> Op<'_, E> {
             outcome = self.execute(list).await.map(|list| self.endpoint().recycle(list));
         }
         if plan == Plan::Global && !combined && outcome.is_ok() {
-            outcome = self.release_alone(&held).await;
+            outcome = Box::pin(self.release_alone(&held)).await;
         }
         if let Err(error) = &outcome {
-            self.release_if_ours(lane, error).await;
+            Box::pin(self.release_if_ours(lane, error)).await;
         }
         let plan = if outcome.is_ok() { plan } else { Plan::Global };
         self.finish_release(held, plan).await.and(outcome)
@@ -258,7 +280,7 @@ impl<E: Endpoint> Op<'_, E> {
         if self.finish(held.lane, plan) == Finished::Done {
             return Ok(());
         }
-        let outcome = self.release_alone(&held).await;
+        let outcome = Box::pin(self.release_alone(&held)).await;
         let _ = self.finish(held.lane, Plan::Global);
         outcome
     }

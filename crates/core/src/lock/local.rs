@@ -4,7 +4,7 @@
 //! compute server queue here, so that only one of them at a time goes to the memory server, and whoever holds a lane may
 //! hand it, global lock and all, to the next in the queue.
 //!
-//! A slot is one `AtomicU32` (`word.rs`): an uncontended lock and release cost one CAS each. Queues exist only for slots
+//! A slot is one `AtomicU8` (`word.rs`): an uncontended lock and release cost one CAS each. Queues exist only for slots
 //! that somebody waits for, in sharded mutexes (`queue.rs`). The order of waiters is their order in a queue, not a ticket
 //! number, so there is no counter to overflow into the lock itself; a grant is delivered under the queue's mutex and an
 //! uncontended lock is taken with `Acquire` and freed with `Release`, so everything the last holder did is visible to the
@@ -32,7 +32,7 @@ mod word;
 
 pub use acquire::Acquire;
 
-use crate::sync::{AtomicU32, Mutex};
+use crate::sync::{AtomicU8, Mutex};
 use queue::{Passed, Shard};
 use std::fmt;
 use std::sync::PoisonError;
@@ -93,7 +93,7 @@ pub enum Finished {
 /// The local lock table.
 pub struct LocalLockTable {
     lanes_per_server: u32,
-    words: Box<[AtomicU32]>,
+    words: Box<[AtomicU8]>,
     shards: Box<[Padded]>,
 }
 
@@ -103,12 +103,12 @@ pub struct LocalLockTable {
 struct Padded(Mutex<Shard>);
 
 impl LocalLockTable {
-    /// A table for `servers` memory servers with `lanes_per_server` lanes each: four bytes a lane.
+    /// A table for `servers` memory servers with `lanes_per_server` lanes each: one byte a lane.
     pub fn new(servers: u16, lanes_per_server: u32) -> Self {
         let slots = usize::from(servers) * lanes_per_server as usize;
         Self {
             lanes_per_server,
-            words: (0..slots).map(|_| AtomicU32::new(Word::FREE.bits())).collect(),
+            words: (0..slots).map(|_| AtomicU8::new(Word::FREE.bits())).collect(),
             shards: (0..SHARDS).map(|_| Padded::default()).collect(),
         }
     }

@@ -6,14 +6,14 @@
 
 use super::shape::{AT_BITMAP, Body, MAX_KEY};
 use super::view::Node;
-use super::{LINE, get_u16, slots};
+use super::{LINE, deal, get_u16, slots};
 use std::cmp::Ordering;
 
 /// Bytes of a key that is one number.
 const WORD: usize = 8;
 /// Bytes of an entry of two words, and how many of them lie in a line.
-const PAIR: usize = 16;
-const PAIRS: usize = AT_BITMAP / PAIR;
+pub(super) const PAIR: usize = 16;
+pub(super) const PAIRS: usize = AT_BITMAP / PAIR;
 
 /// More falls than one in so many entries, and they are sorted as if there were no order among them.
 const NEARLY: usize = 3;
@@ -132,7 +132,7 @@ fn each_word(node: &Node<'_>, mut f: impl FnMut(u64, usize, bool)) {
 }
 
 #[inline(always)]
-fn key_of_pair(pair: &[u8; PAIR]) -> u64 {
+pub(super) fn key_of_pair(pair: &[u8; PAIR]) -> u64 {
     let mut word = [0; WORD];
     word.copy_from_slice(&pair[..WORD]);
     u64::from_be_bytes(word)
@@ -166,6 +166,48 @@ pub(super) fn first_outside(node: &Node<'_>) -> Option<usize> {
     (first != usize::MAX).then_some(first)
 }
 
+/// A free slot for `key` in a small leaf of pairs, between those of its neighbours if there is one, else near them: leaves
+/// whose slots are in the order of their keys are scanned several times faster. `None` if no slot is free, or the leaf is
+/// another.
+pub(super) fn slot_between(node: &Node<'_>, key: &[u8]) -> Option<usize> {
+    let lines = pair_lines(node).filter(|lines| lines.len() * PAIRS <= u64::BITS as usize)?;
+    let inside = Words::within(node, &[], None)?;
+    let key = prefix_of(key);
+    let (mut below, mut above) = ((0, 0), (u64::MAX, lines.len() as u32 * PAIRS as u32));
+    let mut taken = 0_u64;
+    let mut slot = 0;
+    each_pair(lines, |pair, live| {
+        let other = key_of_pair(pair);
+        let counts = live & inside.contains(other);
+        taken |= u64::from(counts) << slot;
+        if counts & (other < key) & (other >= below.0) {
+            below = (other, slot + 1);
+        }
+        if counts & (other > key) & (other <= above.0) {
+            above = (other, slot);
+        }
+        slot += 1;
+    });
+    let free = !taken & (u64::MAX >> (u64::BITS - slot));
+    let from = |at: u32| if at < u64::BITS { u64::MAX << at } else { 0 };
+    let middle = below.1.midpoint(above.1);
+    let between = free & from(below.1) & !from(above.1);
+    // From the middle of the gap on, else from its beginning; without a gap whichever free slot is nearer.
+    if let Some(choice) = [between & from(middle), between].into_iter().find(|&choice| choice != 0) {
+        return Some(choice.trailing_zeros() as usize);
+    }
+    let (right, left) = (free & from(below.1), free & !from(below.1));
+    match (right != 0, left != 0) {
+        (false, false) => None,
+        (true, false) => Some(right.trailing_zeros() as usize),
+        (false, true) => Some(left.ilog2() as usize),
+        (true, true) => {
+            let (after, before) = (right.trailing_zeros(), left.ilog2());
+            Some(if after - below.1 <= below.1 - before { after } else { before } as usize)
+        }
+    }
+}
+
 /// Whether bounds of these lengths compare as numbers with keys of one word.
 fn are_words(node: &Node<'_>, first: &[u8], last: Option<&[u8]>) -> bool {
     let len = node.shape.key_len;
@@ -183,6 +225,10 @@ pub(super) fn collect_pairs(
 ) -> bool {
     let Some(lines) = pair_lines(node).filter(|_| are_words(node, first, last)) else { return false };
     let Some(within) = Words::within(node, first, last) else { return true };
+    if lines.len() <= deal::MAX_LINES {
+        deal::collect(lines, within.low, within.span, out);
+        return true;
+    }
     let start = out.len();
     out.resize(start + lines.len() * PAIRS * PAIR, 0);
     let pairs = out[start..].as_chunks_mut().0;

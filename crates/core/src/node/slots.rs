@@ -227,6 +227,12 @@ fn find_long(shape: &Shape, image: &[u8], key: &[u8]) -> Lookup {
     if torn { Lookup::Torn } else { Lookup::Absent }
 }
 
+/// The slot of entry `index` of `count` that are put into an empty leaf at once: spread evenly, so that later ones find room
+/// between their neighbours and the slots stay nearly in the order of their keys.
+pub(super) fn spread(shape: &Shape, index: usize, count: usize) -> usize {
+    index * shape.capacity / count.max(1)
+}
+
 /// The first slot that holds no entry.
 pub(super) fn first_empty(shape: &Shape, image: &[u8]) -> Option<usize> {
     if let Body::Slots { first_line, per_line } = shape.body {

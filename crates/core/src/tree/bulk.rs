@@ -37,7 +37,7 @@ pub struct Loading {
     entries: Vec<u8>,
     /// A full batch that waits for the first key and place of the next.
     waiting: Option<Batch>,
-    taken: Vec<(ChunkClass, Place)>,
+    taken: Vec<(u8, Spot)>,
 }
 
 /// Leaves to be written.
@@ -130,7 +130,7 @@ impl Loading {
         let leaf_bytes = self.per_leaf * self.entry_len;
         let mut places = Vec::new();
         for _ in 0..self.entries.len().div_ceil(leaf_bytes) {
-            places.push(self.spot(op, self.class).await?);
+            places.push(self.spot(op, self.class, 0).await?);
         }
         let first = self.entries[..self.key_len].to_vec();
         let next = Some((first.clone(), places[0].place.address));
@@ -140,16 +140,21 @@ impl Loading {
         Ok(before)
     }
 
-    async fn spot<E: Endpoint>(&mut self, op: &Op<'_, E>, class: ChunkClass) -> Result<Spot, Error> {
+    async fn spot<E: Endpoint>(&mut self, op: &Op<'_, E>, class: ChunkClass, level: u8) -> Result<Spot, Error> {
         let (place, used) = op.worker.compute.alloc.allocate_noting(op, class).await?;
-        self.taken.push((class, place));
-        Ok(Spot { place, used })
+        let spot = Spot { place, used };
+        self.taken.push((level, spot));
+        Ok(spot)
     }
 
     /// Gives all places back. For a load that failed before or in [`Op::complete_load`]; that does it by itself.
-    pub fn abandon<E: Endpoint>(&mut self, op: &Op<'_, E>) {
-        for (class, place) in self.taken.drain(..) {
-            op.worker.compute.alloc.give_back(class, place.address, place.version);
+    pub async fn abandon<E: Endpoint>(&mut self, op: &Op<'_, E>, tree: &TreeState) {
+        for (level, Spot { place, used }) in std::mem::take(&mut self.taken) {
+            let shape = tree.shape.at(level);
+            // Who still knows the way to what was here before must not wait for a node that nobody is going to link.
+            if !used || op.free_pending(shape, place, level).await.is_ok() {
+                op.worker.compute.alloc.give_back(shape.class(), place.address, place.version);
+            }
         }
     }
 }
@@ -200,7 +205,7 @@ impl<E: Endpoint> Op<'_, E> {
         match outcome {
             // The outcome of the swap is not known: the places may be part of the tree.
             Err(Error::OutcomeUnknown { .. }) => loading.taken.clear(),
-            Err(_) => loading.abandon(self),
+            Err(_) => loading.abandon(self, tree).await,
             Ok(()) => loading.taken.clear(),
         }
         outcome.map(|()| loading.count)
@@ -219,7 +224,7 @@ impl<E: Endpoint> Op<'_, E> {
             let groups: Vec<&[u8]> = below.chunks(loading.per_internal * child_len).collect();
             let mut spots = Vec::with_capacity(groups.len());
             for _ in &groups {
-                spots.push(loading.spot(self, shape.class()).await?);
+                spots.push(loading.spot(self, shape.class(), level).await?);
             }
             let mut writer = Writer { op: self, shape, level, written: Written::default(), lists: Vec::new() };
             for (at, (&spot, entries)) in spots.iter().zip(&groups).enumerate() {
@@ -239,7 +244,13 @@ impl<E: Endpoint> Op<'_, E> {
     async fn swap_in(&self, tree: &TreeState, new: RootWord) -> Result<(), Error> {
         let shape = &tree.shape.leaf;
         tree.forget_everything();
-        let old = self.root(tree).await?;
+        let mut old = self.root(tree).await?;
+        if old.level != 0 && self.is_empty(tree).await? {
+            // Merges are best effort: an empty tree may still be many leaves.
+            self.worker.clear(tree).await?;
+            tree.forget_root();
+            old = self.root(tree).await?;
+        }
         if old.level != 0 {
             return Err(Error::NotEmpty);
         }
@@ -254,6 +265,25 @@ impl<E: Endpoint> Op<'_, E> {
         let free = draft.free(self.endpoint().client());
         let swapped = self.replace_root(tree, locked.done(self), &draft, &free, [old, new]).await?;
         if swapped { Ok(()) } else { Err(Error::NotEmpty) }
+    }
+
+    /// Marks the node that was written to a place, but not linked, as free; if it was written at all.
+    async fn free_pending(&self, shape: &Shape, place: Place, level: u8) -> Result<(), FabricError> {
+        let mut list = self.endpoint().list(place.address.server());
+        let read = list.read(Space::Host, place.address.offset(), shape.node_bytes() as u32);
+        let list = self.execute(list).await?;
+        let node = Node::open_marked(shape, list.bytes(read), level).ok();
+        let ours = node.filter(|node| node.header.flags.pending && node.header.version == place.version);
+        let draft = ours.map(|node| Draft::of(shape, &node, self.worker.buffer()));
+        self.endpoint().recycle(list);
+        if let Some(mut draft) = draft {
+            let free = draft.free(self.endpoint().client());
+            let mut list = self.endpoint().list(place.address.server());
+            super::write::push_patch(&mut list, place.address, draft.image(), &free);
+            self.endpoint().recycle(self.execute(list).await?);
+            self.worker.keep_buffer(draft.into_image());
+        }
+        Ok(())
     }
 
     /// Clears the pending marks.

@@ -9,7 +9,7 @@ use crate::cache::child_address;
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::lock::Locked;
-use crate::node::{Format, Header, Node, Position, Reject, SortedBody};
+use crate::node::{Format, Header, Node, Position, Reject, Shape, SortedBody};
 use crate::op::Op;
 use crate::root::RootWord;
 use sherman_fabric::{Endpoint, GlobalAddress, Request, Response, Space};
@@ -73,6 +73,13 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(root)
     }
 
+    /// Whether a READ of such a node that took too long must not be believed.
+    #[inline]
+    pub(super) fn times_reads(&self, shape: &Shape) -> bool {
+        let caps = self.worker.compute.caps();
+        shape.format() == Format::TwoLevel && caps.shortest_write_nanos > 0 && !caps.verb_atomic
+    }
+
     /// Reads the node at `address` until it is whole and linked, and shows it to `look`; `look` may ask for another READ.
     /// `None` if there is no such node of this tree any more.
     pub(crate) async fn visit<T>(
@@ -85,7 +92,7 @@ impl<E: Endpoint> Op<'_, E> {
         let shape = tree.shape.at(level);
         self.worker.compute.check_pointer(address, shape.node_bytes())?;
         let patience = self.worker.compute.caps().shortest_write_nanos * VERSION_CYCLE;
-        let timed = shape.format() == Format::TwoLevel && patience > 0 && !self.worker.compute.caps().verb_atomic;
+        let timed = self.times_reads(shape);
         loop {
             let posted = if timed { self.endpoint().now() } else { 0 };
             let mut list = self.endpoint().list(address.server());
@@ -110,6 +117,26 @@ impl<E: Endpoint> Op<'_, E> {
     /// The address of a node at `level` believed to be responsible for `key`: no round trip if the cache knows its parent.
     /// `None` if the tree is not that high.
     pub(crate) async fn locate(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<Option<GlobalAddress>, Error> {
+        match self.locate_known(tree, key, level) {
+            Some(address) => Ok(Some(address)),
+            // Boxed, as all that is rare: the future of a hot path is moved and must be small.
+            None => Box::pin(self.descend(tree, key, level)).await,
+        }
+    }
+
+    /// The same, if root and cache know the way.
+    #[inline]
+    pub(super) fn locate_known(&self, tree: &TreeState, key: &[u8], level: u8) -> Option<GlobalAddress> {
+        let root = tree.known_root().filter(|root| self.worker.compute.techniques().cache && root.level >= level)?;
+        let found = tree.cache.locate(root, key, level);
+        found.hit.then(|| {
+            self.count_lookup(true);
+            found.address
+        })
+    }
+
+    /// The same, reading what the cache does not know.
+    async fn descend(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<Option<GlobalAddress>, Error> {
         let caching = self.worker.compute.techniques().cache;
         let mut counted = !caching;
         loop {
@@ -222,7 +249,13 @@ impl<E: Endpoint> Op<'_, E> {
         let shape = tree.shape.at(level);
         let mut missed = None;
         'from_the_top: loop {
-            let Some(mut at) = self.locate(tree, key, level).await? else { return Ok(None) };
+            let mut at = match self.locate_known(tree, key, level) {
+                Some(at) => at,
+                None => match Box::pin(self.descend(tree, key, level)).await? {
+                    Some(at) => at,
+                    None => return Ok(None),
+                },
+            };
             loop {
                 let locked = self.lock(at, shape.node_bytes(), also).await?;
                 let wait = match Node::open(shape, locked.image(), level) {
@@ -234,7 +267,7 @@ impl<E: Endpoint> Op<'_, E> {
                         Position::Left => None,
                         Position::Right => {
                             let sibling = Sibling::of(&node);
-                            self.release(locked.done(self)).await?;
+                            Box::pin(self.release(locked.done(self))).await?;
                             self.moved_right(tree, &sibling, level)?;
                             at = sibling.address;
                             missed = Some((sibling.low, at));
@@ -245,11 +278,11 @@ impl<E: Endpoint> Op<'_, E> {
                     Err(Reject::Pending) => Some(Cause::NodePending),
                     Err(Reject::Free | Reject::NotThis) => None,
                 };
-                self.release(locked.done(self)).await?;
+                Box::pin(self.release(locked.done(self))).await?;
                 match wait {
                     Some(cause) => self.retry(cause).await?,
                     None => {
-                        self.lost(tree, key, level).await?;
+                        Box::pin(self.lost(tree, key, level)).await?;
                         continue 'from_the_top;
                     }
                 }

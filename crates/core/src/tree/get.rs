@@ -4,9 +4,9 @@ use super::TreeState;
 use super::descend::Sibling;
 use crate::cause::Cause;
 use crate::error::Error;
-use crate::node::{Lookup, Node, Position};
+use crate::node::{Lookup, Node, Position, Reject};
 use crate::op::Op;
-use sherman_fabric::{Endpoint, GlobalAddress};
+use sherman_fabric::{Endpoint, GlobalAddress, Space};
 
 enum Seen {
     Found,
@@ -19,6 +19,40 @@ impl<E: Endpoint> Op<'_, E> {
     /// Looks `key` up; `value` receives what is found. Linearizable: the answer was true at some moment of the call.
     pub async fn get(&self, tree: &TreeState, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         tree.check_key(key)?;
+        if let Some(found) = self.glance(tree, key, value).await? {
+            return Ok(found);
+        }
+        Box::pin(self.search(tree, key, value)).await
+    }
+
+    /// One READ of the leaf that the cache names. `None` if there is none, or the leaf has no answer.
+    #[inline]
+    async fn glance(&self, tree: &TreeState, key: &[u8], value: &mut Vec<u8>) -> Result<Option<bool>, Error> {
+        let shape = &tree.shape.leaf;
+        let Some(at) = self.locate_known(tree, key, 0).filter(|_| !self.times_reads(shape)) else { return Ok(None) };
+        self.worker.compute.check_pointer(at, shape.node_bytes())?;
+        let mut list = self.endpoint().list(at.server());
+        let read = list.read(Space::Host, at.offset(), shape.node_bytes() as u32);
+        let list = self.execute(list).await?;
+        let seen = match Node::open(shape, list.bytes(read), 0) {
+            Ok(leaf) => look_up(&leaf, key, value),
+            Err(Reject::Torn) => Err(Cause::TornNode),
+            Err(Reject::Pending) => Err(Cause::NodePending),
+            Err(Reject::Free | Reject::NotThis) => Ok(Seen::Stale),
+        };
+        self.endpoint().recycle(list);
+        match seen {
+            Ok(Seen::Found) => return Ok(Some(true)),
+            Ok(Seen::Absent) => return Ok(Some(false)),
+            Ok(Seen::Right(sibling)) => self.moved_right(tree, &sibling, 0)?,
+            Ok(Seen::Stale) => Box::pin(self.lost(tree, key, 0)).await?,
+            Err(cause) => Box::pin(self.retry(cause)).await?,
+        }
+        Ok(None)
+    }
+
+    /// The same, whatever it takes.
+    async fn search(&self, tree: &TreeState, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         loop {
             let Some(mut at) = self.locate(tree, key, 0).await? else {
                 return Err(Error::Corrupt { address: GlobalAddress::NULL, invariant: "I2: a tree has leaves" });
@@ -32,7 +66,7 @@ impl<E: Endpoint> Op<'_, E> {
                         at = sibling.address;
                     }
                     Some(Seen::Stale) | None => {
-                        self.lost(tree, key, 0).await?;
+                        Box::pin(self.lost(tree, key, 0)).await?;
                         break;
                     }
                 }

@@ -187,6 +187,8 @@ impl<E: Endpoint> Op<'_, E> {
         self.write_merge(tree, locked.done(self), nodes, &merged).await?;
         let Merged { parent: p, left: l, right: r, body, .. } = &*merged;
         self.worker.compute.alloc.give_back(shape.class(), right, r.header().version);
+        let counter = if level == 0 { &tree.merges.leaves } else { &tree.merges.internal };
+        counter.fetch_add(1, Ordering::Relaxed);
         self.keep(tree, parent, &p.node(), body);
         if level > 0 {
             self.forget(tree, right);
@@ -263,6 +265,7 @@ impl<E: Endpoint> Op<'_, E> {
         child: GlobalAddress,
         level: u8,
     ) -> Result<Tidied, Error> {
+        let word = RootWord { address: root, level };
         let (above, below) = (tree.shape.at(level), tree.shape.at(level - 1));
         let locked = self.lock_several(&[(root, above.node_bytes()), (child, below.node_bytes())]).await?;
         let only = Node::open(above, locked.image(0), level).ok().filter(|node| {
@@ -284,9 +287,14 @@ impl<E: Endpoint> Op<'_, E> {
         }
         let mut old = Draft::of(above, &old, Vec::new());
         let free = old.free(self.endpoint().client());
-        let words = [RootWord { address: root, level }, RootWord { address: child, level: level - 1 }];
+        let words = [word, RootWord { address: child, level: level - 1 }];
         let swapped = self.replace_root(tree, locked.done(self), &old, &free, words).await?;
-        Ok(if swapped { Tidied::Shrunk { level: level - 1 } } else { Tidied::Again })
+        if !swapped {
+            tree.forget_root();
+            return Ok(Tidied::Again);
+        }
+        tree.merges.shrinks.fetch_add(1, Ordering::Relaxed);
+        Ok(Tidied::Shrunk { level: level - 1 })
     }
 
     /// Swaps the root word from `old` to `new` under their lanes, and frees the old root if that succeeded: whether it did.

@@ -56,6 +56,26 @@ pub struct TreeState {
     separators_skipped: AtomicU64,
     /// Until when separators are left to others.
     truce_until: AtomicU64,
+    /// What this compute server has merged.
+    merges: MergeCounters,
+}
+
+#[derive(Debug, Default)]
+struct MergeCounters {
+    leaves: AtomicU64,
+    internal: AtomicU64,
+    shrinks: AtomicU64,
+}
+
+/// How often a compute server made a tree smaller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Merges {
+    /// Two leaves became one.
+    pub leaves: u64,
+    /// Two internal nodes became one.
+    pub internal: u64,
+    /// The root became its only child.
+    pub shrinks: u64,
 }
 
 impl TreeState {
@@ -69,7 +89,15 @@ impl TreeState {
             cache,
             separators_skipped: AtomicU64::new(0),
             truce_until: AtomicU64::new(0),
+            merges: MergeCounters::default(),
         }))
+    }
+
+    /// How often this compute server has made the tree smaller.
+    pub fn merges(&self) -> Merges {
+        let MergeCounters { leaves, internal, shrinks } = &self.merges;
+        let [leaves, internal, shrinks] = [leaves, internal, shrinks].map(|count| count.load(Ordering::Relaxed));
+        Merges { leaves, internal, shrinks }
     }
 
     /// Its catalog entry.

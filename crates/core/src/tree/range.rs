@@ -144,6 +144,7 @@ impl Scan {
 
     /// The next entry of those that are read already. Not an `Iterator`: what it gives borrows the buffer.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend what it owns")]
+    #[inline]
     pub fn next(&mut self) -> Option<(&[u8], &[u8])> {
         let entry = self.buffers.entries.get(self.next..self.next + self.entry_len)?;
         if let Some(left) = &mut self.limit {
@@ -151,6 +152,11 @@ impl Scan {
         }
         self.next += self.entry_len;
         Some(entry.split_at(self.key_len))
+    }
+
+    /// Whether what is buffered reaches the limit.
+    fn has_enough(&self) -> bool {
+        self.limit.is_some_and(|left| self.buffers.entries.len() >= left.saturating_mul(self.entry_len))
     }
 
     /// How many leaves to read at once now.
@@ -324,7 +330,7 @@ impl<E: Endpoint> Op<'_, E> {
         let read = self.read_all(leaves.iter().map(|&leaf| (leaf, shape.node_bytes()))).await?;
         let mut used = false;
         for (at, &address) in leaves.iter().enumerate() {
-            if scan.over {
+            if scan.over || scan.has_enough() {
                 break;
             }
             let took = match Node::open(shape, read.image(at), 0) {

@@ -39,7 +39,7 @@ impl<E: Endpoint> Op<'_, E> {
         let removed = self.erase(tree, locked, leaf, key, old).await?;
         self.mend_missed(tree, missed).await;
         if removed == Some(true) {
-            self.tidy(tree, 0, key).await;
+            Box::pin(self.tidy(tree, 0, key)).await;
         }
         Ok(removed.is_some())
     }
@@ -103,7 +103,7 @@ impl<E: Endpoint> Op<'_, E> {
                 true
             }
             Lookup::Absent => false,
-            Lookup::Torn => return self.corrupt(locked).await,
+            Lookup::Torn => return Box::pin(self.corrupt(locked)).await,
         };
         let mut small = None;
         match decide(there.then_some(old.as_slice())) {
@@ -125,7 +125,7 @@ impl<E: Endpoint> Op<'_, E> {
         }
         self.mend_missed(tree, missed).await;
         if small == Some(true) {
-            self.tidy(tree, 0, key).await;
+            Box::pin(self.tidy(tree, 0, key)).await;
         }
         Ok(there)
     }
@@ -161,7 +161,7 @@ impl<E: Endpoint> Op<'_, E> {
                 self.release(locked.done(self)).await?;
                 None
             }
-            Removed::Torn => return self.corrupt(locked).await,
+            Removed::Torn => return Box::pin(self.corrupt(locked)).await,
         };
         self.worker.keep_buffer(leaf.into_image());
         Ok(erased)
@@ -187,22 +187,35 @@ impl<E: Endpoint> Op<'_, E> {
                 false
             }
             Upsert::Full => {
-                let (locked, place) = self.place_beside(locked, tree.shape.leaf.class()).await?;
-                let split = leaf.split_leaf(key, value, place);
-                let separator = self.write_split(tree, locked, &leaf, split, place).await?;
-                self.post_separator(tree, 1, separator, place.address).await;
+                Box::pin(self.put_by_split(tree, locked, &mut leaf, key, value)).await?;
                 false
             }
-            Upsert::Torn => return self.corrupt(locked).await,
+            Upsert::Torn => return Box::pin(self.corrupt(locked)).await,
         };
         self.worker.keep_buffer(leaf.into_image());
         Ok(updated)
     }
 
+    /// Splits a full leaf to put an entry, and tells the parent.
+    async fn put_by_split(
+        &self,
+        tree: &TreeState,
+        locked: Locked,
+        leaf: &mut Draft<'_>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), Error> {
+        let (locked, place) = self.place_beside(locked, tree.shape.leaf.class()).await?;
+        let split = leaf.split_leaf(key, value, place);
+        let separator = self.write_split(tree, locked, leaf, split, place).await?;
+        self.post_separator(tree, 1, separator, place.address).await;
+        Ok(())
+    }
+
     /// Posts a separator that the walk to a leaf found missing.
     pub(crate) async fn mend_missed(&self, tree: &TreeState, missed: Option<(Vec<u8>, GlobalAddress)>) {
         if let Some((separator, child)) = missed {
-            self.mend_separator(tree, 1, separator, child).await;
+            Box::pin(self.mend_separator(tree, 1, separator, child)).await;
         }
     }
 }

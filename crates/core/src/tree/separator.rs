@@ -13,6 +13,7 @@ use crate::node::{Draft, Node, Reject, SortedBody};
 use crate::op::Op;
 use crate::redo::{Kind, Record};
 use crate::root::RootWord;
+use crate::tree::write::push_patch;
 use sherman_fabric::{Endpoint, GlobalAddress, Space};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -256,11 +257,14 @@ impl<E: Endpoint> Op<'_, E> {
             tree.root.store(grown.to_bits(), Ordering::Relaxed);
             self.keep(tree, place.address, &draft.node(), &body);
         } else {
+            // Who still knows the way to what was here before must not wait for a node that nobody is going to link.
+            let mut list = self.endpoint().list(place.address.server());
+            let free = draft.free(self.endpoint().client());
+            push_patch(&mut list, place.address, draft.image(), &free);
             if let Some(slot) = &slot {
-                let mut list = self.endpoint().list(place.address.server());
                 slot.clear(&mut list);
-                self.endpoint().recycle(self.execute(list).await?);
             }
+            self.endpoint().recycle(self.execute(list).await?);
             give_back();
         }
         self.settle([slot]);

@@ -15,7 +15,7 @@ use super::TreeState;
 use crate::error::Error;
 use crate::lock::{Held, Locked};
 use crate::node::draft::{Place, SplitOff};
-use crate::node::{Draft, Node, Patch};
+use crate::node::{Draft, Node, Patch, Reject};
 use crate::op::Op;
 use crate::redo::{Kind, Record, Slot};
 use sherman_fabric::control::ChunkClass;
@@ -79,12 +79,31 @@ impl<E: Endpoint> Op<'_, E> {
         draft: &Draft<'_>,
         patch: &Patch,
     ) -> Result<(), Error> {
-        debug_assert!(Node::open(tree.shape.at(draft.header().level), draft.image(), draft.header().level).is_ok());
+        // What is freed is not to be opened any more.
+        debug_assert!(matches!(
+            Node::open(tree.shape.at(draft.header().level), draft.image(), draft.header().level),
+            Ok(_) | Err(Reject::Free)
+        ));
         let address = locked.address;
         let held = locked.done(self);
-        let crash_unit = self.worker.compute.caps().crash_unit;
-        let logged = patch.needs_redo(crash_unit).then_some(address.server());
-        let (held, [slot, _]) = self.slots([logged, None], held).await?;
+        if self.worker.compute.techniques().redo && patch.needs_redo(self.worker.compute.caps().crash_unit) {
+            return Box::pin(self.write_logged(tree, held, address, draft, patch)).await;
+        }
+        let mut list = self.endpoint().list(address.server());
+        push_patch(&mut list, address, draft.image(), patch);
+        self.write_back(held, list).await.map_err(Error::after_post)
+    }
+
+    /// The same for a change that must be logged.
+    async fn write_logged(
+        &self,
+        tree: &TreeState,
+        held: Held,
+        address: GlobalAddress,
+        draft: &Draft<'_>,
+        patch: &Patch,
+    ) -> Result<(), Error> {
+        let (held, [slot, _]) = self.slots([Some(address.server()), None], held).await?;
         let mut list = self.endpoint().list(address.server());
         if let Some(slot) = &slot {
             slot.log(&mut list, &self.about(Kind::Image, tree, address, draft).with_pieces(draft.image(), patch));

@@ -208,6 +208,13 @@ impl Model {
         assert!(held.eq(&self.map), "{} entries, {} expected", walk.entries.len(), self.map.len());
         walk
     }
+
+    /// The same where no merge was kept from happening: then no root has a single child.
+    pub fn check_tidy(&self) -> Walk {
+        let walk = self.check();
+        assert_ne!(walk.nodes.iter().rev().nth(1), Some(&1), "a root with a single child: {:?}", walk.nodes);
+        walk
+    }
 }
 
 /// Loads entries in bulk.
@@ -234,7 +241,7 @@ pub fn load(
     match block_on(worker.endpoint(), run) {
         Ok(written) => block_on(worker.endpoint(), op.complete_load(tree, &mut loading, written)),
         Err(error) => {
-            loading.abandon(&op);
+            block_on(worker.endpoint(), loading.abandon(&op, tree));
             Err(error)
         }
     }

@@ -51,10 +51,23 @@ impl<'c> RawRange<'c> {
     pub fn advance(&mut self) -> Result<Option<RawEntryRef<'_>>, Error> {
         // Two steps, since what is lent cannot be looked at first.
         if self.cursor.has_none_buffered() {
-            let Some(reading) = self.cursor.take() else { return Ok(None) };
-            self.cursor.resume(self.client.run(async |ops| ops.read_on(reading).await))?;
+            self.read_on()?;
         }
         Ok(self.cursor.buffered())
+    }
+
+    /// Reads on. At the end, or after an error, the range is over.
+    #[inline(never)]
+    fn read_on(&mut self) -> Result<(), Error> {
+        let ops = self.client.ops();
+        let Some(scan) = self.cursor.reading(ops.worker, ops.tree)? else { return Ok(()) };
+        let more = self.client.run(async |ops| ops.refill(scan).await);
+        if more != Ok(true)
+            && let Some(scan) = self.cursor.end()
+        {
+            ops.worker.end_scan(scan);
+        }
+        more.map(drop)
     }
 }
 
@@ -130,8 +143,16 @@ impl<'c, K: Key, V: Value> Range<'c, K, V> {
 impl<K: Key, V: Value> Iterator for Range<'_, K, V> {
     type Item = Result<(K, V), Error>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        self.raw.advance().map(|entry| entry.map(|(key, value)| (K::decode(key), V::decode(value)))).transpose()
+        // Most entries are there already; what is looked at first is not lent, so one step does.
+        if let Some((key, value)) = self.raw.cursor.buffered() {
+            return Some(Ok((K::decode(key), V::decode(value))));
+        }
+        if let Err(error) = self.raw.read_on() {
+            return Some(Err(error));
+        }
+        self.raw.cursor.buffered().map(|(key, value)| Ok((K::decode(key), V::decode(value))))
     }
 }
 

@@ -92,6 +92,10 @@ impl Plan {
 
 /// A range on its way.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there are few, on the stack: a box would be an allocation for every range"
+)]
 pub(crate) enum Reading {
     Planned(Plan),
     Begun(Scan),
@@ -127,6 +131,10 @@ pub(crate) struct Cursor {
 }
 
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there are few, on the stack: a box would be an allocation for every range"
+)]
 enum State {
     Planned(Plan),
     /// With entries in its buffer, or none left there.
@@ -163,6 +171,7 @@ impl Cursor {
     }
 
     /// The next entry that has been read.
+    #[inline]
     pub(crate) fn buffered(&mut self) -> Option<RawEntryRef<'_>> {
         match &mut self.state {
             State::Reading(scan) => scan.next(),
@@ -186,6 +195,25 @@ impl Cursor {
             }
             State::Over => None,
         }
+    }
+
+    /// The scan, begun if it is only planned: what is to be read on in, in place. `None` if the range is over.
+    pub(crate) fn reading(
+        &mut self,
+        worker: &Worker<AnyEndpoint>,
+        tree: &TreeState,
+    ) -> Result<Option<&mut Scan>, Error> {
+        if matches!(self.state, State::Planned(_)) {
+            let Some(planned) = self.take() else { return Ok(None) };
+            self.state = State::Reading(planned.into_scan(worker, tree)?);
+        } else if let (State::Reading(scan), Some(leaves)) = (&mut self.state, &mut self.ramp) {
+            *leaves = (*leaves * 2).min(PREFETCH);
+            scan.set_prefetch(*leaves);
+        }
+        Ok(match &mut self.state {
+            State::Reading(scan) => Some(scan),
+            State::Planned(_) | State::Over => None,
+        })
     }
 
     /// Goes on with what was read. After an error the range is over.

@@ -2,7 +2,7 @@
 
 use super::scenario::Scenario;
 use crate::history::History;
-use crate::linear::{Checker, Verdict};
+use crate::linear::{Checker, Sweep, Verdict};
 use crate::sim::Sim;
 use sherman_core::redo::Record;
 use sherman_core::{ComputeServer, Walk};
@@ -15,8 +15,10 @@ use std::fmt;
 pub enum Property {
     /// Every operation ends, without an error nobody caused.
     Progress,
-    /// The history is linearizable.
+    /// The history is linearizable, what scans say of each key included.
     Linear,
+    /// Scans keep their order and bounds.
+    Ranges,
     /// Every value is one that was written.
     Values,
     /// The tree at rest keeps its invariants.
@@ -25,6 +27,8 @@ pub enum Property {
     Lanes,
     /// No redo record and no redo slot is left over.
     Redo,
+    /// Every place for a node is part of the tree or free.
+    Space,
 }
 
 /// A property that did not hold, and the schedule that shows it.
@@ -78,6 +82,35 @@ pub(super) fn redo(sim: &Sim, computes: &[&ComputeServer]) -> Result<(), Found> 
                 return Err((Property::Redo, format!("server {server}: a record is left at {offset:#x}: {record:?}")));
             }
         }
+    }
+    Ok(())
+}
+
+/// Node memory: what was obtained is in the tree or free.
+pub(super) fn space(computes: &[&ComputeServer], walk: &Walk) -> Result<(), Found> {
+    let (mut allocated, mut free) = (0, 0);
+    for census in computes.iter().map(|compute| compute.census()) {
+        allocated += census.allocated;
+        free += census.free;
+    }
+    let live = walk.nodes.iter().sum::<usize>() as u64;
+    if allocated == live + free {
+        return Ok(());
+    }
+    Err((Property::Space, format!("of {allocated} places {live} are in the tree and {free} are free")))
+}
+
+/// What scans may not do whatever else happens; and what they say of single keys, added to the history.
+pub(super) fn ranges(history: &mut History, sweeps: &[Sweep], initial: &BTreeMap<u64, u64>) -> Result<(), Found> {
+    if sweeps.is_empty() {
+        return Ok(());
+    }
+    let mut keys = history.keys();
+    keys.extend(initial.keys());
+    for sweep in sweeps {
+        let client = sweep.client;
+        sweep.check_order().map_err(|flaw| (Property::Ranges, format!("client {client} scans: {flaw}")))?;
+        sweep.observe(history, &keys).map_err(|misuse| (Property::Ranges, misuse.to_string()))?;
     }
     Ok(())
 }

@@ -72,6 +72,17 @@ impl Lab {
         }
     }
 
+    /// Removes keys by number.
+    pub fn unload(&mut self, compute: &Compute, keys: impl IntoIterator<Item = u64>) {
+        let worker = compute.worker();
+        for key in keys {
+            let op = worker.op();
+            let key = self.scenario.key(key);
+            let mut old = Vec::new();
+            self.quiet(op.remove(&compute.tree, &key, &mut old)).expect("a quiet tree gives what it has");
+        }
+    }
+
     /// Looks keys up by number, so that the cache knows the way.
     pub fn warm(&mut self, compute: &Compute, keys: impl IntoIterator<Item = u64>) {
         let worker = compute.worker();

@@ -6,17 +6,24 @@
 //!
 //! - every operation ended, and no error but a deadline's (*progress*);
 //! - the history, with a scan at the end, is linearizable key by key (*linear*);
+//! - scans keep order and bounds, and what they say of each key is linearizable too (*ranges*, *linear*);
 //! - every value read is one that was written, whole (*values*);
 //! - the tree at rest keeps its invariants (*walk*);
 //! - every lane is free, locally and globally (*lanes*);
-//! - every redo slot is free and every record cleared (*redo*).
+//! - every redo slot is free and every record cleared (*redo*);
+//! - every place for a node is either part of the tree or free (*space*).
 
 mod check;
+mod explored;
 mod lab;
+mod mix;
 mod scenario;
 mod schedule;
+mod script;
 
 pub use check::{Property, Violation};
+pub use explored::{Explored, Seen, Shares};
 pub use lab::{Compute, Lab, join};
+pub use mix::{Asked, Mix};
 pub use scenario::{Caches, Scenario, Shape};
-pub use schedule::{Explored, Explorer, Seen};
+pub use schedule::Explorer;

@@ -1,5 +1,6 @@
 //! What a schedule is about.
 
+use super::mix::Mix;
 use crate::knobs::Knobs;
 use crate::rng::Rng;
 use crate::sim::{Limits, SimConfig};
@@ -12,9 +13,9 @@ use sherman_memory_server::{FormatOptions, LaneWidth, LockOptions, ReleaseMode};
 pub enum Shape {
     /// 8-byte keys and values in nodes of 256 bytes: nine entries a `LineStamped` leaf.
     Pairs,
-    /// Four entries a `LineStamped` leaf, six children an internal node, fences inside the header line.
+    /// Four entries a leaf, six or seven children an internal node, fences inside the header line.
     Four,
-    /// 40-byte keys: fences over lines of their own, so that every split is logged.
+    /// 40-byte keys: fences over lines of their own, so that every split is logged. Four or five entries a node.
     WideKeys,
     /// Entries of more than a line.
     LongEntries,
@@ -26,11 +27,15 @@ impl Shape {
 
     /// The spec of a tree of this shape.
     pub fn spec(self, format: Format) -> TreeSpec {
+        let lined = format == Format::LineStamped;
         let (key_len, value_len, leaf_bytes, internal_bytes) = match self {
             Self::Pairs => (8, 8, 256, 256),
-            Self::Four => (19, 12, 320, 256),
-            Self::WideKeys => (40, 8, 448, 448),
-            Self::LongEntries => (8, 60, 576, 256),
+            Self::Four if lined => (19, 12, 320, 256),
+            Self::Four => (19, 24, 256, 256),
+            Self::WideKeys if matches!(format, Format::LineStamped | Format::SortedStamped) => (40, 8, 448, 448),
+            Self::WideKeys => (40, 8, 320, 320),
+            Self::LongEntries if lined => (8, 60, 576, 256),
+            Self::LongEntries => (8, 60, 384, 256),
         };
         TreeSpec { format: format.number(), key_len, value_len, leaf_bytes, internal_bytes }
     }
@@ -43,7 +48,8 @@ pub enum Caches {
     Cold,
     /// As good as can be.
     Warm,
-    /// Warmed before the last keys were loaded: they know nothing of the splits since.
+    /// Warmed before others went on to change the tree: they know nothing of the splits and merges since, nor of what has
+    /// become of the places.
     Stale,
 }
 
@@ -66,10 +72,18 @@ pub struct Scenario {
     pub operations: u32,
     /// Keys loaded before, spread over twice as many.
     pub loaded: u64,
+    /// Loaded in descending order, which leaves nodes half full: they are about to merge. Ascending leaves them full.
+    pub sparse: bool,
+    /// Of the keys loaded, one in this many is removed again before anyone else comes. 0: none.
+    pub thinned: u32,
     /// Keys that the threads ask for: a few neighbours in the middle of what is loaded.
     pub hot: u64,
-    /// Of eight operations, how many are inserts.
-    pub inserts_of_eight: u32,
+    /// What a thread asks for in the first half of its operations.
+    pub first: Mix,
+    /// And in the second.
+    pub then: Mix,
+    /// Every other thread has its halves the other way round, so that some split what others merge.
+    pub opposed: bool,
     /// Width of the lock lanes.
     pub lane_width: LaneWidth,
     /// How they are released.
@@ -91,8 +105,12 @@ impl Default for Scenario {
             threads: 2,
             operations: 4,
             loaded: 12,
+            sparse: false,
+            thinned: 0,
             hot: 8,
-            inserts_of_eight: 5,
+            first: Mix::EVEN,
+            then: Mix::EVEN,
+            opposed: false,
             lane_width: LaneWidth::Bits16,
             release: ReleaseMode::Write,
             caches: Caches::Warm,
@@ -125,17 +143,23 @@ impl Scenario {
         let computes = 1 + rng.below(3) as u32;
         let threads = if computes == 1 { 3 + rng.below(2) as u32 } else { 1 + rng.below(2) as u32 };
         let threads = if computes * threads < 3 { 2 } else { threads };
+        let plot = [Plot::Grow, Plot::Empty, Plot::Merge, Plot::Deep][rng.below(4)];
+        let Plan { shape, operations, loaded, sparse, thinned, hot, first, then } = plot.plan(&mut rng);
         Self {
-            shape: Shape::ALL[rng.below(4)],
+            shape,
             format,
             techniques: base,
             servers: 1 + rng.below(2) as u16,
             computes,
             threads,
-            operations: 4 + rng.below(4) as u32,
-            loaded: 4 + rng.below(16) as u64,
-            hot: 3 + rng.below(6) as u64,
-            inserts_of_eight: 4 + rng.below(4) as u32,
+            operations: operations as u32,
+            loaded: loaded as u64,
+            sparse,
+            thinned,
+            hot: hot as u64,
+            first,
+            then,
+            opposed: rng.one_in(2),
             lane_width: if rng.one_in(3) { LaneWidth::Bits64 } else { LaneWidth::Bits16 },
             release: [ReleaseMode::Write, ReleaseMode::Write, ReleaseMode::Faa, ReleaseMode::Cas][rng.below(4)],
             caches: [Caches::Cold, Caches::Warm, Caches::Stale][rng.below(3)],
@@ -201,5 +225,69 @@ impl Scenario {
         bytes.copy_from_slice(value.get(..8)?);
         let id = u64::from_le_bytes(bytes);
         (self.value(id) == value).then_some(id)
+    }
+}
+
+/// What a scenario is to bring about.
+#[derive(Clone, Copy)]
+enum Plot {
+    /// Nodes split.
+    Grow,
+    /// A few leaves become one, and the root goes.
+    Empty,
+    /// Leaves merge, and their places are used again.
+    Merge,
+    /// Internal nodes merge too.
+    Deep,
+}
+
+/// What a plot decides of a scenario.
+struct Plan {
+    shape: Shape,
+    operations: usize,
+    loaded: usize,
+    sparse: bool,
+    thinned: u32,
+    hot: usize,
+    first: Mix,
+    then: Mix,
+}
+
+impl Plot {
+    fn plan(self, rng: &mut Rng) -> Plan {
+        let any = Shape::ALL[rng.below(4)];
+        let small = [Shape::Four, Shape::WideKeys][rng.below(2)];
+        let shrinking =
+            [(Mix::SHRINK, Mix::GROW), (Mix::SHRINK, Mix::SHRINK), (Mix::SHRINK, Mix::EVEN), (Mix::GROW, Mix::SHRINK)]
+                [rng.below(4)];
+        let plan = Plan {
+            shape: any,
+            operations: 5 + rng.below(6),
+            loaded: 10 + rng.below(12),
+            sparse: true,
+            thinned: [0, 4, 6, 8][rng.below(4)],
+            hot: 6 + rng.below(16),
+            first: shrinking.0,
+            then: shrinking.1,
+        };
+        match self {
+            Self::Grow => {
+                let (first, then) = [(Mix::GROW, Mix::GROW), (Mix::EVEN, Mix::EVEN)][rng.below(2)];
+                let (loaded, hot) = (4 + rng.below(16), 3 + rng.below(6));
+                let sparse = rng.one_in(3);
+                Plan { operations: 4 + rng.below(4), loaded, sparse, thinned: 0, hot, first, then, ..plan }
+            }
+            Self::Empty => {
+                let loaded = 3 + rng.below(6);
+                let shape = if rng.one_in(3) { any } else { small };
+                Plan { shape, loaded, hot: 2 * loaded, ..plan }
+            }
+            Self::Merge => plan,
+            Self::Deep => {
+                // Three levels of the smallest nodes, the leaves of one or two parents hot.
+                let (operations, loaded, hot) = (7 + rng.below(6), 18 + rng.below(12), 10 + rng.below(10));
+                Plan { shape: small, operations, loaded, thinned: 3 + rng.below(3) as u32, hot, ..plan }
+            }
+        }
     }
 }

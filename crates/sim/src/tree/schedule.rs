@@ -1,19 +1,19 @@
 //! Running schedules of a tree and checking each.
 
 use super::check::{self, Found, Property, Violation};
+use super::explored::{Explored, Seen};
 use super::lab::{Compute, Lab};
 use super::scenario::{Caches, Scenario};
-use crate::endpoint::SimEndpoint;
-use crate::history::{History, Op};
+use super::script::{Record, Script};
 use crate::knobs::Knobs;
 use crate::linear::Checker;
 use crate::rng::Rng;
 use crate::scheduler::{Pct, Random, Scheduler};
 use crate::sim::Run;
 use crate::trace::Event;
-use sherman_core::{ComputeServer, Error, TreeState, Walk, Worker};
-use std::cell::RefCell;
-use std::collections::BTreeMap;
+use sherman_core::tree::Merges;
+use sherman_core::{ComputeServer, Walk};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -21,89 +21,6 @@ use std::sync::Arc;
 const TYPICAL_STEPS: u64 = 1_500;
 /// Seeds that share a scenario, and with it the loaded world.
 const SEEDS_PER_SCENARIO: u64 = 64;
-
-/// One schedule, after its checks.
-#[derive(Clone, Debug)]
-pub struct Seen {
-    /// Its events, verbs and trace hash.
-    pub run: Run,
-    /// Tasks that ran.
-    pub clients: u32,
-    /// Nodes that were made during it.
-    pub splits: usize,
-    /// Levels of the tree at the end.
-    pub height: usize,
-    /// What did not hold.
-    pub violation: Option<Violation>,
-}
-
-/// Totals over many schedules.
-#[derive(Clone, Debug, Default)]
-pub struct Explored {
-    /// Schedules run, all of them checked.
-    pub schedules: u64,
-    /// With at least one split.
-    pub with_split: u64,
-    /// Verbs of each.
-    pub verbs: Vec<u32>,
-    /// Trace hashes, to be counted for distinctness.
-    pub hashes: Vec<u64>,
-    /// The fewest tasks any of them had.
-    pub fewest_clients: u32,
-    /// The first few violations.
-    pub violations: Vec<Violation>,
-    /// All of them, counted.
-    pub violated: u64,
-}
-
-impl Explored {
-    /// Adds one schedule.
-    pub fn add(&mut self, seen: Seen) {
-        self.fewest_clients = if self.schedules == 0 { seen.clients } else { self.fewest_clients.min(seen.clients) };
-        self.schedules += 1;
-        self.with_split += u64::from(seen.splits > 0);
-        self.verbs.push(u32::try_from(seen.run.verbs).unwrap_or(u32::MAX));
-        self.hashes.push(seen.run.trace_hash);
-        self.violated += u64::from(seen.violation.is_some());
-        if self.violations.len() < 8 {
-            self.violations.extend(seen.violation);
-        }
-    }
-
-    /// Adds another's totals.
-    pub fn merge(&mut self, other: Self) {
-        if other.schedules > 0 {
-            let fewest = if self.schedules == 0 { u32::MAX } else { self.fewest_clients };
-            self.fewest_clients = fewest.min(other.fewest_clients);
-        }
-        self.schedules += other.schedules;
-        self.with_split += other.with_split;
-        self.verbs.extend(other.verbs);
-        self.hashes.extend(other.hashes);
-        self.violated += other.violated;
-        self.violations.extend(other.violations);
-    }
-
-    /// The median number of verbs.
-    pub fn median_verbs(&self) -> u32 {
-        let mut verbs = self.verbs.clone();
-        verbs.sort_unstable();
-        verbs.get(verbs.len() / 2).copied().unwrap_or(0)
-    }
-
-    /// The share of schedules whose trace no other has.
-    pub fn distinct(&self) -> f64 {
-        let mut hashes = self.hashes.clone();
-        hashes.sort_unstable();
-        hashes.dedup();
-        hashes.len() as f64 / self.hashes.len().max(1) as f64
-    }
-
-    /// The share of schedules with a split.
-    pub fn split_share(&self) -> f64 {
-        self.with_split as f64 / self.schedules.max(1) as f64
-    }
-}
 
 /// Runs schedules: keeps the loaded world from one seed to the next.
 pub struct Explorer {
@@ -124,8 +41,8 @@ impl std::fmt::Debug for Explorer {
 struct Loaded {
     draw: u64,
     lab: Lab,
+    loader: Compute,
     initial: BTreeMap<u64, u64>,
-    nodes: usize,
 }
 
 impl Explorer {
@@ -156,9 +73,9 @@ impl Explorer {
         }
         let world = self.world.as_mut().expect("just made");
         world.lab.sim.rewind_with((self.knobs)(seed));
-        self.record.history.borrow_mut().clear();
-        self.record.trouble.borrow_mut().take();
+        self.record.clear();
         let cast = world.cast(seed);
+        let before = Counts::of(&cast);
         world.lab.sim.record_trace(trace);
         world.spawn(seed, &cast, &self.record, (self.knobs)(seed).time_jumps);
         let run = match seed % 4 {
@@ -174,10 +91,14 @@ impl Explorer {
                 (walk, Some(Violation { seed, property, what, scenario }))
             }
         };
+        let during = Counts::of(&cast).since(&before);
         let seen = Seen {
             run,
             clients: world.lab.scenario.computes * world.lab.scenario.threads,
-            splits: walk.nodes.iter().sum::<usize>().saturating_sub(world.nodes),
+            splits: during.made(),
+            merges: during.merges,
+            reused: during.reused,
+            scans: self.record.sweeps.borrow().len(),
             height: walk.height(),
             violation,
         };
@@ -196,13 +117,22 @@ impl Explorer {
 
 impl Loaded {
     fn new(draw: u64, scenario: Scenario, knobs: Knobs) -> Self {
-        let initial: BTreeMap<u64, u64> = (0..scenario.loaded).map(|key| (2 * key, 1_000 + key)).collect();
+        let mut initial: BTreeMap<u64, u64> = (0..scenario.loaded).map(|key| (2 * key, 1_000 + key)).collect();
+        let mut rng = Rng::new(draw ^ 0x5448_494e);
+        let thinned: Vec<u64> = initial.keys().copied().filter(|_| rng.one_in(scenario.thinned)).collect();
         let mut lab = Lab::new(scenario, knobs);
         let compute = lab.join();
-        lab.load(&compute, initial.iter().map(|(&key, &value)| (key, value)));
-        let nodes = lab.walk(&compute).expect("a loaded tree is sound").nodes.iter().sum();
+        let pairs = initial.iter().map(|(&key, &value)| (key, value));
+        if lab.scenario.sparse {
+            lab.load(&compute, pairs.rev());
+        } else {
+            lab.load(&compute, pairs);
+        }
+        lab.unload(&compute, thinned.iter().copied());
+        initial.retain(|key, _| !thinned.contains(key));
+        lab.walk(&compute).expect("a loaded tree is sound");
         lab.sim.checkpoint();
-        Self { draw, lab, initial, nodes }
+        Self { draw, lab, loader: compute, initial }
     }
 
     /// The compute servers of a schedule, with caches as old as the scenario has them, and what the tree then holds.
@@ -216,16 +146,30 @@ impl Loaded {
             self.lab.warm(compute, self.initial.keys().copied());
         }
         if self.lab.scenario.caches == Caches::Stale {
-            // A stranger changes the tree behind their backs: their caches know nothing of its splits.
-            let stranger = self.lab.join();
-            let mut rng = Rng::new(seed ^ 0x5354_414c);
-            let keys = 2 * self.lab.scenario.loaded as usize;
-            let news: BTreeMap<u64, u64> = (0..8).map(|i| (rng.below(keys) as u64, 5_000 + i)).collect();
-            self.lab.load(&stranger, news.iter().map(|(&key, &value)| (key, value)));
-            cast.initial.extend(news);
-            cast.stranger = Some(stranger);
+            self.change_unseen(&mut cast, seed);
         }
         cast
+    }
+
+    /// Somebody changes the tree behind the others' backs: a stranger, or one of them, whose free places are then the next
+    /// to be used. Their caches know nothing of its merges and splits.
+    fn change_unseen(&mut self, cast: &mut Cast, seed: u64) {
+        let mut rng = Rng::new(seed ^ 0x5354_414c);
+        let insider = rng.one_in(2);
+        let stranger = if insider { cast.computes.swap_remove(0) } else { self.lab.join() };
+        let (lowest, keys) = (self.lab.scenario.first_hot().saturating_sub(4), self.lab.scenario.hot as usize + 8);
+        let gone: BTreeSet<u64> = (0..rng.below(10)).map(|_| (lowest + rng.below(keys) as u64) & !1).collect();
+        let news: BTreeMap<u64, u64> =
+            (0..rng.below(12) as u64).map(|i| (lowest + rng.below(keys) as u64, 5_000 + i)).collect();
+        self.lab.unload(&stranger, gone.iter().copied());
+        self.lab.load(&stranger, news.iter().map(|(&key, &value)| (key, value)));
+        cast.initial.retain(|key, _| !gone.contains(key));
+        cast.initial.extend(news);
+        if insider {
+            cast.computes.push(stranger);
+        } else {
+            cast.stranger = Some(stranger);
+        }
     }
 
     fn spawn(&mut self, seed: u64, cast: &Cast, record: &Rc<Record>, time_jumps: bool) {
@@ -239,6 +183,8 @@ impl Loaded {
                     tree: Arc::clone(&compute.tree),
                     record: Rc::clone(record),
                     time_jumps,
+                    known: cast.initial.clone(),
+                    last: seed.wrapping_add(5 * u64::from(client)) % self.lab.scenario.hot,
                 };
                 drop(self.lab.sim.spawn_on(&compute.fabric, thread, "client", script.run(compute.worker())));
             }
@@ -253,14 +199,17 @@ impl Loaded {
         if let Some(trouble) = record.trouble.borrow_mut().take() {
             return Err((Walk::default(), trouble));
         }
-        let shared: Vec<&ComputeServer> =
-            cast.computes.iter().chain(&cast.stranger).map(|compute| &*compute.shared).collect();
+        let everyone = cast.computes.iter().chain(&cast.stranger).chain([&self.loader]);
+        let shared: Vec<&ComputeServer> = everyone.map(|compute| &*compute.shared).collect();
         let seen = check::lanes(&self.lab.sim, &self.lab.scenario, &shared)
             .and_then(|()| check::redo(&self.lab.sim, &shared))
             .and_then(|()| self.lab.walk(&cast.computes[0]).map_err(|error| (Property::Walk, error.to_string())))
             .map_err(|found| (Walk::default(), found))?;
         let history = &mut record.history.borrow_mut();
-        match check::history(checker, history, &self.lab.scenario, &cast.initial, &seen) {
+        let checked = check::space(&shared, &seen)
+            .and_then(|()| check::ranges(history, &record.sweeps.borrow(), &cast.initial))
+            .and_then(|()| check::history(checker, history, &self.lab.scenario, &cast.initial, &seen));
+        match checked {
             Ok(()) => Ok(seen),
             Err(found) => Err((seen, found)),
         }
@@ -274,68 +223,43 @@ struct Cast {
     stranger: Option<Compute>,
 }
 
-/// What the clients of a schedule report.
-#[derive(Default)]
-struct Record {
-    history: RefCell<History>,
-    trouble: RefCell<Option<Found>>,
+/// What the compute servers of a schedule have counted.
+struct Counts {
+    /// Places that are not free.
+    in_use: u64,
+    merges: Merges,
+    reused: u64,
 }
 
-/// What one client does.
-struct Script {
-    client: u32,
-    rng: Rng,
-    scenario: Scenario,
-    tree: Arc<TreeState>,
-    record: Rc<Record>,
-    /// Whether deadlines may come at any time.
-    time_jumps: bool,
-}
-
-impl Script {
-    async fn run(mut self, worker: Worker<SimEndpoint>) {
-        for number in 0..self.scenario.operations {
-            let key = self.rng.below(self.scenario.hot as usize) as u64 + self.scenario.first_hot();
-            let insert = self.rng.below(8) < self.scenario.inserts_of_eight as usize;
-            let value = u64::from(self.client) << 16 | u64::from(number) << 1 | 1;
-            self.one(&worker, key, insert.then_some(value)).await;
+impl Counts {
+    fn of(cast: &Cast) -> Self {
+        let mut counts = Self { in_use: 0, merges: Merges::default(), reused: 0 };
+        for compute in cast.computes.iter().chain(&cast.stranger) {
+            let census = compute.shared.census();
+            counts.in_use = counts.in_use.wrapping_add(census.allocated).wrapping_sub(census.free);
+            counts.reused += census.reused;
+            let merges = compute.tree.merges();
+            counts.merges.leaves += merges.leaves;
+            counts.merges.internal += merges.internal;
+            counts.merges.shrinks += merges.shrinks;
         }
+        counts
     }
 
-    /// One operation: an insert of `value`, or a get.
-    async fn one(&self, worker: &Worker<SimEndpoint>, key: u64, value: Option<u64>) {
-        let op = worker.op();
-        let bytes = self.scenario.key(key);
-        let mut found = Vec::new();
-        let asked = value.map_or(Op::Get, Op::Insert);
-        let call = self.record.history.borrow_mut().invoke(self.client, key, asked);
-        let outcome = match value {
-            Some(value) => op.insert(&self.tree, &bytes, &self.scenario.value(value), &mut found).await,
-            None => op.get(&self.tree, &bytes, &mut found).await,
-        };
-        let history = &mut self.record.history.borrow_mut();
-        let ended = match outcome {
-            Ok(false) => history.ret(call, None),
-            Ok(true) => match self.scenario.value_id(&found) {
-                Some(id) => history.ret(call, Some(id)),
-                None => {
-                    self.trouble(Property::Values, format!("client {} read {found:02x?} under {key}", self.client));
-                    history.unknown(call)
-                }
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            in_use: self.in_use.wrapping_sub(before.in_use),
+            merges: Merges {
+                leaves: self.merges.leaves - before.merges.leaves,
+                internal: self.merges.internal - before.merges.internal,
+                shrinks: self.merges.shrinks - before.merges.shrinks,
             },
-            // A deadline, met because time jumped: nothing was changed.
-            Err(Error::Timeout { .. }) if self.time_jumps => history.failed(call),
-            Err(error) => {
-                self.trouble(Property::Progress, format!("client {} on key {key}: {error}", self.client));
-                history.unknown(call)
-            }
-        };
-        if let Err(misuse) = ended {
-            self.trouble(Property::Progress, misuse.to_string());
+            reused: self.reused - before.reused,
         }
     }
 
-    fn trouble(&self, property: Property, what: String) {
-        self.record.trouble.borrow_mut().get_or_insert((property, what));
+    /// Nodes made: those that are there now, and those that went again.
+    fn made(&self) -> u64 {
+        self.in_use.wrapping_add(self.merges.leaves + self.merges.internal + self.merges.shrinks)
     }
 }

@@ -5,6 +5,7 @@ use sherman_executor::{Driver, block_on};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! What a slot's 32 bits say.
+//! What a slot's 8 bits say: as few as can be, since a table of all lanes should stay in a core's cache.
 //!
 //! ```text
-//!  31                     3      2         1       0
+//!  7                      3      2         1       0
 //! | consecutive handovers | KEPT | WAITERS | HELD |
 //! ```
 //!
@@ -11,26 +11,26 @@
 
 use super::{Fairness, Grant};
 
-const HELD: u32 = 1;
-const WAITERS: u32 = 1 << 1;
-const KEPT: u32 = 1 << 2;
+const HELD: u8 = 1;
+const WAITERS: u8 = 1 << 1;
+const KEPT: u8 = 1 << 2;
 const DEPTH_SHIFT: u32 = 3;
 
 /// A slot's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Word(u32);
+pub(super) struct Word(u8);
 
 impl Word {
     /// Nobody holds it, nobody waits, and the global lane is not ours.
     pub(super) const FREE: Self = Self(0);
 
     /// The most handovers in a row that can be counted.
-    pub(super) const MAX_DEPTH: u32 = u32::MAX >> DEPTH_SHIFT;
+    pub(super) const MAX_DEPTH: u32 = (u8::MAX >> DEPTH_SHIFT) as u32;
 
     /// Held, after `depth` handovers in a row.
     pub(super) fn held(depth: u32) -> Self {
         debug_assert!(depth <= Self::MAX_DEPTH);
-        Self(HELD | depth << DEPTH_SHIFT)
+        Self(HELD | (depth as u8) << DEPTH_SHIFT)
     }
 
     /// Free such that who takes it gets `grant`.
@@ -38,15 +38,15 @@ impl Word {
         debug_assert!(depth <= Self::MAX_DEPTH);
         match grant {
             Grant::Fresh => Self::FREE,
-            Grant::HandedOver => Self(KEPT | depth << DEPTH_SHIFT),
+            Grant::HandedOver => Self(KEPT | (depth as u8) << DEPTH_SHIFT),
         }
     }
 
-    pub(super) fn from_bits(bits: u32) -> Self {
+    pub(super) fn from_bits(bits: u8) -> Self {
         Self(bits)
     }
 
-    pub(super) fn bits(self) -> u32 {
+    pub(super) fn bits(self) -> u8 {
         self.0
     }
 
@@ -64,7 +64,7 @@ impl Word {
 
     /// Handovers in a row so far.
     pub(super) fn depth(self) -> u32 {
-        self.0 >> DEPTH_SHIFT
+        u32::from(self.0 >> DEPTH_SHIFT)
     }
 
     /// Whether someone who is not queued may take it.

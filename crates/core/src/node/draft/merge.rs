@@ -38,9 +38,10 @@ impl<'s> Draft<'s> {
         if let Body::Sorted(_) = shape.body {
             return self.fill(&SortedBody::from_entries(shape, entries));
         }
-        for (slot, entry) in entries.chunks_exact(shape.entry_len()).enumerate() {
+        let count = entries.len() / shape.entry_len();
+        for (number, entry) in entries.chunks_exact(shape.entry_len()).enumerate() {
             let (key, value) = entry.split_at(shape.key_len);
-            slots::store(shape, &mut self.image, slot, key, value);
+            slots::store(shape, &mut self.image, slots::spread(shape, number, count), key, value);
         }
         self.seal_all()
     }

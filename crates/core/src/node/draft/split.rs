@@ -31,14 +31,15 @@ impl<'s> Draft<'s> {
             separator
         };
         let mut right = self.right_half(&separator, place);
+        let count = gone.len() + usize::from(arrives.is_some());
         for (number, &from) in gone.iter().enumerate() {
             slots::load(self.shape, &self.image, from, 0, &mut entry);
             let (moved, payload) = entry.split_at(key.len());
-            let slot = number + usize::from(arrives.is_some_and(|arrives| arrives <= number));
-            slots::store(self.shape, &mut right.image, slot, moved, payload);
+            let number = number + usize::from(arrives.is_some_and(|arrives| arrives <= number));
+            slots::store(self.shape, &mut right.image, slots::spread(self.shape, number, count), moved, payload);
         }
-        if let Some(slot) = arrives {
-            slots::store(self.shape, &mut right.image, slot, key, value);
+        if let Some(number) = arrives {
+            slots::store(self.shape, &mut right.image, slots::spread(self.shape, number, count), key, value);
         }
         right.seal_all();
         let left = self.cut_slots(&separator, place.address, &gone, stays.then_some((key, value)));

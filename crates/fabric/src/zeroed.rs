@@ -17,23 +17,26 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Alignment of the first element: a line of data, or the sequence words of 16 lines, never straddles cache lines.
-pub(crate) const ALIGN: usize = 64;
+pub const ALIGN: usize = 64;
 
 /// Bytes of a huge page, where there are any.
 const HUGE: usize = 2 << 20;
+/// The least array that is worth them. A smaller one is soon within reach of the TLB anyway, and its few pages need not
+/// be zeroed by the megabyte.
+const LARGE: usize = 16 << 20;
 
 /// Types for which all-zero bytes are a valid value and which need no drop.
 ///
 /// # Safety
 /// Both must be true of the implementing type, and its alignment at most [`ALIGN`].
-pub(crate) unsafe trait Zeroable {}
+pub unsafe trait Zeroable {}
 // SAFETY: an atomic integer has the layout of its integer, for which zero is valid, and no drop.
 unsafe impl Zeroable for AtomicU32 {}
 // SAFETY: as above.
 unsafe impl Zeroable for AtomicU64 {}
 
 /// A fixed array of `T`, all zero at first.
-pub(crate) struct Zeroed<T: Zeroable> {
+pub struct Zeroed<T: Zeroable> {
     /// What the allocator gave, and under which layout.
     block: NonNull<u8>,
     layout: Layout,
@@ -44,9 +47,9 @@ pub(crate) struct Zeroed<T: Zeroable> {
 
 impl<T: Zeroable> Zeroed<T> {
     /// An array of `len` elements, or `None` if the system has no such memory.
-    pub(crate) fn new(len: usize) -> Option<Self> {
+    pub fn new(len: usize) -> Option<Self> {
         let bytes = len.checked_mul(size_of::<T>())?;
-        let align = if bytes < HUGE { ALIGN } else { HUGE };
+        let align = if bytes < LARGE { ALIGN } else { HUGE };
         let layout = Layout::from_size_align(bytes.checked_add(align)?, align_of::<T>()).ok()?;
         // SAFETY: the layout has at least `align` bytes, so it is not empty.
         let block = NonNull::new(unsafe { alloc_zeroed(layout) })?;
@@ -129,9 +132,9 @@ mod tests {
 
     #[test]
     fn a_large_array_begins_at_a_huge_page_and_is_zero_to_its_end() {
-        for bytes in [HUGE - 8, HUGE, HUGE + 8, 3 * HUGE - 8, 16 * HUGE] {
+        for bytes in [LARGE - 8, LARGE, LARGE + 8, LARGE + HUGE - 8, 2 * LARGE] {
             let words = Zeroed::<AtomicU64>::new(bytes / 8).unwrap();
-            let align = if bytes < HUGE { ALIGN } else { HUGE };
+            let align = if bytes < LARGE { ALIGN } else { HUGE };
             assert_eq!(words.as_ptr() as usize % align, 0, "{bytes}");
             let step = if cfg!(miri) { 1 << 16 } else { 64 };
             assert!(words.iter().step_by(step).chain(words.last()).all(|word| word.load(Relaxed) == 0));

@@ -1,0 +1,84 @@
+//! What clients ask for, and how often.
+
+use crate::rng::Rng;
+
+/// A kind of operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Reads a key.
+    Get,
+    /// Inserts or updates.
+    Insert,
+    /// Removes.
+    Remove,
+    /// Inserts what is absent.
+    InsertIfAbsent,
+    /// Changes what is as the client last saw it, sometimes to nothing.
+    CompareExchange,
+    /// Scans a range, forwards or backwards.
+    Range,
+}
+
+/// Of sixteen operations, how many are of each kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mix {
+    /// Gets.
+    pub gets: u32,
+    /// Inserts.
+    pub inserts: u32,
+    /// Removes.
+    pub removes: u32,
+    /// Inserts of what is absent.
+    pub inserts_if_absent: u32,
+    /// Compare-and-exchanges.
+    pub exchanges: u32,
+    /// Scans.
+    pub ranges: u32,
+}
+
+impl Mix {
+    /// Everything.
+    pub const EVEN: Self = Self { gets: 3, inserts: 3, removes: 4, inserts_if_absent: 2, exchanges: 2, ranges: 2 };
+    /// Leaves split.
+    pub const GROW: Self = Self { gets: 2, inserts: 8, removes: 1, inserts_if_absent: 2, exchanges: 1, ranges: 2 };
+    /// Leaves become empty.
+    pub const SHRINK: Self = Self { gets: 2, inserts: 1, removes: 9, inserts_if_absent: 0, exchanges: 2, ranges: 2 };
+    /// Inserts and gets alone, half of each: readers of what moves.
+    pub const READ_AND_GROW: Self =
+        Self { gets: 8, inserts: 8, removes: 0, inserts_if_absent: 0, exchanges: 0, ranges: 0 };
+
+    /// One operation.
+    pub fn draw(&self, rng: &mut Rng) -> Asked {
+        let kinds = [
+            (self.gets, Asked::Get),
+            (self.inserts, Asked::Insert),
+            (self.removes, Asked::Remove),
+            (self.inserts_if_absent, Asked::InsertIfAbsent),
+            (self.exchanges, Asked::CompareExchange),
+            (self.ranges, Asked::Range),
+        ];
+        let mut left = rng.below(kinds.iter().map(|(weight, _)| *weight as usize).sum());
+        for (weight, asked) in kinds {
+            match left.checked_sub(weight as usize) {
+                Some(rest) => left = rest,
+                None => return asked,
+            }
+        }
+        Asked::Get
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mix_draws_every_kind_about_as_often_as_it_says() {
+        let mut rng = Rng::new(3);
+        let drawn: Vec<Asked> = (0..1_600).map(|_| Mix::SHRINK.draw(&mut rng)).collect();
+        let count = |kind| drawn.iter().filter(|&&asked| asked == kind).count();
+        assert!((800..1_000).contains(&count(Asked::Remove)), "{}", count(Asked::Remove));
+        assert!((140..260).contains(&count(Asked::Range)), "{}", count(Asked::Range));
+        assert_eq!(count(Asked::InsertIfAbsent), 0);
+    }
+}

@@ -1,0 +1,220 @@
+//! What one client of a schedule does, and what it reports.
+
+use super::check::{Found, Property};
+use super::mix::Asked;
+use super::scenario::Scenario;
+use crate::endpoint::SimEndpoint;
+use crate::history::{History, Op, Outcome};
+use crate::linear::{Pair, Sweep};
+use crate::rng::Rng;
+use sherman_core::{Direction, Error, Exchange, Scan, TreeState, Worker};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What the clients of a schedule report.
+#[derive(Default)]
+pub(super) struct Record {
+    pub history: RefCell<History>,
+    pub sweeps: RefCell<Vec<Sweep>>,
+    pub trouble: RefCell<Option<Found>>,
+}
+
+impl Record {
+    pub fn clear(&self) {
+        self.history.borrow_mut().clear();
+        self.sweeps.borrow_mut().clear();
+        self.trouble.borrow_mut().take();
+    }
+
+    pub fn trouble(&self, property: Property, what: String) {
+        self.trouble.borrow_mut().get_or_insert((property, what));
+    }
+}
+
+/// What one client does.
+pub(super) struct Script {
+    pub client: u32,
+    pub rng: Rng,
+    pub scenario: Scenario,
+    pub tree: Arc<TreeState>,
+    pub record: Rc<Record>,
+    /// Whether deadlines may come at any time.
+    pub time_jumps: bool,
+    /// What it believes the keys hold.
+    pub known: BTreeMap<u64, u64>,
+    /// The key it removed last, counted from the first hot one.
+    pub last: u64,
+}
+
+impl Script {
+    pub async fn run(mut self, worker: Worker<SimEndpoint>) {
+        let operations = self.scenario.operations;
+        for number in 0..operations {
+            let opposed = self.scenario.opposed && self.client % 2 == 1;
+            let mix = if (2 * number < operations) != opposed { self.scenario.first } else { self.scenario.then };
+            let asked = mix.draw(&mut self.rng);
+            if asked == Asked::Range {
+                self.sweep(&worker).await;
+                continue;
+            }
+            let key = self.key(asked);
+            let value = u64::from(self.client) << 16 | u64::from(number) << 1 | 1;
+            let op = match asked {
+                Asked::Get | Asked::Range => Op::Get,
+                Asked::Insert => Op::Insert(value),
+                Asked::Remove => Op::Remove,
+                Asked::InsertIfAbsent => Op::InsertIfAbsent(value),
+                Asked::CompareExchange => {
+                    let expected = self.known.get(&key).copied().filter(|_| !self.rng.one_in(8));
+                    let new = (!self.rng.one_in(3)).then_some(value);
+                    Op::CompareExchange { expected, new }
+                }
+            };
+            self.one(&worker, key, op).await;
+        }
+    }
+
+    /// A hot key. Who wants to remove something goes on from where it last did, most of the time, and asks for what was
+    /// loaded: so leaves become empty one after the other.
+    fn key(&mut self, asked: Asked) -> u64 {
+        let Scenario { hot, .. } = self.scenario;
+        let removing = matches!(asked, Asked::Remove | Asked::CompareExchange) && !self.rng.one_in(4);
+        if !removing {
+            return self.scenario.first_hot() + self.rng.below(hot as usize) as u64;
+        }
+        self.last = if self.rng.one_in(3) { self.rng.below(hot as usize) as u64 } else { (self.last + 2) % hot };
+        (self.scenario.first_hot() + self.last) & !1
+    }
+
+    /// One operation on one key.
+    async fn one(&mut self, worker: &Worker<SimEndpoint>, key: u64, asked: Op) {
+        let call = self.record.history.borrow_mut().invoke(self.client, key, asked);
+        let outcome = self.ask(worker, key, asked).await;
+        let mut history = self.record.history.borrow_mut();
+        let ended = match outcome {
+            Ok(Ok(outcome)) => {
+                learn(&mut self.known, key, asked, outcome);
+                history.ret(call, outcome)
+            }
+            Ok(Err(NeverWritten(bytes))) => {
+                let what = format!("client {} read {bytes:02x?} under {key}", self.client);
+                self.record.trouble(Property::Values, what);
+                history.unknown(call)
+            }
+            // A deadline, met because time jumped: nothing was changed.
+            Err(Error::Timeout { .. }) if self.time_jumps => history.failed(call),
+            Err(error) => {
+                let what = format!("client {} on key {key}, {asked}: {error}", self.client);
+                self.record.trouble(Property::Progress, what);
+                history.unknown(call)
+            }
+        };
+        if let Err(misuse) = ended {
+            self.record.trouble(Property::Progress, misuse.to_string());
+        }
+    }
+
+    /// Asks the tree, and tells its answer in the history's terms.
+    async fn ask(
+        &self,
+        worker: &Worker<SimEndpoint>,
+        key: u64,
+        asked: Op,
+    ) -> Result<Result<Outcome, NeverWritten>, Error> {
+        let (op, tree) = (worker.op(), &self.tree);
+        let value = |value: u64| self.scenario.value(value);
+        let key = self.scenario.key(key);
+        let mut found = Vec::new();
+        let there = match asked {
+            Op::Get => op.get(tree, &key, &mut found).await?,
+            Op::Insert(new) => op.insert(tree, &key, &value(new), &mut found).await?,
+            Op::Remove => op.remove(tree, &key, &mut found).await?,
+            Op::InsertIfAbsent(new) => op.insert_if_absent(tree, &key, &value(new), &mut found).await?,
+            Op::CompareExchange { expected, new } => {
+                let (expected, new) = (expected.map(value), new.map(value));
+                let exchange = op.compare_exchange(tree, &key, expected.as_deref(), new.as_deref(), &mut found);
+                return Ok(match exchange.await? {
+                    Exchange::Done => Ok(Outcome::Exchange(Ok(()))),
+                    Exchange::Absent => Ok(Outcome::Exchange(Err(None))),
+                    Exchange::Found => self.id(found).map(|id| Outcome::Exchange(Err(Some(id)))),
+                });
+            }
+        };
+        Ok(if there { self.id(found).map(|id| Outcome::Value(Some(id))) } else { Ok(Outcome::Value(None)) })
+    }
+
+    fn id(&self, value: Vec<u8>) -> Result<u64, NeverWritten> {
+        self.scenario.value_id(&value).ok_or(NeverWritten(value))
+    }
+
+    /// One scan, of the hot keys and a little around them, or of everything on one side.
+    async fn sweep(&mut self, worker: &Worker<SimEndpoint>) {
+        let lowest = self.scenario.first_hot().saturating_sub(2);
+        let [a, b] = [(); 2].map(|()| lowest + self.rng.below(self.scenario.hot as usize + 4) as u64);
+        let (low, high) = (a.min(b), a.max(b));
+        let direction = if self.rng.one_in(2) { Direction::Backward } else { Direction::Forward };
+        let [from, to] = [low, high].map(|key| self.scenario.key(key));
+        let (from, to, low, high) = match self.rng.below(8) {
+            0 => (Bound::Unbounded, Bound::Included(&to[..]), 0, high),
+            1 => (Bound::Included(&from[..]), Bound::Unbounded, low, u64::MAX),
+            2 if low < high => (Bound::Excluded(&from[..]), Bound::Excluded(&to[..]), low + 1, high - 1),
+            3 if low < high => (Bound::Included(&from[..]), Bound::Excluded(&to[..]), low, high - 1),
+            _ => (Bound::Included(&from[..]), Bound::Included(&to[..]), low, high),
+        };
+        let began = self.record.history.borrow_mut().moment();
+        let backward = direction == Direction::Backward;
+        let mut sweep = Sweep { client: self.client, backward, low, high, began, pairs: Vec::new(), ended: None };
+        let outcome = match Scan::new(&self.tree, from, to, direction, 1 + self.rng.below(4)) {
+            Ok(scan) => self.scan(worker, scan, &mut sweep.pairs).await,
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(()) => sweep.ended = Some(self.record.history.borrow_mut().moment()),
+            Err(Error::Timeout { .. }) if self.time_jumps => {}
+            Err(error) => {
+                self.record.trouble(Property::Progress, format!("client {} scans: {error}", self.client));
+            }
+        }
+        self.record.sweeps.borrow_mut().push(sweep);
+    }
+
+    /// Takes everything a scan has.
+    async fn scan(&self, worker: &Worker<SimEndpoint>, mut scan: Scan, pairs: &mut Vec<Pair>) -> Result<(), Error> {
+        while worker.op().refill(&self.tree, &mut scan).await? {
+            let at = self.record.history.borrow_mut().moment();
+            while let Some((key, value)) = scan.next() {
+                let key = self.scenario.key_id(key);
+                match self.scenario.value_id(value) {
+                    Some(value) => pairs.push(Pair { key, value, at }),
+                    None => {
+                        let what = format!("client {} scanned {value:02x?} under {key}", self.client);
+                        self.record.trouble(Property::Values, what);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that are no value of any client.
+struct NeverWritten(Vec<u8>);
+
+/// What a client then believes of the key: an exchange should succeed now and then.
+fn learn(known: &mut BTreeMap<u64, u64>, key: u64, asked: Op, outcome: Outcome) {
+    let seen = match outcome {
+        Outcome::Value(value) => value,
+        Outcome::Exchange(Err(value)) => value,
+        Outcome::Exchange(Ok(())) => match asked {
+            Op::CompareExchange { expected, .. } => expected,
+            _ => None,
+        },
+    };
+    match asked.apply(seen).0 {
+        Some(value) => known.insert(key, value),
+        None => known.remove(&key),
+    };
+}
