@@ -5,7 +5,7 @@ use crate::endpoint::{SimEndpoint, SimFabric};
 use crate::knobs::Knobs;
 use crate::sim::Sim;
 use sherman_core::{ComputeOptions, ComputeServer, Error, TreeState, Walk, Worker};
-use sherman_fabric::Fabric;
+use sherman_fabric::{Fabric, Memory, Space};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,6 +69,37 @@ impl Lab {
             let (key, value) = (self.scenario.key(key), self.scenario.value(value));
             let mut old = Vec::new();
             self.quiet(op.insert(&compute.tree, &key, &value, &mut old)).expect("a quiet tree takes what fits");
+        }
+    }
+
+    /// Inserts keys and values by number while somebody else holds every lane but that of the leaf in question: leaves are
+    /// split, but their separators cannot be posted.
+    pub fn load_unposted(&mut self, compute: &Compute, pairs: &[(u64, u64)]) {
+        let worker = compute.worker();
+        let lanes = compute.shared.geometry().lock.count;
+        let mut left = pairs.to_vec();
+        for (server, lane) in (0..self.scenario.servers).flat_map(|server| (0..lanes).map(move |lane| (server, lane))) {
+            self.hold_lanes(compute, 0xff);
+            let (at, bytes) = compute.shared.geometry().lane_byte_range(lane);
+            self.sim.memory(server).store(Space::OnChip, at, &[0; 8][..bytes as usize]);
+            left.retain(|&(key, value)| {
+                let op = worker.op_within(Duration::ZERO);
+                let (key, value) = (self.scenario.key(key), self.scenario.value(value));
+                let mut old = Vec::new();
+                let insert = op.insert(&compute.tree, &key, &value, &mut old);
+                self.sim.block_on(insert).is_ok_and(|outcome| outcome.is_err())
+            });
+        }
+        self.hold_lanes(compute, 0);
+        self.load(compute, left);
+    }
+
+    fn hold_lanes(&mut self, compute: &Compute, byte: u8) {
+        for server in 0..self.scenario.servers {
+            for lane in 0..compute.shared.geometry().lock.count {
+                let (at, bytes) = compute.shared.geometry().lane_byte_range(lane);
+                self.sim.memory(server).store(Space::OnChip, at, &[byte; 8][..bytes as usize]);
+            }
         }
     }
 

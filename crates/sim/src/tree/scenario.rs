@@ -76,6 +76,8 @@ pub struct Scenario {
     pub sparse: bool,
     /// Of the keys loaded, one in this many is removed again before anyone else comes. 0: none.
     pub thinned: u32,
+    /// Leaves were split whose separators could not be posted: the index does not know of their right halves.
+    pub unposted: bool,
     /// Keys that the threads ask for: a few neighbours in the middle of what is loaded.
     pub hot: u64,
     /// What a thread asks for in the first half of its operations.
@@ -107,6 +109,7 @@ impl Default for Scenario {
             loaded: 12,
             sparse: false,
             thinned: 0,
+            unposted: false,
             hot: 8,
             first: Mix::EVEN,
             then: Mix::EVEN,
@@ -144,7 +147,7 @@ impl Scenario {
         let threads = if computes == 1 { 3 + rng.below(2) as u32 } else { 1 + rng.below(2) as u32 };
         let threads = if computes * threads < 3 { 2 } else { threads };
         let plot = [Plot::Grow, Plot::Empty, Plot::Merge, Plot::Deep][rng.below(4)];
-        let Plan { shape, operations, loaded, sparse, thinned, hot, first, then } = plot.plan(&mut rng);
+        let Plan { shape, operations, loaded, sparse, thinned, unposted, hot, first, then } = plot.plan(&mut rng);
         Self {
             shape,
             format,
@@ -156,6 +159,7 @@ impl Scenario {
             loaded: loaded as u64,
             sparse,
             thinned,
+            unposted,
             hot: hot as u64,
             first,
             then,
@@ -248,6 +252,7 @@ struct Plan {
     loaded: usize,
     sparse: bool,
     thinned: u32,
+    unposted: bool,
     hot: usize,
     first: Mix,
     then: Mix,
@@ -260,12 +265,15 @@ impl Plot {
         let shrinking =
             [(Mix::SHRINK, Mix::GROW), (Mix::SHRINK, Mix::SHRINK), (Mix::SHRINK, Mix::EVEN), (Mix::GROW, Mix::SHRINK)]
                 [rng.below(4)];
+        // Only full leaves split.
+        let unposted = rng.one_in(4);
         let plan = Plan {
             shape: any,
             operations: 5 + rng.below(6),
             loaded: 10 + rng.below(12),
-            sparse: true,
-            thinned: [0, 4, 6, 8][rng.below(4)],
+            sparse: !unposted,
+            thinned: if unposted { 0 } else { [0, 4, 6, 8][rng.below(4)] },
+            unposted,
             hot: 6 + rng.below(16),
             first: shrinking.0,
             then: shrinking.1,
@@ -274,7 +282,7 @@ impl Plot {
             Self::Grow => {
                 let (first, then) = [(Mix::GROW, Mix::GROW), (Mix::EVEN, Mix::EVEN)][rng.below(2)];
                 let (loaded, hot) = (4 + rng.below(16), 3 + rng.below(6));
-                let sparse = rng.one_in(3);
+                let sparse = !unposted && rng.one_in(3);
                 Plan { operations: 4 + rng.below(4), loaded, sparse, thinned: 0, hot, first, then, ..plan }
             }
             Self::Empty => {
@@ -286,7 +294,7 @@ impl Plot {
             Self::Deep => {
                 // Three levels of the smallest nodes, the leaves of one or two parents hot.
                 let (operations, loaded, hot) = (7 + rng.below(6), 18 + rng.below(12), 10 + rng.below(10));
-                Plan { shape: small, operations, loaded, thinned: 3 + rng.below(3) as u32, hot, ..plan }
+                Plan { shape: small, operations, loaded, sparse: true, thinned: 3 + rng.below(3) as u32, hot, ..plan }
             }
         }
     }

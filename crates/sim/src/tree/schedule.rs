@@ -130,6 +130,13 @@ impl Loaded {
         }
         lab.unload(&compute, thinned.iter().copied());
         initial.retain(|key, _| !thinned.contains(key));
+        if lab.scenario.unposted {
+            let first = lab.scenario.first_hot();
+            let odd = (first..first + lab.scenario.hot).filter(|key| key % 2 == 1 && !rng.one_in(3));
+            let odd: Vec<(u64, u64)> = odd.map(|key| (key, 3_000 + key)).collect();
+            lab.load_unposted(&compute, &odd);
+            initial.extend(odd);
+        }
         lab.walk(&compute).expect("a loaded tree is sound");
         lab.sim.checkpoint();
         Self { draw, lab, loader: compute, initial }

@@ -3,6 +3,7 @@
 mod adversary;
 mod detached;
 mod exhaustive;
+mod exhaustive_merge;
 mod growth;
 mod lost;
 mod records;

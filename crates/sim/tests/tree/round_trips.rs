@@ -1,10 +1,11 @@
 //! Round trips are the currency: the cost of every path, counted.
 
-use sherman_core::{Cause, Format, Techniques};
+use sherman_core::{Cause, Direction, Exchange, Format, Scan, Techniques};
 use sherman_fabric::Tally;
 use sherman_sim::tree::{Caches, Compute, Lab, Scenario, Shape};
 use sherman_sim::{Knobs, Random};
 use std::cell::RefCell;
+use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -146,4 +147,119 @@ fn a_cold_get_descends_level_by_level() {
     // The root word, then a node a level.
     assert_eq!(get(&mut lab, &cold, 30).round_trips, 1 + height);
     assert_eq!(get(&mut lab, &cold, 30).round_trips, 1);
+}
+
+fn remove(lab: &mut Lab, compute: &Compute, key: u64) -> Tally {
+    let worker = compute.worker();
+    let op = worker.op();
+    let key = lab.scenario.key(key);
+    assert!(lab.quiet(op.remove(&compute.tree, &key, &mut Vec::new())).expect("a quiet tree"), "it was there");
+    op.tally()
+}
+
+const BOTH: [(Techniques, u64); 2] = [(Techniques::OURS, 2), (Techniques::SHERMAN, 3)];
+
+#[test]
+fn a_remove_without_a_merge_takes_two_round_trips_as_ours_and_three_as_sherman() {
+    for format in Format::ALL {
+        for (techniques, round_trips) in BOTH {
+            let (mut lab, compute) = lab(format, techniques, 40);
+            for key in [0, 22, 50] {
+                let tally = remove(&mut lab, &compute, key);
+                let found = (tally.round_trips, tally.reads, tally.atomics);
+                assert_eq!(found, (round_trips, 1, 1), "{format:?} {techniques:?} key {key}");
+            }
+            assert_eq!(compute.tree.merges(), Default::default());
+        }
+    }
+}
+
+/// Whether it changes anything or not: it is decided under the lane.
+#[test]
+fn a_conditional_change_costs_what_an_update_does() {
+    for (techniques, round_trips) in BOTH {
+        let (mut lab, compute) = lab(Format::LineStamped, techniques, 4);
+        let worker = compute.worker();
+        for (key, there) in [(0, true), (1, false), (1, true)] {
+            let (op, key, value) = (worker.op(), lab.scenario.key(key), lab.scenario.value(9));
+            let found = lab.quiet(op.insert_if_absent(&compute.tree, &key, &value, &mut Vec::new()));
+            assert_eq!((found.expect("a quiet tree"), op.tally().round_trips), (there, round_trips), "{techniques:?}");
+        }
+        let [a, b] = [9, 10].map(|id| lab.scenario.value(id));
+        for (key, expected, new, outcome) in [
+            (1, Some(&a), Some(&b), Exchange::Done),
+            (1, Some(&a), None, Exchange::Found),
+            (3, Some(&a), None, Exchange::Absent),
+            (3, None, Some(&a), Exchange::Done),
+            (3, Some(&a), None, Exchange::Done),
+        ] {
+            let (op, key) = (worker.op(), lab.scenario.key(key));
+            let (expected, new) = (expected.map(Vec::as_slice), new.map(Vec::as_slice));
+            let found = lab.quiet(op.compare_exchange(&compute.tree, &key, expected, new, &mut Vec::new()));
+            assert_eq!(
+                (found.expect("a quiet tree"), op.tally().round_trips),
+                (outcome, round_trips),
+                "{techniques:?}"
+            );
+        }
+    }
+}
+
+/// The cached parent names the leaves; they are read at once.
+#[test]
+fn a_warm_range_of_leaves_on_one_server_is_one_round_trip() {
+    for format in Format::ALL {
+        let (mut lab, compute) = lab(format, Techniques::OURS, 40);
+        let leaves = lab.walk(&compute).expect("a sound tree").nodes[0];
+        lab.warm(&compute, [0]);
+        let worker = compute.worker();
+        for direction in [Direction::Forward, Direction::Backward] {
+            for prefetch in 1..=leaves {
+                let scan = Scan::new(&compute.tree, Bound::Unbounded, Bound::Unbounded, direction, prefetch);
+                let mut scan = scan.expect("a legal range");
+                let (mut entries, mut refills) = (0, 0);
+                loop {
+                    let op = worker.op();
+                    let more = lab.quiet(op.refill(&compute.tree, &mut scan)).expect("a quiet tree");
+                    if !more {
+                        assert_eq!(op.tally().round_trips, 0, "{format:?}: the last leaf said that it was the last");
+                        break;
+                    }
+                    let read = prefetch.min(leaves - refills * prefetch) as u64;
+                    let tally = op.tally();
+                    assert_eq!((tally.round_trips, tally.reads), (1, read), "{format:?} {direction:?} {prefetch}");
+                    refills += 1;
+                    while scan.next().is_some() {
+                        entries += 1;
+                    }
+                }
+                assert_eq!((entries, refills), (40, leaves.div_ceil(prefetch)), "{format:?} {direction:?}");
+            }
+        }
+    }
+}
+
+/// After the remove: the parent, the two leaves (without lanes: most of the time that is all), a CAS a lane, the three nodes
+/// under their lanes, and one list that writes all and gives the lanes back.
+#[test]
+fn a_merge_on_one_server_costs_what_is_said_here() {
+    for (techniques, removal) in BOTH {
+        let scenario = Scenario { shape: Shape::Four, techniques, ..Scenario::default() };
+        let mut lab = Lab::new(scenario, Knobs::default());
+        let compute = lab.join();
+        // Leaves with the keys 0 to 4, 6 to 10, 12 to 16 and 18 to 22, of which 4 and 10 go again.
+        lab.load(&compute, (0..12).rev().map(|key| (2 * key, key)));
+        lab.unload(&compute, [4, 10]);
+        lab.warm(&compute, (0..12).map(|key| 2 * key));
+        let before = lab.walk(&compute).expect("a sound tree");
+        lab.warm(&compute, [0]);
+        let tally = remove(&mut lab, &compute, 2);
+        let merges = compute.tree.merges();
+        println!("{techniques:?}: {tally:?} {merges:?}");
+        assert_eq!((merges.leaves, merges.internal, merges.shrinks), (1, 0, 0), "{:?}", before.nodes);
+        let lanes = tally.atomics - 1;
+        assert!((1..=3).contains(&lanes), "nodes may share lanes");
+        let (parent, leaves, under_lanes, write) = (1, 2, 1, 1);
+        assert_eq!(tally.round_trips, removal + parent + leaves + lanes + under_lanes + write, "{techniques:?}");
+    }
 }

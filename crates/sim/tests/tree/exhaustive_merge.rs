@@ -1,0 +1,187 @@
+//! Every interleaving of a merge with a reader, a scan or a writer, on leaves of four entries.
+
+use sherman_core::{Direction, Error, Format, Op as TreeOp, Scan, Techniques};
+use sherman_sim::history::{History, Op};
+use sherman_sim::linear::{Checker, Pair, Sweep};
+use sherman_sim::tree::{Compute, Lab, Scenario, Shape, join};
+use sherman_sim::{Bounds, Exhaustive, Knobs, Limits, Report, Sim, SimEndpoint};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What one client does.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Get(u64),
+    Insert(u64, u64),
+    Remove(u64),
+    Scan(Direction),
+}
+
+/// What the clients saw.
+#[derive(Default)]
+struct Seen {
+    history: RefCell<History>,
+    sweeps: RefCell<Vec<Sweep>>,
+}
+
+/// Loaded in descending order, and the last removed again: leaves with the keys 0 and 2, 4 and 6, 10 to 14 under one root.
+/// Removing 2 merges the first two: 4 and 6 move left.
+const LOADED: [u64; 8] = [14, 12, 10, 8, 6, 4, 2, 0];
+const UNLOADED: u64 = 8;
+const LAST: u64 = 14;
+
+/// Runs the steps in every order, each as a compute server of its own that knows the tree as it was loaded.
+fn every_interleaving(format: Format, steps: &[Step], lists: u64) -> Report {
+    let techniques = Techniques { redo: false, ..Techniques::OURS };
+    let scenario = Scenario { shape: Shape::Four, format, techniques, ..Scenario::default() };
+    // Units of one WRITE land in ascending order here; in any order under the random schedulers.
+    let knobs = Knobs { overtake: false, write_units_any_order: false, ..Knobs::default() };
+    let mut lab = Lab::new(scenario.clone(), knobs);
+    let mut initial: BTreeMap<u64, u64> = LOADED.into_iter().map(|key| (key, 100 + key)).collect();
+    initial.remove(&UNLOADED);
+    let loader = lab.join();
+    lab.load(&loader, LOADED.map(|key| (key, 100 + key)));
+    lab.unload(&loader, [UNLOADED]);
+    let nodes = lab.walk(&loader).expect("a sound tree").nodes;
+    assert!(nodes[0] >= 3 && nodes.len() == 2, "{nodes:?}: three leaves or more under a root");
+    lab.sim.checkpoint();
+    lab.sim.set_limits(Limits { lists_per_task: lists, ..Limits::default() });
+    let Lab { mut sim, .. } = lab;
+    let (mut checker, mut merged) = (Checker::new(), 0);
+    let mut search = Exhaustive::new(Bounds { executions: 3_000_000, ..Bounds::default() });
+    while search.begin() {
+        sim.rewind();
+        let seen: Rc<Seen> = Rc::default();
+        let computes: Vec<Compute> = steps.iter().map(|_| knowing(&mut sim, &scenario)).collect();
+        for (client, (&step, compute)) in steps.iter().zip(&computes).enumerate() {
+            cast(&mut sim, &scenario, compute, client as u32, step, &seen);
+        }
+        let run = sim.run(&mut search);
+        if matches!(run.outcome, sherman_sim::Outcome::ListLimit | sherman_sim::Outcome::StepLimit) {
+            search.truncate();
+        }
+        merged += computes.iter().map(|compute| compute.tree.merges().leaves).sum::<u64>();
+        check(&mut checker, &seen, &initial, steps);
+    }
+    assert!(merged > 0, "some executions reach the merge's end");
+    search.report()
+}
+
+/// Also of executions that were cut: what was answered by then was really answered.
+fn check(checker: &mut Checker, seen: &Seen, initial: &BTreeMap<u64, u64>, steps: &[Step]) {
+    let mut history = seen.history.borrow_mut();
+    for sweep in seen.sweeps.borrow().iter() {
+        sweep.check_order().unwrap_or_else(|flaw| panic!("{steps:?}: {flaw}"));
+        sweep.observe(&mut history, &initial.keys().copied().collect()).expect("times that make sense");
+    }
+    let verdict = checker.check(&history, initial);
+    assert!(verdict.is_linearizable(), "{steps:?}: {verdict}");
+}
+
+/// A compute server that knows the root and the way to every leaf.
+fn knowing(sim: &mut Sim, scenario: &Scenario) -> Compute {
+    let compute = join(sim, scenario);
+    let worker = compute.worker();
+    sim.block_on(async { worker.op().get(&compute.tree, &scenario.key(0), &mut Vec::new()).await })
+        .expect("alone, nothing has to be waited for")
+        .expect("a quiet tree answers");
+    compute
+}
+
+fn cast(sim: &mut Sim, scenario: &Scenario, compute: &Compute, client: u32, step: Step, seen: &Rc<Seen>) {
+    let (worker, compute_tree, seen, scenario) =
+        (compute.worker(), Arc::clone(&compute.tree), Rc::clone(seen), scenario.clone());
+    let spawner = sim.spawner();
+    let task = async move {
+        let tree = &*compute_tree;
+        // A reader makes one attempt: a second would be that of a reader who comes later, and those are covered.
+        let once = || worker.op_within(Duration::ZERO);
+        // Who was asked and answered in which order is part of the state: the checker looks at it.
+        spawner.note(u64::from(client));
+        let (key, asked) = match step {
+            Step::Get(key) => (key, Op::Get),
+            Step::Insert(key, value) => (key, Op::Insert(value)),
+            Step::Remove(key) => (key, Op::Remove),
+            Step::Scan(direction) => {
+                let began = seen.history.borrow_mut().moment();
+                let backward = direction == Direction::Backward;
+                let mut sweep = Sweep { client, backward, low: 0, high: LAST, began, pairs: Vec::new(), ended: None };
+                let mut scan =
+                    Scan::new(tree, Bound::Unbounded, Bound::Unbounded, direction, 4).expect("a legal range");
+                loop {
+                    match once().refill(tree, &mut scan).await {
+                        Ok(true) => {}
+                        Ok(false) => {
+                            sweep.ended = Some(seen.history.borrow_mut().moment());
+                            break;
+                        }
+                        Err(Error::Timeout { .. }) => break,
+                        Err(error) => panic!("{error}"),
+                    }
+                    let at = seen.history.borrow_mut().moment();
+                    while let Some((key, value)) = scan.next() {
+                        // A torn value reads as one nobody wrote, which no order explains.
+                        let value = scenario.value_id(value).unwrap_or(u64::MAX);
+                        sweep.pairs.push(Pair { key: scenario.key_id(key), value, at });
+                    }
+                    spawner.note(0x200 + u64::from(client));
+                }
+                seen.sweeps.borrow_mut().push(sweep);
+                return spawner.note(0x100 + u64::from(client));
+            }
+        };
+        let call = seen.history.borrow_mut().invoke(client, key, asked);
+        let mut found = Vec::new();
+        let (bytes, op): (_, TreeOp<'_, SimEndpoint>) =
+            (scenario.key(key), if asked == Op::Get { once() } else { worker.op() });
+        let outcome = match step {
+            Step::Insert(_, value) => op.insert(tree, &bytes, &scenario.value(value), &mut found).await,
+            Step::Remove(_) => op.remove(tree, &bytes, &mut found).await,
+            _ => op.get(tree, &bytes, &mut found).await,
+        };
+        let mut history = seen.history.borrow_mut();
+        match outcome {
+            Ok(there) => {
+                let value = there.then(|| scenario.value_id(&found).unwrap_or(u64::MAX));
+                history.ret(call, value).expect("called once");
+            }
+            Err(Error::Timeout { .. }) => history.failed(call).expect("called once"),
+            Err(error) => panic!("{error}"),
+        }
+        spawner.note(0x100 + u64::from(client));
+    };
+    drop(sim.spawn_on(&compute.fabric, client, "client", task));
+}
+
+/// The merger needs its lists up to the merge's end; what it then does for the root is cut.
+const MERGER: u64 = 12;
+
+#[test]
+fn every_interleaving_of_a_merge_with_a_reader_is_linearizable() {
+    for (what, reader) in [
+        ("a get of what moves", Step::Get(4)),
+        ("a get of what stays", Step::Get(0)),
+        ("a get of what is removed", Step::Get(2)),
+        ("a scan across", Step::Scan(Direction::Forward)),
+        ("a scan back across", Step::Scan(Direction::Backward)),
+    ] {
+        let report = every_interleaving(Format::LineStamped, &[Step::Remove(2), reader], MERGER);
+        println!("a merge and {what}: {report:?}");
+        assert!(report.finished, "{what}: {report:?}");
+    }
+}
+
+#[test]
+fn every_interleaving_of_a_merge_with_a_writer_is_linearizable() {
+    for (what, writer) in
+        [("an update of what moves", Step::Insert(4, 7)), ("an insert into what grows", Step::Insert(1, 7))]
+    {
+        let report = every_interleaving(Format::LineStamped, &[Step::Remove(2), writer], MERGER);
+        println!("a merge and {what}: {report:?}");
+        assert!(report.finished, "{what}: {report:?}");
+    }
+}
