@@ -8,7 +8,7 @@
 use sherman::{Cluster, Error, Handle, HandleOptions, OpKind};
 use std::time::Duration;
 
-const ACCOUNTS: u32 = 64;
+const ACCOUNTS: u32 = 500;
 const TASKS: u32 = 400;
 const TRANSFERS: u32 = 25;
 const EACH: u64 = 1_000;

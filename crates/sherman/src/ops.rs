@@ -7,6 +7,9 @@ use sherman_core::{Cause, Check, Error, Exchange, Op, Scan, TreeState, Worker};
 use sherman_fabric::Clock;
 use std::time::Duration;
 
+/// Attempts of an update in a row before other tasks get a turn.
+const EAGER_TRIES: u32 = 8;
+
 /// A worker, a tree, a ledger and a deadline: all that an operation needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Ops<'a> {
@@ -90,7 +93,7 @@ impl<'a> Ops<'a> {
         let endpoint = self.worker.endpoint();
         let (mut new, mut found) = (Vec::new(), Vec::new());
         let mut there = self.get(key, old).await?;
-        let mut started = None;
+        let (mut started, mut tries) = (None, 0_u32);
         let mut waited = Duration::ZERO;
         loop {
             new.clear();
@@ -114,7 +117,11 @@ impl<'a> Ops<'a> {
             if waited >= self.timeout {
                 return Err(Error::Timeout { cause: Cause::ValueChanged, waited });
             }
-            sherman_fabric::yield_now().await;
+            // At once, while what was found is likely still there; but not so that others of this thread never run.
+            tries += 1;
+            if tries % EAGER_TRIES == 0 {
+                sherman_fabric::yield_now().await;
+            }
         }
     }
 

@@ -44,6 +44,8 @@ fn stop() -> impl Strategy<Value = Stop> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn integers_keep_their_order(a: i64, b: i64, c: i128, d: i128, e: u16, f: u16) {
         ordered(&a, &b);
