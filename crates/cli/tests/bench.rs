@@ -161,7 +161,8 @@ fn ranges_have_the_size_asked_for_and_their_costs_are_told() {
         assert!(ranges.contains(&of["ranges"].as_u64().expect("a count")), "{workload}: {of}");
         assert!(entries.contains(&of["entries"].as_f64().expect("entries")), "{workload}: {of}");
         let (reads, trips) = (of["reads"].as_f64().expect("reads"), of["round_trips"].as_f64().expect("round trips"));
-        assert!((1.0..4.0).contains(&reads) && trips >= reads && trips < 16.0, "{workload}: {of}");
+        // The end of the tree is found without a round trip.
+        assert!((1.0..4.0).contains(&reads) && trips >= 0.98 * reads && trips < 16.0, "{workload}: {of}");
         assert!(json["latency_us"]["range"]["p50"].as_f64() > Some(0.0));
         assert!(json["cache_hits"].as_u64() > Some(0) && json["cache_misses"].is_u64());
         let kinds = json["latency_us"].as_object().expect("latencies").len();

@@ -27,7 +27,9 @@ impl Access for RawClient {
 
     async fn range(&self, from: &[u8], entries: usize, mut visit: impl FnMut(&[u8], &[u8])) -> Result<(), Error> {
         let mut range = RawClient::range(self, from..).limit(entries);
-        while let Some((key, value)) = range.advance()? {
+        // Not once more than there are entries to come: that would count as one more read.
+        for _ in 0..entries {
+            let Some((key, value)) = range.advance()? else { break };
             visit(key, value);
         }
         Ok(())
@@ -52,7 +54,8 @@ impl Access for RawSession {
 
     async fn range(&self, from: &[u8], entries: usize, mut visit: impl FnMut(&[u8], &[u8])) -> Result<(), Error> {
         let mut range = RawSession::range(self, from..).limit(entries);
-        while let Some((key, value)) = range.advance().await? {
+        for _ in 0..entries {
+            let Some((key, value)) = range.advance().await? else { break };
             visit(key, value);
         }
         Ok(())

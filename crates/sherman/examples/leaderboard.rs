@@ -28,7 +28,7 @@ impl Board {
         let mut won = BTreeMap::new();
         for round in 0..rounds {
             // Each thread has players of its own, so that nobody moves one player twice at once.
-            let dice = (round * 0x9e37_79b9_7f4a_7c15).rotate_left(23) ^ thread;
+            let dice = round.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23) ^ thread;
             let player = player(thread, dice % 50);
             let points = 1 + dice % 7;
             let before = scores.update(player, |score| Some(score.unwrap_or(0) + points))?;

@@ -67,7 +67,7 @@ impl Cluster {
     /// cluster.tree::<u64, [u8; 24]>("users")?;
     /// let users = cluster.describe("users")?;
     /// assert_eq!((users.key_bytes, users.value_bytes), (8, 24));
-    /// assert!(users.entries_per_leaf > 20);
+    /// assert_eq!(users.entries_per_leaf, 15);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn describe(&self, name: &str) -> Result<TreeDescription, Error> {

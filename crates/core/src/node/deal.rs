@@ -5,10 +5,11 @@
 //! two passes, and what is left moves by a place or two. Where keys crowd into few boxes a general sort does it. Leaves
 //! that are in order already, as bulk loads leave them, are copied straight away.
 
-use super::LINE;
-use super::order::{PAIR, PAIRS, each_pair, key_of_pair};
+use super::order::{PAIR, PAIRS, key_of_pair};
+use super::shape::AT_BITMAP;
+use super::{LINE, get_u16};
 
-/// The most lines of pairs: what makes a place fit a byte.
+/// The most lines of pairs: what makes a count fit a byte.
 pub(super) const MAX_LINES: usize = 42;
 const MAX: usize = MAX_LINES * PAIRS;
 const BOXES: usize = 64;
@@ -17,39 +18,82 @@ const FEW: usize = 3;
 /// A fuller box is left to the general sort.
 const CROWDED: u8 = 8;
 
-const _: () = assert!(MAX <= 128);
+const _: () = assert!(MAX <= u8::MAX as usize);
 
-/// The live pairs whose keys lie within a range, as they lie in the leaf.
-struct Hand {
-    keys: [u64; MAX + 1],
-    /// The slot of each.
-    slots: [u8; MAX + 1],
-    count: usize,
+/// Appends the live pairs with keys from `low` to `low + span` to `out`, ascending, each key once. At most [`MAX_LINES`].
+pub(super) fn collect(lines: &[[u8; LINE]], low: u64, span: u64, out: &mut Vec<u8>) {
+    let start = out.len();
+    // One more than fits: what does not count is put there and overwritten, or left behind.
+    out.resize(start + (lines.len() * PAIRS + 1) * PAIR, 0);
+    let pairs = out[start..].as_chunks_mut::<PAIR>().0;
+    let mut count = 0;
+    let mut falls = 0;
+    let mut before = 0;
+    // Nothing is predicted: a pair is copied whether it counts or not.
+    for line in lines {
+        let live = get_u16(line, AT_BITMAP);
+        for (slot, pair) in line.as_chunks::<PAIR>().0[..PAIRS].iter().enumerate() {
+            let key = key_of_pair(pair);
+            let counts = (live >> slot & 1 != 0) & (key.wrapping_sub(low) <= span);
+            pairs[count] = *pair;
+            falls += usize::from(counts & (key <= before) & (count > 0));
+            before = if counts { key } else { before };
+            count += usize::from(counts);
+        }
+    }
+    let pairs = &mut pairs[..count];
+    let mut kept = count;
+    if falls > 0 {
+        if falls > count / FEW {
+            deal(pairs, low, span);
+        }
+        insert(pairs);
+        // An unlocked image may show a key twice: either will do.
+        if pairs.windows(2).any(|pair| key_of_pair(&pair[0]) == key_of_pair(&pair[1])) {
+            kept = keep_one_of_equals(pairs);
+        }
+    }
+    out.truncate(start + kept * PAIR);
 }
 
-/// Appends the live pairs with keys from `low` to `low + span` to `out`, ascending, each key once.
-pub(super) fn collect(lines: &[[u8; LINE]], low: u64, span: u64, out: &mut Vec<u8>) {
-    let mut hand = Hand { keys: [0; MAX + 1], slots: [0; MAX + 1], count: 0 };
-    let falls = hand.take(lines, low, span);
-    let start = out.len();
-    out.resize(start + hand.count * PAIR, 0);
-    let places = out[start..].as_chunks_mut::<PAIR>().0;
-    let pair_in = |slot: u8| {
-        let (line, slot) = (usize::from(slot) / PAIRS, usize::from(slot) % PAIRS);
-        &lines[line].as_chunks::<PAIR>().0[slot]
-    };
-    if falls > hand.count / FEW {
-        hand.deal(low, span);
-    } else if falls > 0 {
-        hand.insert(hand.count);
+/// Sorts pairs by inserting each where it belongs.
+fn insert(pairs: &mut [[u8; PAIR]]) {
+    for at in 1..pairs.len() {
+        let pair = pairs[at];
+        let key = key_of_pair(&pair);
+        let mut to = at;
+        while to > 0 && key_of_pair(&pairs[to - 1]) > key {
+            pairs[to] = pairs[to - 1];
+            to -= 1;
+        }
+        pairs[to] = pair;
     }
-    for (place, &slot) in places.iter_mut().zip(&hand.slots) {
-        *place = *pair_in(slot);
+}
+
+/// Brings pairs in random order nearly into order.
+fn deal(pairs: &mut [[u8; PAIR]], low: u64, span: u64) {
+    let shift = (u64::BITS - span.leading_zeros()).saturating_sub(BOXES.ilog2());
+    let box_of = |pair: &[u8; PAIR]| (key_of_pair(pair).wrapping_sub(low) >> shift) as usize % BOXES;
+    let mut ends = [0_u8; BOXES];
+    for pair in pairs.iter() {
+        ends[box_of(pair)] += 1;
     }
-    // An unlocked image may show a key twice: either will do.
-    if falls > 0 && hand.keys[..hand.count].windows(2).any(|pair| pair[0] == pair[1]) {
-        let kept = keep_one_of_equals(places);
-        out.truncate(start + kept * PAIR);
+    let mut total = 0;
+    let mut fullest = 0;
+    for end in &mut ends {
+        fullest = fullest.max(*end);
+        total += *end;
+        *end = total;
+    }
+    if fullest > CROWDED {
+        return pairs.sort_unstable_by_key(key_of_pair);
+    }
+    let mut hand = [[0; PAIR]; MAX];
+    hand[..pairs.len()].copy_from_slice(pairs);
+    for pair in hand[..pairs.len()].iter().rev() {
+        let end = &mut ends[box_of(pair)];
+        *end -= 1;
+        pairs[usize::from(*end)] = *pair;
     }
 }
 
@@ -63,83 +107,6 @@ fn keep_one_of_equals(pairs: &mut [[u8; PAIR]]) -> usize {
         }
     }
     kept
-}
-
-impl Hand {
-    /// Takes the pairs up; how many do not exceed the one before. Nothing is predicted: a slot is taken whether it counts or not, and the
-    /// next takes its place if not.
-    fn take(&mut self, lines: &[[u8; LINE]], low: u64, span: u64) -> usize {
-        let mut slot = 0;
-        let mut count = 0;
-        let mut falls = 0;
-        let mut before = 0;
-        each_pair(lines, |pair, live| {
-            let key = key_of_pair(pair);
-            let counts = live & (key.wrapping_sub(low) <= span);
-            self.keys[count] = key;
-            self.slots[count] = slot;
-            slot += 1;
-            falls += usize::from(counts & (count > 0) & (key <= before));
-            before = if counts { key } else { before };
-            count += usize::from(counts);
-        });
-        self.count = count;
-        falls
-    }
-
-    /// Sorts them by inserting each where it belongs, `most` places to the left at most.
-    fn insert(&mut self, most: usize) {
-        let Self { keys, slots, count } = self;
-        let (keys, slots) = (&mut keys[..*count], &mut slots[..*count]);
-        for at in 1..keys.len() {
-            let (key, slot) = (keys[at], slots[at]);
-            if keys[at - 1] <= key {
-                continue;
-            }
-            let least = at.saturating_sub(most);
-            let mut to = at;
-            while to > least && keys[to - 1] > key {
-                keys[to] = keys[to - 1];
-                slots[to] = slots[to - 1];
-                to -= 1;
-            }
-            keys[to] = key;
-            slots[to] = slot;
-        }
-    }
-
-    /// Sorts them whatever their order.
-    fn deal(&mut self, low: u64, span: u64) {
-        let count = self.count;
-        let shift = (u64::BITS - span.leading_zeros()).saturating_sub(BOXES.ilog2());
-        let box_of = |key: u64| (key.wrapping_sub(low) >> shift) as usize % BOXES;
-        let mut ends = [0_u8; BOXES];
-        for &key in &self.keys[..count] {
-            ends[box_of(key)] += 1;
-        }
-        let mut total = 0;
-        let mut fullest = 0;
-        for end in &mut ends {
-            fullest = fullest.max(*end);
-            total += *end;
-            *end = total;
-        }
-        let (keys, slots) = (self.keys, self.slots);
-        if fullest > CROWDED {
-            let mut order: [u8; MAX] = std::array::from_fn(|at| at as u8);
-            order[..count].sort_unstable_by_key(|&at| keys[usize::from(at)]);
-            for (to, &at) in order[..count].iter().enumerate() {
-                (self.keys[to], self.slots[to]) = (keys[usize::from(at)], slots[usize::from(at)]);
-            }
-            return;
-        }
-        for (&key, &slot) in keys[..count].iter().zip(&slots).rev() {
-            let end = &mut ends[box_of(key)];
-            *end -= 1;
-            (self.keys[usize::from(*end)], self.slots[usize::from(*end)]) = (key, slot);
-        }
-        self.insert(usize::from(CROWDED));
-    }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::header::{AT_CHECKSUM, AT_FRONT, Flags, Header};
 use super::shape::Body;
 use super::stream::set_stamp;
 use super::view::{Node, checksum};
-use super::{Format, LINE, Lookup, Patch, Shape, SortedBody, order, put_u64, slots};
+use super::{Format, LINE, Lookup, Patch, Shape, SortedBody, put_u64, slots};
 use sherman_fabric::{ClientId, GlobalAddress};
 
 /// A header-only split rewrites every line instead when the window of legal stamps would reach this: a quarter of the
@@ -218,11 +218,7 @@ impl<'s> Draft<'s> {
             Lookup::Absent => {}
         }
         // An entry outside the fences does not exist: its slot is as good as empty.
-        let free = match order::slot_between(&self.node(), key) {
-            Some(slot) => Some(slot),
-            None => slots::first_empty(self.shape, &self.image).or_else(|| order::first_outside(&self.node())),
-        };
-        match free {
+        match self.node().free_slot(key) {
             Some(slot) => Upsert::Inserted(self.put(slot, key, value)),
             None => Upsert::Full,
         }

@@ -16,11 +16,13 @@
 //! | [`collect`] | reading all of a node, or a range of it |
 //! | [`sorted`] | sorted bodies: internal nodes, and the leaves of `Sorted` |
 //! | [`draft`] | [`Draft`]: an image being changed under its lane; splits, merges |
+//! | [`entry`] | one entry written without a draft: what most puts are |
 //! | [`patch`] | [`Patch`]: what to WRITE |
 
 pub mod collect;
 mod deal;
 pub mod draft;
+pub mod entry;
 pub mod header;
 pub mod order;
 pub mod patch;

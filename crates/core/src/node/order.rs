@@ -81,7 +81,7 @@ fn pair_lines<'a>(node: &Node<'a>) -> Option<&'a [[u8; LINE]]> {
 
 /// Calls `f(pair, live)` for each slot of two words, live or not.
 #[inline(always)]
-pub(super) fn each_pair(lines: &[[u8; LINE]], mut f: impl FnMut(&[u8; PAIR], bool)) {
+fn each_pair(lines: &[[u8; LINE]], mut f: impl FnMut(&[u8; PAIR], bool)) {
     for line in lines {
         let live = get_u16(line, AT_BITMAP);
         for (slot, pair) in line.as_chunks().0[..PAIRS].iter().enumerate() {
@@ -192,9 +192,20 @@ pub(super) fn slot_between(node: &Node<'_>, key: &[u8]) -> Option<usize> {
     let from = |at: u32| if at < u64::BITS { u64::MAX << at } else { 0 };
     let middle = below.1.midpoint(above.1);
     let between = free & from(below.1) & !from(above.1);
-    // From the middle of the gap on, else from its beginning; without a gap the next that is free.
-    let choices = [between & from(middle), between, free & from(below.1), free];
-    choices.into_iter().find(|&choice| choice != 0).map(|choice| choice.trailing_zeros() as usize)
+    // From the middle of the gap on, else from its beginning; without a gap whichever free slot is nearer.
+    if let Some(choice) = [between & from(middle), between].into_iter().find(|&choice| choice != 0) {
+        return Some(choice.trailing_zeros() as usize);
+    }
+    let (right, left) = (free & from(below.1), free & !from(below.1));
+    match (right != 0, left != 0) {
+        (false, false) => None,
+        (true, false) => Some(right.trailing_zeros() as usize),
+        (false, true) => Some(left.ilog2() as usize),
+        (true, true) => {
+            let (after, before) = (right.trailing_zeros(), left.ilog2());
+            Some(if after - below.1 <= below.1 - before { after } else { before } as usize)
+        }
+    }
 }
 
 /// Whether bounds of these lengths compare as numbers with keys of one word.

@@ -256,7 +256,7 @@ impl<E: Endpoint> Op<'_, E> {
         }
         let locked = self.lock_several(&[(old.address, shape.node_bytes())]).await?;
         let empty =
-            Node::open(shape, locked.image(0), 0).ok().filter(|leaf| leaf.len() == 0 && leaf.header.flags.high_open);
+            Node::open(shape, locked.image(0), 0).ok().filter(|leaf| leaf.is_empty() && leaf.header.flags.high_open);
         let Some(leaf) = empty else {
             self.release_several(locked.done(self)).await?;
             return Err(Error::NotEmpty);

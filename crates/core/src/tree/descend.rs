@@ -148,8 +148,11 @@ impl<E: Endpoint> Op<'_, E> {
             if at.level < level {
                 return Ok(None);
             }
+            // Once the way leads right no copy is believed: who gets lost forgets the copies on the way down from the root, and
+            // one that is reached through a neighbour alone would lead astray for ever.
+            let mut straight = true;
             loop {
-                if caching {
+                if caching && straight {
                     let found = tree.cache.locate(at, key, level);
                     if !std::mem::replace(&mut counted, true) {
                         self.count_lookup(found.hit);
@@ -164,6 +167,7 @@ impl<E: Endpoint> Op<'_, E> {
                     Some(Step::Right(sibling)) => {
                         self.moved_right(tree, &sibling, at.level)?;
                         at.address = sibling.address;
+                        straight = false;
                     }
                     Some(Step::Stale) | None => {
                         self.lost(tree, key, level).await?;

@@ -4,17 +4,82 @@
 //! its lane; the parent learns of it afterwards, under its own.
 
 use super::TreeState;
-use super::descend::Covering;
+use super::descend::{Covering, Sibling};
 use crate::error::Error;
+use crate::node::{LINE, Node, Position};
 use crate::op::Op;
-use sherman_fabric::Endpoint;
+use sherman_fabric::{Endpoint, Space};
 
 impl<E: Endpoint> Op<'_, E> {
     /// Puts `value` under `key`. Whether the key was there; `old` receives the value it had. Linearizable.
     pub async fn insert(&self, tree: &TreeState, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
         tree.check_key(key)?;
         tree.check_value(value)?;
-        let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
+        let shape = &tree.shape.leaf;
+        if let Some(at) = self.locate_known(tree, key, 0) {
+            let locked = self.lock(at, shape.node_bytes(), None).await?;
+            let leaf = Node::open(shape, locked.image(), 0).ok().map(|leaf| (leaf.position(key), leaf));
+            let right = match &leaf {
+                Some((Position::Right, leaf)) => Some(Sibling::of(leaf)),
+                _ => None,
+            };
+            if let Some((Position::Inside, leaf)) = leaf {
+                // An entry write inside one line is all that most inserts are; it needs a record only where lines tear.
+                let whole_lines = self.worker.compute.caps().crash_unit as usize >= LINE;
+                if let Some(entry) = whole_lines.then(|| leaf.entry_write(key, value, old)).flatten() {
+                    let mut list = self.endpoint().list(at.server());
+                    list.write(Space::Host, at.offset() + entry.range().start as u64, entry.bytes());
+                    self.write_back(locked.done(self), list).await.map_err(Error::after_post)?;
+                    return Ok(entry.updated);
+                }
+                let covering = Covering { header: leaf.header, locked, missed: None };
+                return Box::pin(self.insert_into(tree, covering, key, value, old)).await;
+            }
+            // The cache was wrong: what it leads to is found out from the beginning.
+            Box::pin(self.release(locked.done(self))).await?;
+            return Box::pin(self.insert_right(tree, right, key, value, old)).await;
+        }
+        Box::pin(self.insert_slowly(tree, key, value, old)).await
+    }
+
+    /// The key has moved right of where the cache led, to a neighbour that the parent may not know of, or elsewhere.
+    async fn insert_right(
+        &self,
+        tree: &TreeState,
+        right: Option<Sibling>,
+        key: &[u8],
+        value: &[u8],
+        old: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        if let Some(sibling) = &right {
+            self.moved_right(tree, sibling, 0)?;
+        }
+        let updated = self.insert_slowly(tree, key, value, old).await?;
+        self.mend_missed(tree, right.map(|sibling| (sibling.low, sibling.address))).await;
+        Ok(updated)
+    }
+
+    async fn insert_slowly(
+        &self,
+        tree: &TreeState,
+        key: &[u8],
+        value: &[u8],
+        old: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        let covering = self.lock_leaf(tree, key).await?;
+        self.insert_into(tree, covering, key, value, old).await
+    }
+
+    /// Puts an entry into a leaf under its lane, whatever it takes, and gives the lane back.
+    async fn insert_into(
+        &self,
+        tree: &TreeState,
+        covering: Covering,
+        key: &[u8],
+        value: &[u8],
+        old: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        let Covering { locked, header, missed } = covering;
         let mut leaf = self.draft(tree, &locked, header);
         let put = leaf.upsert(key, value, old);
         let updated = self.finish_put(tree, locked, leaf, put, key, value).await?;

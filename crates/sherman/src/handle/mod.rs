@@ -17,11 +17,11 @@ use crate::exchange::Exchange;
 use crate::operations::{decoded, decoded_entry, decoded_many, typed_operations};
 use crate::range::{HandleRange, Plan, RawHandleRange};
 use crate::stats::Stats;
-use sherman_core::{Cause, Check, Error};
+use sherman_core::{Check, Error};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What serves a [`Handle`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,35 +113,30 @@ impl<K: Key, V: Value> Handle<K, V> {
     /// Has `change` say what is to become of the value under `key` (`None`: absent), and makes it so, as
     /// [`Client::update`](crate::Client::update). Resolves to the value it had.
     ///
-    /// `change` runs inside this future, not on a worker. Dropping the future between two attempts ends them: at most the last
-    /// one still happens.
-    pub fn update<F: FnMut(Option<V>) -> Option<V>>(
+    /// `change` runs on a worker thread, outside any lock, and keeps the handle's other operations waiting meanwhile: it should be
+    /// short. If it panics nothing is changed, and the panic goes on where the future is awaited.
+    ///
+    /// ```
+    /// # let cluster = sherman::Cluster::open("embedded:?memory=64MiB")?;
+    /// # let visits = cluster.tree::<u64, u64>("visits")?.handle()?;
+    /// # let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
+    /// # runtime.block_on(async {
+    /// let visitors: Vec<_> =
+    ///     (0..100).map(|_| tokio::spawn(visits.update(7, |count| Some(count.unwrap_or(0) + 1)))).collect();
+    /// for visitor in visitors {
+    ///     visitor.await??;
+    /// }
+    /// assert_eq!(visits.get(7).await?, Some(100));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn update<F: FnMut(Option<V>) -> Option<V> + Send + 'static>(
         &self,
         key: K,
         mut change: F,
     ) -> impl Future<Output = Result<Option<V>, Error>> + use<K, V, F> {
-        let (handle, key) = (self.raw.clone(), owned(&key));
-        async move {
-            let mut old = handle.get(key.clone()).await?;
-            let mut started = None;
-            loop {
-                let mut new = Vec::new();
-                let new = encode_change(&mut change, old.as_deref(), &mut new).then_some(new);
-                if old == new {
-                    break;
-                }
-                match handle.compare_exchange(key.clone(), old.clone(), new).await? {
-                    Exchange::Done => break,
-                    Exchange::Found(found) => old = Some(found),
-                    Exchange::Absent => old = None,
-                }
-                let waited = started.get_or_insert_with(Instant::now).elapsed();
-                if waited >= handle.timeout() {
-                    return Err(Error::Timeout { cause: Cause::ValueChanged, waited });
-                }
-            }
-            Ok(old.map(|old| V::decode(&old)))
-        }
+        decoded(self.raw.update(owned(&key), move |old, new| encode_change(&mut change, old, new)))
     }
 
     /// The entries whose keys lie in `range`, ascending or [descending](HandleRange::descending). Not a snapshot: see

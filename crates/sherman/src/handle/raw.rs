@@ -13,6 +13,7 @@ use crate::stats::{Ledger, Stats};
 use sherman_core::{Check, Error};
 use std::fmt;
 use std::ops::RangeBounds;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -84,6 +85,41 @@ impl RawHandle {
         let timeout = self.timeout;
         let job: Job = Box::new(move |bench: &Bench| bench.put(timeout, sender, operation));
         HandleOperation { queue: Arc::clone(&self.workers.queue), job: Some(job), waiting: None, receiver }
+    }
+
+    /// Has `change` say what is to become of the value under `key`, and makes it so, as
+    /// [`RawClient::update`](crate::RawClient::update). Resolves to the value it had.
+    ///
+    /// `change` runs on a worker thread, outside any lock, and keeps the handle's other operations waiting meanwhile: it should be
+    /// short. If it panics nothing is changed, and the panic goes on where the future is awaited.
+    pub fn update<F>(
+        &self,
+        key: Vec<u8>,
+        mut change: F,
+    ) -> impl Future<Output = Result<Option<Vec<u8>>, Error>> + use<F>
+    where
+        F: FnMut(Option<&[u8]>, &mut Vec<u8>) -> bool + Send + 'static,
+    {
+        let update = self.call(async move |ops| {
+            let mut panic = None;
+            let mut old = Vec::new();
+            // A caller's panic must not take the worker with it. `change` is not asked again after one.
+            let guarded = |old: Option<&[u8]>, new: &mut Vec<u8>| {
+                catch_unwind(AssertUnwindSafe(|| change(old, new))).unwrap_or_else(|payload| {
+                    panic = Some(payload);
+                    // As it is: nothing is to be changed.
+                    new.clear();
+                    new.extend_from_slice(old.unwrap_or_default());
+                    old.is_some()
+                })
+            };
+            let there = ops.update(&key, &mut old, guarded).await?;
+            Ok(match panic {
+                Some(payload) => Err(payload),
+                None => Ok(there.then_some(old)),
+            })
+        });
+        async move { Ok(update.await?.unwrap_or_else(|payload| resume_unwind(payload))) }
     }
 
     /// The entries whose keys lie in `range`, ascending or [descending](RawHandleRange::descending). Not a snapshot: see

@@ -194,6 +194,22 @@ fn operations_fail_clearly_once_the_workers_are_gone() {
 }
 
 #[test]
+fn a_panic_of_the_callers_is_the_callers() {
+    let tree = tree();
+    let handle = tree.handle().expect("a handle");
+    runtime().block_on(async {
+        assert_eq!(handle.insert(1, 1).await, Ok(None));
+        let update = handle.update(1, |_| panic!("on purpose"));
+        let panic = tokio::spawn(update).await.expect_err("it panicked").into_panic();
+        assert_eq!(panic.downcast_ref(), Some(&"on purpose"));
+        assert_eq!(handle.get(1).await, Ok(Some(1)), "nothing was changed, and the worker lives");
+        drop(handle.update(1, |_| Some(2)));
+        assert_eq!(handle.update(1, |value| value.map(|value| value + 2)).await, Ok(Some(1)));
+        assert_eq!(handle.get(1).await, Ok(Some(3)));
+    });
+}
+
+#[test]
 fn a_worker_may_drop_the_last_handle_itself() {
     struct Owner(Mutex<Option<RawHandle>>, AtomicUsize);
     impl Wake for Owner {

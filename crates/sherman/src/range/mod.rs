@@ -92,6 +92,10 @@ impl Plan {
 
 /// A range on its way.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there are few, on the stack: a box would be an allocation for every range"
+)]
 pub(crate) enum Reading {
     Planned(Plan),
     Begun(Scan),
@@ -127,6 +131,10 @@ pub(crate) struct Cursor {
 }
 
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there are few, on the stack: a box would be an allocation for every range"
+)]
 enum State {
     Planned(Plan),
     /// With entries in its buffer, or none left there.
