@@ -1,4 +1,5 @@
-//! Runs schedules of the tree and prints what was seen: `explore FORMAT FIRST COUNT [torn|atomic]`.
+//! Runs schedules of the tree and prints what was seen: `explore FORMAT FIRST COUNT [torn|atomic]`. With a count of 0 it
+//! replays the first alone and prints every event.
 
 use sherman_core::Format;
 use sherman_sim::Knobs;
@@ -16,6 +17,11 @@ fn main() {
         move |draw| Scenario { allow_torn_reads: torn, ..Scenario::drawn(draw, format) },
         move |seed| Knobs { verb_atomic: atomic, ..Knobs::swarm(seed) },
     );
+    if count == 0 {
+        let (seen, events) = explorer.run_traced(first, true);
+        events.iter().for_each(|event| println!("{event}"));
+        return println!("{seen:#?}");
+    }
     let began = Instant::now();
     let explored = explorer.explore(first..first + count);
     let seconds = began.elapsed().as_secs_f64();

@@ -1,10 +1,13 @@
 //! Every interleaving of a merge with a reader, a scan or a writer, on leaves of four entries.
+//!
+//! What the merger itself reads arrives in ascending order of units. Nothing is lost by that beside a reader; beside a
+//! writer, only torn images of what the merger reads without lanes, and those it takes for no more than a hint.
 
 use sherman_core::{Direction, Error, Format, Op as TreeOp, Scan, Techniques};
 use sherman_sim::history::{History, Op};
 use sherman_sim::linear::{Checker, Pair, Sweep};
 use sherman_sim::tree::{Compute, Lab, Scenario, Shape, join};
-use sherman_sim::{Bounds, Exhaustive, Knobs, Limits, Report, Sim, SimEndpoint};
+use sherman_sim::{Actor, Bounds, Choice, Exhaustive, Kind, Knobs, Limits, Report, Scheduler, Sim, SimEndpoint};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -57,10 +60,11 @@ fn every_interleaving(format: Format, steps: &[Step], lists: u64) -> Report {
         sim.rewind();
         let seen: Rc<Seen> = Rc::default();
         let computes: Vec<Compute> = steps.iter().map(|_| knowing(&mut sim, &scenario)).collect();
-        for (client, (&step, compute)) in steps.iter().zip(&computes).enumerate() {
-            cast(&mut sim, &scenario, compute, client as u32, step, &seen);
-        }
-        let run = sim.run(&mut search);
+        let cast = steps.iter().zip(&computes).enumerate();
+        let endpoints: Vec<u32> = cast
+            .map(|(client, (&step, compute))| cast_as(&mut sim, &scenario, compute, client as u32, step, &seen))
+            .collect();
+        let run = sim.run(&mut InOrder { search: &mut search, merger: endpoints[0] });
         if matches!(run.outcome, sherman_sim::Outcome::ListLimit | sherman_sim::Outcome::StepLimit) {
             search.truncate();
         }
@@ -92,10 +96,37 @@ fn knowing(sim: &mut Sim, scenario: &Scenario) -> Compute {
     compute
 }
 
-fn cast(sim: &mut Sim, scenario: &Scenario, compute: &Compute, client: u32, step: Step, seen: &Rc<Seen>) {
+/// Tries everything but orders of the units that the merger fetches.
+struct InOrder<'s> {
+    search: &'s mut Exhaustive,
+    /// Its endpoint.
+    merger: u32,
+}
+
+impl Scheduler for InOrder<'_> {
+    fn pick(&mut self, choices: &[Choice]) -> usize {
+        let merger = |actor| matches!(actor, Actor::QueuePair { endpoint, .. } if endpoint == self.merger);
+        if choices.iter().all(|choice| choice.kind == Kind::Fetch && merger(choice.actor)) {
+            return 0;
+        }
+        self.search.pick(choices)
+    }
+
+    fn wants_state(&self) -> bool {
+        true
+    }
+
+    fn enter(&mut self, state: u64) -> bool {
+        self.search.enter(state)
+    }
+}
+
+/// Casts a client; its endpoint.
+fn cast_as(sim: &mut Sim, scenario: &Scenario, compute: &Compute, client: u32, step: Step, seen: &Rc<Seen>) -> u32 {
     let (worker, compute_tree, seen, scenario) =
         (compute.worker(), Arc::clone(&compute.tree), Rc::clone(seen), scenario.clone());
     let spawner = sim.spawner();
+    let endpoint = worker.endpoint().number();
     let task = async move {
         let tree = &*compute_tree;
         // A reader makes one attempt: a second would be that of a reader who comes later, and those are covered.
@@ -155,6 +186,7 @@ fn cast(sim: &mut Sim, scenario: &Scenario, compute: &Compute, client: u32, step
         spawner.note(0x100 + u64::from(client));
     };
     drop(sim.spawn_on(&compute.fabric, client, "client", task));
+    endpoint
 }
 
 /// The merger needs its lists up to the merge's end; what it then does for the root is cut.
