@@ -193,6 +193,7 @@ fn cast_as(sim: &mut Sim, scenario: &Scenario, compute: &Compute, client: u32, s
 const MERGER: u64 = 12;
 
 #[test]
+#[ignore = "takes minutes: run by hand, with --ignored"]
 fn every_interleaving_of_a_merge_with_a_reader_is_linearizable() {
     for (what, reader) in [
         ("a get of what moves", Step::Get(4)),
@@ -208,6 +209,7 @@ fn every_interleaving_of_a_merge_with_a_reader_is_linearizable() {
 }
 
 #[test]
+#[ignore = "takes minutes: run by hand, with --ignored"]
 fn every_interleaving_of_a_merge_with_a_writer_is_linearizable() {
     for (what, writer) in
         [("an update of what moves", Step::Insert(4, 7)), ("an insert into what grows", Step::Insert(1, 7))]
