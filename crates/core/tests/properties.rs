@@ -254,3 +254,16 @@ fn every_key_and_value_length_has_a_shape_in_every_format() {
         }
     }
 }
+
+/// A leaf that waits for its parent to merge is looked at again once that has happened, whatever came between.
+#[test]
+fn what_waited_for_its_parent_is_merged_after_it() {
+    let spec = TreeSpec { format: 1, key_len: 1024, value_len: 60, leaf_bytes: 8192, internal_bytes: 8192 };
+    let (_world, mut model) = set_up(&spec, false);
+    let count = model.keys.count;
+    let numbers: Vec<u64> = (0..count * 91 / 100).map(|number| number * 100 / 91 % count).collect();
+    assert_eq!(model.load(1, &numbers, 2, 1.0), Ok(numbers.len() as u64));
+    model.step(&Step::Empty { from: 8_322_102_955_217_306_412, down: true, leaves: 4 });
+    model.empty();
+    assert_eq!(model.check().nodes, [1]);
+}

@@ -79,25 +79,38 @@ impl<E: Endpoint> Op<'_, E> {
             return;
         }
         let mut wanting = vec![level];
+        // Whether anything was merged since a level began to wait for the one above.
+        let mut progress = false;
         while let Some(level) = wanting.pop() {
             match self.tidy_level(tree, level, key).await {
                 Ok(Tidied::Merged { small, parent_small }) => {
+                    progress = true;
                     // The parent comes last: what goes on below may leave it emptier still.
                     let known = wanting.contains(&(level + 1));
                     wanting.extend((parent_small && !known).then_some(level + 1));
                     wanting.extend(small.then_some(level));
                 }
-                Ok(Tidied::OnlyChild) => wanting.extend([level, level + 1]),
+                Ok(Tidied::OnlyChild) => {
+                    progress = false;
+                    wanting.extend([level, level + 1]);
+                }
                 // The new root may be such a one itself.
-                Ok(Tidied::Shrunk { level }) => wanting.push(level),
+                Ok(Tidied::Shrunk { level }) => {
+                    progress = true;
+                    wanting.push(level);
+                }
                 Ok(Tidied::Again) => {
                     if self.retry(Cause::Merge).await.is_err() {
                         return;
                     }
                     wanting.push(level);
                 }
-                // What is below may be waiting for this; what is above is not.
-                Ok(Tidied::Nothing) => wanting.retain(|&other| other > level),
+                // What is below may have been waiting for this in vain; what is above was not.
+                Ok(Tidied::Nothing) => {
+                    if !std::mem::take(&mut progress) {
+                        wanting.retain(|&other| other > level);
+                    }
+                }
                 Err(_) => return self.start_truce(tree),
             }
         }
