@@ -116,6 +116,89 @@ pub enum Request {
     },
     /// To any server: its memory and members.
     Usage,
+    /// To server 0: the sender is alive. Its lease then runs from now. Answered by [`Response::Renewed`].
+    Renew,
+    /// To server 0: stop being a member, but leave places behind that are free: whoever recovers the sender takes them
+    /// over. Nothing else of it is left. The id is free only then.
+    Depart,
+    /// To server 0: is `client` dead? If its lease has run out, it is from now on, and the sender may be the one to recover
+    /// it. Answered by [`Response::Verdict`].
+    Suspect {
+        /// Whom.
+        client: ClientId,
+    },
+    /// To server 0: end the lease of `client` now, whatever it says itself.
+    Condemn {
+        /// Whom.
+        client: ClientId,
+    },
+    /// To any server, from who recovers `client`, once its records are replayed and its lanes swept: make its chunks there
+    /// the sender's. Refused with [`Refusal::BadRequest`] unless `client` is fenced there.
+    TakeOver {
+        /// Whose.
+        client: ClientId,
+    },
+    /// To any server, from who recovers `client`, last of all: forget it there, its redo area and its fence. Server 0 comes
+    /// last: then the id may be issued again. Refused with [`Refusal::BadRequest`] unless `client` is fenced there.
+    Retire {
+        /// Whom.
+        client: ClientId,
+    },
+    /// To server 0: every member. Answered by [`Response::Members`].
+    Members,
+}
+
+/// What a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// It takes part.
+    Live,
+    /// It has gone in order, and its places wait to be taken over.
+    Leaving,
+    /// Its lease has run out: it is being recovered, or waits for it.
+    Dead,
+}
+
+/// A member, as server 0 knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MemberInfo {
+    /// Its id.
+    pub client: ClientId,
+    /// What it is.
+    pub standing: Standing,
+    /// How often its id was issued.
+    pub incarnation: u32,
+    /// For how long it has been a member, in nanoseconds.
+    pub age: u64,
+    /// What is left of its lease, in nanoseconds; 0 if it has run out.
+    pub lease_left: u64,
+    /// Who recovers it; nobody's id if nobody does.
+    pub recoverer: ClientId,
+}
+
+/// What server 0 says to a suspicion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Its lease has not run out yet.
+    Alive {
+        /// What is left of it, in nanoseconds.
+        lease_left: u64,
+    },
+    /// It is dead, or has gone, and the one who asks is to recover it: nobody else does, until its own lease runs out. Said
+    /// again whenever the same one asks again.
+    Recover,
+    /// Somebody else recovers it.
+    Recovering {
+        /// Who.
+        by: ClientId,
+    },
+    /// Somebody recovered it and is dead itself: that one must be recovered first.
+    Displaced {
+        /// Who.
+        by: ClientId,
+    },
+    /// Nobody has this id: there is nothing to recover.
+    Gone,
 }
 
 /// An answer.
@@ -168,6 +251,15 @@ pub enum Response {
         /// Members known here.
         members: Vec<ClientId>,
     },
+    /// The sender's lease runs from now.
+    Renewed {
+        /// Somebody who is to be recovered, and whom nobody alive recovers but perhaps the sender.
+        expired: Option<ClientId>,
+    },
+    /// What is to be done about a suspect.
+    Verdict(Verdict),
+    /// Every member, by id.
+    Members(Vec<MemberInfo>),
 }
 
 /// Why a memory server said no. Nothing was changed. For the width of its tag see

@@ -50,6 +50,12 @@ pub enum FabricError {
         /// The server's index.
         server: u16,
     },
+    /// This endpoint's connection to the server broke: nothing more of it executes there. The server and other endpoints are
+    /// not concerned.
+    Disconnected {
+        /// The server's index.
+        server: u16,
+    },
     /// The backend cannot do this.
     Unsupported {
         /// What it cannot do.
@@ -70,6 +76,7 @@ impl fmt::Display for FabricError {
             Self::NoSuchServer { server } => write!(f, "there is no memory server {server}"),
             Self::Fenced { client } => write!(f, "client {client} has been fenced; open the cluster again"),
             Self::ServerLost { server } => write!(f, "memory server {server} is gone"),
+            Self::Disconnected { server } => write!(f, "the connection to memory server {server} broke"),
             Self::Unsupported { what } => write!(f, "this backend cannot {what}"),
             Self::Refused(refusal) => write!(f, "{refusal}"),
         }

@@ -51,6 +51,8 @@ pub struct FormatOptions {
     pub member_capacity: u32,
     /// How many trees there can be.
     pub catalog_capacity: u32,
+    /// For how long a compute server is believed to be alive after it last said so, in nanoseconds.
+    pub lease_nanos: u64,
     /// The lock table.
     pub locks: LockOptions,
     /// Whether to zero the chunks too. Without it they must be zero already: a fresh mapping or file. Old bytes there
@@ -69,6 +71,7 @@ impl Default for FormatOptions {
             redo_area_bytes: 1 << 20,
             member_capacity: 4096,
             catalog_capacity: 256,
+            lease_nanos: 3_000_000_000,
             locks: LockOptions::default(),
             wipe_chunks: false,
         }
@@ -205,6 +208,7 @@ impl FormatOptions {
             chunk_table_offset: 0,
             catalog_offset: 0,
             catalog_capacity: self.catalog_capacity,
+            lease_nanos: self.lease_nanos,
             lock,
         };
         let mut cursor = Cursor(TABLES_OFFSET);

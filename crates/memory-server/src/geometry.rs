@@ -127,6 +127,8 @@ pub struct Geometry {
     pub catalog_offset: u64,
     /// How many trees the catalog can hold.
     pub catalog_capacity: u32,
+    /// For how long a member is believed to be alive after it last said so, in nanoseconds.
+    pub lease_nanos: u64,
     /// The lock table.
     pub lock: LockGeometry,
 }
@@ -263,6 +265,7 @@ impl Geometry {
         check(self.member_capacity > 0, "member_capacity is 0")?;
         check(self.member_capacity <= u32::from(u16::MAX), "member_capacity exceeds 16-bit ids")?;
         check(self.catalog_capacity > 0, "catalog_capacity is 0")?;
+        check(self.lease_nanos > 0, "lease_nanos is 0")?;
         check(self.lock.count.is_power_of_two(), "the number of lanes is not a power of two")?;
         check(self.lock.hash == LANE_HASH_MULTIPLICATIVE, "the lane hash is unknown")?;
         check(

@@ -45,6 +45,7 @@ const AT_CHUNK_TABLE_OFFSET: usize = 144;
 const AT_CATALOG_OFFSET: usize = 152;
 const AT_MEMBER_CAPACITY: usize = 160;
 const AT_CATALOG_CAPACITY: usize = 164;
+const AT_LEASE: usize = 168;
 
 const AT_LOCK_OFFSET: usize = 192;
 const AT_LANES: usize = 200;
@@ -57,7 +58,7 @@ const AT_CHECKSUM: usize = SUPERBLOCK_BYTES - 8;
 
 const _: () = assert!(AT_SERVERS + 2 <= AT_MEMORY_BYTES && AT_MEMORY_BYTES.is_multiple_of(64));
 const _: () = assert!(AT_REDO_AREA_BYTES + 8 <= AT_MEMBER_OFFSET && AT_MEMBER_OFFSET.is_multiple_of(64));
-const _: () = assert!(AT_CATALOG_CAPACITY + 4 <= AT_LOCK_OFFSET && AT_LOCK_OFFSET.is_multiple_of(64));
+const _: () = assert!(AT_LEASE + 8 <= AT_LOCK_OFFSET && AT_LOCK_OFFSET.is_multiple_of(64));
 const _: () = assert!(AT_RELEASE < AT_CHECKSUM);
 
 /// What the first bytes of a memory server say.
@@ -141,6 +142,7 @@ impl Superblock {
         put(out, AT_CATALOG_OFFSET, g.catalog_offset.to_le_bytes());
         put(out, AT_MEMBER_CAPACITY, g.member_capacity.to_le_bytes());
         put(out, AT_CATALOG_CAPACITY, g.catalog_capacity.to_le_bytes());
+        put(out, AT_LEASE, g.lease_nanos.to_le_bytes());
         put(out, AT_LOCK_OFFSET, g.lock.offset.to_le_bytes());
         put(out, AT_LANES, g.lock.count.to_le_bytes());
         put(out, AT_LOCK_SPACE, [space_number(g.lock.space)]);
@@ -216,6 +218,7 @@ fn decode_geometry(bytes: &[u8]) -> Result<Geometry, &'static str> {
         chunk_table_offset: get_u64(bytes, AT_CHUNK_TABLE_OFFSET),
         catalog_offset: get_u64(bytes, AT_CATALOG_OFFSET),
         catalog_capacity: get_u32(bytes, AT_CATALOG_CAPACITY),
+        lease_nanos: get_u64(bytes, AT_LEASE),
         lock,
     })
 }
