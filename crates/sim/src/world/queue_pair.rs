@@ -101,6 +101,8 @@ pub(crate) struct QueuePair {
     pub(crate) effect_below: u64,
     /// Lists in flight that will end in error.
     pub(crate) failing: Vec<u32>,
+    /// The connection is gone: nothing is executed here any more.
+    pub(crate) broken: bool,
 }
 
 impl QueuePair {
@@ -114,6 +116,7 @@ impl QueuePair {
             next_sequence: 0,
             effect_below: 0,
             failing: Vec::new(),
+            broken: false,
         }
     }
 
