@@ -226,6 +226,12 @@ impl Sim {
         self.world.borrow_mut().kill_after(compute_server, effects);
     }
 
+    /// Lets the next compute server that begins to recover somebody (it fences it) die after so many more effects. May be
+    /// laid several times: each strikes once, the last laid first.
+    pub fn ambush(&mut self, effects: u64) {
+        self.world.borrow_mut().ambushes.push(effects);
+    }
+
     /// How many effects a compute server, by number, has had since it joined.
     pub fn effects(&self, compute_server: u32) -> u64 {
         self.world.borrow().compute_servers.get(compute_server as usize).map_or(0, |cs| cs.effects)
@@ -234,6 +240,11 @@ impl Sim {
     /// Whether a compute server, by number, has died.
     pub fn is_dead(&self, compute_server: u32) -> bool {
         self.world.borrow().compute_servers.get(compute_server as usize).is_some_and(|cs| cs.dead)
+    }
+
+    /// How many endpoints a compute server, by number, has made.
+    pub fn endpoints(&self, compute_server: u32) -> u32 {
+        self.world.borrow().endpoints.iter().filter(|endpoint| endpoint.owner == compute_server).count() as u32
     }
 
     /// Keeps a readable trace from now on, or no longer.

@@ -102,6 +102,7 @@ impl World {
         let response = self.serve(server, client, request, now)?;
         if let Request::Fence { client } = *request {
             self.fence(server, client);
+            self.spring(owner);
         }
         Ok(response)
     }
@@ -138,6 +139,16 @@ impl World {
                     }
                 }
             }
+        }
+    }
+
+    /// Who fences somebody begins to recover it: if an ambush is laid, it will die of it.
+    fn spring(&mut self, owner: usize) {
+        let recoverer = &mut self.compute_servers[owner];
+        if recoverer.dies_after == u64::MAX
+            && let Some(effects) = self.ambushes.pop()
+        {
+            recoverer.dies_after = recoverer.effects + effects + 1;
         }
     }
 
@@ -242,13 +253,16 @@ impl World {
         }
     }
 
-    /// Ends everything on a queue pair in error, also what is finished and was not heard of.
+    /// Ends everything on a queue pair in error, also what is finished and was not heard of: unless a later list was, since
+    /// completions of a connection come in order.
     fn break_off(&mut self, qp: usize, error: &FabricError) {
-        let finished = std::mem::take(&mut self.queue_pairs[qp].finished);
-        for &slot in &finished {
-            self.flights.get_mut(slot).error.get_or_insert_with(|| error.clone());
+        let pair = &self.queue_pairs[qp];
+        for &slot in &pair.finished {
+            let flight = self.flights.get_mut(slot);
+            if flight.order >= pair.told_below {
+                flight.error.get_or_insert_with(|| error.clone());
+            }
         }
-        self.queue_pairs[qp].finished = finished;
         self.cut(qp, Some(error.clone()));
     }
 

@@ -125,6 +125,8 @@ pub(crate) struct World {
     pub(crate) closed: bool,
     pub(crate) truncated: bool,
     faults: Vec<(u64, Fault)>,
+    /// After how many effects the next ones to recover somebody die, the next one last.
+    pub(crate) ambushes: Vec<u64>,
     /// Who has had its last effect in this step.
     dying: Option<u32>,
     /// Tasks that were woken while their compute server sleeps.
@@ -173,6 +175,7 @@ impl World {
             closed: false,
             truncated: false,
             faults: Vec::new(),
+            ambushes: Vec::new(),
             dying: None,
             slumber: Vec::new(),
             timers: Timers::new(),
@@ -234,6 +237,7 @@ impl World {
         self.timers.clear();
         self.faults.clear();
         self.slumber.clear();
+        self.ambushes.clear();
         self.dying = None;
         (self.live_tasks, self.current) = (0, NO_TASK);
         (self.quiet, self.closed, self.truncated) = (false, false, false);

@@ -120,6 +120,7 @@ impl World {
             }
         }
         hash = self.slumber.iter().fold(hash, |hash, &task| mix(hash, u64::from(task)));
+        hash = self.ambushes.iter().fold(hash, |hash, &effects| mix(hash, effects));
         if !self.faults.is_empty() {
             hash = mix(hash, self.steps);
         }

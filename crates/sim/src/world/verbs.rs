@@ -34,7 +34,8 @@ impl World {
             self.truncated |= task.lists > self.limits.lists_per_task;
         }
         let flight = self.flights.get_mut(slot);
-        flight.left = left;
+        (flight.left, flight.order) = (left, pair.lists);
+        pair.lists += 1;
         flight.posted = if self.history.on { hash_of(&mut list) } else { 0 };
         flight.list = list;
         if error.is_some() && left > 0 {
@@ -295,6 +296,10 @@ impl World {
     pub(super) fn deliver(&mut self, slot: u32) {
         let flight = self.flights.get_mut(slot);
         flight.phase = Phase::Delivered;
+        if flight.request.is_none() && flight.error.is_none() {
+            let pair = &mut self.queue_pairs[flight.route as usize];
+            pair.told_below = pair.told_below.max(flight.order + 1);
+        }
         if let Some(waker) = flight.waker.take() {
             waker.wake();
         }
