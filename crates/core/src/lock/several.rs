@@ -12,7 +12,7 @@ use super::global::Held;
 use super::local::{LaneIndex, Plan};
 use crate::error::Error;
 use crate::op::Op;
-use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkList, execute};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkList};
 
 /// Lanes held together, and the nodes read under them, in the order asked for.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl<E: Endpoint> Op<'_, E> {
             lists.push(self.execute(list).await?);
             return Ok(lists);
         }
-        let posted: Vec<_> = lists.drain(..).map(|list| execute(self.endpoint(), list, self.counters())).collect();
+        let posted: Vec<_> = lists.drain(..).map(|list| self.execute(list)).collect();
         let mut outcome = Ok(());
         for list in posted {
             match list.await {
