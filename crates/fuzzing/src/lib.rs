@@ -12,6 +12,7 @@
 //! | [`superblock`] | the first bytes of a memory server |
 //! | [`server`] | a memory server's tables: chunks, clients, members, catalog |
 //! | [`redo`] | redo records |
+//! | [`replay`] | what a dead compute server left behind: records, lanes, nodes, for another to recover |
 //! | [`tree`] | the nodes, lanes and root word of a whole tree |
 //! | [`source`] | how an input is read |
 //! | [`hasty`] | an endpoint in virtual time, on which every deadline passes at once |
@@ -21,8 +22,10 @@
 #![forbid(unsafe_code)]
 
 pub mod hasty;
+mod lab;
 pub mod node;
 pub mod redo;
+pub mod replay;
 pub mod server;
 pub mod source;
 pub mod superblock;
@@ -41,10 +44,11 @@ pub enum Reached {
 pub type Target = fn(&[u8]) -> Reached;
 
 /// Every target by the name it has in `fuzz/`.
-pub const TARGETS: [(&str, Target); 5] = [
+pub const TARGETS: [(&str, Target); 6] = [
     ("node", node::run),
     ("superblock", superblock::run),
     ("server", server::run),
     ("redo", redo::run),
+    ("replay", replay::run),
     ("tree", tree::run),
 ];

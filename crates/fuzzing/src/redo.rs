@@ -14,6 +14,10 @@ const HEADER: usize = 64;
 /// What a record may take at most in these inputs.
 const SLOT: usize = 1024;
 
+/// Every kind of record.
+pub(crate) const KINDS: [Kind; 7] =
+    [Kind::Image, Kind::Split, Kind::Grow, Kind::Merge, Kind::Replace, Kind::Load, Kind::Drop];
+
 /// Runs one input.
 pub fn run(input: &[u8]) -> Reached {
     let mut source = Source::new(input);
@@ -53,7 +57,7 @@ pub(crate) fn honest(source: &mut Source<'_>) -> Record {
     let pieces = pieces.collect();
     Record {
         owner: ClientId(source.u16()),
-        kind: source.pick(&[Kind::Image, Kind::Split, Kind::Grow, Kind::Merge, Kind::Replace]),
+        kind: source.pick(&KINDS),
         tree: u32::from(source.byte()),
         node: GlobalAddress::from_bits(source.u64()),
         made: GlobalAddress::from_bits(source.u64()),

@@ -83,6 +83,12 @@ fn bytes_that_are_no_record_are_refused() {
 }
 
 #[test]
+fn what_the_dead_left_behind_stops_no_recoverer() {
+    let taken = run(target("replay"), 6_000);
+    assert!((1_000..5_900).contains(&taken), "{taken} were recovered to the end");
+}
+
+#[test]
 fn a_tree_that_lies_stops_no_client() {
     let taken = run(target("tree"), 4_000);
     assert!(taken > 500, "only {taken} were noticed");
