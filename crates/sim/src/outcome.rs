@@ -12,7 +12,7 @@ pub enum Fault {
         /// Its [number](crate::SimFabric::number).
         compute_server: u32,
     },
-    /// None of a compute server's tasks runs for this many events. What it had posted still happens: a zombie, if its lease
+    /// None of a compute server's tasks runs for the time that this many events take. What it had posted still happens: a zombie, if its lease
     /// runs out meanwhile.
     Sleep {
         /// Its [number](crate::SimFabric::number).

@@ -219,7 +219,7 @@ impl World {
     /// The client's tasks do not run for a while.
     fn lull(&mut self, owner: u32, steps: u64) {
         let Some(compute_server) = self.compute_servers.get_mut(owner as usize) else { return };
-        compute_server.asleep_until = self.steps + steps;
+        compute_server.asleep_until = self.now.saturating_add(steps.saturating_mul(self.knobs.step_nanos));
         for task in 0..self.tasks.len() as u32 {
             if self.tasks[task as usize].owner == Some(owner) && self.actors.has_task(task) {
                 self.actors.set(Actor::Task(task), false);

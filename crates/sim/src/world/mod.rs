@@ -66,7 +66,7 @@ pub(crate) struct ComputeServer {
     pub(crate) effects: u64,
     /// It dies right after this many of them.
     pub(crate) dies_after: u64,
-    /// No task of it runs before this step.
+    /// No task of it runs before this time.
     pub(crate) asleep_until: u64,
 }
 
@@ -314,10 +314,10 @@ impl World {
             if self.history.on && !scheduler.enter(self.state()) {
                 return Next::End(Outcome::Pruned);
             }
+            if !self.slumber.is_empty() && self.actors.choices().is_empty() && self.sleep_through() {
+                continue;
+            }
             let Some(choice) = self.choose(scheduler) else {
-                if self.rouse(u64::MAX) {
-                    continue;
-                }
                 return Next::End(if self.live_tasks == 0 { Outcome::Done } else { self.deadlock() });
             };
             self.steps += 1;
@@ -339,10 +339,10 @@ impl World {
     #[inline]
     fn wake(&mut self, wakes: &WakeQueue) {
         let (tasks, actors, slumber) = (&self.tasks, &mut self.actors, &mut self.slumber);
-        let (computes, steps) = (&self.compute_servers, self.steps);
+        let (computes, now) = (&self.compute_servers, self.now);
         wakes.drain(|task| match tasks.get(task as usize) {
             Some(state) if state.alive => {
-                if state.owner.is_some_and(|owner| computes[owner as usize].asleep_until > steps) {
+                if state.owner.is_some_and(|owner| computes[owner as usize].asleep_until > now) {
                     slumber.push(task);
                 } else {
                     actors.set(Actor::Task(task), true);
@@ -351,28 +351,32 @@ impl World {
             _ => {}
         });
         if !self.slumber.is_empty() {
-            self.rouse(self.steps);
+            self.rouse();
         }
     }
 
-    /// Ends the sleep of those who were to sleep until `step`; whether that lets a task run.
-    fn rouse(&mut self, step: u64) -> bool {
-        let mut roused = false;
+    /// Lets the tasks run whose compute servers have slept long enough.
+    fn rouse(&mut self) {
         let mut slumber = std::mem::take(&mut self.slumber);
         slumber.retain(|&task| {
             let TaskState { alive, owner, .. } = self.tasks[task as usize];
-            let asleep = owner.is_some_and(|owner| self.compute_servers[owner as usize].asleep_until > step);
+            let asleep = owner.is_some_and(|owner| self.compute_servers[owner as usize].asleep_until > self.now);
             if alive && !asleep {
-                roused = true;
                 self.actors.set(Actor::Task(task), true);
             }
             alive && asleep
         });
         self.slumber = slumber;
-        if step == u64::MAX {
-            self.compute_servers.iter_mut().for_each(|compute_server| compute_server.asleep_until = 0);
-        }
-        roused
+    }
+
+    /// When nothing happens but that time goes by, it goes by to the end of the next sleep, unless a timer comes before.
+    fn sleep_through(&mut self) -> bool {
+        let owners = self.slumber.iter().filter_map(|&task| self.tasks[task as usize].owner);
+        let ends = owners.map(|owner| self.compute_servers[owner as usize].asleep_until).min();
+        let Some(end) = ends.filter(|&end| self.timers.is_empty() || end <= self.timers.next()) else { return false };
+        self.now = self.now.max(end);
+        self.rouse();
+        true
     }
 
     /// The next event: who moves, then what.

@@ -115,8 +115,8 @@ impl World {
             if owner.dies_after != u64::MAX {
                 hash = mix(hash, owner.dies_after - owner.effects);
             }
-            if owner.asleep_until > self.steps {
-                hash = mix(hash, owner.asleep_until - self.steps);
+            if owner.asleep_until > self.now {
+                hash = mix(hash, owner.asleep_until - self.now);
             }
         }
         hash = self.slumber.iter().fold(hash, |hash, &task| mix(hash, u64::from(task)));
