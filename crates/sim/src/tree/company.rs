@@ -8,6 +8,7 @@ use super::lab::{Compute, TREE, options};
 use super::scenario::Scenario;
 use super::script::{Record, Script};
 use crate::endpoint::{SimEndpoint, SimFabric};
+use crate::rng::Rng;
 use crate::sim::Spawner;
 use sherman_core::{ComputeServer, Error, TreeState, Worker};
 use sherman_fabric::Fabric;
@@ -29,6 +30,8 @@ pub(super) struct Company {
     pub members: RefCell<Vec<Compute>>,
     /// For each client, the compute server it is on, by number; `None` once it has ended.
     clients: RefCell<Vec<Option<u32>>>,
+    /// How many others come and go before each.
+    visitors: u32,
     /// How many may yet join again.
     may_rejoin: Cell<u32>,
     /// How many did.
@@ -36,8 +39,11 @@ pub(super) struct Company {
 }
 
 impl Company {
-    pub fn new(spawner: Spawner, scenario: Scenario, record: Rc<Record>, rejoin: bool) -> Rc<Self> {
+    pub fn new(spawner: Spawner, scenario: Scenario, record: Rc<Record>, seed: u64) -> Rc<Self> {
+        let mut rng = Rng::new(seed ^ 0x434f_4d50);
+        let rejoin = rng.one_in(2);
         Rc::new(Self {
+            visitors: rng.below(7) as u32,
             spawner,
             scenario,
             record,
@@ -87,6 +93,8 @@ impl Company {
         let client = script.client;
         let fabric = self.may_rejoin.get().checked_sub(1).and_then(|left| {
             self.may_rejoin.set(left);
+            // Ids are issued in turn: so that some are issued again, others come and go meanwhile.
+            (0..self.visitors).for_each(|_| drop(self.spawner.visit()));
             self.spawner.join().ok()
         });
         let Some(fabric) = fabric else { return self.end(client) };
