@@ -120,6 +120,7 @@ fn f6_breaches_are_caught() {
     assert_caught(Bug::FenceLeavesInFlight, Rule::F6, fence);
     assert_caught(Bug::FenceMissesEndpoints, Rule::F6, fence);
     assert_caught(Bug::FenceStopsAll, Rule::F6, fence);
+    assert_caught(Bug::RetireLiftsFence, Rule::F6, "a_fenced_client_stays_refused_when_its_id_is_retired");
 }
 
 #[test]

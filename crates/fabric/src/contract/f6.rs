@@ -4,11 +4,16 @@
 //! [`Request::Fence`](crate::Request::Fence) is there, their memory must stand still and everything they post must end
 //! in [`FabricError::Fenced`](crate::FabricError::Fenced); another client goes on as before. Recovery depends on it: it
 //! replays a dead client's records and must not be overwritten by that client's last WRITEs (`docs/INVARIANTS.md`).
+//!
+//! A fence outlives the id: when the victim has been retired everywhere, and its id may be another's, it is still refused,
+//! verbs and requests alike.
 
 use super::actor::{Actor, fill};
 use super::report::{Breach, Rule};
 use super::scenario::{Scenario, role};
-use crate::{ClientId, Endpoint, FabricError, FenceMode, Request, Space, WorkList, call};
+use super::stage::Facts;
+use crate::control::Verdict;
+use crate::{ClientId, Endpoint, FabricError, FenceMode, Request, Response, Space, WorkList, call};
 use std::collections::VecDeque;
 
 /// Stage words: the victim's id, whether the fence was answered, what the victims and the bystander have completed.
@@ -24,13 +29,10 @@ const IN_FLIGHT: usize = 4;
 const IN_VAIN: u32 = 4;
 
 pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
-    vec![Scenario {
+    let executes = Scenario {
         rule: Rule::F6,
         name: "nothing_of_a_fenced_client_executes",
-        needs: |facts| match facts.caps.fence {
-            FenceMode::Revoke => Ok(()),
-            FenceMode::DeathOnly => Err("caps.fence is DeathOnly: a living client cannot be fenced"),
-        },
+        needs: can_fence,
         cast: |_| {
             vec![
                 role(0, fence),
@@ -39,7 +41,21 @@ pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
                 role(2, go_on),
             ]
         },
-    }]
+    };
+    let retired = Scenario {
+        rule: Rule::F6,
+        name: "a_fenced_client_stays_refused_when_its_id_is_retired",
+        needs: can_fence,
+        cast: |_| vec![role(0, retire), role(1, knock_for_ever)],
+    };
+    vec![executes, retired]
+}
+
+fn can_fence(facts: &Facts) -> Result<(), &'static str> {
+    match facts.caps.fence {
+        FenceMode::Revoke => Ok(()),
+        FenceMode::DeathOnly => Err("caps.fence is DeathOnly: a living client cannot be fenced"),
+    }
 }
 
 /// The units of both victims, and the word that each adds to.
@@ -133,5 +149,67 @@ async fn go_on<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
             break;
         }
     }
+    Ok(())
+}
+
+/// Asks what must be granted.
+async fn ask<E: Endpoint>(actor: &Actor<E>, server: u16, request: Request) -> Result<Response, Breach> {
+    let what = format!("{request:?} at server {server}");
+    let answer = call(actor.endpoint(), server, request, actor.counters()).await;
+    answer.map_err(|error| actor.breach(format_args!("{what} failed: {error}")))
+}
+
+/// Recovers the victim, but for what the tree would do: fences it on every server, then retires it, server 0 last.
+async fn retire<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
+    let stage = actor.stage();
+    actor.meet().await;
+    actor.until("the victim to be busy", |stage| stage.get(COMPLETED[0]) >= 2).await;
+    let client = ClientId(stage.get(VICTIM) as u16);
+    ask(&actor, 0, Request::Condemn { client }).await?;
+    let verdict = ask(&actor, 0, Request::Suspect { client }).await?;
+    let appointed = verdict == Response::Verdict(Verdict::Recover);
+    actor.check(appointed, || format!("client {client} was condemned and nobody recovers it, but: {verdict:?}"))?;
+    let servers = actor.endpoint().servers();
+    for request in [Request::Fence { client }, Request::Retire { client }] {
+        for server in (0..servers).rev() {
+            ask(&actor, server, request.clone()).await?;
+        }
+    }
+    let at_answer = victims_memory(&actor).await?;
+    stage.set(ANSWERED, 1);
+    actor.until("the victim to see that it is refused", |stage| stage.finished() == 1).await;
+    let later = victims_memory(&actor).await?;
+    actor.check(later == at_answer, || format!("client {client} was retired, but its memory changed"))
+}
+
+async fn knock_for_ever<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
+    let (facts, stage) = (actor.facts(), actor.stage());
+    let me = actor.endpoint().client();
+    stage.set(VICTIM, u64::from(me.0));
+    actor.meet().await;
+    let mut in_vain = 0;
+    for value in 1.. {
+        let hopeless = stage.get(ANSWERED) == 1;
+        match actor.outcome(actor.post(victims_list(&actor, 0, value))).await {
+            Ok(list) => {
+                actor.check(!hopeless, || "a list of a client that was retired completed".to_owned())?;
+                actor.endpoint().recycle(list);
+                stage.add(COMPLETED[0], 1);
+            }
+            Err(FabricError::Fenced { client }) if client == me => {}
+            Err(error) => return Err(actor.breach(format_args!("a retired client's list ended in: {error}"))),
+        }
+        actor.pause().await;
+        if hopeless {
+            let answer = call(actor.endpoint(), facts.server(), Request::Usage, actor.counters()).await;
+            let refused = answer == Err(FabricError::Fenced { client: me });
+            actor.check(refused, || format!("a retired client's request was answered: {answer:?}"))?;
+            in_vain += 1;
+        }
+        if in_vain > IN_VAIN {
+            break;
+        }
+    }
+    stage.finish();
     Ok(())
 }

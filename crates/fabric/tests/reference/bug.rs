@@ -55,6 +55,8 @@ pub enum Bug {
     FenceMissesEndpoints,
     /// F6: a fence stops everyone.
     FenceStopsAll,
+    /// F6: who is retired is no longer fenced.
+    RetireLiftsFence,
     /// F7: the verbs after a bad one execute.
     ErrorRunsOn,
     /// F7: a bad verb is passed over, and its list completes.

@@ -3,6 +3,7 @@
 use super::memory::{self, Memory};
 use sherman_executor::Driver;
 use sherman_fabric::contract::{Breach, Harness, Participant, Scratch, on_threads};
+use sherman_fabric::control::Verdict;
 use sherman_fabric::{
     Caps, ClientId, Clock, Counters, Endpoint, FabricError, Refusal, Request, Response, Ticket, Verb, WorkList,
 };
@@ -192,10 +193,16 @@ impl Endpoint for LockedEndpoint {
         let ticket = self.ticket();
         let answer = match request {
             _ if server >= self.servers => Err(FabricError::NoSuchServer { server }),
+            _ if self.shared.lock().unwrap().fenced.contains(&(server, self.client)) => {
+                Err(FabricError::Fenced { client: self.client })
+            }
             Request::Fence { client } => {
                 self.shared.lock().unwrap().fenced.insert((server, client));
                 Ok(Response::Done)
             }
+            // Nobody joins again, so an id is an incarnation here.
+            Request::Condemn { .. } | Request::Retire { .. } => Ok(Response::Done),
+            Request::Suspect { .. } => Ok(Response::Verdict(Verdict::Recover)),
             _ => Err(Refusal::NotHere.into()),
         };
         self.calls.borrow_mut().insert(ticket, answer);

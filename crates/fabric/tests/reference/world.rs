@@ -4,6 +4,7 @@ use super::bug::Bug;
 use super::memory::{self, Memory};
 use super::stream::{Flight, Stream};
 use fastrand::Rng;
+use sherman_fabric::control::Verdict;
 use sherman_fabric::{Caps, ClientId, FabricError, Refusal, Request, Response, Ticket, Verb, WorkList};
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
@@ -150,10 +151,22 @@ impl World {
         let (port, ticket, server, request) = self.requests.swap_remove(index);
         let answer = match request {
             _ if server >= self.servers() => Err(FabricError::NoSuchServer { server }),
+            _ if self.ports[port].fenced.contains(&server) => {
+                Err(FabricError::Fenced { client: self.ports[port].client })
+            }
             Request::Fence { client } => {
                 self.fence(client, server);
                 Ok(Response::Done)
             }
+            Request::Retire { client } => {
+                if self.bug == Bug::RetireLiftsFence {
+                    let ports = self.ports.iter_mut().filter(|port| port.client == client);
+                    ports.for_each(|port| port.fenced.clear());
+                }
+                Ok(Response::Done)
+            }
+            Request::Condemn { .. } => Ok(Response::Done),
+            Request::Suspect { .. } => Ok(Response::Verdict(Verdict::Recover)),
             _ => Err(Refusal::NotHere.into()),
         };
         let port = &mut self.ports[port];
