@@ -14,6 +14,7 @@
 //! | [`redo`] | what a dying client leaves behind | not in it |
 //! | [`compute`], [`worker`], [`op`], [`session`] | a compute server, its threads, their operations | |
 //! | [`techniques`] | every part switchable | §5.2 |
+//! | [`mutant`] | bugs planted on purpose, in test builds | |
 #![forbid(unsafe_code)]
 
 pub mod alloc;
@@ -22,6 +23,7 @@ pub mod cause;
 pub mod compute;
 pub mod error;
 pub mod lock;
+pub mod mutant;
 pub mod node;
 pub mod op;
 pub mod redo;

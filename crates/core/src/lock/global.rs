@@ -3,6 +3,7 @@
 use super::local::{Acquire, Fairness, Finished, Grant, LaneIndex, Plan};
 use crate::cause::Cause;
 use crate::error::Error;
+use crate::mutant::{Mutant, planted};
 use crate::op::Op;
 use crate::techniques::Techniques;
 use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkList};
@@ -109,6 +110,10 @@ impl<E: Endpoint> Op<'_, E> {
         match self.execute(list).await {
             Ok(list) if list.swapped(cas) => Ok(Locked { held: Held { lane }, address, list, read, also }),
             Ok(list) => {
+                if planted(Mutant::StaleImage) {
+                    self.retry_lane(lane).await?;
+                    return Ok(Locked { held: self.lock_globally(lane).await?, address, list, read, also });
+                }
                 self.endpoint().recycle(list);
                 Box::pin(async {
                     self.retry_lane(lane).await?;
@@ -130,6 +135,9 @@ impl<E: Endpoint> Op<'_, E> {
 
     /// Pauses before another try; at the deadline the local lock is given back.
     async fn retry_lane(&self, lane: LaneIndex) -> Result<(), Error> {
+        if planted(Mutant::AnothersLane) {
+            self.release_alone(&Held { lane }).await?;
+        }
         self.retry(Cause::LaneHeld).await.inspect_err(|_| {
             let _ = self.finish(lane, Plan::Global);
         })
@@ -248,9 +256,18 @@ impl<E: Endpoint> Op<'_, E> {
         let lane = held.lane;
         debug_assert_eq!(list.server(), lane.server);
         let plan = self.plan_release(&held);
-        let combined = plan == Plan::Global && (self.techniques().combine || list.is_empty());
-        if combined {
+        let early = planted(Mutant::ReleaseBeforeData) && plan == Plan::Global && !list.is_empty();
+        if early {
+            self.release_alone(&held).await?;
+        }
+        let combined = early || plan == Plan::Global && (self.techniques().combine || list.is_empty());
+        if combined && !early {
             self.push_release(&held, &mut list);
+        }
+        if planted(Mutant::HandoverBeforeCompletion) && plan == Plan::HandOver && !list.is_empty() {
+            let posted = self.execute(list);
+            let handed_over = self.finish_release(held, plan).await;
+            return posted.await.map(drop).and(handed_over);
         }
         let mut outcome = Ok(());
         if !list.is_empty() {

@@ -15,6 +15,7 @@
 
 mod check;
 mod explored;
+mod hunt;
 mod lab;
 mod mix;
 mod scenario;
@@ -23,6 +24,7 @@ mod script;
 
 pub use check::{Property, Violation};
 pub use explored::{Explored, Seen, Shares};
+pub use hunt::Hunt;
 pub use lab::{Compute, Lab, join};
 pub use mix::{Asked, Mix};
 pub use scenario::{Caches, Scenario, Shape};
