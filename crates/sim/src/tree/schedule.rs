@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// How many events a schedule has, roughly: where PCT puts its change points.
 const TYPICAL_STEPS: u64 = 1_500;
 /// Seeds that share a scenario, and with it the loaded world.
-const SEEDS_PER_SCENARIO: u64 = 64;
+pub(super) const SEEDS_PER_SCENARIO: u64 = 64;
 
 /// Runs schedules: keeps the loaded world from one seed to the next.
 pub struct Explorer {

@@ -35,7 +35,8 @@ fn hunt(mutant: Mutant, most: u64) -> Caught {
 fn every_planted_bug_is_found() {
     let most: u64 = std::env::var("MOST").ok().and_then(|most| most.parse().ok()).unwrap_or(20_000);
     let only = std::env::var("ONLY").ok();
-    let todo: Vec<Mutant> = Mutant::ALL.iter().copied().filter(|m| only.as_ref().is_none_or(|only| m.name() == only)).collect();
+    let todo: Vec<Mutant> =
+        Mutant::ALL.iter().copied().filter(|m| only.as_ref().is_none_or(|only| m.name() == only)).collect();
     let next = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -43,7 +44,14 @@ fn every_planted_bug_is_found() {
                 while let Some(&mutant) = todo.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
                     let caught = hunt(mutant, most);
                     let (by, what) = caught.by.unwrap_or_default();
-                    println!("{:28} {:10} {:>8} {:.1}s {:.100}", caught.mutant.name(), by, caught.schedules, caught.seconds, what);
+                    println!(
+                        "{:28} {:10} {:>8} {:.1}s {:.100}",
+                        caught.mutant.name(),
+                        by,
+                        caught.schedules,
+                        caught.seconds,
+                        what
+                    );
                 }
             });
         }
