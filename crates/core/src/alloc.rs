@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The version of a node in memory that never held one. Not 0, so that zeroed lines never pass for its own.
-const FIRST_VERSION: u16 = 1;
+pub(crate) const FIRST_VERSION: u16 = 1;
 
 /// Node memory of one compute server.
 #[derive(Debug)]
@@ -167,6 +167,31 @@ impl Allocator {
         if !state.lost.contains(&address.server()) {
             state.pools.entry(class).or_default().returned.push(Returned { address, version, used: true });
         }
+    }
+
+    /// Takes over places that were another's: the address and last version of each, and whether it ever held a node.
+    pub(crate) fn adopt(&self, class: ChunkClass, places: impl IntoIterator<Item = (GlobalAddress, u16, bool)>) {
+        let mut state = self.state();
+        let pool = state.pools.entry(class).or_default();
+        for (address, version, used) in places {
+            pool.returned.push(Returned { address, version, used });
+            pool.allocated += 1;
+        }
+    }
+
+    /// Every free place: for checking that none is lost.
+    pub fn free_places(&self) -> Vec<GlobalAddress> {
+        let state = self.state();
+        let mut places = Vec::new();
+        for (class, pool) in &state.pools {
+            places.extend(pool.returned.iter().map(|place| place.address));
+            if let Some((server, next, end)) = pool.fresh {
+                let fresh = (next..end).step_by(class.node_bytes as usize);
+                let whole = fresh.filter(|at| at + u64::from(class.node_bytes) <= end);
+                places.extend(whole.map(|at| GlobalAddress::new(server, at)));
+            }
+        }
+        places
     }
 
     /// Forgets all places on a server that is gone, so that later operations use those that are there.

@@ -6,10 +6,12 @@
 use crate::alloc::{Allocator, Census};
 use crate::error::Error;
 use crate::lock::local::LocalLockTable;
+use crate::membership::{Membership, Participation, Pulse};
 use crate::node::LINE;
 use crate::redo::RedoSlots;
 use crate::techniques::Techniques;
-use sherman_fabric::{Caps, ClientId, Counters, Endpoint, GlobalAddress, Request, Response, Space, call, execute};
+use sherman_fabric::{Caps, ClientId, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Space};
+use sherman_fabric::{call, execute};
 use sherman_memory_server::{Geometry, LaneWidth, ReleaseMode, SUPERBLOCK_BYTES, Superblock};
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,12 +45,14 @@ impl Default for ComputeOptions {
 pub struct ComputeServer {
     client: ClientId,
     geometry: Geometry,
-    memory_bytes: Vec<u64>,
+    /// By server: all but the size of memory, and what follows from it, is alike.
+    geometries: Vec<Geometry>,
     options: ComputeOptions,
     caps: Caps,
     pub(crate) local: LocalLockTable,
     pub(crate) alloc: Allocator,
     pub(crate) redo: RedoSlots,
+    pub(crate) membership: Membership,
 }
 
 impl ComputeServer {
@@ -57,7 +61,7 @@ impl ComputeServer {
     pub async fn open<E: Endpoint>(endpoint: &E, options: ComputeOptions) -> Result<Arc<Self>, Error> {
         let counters = Counters::default();
         let mut first: Option<Superblock> = None;
-        let mut memory_bytes = Vec::new();
+        let mut geometries = Vec::new();
         for server in 0..endpoint.servers() {
             let mut list = endpoint.list(server);
             let read = list.read(Space::Host, 0, SUPERBLOCK_BYTES as u32);
@@ -66,7 +70,7 @@ impl ComputeServer {
                 Superblock::decode(list.bytes(read)).map_err(|error| Error::Superblock { server, error })?;
             endpoint.recycle(list);
             check_server(&superblock, first.as_ref(), server, endpoint.servers())?;
-            memory_bytes.push(superblock.geometry.memory_bytes);
+            geometries.push(superblock.geometry);
             first.get_or_insert(superblock);
         }
         let geometry = first.ok_or(Error::Unsupported { what: "a cluster without memory servers" })?.geometry;
@@ -76,7 +80,7 @@ impl ComputeServer {
         if options.techniques.redo {
             for (server, area) in areas.iter_mut().enumerate() {
                 match call(endpoint, server as u16, Request::RedoArea, &counters).await? {
-                    Response::RedoArea { offset, bytes } if within(offset, bytes, memory_bytes[server]) => {
+                    Response::RedoArea { offset, bytes } if within(offset, bytes, geometries[server].memory_bytes) => {
                         *area = (offset, bytes);
                     }
                     _ => return Err(Error::Unsupported { what: "the memory server's answer to a redo request" }),
@@ -89,15 +93,49 @@ impl ComputeServer {
             alloc: Allocator::new(endpoint.servers(), endpoint.client()),
             redo: RedoSlots::new(&areas, u64::from(geometry.redo_slot_bytes)),
             geometry,
-            memory_bytes,
+            geometries,
             options,
             caps,
+            membership: Membership::default(),
         }))
+    }
+
+    /// Whether this identity is at its end: fenced, disconnected, or wedged. Open the cluster again for another.
+    pub fn is_doomed(&self) -> bool {
+        self.membership.is_doomed()
+    }
+
+    /// How it has taken part in the cluster so far.
+    pub fn participation(&self) -> Participation {
+        self.membership.participation()
+    }
+
+    /// Ends this identity: nothing is renewed any more, and whoever waits hears of it.
+    pub(crate) fn doom(&self) {
+        if self.membership.doom() {
+            self.local.wake_all();
+        }
+    }
+
+    /// Takes note of a failed list or call.
+    #[cold]
+    pub(crate) fn note_failure(&self, error: &FabricError) {
+        if Membership::is_fatal(error) {
+            self.doom();
+        }
+    }
+
+    pub(crate) fn suspect(&self, client: ClientId) {
+        self.membership.suspect(client);
+    }
+
+    pub(crate) fn pulse(&self) -> Arc<Pulse> {
+        self.membership.pulse()
     }
 
     /// Whether `bytes` at `address` are memory of the cluster: a pointer is checked before it is followed.
     pub(crate) fn check_pointer(&self, address: GlobalAddress, bytes: usize) -> Result<(), Error> {
-        let memory = self.memory_bytes.get(usize::from(address.server())).copied().unwrap_or(0);
+        let memory = self.memory_bytes(address.server());
         if address.is_null() || !within(address.offset(), bytes as u64, memory) || !address.offset().is_multiple_of(64)
         {
             return Err(Error::Corrupt { address, invariant: "I1: a pointer names memory of the cluster" });
@@ -107,7 +145,16 @@ impl ComputeServer {
 
     /// Whether a memory server's answer names memory it has.
     pub(crate) fn is_memory(&self, server: u16, offset: u64, bytes: u64) -> bool {
-        within(offset, bytes, self.memory_bytes.get(usize::from(server)).copied().unwrap_or(0))
+        within(offset, bytes, self.memory_bytes(server))
+    }
+
+    fn memory_bytes(&self, server: u16) -> u64 {
+        self.geometries.get(usize::from(server)).map_or(0, |geometry| geometry.memory_bytes)
+    }
+
+    /// One server's geometry; server 0's for one that there is not.
+    pub fn geometry_of(&self, server: u16) -> &Geometry {
+        self.geometries.get(usize::from(server)).unwrap_or(&self.geometry)
     }
 
     /// Its identity.
@@ -150,6 +197,11 @@ impl ComputeServer {
         self.alloc.census()
     }
 
+    /// Every place for a node that is free here.
+    pub fn free_places(&self) -> Vec<GlobalAddress> {
+        self.alloc.free_places()
+    }
+
     /// The redo slots.
     pub fn redo_slots(&self) -> &RedoSlots {
         &self.redo
@@ -179,7 +231,7 @@ fn check_server(found: &Superblock, first: Option<&Superblock>, server: u16, ser
     }
     let fixed = |superblock: &Superblock| {
         let geometry = &superblock.geometry;
-        (geometry.lock, geometry.redo_slot_bytes, geometry.chunk_bytes)
+        (geometry.lock, geometry.redo_slot_bytes, geometry.chunk_bytes, geometry.lease_nanos)
     };
     if fixed(found) != fixed(first) {
         return Err(Error::Unsupported { what: "memory servers with different geometries" });

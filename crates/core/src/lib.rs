@@ -12,6 +12,7 @@
 //! | [`cache`] | index cache | §4.2.3 |
 //! | [`alloc`] | chunks and nodes | §4.2.4 |
 //! | [`redo`] | what a dying client leaves behind | not in it |
+//! | [`recovery`] | leases, and mending what the dead left behind | not in it |
 //! | [`compute`], [`worker`], [`op`], [`session`] | a compute server, its threads, their operations | |
 //! | [`techniques`] | every part switchable | §5.2 |
 //! | [`mutant`] | bugs planted on purpose, in test builds | |
@@ -23,9 +24,14 @@ pub mod cause;
 pub mod compute;
 pub mod error;
 pub mod lock;
+<<<<<<< HEAD
 pub mod mutant;
+=======
+mod membership;
+>>>>>>> main
 pub mod node;
 pub mod op;
+pub mod recovery;
 pub mod redo;
 pub mod root;
 pub mod session;
@@ -38,8 +44,10 @@ pub use alloc::Census;
 pub use cause::{Cause, Retries};
 pub use compute::{ComputeOptions, ComputeServer};
 pub use error::Error;
+pub use membership::Participation;
 pub use node::Format;
 pub use op::Op;
+pub use recovery::Recovery;
 pub use techniques::Techniques;
 pub use tree::TreeState;
 pub use tree::bulk::{Batch, Loading, Written};

@@ -7,8 +7,12 @@ use crate::cause::{Cause, Retries};
 use crate::error::Error;
 use crate::worker::Worker;
 use sherman_fabric::endpoint::Execute;
-use sherman_fabric::{Counters, Endpoint, FabricError, Request, Response, Tally, WorkList, call, execute};
+use sherman_fabric::{ClientId, Counters, Endpoint, FabricError, GlobalAddress, Request, Response};
+use sherman_fabric::{Tally, WorkList, call, execute};
 use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Retries that only let other tasks run before an operation starts to sleep between them.
@@ -87,23 +91,49 @@ impl<'w, E: Endpoint> Op<'w, E> {
         self.handed_over.set(self.handed_over.get() + 1);
     }
 
-    pub(crate) fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
     pub(crate) fn endpoint(&self) -> &'w E {
         &self.worker.endpoint
     }
 
     /// One round trip.
     #[inline]
-    pub(crate) fn execute(&self, list: WorkList) -> Execute<'w, E> {
-        execute(self.endpoint(), list, &self.counters)
+    pub(crate) fn execute(&self, list: WorkList) -> RoundTrip<'w, E> {
+        RoundTrip { worker: self.worker, inner: execute(self.endpoint(), list, &self.counters) }
     }
 
     /// One control request.
     pub(crate) async fn call(&self, server: u16, request: Request) -> Result<Response, FabricError> {
-        call(self.endpoint(), server, request, &self.counters).await
+        let answer = call(self.endpoint(), server, request, &self.counters).await;
+        answer.inspect_err(|error| self.worker.compute.note_failure(error))
+    }
+
+    /// Whether the operation has waited so long that whoever it waits for may be dead.
+    fn is_suspicious(&self) -> bool {
+        let lease = self.worker.compute.geometry().lease_nanos;
+        self.started.get().is_some_and(|started| self.endpoint().now().saturating_sub(started) >= lease / 4)
+    }
+
+    /// After some waiting, has the keeper find out whether `client`, who is waited for, is dead.
+    pub(crate) fn suspect(&self, client: ClientId) {
+        if client != ClientId::NOBODY && client != self.endpoint().client() && self.is_suspicious() {
+            self.worker.compute.suspect(client);
+        }
+    }
+
+    /// The same for whoever holds the lane of the node at `address`, which stays torn.
+    pub(crate) async fn suspect_writer(&self, address: GlobalAddress) -> Result<(), FabricError> {
+        if !self.is_suspicious() {
+            return Ok(());
+        }
+        let geometry = self.worker.compute.geometry();
+        let (space, word, mask, shift) = geometry.lane_word(self.worker.compute.lane(address));
+        let mut list = self.endpoint().list(address.server());
+        let read = list.read(space, word, 8);
+        let list = self.execute(list).await?;
+        let bits = crate::node::get_u64(list.bytes(read), 0);
+        self.endpoint().recycle(list);
+        self.suspect(ClientId(((bits & mask) >> shift) as u16));
+        Ok(())
     }
 
     /// When the operation must give up; starts the clock.
@@ -133,6 +163,9 @@ impl<'w, E: Endpoint> Op<'w, E> {
     /// Counts a retry that needs no pause: another node is tried, not the same again.
     pub(crate) fn note(&self, cause: Cause) -> Result<(), Error> {
         self.retries.add(cause);
+        if self.worker.compute.is_doomed() {
+            return Err(Error::Fenced { client: self.endpoint().client() });
+        }
         if self.endpoint().now() >= self.deadline() { Err(self.timed_out(cause)) } else { Ok(()) }
     }
 
@@ -150,5 +183,25 @@ impl<'w, E: Endpoint> Op<'w, E> {
             sherman_fabric::sleep_until(self.endpoint(), until).await;
         }
         Ok(())
+    }
+}
+
+/// The future of a list: as [`Execute`], but the compute server learns of failures that end its identity.
+#[must_use = "a list's outcome is told by awaiting it"]
+pub(crate) struct RoundTrip<'w, E: Endpoint> {
+    worker: &'w Worker<E>,
+    inner: Execute<'w, E>,
+}
+
+impl<E: Endpoint> Future for RoundTrip<'_, E> {
+    type Output = Result<WorkList, FabricError>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let done = Pin::new(&mut self.inner).poll(cx);
+        if let Poll::Ready(Err(error)) = &done {
+            self.worker.compute.note_failure(error);
+        }
+        done
     }
 }

@@ -7,7 +7,7 @@
 //! ```text
 //!  0  u32  magic "RDO1"; cleared to 0 together with the next 4 bytes
 //!  4  u16  owner
-//!  6  u8   kind: 1 image, 2 split, 3 grow, 4 merge, 5 replace
+//!  6  u8   kind: 1 image, 2 split, 3 grow, 4 merge, 5 replace, 6 load, 7 drop
 //!  7  u8   number of pieces
 //!  8  u64  checksum of bytes 16..len
 //! 16  u32  len, all told
@@ -17,8 +17,8 @@
 //! 40  u16  version of the node after the change
 //! 42  u16  version of the made or freed node
 //! 44  u8   level of the node
-//! 48  u64  root word before (grow, replace); the parent (merge)
-//! 56  u64  root word after (grow, replace); the parent's version after (merge)
+//! 48  u64  root word before (grow, replace, load, drop); the parent (merge)
+//! 56  u64  root word after (grow, replace, load); the parent's version after (merge)
 //! 64  pieces: u32 offset in the node, u32 length, the bytes, padded to 8
 //! ```
 
@@ -34,7 +34,7 @@ use twox_hash::XxHash3_64;
 const MAGIC: u32 = u32::from_le_bytes(*b"RDO1");
 const HEADER: usize = 64;
 /// What clears a record: its magic, owner and kind, one word.
-const CLEARED: [u8; 8] = [0; 8];
+pub(crate) const CLEARED: [u8; 8] = [0; 8];
 
 /// What a record is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,15 +47,23 @@ pub enum Kind {
     /// nothing else can have changed it); else `made` must be linked if it is still pending. The node's sibling proves
     /// nothing: once its lane is free others may split it again.
     Split = 2,
-    /// `made` is a new root. It happened iff the root word shows it; else `made` is free.
+    /// `made` is a new root, or the first leaf of a new tree. It happened iff the root word shows it, or it is linked already;
+    /// else `made` is free.
     Grow = 3,
     /// `node` takes over the entries of its right neighbour `made`, which is then free; their parent forgets the neighbour's
     /// separator. Always rolled forward: the pieces make the node whole, the parent (if it still has the version before)
     /// loses the separator, the neighbour gets its free mark.
     Merge = 4,
-    /// The root `node` is replaced in the root word. It happened iff the root word no longer shows the word before; then
-    /// the node is free.
+    /// The root `node` is replaced by its only child. It happened iff the root word shows the word after, which is the
+    /// child's: both lanes are held until the record is cleared. Then the node is free.
     Replace = 5,
+    /// The root `node`, an empty leaf, is replaced by a loaded tree all of whose nodes are pending until after that. It
+    /// happened iff the root word no longer shows the word before, which it did under the leaf's lane when the record was
+    /// written; then the leaf is free, and all that the tree leads to is to be linked. Pending nodes of the dead client that
+    /// no such record accounts for are free.
+    Load = 6,
+    /// The tree is dropped. It happened iff the catalog does not list the tree any more; then all its nodes are free.
+    Drop = 7,
 }
 
 /// A redo record, decoded or to be written.
@@ -166,6 +174,8 @@ impl Record {
             3 => Kind::Grow,
             4 => Kind::Merge,
             5 => Kind::Replace,
+            6 => Kind::Load,
+            7 => Kind::Drop,
             _ => return None,
         };
         let mut pieces = Vec::new();

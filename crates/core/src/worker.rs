@@ -1,6 +1,7 @@
 //! A thread of a compute server: an endpoint, and what the threads share.
 
 use crate::compute::ComputeServer;
+use crate::membership::Pulse;
 use crate::op::Op;
 use crate::tree::range::Buffers;
 use sherman_fabric::Endpoint;
@@ -15,6 +16,7 @@ pub struct Worker<E: Endpoint> {
     pub(crate) compute: Arc<ComputeServer>,
     buffers: RefCell<Vec<Vec<u8>>>,
     scans: RefCell<Vec<Buffers>>,
+    pub(crate) pulse: Arc<Pulse>,
 }
 
 /// Scans whose buffers a worker keeps.
@@ -25,7 +27,8 @@ const KEPT_BUFFERS: usize = 16;
 impl<E: Endpoint> Worker<E> {
     /// A worker of `compute` that acts through `endpoint`.
     pub fn new(endpoint: E, compute: Arc<ComputeServer>) -> Self {
-        Self { endpoint, compute, buffers: RefCell::default(), scans: RefCell::default() }
+        let pulse = compute.pulse();
+        Self { endpoint, compute, buffers: RefCell::default(), scans: RefCell::default(), pulse }
     }
 
     /// Its endpoint.
@@ -70,5 +73,14 @@ impl<E: Endpoint> Worker<E> {
     /// A new operation that gives up after `timeout` of waiting.
     pub fn op_within(&self, timeout: Duration) -> Op<'_, E> {
         Op::new(self, timeout)
+    }
+}
+
+impl<E: Endpoint> Drop for Worker<E> {
+    /// An operation that was dropped under a lane (its thread panicked, or its future was let go) leaves that lane to recovery.
+    fn drop(&mut self) {
+        if self.pulse.holds() {
+            self.compute.doom();
+        }
     }
 }

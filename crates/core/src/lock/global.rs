@@ -3,10 +3,14 @@
 use super::local::{Acquire, Fairness, Finished, Grant, LaneIndex, Plan};
 use crate::cause::Cause;
 use crate::error::Error;
+<<<<<<< HEAD
 use crate::mutant::{Mutant, planted};
+=======
+use crate::membership::Membership;
+>>>>>>> main
 use crate::op::Op;
 use crate::techniques::Techniques;
-use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkList};
+use sherman_fabric::{ClientId, Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkList};
 use sherman_memory_server::ReleaseMode;
 use std::future::Future;
 use std::pin::pin;
@@ -96,7 +100,7 @@ impl<E: Endpoint> Op<'_, E> {
             };
             if grant == Grant::HandedOver {
                 self.count_handover();
-                return self.read_under(Held { lane }, nodes).await;
+                return self.read_under(self.hold(lane), nodes).await;
             }
         }
         if !(self.techniques().lock_read && self.worker.compute.caps().lock_read) {
@@ -108,12 +112,16 @@ impl<E: Endpoint> Op<'_, E> {
         let cas = self.push_cas(lane, &mut list);
         let (read, also) = nodes.read(&mut list);
         match self.execute(list).await {
-            Ok(list) if list.swapped(cas) => Ok(Locked { held: Held { lane }, address, list, read, also }),
+            Ok(list) if list.swapped(cas) => Ok(Locked { held: self.hold(lane), address, list, read, also }),
             Ok(list) => {
+<<<<<<< HEAD
                 if planted(Mutant::StaleImage) {
                     self.retry_lane(lane).await?;
                     return Ok(Locked { held: self.lock_globally(lane).await?, address, list, read, also });
                 }
+=======
+                self.suspect_holder(lane, list.old(cas));
+>>>>>>> main
                 self.endpoint().recycle(list);
                 Box::pin(async {
                     self.retry_lane(lane).await?;
@@ -124,6 +132,19 @@ impl<E: Endpoint> Op<'_, E> {
             }
             Err(error) => Err(self.lock_failed(lane, error).await),
         }
+    }
+
+    /// A lane was taken.
+    #[inline]
+    fn hold(&self, lane: LaneIndex) -> Held {
+        self.worker.pulse.took();
+        Held { lane }
+    }
+
+    /// After some waiting, has it found out whether the holder of a lane, whose word is `word`, is dead.
+    fn suspect_holder(&self, lane: LaneIndex, word: u64) {
+        let (_, _, mask, shift) = self.worker.compute.geometry().lane_word(lane.lane);
+        self.suspect(ClientId(((word & mask) >> shift) as u16));
     }
 
     /// Adds the CAS that takes a lane.
@@ -154,7 +175,7 @@ impl<E: Endpoint> Op<'_, E> {
     pub(crate) async fn take_lane(&self, lane: LaneIndex) -> Result<Held, Error> {
         if self.techniques().hierarchical && self.lock_locally(lane).await? == Grant::HandedOver {
             self.count_handover();
-            return Ok(Held { lane });
+            return Ok(self.hold(lane));
         }
         self.lock_globally(lane).await
     }
@@ -178,7 +199,7 @@ impl<E: Endpoint> Op<'_, E> {
             if let Poll::Ready(grant) = pin!(&mut acquire).poll(cx) {
                 return Poll::Ready(Some(grant));
             }
-            if self.endpoint().now() >= deadline {
+            if self.worker.compute.is_doomed() || self.endpoint().now() >= deadline {
                 return Poll::Ready(None);
             }
             self.endpoint().wake_at(deadline, cx.waker());
@@ -186,7 +207,10 @@ impl<E: Endpoint> Op<'_, E> {
         })
         .await;
         // A grant may arrive between the last poll and the cancellation: then the lock is ours after all.
-        granted.or_else(|| acquire.cancel()).ok_or_else(|| self.timed_out(Cause::LocalQueue))
+        granted.or_else(|| acquire.cancel()).ok_or_else(|| match self.worker.compute.is_doomed() {
+            true => Error::Fenced { client: self.endpoint().client() },
+            false => self.timed_out(Cause::LocalQueue),
+        })
     }
 
     /// Takes the lane by CAS, trying until the deadline. The local lock is held, and given back if that fails.
@@ -198,11 +222,12 @@ impl<E: Endpoint> Op<'_, E> {
                 Ok(list) => list,
                 Err(error) => return Err(self.lock_failed(lane, error).await),
             };
-            let swapped = list.swapped(cas);
+            let (swapped, word) = (list.swapped(cas), list.old(cas));
             self.endpoint().recycle(list);
             if swapped {
-                return Ok(Held { lane });
+                return Ok(self.hold(lane));
             }
+            self.suspect_holder(lane, word);
             self.retry_lane(lane).await?;
         }
     }
@@ -294,6 +319,7 @@ impl<E: Endpoint> Op<'_, E> {
 
     /// For the holder, after the completion of its last list: passes the lane on as planned.
     pub(crate) async fn finish_release(&self, held: Held, plan: Plan) -> Result<(), FabricError> {
+        self.worker.pulse.gave();
         if self.finish(held.lane, plan) == Finished::Done {
             return Ok(());
         }
@@ -302,8 +328,10 @@ impl<E: Endpoint> Op<'_, E> {
         outcome
     }
 
-    /// Leaves a lane taken for recovery; other threads of this compute server may queue for it like everyone else.
+    /// Leaves a lane taken for recovery, which alone can free it: this identity is at its end.
     pub(crate) fn abandon(&self, held: Held) {
+        self.worker.pulse.gave();
+        self.worker.compute.doom();
         let _ = self.finish(held.lane, Plan::Global);
     }
 
@@ -311,9 +339,8 @@ impl<E: Endpoint> Op<'_, E> {
     /// compute server still has it: no other thread of it can, while the local lock is held. A server that is lost, or has
     /// fenced us, is past caring.
     async fn release_if_ours(&self, lane: LaneIndex, error: &FabricError) {
-        if matches!(error, FabricError::ServerLost { .. } | FabricError::Fenced { .. })
-            || !self.techniques().hierarchical
-        {
+        let past = matches!(error, FabricError::ServerLost { .. }) || Membership::is_fatal(error);
+        if past || !self.techniques().hierarchical {
             return;
         }
         let id = u64::from(self.endpoint().client().0);

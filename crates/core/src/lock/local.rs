@@ -37,6 +37,7 @@ use queue::{Passed, Shard};
 use std::fmt;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::task::Waker;
 use word::Word;
 
 /// Mutexes over the queues. Under loom one: more would only multiply what it explores.
@@ -159,6 +160,13 @@ impl LocalLockTable {
             }
             Plan::HandOver if self.pass_on(slot, Grant::HandedOver, word.depth() + 1, word) => Finished::Done,
             Plan::HandOver => Finished::MustReleaseGlobal,
+        }
+    }
+
+    /// Wakes everyone who is queued for any slot: they look at what has happened and may give up.
+    pub(crate) fn wake_all(&self) {
+        for shard in &self.shards {
+            lock(shard, |shard| shard.wakers()).into_iter().for_each(Waker::wake);
         }
     }
 

@@ -13,7 +13,7 @@ use super::local::{LaneIndex, Plan};
 use crate::error::Error;
 use crate::mutant::{Mutant, planted};
 use crate::op::Op;
-use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkList, execute};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkList};
 
 /// Merges that leave out the lane of one of their three nodes.
 const MERGED: [Mutant; 3] =
@@ -124,7 +124,7 @@ impl<E: Endpoint> Op<'_, E> {
             lists.push(self.execute(list).await?);
             return Ok(lists);
         }
-        let posted: Vec<_> = lists.drain(..).map(|list| execute(self.endpoint(), list, self.counters())).collect();
+        let posted: Vec<_> = lists.drain(..).map(|list| self.execute(list)).collect();
         let mut outcome = Ok(());
         for list in posted {
             match list.await {

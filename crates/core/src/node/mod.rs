@@ -18,12 +18,14 @@
 //! | [`draft`] | [`Draft`]: an image being changed under its lane; splits, merges |
 //! | [`entry`] | one entry written without a draft: what most puts are |
 //! | [`patch`] | [`Patch`]: what to WRITE |
+//! | `mark` | changing the marks of a node of unknown shape |
 
 pub mod collect;
 mod deal;
 pub mod draft;
 pub mod entry;
 pub mod header;
+pub(crate) mod mark;
 pub mod order;
 pub mod patch;
 pub mod shape;

@@ -56,11 +56,12 @@ impl<'a> Node<'a> {
     /// Validates an image read without the lane. Consistency, identity and marks are checked before any other field is
     /// used: a stale pointer may lead to anything.
     pub fn open(shape: &'a Shape, image: &'a [u8], level: u8) -> Result<Self, Reject> {
-        let node = Self::open_marked(shape, image, level)?;
-        match node.header.flags {
+        let header = Self::identify(shape, image, level)?;
+        match header.flags {
+            // Whatever else is in a node that nobody may use: a maker that died may have left it torn.
             flags if flags.free && !planted(Mutant::FreeIgnored) => Err(Reject::Free),
             flags if flags.pending && !planted(Mutant::PendingIgnored) => Err(Reject::Pending),
-            _ => Ok(node),
+            _ => Self::whole(shape, image, header),
         }
     }
 
@@ -72,6 +73,13 @@ impl<'a> Node<'a> {
 
     /// Like [`Node::open`], but accepts free and pending nodes: for recovery and verification.
     pub fn open_marked(shape: &'a Shape, image: &'a [u8], level: u8) -> Result<Self, Reject> {
+        let header = Self::identify(shape, image, level)?;
+        Self::whole(shape, image, header)
+    }
+
+    /// The header, if it is of the node asked for.
+    #[inline]
+    fn identify(shape: &Shape, image: &[u8], level: u8) -> Result<Header, Reject> {
         if image.len() != shape.node_bytes {
             return Err(Reject::NotThis);
         }
@@ -81,6 +89,11 @@ impl<'a> Node<'a> {
         if header.format != shape.format.number() || header.tree != shape.tree || header.level != level {
             return Err(Reject::NotThis);
         }
+        Ok(header)
+    }
+
+    #[inline]
+    fn whole(shape: &'a Shape, image: &'a [u8], header: Header) -> Result<Self, Reject> {
         if !is_consistent(shape, image, &header) {
             return Err(Reject::Torn);
         }

@@ -3,7 +3,8 @@
 //! Leaves are filled to a given share and written batch by batch, by any number of threads; then the levels above, then
 //! the root word is swapped under the lane of the old, still empty root leaf. Until the swap nothing leads to the new nodes,
 //! so a load that fails changes nothing and gives its places back. A place that was used before may still be in somebody's
-//! cache and fit by chance: such nodes are written pending and linked after the swap (I13).
+//! cache and fit by chance, and a loader may die: so nodes are written pending and linked after the swap (I13), and a record
+//! tells of the swap until the last of them is.
 //!
 //! The order of calls: [`Loading::push`] for each entry, [`Op::write_leaves`] for each batch it or [`Loading::finish`]
 //! gives (on whatever thread), [`Op::complete_load`] with all that these returned; or [`Loading::abandon`].
@@ -13,6 +14,7 @@ use crate::error::Error;
 use crate::node::draft::Place;
 use crate::node::{Draft, LINE, Node, Shape};
 use crate::op::Op;
+use crate::redo::{Kind, Record, Slot};
 use crate::root::RootWord;
 use sherman_fabric::control::ChunkClass;
 use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, WorkList};
@@ -152,7 +154,8 @@ impl Loading {
         for (level, Spot { place, used }) in std::mem::take(&mut self.taken) {
             let shape = tree.shape.at(level);
             // Who still knows the way to what was here before must not wait for a node that nobody is going to link.
-            if !used || op.free_pending(shape, place, level).await.is_ok() {
+            let pending = used || op.worker.compute.techniques().redo;
+            if !pending || op.free_pending(shape, place, level).await.is_ok() {
                 op.worker.compute.alloc.give_back(shape.class(), place.address, place.version);
             }
         }
@@ -236,12 +239,16 @@ impl<E: Endpoint> Op<'_, E> {
             all.pending.extend(written.pending);
         }
         let address = GlobalAddress::from_bits(crate::node::get_u64(&all.children, shape.key_len()));
-        self.swap_in(tree, RootWord { address, level }).await?;
-        self.link_all(all.pending).await.map_err(Error::after_post)
+        let swapped = self.swap_in(tree, RootWord { address, level }).await?;
+        self.link_all(all.pending, &swapped.slot).await.map_err(Error::after_post)?;
+        self.settle([swapped.slot]);
+        let Place { address, version, .. } = swapped.leaf;
+        self.worker.compute.alloc.give_back(tree.shape.leaf.class(), address, version);
+        Ok(())
     }
 
     /// Makes `new` the root in place of the one empty leaf that the tree is.
-    async fn swap_in(&self, tree: &TreeState, new: RootWord) -> Result<(), Error> {
+    async fn swap_in(&self, tree: &TreeState, new: RootWord) -> Result<Swapped, Error> {
         let shape = &tree.shape.leaf;
         tree.forget_everything();
         let mut old = self.root(tree).await?;
@@ -257,14 +264,25 @@ impl<E: Endpoint> Op<'_, E> {
         let locked = self.lock_several(&[(old.address, shape.node_bytes())]).await?;
         let empty =
             Node::open(shape, locked.image(0), 0).ok().filter(|leaf| leaf.is_empty() && leaf.header.flags.high_open);
-        let Some(leaf) = empty else {
+        let draft = empty.map(|leaf| Draft::of(shape, &leaf, Vec::new()));
+        // Under its lane the leaf stays the root, if it is, until we have changed that: the record depends on it.
+        tree.forget_root();
+        let is_root = self.root(tree).await.map(|root| root == old);
+        let Some(mut draft) = draft.filter(|_| is_root == Ok(true)) else {
             self.release_several(locked.done(self)).await?;
+            is_root?;
             return Err(Error::NotEmpty);
         };
-        let mut draft = Draft::of(shape, &leaf, Vec::new());
         let free = draft.free(self.endpoint().client());
-        let swapped = self.replace_root(tree, locked.done(self), &draft, &free, [old, new]).await?;
-        if swapped { Ok(()) } else { Err(Error::NotEmpty) }
+        let about = self.about(Kind::Load, tree, old.address, &draft);
+        let record = Record { root: (old.to_bits(), new.to_bits()), ..about };
+        let (swapped, slot) = self.replace_root(tree, locked.done(self), &draft, &free, &record).await?;
+        if swapped {
+            let leaf = Place { address: old.address, version: draft.header().version, owner: self.endpoint().client() };
+            return Ok(Swapped { slot, leaf });
+        }
+        self.settle([slot]);
+        Err(Error::NotEmpty)
     }
 
     /// Marks the node that was written to a place, but not linked, as free; if it was written at all.
@@ -286,15 +304,31 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(())
     }
 
-    /// Clears the pending marks.
-    async fn link_all(&self, pending: Vec<(GlobalAddress, [u8; LINE])>) -> Result<(), FabricError> {
+    /// Clears the pending marks, and then the record that told of them.
+    async fn link_all(
+        &self,
+        pending: Vec<(GlobalAddress, [u8; LINE])>,
+        slot: &Option<Slot>,
+    ) -> Result<(), FabricError> {
         let mut lists = Vec::new();
         for (address, header) in pending {
             push_write(self, &mut lists, address, &header);
             flush_full(self, &mut lists).await?;
         }
-        flush(self, lists).await
+        flush(self, lists).await?;
+        if let Some(slot) = slot {
+            let mut list = self.endpoint().list(slot.server());
+            slot.clear(&mut list);
+            self.endpoint().recycle(self.execute(list).await?);
+        }
+        Ok(())
     }
+}
+
+/// The old root leaf has been replaced: its place, and the slot of the record that says so.
+struct Swapped {
+    slot: Option<Slot>,
+    leaf: Place,
 }
 
 /// Adds a WRITE to the list for its server.
@@ -336,6 +370,7 @@ impl<E: Endpoint> Writer<'_, '_, E> {
         entries: &[u8],
     ) -> Result<(), FabricError> {
         let Spot { place, used } = spot;
+        let used = used || self.op.worker.compute.techniques().redo;
         let (high, sibling) = next.map_or((None, GlobalAddress::NULL), |(key, address)| (Some(key), address));
         let mut node = Draft::filled(self.shape, self.level, low, high, sibling, place, entries, used);
         push_write(self.op, &mut self.lists, place.address, node.image());

@@ -4,10 +4,14 @@ use super::descend::Covering;
 use super::{CATALOG_SERVER, TreeState};
 use crate::cause::Cause;
 use crate::error::Error;
-use crate::node::{Draft, Node, Reject};
+use crate::lock::Locked;
+use crate::node::mark::mark_free;
+use crate::node::{Header, LINE};
 use crate::op::Op;
+use crate::redo::{Kind, Record, Slot};
 use crate::root::RootWord;
 use crate::worker::Worker;
+use sherman_fabric::control::ChunkClass;
 use sherman_fabric::{Endpoint, GlobalAddress, Request, Space};
 
 impl<E: Endpoint> Op<'_, E> {
@@ -28,31 +32,73 @@ impl<E: Endpoint> Op<'_, E> {
         Ok((gone, high))
     }
 
-    /// Marks the node at `address` free under its lane, whatever else it is. Its right neighbour.
+    /// Marks the node at `address` of a dropped tree free under its lane, whatever else it is. Its right neighbour.
     async fn free_node(&self, tree: &TreeState, address: GlobalAddress, level: u8) -> Result<GlobalAddress, Error> {
-        let shape = tree.shape.at(level);
+        let class = tree.shape.at(level).class();
+        let bytes = class.node_bytes as usize;
         loop {
-            let locked = self.lock(address, shape.node_bytes(), None).await?;
-            match Node::open(shape, locked.image(), level) {
-                Ok(node) => {
-                    let sibling = node.header.sibling;
-                    let mut draft = Draft::of(shape, &node, self.worker.buffer());
-                    let patch = draft.free(self.endpoint().client());
-                    self.write(tree, locked, &draft, &patch).await?;
-                    self.worker.compute.alloc.give_back(shape.class(), address, draft.header().version);
-                    self.worker.keep_buffer(draft.into_image());
-                    return Ok(sibling);
-                }
-                Err(reject) => {
-                    self.release(locked.done(self)).await?;
-                    match reject {
-                        Reject::Pending => self.retry(Cause::NodePending).await?,
-                        Reject::Torn => self.retry(Cause::TornNode).await?,
-                        Reject::Free | Reject::NotThis => return Ok(GlobalAddress::NULL),
-                    }
-                }
+            let locked = self.lock(address, bytes, None).await?;
+            let header = Header::decode(locked.image()).filter(|header| header.tree == tree.info.id);
+            let Some(header) = header.filter(|header| header.level == level && !header.flags.free) else {
+                self.release(locked.done(self)).await?;
+                return Ok(GlobalAddress::NULL);
+            };
+            if !header.flags.pending {
+                self.free_image(locked, header, class).await?;
+                return Ok(header.sibling);
             }
+            self.suspect(header.owner);
+            self.release(locked.done(self)).await?;
+            self.retry(Cause::NodePending).await?;
         }
+    }
+
+    /// Marks a node of a tree that is no more free under its lane and keeps its place; it may be torn.
+    pub(crate) async fn free_image(&self, locked: Locked, header: Header, class: ChunkClass) -> Result<(), Error> {
+        let address = locked.address;
+        let mut line = [0; LINE];
+        line.copy_from_slice(&locked.image()[..LINE]);
+        mark_free(&mut line, self.endpoint().client());
+        let mut list = self.endpoint().list(address.server());
+        list.write(Space::Host, address.offset(), &line);
+        self.write_back(locked.done(self), list).await.map_err(Error::after_post)?;
+        self.worker.compute.alloc.give_back(class, address, header.version);
+        Ok(())
+    }
+}
+
+impl<E: Endpoint> Op<'_, E> {
+    /// Replaces the root word of a tree by null, having said so in `slot`: `[record, CAS]`. The root it had.
+    async fn end_tree(&self, tree: &TreeState, slot: &Option<Slot>) -> Result<RootWord, Error> {
+        loop {
+            tree.forget_root();
+            let root = self.root(tree).await?;
+            let mut list = self.endpoint().list(CATALOG_SERVER);
+            if let Some(slot) = slot {
+                let about =
+                    Record::about(Kind::Drop, self.endpoint().client(), tree.info.id, root.address, root.level, 0);
+                slot.log(&mut list, &Record { root: (root.to_bits(), 0), ..about });
+            }
+            let cas = list.cas(Space::Host, tree.info.root_word, root.to_bits(), 0);
+            let list = self.execute(list).await.map_err(Error::after_post)?;
+            let swapped = list.swapped(cas);
+            self.endpoint().recycle(list);
+            if swapped {
+                return Ok(root);
+            }
+            self.retry(Cause::RootMoved).await?;
+        }
+    }
+
+    /// Clears the record of an end that is complete, or did not come to pass.
+    async fn forget_end(&self, slot: Option<Slot>) -> Result<(), Error> {
+        if let Some(slot) = &slot {
+            let mut list = self.endpoint().list(CATALOG_SERVER);
+            slot.clear(&mut list);
+            self.endpoint().recycle(self.execute(list).await?);
+        }
+        self.settle([slot]);
+        Ok(())
     }
 }
 
@@ -78,26 +124,23 @@ impl<E: Endpoint> Worker<E> {
     pub async fn drop_tree(&self, name: &str) -> Result<u64, Error> {
         let tree = self.open_tree(name).await?;
         let op = self.op();
-        let no_such_tree = || Error::NoSuchTree { name: name.to_owned() };
-        let root = loop {
-            tree.forget_root();
-            let root = op.root(&tree).await?;
-            let mut list = op.endpoint().list(CATALOG_SERVER);
-            let cas = list.cas(Space::Host, tree.info.root_word, root.to_bits(), 0);
-            let list = op.execute(list).await?;
-            let swapped = list.swapped(cas);
-            op.endpoint().recycle(list);
-            if swapped {
-                break root;
+        let redo = self.compute.techniques().redo.then_some(CATALOG_SERVER);
+        let [slot, _] = self.compute.redo.take(&op, [redo, None]).await?;
+        let root = match op.end_tree(&tree, &slot).await {
+            Ok(root) => root,
+            Err(error @ Error::OutcomeUnknown { .. }) => return Err(error),
+            Err(error) => {
+                op.forget_end(slot).await?;
+                return Err(error);
             }
-            op.retry(Cause::RootMoved).await?;
         };
         let leftmost = self.leftmost(&tree, root).await?;
         let request = Request::DropTree { name: name.to_owned(), id: tree.info.id };
-        op.call(CATALOG_SERVER, request).await.map_err(|error| match Error::from(error) {
-            Error::NoSuchTree { .. } => no_such_tree(),
-            other => other,
-        })?;
+        // Whoever creates a tree of that name meanwhile finishes this in our stead.
+        match op.call(CATALOG_SERVER, request).await.map_err(Error::from) {
+            Ok(_) | Err(Error::NoSuchTree { .. }) => {}
+            Err(error) => return Err(error),
+        }
         let mut freed = 0;
         for (level, first) in leftmost.into_iter().enumerate() {
             let mut at = first;
@@ -106,6 +149,7 @@ impl<E: Endpoint> Worker<E> {
                 freed += 1;
             }
         }
+        op.forget_end(slot).await?;
         Ok(freed)
     }
 
@@ -120,7 +164,9 @@ impl<E: Endpoint> Worker<E> {
             });
             let corrupt =
                 Error::Corrupt { address: at, invariant: "I8: an internal node's first separator is its low fence" };
-            at = first.await?.flatten().ok_or(corrupt)?;
+            // Gone: whoever recovers another that was about to end the tree frees its nodes too.
+            let Some(first) = first.await? else { break };
+            at = first.ok_or(corrupt)?;
             nodes.insert(0, at);
         }
         Ok(nodes)

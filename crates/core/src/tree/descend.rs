@@ -103,14 +103,29 @@ impl<E: Endpoint> Op<'_, E> {
                 _ if slow => Err(Cause::SlowRead),
                 Ok(node) => look(&node).map(Some),
                 Err(Reject::Torn) => Err(Cause::TornNode),
-                Err(Reject::Pending) => Err(Cause::NodePending),
+                Err(Reject::Pending) => {
+                    self.suspect_maker(list.bytes(read));
+                    Err(Cause::NodePending)
+                }
                 Err(Reject::Free | Reject::NotThis) => Ok(None),
             };
             self.endpoint().recycle(list);
             match seen {
                 Ok(seen) => return Ok(seen),
-                Err(cause) => self.retry(cause).await?,
+                Err(cause) => {
+                    if matches!(cause, Cause::TornNode | Cause::TornEntry) {
+                        self.suspect_writer(address).await?;
+                    }
+                    self.retry(cause).await?;
+                }
             }
+        }
+    }
+
+    /// After some waiting, has it found out whether the maker of a pending node is dead.
+    pub(crate) fn suspect_maker(&self, image: &[u8]) {
+        if let Some(header) = Header::decode(image) {
+            self.suspect(header.owner);
         }
     }
 
@@ -279,7 +294,10 @@ impl<E: Endpoint> Op<'_, E> {
                         }
                     },
                     Err(Reject::Torn) => Some(Cause::TornNode),
-                    Err(Reject::Pending) => Some(Cause::NodePending),
+                    Err(Reject::Pending) => {
+                        self.suspect_maker(locked.image());
+                        Some(Cause::NodePending)
+                    }
                     Err(Reject::Free | Reject::NotThis) => None,
                 };
                 Box::pin(self.release(locked.done(self))).await?;

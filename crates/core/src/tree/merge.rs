@@ -316,7 +316,13 @@ impl<E: Endpoint> Op<'_, E> {
         let mut old = Draft::of(above, &old, Vec::new());
         let free = old.free(self.endpoint().client());
         let words = [word, RootWord { address: child, level: level - 1 }];
-        let swapped = self.replace_root(tree, locked.done(self), &old, &free, words).await?;
+        let record =
+            Record { root: (words[0].to_bits(), words[1].to_bits()), ..self.about(Kind::Replace, tree, root, &old) };
+        let (swapped, slot) = self.replace_root(tree, locked.done(self), &old, &free, &record).await?;
+        self.settle([slot]);
+        if swapped {
+            self.worker.compute.alloc.give_back(above.class(), root, old.header().version);
+        }
         if !swapped {
             tree.forget_root();
             return Ok(Tidied::Again);
@@ -325,20 +331,21 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(Tidied::Shrunk { level: level - 1 })
     }
 
-    /// Swaps the root word from `old` to `new` under their lanes, and frees the old root if that succeeded: whether it did.
+    /// Swaps the root word as `record` says, under the old root's lane, and marks the old root free if that succeeded: whether
+    /// it did. The slot with the record, if there is one, is the caller's; the record of a load that succeeded is still in it,
+    /// any other is cleared. The old root's place may be used again once it is.
     pub(super) async fn replace_root(
         &self,
         tree: &TreeState,
         lanes: Lanes,
         draft: &Draft<'_>,
         free: &Patch,
-        [old, new]: [RootWord; 2],
-    ) -> Result<bool, Error> {
+        record: &Record,
+    ) -> Result<(bool, Option<Slot>), Error> {
+        let [old, new] = [record.root.0, record.root.1].map(RootWord::from_bits);
         let (lanes, [slot, _]) = self.slots_under(lanes, [Some(old.address.server()), None]).await?;
-        let record =
-            Record { root: (old.to_bits(), new.to_bits()), ..self.about(Kind::Replace, tree, old.address, draft) };
         let mut lists = Lists { op: self, lists: Vec::new() };
-        lists.log(&slot, || record);
+        lists.log(&slot, || record.clone());
         let swapped = match self.swap_root(tree, lists.lists, [old, new]).await {
             Ok(swapped) => swapped,
             Err(error) => {
@@ -351,18 +358,16 @@ impl<E: Endpoint> Op<'_, E> {
         if swapped {
             lists.patch(old.address, draft.image(), free);
         }
-        lists.clear(&slot);
+        if !(swapped && record.kind == Kind::Load) {
+            lists.clear(&slot);
+        }
         let written = self.write_back_several(lanes, lists.lists).await;
         written.map_err(|error| if swapped { Error::after_post(error) } else { error.into() })?;
-        self.settle([slot]);
-        if !swapped {
-            return Ok(false);
+        if swapped {
+            tree.root.store(new.to_bits(), Ordering::Relaxed);
+            self.forget(tree, old.address);
         }
-        tree.root.store(new.to_bits(), Ordering::Relaxed);
-        self.forget(tree, old.address);
-        let class = tree.shape.at(old.level).class();
-        self.worker.compute.alloc.give_back(class, old.address, draft.header().version);
-        Ok(true)
+        Ok((swapped, slot))
     }
 
     async fn swap_root(

@@ -33,7 +33,7 @@ use crate::error::Error;
 use crate::node::draft::{Draft, Place};
 use crate::node::{Format, TreeShape};
 use crate::op::Op;
-use crate::redo::Record;
+use crate::redo::{Kind, Record, Slot};
 use crate::root::RootWord;
 use crate::worker::Worker;
 use sherman_fabric::control::{TreeInfo, TreeSpec};
@@ -232,34 +232,72 @@ impl<E: Endpoint> Worker<E> {
         };
         let shape = TreeShape::new(spec, id)?;
         let place = self.compute.alloc.allocate(&op, shape.leaf.class()).await?;
-        op.write_first_leaf(&shape, place).await?;
+        let mut leaf = op.write_first_leaf(&shape, place).await?;
         let root = RootWord { address: place.address, level: 0 }.to_bits();
         let request = Request::CreateTree { name: name.to_owned(), spec: *spec, id, root };
-        let (info, created) = match op.call(CATALOG_SERVER, request).await {
-            Ok(Response::Tree { info, created }) => (info, created),
+        let (answer, created) = match op.call(CATALOG_SERVER, request).await {
+            Ok(Response::Tree { info, created }) => (Ok(info), created),
             Ok(_) => return Err(Error::Unsupported { what: "the memory server's answer to a catalog request" }),
-            Err(error) => {
-                // Only a refusal is sure to have created nothing; an answer that was lost may have.
-                if matches!(error, FabricError::Refused(_)) {
-                    self.compute.alloc.give_back(shape.leaf.class(), place.address, place.version);
-                }
-                return Err(error.into());
-            }
+            // Only a refusal is sure to have created nothing; an answer that was lost may have.
+            Err(error @ FabricError::Refused(_)) => (Err(error), false),
+            Err(error) => return Err(error.into()),
         };
-        if !created {
-            self.compute.alloc.give_back(shape.leaf.class(), place.address, place.version);
-        }
-        TreeState::new(info, self.compute.options().cache_bytes)
+        op.settle_first_leaf(&shape, place, &mut leaf, created).await?;
+        TreeState::new(answer?, self.compute.options().cache_bytes)
     }
 }
 
+/// The first leaf of a tree, written but not yet its root.
+struct FirstLeaf<'s> {
+    draft: Draft<'s>,
+    slot: Option<Slot>,
+}
+
 impl<E: Endpoint> Op<'_, E> {
-    async fn write_first_leaf(&self, shape: &TreeShape, place: Place) -> Result<(), FabricError> {
+    /// Writes the first leaf of a tree, pending: `[record, leaf]`.
+    async fn write_first_leaf<'s>(&self, shape: &'s TreeShape, place: Place) -> Result<FirstLeaf<'s>, Error> {
+        let server = self.worker.compute.techniques().redo.then_some(place.address.server());
+        let give_back = || self.worker.compute.alloc.give_back(shape.leaf.class(), place.address, place.version);
+        let [slot, _] = self.worker.compute.redo.take(self, [server, None]).await.inspect_err(|_| give_back())?;
         let low = vec![0; shape.leaf.key_len()];
-        let mut leaf = Draft::new(&shape.leaf, 0, &low, None, GlobalAddress::NULL, place);
-        leaf.link();
+        let draft = Draft::new(&shape.leaf, 0, &low, None, GlobalAddress::NULL, place);
+        let client = self.endpoint().client();
+        let root = RootWord { address: place.address, level: 0 };
+        let record = Record {
+            made: place.address,
+            made_version: place.version,
+            root: (0, root.to_bits()),
+            ..Record::about(Kind::Grow, client, draft.header().tree, GlobalAddress::NULL, 0, 0)
+        };
         let mut list = self.endpoint().list(place.address.server());
-        list.write(Space::Host, place.address.offset(), leaf.image());
-        self.execute(list).await.map(|list| self.endpoint().recycle(list))
+        if let Some(slot) = &slot {
+            slot.log(&mut list, &record);
+        }
+        list.write(Space::Host, place.address.offset(), draft.image());
+        let written = self.execute(list).await.inspect_err(|error| self.worker.compute.alloc.note_failure(error));
+        self.endpoint().recycle(written?);
+        Ok(FirstLeaf { draft, slot })
+    }
+
+    /// Links the first leaf of a tree that was created, or frees it: `[mark, record cleared]`.
+    async fn settle_first_leaf(
+        &self,
+        shape: &TreeShape,
+        place: Place,
+        leaf: &mut FirstLeaf<'_>,
+        created: bool,
+    ) -> Result<(), Error> {
+        let mark = if created { leaf.draft.link() } else { leaf.draft.free(self.endpoint().client()) };
+        let mut list = self.endpoint().list(place.address.server());
+        write::push_patch(&mut list, place.address, leaf.draft.image(), &mark);
+        if let Some(slot) = &leaf.slot {
+            slot.clear(&mut list);
+        }
+        self.endpoint().recycle(self.execute(list).await?);
+        self.settle([leaf.slot.take()]);
+        if !created {
+            self.worker.compute.alloc.give_back(shape.leaf.class(), place.address, place.version);
+        }
+        Ok(())
     }
 }

@@ -56,6 +56,11 @@ pub(super) struct Left {
 }
 
 impl Shard {
+    /// Whom to wake so that everyone looks.
+    pub(super) fn wakers(&self) -> Vec<Waker> {
+        self.queues.iter().flat_map(|(_, queue)| &queue.waiting).map(|waiter| waiter.waker.clone()).collect()
+    }
+
     /// Queues someone for `slot`.
     pub(super) fn push(&mut self, slot: usize, fairness: Fairness, waker: Waker) -> WaiterId {
         let id = self.next_id;

@@ -1,0 +1,227 @@
+//! What a compute server keeps about its own place in the cluster, and about others that may be dead.
+//!
+//! A compute server has one *keeper* ([`Worker::keep`](crate::Worker::keep)): a task or thread of its own that renews the lease and
+//! recovers others. Operations never call for either: one that has waited long for somebody leaves a name here and wakes the keeper.
+//!
+//! A compute server is **doomed** once it cannot go on under its identity: a memory server has fenced it, a connection broke with
+//! verbs in flight, it left lanes behind that only recovery can free, or one of its threads has held a lane for too long. Then
+//! nothing is renewed any more, everyone who waits gets [`Error::Fenced`](crate::Error::Fenced), and others recover it when its
+//! lease has run out.
+
+use sherman_fabric::{ClientId, FabricError};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
+
+/// Leases an operation may hold a lane for without any progress of its thread, before the compute server gives itself up.
+const WEDGED_AFTER_LEASES: u64 = 2;
+
+/// A compute server's place in the cluster.
+#[derive(Debug, Default)]
+pub(crate) struct Membership {
+    doomed: AtomicBool,
+    suspects: Mutex<BTreeSet<ClientId>>,
+    keeper: Mutex<Option<Waker>>,
+    next_renewal: AtomicU64,
+    renewals: AtomicU64,
+    recoveries: AtomicU64,
+    recovering: Mutex<BTreeSet<ClientId>>,
+    pulses: Mutex<Vec<Weak<Pulse>>>,
+}
+
+/// How a compute server has taken part so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Participation {
+    /// How often it renewed its lease.
+    pub renewals: u64,
+    /// How many others it recovered.
+    pub recoveries: u64,
+}
+
+/// Whether a thread holds lanes, and whether anything moves: written by its thread alone, looked at by the keeper.
+#[derive(Debug, Default)]
+pub(crate) struct Pulse {
+    held: AtomicU32,
+    beats: AtomicU32,
+}
+
+impl Pulse {
+    /// A lane was taken.
+    #[inline]
+    pub fn took(&self) {
+        self.held.store(self.held.load(Relaxed).wrapping_add(1), Relaxed);
+        self.beat();
+    }
+
+    /// A lane was given back.
+    #[inline]
+    pub fn gave(&self) {
+        self.held.store(self.held.load(Relaxed).wrapping_sub(1), Relaxed);
+        self.beat();
+    }
+
+    #[inline]
+    fn beat(&self) {
+        self.beats.store(self.beats.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Whether it holds any lane.
+    pub fn holds(&self) -> bool {
+        self.held.load(Relaxed) != 0
+    }
+}
+
+/// What the keeper remembers of the threads' pulses.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// A thread that held a lane: its pulse, its beats then, and since when they are the same.
+    still: Vec<(Weak<Pulse>, u32, u64)>,
+}
+
+/// Nothing in here panics half-way, so what a poisoned mutex guards is still whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Membership {
+    pub fn is_doomed(&self) -> bool {
+        self.doomed.load(Acquire)
+    }
+
+    /// Ends this identity. Whether it was not doomed before.
+    pub fn doom(&self) -> bool {
+        let first = !self.doomed.swap(true, Release);
+        self.wake_keeper();
+        first
+    }
+
+    /// Whether an error means that this identity is at its end.
+    pub fn is_fatal(error: &FabricError) -> bool {
+        matches!(error, FabricError::Fenced { .. } | FabricError::Disconnected { .. })
+    }
+
+    /// Leaves a name for the keeper.
+    pub fn suspect(&self, client: ClientId) {
+        if lock(&self.suspects).insert(client) {
+            self.wake_keeper();
+        }
+    }
+
+    /// The names that were left since.
+    pub fn take_suspects(&self) -> BTreeSet<ClientId> {
+        std::mem::take(&mut lock(&self.suspects))
+    }
+
+    pub fn has_suspects(&self) -> bool {
+        !lock(&self.suspects).is_empty()
+    }
+
+    /// Whom to wake when there is a suspect.
+    pub fn set_keeper(&self, waker: &Waker) {
+        *lock(&self.keeper) = Some(waker.clone());
+    }
+
+    fn wake_keeper(&self) {
+        let waker = lock(&self.keeper).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// When the lease is to be renewed next.
+    pub fn next_renewal(&self) -> u64 {
+        self.next_renewal.load(Relaxed)
+    }
+
+    pub fn renew_next(&self, at: u64) {
+        self.next_renewal.store(at, Relaxed);
+    }
+
+    pub fn count_renewal(&self) {
+        self.renewals.fetch_add(1, Relaxed);
+    }
+
+    pub fn count_recovery(&self) {
+        self.recoveries.fetch_add(1, Relaxed);
+    }
+
+    pub fn participation(&self) -> Participation {
+        Participation { renewals: self.renewals.load(Relaxed), recoveries: self.recoveries.load(Relaxed) }
+    }
+
+    /// Begins to recover `client`, unless another thread of this compute server does.
+    pub fn begin_recovery(&self, client: ClientId) -> Option<Recovering<'_>> {
+        lock(&self.recovering).insert(client).then_some(Recovering { membership: self, client })
+    }
+
+    /// A pulse for one more thread.
+    pub fn pulse(&self) -> Arc<Pulse> {
+        let pulse = Arc::default();
+        let mut pulses = lock(&self.pulses);
+        pulses.retain(|known| known.strong_count() > 0);
+        pulses.push(Arc::downgrade(&pulse));
+        pulse
+    }
+
+    /// Whether some thread has held a lane, and done nothing else, for too long.
+    pub fn is_wedged(&self, watch: &mut Watch, now: u64, lease: u64) -> bool {
+        let pulses = lock(&self.pulses);
+        let mut still = Vec::new();
+        let mut wedged = false;
+        for known in pulses.iter() {
+            let Some(pulse) = known.upgrade().filter(|pulse| pulse.holds()) else { continue };
+            let beats = pulse.beats.load(Relaxed);
+            let before = watch.still.iter().find(|(seen, at, _)| Weak::ptr_eq(seen, known) && *at == beats);
+            let since = before.map_or(now, |(_, _, since)| *since);
+            wedged |= now.saturating_sub(since) > WEDGED_AFTER_LEASES.saturating_mul(lease);
+            still.push((Weak::clone(known), beats, since));
+        }
+        watch.still = still;
+        wedged
+    }
+}
+
+/// Proof of recovering somebody, alone in this compute server.
+#[derive(Debug)]
+pub(crate) struct Recovering<'m> {
+    membership: &'m Membership,
+    client: ClientId,
+}
+
+impl Drop for Recovering<'_> {
+    fn drop(&mut self) {
+        lock(&self.membership.recovering).remove(&self.client);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_holds_a_lane_and_does_nothing_else_is_noticed() {
+        let (membership, mut watch) = (Membership::default(), Watch::default());
+        let pulse = membership.pulse();
+        pulse.took();
+        assert!(!membership.is_wedged(&mut watch, 0, 10));
+        assert!(!membership.is_wedged(&mut watch, 20, 10));
+        assert!(membership.is_wedged(&mut watch, 21, 10));
+        pulse.took();
+        assert!(!membership.is_wedged(&mut watch, 30, 10), "it moved");
+        pulse.gave();
+        pulse.gave();
+        assert!(!membership.is_wedged(&mut watch, 100, 10), "it holds nothing");
+    }
+
+    #[test]
+    fn one_thread_recovers_somebody_at_a_time() {
+        let membership = Membership::default();
+        let first = membership.begin_recovery(ClientId(3));
+        assert!(first.is_some() && membership.begin_recovery(ClientId(3)).is_none());
+        assert!(membership.begin_recovery(ClientId(4)).is_some());
+        drop(first);
+        assert!(membership.begin_recovery(ClientId(3)).is_some());
+    }
+}

@@ -1,0 +1,262 @@
+//! Records of the dead: every change that was under way is finished or undone (I24–I27, I34, `docs/INVARIANTS.md`).
+//!
+//! The dead one is fenced, and its lanes are still taken: what a record speaks of is as it was left, except where its maker had
+//! given the lane back already. Images come first, since the others are judged by nodes that are whole.
+//!
+//! Nodes that end up in no tree are marked free as the dead one's: [`super::reclaim`] takes them over with the rest. A record about a tree
+//! that the catalog does not list any more says nothing but that: all nodes of that tree are free.
+
+use super::{Found, Recoverer};
+use crate::cache::child_address;
+use crate::error::Error;
+use crate::node::mark::{mark_free, mark_linked};
+use crate::node::{Draft, Header, LINE, Node};
+use crate::redo::{Kind, Record};
+use crate::tree::write::push_patch;
+use sherman_fabric::{Endpoint, GlobalAddress, Space};
+
+impl<E: Endpoint> Recoverer<'_, E> {
+    /// Replays records and clears them; those of loads that happened are kept until all is linked.
+    pub(super) async fn replay(&mut self, mut records: Vec<Found>) -> Result<(), Error> {
+        // A merge leaves its nodes whole, a load its tree; splits, growths and replacements are judged by what is whole.
+        records.sort_by_key(|found| match found.record.kind {
+            Kind::Image => 0,
+            Kind::Merge => 1,
+            _ => 2,
+        });
+        for found in records {
+            self.breathe().await?;
+            if found.record.kind == Kind::Image {
+                self.write_pieces(&found.record).await?;
+            } else if self.tree(found.record.tree).is_none() {
+                self.ended.insert(found.record.tree);
+                // Cleared with the area: until all nodes of the tree are free, the record says that they are to be.
+                continue;
+            } else if self.replay_one(&found.record).await? {
+                self.loads.push((found.record.tree, found));
+                continue;
+            } else if self.ended.contains(&found.record.tree) {
+                continue;
+            }
+            self.clear(&found).await?;
+        }
+        Ok(())
+    }
+
+    /// Replays one record about a tree that there is. Whether it must be kept.
+    async fn replay_one(&mut self, record: &Record) -> Result<bool, Error> {
+        match record.kind {
+            Kind::Image => self.write_pieces(record).await?,
+            Kind::Split => self.replay_split(record).await?,
+            Kind::Merge => self.replay_merge(record).await?,
+            Kind::Grow => self.replay_grow(record).await?,
+            Kind::Replace => self.replay_replace(record).await?,
+            Kind::Load => return self.replay_load(record).await,
+            // The tree is listed: it did not come to that.
+            Kind::Drop => {}
+        }
+        Ok(false)
+    }
+
+    /// Clears a record.
+    pub(super) async fn clear(&mut self, found: &Found) -> Result<(), Error> {
+        let mut list = self.op.endpoint().list(found.server);
+        list.write(Space::Host, found.offset, &crate::redo::CLEARED);
+        let outcome = self.op.execute(list).await;
+        if let Some(list) = self.unless_lost(found.server, outcome)? {
+            self.op.endpoint().recycle(list);
+        }
+        Ok(())
+    }
+
+    /// Writes all that a record has of its node.
+    async fn write_pieces(&mut self, record: &Record) -> Result<(), Error> {
+        if self.lost.contains(&record.node.server()) {
+            return Ok(());
+        }
+        let bytes = u64::from(self.class_at(record.node)?.node_bytes);
+        for (offset, piece) in &record.pieces {
+            if u64::from(*offset) + piece.len() as u64 > bytes {
+                let invariant = "I25: a record's pieces lie inside its node";
+                return Err(Error::Corrupt { address: record.node, invariant });
+            }
+        }
+        for (offset, piece) in &record.pieces {
+            self.write_node(record.node, *offset as usize, piece).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the node that `record` made is there as it was made: pending, and the dead one's.
+    fn is_as_made(&self, header: &Header, record: &Record) -> bool {
+        header.flags.pending
+            && !header.flags.free
+            && header.owner == self.dead
+            && header.tree == record.tree
+            && header.version == record.made_version
+    }
+
+    /// Links the node that a record made, if it is still pending.
+    async fn link_made(&mut self, record: &Record) -> Result<(), Error> {
+        let Some(mut image) = self.read_node(record.made).await? else { return Ok(()) };
+        if Header::decode(&image).is_some_and(|header| self.is_as_made(&header, record)) {
+            mark_linked(&mut image);
+            self.write_node(record.made, 0, &image[..LINE]).await?;
+        }
+        Ok(())
+    }
+
+    /// Marks the node that a record made free, if it was written at all.
+    async fn unmake(&mut self, record: &Record) -> Result<(), Error> {
+        let Some(mut image) = self.read_node(record.made).await? else { return Ok(()) };
+        if Header::decode(&image).is_some_and(|header| self.is_as_made(&header, record)) {
+            mark_free(&mut image, self.dead);
+            self.write_node(record.made, 0, &image[..LINE]).await?;
+        }
+        Ok(())
+    }
+
+    async fn replay_split(&mut self, record: &Record) -> Result<(), Error> {
+        let happens = if record.pieces.is_empty() {
+            self.split_happened(record).await?
+        } else {
+            // Nothing of the node was written before all of its sibling was.
+            self.made_is_whole(record).await?
+        };
+        if !happens {
+            return self.unmake(record).await;
+        }
+        self.write_pieces(record).await?;
+        self.link_made(record).await
+    }
+
+    /// Whether a split whose commit is one unit has happened (I26): not iff the node is still as it was before, under its
+    /// maker's lane.
+    async fn split_happened(&mut self, record: &Record) -> Result<bool, Error> {
+        let Some(image) = self.read_node(record.node).await? else { return Ok(false) };
+        let before = Header::decode(&image).is_some_and(|header| {
+            header.tree == record.tree
+                && header.level == record.level
+                && !header.flags.free
+                && !record.split_happened(header.version)
+        });
+        Ok(!(before && self.holds_lane(record.node).await?))
+    }
+
+    /// Whether the dead one holds the lane of the node at `address`.
+    async fn holds_lane(&mut self, address: GlobalAddress) -> Result<bool, Error> {
+        let geometry = *self.op.worker.compute.geometry_of(address.server());
+        let (space, word, mask, shift) = geometry.lane_word(geometry.lane_of(address));
+        let bytes = self.read_table(address.server(), space, word, 8).await?;
+        let held = bytes.first_chunk::<8>().map_or(0, |word| (u64::from_le_bytes(*word) & mask) >> shift);
+        Ok(held == u64::from(self.dead.0))
+    }
+
+    async fn made_is_whole(&mut self, record: &Record) -> Result<bool, Error> {
+        let Some(image) = self.read_node(record.made).await? else { return Ok(false) };
+        let Some(tree) = self.tree(record.tree) else { return Ok(false) };
+        let made = Node::open_marked(tree.shape.at(record.level), &image, record.level);
+        Ok(made.is_ok_and(|made| made.header.version == record.made_version && !made.header.flags.free))
+    }
+
+    /// Finishes a merge: all three lanes are still held.
+    async fn replay_merge(&mut self, record: &Record) -> Result<(), Error> {
+        self.write_pieces(record).await?;
+        self.unlink(record).await?;
+        let Some(mut image) = self.read_node(record.made).await? else { return Ok(()) };
+        let alive = Header::decode(&image).is_some_and(|header| {
+            header.tree == record.tree && header.version == record.made_version && !header.flags.free
+        });
+        if alive {
+            mark_free(&mut image, self.dead);
+            self.write_node(record.made, 0, &image[..LINE]).await?;
+        }
+        Ok(())
+    }
+
+    /// Has the parent of a merge forget the node that is freed. Logged in a slot of our own: whoever recovers us makes the parent
+    /// whole before the dead one's record is looked at again.
+    async fn unlink(&mut self, record: &Record) -> Result<(), Error> {
+        let (parent, after) = (GlobalAddress::from_bits(record.root.0), record.root.1 as u16);
+        let Some(image) = self.read_node(parent).await? else { return Ok(()) };
+        let Some(tree) = self.tree(record.tree) else { return Ok(()) };
+        let (shape, level) = (tree.shape.internal.clone(), record.level + 1);
+        let corrupt = |invariant| Error::Corrupt { address: parent, invariant };
+        let node = Node::open(&shape, &image, level).map_err(|_| corrupt("I3: a node is valid under its lane"))?;
+        if node.header.version == after {
+            return Ok(());
+        }
+        let mut body = node.sorted().ok_or(corrupt("I3: a node is valid under its lane"))?;
+        let named = (0..body.len()).find(|&index| child_address(&body, index) == record.made);
+        let index = named.ok_or(corrupt("I28: the parent of a merge names the node that is freed"))?;
+        let mut draft = Draft::of(&shape, &node, Vec::new());
+        body.remove(index);
+        let patch = draft.set_body(&body);
+        let compute = &self.op.worker.compute;
+        let wanted = compute.techniques().redo.then_some(parent.server());
+        let [slot, _] = compute.redo.take(&self.op, [wanted, None]).await?;
+        let mut list = self.op.endpoint().list(parent.server());
+        let client = self.op.endpoint().client();
+        let about = Record::about(Kind::Image, client, record.tree, parent, level, draft.header().version);
+        if let Some(slot) = &slot {
+            slot.log(&mut list, &about.with_pieces(draft.image(), &patch));
+        }
+        push_patch(&mut list, parent, draft.image(), &patch);
+        if let Some(slot) = &slot {
+            slot.clear(&mut list);
+        }
+        let outcome = self.op.execute(list).await;
+        if let Some(list) = self.unless_lost(parent.server(), outcome)? {
+            self.op.endpoint().recycle(list);
+        }
+        self.op.settle([slot]);
+        Ok(())
+    }
+
+    async fn replay_grow(&mut self, record: &Record) -> Result<(), Error> {
+        match self.root_of(record).await? {
+            None => Ok(()),
+            Some(word) if word == record.root.1 => self.link_made(record).await,
+            Some(_) => self.unmake(record).await,
+        }
+    }
+
+    async fn replay_replace(&mut self, record: &Record) -> Result<(), Error> {
+        match self.root_of(record).await? {
+            Some(word) if word == record.root.1 => self.free_node(record).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the load happened, and what it leads to is to be linked.
+    async fn replay_load(&mut self, record: &Record) -> Result<bool, Error> {
+        match self.root_of(record).await? {
+            Some(word) if word != record.root.0 => self.free_node(record).await.map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    /// The root word of the tree that a record is about; `None` if the tree has ended.
+    async fn root_of(&mut self, record: &Record) -> Result<Option<u64>, Error> {
+        let Some(tree) = self.tree(record.tree) else { return Ok(None) };
+        let at = tree.info.root_word;
+        let word = self.root_word(at).await?;
+        if word == 0 {
+            self.ended.insert(record.tree);
+            return Ok(None);
+        }
+        Ok(Some(word))
+    }
+
+    /// Marks the node that a record is about free, unless it is.
+    async fn free_node(&mut self, record: &Record) -> Result<(), Error> {
+        let Some(mut image) = self.read_node(record.node).await? else { return Ok(()) };
+        let alive = Header::decode(&image)
+            .is_some_and(|header| header.tree == record.tree && header.version == record.version && !header.flags.free);
+        if alive {
+            mark_free(&mut image, self.dead);
+            self.write_node(record.node, 0, &image[..LINE]).await?;
+        }
+        Ok(())
+    }
+}
