@@ -33,7 +33,7 @@ pub enum ChunkEntry {
     Issued {
         /// What it is cut into.
         class: ChunkClass,
-        /// Who cuts it; [`ClientId::NOBODY`] once that client has left.
+        /// Who cuts it; [`ClientId::NOBODY`] once that client has left. Who recovers a client owns its chunks then.
         owner: ClientId,
     },
     /// It is cut into redo areas, by this server.
@@ -189,11 +189,22 @@ impl ChunkTable {
 
     /// Makes `owner`'s chunks nobody's: they hold linked nodes and stay in use, but the id may soon be someone else's.
     pub(crate) fn disown<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, owner: ClientId) {
+        self.pass_on(memory, geometry, owner, ClientId::NOBODY);
+    }
+
+    /// Makes `owner`'s chunks `heir`'s. Each chunk by itself: cut short, it is done again.
+    pub(crate) fn pass_on<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        geometry: &Geometry,
+        owner: ClientId,
+        heir: ClientId,
+    ) {
         for index in 0..self.first_unused {
             if let ChunkEntry::Issued { class, owner: found } = self.entries[index as usize]
                 && found == owner
             {
-                self.set(memory, geometry, index, ChunkEntry::Issued { class, owner: ClientId::NOBODY });
+                self.set(memory, geometry, index, ChunkEntry::Issued { class, owner: heir });
             }
         }
     }
@@ -294,6 +305,20 @@ mod tests {
         assert!(table.free(&memory, &geometry, ME, offset).is_err());
         assert_ne!(table.alloc(&memory, &geometry, ME, A), Ok(offset));
         assert_eq!(ChunkTable::load(&memory, &geometry), Ok(table));
+    }
+
+    #[test]
+    fn a_chunk_passed_on_is_its_heir_s_and_others_keep_theirs() {
+        let (memory, geometry, mut table) = table();
+        let (mine, other) = (ClientId(4), ClientId(5));
+        let offset = table.alloc(&memory, &geometry, ME, A).unwrap();
+        table.alloc(&memory, &geometry, other, A).unwrap();
+        table.pass_on(&memory, &geometry, ME, mine);
+        assert_eq!(table.get(0), Some(ChunkEntry::Issued { class: A, owner: mine }));
+        assert_eq!(table.get(1), Some(ChunkEntry::Issued { class: A, owner: other }));
+        assert_eq!(ChunkTable::load(&memory, &geometry), Ok(table.clone()));
+        assert!(table.free(&memory, &geometry, ME, offset).is_err());
+        assert_eq!(table.free(&memory, &geometry, mine, offset), Ok(()));
     }
 
     #[test]

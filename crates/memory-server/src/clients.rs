@@ -6,8 +6,8 @@
 //! areas are free follows from the words, so there is no second table to keep in step. An area is zeroed before the
 //! word that hands it out is stored: a client never finds another's records in it.
 //!
-//! A fence is never lifted by this version: the id is not issued again. Lifting it belongs to the recovery protocol's
-//! last step, retiring the id.
+//! A fence is lifted by the last step of recovery, which retires the id: redo area and fence go by one word. From then on
+//! this table cannot tell the id's old holder from its next one; the backend goes on refusing the old one by itself (F6).
 
 use crate::bytes::{get_u64, load_host, zero};
 use crate::chunks::{ChunkEntry, ChunkTable};
@@ -134,6 +134,13 @@ impl ClientTable {
         Ok(area)
     }
 
+    /// Forgets `client`: its redo area, if it has one, is free, and its fence lifted.
+    pub(crate) fn retire<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, client: ClientId) {
+        let area = self.get(client).redo_area;
+        self.set(memory, geometry, client, ClientWord::default());
+        self.free_areas.extend(area);
+    }
+
     /// Takes back `client`'s redo area, if it has one.
     pub(crate) fn release<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, client: ClientId) {
         let word = self.get(client);
@@ -217,6 +224,20 @@ mod tests {
         let bits = memory.load_u64(Space::Host, geometry.client_entry(ClientId(5)));
         assert_eq!(ClientWord::from_bits(bits), Some(ClientWord { redo_area: Some(area), fenced: true }));
         assert_eq!(clients.active().count(), 0);
+    }
+
+    #[test]
+    fn a_retired_client_s_word_is_as_if_it_had_never_been() {
+        let (memory, geometry, mut chunks, mut clients) = tables();
+        let (with, without) = (ClientId(5), ClientId(6));
+        let area = clients.redo_area(&memory, &geometry, &mut chunks, with).unwrap();
+        for client in [with, without] {
+            clients.fence(&memory, &geometry, client);
+            clients.retire(&memory, &geometry, client);
+            assert_eq!(clients.get(client), ClientWord::default());
+        }
+        assert_eq!(ClientTable::load(&memory, &geometry, &chunks), Ok(clients.clone()));
+        assert_eq!(clients.redo_area(&memory, &geometry, &mut chunks, without), Ok(area));
     }
 
     #[test]

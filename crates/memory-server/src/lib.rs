@@ -16,7 +16,10 @@
 //! - **A root word belongs to the clients** once its tree exists: they change it by CAS, and a server's CPU must not
 //!   store to a word that NIC atomics work on.
 //! - **A fenced client gets no answer but a refusal** (F6). The backend asks [`MemoryServer::is_fenced`] and stops its
-//!   verbs; that is the half of a fence which this crate cannot do.
+//!   verbs; that is the half of a fence which this crate cannot do. Nor can it know an id's holder from its next one:
+//!   when a member is retired its fence is lifted here, and the backend goes on refusing that incarnation.
+//! - **An id is free only when nothing of its holder is left**: it left, or was fenced everywhere, recovered and retired.
+//!   Until then it has at most one recoverer.
 //!
 //! The bytes are drawn in `docs/LAYOUT.md`.
 //!
@@ -29,6 +32,7 @@
 //! | [`chunks`] | the chunk table: who has which chunk, of which class |
 //! | [`clients`] | the client table: fences and redo areas, on every server |
 //! | [`members`] | the member table, on server 0 |
+//! | [`leases`] | who is alive, who is dead, who recovers whom |
 //! | [`catalog`] | the named trees, on server 0 |
 //! | [`testing`] | a plain memory for tests and simulators |
 
@@ -40,6 +44,7 @@ pub mod chunks;
 pub mod clients;
 pub mod format;
 pub mod geometry;
+pub mod leases;
 pub mod members;
 pub mod server;
 pub mod superblock;

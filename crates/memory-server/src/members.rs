@@ -1,13 +1,15 @@
-//! The member table: on server 0, a line per client id says whether a compute server has that id.
+//! The member table: on server 0, a line per client id says whether a compute server has that id, until when it is
+//! believed to be alive, and who recovers it once it is not.
 //!
 //! A compute server is one member, whatever its number of threads (`docs/INVARIANTS.md`). Its 16-bit id is what it writes into lock
 //! lanes and free marks, so an id that comes back too early could be taken for its former holder: ids are issued round
-//! robin, and the id issued last is remembered across restarts. The incarnation counts how often an id was issued.
+//! robin, the id issued last is remembered across restarts, and an id whose holder died or went is not free before whoever
+//! recovers it has retired it. The incarnation counts how often an id was issued.
 //!
-//! Leases are not kept yet; the line has room for them. [`MemberState::Leaving`] and [`MemberState::Dead`] are numbers
-//! reserved for recovery: this version reads them, issues no such id again, and never writes them.
+//! This module has the entries and how they are stored; what leases and recovery make of them is in
+//! [`leases`](crate::leases).
 
-use crate::bytes::{get_u32, get_u64, load_host, put};
+use crate::bytes::{get_u16, get_u32, get_u64, load_host, put};
 use crate::geometry::{Geometry, LAST_MEMBER_OFFSET, MEMBER_ENTRY_BYTES};
 use crate::server::OpenError;
 use sherman_fabric::{ClientId, Memory, Refusal, Space};
@@ -15,10 +17,13 @@ use sherman_fabric::{ClientId, Memory, Refusal, Space};
 const AT_STATE: usize = 0;
 const AT_INCARNATION: usize = 4;
 const AT_JOINED: usize = 8;
-/// Room for a lease: until when, and who recovers.
 const AT_LEASE: usize = 16;
+const AT_RECOVERER: usize = 24;
+/// Bytes of an entry that mean something.
+const USED_BYTES: usize = AT_RECOVERER + 8;
 
-const _: () = assert!(AT_LEASE < MEMBER_ENTRY_BYTES as usize && AT_JOINED.is_multiple_of(8));
+const _: () = assert!(USED_BYTES <= MEMBER_ENTRY_BYTES as usize);
+const _: () = assert!(AT_JOINED.is_multiple_of(8) && AT_LEASE.is_multiple_of(8) && AT_RECOVERER.is_multiple_of(8));
 const _: () = assert!(AT_INCARNATION + 4 <= 8, "state and incarnation change by one word");
 
 /// What an id is used for.
@@ -29,10 +34,17 @@ pub enum MemberState {
     Free,
     /// A compute server has it.
     Live,
-    /// Reserved: its holder is going.
+    /// Its holder has gone in order, and its places wait to be taken over.
     Leaving,
-    /// Reserved: its holder is being recovered.
+    /// Its holder's lease has run out: it is being recovered, or waits for it.
     Dead,
+}
+
+impl MemberState {
+    /// Whether somebody has to recover the holder before the id is free again.
+    pub const fn needs_recovery(self) -> bool {
+        matches!(self, Self::Leaving | Self::Dead)
+    }
 }
 
 /// What the table says about one id.
@@ -44,12 +56,16 @@ pub struct MemberEntry {
     pub incarnation: u32,
     /// When it was issued last, in the server's nanoseconds.
     pub joined_at: u64,
+    /// Until when its holder is believed to be alive, in the server's nanoseconds.
+    pub lease_until: u64,
+    /// Who recovers it; nobody, unless its holder is dead or leaving.
+    pub recoverer: ClientId,
 }
 
 impl MemberEntry {
-    /// The entry's first two words.
-    fn encode(&self) -> [u8; AT_LEASE] {
-        let mut bytes = [0; AT_LEASE];
+    /// The words of the entry that mean something.
+    fn encode(&self) -> [u8; USED_BYTES] {
+        let mut bytes = [0; USED_BYTES];
         let state = match self.state {
             MemberState::Free => 0,
             MemberState::Live => 1,
@@ -59,12 +75,15 @@ impl MemberEntry {
         put(&mut bytes, AT_STATE, [state]);
         put(&mut bytes, AT_INCARNATION, self.incarnation.to_le_bytes());
         put(&mut bytes, AT_JOINED, self.joined_at.to_le_bytes());
+        put(&mut bytes, AT_LEASE, self.lease_until.to_le_bytes());
+        put(&mut bytes, AT_RECOVERER, self.recoverer.0.to_le_bytes());
         bytes
     }
 
-    /// What an entry's bytes say, if they make sense.
+    /// What an entry's bytes say, if they make sense. A recoverer means nothing in an entry that needs none: it is stored
+    /// before the state that makes it count.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes = bytes.get(..AT_LEASE)?;
+        let bytes = bytes.get(..USED_BYTES)?;
         let state = match bytes[AT_STATE] {
             0 => MemberState::Free,
             1 => MemberState::Live,
@@ -72,7 +91,13 @@ impl MemberEntry {
             3 => MemberState::Dead,
             _ => return None,
         };
-        Some(Self { state, incarnation: get_u32(bytes, AT_INCARNATION), joined_at: get_u64(bytes, AT_JOINED) })
+        Some(Self {
+            state,
+            incarnation: get_u32(bytes, AT_INCARNATION),
+            joined_at: get_u64(bytes, AT_JOINED),
+            lease_until: get_u64(bytes, AT_LEASE),
+            recoverer: if state.needs_recovery() { ClientId(get_u16(bytes, AT_RECOVERER)) } else { ClientId::NOBODY },
+        })
     }
 }
 
@@ -82,6 +107,9 @@ pub(crate) struct MemberTable {
     /// By id; the first is nobody's.
     entries: Vec<MemberEntry>,
     last_issued: u16,
+    /// Whether the leases in the table are of this server's own time: not between [`MemberTable::load`] and the first
+    /// request ([`MemberTable::begin`]).
+    pub(crate) begun: bool,
 }
 
 impl MemberTable {
@@ -95,6 +123,9 @@ impl MemberTable {
             if id == 0 && entry != MemberEntry::default() {
                 return Err(corrupt(id, "makes nobody a member"));
             }
+            if entry.recoverer != ClientId::NOBODY && !geometry.is_client(entry.recoverer) {
+                return Err(corrupt(id, "has an impossible recoverer"));
+            }
             entries.push(entry);
         }
         let last_issued = memory.load_u64(Space::Host, LAST_MEMBER_OFFSET);
@@ -102,7 +133,8 @@ impl MemberTable {
             .ok()
             .filter(|&id| u32::from(id) <= geometry.member_capacity)
             .ok_or(corrupt(0, "the id issued last is impossible"))?;
-        Ok(Self { entries, last_issued })
+        let begun = entries.iter().all(|entry| entry.state != MemberState::Live);
+        Ok(Self { entries, last_issued, begun })
     }
 
     /// What the table says about `client`; free for an id it has no entry for.
@@ -115,13 +147,19 @@ impl MemberTable {
         self.get(client).state == MemberState::Live
     }
 
-    /// The live members, by id.
-    pub(crate) fn live(&self) -> impl Iterator<Item = ClientId> {
+    /// The ids that are not free, in order.
+    pub(crate) fn taken(&self) -> impl Iterator<Item = (ClientId, MemberEntry)> {
         let members = self.entries.iter().zip(0u16..=u16::MAX);
-        members.filter(|(entry, _)| entry.state == MemberState::Live).map(|(_, id)| ClientId(id))
+        members.filter(|(entry, _)| entry.state != MemberState::Free).map(|(&entry, id)| (ClientId(id), entry))
     }
 
-    /// Issues the next free id. A fenced member's is not free: who is fenced cannot leave.
+    /// The live members, by id.
+    pub(crate) fn live(&self) -> impl Iterator<Item = ClientId> {
+        self.taken().filter(|(_, entry)| entry.state == MemberState::Live).map(|(client, _)| client)
+    }
+
+    /// Issues the next free id, with a lease from now on. A fenced member's is not free: who is fenced cannot leave, and
+    /// who recovers it lifts the fence before it frees the id.
     pub(crate) fn join<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
@@ -135,7 +173,9 @@ impl MemberTable {
             .find(|&client| self.get(client).state == MemberState::Free)
             .ok_or(Refusal::TooManyMembers)?;
         let incarnation = self.get(client).incarnation.wrapping_add(1);
-        let entry = MemberEntry { state: MemberState::Live, incarnation, joined_at: now };
+        let lease_until = now.saturating_add(geometry.lease_nanos);
+        let recoverer = ClientId::NOBODY;
+        let entry = MemberEntry { state: MemberState::Live, incarnation, joined_at: now, lease_until, recoverer };
         // The cursor goes first: if the server stops in between, an id is skipped, never issued early.
         memory.store_u64(Space::Host, LAST_MEMBER_OFFSET, u64::from(client.0));
         self.last_issued = client.0;
@@ -143,18 +183,57 @@ impl MemberTable {
         Ok(client)
     }
 
-    /// Takes `client`'s id back.
-    pub(crate) fn leave<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, client: ClientId) {
-        let entry = MemberEntry { state: MemberState::Free, ..self.get(client) };
+    /// Takes `client`'s id back, and makes those whom it was recovering nobody's: they go first, so that no entry ever
+    /// names a recoverer whose id is free.
+    pub(crate) fn release<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, client: ClientId) {
+        self.give_up(memory, geometry, client);
+        self.set_state(memory, geometry, client, MemberState::Free);
+    }
+
+    /// Makes those whom `client` was recovering nobody's.
+    pub(crate) fn give_up<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, client: ClientId) {
+        for id in (0..=geometry.member_capacity as u16).map(ClientId) {
+            let entry = self.get(id);
+            if entry.recoverer == client && entry.state.needs_recovery() {
+                self.set(memory, geometry, id, MemberEntry { recoverer: ClientId::NOBODY, ..entry });
+            }
+        }
+    }
+
+    /// Changes the state alone: who was recovering it does so no more.
+    pub(crate) fn set_state<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        geometry: &Geometry,
+        client: ClientId,
+        state: MemberState,
+    ) {
+        let entry = MemberEntry { state, recoverer: ClientId::NOBODY, ..self.get(client) };
         self.set(memory, geometry, client, entry);
     }
 
-    /// Stores an entry, the word with the state last.
-    fn set<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, client: ClientId, entry: MemberEntry) {
+    /// Stores an entry: word by word, the word with the state last. Of an entry that needs no recovery the word with the
+    /// recoverer means nothing, and stays: else the id's last recoverer would be forgotten a word before the id is free.
+    pub(crate) fn set<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        geometry: &Geometry,
+        client: ClientId,
+        entry: MemberEntry,
+    ) {
         let (bytes, at) = (entry.encode(), geometry.member_entry(client));
-        memory.store_u64(Space::Host, at + AT_JOINED as u64, entry.joined_at);
-        memory.store_u64(Space::Host, at + AT_STATE as u64, get_u64(&bytes, AT_STATE));
-        self.entries[usize::from(client.0)] = entry;
+        let store = |field: usize| memory.store_u64(Space::Host, at + field as u64, get_u64(&bytes, field));
+        let was = std::mem::replace(&mut self.entries[usize::from(client.0)], entry);
+        if entry.joined_at != was.joined_at {
+            store(AT_JOINED);
+        }
+        if entry.lease_until != was.lease_until {
+            store(AT_LEASE);
+        }
+        if entry.state.needs_recovery() && (entry.recoverer != was.recoverer || !was.state.needs_recovery()) {
+            store(AT_RECOVERER);
+        }
+        store(AT_STATE);
     }
 }
 
@@ -172,11 +251,28 @@ mod tests {
 
     #[test]
     fn an_entry_is_the_bytes_that_the_layout_draws() {
-        let entry = MemberEntry { state: MemberState::Live, incarnation: 0x0102_0304, joined_at: 0x1122 };
-        assert_eq!(entry.encode(), [1, 0, 0, 0, 4, 3, 2, 1, 0x22, 0x11, 0, 0, 0, 0, 0, 0]);
+        let entry = MemberEntry {
+            state: MemberState::Dead,
+            incarnation: 0x0102_0304,
+            joined_at: 0x1122,
+            lease_until: 0x3344,
+            recoverer: ClientId(0x5566),
+        };
+        let words = [0x0102_0304_0000_0003u64, 0x1122, 0x3344, 0x5566];
+        assert_eq!(entry.encode(), *words.map(u64::to_le_bytes).as_flattened());
         assert_eq!(MemberEntry::decode(&entry.encode()), Some(entry));
         assert_eq!(MemberEntry::decode(&[4; 64]), None);
-        assert_eq!(MemberEntry::decode(&[0; 15]), None);
+        assert_eq!(MemberEntry::decode(&[0; 31]), None);
+    }
+
+    #[test]
+    fn a_recoverer_counts_only_where_there_is_something_to_recover() {
+        let dead = MemberEntry { state: MemberState::Dead, recoverer: ClientId(3), ..MemberEntry::default() };
+        for (state, recoverer) in [(0, 0), (1, 0), (2, 3), (3, 3)] {
+            let mut bytes = dead.encode();
+            bytes[AT_STATE] = state;
+            assert_eq!(MemberEntry::decode(&bytes).map(|entry| entry.recoverer), Some(ClientId(recoverer)));
+        }
     }
 
     #[test]
@@ -184,12 +280,12 @@ mod tests {
         let (memory, geometry, mut table) = table();
         let join = |table: &mut MemberTable| table.join(&memory, &geometry, 9);
         assert_eq!(join(&mut table), Ok(ClientId(1)));
-        table.leave(&memory, &geometry, ClientId(1));
+        table.release(&memory, &geometry, ClientId(1));
         for id in (2..=16).chain([1]) {
             assert_eq!(join(&mut table), Ok(ClientId(id)));
         }
         assert_eq!(join(&mut table), Err(Refusal::TooManyMembers));
-        table.leave(&memory, &geometry, ClientId(16));
+        table.release(&memory, &geometry, ClientId(16));
         assert_eq!(join(&mut table), Ok(ClientId(16)));
     }
 
@@ -197,7 +293,7 @@ mod tests {
     fn the_round_robin_survives_a_restart() {
         let (memory, geometry, mut table) = table();
         table.join(&memory, &geometry, 1).unwrap();
-        table.leave(&memory, &geometry, ClientId(1));
+        table.release(&memory, &geometry, ClientId(1));
         let mut again = MemberTable::load(&memory, &geometry).unwrap();
         assert_eq!(again, table);
         assert_eq!(again.join(&memory, &geometry, 2), Ok(ClientId(2)));
@@ -209,7 +305,7 @@ mod tests {
         for round in 1..=3 {
             for id in 1..=16 {
                 assert_eq!(table.join(&memory, &geometry, 100 + u64::from(round)), Ok(ClientId(id)));
-                table.leave(&memory, &geometry, ClientId(id));
+                table.release(&memory, &geometry, ClientId(id));
             }
             assert_eq!(
                 (table.get(ClientId(7)).incarnation, table.get(ClientId(7)).joined_at),
@@ -219,14 +315,21 @@ mod tests {
     }
 
     #[test]
-    fn a_reserved_state_is_no_live_member_and_its_id_is_not_issued() {
-        let (memory, geometry, _) = table();
-        let dead = MemberEntry { state: MemberState::Dead, incarnation: 1, joined_at: 0 };
-        memory.store(Space::Host, geometry.member_entry(ClientId(1)), &dead.encode());
-        let mut table = MemberTable::load(&memory, &geometry).unwrap();
-        assert!(!table.is_live(ClientId(1)));
-        assert_eq!(table.join(&memory, &geometry, 0), Ok(ClientId(2)));
-        assert_eq!(table.live().collect::<Vec<_>>(), [ClientId(2)]);
+    fn who_is_dead_or_leaving_is_no_live_member_and_its_id_is_not_issued() {
+        for state in [MemberState::Dead, MemberState::Leaving] {
+            let (memory, geometry, mut table) = table();
+            table.join(&memory, &geometry, 0).unwrap();
+            table.set_state(&memory, &geometry, ClientId(1), state);
+            let mut table = MemberTable::load(&memory, &geometry).unwrap();
+            assert!(!table.is_live(ClientId(1)));
+            for id in 2..=16 {
+                assert_eq!(table.join(&memory, &geometry, 0), Ok(ClientId(id)));
+            }
+            assert_eq!(table.join(&memory, &geometry, 0), Err(Refusal::TooManyMembers));
+            assert_eq!(table.live().count(), 15);
+            table.release(&memory, &geometry, ClientId(1));
+            assert_eq!(table.join(&memory, &geometry, 0), Ok(ClientId(1)));
+        }
     }
 
     #[test]
@@ -240,5 +343,8 @@ mod tests {
             let refused = MemberTable::load(&copy, &geometry);
             assert!(matches!(refused, Err(OpenError::Corrupt { table: "member table", .. })), "{offset}");
         }
+        memory.store_u64(Space::Host, geometry.member_entry(ClientId(2)), 3);
+        memory.store_u64(Space::Host, geometry.member_entry(ClientId(2)) + AT_RECOVERER as u64, 17);
+        assert!(MemberTable::load(&memory, &geometry).is_err());
     }
 }

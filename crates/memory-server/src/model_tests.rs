@@ -1,14 +1,17 @@
 //! A server against an independent model, step by step, reopened after every step and cut at every word.
 //!
-//! The model knows nothing of tables or words. It keeps what a client may rely on: who is a member, which bytes are
-//! whose, which class a chunk once had; and it predicts which requests are refused.
+//! The model knows nothing of tables or words. It keeps what a client may rely on: who is a member ([`roll`]), which bytes
+//! are whose, which class a chunk once had; and it predicts which requests are refused.
+
+mod cuts;
+mod roll;
 
 use crate::testing::{VecMemory, small_options};
-use crate::{ChunkEntry, FormatOptions, MemberState, MemoryServer, OpenError, SuperblockError};
+use crate::{ChunkEntry, FormatOptions, MemoryServer};
 use fastrand::Rng;
+use roll::{LEASE, Roll};
 use sherman_fabric::control::{ChunkClass, TreeInfo, TreeSpec};
 use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Space};
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 const HOST: usize = 72 << 10;
@@ -17,7 +20,7 @@ const TREES: usize = 4;
 const SPEC: TreeSpec = TreeSpec { format: 1, key_len: 8, value_len: 8, leaf_bytes: 512, internal_bytes: 512 };
 
 fn options(server: u16) -> FormatOptions {
-    FormatOptions { server, servers: 2, member_capacity: u32::from(CAPACITY), ..small_options() }
+    FormatOptions { server, servers: 2, member_capacity: u32::from(CAPACITY), lease_nanos: LEASE, ..small_options() }
 }
 
 /// What the requests so far allow a client to expect.
@@ -25,7 +28,7 @@ fn options(server: u16) -> FormatOptions {
 struct Model {
     root: bool,
     chunks: usize,
-    members: BTreeSet<u16>,
+    roll: Roll,
     fenced: BTreeSet<u16>,
     issued: BTreeMap<u64, Option<u16>>,
     class_for_ever: BTreeMap<u64, ChunkClass>,
@@ -55,15 +58,19 @@ impl Model {
                 | Request::OpenTree { .. }
                 | Request::ListTrees
                 | Request::DropTree { .. }
+                | Request::Renew
+                | Request::Depart
+                | Request::Suspect { .. }
+                | Request::Condemn { .. }
+                | Request::Members
         );
         if !self.root && !here {
             return Some(Refusal::NotHere);
         }
         if *request == Request::Join {
-            let free = (1..=CAPACITY).any(|id| !self.members.contains(&id) && !self.fenced.contains(&id));
-            return (!free).then_some(Refusal::TooManyMembers);
+            return self.roll.is_full().then_some(Refusal::TooManyMembers);
         }
-        if self.fenced.contains(&from.0) {
+        if self.fenced.contains(&from.0) || self.roll.is_ending(from.0) {
             return Some(Refusal::Fenced { client: from });
         }
         if !self.knows(from) {
@@ -93,13 +100,17 @@ impl Model {
                 let missing = Refusal::NoSuchTree { name: name.clone() };
                 (!has(&self.ended)).then_some(if has(&self.trees) { alive } else { missing })
             }
+            Request::TakeOver { client } | Request::Retire { client } if !self.fenced.contains(&client.0) => {
+                Some(Refusal::BadRequest { what: "who is to be recovered is not fenced here" })
+            }
+            request if self.root => self.roll.refusal_for(from, request),
             Request::Fence { client } => (!self.knows(*client)).then_some(Refusal::NotAMember { client: *client }),
             _ => None,
         }
     }
 
     fn knows(&self, client: ClientId) -> bool {
-        if self.root { self.members.contains(&client.0) } else { (1..=CAPACITY).contains(&client.0) }
+        if self.root { self.roll.is_live(client.0) } else { (1..=CAPACITY).contains(&client.0) }
     }
 
     fn free_of(&self, class: ChunkClass) -> usize {
@@ -115,19 +126,26 @@ impl Model {
         from: ClientId,
         request: &Request,
         answer: Response,
+        now: u64,
     ) {
         match (request, answer) {
             (Request::Join, Response::Joined { client }) => {
-                assert!(!self.fenced.contains(&client.0) && (1..=CAPACITY).contains(&client.0));
-                assert!(self.members.insert(client.0));
+                assert!(!self.fenced.contains(&client.0));
+                assert!(!self.issued.values().any(|owner| *owner == Some(client.0)), "a new member inherits no chunk");
+                self.roll.join(client.0, now);
                 assert!(!self.areas.contains_key(&client.0), "a new member inherits no redo area");
             }
             (Request::Leave, Response::Done) => {
-                self.members.remove(&from.0);
+                self.roll.leave(from.0);
                 self.areas.remove(&from.0);
-                for owner in self.issued.values_mut().filter(|owner| **owner == Some(from.0)) {
-                    *owner = None;
-                }
+                self.pass_on(from.0, None);
+            }
+            (Request::TakeOver { client }, Response::Done) => self.pass_on(client.0, Some(from.0)),
+            (Request::Retire { client }, Response::Done) => {
+                self.roll.retire(client.0);
+                self.areas.remove(&client.0);
+                self.fenced.remove(&client.0);
+                self.pass_on(client.0, None);
             }
             (Request::AllocChunk { class }, Response::Chunk { offset, bytes }) => {
                 let reused = self.free_of(*class) > 0;
@@ -178,12 +196,19 @@ impl Model {
             (Request::Usage, Response::Usage { chunks, chunks_used, members, .. }) => {
                 assert_eq!(chunks as usize, self.chunks);
                 assert_eq!(chunks_used as usize, self.issued.len() + self.redo_chunks);
-                let known = if self.root { self.members.clone() } else { self.areas.keys().copied().collect() };
+                let known: BTreeSet<u16> =
+                    if self.root { self.roll.live().collect() } else { self.areas.keys().copied().collect() };
                 assert!(members.iter().map(|client| client.0).eq(known.difference(&self.fenced).copied()));
             }
-            (request, answer) => panic!("{request:?} was answered by {answer:?}"),
+            (request, answer) => self.roll.learn(from, request, answer, now),
         }
         self.check_server(server);
+    }
+
+    fn pass_on(&mut self, from: u16, to: Option<u16>) {
+        for owner in self.issued.values_mut().filter(|owner| **owner == Some(from)) {
+            *owner = to;
+        }
     }
 
     /// A tree that was created now; it may have the entry of one that ended, and then nothing is left of that one.
@@ -238,7 +263,45 @@ impl Model {
         own.map(|(&offset, _)| offset).nth(rng.usize(0..3))
     }
 
+    /// Mostly anyone asks anything. But if few are left who may ask, these recover others and nobody else ends.
+    fn random_sender_and_request(&self, rng: &mut Rng) -> (ClientId, Request) {
+        let from = self.roll.pick_sender(rng);
+        let usable: Vec<ClientId> = (1..=CAPACITY).map(ClientId).filter(|&id| self.may_ask(id)).collect();
+        if usable.len() >= 3 {
+            return (from, self.random_request(rng, from));
+        }
+        let from = rng.choice(usable).unwrap_or(from);
+        let request = match self.random_request(rng, from) {
+            Request::Condemn { client } | Request::Fence { client } if !self.roll.is_ending(client.0) => Request::Renew,
+            Request::Depart | Request::Leave => Request::Renew,
+            request => request,
+        };
+        (from, request)
+    }
+
+    fn may_ask(&self, client: ClientId) -> bool {
+        self.knows(client) && !self.fenced.contains(&client.0)
+    }
+
+    fn random_membership_request(&self, rng: &mut Rng) -> Request {
+        let client = self.roll.pick_victim(rng);
+        let fenced = rng.choice(self.fenced.iter().copied()).filter(|_| rng.bool()).map_or(client, ClientId);
+        match rng.u32(0..100) {
+            0..35 => Request::Renew,
+            35..55 => Request::Suspect { client },
+            55..60 => Request::Condemn { client },
+            60..62 => Request::Depart,
+            62..68 if self.root || rng.u32(0..4) == 0 => Request::Fence { client },
+            68..78 => Request::TakeOver { client: fenced },
+            78..96 => Request::Retire { client: fenced },
+            _ => Request::Members,
+        }
+    }
+
     fn random_request(&self, rng: &mut Rng, from: ClientId) -> Request {
+        if rng.u32(0..100) < 40 {
+            return self.random_membership_request(rng);
+        }
         let class = ChunkClass { node_bytes: 256 << rng.u32(0..2), format: 1 };
         let name = ["a", "b", "c", "d", "e"][rng.usize(0..5)].to_owned();
         match rng.u32(0..100) {
@@ -261,7 +324,7 @@ impl Model {
                 Request::DropTree { name, id }
             }
             92..94 => Request::ListTrees,
-            94 if rng.u32(0..30) == 0 => Request::Fence { client: ClientId(rng.u16(0..=CAPACITY + 1)) },
+            94 if rng.u32(0..8) == 0 => Request::Fence { client: ClientId(rng.u16(0..=CAPACITY + 1)) },
             _ => Request::Usage,
         }
     }
@@ -276,33 +339,13 @@ fn root_of(id: u32) -> u64 {
     u64::from(id) * 64
 }
 
-/// A memory that stops taking stores after so many words, as if the server's process had died there.
-struct Cut<'a> {
-    memory: &'a VecMemory,
-    words_left: Cell<u64>,
-}
-
-impl Memory for Cut<'_> {
-    fn size(&self, space: Space) -> u64 {
-        self.memory.size(space)
-    }
-
-    fn load(&self, space: Space, offset: u64, into: &mut [u8]) {
-        self.memory.load(space, offset, into);
-    }
-
-    fn store(&self, space: Space, offset: u64, from: &[u8]) {
-        assert!(offset.is_multiple_of(8) && from.len().is_multiple_of(8), "the server stores whole words");
-        for (word, at) in from.chunks(8).zip((offset..).step_by(8)) {
-            if self.words_left.get() > 0 {
-                self.words_left.set(self.words_left.get() - 1);
-                self.memory.store(space, at, word);
-            }
-        }
-    }
-}
-
-fn run(seed: u64, server_index: u16, steps: u32, check: impl Fn(&MemoryServer, &VecMemory, ClientId, &Request, u64)) {
+/// Runs, and tells how often what has happened to members.
+fn run(
+    seed: u64,
+    server_index: u16,
+    steps: u32,
+    check: impl Fn(&MemoryServer, &VecMemory, ClientId, &Request, u64),
+) -> BTreeMap<&'static str, u32> {
     let mut rng = Rng::with_seed(seed);
     let memory = VecMemory::new(HOST, 0);
     let mut server = MemoryServer::format(&memory, &options(server_index)).unwrap();
@@ -310,9 +353,8 @@ fn run(seed: u64, server_index: u16, steps: u32, check: impl Fn(&MemoryServer, &
     let mut model = Model { root: server_index == 0, chunks, ..Model::default() };
     let mut answered = 0;
     for now in 0..u64::from(steps) {
-        let from = ClientId(rng.u16(0..=CAPACITY + 1));
         model.end_a_tree(&mut rng, &memory);
-        let request = model.random_request(&mut rng, from);
+        let (from, request) = model.random_sender_and_request(&mut rng);
         check(&server, &memory, from, &request, now);
         let (before, bytes) = (server.clone(), memory.clone());
         let refusal = model.refusal_for(from, &request);
@@ -320,114 +362,33 @@ fn run(seed: u64, server_index: u16, steps: u32, check: impl Fn(&MemoryServer, &
             Ok(answer) => {
                 assert_eq!(refusal, None, "{from} {request:?}");
                 answered += 1;
-                model.learn(&server, &memory, from, &request, answer);
+                model.learn(&server, &memory, from, &request, answer, now);
             }
             Err(found) => {
                 assert_eq!(Some(found), refusal, "{from} {request:?}");
                 assert_eq!((&server, &memory), (&before, &bytes), "a refusal changes nothing");
             }
         }
-        assert_eq!(MemoryServer::open(&memory).as_ref(), Ok(&server), "{from} {request:?}");
+        let reopened = MemoryServer::open(&memory).map(|reopened| reopened.with_clock_of(&server));
+        assert_eq!(reopened.as_ref(), Ok(&server), "{from} {request:?}");
     }
     assert!(answered > steps / 8, "the run is not all refusals: {answered} of {steps}");
+    model.roll.seen
 }
 
 #[test]
 fn a_server_behaves_like_its_model_and_reopens_equal_after_every_step() {
+    let mut seen = BTreeMap::<_, u32>::new();
     for seed in 0..40 {
-        run(seed, (seed % 2) as u16, 1_500, |_, _, _, _, _| {});
-    }
-}
-
-/// What clients other than `from` have, the classes that last for ever, and the trees with their root words.
-fn must_survive(server: &MemoryServer, memory: &VecMemory, from: ClientId) -> Vec<String> {
-    let mut facts = Vec::new();
-    for index in 0..server.geometry().chunks {
-        match server.chunk(index) {
-            Some(ChunkEntry::Issued { class, owner }) if owner != from => {
-                facts.push(format!("{index} {class:?} {owner}"))
-            }
-            Some(ChunkEntry::Issued { class, .. } | ChunkEntry::Free { class }) => {
-                facts.push(format!("{index} {class:?}"))
-            }
-            _ => {}
+        for (what, times) in run(seed, (seed % 2) as u16, 1_500, |_, _, _, _, _| {}) {
+            *seen.entry(what).or_default() += times;
         }
     }
-    for id in (1..=CAPACITY).map(ClientId).filter(|&id| id != from) {
-        facts.extend(server.client(id).redo_area.map(|area| format!("{id} {area}")));
-        facts.extend(server.is_fenced(id).then(|| format!("{id} fenced")));
-        let taken = server.member(id).filter(|member| member.state != MemberState::Free);
-        facts.extend(taken.map(|member| format!("{id} {member:?}")));
-    }
-    let root = |tree: &TreeInfo| memory.load_u64(Space::Host, tree.root_word);
-    facts.extend(server.trees(memory).iter().map(|tree| format!("{tree:?} {}", root(tree))));
-    facts
-}
-
-/// Whether `facts` still hold; a chunk of `from` may have become nobody's.
-fn still_there(facts: &[String], after: &MemoryServer, memory: &VecMemory, from: ClientId) -> bool {
-    let after = must_survive(after, memory, from);
-    facts.iter().all(|fact| after.iter().any(|kept| kept == fact || kept.starts_with(&format!("{fact} "))))
-}
-
-/// No request, however cut, brings back a tree or enters one that was not asked for.
-fn check_catalog(before: &VecMemory, bytes: &VecMemory, reopened: &MemoryServer, request: &Request) {
-    let Ok(old) = MemoryServer::open(before) else { panic!("the memory opened before") };
-    let known = old.trees(before);
-    for tree in reopened.trees(bytes).iter().filter(|tree| !known.contains(tree)) {
-        assert!(
-            matches!(request, Request::CreateTree { name, id, .. } if (name, *id) == (&tree.name, tree.id)),
-            "{request:?} brought {tree:?}"
-        );
-        assert_eq!(bytes.load_u64(Space::Host, tree.root_word), root_of(tree.id));
-    }
-}
-
-#[test]
-fn a_server_that_dies_at_any_word_opens_again_with_everyone_s_property() {
-    for seed in 100..106 {
-        run(seed, (seed % 2) as u16, 400, |server, memory, from, request, now| {
-            let facts = must_survive(server, memory, from);
-            for words in 0.. {
-                let bytes = memory.clone();
-                let cut = Cut { memory: &bytes, words_left: Cell::new(words) };
-                let answer = server.clone().handle(&cut, from, request, now);
-                let mut reopened =
-                    MemoryServer::open(&bytes).unwrap_or_else(|error| panic!("{request:?} {words}: {error}"));
-                assert!(still_there(&facts, &reopened, &bytes, from), "{request:?} cut after {words} words");
-                check_catalog(memory, &bytes, &reopened, request);
-                if cut.words_left.get() > 0 {
-                    break;
-                }
-                if answer.is_ok() && matches!(request, Request::DropTree { .. }) {
-                    let again = reopened.clone().handle(&bytes, from, request, now);
-                    assert!(matches!(again, Ok(Response::Done) | Err(Refusal::NoSuchTree { .. })), "{again:?}");
-                }
-                let still_in = reopened.member(from).is_none_or(|member| member.state == MemberState::Live);
-                if answer.is_ok() && *request == Request::Leave && still_in {
-                    let again = reopened.handle(&bytes, from, request, now);
-                    assert_eq!(again, Ok(Response::Done), "who was cut off while leaving leaves again");
-                }
-            }
-        });
-    }
-}
-
-#[test]
-fn a_format_that_dies_at_any_word_is_no_format() {
-    let old = VecMemory::new(HOST, 0);
-    MemoryServer::format(&old, &FormatOptions { cluster_id: 1, ..options(0) }).unwrap();
-    let new = FormatOptions { cluster_id: 2, ..options(1) };
-    for words in 1.. {
-        let memory = old.clone();
-        let cut = Cut { memory: &memory, words_left: Cell::new(words) };
-        let formatted = MemoryServer::format(&cut, &new).is_ok();
-        let opened = MemoryServer::open(&memory).map(|server| server.superblock().cluster_id);
-        if formatted {
-            assert_eq!((opened, cut.words_left.get()), (Ok(2), 0));
-            break;
-        }
-        assert_eq!(opened, Err(OpenError::Superblock(SuperblockError::NotFormatted)), "{words} words");
+    for what in
+        ["alive", "recover", "recover again", "recovering", "displaced", "gone", "unattended", "retired", "reissued"]
+    {
+        let times = seen.get(what).copied().unwrap_or(0);
+        assert!(times >= 50, "{what} came up {times} times only");
     }
 }
 
@@ -456,6 +417,10 @@ fn a_damaged_memory_is_refused_or_opened_but_never_panics() {
                 let _ = opened.handle(&copy, ClientId(1), &Request::RedoArea, 1);
                 let _ = opened.handle(&copy, ClientId(1), &Request::Leave, 2);
                 let _ = opened.handle(&copy, ClientId(0), &Request::Join, 3);
+                let _ = opened.handle(&copy, ClientId(2), &Request::Suspect { client: ClientId(1) }, 4_000_000);
+                let _ = opened.handle(&copy, ClientId(2), &Request::Fence { client: ClientId(1) }, 5_000_000);
+                let _ = opened.handle(&copy, ClientId(2), &Request::Retire { client: ClientId(1) }, 5_000_000);
+                let _ = opened.handle(&copy, ClientId(2), &Request::Members, 0);
             }
         }
     }

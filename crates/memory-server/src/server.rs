@@ -5,7 +5,7 @@
 //!
 //! Server 0 also keeps the members and the catalog. Other servers cannot know who is a member: they accept requests of
 //! any id in range that is not fenced there. Who leaves therefore tells every other server first and server 0 last, since
-//! server 0 makes the id free for someone else.
+//! server 0 makes the id free for someone else; so does who retires a member that died.
 
 use crate::bytes::zero;
 use crate::catalog::{Catalog, NewTree};
@@ -19,6 +19,10 @@ use sherman_fabric::control::TreeInfo;
 use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Space};
 use std::fmt;
 
+mod membership;
+
+#[cfg(test)]
+mod membership_tests;
 #[cfg(test)]
 mod tests;
 
@@ -148,6 +152,15 @@ impl MemoryServer {
         Ok(Self { superblock, chunks, clients, root })
     }
 
+    /// The same state as after requests at the times that `other` has seen.
+    #[cfg(test)]
+    pub(crate) fn with_clock_of(mut self, other: &Self) -> Self {
+        if let (Some(root), Some(other)) = (&mut self.root, &other.root) {
+            root.members.begun = other.members.begun;
+        }
+        self
+    }
+
     /// What the superblock says.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
@@ -187,6 +200,9 @@ impl MemoryServer {
     ///
     /// [`Request::Join`] ignores `from`: who joins has no id yet, or a fenced one.
     ///
+    /// On server 0 a dead or leaving member is refused like a fenced one. For how leases survive a restart see
+    /// [`leases`](crate::leases).
+    ///
     /// A [`Request::Fence`] is marked here, so that from now on [`MemoryServer::is_fenced`] says so; the backend sends
     /// the answer only when every endpoint of that client has stopped on this server.
     pub fn handle<M: Memory + ?Sized>(
@@ -196,6 +212,9 @@ impl MemoryServer {
         request: &Request,
         now: u64,
     ) -> Result<Response, Refusal> {
+        if let Some(root) = &mut self.root {
+            root.members.begin(memory, &self.superblock.geometry, now);
+        }
         match request {
             Request::Join => self.join(memory, now),
             Request::Leave => self.leave(memory, from),
@@ -208,6 +227,11 @@ impl MemoryServer {
             | Request::ListTrees
             | Request::DropTree { .. } => self.catalog_request(memory, from, request),
             Request::Fence { client } => self.fence(memory, from, *client),
+            Request::TakeOver { client } => self.take_over(memory, from, *client),
+            Request::Retire { client } => self.retire(memory, from, *client),
+            Request::Renew | Request::Depart | Request::Suspect { .. } | Request::Condemn { .. } | Request::Members => {
+                self.membership_request(memory, from, request, now)
+            }
             Request::Usage => self.usage(from),
             _ => Err(Refusal::BadRequest { what: "this server does not know the request" }),
         }
@@ -219,6 +243,9 @@ impl MemoryServer {
             return Err(Refusal::Fenced { client: from });
         }
         let known = match &self.root {
+            Some(root) if root.members.get(from).state.needs_recovery() => {
+                return Err(Refusal::Fenced { client: from });
+            }
             Some(root) => root.members.is_live(from),
             None => self.geometry().is_client(from),
         };
@@ -239,7 +266,7 @@ impl MemoryServer {
         self.chunks.disown(memory, geometry, from);
         self.clients.release(memory, geometry, from);
         if let Some(root) = &mut self.root {
-            root.members.leave(memory, geometry, from);
+            root.members.release(memory, geometry, from);
         }
         Ok(Response::Done)
     }
@@ -297,20 +324,6 @@ impl MemoryServer {
             }
             _ => Ok(Response::Trees(catalog.list(memory))),
         }
-    }
-
-    fn fence<M: Memory + ?Sized>(&mut self, memory: &M, from: ClientId, client: ClientId) -> Result<Response, Refusal> {
-        self.admit(from)?;
-        let known = match &self.root {
-            Some(root) => root.members.is_live(client),
-            None => self.geometry().is_client(client),
-        };
-        // An id that nobody has must not be fenced: it could never be issued again.
-        if !known {
-            return Err(Refusal::NotAMember { client });
-        }
-        self.clients.fence(memory, &self.superblock.geometry, client);
-        Ok(Response::Done)
     }
 
     /// Members known here: on server 0 the live ones, elsewhere those that have a redo area; fenced ones in neither case.

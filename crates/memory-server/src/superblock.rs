@@ -338,6 +338,10 @@ mod tests {
             seal(&mut bytes);
             assert!(matches!(Superblock::decode(&bytes), Err(SuperblockError::Corrupt { .. })), "byte {at}");
         }
+        let mut no_lease = sample().encode();
+        put(&mut no_lease, AT_LEASE, [0; 8]);
+        seal(&mut no_lease);
+        assert!(matches!(Superblock::decode(&no_lease), Err(SuperblockError::Corrupt { .. })));
     }
 
     #[test]
