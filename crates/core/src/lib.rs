@@ -24,11 +24,8 @@ pub mod cause;
 pub mod compute;
 pub mod error;
 pub mod lock;
-<<<<<<< HEAD
-pub mod mutant;
-=======
 mod membership;
->>>>>>> main
+pub mod mutant;
 pub mod node;
 pub mod op;
 pub mod recovery;

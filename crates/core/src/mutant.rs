@@ -75,7 +75,26 @@ mutants! {
     NoFreeMark "no-free-mark" "a merge does not mark the node it frees"
     ReuseBeforeUnlink "reuse-before-unlink" "a place is given back before its parent has forgotten it"
 
+    HeaderBeforeSibling "header-before-sibling" "a split writes the node before its sibling"
     RecordNotCleared "record-not-cleared" "redo records stay when their changes are done"
+    RecordAfterData "record-after-data" "a redo record is written after the data it speaks of"
+    RecordClearedEarly "record-cleared-early" "a redo record is cleared before the data it speaks of is written"
+    OutcomeClaimed "outcome-claimed" "a change that may have been posted is said to have failed"
+
+    ReplayWithoutFencing "replay-without-fencing" "records are replayed before their owner is fenced"
+    TakeoverWithoutFencing "takeover-without-fencing" "lanes and places are taken from one that is not fenced yet"
+    SweepBeforeReplay "sweep-before-replay" "lanes are swept before the records are replayed"
+    SweepsOthers "sweeps-others" "recovery sweeps every lane that is taken, whoever holds it"
+    IdReissuedEarly "id-reissued-early" "an id is free again before its lanes are swept"
+    RecoversBeside "recovers-beside" "a recoverer does not wait until the one before it is fenced"
+    SplitBySibling "split-by-sibling" "whether a split happened is read off the node's sibling"
+    MergeNotFinished "merge-not-finished" "a merge that was under way is left as it is"
+    GrowthBelieved "growth-believed" "a growth that was under way is taken to have happened"
+    PendingKept "pending-kept" "nodes that a dead client made in vain stay pending"
+    FreshForgotten "fresh-forgotten" "places that a dead client never used are not taken over"
+    MarkNotRewritten "mark-not-rewritten" "places that are taken over keep the mark of the dead"
+    ExpiredUnnoticed "expired-unnoticed" "nobody looks after a member whose lease ran out"
+    SuspectsIgnored "suspects-ignored" "nobody looks after a member that others wait for"
 }
 
 impl Mutant {

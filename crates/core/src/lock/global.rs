@@ -3,11 +3,8 @@
 use super::local::{Acquire, Fairness, Finished, Grant, LaneIndex, Plan};
 use crate::cause::Cause;
 use crate::error::Error;
-<<<<<<< HEAD
-use crate::mutant::{Mutant, planted};
-=======
 use crate::membership::Membership;
->>>>>>> main
+use crate::mutant::{Mutant, planted};
 use crate::op::Op;
 use crate::techniques::Techniques;
 use sherman_fabric::{ClientId, Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkList};
@@ -114,14 +111,11 @@ impl<E: Endpoint> Op<'_, E> {
         match self.execute(list).await {
             Ok(list) if list.swapped(cas) => Ok(Locked { held: self.hold(lane), address, list, read, also }),
             Ok(list) => {
-<<<<<<< HEAD
+                self.suspect_holder(lane, list.old(cas));
                 if planted(Mutant::StaleImage) {
                     self.retry_lane(lane).await?;
                     return Ok(Locked { held: self.lock_globally(lane).await?, address, list, read, also });
                 }
-=======
-                self.suspect_holder(lane, list.old(cas));
->>>>>>> main
                 self.endpoint().recycle(list);
                 Box::pin(async {
                     self.retry_lane(lane).await?;
