@@ -153,7 +153,8 @@ impl Membership {
 
     /// Begins to recover `client`, unless another thread of this compute server does.
     pub fn begin_recovery(&self, client: ClientId) -> Option<Recovering<'_>> {
-        lock(&self.recovering).insert(client).then_some(Recovering { membership: self, client })
+        let alone = lock(&self.recovering).insert(client);
+        alone.then(|| Recovering { membership: self, client })
     }
 
     /// A pulse for one more thread.

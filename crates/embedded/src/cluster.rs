@@ -6,7 +6,7 @@ use crate::error::EmbeddedError;
 use crate::gate::Member;
 use crate::line::Atomicity;
 use crate::memory::Region;
-use crate::server::Server;
+use crate::server::{Asker, Server};
 use crate::verbs::{MAX_TRANSFER, MAX_VERBS};
 use sherman_fabric::{Caps, ClientId, Fabric, FabricError, FenceMode, GlobalAddress, Refusal, Request, Response};
 use sherman_memory_server::FormatOptions;
@@ -100,19 +100,26 @@ impl EmbeddedCluster {
 
     /// Joins the cluster as a new compute server, which leaves when the last of its handles is dropped.
     pub fn join(self: &Arc<Self>) -> Result<EmbeddedFabric, FabricError> {
-        let client = match self.servers[0].handle(ClientId::NOBODY, &Request::Join, self.now())? {
-            Response::Joined { client } => client,
-            _ => return Err(FabricError::Unsupported { what: "join: server 0 gave no id" }),
-        };
-        let Some(member) = Member::new(client, self.servers.len()) else {
-            // No memory for a few flags; give the id back.
-            let _ = self.say_goodbye(client);
-            return Err(FabricError::Refused(Refusal::OutOfMemory));
-        };
-        let member = Arc::new(member);
-        self.members().insert(client, Arc::downgrade(&member));
+        let out_of_memory = FabricError::Refused(Refusal::OutOfMemory);
+        let mut member = Member::new(ClientId::NOBODY, self.servers.len()).ok_or(out_of_memory)?;
+        // The id is in the book before server 0 answers anybody else: who suspects it, however soon, finds it there.
+        let joined = self.servers[0].handle(
+            Asker::Nobody,
+            &Request::Join,
+            || self.now(),
+            |response| match response {
+                Response::Joined { client } => {
+                    member.client = client;
+                    let member = Arc::new(member);
+                    self.members().insert(client, Arc::downgrade(&member));
+                    Ok(member)
+                }
+                _ => Err(FabricError::Unsupported { what: "join: server 0 gave no id" }),
+            },
+        )?;
+        let member = joined?;
         // Whoever fenced this id did so on a server that is asked only now, or finds the entry just made.
-        for server in (0..self.servers()).filter(|server| self.servers[usize::from(*server)].is_fenced(client)) {
+        for server in (0..self.servers()).filter(|server| self.servers[usize::from(*server)].is_fenced(member.client)) {
             member.fence(server);
         }
         Ok(EmbeddedFabric { membership: Arc::new(Membership { cluster: Arc::clone(self), member }) })
@@ -137,18 +144,30 @@ impl EmbeddedCluster {
         self.servers.get(usize::from(server)).ok_or(FabricError::NoSuchServer { server })
     }
 
-    /// The member with this id, if any handle of it lives.
+    /// The member that has this id now, if any handle of it lives. One that had it before is not found, and need not be:
+    /// it left or was retired, so its flags are up.
     pub(crate) fn member(&self, client: ClientId) -> Option<Arc<Member>> {
         self.members().get(&client).and_then(Weak::upgrade)
     }
 
-    /// Tells every server that `client` leaves; server 0 last, since then the id may be issued again.
-    pub(crate) fn say_goodbye(&self, client: ClientId) -> Result<Response, FabricError> {
+    /// Tells every server that `member` leaves; server 0 last, since then the id may be issued again. Ends where it is
+    /// refused: then the rest belongs to whoever recovers it.
+    pub(crate) fn say_goodbye(&self, member: &Member) -> Result<Response, FabricError> {
         let mut answer = Ok(Response::Done);
-        for server in self.servers.iter().rev() {
-            answer = server.handle(client, &Request::Leave, self.now());
+        for server in (0..self.servers()).rev() {
+            answer = Ok(self.tell(member, server, &Request::Leave)?);
         }
         answer
+    }
+
+    /// Tells server 0 that `member` departs.
+    pub(crate) fn depart(&self, member: &Member) -> Result<Response, FabricError> {
+        self.tell(member, 0, &Request::Depart)
+    }
+
+    fn tell(&self, member: &Member, server: u16, request: &Request) -> Result<Response, FabricError> {
+        let asker = Asker::Leaver(member, member.flag(server));
+        self.server(server)?.handle(asker, request, || self.now(), |response| response)
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -178,8 +197,8 @@ impl Drop for Membership {
         }
         drop(members);
         if self.member.may_go() {
-            // Refused only if server 0 no longer knows it, which is what was wanted.
-            let _ = self.cluster.say_goodbye(self.member.client);
+            // Refused only if it is dead or gone already: then others see to what it leaves.
+            let _ = self.cluster.say_goodbye(&self.member);
         }
     }
 }
@@ -204,6 +223,18 @@ impl EmbeddedFabric {
     /// A new endpoint, for the calling thread.
     pub fn endpoint(&self) -> EmbeddedEndpoint {
         EmbeddedEndpoint::new(Arc::clone(&self.membership))
+    }
+
+    /// For tests and tools: the compute server stops dead, as if its machine had lost power.
+    ///
+    /// From now on each of its endpoints executes at most a prefix of its next list, cut between two verbs or between two
+    /// 64-byte units of a WRITE, or at most its next request, and then nothing more, ever; which, follows from `seed`. Lists
+    /// that are being executed at this moment may end. Nothing that is posted or asked from now on completes: who waits for
+    /// it sleeps for ever. No destructor has any effect on the cluster: it does not leave, its lease runs out.
+    ///
+    /// Can be repeated, to no effect but that the seed is another.
+    pub fn halt(&self, seed: u64) {
+        self.membership.member.halt(seed);
     }
 }
 

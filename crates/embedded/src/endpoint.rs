@@ -2,18 +2,20 @@
 //!
 //! The verb path takes no lock, reads no clock and, once its pool is warm, allocates nothing. Control calls lock the
 //! server they go to. The only call that may have to wait is one that stops a member's lists ([`Request::Fence`],
-//! [`Request::Leave`]): it stays pending until they have ended.
+//! [`Request::Leave`], [`Request::Depart`]): it stays pending until they have ended. What a halted member waits for stays
+//! pending for ever ([`halt`](crate::halt)); its lists find that out where a fenced member's are refused, off the path.
 
 use crate::calls::Call;
 use crate::cluster::{EmbeddedCluster, Membership};
 use crate::gate::Gate;
+use crate::halt::{Cut, Random, may_be_last};
 use crate::tickets::{Kind, NO_ROOM, Pool, Tickets, kind, unknown};
 use crate::verbs;
 use sherman_executor::{Driver, Timers};
 use sherman_fabric::{
     Caps, ClientId, Clock, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Space, Ticket, WorkList,
 };
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -27,6 +29,10 @@ pub struct EmbeddedEndpoint {
     flight: RefCell<Flight>,
     timers: Timers,
     counters: Counters,
+    /// Its number among the member's.
+    number: u64,
+    /// Whether it has done the last thing that a halted member's endpoint may do.
+    over: Cell<bool>,
 }
 
 #[derive(Debug)]
@@ -49,6 +55,8 @@ impl Flight {
 enum Other {
     Failed(FabricError),
     Call(Call),
+    /// A list of a halted member.
+    Never,
 }
 
 impl EmbeddedEndpoint {
@@ -56,7 +64,9 @@ impl EmbeddedEndpoint {
         let gate = membership.member.new_gate();
         let (done, others) = (Tickets::new(Kind::Done), Tickets::new(Kind::Other));
         let flight = Flight { done, others, pool: Pool::default() };
-        Self { membership, gate, flight: RefCell::new(flight), timers: Timers::new(), counters: Counters::default() }
+        let (number, over) = (membership.member.number_endpoint(), Cell::new(membership.member.is_halted()));
+        let (timers, counters) = (Timers::new(), Counters::default());
+        Self { membership, gate, flight: RefCell::new(flight), timers, counters, number, over }
     }
 
     fn cluster(&self) -> &EmbeddedCluster {
@@ -91,9 +101,46 @@ impl EmbeddedEndpoint {
     #[cold]
     #[inline(never)]
     fn fail(&self, list: WorkList, error: FabricError) -> Ticket {
+        if matches!(error, FabricError::Fenced { .. }) && self.membership.member.is_halted() {
+            return self.fall_silent(list);
+        }
         let flight = &mut *self.flight.borrow_mut();
         flight.pool.give(list);
         flight.others.put(Other::Failed(error))
+    }
+
+    /// The list of a halted member: executed in part, if it is the first since, and never completed.
+    fn fall_silent(&self, mut list: WorkList) -> Ticket {
+        if let (Some(mut random), Ok(server)) = (self.last_act(), self.cluster().server(list.server())) {
+            let cut = Cut::somewhere(&list, self.caps().verb_atomic, &mut random);
+            if list.len() <= verbs::MAX_VERBS as usize
+                && let Some(passed) = self.gate.enter_halted(self.membership.member.flag(list.server()))
+            {
+                // Nobody hears of a bad verb.
+                let _ = verbs::execute_until(server.memory(), &mut list, cut);
+                self.gate.leave(passed, false);
+            }
+        }
+        let flight = &mut *self.flight.borrow_mut();
+        flight.pool.give(list);
+        flight.others.put(Other::Never)
+    }
+
+    /// A halted member's request: sent or not, if it is the first thing since, and never answered.
+    fn ask_in_vain(&self, server: u16, request: &Request) -> Call {
+        if let Some(mut random) = self.last_act()
+            && may_be_last(request)
+            && random.below(2) == 0
+        {
+            drop(Call::begin(&self.membership, server, request));
+        }
+        Call::Never
+    }
+
+    /// What decides over the last thing that this endpoint does; `None` if it has done it.
+    fn last_act(&self) -> Option<Random> {
+        let first = !self.over.replace(true);
+        first.then(|| Random::new(self.membership.member.seed(), self.number))
     }
 
     /// The outcome of a list that did not complete. Out of line with its whole result: merged into `poll`, its error
@@ -102,8 +149,10 @@ impl EmbeddedEndpoint {
     #[inline(never)]
     fn poll_other(&self, ticket: Ticket) -> Poll<Result<WorkList, FabricError>> {
         let others = &mut self.flight.borrow_mut().others;
-        if let (Kind::Other, Some(Other::Call(_))) = (kind(ticket), others.get_mut(ticket)) {
-            return Poll::Ready(Err(NOT_A_LIST));
+        match (kind(ticket), others.get_mut(ticket)) {
+            (Kind::Other, Some(Other::Call(_))) => return Poll::Ready(Err(NOT_A_LIST)),
+            (Kind::Other, Some(Other::Never)) => return Poll::Pending,
+            _ => {}
         }
         Poll::Ready(Err(match others.take(ticket) {
             Some(Other::Failed(error)) => error,
@@ -123,7 +172,7 @@ impl EmbeddedEndpoint {
                     return Ok(None);
                 }
             }
-            Some(Other::Failed(_)) => return Err(NOT_A_CALL),
+            Some(Other::Failed(_) | Other::Never) => return Err(NOT_A_CALL),
             None => return Err(unknown(ticket)),
         }
         match others.take(ticket) {
@@ -205,11 +254,18 @@ impl Endpoint for EmbeddedEndpoint {
         if !self.flight.borrow().has_room() {
             return NO_ROOM;
         }
-        let call = Call::begin(&self.membership, server, &request);
+        let call = if self.membership.member.is_halted() {
+            self.ask_in_vain(server, &request)
+        } else {
+            Call::begin(&self.membership, server, &request)
+        };
         self.flight.borrow_mut().others.put(Other::Call(call))
     }
 
     fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {
+        if self.membership.member.is_halted() {
+            return Poll::Pending;
+        }
         let call = self.take_call(ticket)?;
         let Some(call) = call else {
             // Nobody wakes us when those lists end; they are being executed, so look again soon.

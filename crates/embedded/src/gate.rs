@@ -59,6 +59,17 @@ impl Gate {
         None
     }
 
+    /// Passes for the last time, if nothing but a halt speaks against it.
+    pub(crate) fn enter_halted(&self, flag: &Flag) -> Option<Passed> {
+        let even = self.turn.load(Relaxed);
+        self.turn.swap(even + 1, SeqCst);
+        if flag.0.load(SeqCst) & !HALTED == 0 {
+            return Some(Passed(even + 2));
+        }
+        self.turn.store(even + 2, Release);
+        None
+    }
+
     /// Ends a list. `settled` says that no later load can overtake what it stored.
     #[inline]
     pub(crate) fn leave(&self, passed: Passed, settled: bool) {
@@ -69,7 +80,7 @@ impl Gate {
     }
 }
 
-/// Whether one server has fenced one member.
+/// Whether one server executes nothing of one member any more, and why.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Flag(AtomicU32);
@@ -84,6 +95,21 @@ impl Flag {
         self.0.load(Acquire) != 0
     }
 
+    /// Whether the server has fenced the member.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.0.load(SeqCst) & FENCED != 0
+    }
+
+    /// Whether the server has fenced the member, or the member is about to go or has gone.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.load(SeqCst) & (FENCED | LEFT) != 0
+    }
+
+    /// Whether the member has stopped dead.
+    pub(crate) fn is_halted(&self) -> bool {
+        self.0.load(SeqCst) & HALTED != 0
+    }
+
     fn raise(&self, why: u32) {
         self.0.fetch_or(why, SeqCst);
     }
@@ -93,14 +119,21 @@ impl Flag {
 const FENCED: u32 = 1;
 /// The member has asked to leave.
 const LEFT: u32 = 2;
+/// The member has stopped dead ([`halt`](crate::halt)).
+const HALTED: u32 = 4;
 
-/// One compute server, as long as any handle of it lives.
+/// One compute server, as long as any handle of it lives: one *incarnation* of its id. Flags are never lowered, so a member
+/// that was fenced stays so when its id has been retired and issued again: that is another object.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) client: ClientId,
     /// By server. In an allocation of whole cache lines: every list of every thread reads it.
     flags: Zeroed<Flag>,
     gates: Mutex<Vec<Weak<Gate>>>,
+    /// Decides what a halted member does last.
+    seed: AtomicU64,
+    /// How many endpoints it ever had.
+    endpoints: AtomicU64,
     /// Whether server 0 has been asked to free the id: once, since afterwards it may be another's.
     gone: AtomicBool,
 }
@@ -109,7 +142,8 @@ impl Member {
     /// A member of a cluster of `servers`; `None` if memory has run out.
     pub(crate) fn new(client: ClientId, servers: usize) -> Option<Self> {
         let flags = Zeroed::new(servers.next_multiple_of(sherman_fabric::zeroed::ALIGN / size_of::<Flag>()))?;
-        Some(Self { client, flags, gates: Mutex::new(Vec::new()), gone: AtomicBool::new(false) })
+        let (gates, gone) = (Mutex::new(Vec::new()), AtomicBool::new(false));
+        Some(Self { client, flags, gates, seed: AtomicU64::new(0), endpoints: AtomicU64::new(0), gone })
     }
 
     /// The flag of `server`, which exists.
@@ -118,11 +152,32 @@ impl Member {
         &self.flags[usize::from(server)]
     }
 
-    /// Whether server 0 should now be told that it leaves. Says so once, and never of a member that any server has
-    /// fenced: that id belongs to whoever recovers it.
+    /// Whether server 0 should now be told that it goes. Says so once, and never of a member that any server has
+    /// fenced, whose id belongs to whoever recovers it, or that has stopped dead.
     pub(crate) fn may_go(&self) -> bool {
-        let fenced = self.flags.iter().any(|flag| flag.0.load(SeqCst) & FENCED != 0);
-        !fenced && !self.gone.swap(true, SeqCst)
+        let stopped = self.flags.iter().any(|flag| flag.is_fenced() || flag.is_halted());
+        !stopped && !self.gone.swap(true, SeqCst)
+    }
+
+    /// Stops dead. What each endpoint does last follows from `seed`.
+    pub(crate) fn halt(&self, seed: u64) {
+        self.seed.store(seed, SeqCst);
+        self.flags.iter().for_each(|flag| flag.raise(HALTED));
+    }
+
+    /// Whether it has stopped dead.
+    pub(crate) fn is_halted(&self) -> bool {
+        self.flags.iter().any(Flag::is_halted)
+    }
+
+    /// What it was halted with.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed.load(SeqCst)
+    }
+
+    /// The number of a new endpoint.
+    pub(crate) fn number_endpoint(&self) -> u64 {
+        self.endpoints.fetch_add(1, Relaxed)
     }
 
     /// A gate for a new endpoint. A fencer that does not see it raised its flag before, so the endpoint sees the flag.
@@ -206,6 +261,23 @@ mod tests {
         gate.leave(passed, false);
         assert!(drain.is_over());
         assert!(gate.enter(member.flag(0)).is_none());
+    }
+
+    #[test]
+    fn a_halted_member_never_goes_and_is_fenced_when_its_last_list_is_over() {
+        let member = Member::new(ClientId(1), 2).unwrap();
+        let gate = member.new_gate();
+        member.halt(7);
+        assert!(!member.may_go());
+        assert!(gate.enter(member.flag(0)).is_none());
+        let passed = gate.enter_halted(member.flag(0)).unwrap();
+        let mut drain = member.fence(0);
+        assert!(!drain.is_over());
+        gate.leave(passed, true);
+        assert!(drain.is_over());
+        assert!(gate.enter_halted(member.flag(0)).is_none());
+        let passed = gate.enter_halted(member.flag(1)).unwrap();
+        gate.leave(passed, true);
     }
 
     #[test]

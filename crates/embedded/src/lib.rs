@@ -21,6 +21,7 @@
 //! | [`endpoint`] | [`EmbeddedEndpoint`]: verbs finish inside `post` |
 //! | `calls` | control requests, fences among them |
 //! | `verbs` | a work list, executed |
+//! | `halt` | a compute server that stops dead, for tests and tools |
 //! | `gate` | fencing (F6) and when a WRITE counts as done |
 //! | `tickets` | completed lists, and the pool of empty ones |
 //! | `server` | a memory, and the state machine that keeps its superblock |
@@ -32,7 +33,7 @@
 //! `unsafe` is in `copy` (assembly and prefetches) and where `line` calls it; everything else, the seqlock included, is safe code over atomics.
 //!
 //! **Tests.** `cargo test -p sherman-embedded` runs the fabric contract F1–F7 on threads (`tests/contract.rs`) and hammers
-//! single rules (`tests/lines.rs`, `lanes.rs`, `fences.rs`). Under Miri the portable copy is used, counts shrink and the
+//! single rules (`tests/lines.rs`, `lanes.rs`, `fences.rs`, `halts.rs`). Under Miri the portable copy is used, counts shrink and the
 //! contract is left out; it takes some minutes. AddressSanitizer sees everything but the assembly, whose bounds the
 //! callers check.
 //!
@@ -50,6 +51,7 @@ pub mod copy;
 pub mod endpoint;
 pub mod error;
 mod gate;
+mod halt;
 pub mod line;
 pub mod memory;
 mod on_chip;

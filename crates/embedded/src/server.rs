@@ -1,9 +1,21 @@
 //! One memory server: its memory, which clients reach by verbs, and its CPU's state machine behind a lock.
 
+use crate::gate::{Flag, Member};
 use crate::memory::Region;
-use sherman_fabric::{ClientId, FabricError, Refusal, Request, Response};
+use sherman_fabric::{ClientId, FabricError, Request, Response};
 use sherman_memory_server::{FormatError, FormatOptions, MemoryServer};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asker<'m> {
+    /// Somebody who wants to join.
+    Nobody,
+    /// A member, and its flag on the server asked.
+    Member(&'m Member, &'m Flag),
+    /// A member that goes.
+    Leaver(&'m Member, &'m Flag),
+}
 
 /// A memory server.
 #[derive(Debug)]
@@ -24,12 +36,27 @@ impl Server {
         &self.memory
     }
 
-    /// Lets the server's CPU answer.
-    pub(crate) fn handle(&self, from: ClientId, request: &Request, now: u64) -> Result<Response, FabricError> {
-        self.control().handle(&self.memory, from, request, now).map_err(|refusal| match refusal {
-            Refusal::Fenced { client } => FabricError::Fenced { client },
-            refusal => FabricError::Refused(refusal),
-        })
+    /// Lets the server's CPU answer. Everything that depends on the answer's place among others is done in `then`, before
+    /// another request is looked at.
+    pub(crate) fn handle<T>(
+        &self,
+        asker: Asker<'_>,
+        request: &Request,
+        now: impl FnOnce() -> u64,
+        then: impl FnOnce(Response) -> T,
+    ) -> Result<T, FabricError> {
+        let mut control = self.control();
+        // Flags are looked at behind the lock: this incarnation may since have been fenced and its id retired, or have left,
+        // and then the state machine would take it for the next one.
+        let (from, over) = match asker {
+            Asker::Nobody => (ClientId::NOBODY, false),
+            Asker::Member(member, flag) => (member.client, flag.is_over()),
+            Asker::Leaver(member, flag) => (member.client, flag.is_fenced()),
+        };
+        if over {
+            return Err(FabricError::Fenced { client: from });
+        }
+        Ok(then(control.handle(&self.memory, from, request, now())?))
     }
 
     /// Whether the server's tables say that `client` is fenced here.
@@ -41,5 +68,40 @@ impl Server {
         // The state machine stores before it changes its own tables and does not panic on any request, so what a
         // poisoned lock guards is still right.
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::copy::CopyPath;
+    use crate::line::Atomicity;
+
+    #[test]
+    fn what_an_old_incarnation_sent_late_is_refused_though_its_id_is_another_s() {
+        let region = Region::new(64 << 10, 0, Atomicity::Line, CopyPath::fastest()).unwrap();
+        let locks = sherman_memory_server::LockOptions { space: sherman_fabric::Space::Host, ..Default::default() };
+        let format = FormatOptions {
+            chunk_bytes: 4096,
+            redo_slot_bytes: 512,
+            redo_area_bytes: 1024,
+            member_capacity: 2,
+            catalog_capacity: 1,
+            locks: sherman_memory_server::LockOptions { lanes: Some(64), ..locks },
+            ..FormatOptions::default()
+        };
+        let server = Server::format(region, &format).unwrap();
+        let joined = server.handle(Asker::Nobody, &Request::Join, || 0, |response| response);
+        let Ok(Response::Joined { client }) = joined else { panic!("{joined:?}") };
+        let [old, left, present] = [(); 3].map(|()| Member::new(client, 1).unwrap());
+        old.fence(0);
+        left.leave();
+        let ask = |asker| server.handle(asker, &Request::Usage, || 0, drop);
+        for gone in [&old, &left] {
+            assert_eq!(ask(Asker::Member(gone, gone.flag(0))), Err(FabricError::Fenced { client }));
+        }
+        assert_eq!(ask(Asker::Leaver(&old, old.flag(0))), Err(FabricError::Fenced { client }));
+        assert_eq!(ask(Asker::Leaver(&left, left.flag(0))), Ok(()));
+        assert_eq!(ask(Asker::Member(&present, present.flag(0))), Ok(()));
     }
 }

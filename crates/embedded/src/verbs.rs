@@ -17,6 +17,7 @@
 //! | 8 READs, nothing, all lines asked for | 208, 279 | 2361, **1304** |
 
 use crate::gate::{RMW_IS_BARRIER, full_barrier};
+use crate::halt::{Cut, bytes_in_lines};
 use crate::memory::{BadAccess, Region};
 use sherman_fabric::{FabricError, GlobalAddress, Space, Verb, WorkList};
 
@@ -50,6 +51,23 @@ pub(crate) fn execute(memory: &Region, list: &mut WorkList, settled: &mut bool) 
             prefetch(memory, verb);
         }
         step(memory, list, index, settled)?;
+    }
+    Ok(())
+}
+
+/// Executes `list` up to `cut`, or to the first bad verb.
+pub(crate) fn execute_until(memory: &Region, list: &mut WorkList, cut: Cut) -> Result<(), FabricError> {
+    let mut settled = true;
+    for index in 0..cut.verbs.min(list.len()) {
+        step(memory, list, index, &mut settled)?;
+    }
+    if let Some(&Verb::Write { space, offset, at, len, fenced: _ }) = list.verbs().get(cut.verbs) {
+        check_transfer(len)?;
+        let (_, arena) = list.parts_mut(cut.verbs);
+        let from = &arena[at as usize..][..bytes_in_lines(offset, len, cut.lines) as usize];
+        if !from.is_empty() {
+            memory.write(space, offset, from).map_err(|bad| explain(bad, 0, space, offset, len.into()))?;
+        }
     }
     Ok(())
 }

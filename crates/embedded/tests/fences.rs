@@ -3,7 +3,10 @@
 mod common;
 
 use common::{MEMBERS, MEMORY, SCRATCH, ask, cluster, read_word, run, write};
-use sherman_fabric::{Endpoint, FabricError, Request, Response, Space};
+use sherman_embedded::{EmbeddedCluster, EmbeddedFabric};
+use sherman_fabric::control::{Standing, Verdict};
+use sherman_fabric::{ClientId, Endpoint, FabricError, Request, Response, Space};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
@@ -169,6 +172,105 @@ fn an_id_fenced_before_it_was_issued_is_fenced() {
     let endpoint = second.endpoint();
     assert_eq!(run(&endpoint, endpoint.list(1)).err(), Some(FabricError::Fenced { client }));
     assert!(run(&endpoint, endpoint.list(0)).is_ok());
+}
+
+/// Fences, takes over and retires `client` on every server, server 0 last.
+fn recover(by: &sherman_embedded::EmbeddedEndpoint, client: ClientId) {
+    assert_eq!(ask(by, 0, Request::Condemn { client }), Ok(Response::Done));
+    assert_eq!(ask(by, 0, Request::Suspect { client }), Ok(Response::Verdict(Verdict::Recover)));
+    for request in [Request::Fence { client }, Request::TakeOver { client }, Request::Retire { client }] {
+        for server in (0..by.servers()).rev() {
+            assert_eq!(ask(by, server, request.clone()), Ok(Response::Done), "{request:?} at {server}");
+        }
+    }
+}
+
+/// Joins until `client` is issued again.
+fn successor_of(cluster: &Arc<EmbeddedCluster>, client: ClientId) -> EmbeddedFabric {
+    let mut all = (0..MEMBERS).map(|_| cluster.join().unwrap());
+    all.find(|fabric| fabric.client() == client).expect("its id was issued again")
+}
+
+#[test]
+fn an_old_incarnation_stays_refused_when_its_id_is_another_s() {
+    let cluster = cluster(2);
+    let survivor = cluster.join().unwrap().endpoint();
+    let zombie = cluster.join().unwrap();
+    let client = zombie.client();
+    let (before, fenced) = (zombie.endpoint(), Err(FabricError::Fenced { client }));
+    recover(&survivor, client);
+    let successor = successor_of(&cluster, client);
+    let present = successor.endpoint();
+    let area = ask(&present, 1, Request::RedoArea).unwrap();
+    for endpoint in [&before, &zombie.endpoint()] {
+        for server in [0, 1] {
+            let mut list = endpoint.list(server);
+            list.write(Space::Host, SCRATCH, &[9]);
+            assert_eq!(run(endpoint, list).map(drop), fenced.clone());
+            let mut list = endpoint.list(server);
+            list.read(Space::Host, SCRATCH, 8);
+            assert_eq!(run(endpoint, list).map(drop), fenced.clone());
+            let other = survivor.client();
+            for request in [
+                Request::Usage,
+                Request::RedoArea,
+                Request::Renew,
+                Request::Leave,
+                Request::Depart,
+                Request::Fence { client: other },
+                Request::Condemn { client: other },
+            ] {
+                assert_eq!(ask(endpoint, server, request).map(drop), fenced.clone());
+            }
+        }
+    }
+    drop((before, zombie));
+    // The successor has lost nothing by any of it, and a fence is its own.
+    assert!(members(&survivor).contains(&client));
+    assert_eq!(ask(&present, 1, Request::RedoArea), Ok(area));
+    assert!(write(&present, Space::Host, SCRATCH, &[1]).is_ok());
+    ask(&survivor, 0, Request::Fence { client }).unwrap();
+    assert_eq!(write(&present, Space::Host, SCRATCH, &[2]).map(drop), fenced);
+    assert_eq!(read_word(&survivor, Space::Host, SCRATCH), Ok(1));
+}
+
+#[test]
+fn one_that_departs_is_stopped_and_its_id_waits_for_who_takes_over() {
+    let cluster = cluster(2);
+    let watcher = cluster.join().unwrap().endpoint();
+    let fabric = cluster.join().unwrap();
+    let (client, endpoint) = (fabric.client(), fabric.endpoint());
+    ask(&endpoint, 1, Request::RedoArea).unwrap();
+    assert_eq!(ask(&endpoint, 0, Request::Depart), Ok(Response::Done));
+    assert_eq!(write(&endpoint, Space::Host, SCRATCH, &[1]), Err(FabricError::Fenced { client }));
+    assert_eq!(ask(&endpoint, 1, Request::Usage), Err(FabricError::Fenced { client }));
+    drop((fabric, endpoint));
+    let standing = |client| match ask(&watcher, 0, Request::Members) {
+        Ok(Response::Members(all)) => all.iter().find(|member| member.client == client).map(|member| member.standing),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(standing(client), Some(Standing::Leaving), "its handles are gone, and it is not");
+    assert_eq!(ask(&watcher, 0, Request::Renew), Ok(Response::Renewed { expired: Some(client) }));
+    assert_eq!(ask(&watcher, 0, Request::Suspect { client }), Ok(Response::Verdict(Verdict::Recover)));
+    for request in [Request::Fence { client }, Request::TakeOver { client }, Request::Retire { client }] {
+        for server in [1, 0] {
+            assert_eq!(ask(&watcher, server, request.clone()), Ok(Response::Done));
+        }
+    }
+    assert_eq!(standing(client), None);
+}
+
+#[test]
+fn one_that_is_dead_cannot_leave_and_loses_nothing_to_its_own_destructor() {
+    let cluster = cluster(1);
+    let watcher = cluster.join().unwrap().endpoint();
+    let fabric = cluster.join().unwrap();
+    let (client, endpoint) = (fabric.client(), fabric.endpoint());
+    ask(&endpoint, 0, Request::RedoArea).unwrap();
+    ask(&watcher, 0, Request::Condemn { client }).unwrap();
+    assert_eq!(ask(&endpoint, 0, Request::Renew), Err(FabricError::Fenced { client }));
+    drop((fabric, endpoint));
+    assert_eq!(ask(&watcher, 0, Request::Suspect { client }), Ok(Response::Verdict(Verdict::Recover)));
 }
 
 #[test]

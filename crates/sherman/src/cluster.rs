@@ -94,7 +94,7 @@ impl Cluster {
     ///
     /// `embedded:` makes memory servers inside this process, private to this handle and those made from it by
     /// [`Cluster::join`]. Parameters: `servers` (1), `memory` per server (1GiB; pages never written cost nothing),
-    /// `on-chip` (256KiB), `chunk` (8MiB), `lane-bits` (16, 64), `locks` (on-chip, host), `release` (write, faa, cas),
+    /// `on-chip` (256KiB), `chunk` (8MiB), `lease` (3s), `lane-bits` (16, 64), `locks` (on-chip, host), `release` (write, faa, cas),
     /// `atomicity` (line, verb).
     pub fn open(url: &str) -> Result<Self, OpenError> {
         Self::open_with(url, ClusterOptions::default())

@@ -4,6 +4,7 @@ use crate::error::OpenError;
 use sherman_embedded::{Atomicity, EmbeddedOptions};
 use sherman_fabric::Space;
 use sherman_memory_server::{LaneWidth, ReleaseMode};
+use std::time::Duration;
 
 /// Parses a number of bytes: plain, or with one of `B KB MB GB TB KiB MiB GiB TiB`.
 pub fn parse_bytes(text: &str) -> Option<u64> {
@@ -23,6 +24,22 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
         _ => return None,
     };
     number.checked_mul(unit)
+}
+
+/// Parses a time: a whole number with one of `us ms s m h` behind.
+pub fn parse_time(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    let nanos: u64 = match text[digits..].trim() {
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        _ => return None,
+    };
+    number.checked_mul(nanos).map(Duration::from_nanos)
 }
 
 /// The options an `embedded:` URL asks for.
@@ -60,6 +77,11 @@ fn set(options: &mut EmbeddedOptions, name: &str, value: &str) -> Result<(), Str
         "memory" => options.memory_bytes = bytes()?,
         "on-chip" => options.on_chip_bytes = bytes()?,
         "chunk" => options.format.chunk_bytes = bytes()?,
+        "lease" => {
+            let lease = parse_time(value).map(|time| time.as_nanos() as u64).filter(|&nanos| nanos > 0);
+            options.format.lease_nanos =
+                lease.ok_or_else(|| format!("lease={value:?} is not a time; write for example 200ms or 3s"))?;
+        }
         "lane-bits" => {
             options.format.locks.width = match value {
                 "16" => LaneWidth::Bits16,
@@ -91,8 +113,8 @@ fn set(options: &mut EmbeddedOptions, name: &str, value: &str) -> Result<(), Str
         }
         _ => {
             return Err(format!(
-                "parameter {name:?} is not known; there are servers, memory, on-chip, chunk, lane-bits, locks, release, \
-                 atomicity"
+                "parameter {name:?} is not known; there are servers, memory, on-chip, chunk, lease, lane-bits, locks, \
+                 release, atomicity"
             ));
         }
     }
@@ -114,11 +136,23 @@ mod tests {
     }
 
     #[test]
+    fn times_have_units() {
+        assert_eq!(parse_time("200ms"), Some(Duration::from_millis(200)));
+        assert_eq!(parse_time("3 s"), Some(Duration::from_secs(3)));
+        assert_eq!(parse_time("2m"), parse_time("120s"));
+        for bad in ["", "200", "ms", "1.5s", "-1s", "1 fortnight", "99999999999999h"] {
+            assert_eq!(parse_time(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
     fn a_url_sets_what_it_names_and_nothing_else() {
         let options = parse_embedded("embedded:?servers=2&memory=1GiB&lane-bits=64&locks=host").expect("a good URL");
         assert_eq!((options.servers, options.memory_bytes), (2, 1 << 30));
         assert_eq!(options.format.locks.width, LaneWidth::Bits64);
         assert_eq!(options.format.locks.space, Space::Host);
+        let brief = parse_embedded("embedded:?lease=200ms").expect("a good URL");
+        assert_eq!(brief.format.lease_nanos, 200_000_000);
         assert_eq!(parse_embedded("embedded:").expect("a good URL").servers, 1);
     }
 
@@ -134,6 +168,8 @@ mod tests {
             ("embedded:?memory=lots", "size"),
             ("embedded:?speed=max", "speed"),
             ("embedded:?lane-bits=32", "16, 64"),
+            ("embedded:?lease=200", "200ms or 3s"),
+            ("embedded:?lease=0s", "200ms or 3s"),
         ] {
             let error = parse_embedded(url).expect_err(url).to_string();
             assert!(error.contains(word), "{url}: {error}");

@@ -15,6 +15,7 @@ use sherman_fabric::{Endpoint, GlobalAddress};
 
 /// What a node on the way says.
 struct Seen {
+    low: Vec<u8>,
     sibling: GlobalAddress,
     first_child: Option<GlobalAddress>,
 }
@@ -53,8 +54,14 @@ impl<E: Endpoint> Recoverer<'_, E> {
         let mut first = Some(root.address);
         for level in (0..=root.level).rev() {
             let Some(mut at) = first.take() else { return Ok(false) };
+            let mut before: Option<Vec<u8>> = None;
             while !at.is_null() {
                 let Some(seen) = self.link_node(id, at, level).await? else { return Ok(false) };
+                // Siblings ascend (I4). Else the place has been used again meanwhile, or the memory lies, perhaps in a circle.
+                if before.is_some_and(|before| before >= seen.low) {
+                    return Ok(false);
+                }
+                before = Some(seen.low);
                 if first.is_none() {
                     first = seen.first_child;
                 }
@@ -79,7 +86,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
                     let body = if level > 0 { node.sorted() } else { None };
                     let first_child = body.filter(|body| !body.is_empty()).map(|body| child_address(&body, 0));
                     let pending = node.header.flags.pending && node.header.owner == self.dead;
-                    Some((Seen { sibling: node.header.sibling, first_child }, pending))
+                    Some((Seen { low: node.low(), sibling: node.header.sibling, first_child }, pending))
                 }
                 Err(Reject::Torn) => None,
                 Err(_) => return Ok(None),

@@ -229,10 +229,18 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         for server in 0..self.op.endpoint().servers() {
             let geometry = *self.op.worker.compute.geometry_of(server);
             let table = self.read_table(server, Space::Host, geometry.chunk_table_offset, geometry.chunk_table_bytes());
-            let entries = table.await?.chunks_exact(8).map(|word| ChunkEntry::from_bits(get_u64(word, 0))).collect();
+            let table = table.await?;
+            let entries = table.chunks_exact(8).map(|word| {
+                ChunkEntry::from_bits(get_u64(word, 0)).filter(|entry| match entry {
+                    ChunkEntry::Free { class } | ChunkEntry::Issued { class, .. } => {
+                        geometry.allows_node_bytes(class.node_bytes)
+                    }
+                    ChunkEntry::Unused | ChunkEntry::Redo => true,
+                })
+            });
+            let entries: Option<Vec<ChunkEntry>> = entries.collect();
             let address = GlobalAddress::new(server, geometry.chunk_table_offset);
             let corrupt = Error::Corrupt { address, invariant: "I11: a chunk has one class" };
-            let entries: Option<Vec<ChunkEntry>> = entries;
             self.chunks.push(entries.ok_or(corrupt)?);
         }
         Ok(())
@@ -244,17 +252,25 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         if self.lost.contains(&server) {
             return Ok(table);
         }
-        let piece = TABLE_READ.min(u64::from(self.op.endpoint().caps().max_transfer));
+        let caps = self.op.endpoint().caps();
+        let (piece, reads_per_list) = match space {
+            Space::Host => (TABLE_READ.min(u64::from(caps.max_transfer)), 1),
+            // On-chip memory is read by words (F1).
+            Space::OnChip => (8, caps.max_verbs.max(1)),
+        };
         let mut at = offset;
         while at < offset + bytes {
-            let len = piece.min(offset + bytes - at);
             let mut list = self.op.endpoint().list(server);
-            let read = list.read(space, at, len as u32);
+            let mut reads = Vec::new();
+            while at < offset + bytes && (reads.len() as u32) < reads_per_list {
+                let len = piece.min(offset + bytes - at);
+                reads.push(list.read(space, at, len as u32));
+                at += len;
+            }
             let outcome = self.op.execute(list).await;
             let Some(list) = self.unless_lost(server, outcome)? else { return Ok(Vec::new()) };
-            table.extend_from_slice(list.bytes(read));
+            reads.into_iter().for_each(|read| table.extend_from_slice(list.bytes(read)));
             self.op.endpoint().recycle(list);
-            at += len;
         }
         Ok(table)
     }

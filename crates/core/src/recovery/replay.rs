@@ -187,8 +187,10 @@ impl<E: Endpoint> Recoverer<'_, E> {
         let (parent, after) = (GlobalAddress::from_bits(record.root.0), record.root.1 as u16);
         let Some(image) = self.read_node(parent).await? else { return Ok(()) };
         let Some(tree) = self.tree(record.tree) else { return Ok(()) };
-        let (shape, level) = (tree.shape.internal.clone(), record.level + 1);
         let corrupt = |invariant| Error::Corrupt { address: parent, invariant };
+        let level =
+            record.level.checked_add(1).ok_or(corrupt("I10: a pointer leads to a node of its tree and level"))?;
+        let shape = tree.shape.internal.clone();
         let node = Node::open(&shape, &image, level).map_err(|_| corrupt("I3: a node is valid under its lane"))?;
         if node.header.version == after {
             return Ok(());

@@ -1,0 +1,171 @@
+//! A small cluster with a tree in it, and lies about its memory.
+
+use crate::hasty::Hasty;
+use crate::node::seal;
+use crate::source::Source;
+use sherman_core::root::RootWord;
+use sherman_core::{ComputeOptions, ComputeServer, Format, Techniques, TreeState, Worker};
+use sherman_embedded::{Atomicity, EmbeddedCluster, EmbeddedEndpoint, EmbeddedOptions};
+use sherman_executor::block_on;
+use sherman_fabric::control::TreeSpec;
+use sherman_fabric::{GlobalAddress, Memory, Space};
+use sherman_memory_server::{FormatOptions, Geometry, LockOptions};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Memory servers.
+pub(crate) const SERVERS: u16 = 2;
+/// Lanes of each.
+pub(crate) const LANES: u32 = 16;
+/// Bytes of a node.
+pub(crate) const NODE: usize = 256;
+const AT_SIBLING: usize = 16;
+/// How long an operation may wait, in virtual time.
+const TIMEOUT: Duration = Duration::from_millis(2);
+/// More lists than any operation can post before its deadline: a thousand looks at the clock make a millisecond. A check of
+/// the whole tree has a deadline for each node.
+pub(crate) const MOST_LISTS: u64 = 1_000_000;
+
+/// A compute server on the lab's cluster.
+pub(crate) type LabWorker = Worker<Hasty<EmbeddedEndpoint>>;
+
+/// A cluster, a compute server that made a tree, and where its nodes are.
+pub(crate) struct Lab {
+    pub cluster: Arc<EmbeddedCluster>,
+    pub worker: LabWorker,
+    pub tree: Arc<TreeState>,
+    pub geometry: Geometry,
+    /// Where nodes are, or were when last looked for.
+    pub nodes: Vec<GlobalAddress>,
+}
+
+/// A compute server that joins `cluster`.
+pub(crate) fn join(cluster: &Arc<EmbeddedCluster>, techniques: Techniques) -> LabWorker {
+    let endpoint = Hasty::new(cluster.join().expect("room for a member").endpoint());
+    let options = ComputeOptions { techniques, timeout: TIMEOUT, cache_bytes: 64 << 10, ..ComputeOptions::default() };
+    let compute = block_on(&endpoint, ComputeServer::open(&endpoint, options)).expect("a sound cluster");
+    Worker::new(endpoint, compute)
+}
+
+impl Lab {
+    /// A cluster whose members have a lease of `lease_nanos`, with a tree of some entries.
+    pub fn new(source: &mut Source<'_>, lease_nanos: u64) -> Self {
+        let format = source.pick(&[
+            Format::LineStamped,
+            Format::LineStamped,
+            Format::Sorted,
+            Format::SortedStamped,
+            Format::TwoLevel,
+        ]);
+        let techniques = source.pick(&[Techniques::OURS, Techniques::OURS, Techniques::SHERMAN, Techniques::NONE]);
+        let options = EmbeddedOptions {
+            servers: SERVERS,
+            memory_bytes: 256 << 10,
+            on_chip_bytes: 256,
+            format: FormatOptions {
+                chunk_bytes: 8 << 10,
+                redo_slot_bytes: 512,
+                redo_area_bytes: 4096,
+                member_capacity: 16,
+                catalog_capacity: 4,
+                locks: LockOptions { lanes: Some(LANES), ..LockOptions::default() },
+                lease_nanos,
+                ..FormatOptions::default()
+            },
+            atomicity: if format == Format::TwoLevel { Atomicity::Verb } else { Atomicity::Line },
+        };
+        let cluster = EmbeddedCluster::new(options).expect("a cluster this small");
+        let worker = join(&cluster, techniques);
+        let geometry = *worker.compute().geometry();
+        let bytes = NODE as u32;
+        let spec =
+            TreeSpec { format: format.number(), key_len: 8, value_len: 8, leaf_bytes: bytes, internal_bytes: bytes };
+        let tree = block_on(worker.endpoint(), worker.tree("t", &spec)).expect("a sound cluster");
+        let lab = Self { cluster, worker, tree, geometry, nodes: Vec::new() };
+        for number in 0..source.below(160) as u64 {
+            // Scattered, so that leaves are not all full.
+            let key = (number * 97 % 256).to_be_bytes();
+            let inserted = block_on(lab.worker.endpoint(), async {
+                lab.worker.op().insert(&lab.tree, &key, &[1; 8], &mut Vec::new()).await
+            });
+            inserted.expect("a sound tree");
+        }
+        lab
+    }
+
+    /// Looks for whatever has the mark of a node.
+    pub fn find_nodes(&mut self) {
+        self.nodes.clear();
+        for server in 0..SERVERS {
+            let memory = self.cluster.memory(server).expect("it has so many servers");
+            for place in 0..(u64::from(self.geometry.chunks) * self.geometry.chunk_bytes) / NODE as u64 {
+                let offset = self.geometry.chunks_offset + place * NODE as u64;
+                let mut first = [0; 1];
+                memory.load(Space::Host, offset, &mut first);
+                if first[0] & 0xf0 == 0xa0 {
+                    self.nodes.push(GlobalAddress::new(server, offset));
+                }
+            }
+        }
+    }
+
+    pub fn some_node(&self, source: &mut Source<'_>) -> GlobalAddress {
+        if self.nodes.is_empty() { GlobalAddress::NULL } else { self.nodes[source.below(self.nodes.len())] }
+    }
+
+    fn load(&self, node: GlobalAddress) -> Vec<u8> {
+        let mut image = vec![0; NODE];
+        self.cluster.memory(node.server()).expect("found there").load(Space::Host, node.offset(), &mut image);
+        image
+    }
+
+    /// One lie.
+    pub fn damage(&self, source: &mut Source<'_>) {
+        let (what, victim) = (source.byte(), self.some_node(source));
+        if victim.is_null() {
+            return;
+        }
+        let mut image = self.load(victim);
+        match what & 7 {
+            0 | 1 => source.damage(&mut image),
+            2 => {
+                let sibling = self.some_node(source).to_bits();
+                image[AT_SIBLING..AT_SIBLING + 8].copy_from_slice(&sibling.to_le_bytes());
+            }
+            3 => image = self.load(self.some_node(source)),
+            // Children lie at odd multiples of 8 from some offset on; fences and keys are hit as well.
+            4 => {
+                let (at, child) = (8 * source.below(NODE / 8), self.some_node(source).to_bits());
+                image[at..at + 8].copy_from_slice(&child.to_le_bytes());
+            }
+            // Level, flags, count.
+            5 => image[2 + source.below(6)] = source.byte() & 7,
+            6 => return self.take_lane(victim, source.u16()),
+            _ => return self.move_root(victim, source),
+        }
+        if what & 0x10 != 0 {
+            let level = image[2];
+            seal(self.tree.shape().at(level), &mut image, level, false);
+        }
+        self.cluster.memory(victim.server()).expect("found there").store(Space::Host, victim.offset(), &image);
+    }
+
+    /// A lane is held by somebody.
+    pub fn take_lane(&self, node: GlobalAddress, by: u16) {
+        let (space, word, mask, shift) = self.geometry.lane_word(self.geometry.lane_of(node));
+        let memory = self.cluster.memory(node.server()).expect("found there");
+        let old = memory.load_u64(space, word);
+        memory.store_u64(space, word, old & !mask | u64::from(by) << shift);
+    }
+
+    /// The root word leads to some node, or anywhere.
+    pub fn move_root(&self, node: GlobalAddress, source: &mut Source<'_>) {
+        let level = source.byte() & 0x3f;
+        let bits = if level & 1 == 0 {
+            RootWord { address: node, level: level >> 1 & 3 }.to_bits()
+        } else {
+            source.u64() >> (level & 0x30)
+        };
+        self.cluster.memory(0).expect("server 0").store_u64(Space::Host, self.tree.info().root_word, bits);
+    }
+}

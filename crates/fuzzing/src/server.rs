@@ -1,0 +1,143 @@
+//! A memory server's tables: memory that opens is a server that answers, and that opens again whatever it was asked.
+
+use crate::source::Source;
+use crate::{Reached, superblock};
+use sherman_fabric::control::{ChunkClass, TreeSpec};
+use sherman_fabric::{ClientId, Memory, Request, Space};
+use sherman_memory_server::testing::{VecMemory, small_options};
+use sherman_memory_server::{FormatOptions, Geometry, MemoryServer, OpenError, SUPERBLOCK_BYTES};
+use twox_hash::XxHash3_64;
+
+const HOST: usize = 64 << 10;
+const ON_CHIP: usize = 512;
+const ENTRY: usize = 256;
+const AT_ID: usize = 8;
+const AT_CHECKSUM: usize = 56;
+/// Requests asked before and after the damage.
+const REQUESTS: usize = 24;
+
+/// Runs one input.
+pub fn run(input: &[u8]) -> Reached {
+    let mut source = Source::new(input);
+    let how = source.byte();
+    let memory = VecMemory::new(HOST, ON_CHIP);
+    let options = FormatOptions { server: u16::from(how & 1), servers: 2, ..small_options() };
+    let mut server = MemoryServer::format(&memory, &options).expect("these options fit");
+    let geometry = *server.geometry();
+    let mut now = 1;
+    for _ in 0..source.below(REQUESTS) {
+        ask(&mut server, &memory, &mut source, &mut now);
+    }
+    damage(&memory, &geometry, how, &mut source);
+    match MemoryServer::open(&memory) {
+        Ok(mut server) => {
+            for _ in 0..source.below(REQUESTS) {
+                ask(&mut server, &memory, &mut source, &mut now);
+            }
+            let _ = server.trees(&memory);
+            assert!(MemoryServer::open(&memory).is_ok(), "what opens opens again, whatever was asked meanwhile");
+            Reached::Taken
+        }
+        Err(OpenError::Superblock(_) | OpenError::Truncated { .. } | OpenError::Corrupt { .. }) => Reached::Refused,
+        Err(other) => panic!("an error nobody knows: {other}"),
+    }
+}
+
+/// Overwrites tables, and makes checksums fit if the input wants it.
+fn damage(memory: &VecMemory, geometry: &Geometry, how: u8, source: &mut Source<'_>) {
+    let tables = [
+        (0, SUPERBLOCK_BYTES as u64),
+        (SUPERBLOCK_BYTES as u64, 64),
+        (geometry.member_offset, geometry.member_table_bytes()),
+        (geometry.client_offset, geometry.client_table_bytes()),
+        (geometry.chunk_table_offset, geometry.chunk_table_bytes()),
+        (geometry.catalog_offset, geometry.catalog_bytes()),
+        (0, geometry.chunks_offset),
+    ];
+    for _ in 0..source.below(4) {
+        let (offset, len) = tables[source.below(tables.len())];
+        let mut bytes = vec![0; len as usize];
+        memory.load(Space::Host, offset, &mut bytes);
+        if how & 2 == 0 {
+            source.damage(&mut bytes);
+        } else {
+            // A word that another entry may have: the tables are mostly words.
+            let word = u64::from(source.byte()) | u64::from(source.u16()) << 16 | u64::from(source.byte()) << 40;
+            let at = source.below(bytes.len() / 8) * 8;
+            bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        memory.store(Space::Host, offset, &bytes);
+    }
+    if how & 4 != 0 {
+        let mut block = vec![0; SUPERBLOCK_BYTES];
+        memory.load(Space::Host, 0, &mut block);
+        superblock::seal(&mut block);
+        memory.store(Space::Host, 0, &block);
+    }
+    if how & 8 != 0 {
+        seal_catalog(memory, geometry);
+    }
+}
+
+fn seal_catalog(memory: &VecMemory, geometry: &Geometry) {
+    for index in 0..geometry.catalog_capacity {
+        let mut entry = [0; ENTRY];
+        memory.load(Space::Host, geometry.catalog_entry(index), &mut entry);
+        if entry[AT_ID..AT_ID + 4] != [0; 4] {
+            let mut bare = entry;
+            bare[..8].fill(0);
+            bare[AT_CHECKSUM..AT_CHECKSUM + 8].fill(0);
+            let sum = XxHash3_64::oneshot(&bare);
+            memory.store_u64(Space::Host, geometry.catalog_entry(index) + AT_CHECKSUM as u64, sum);
+        }
+    }
+}
+
+/// One request of somebody, at some later time. What it is answered is of no matter.
+fn ask(server: &mut MemoryServer, memory: &VecMemory, source: &mut Source<'_>, now: &mut u64) {
+    let from = ClientId(source.below(20) as u16);
+    let request = request(source);
+    *now += 1 << source.below(34);
+    let _ = server.handle(memory, from, &request, *now);
+    let _ = (server.is_fenced(from), server.client(from), server.member(from), server.chunk(u32::from(from.0)));
+}
+
+fn request(source: &mut Source<'_>) -> Request {
+    let kind = source.byte();
+    let client = ClientId(source.below(20) as u16);
+    let name = || ["a", "b", "", "orders"][usize::from(client.0) % 4].to_owned();
+    match kind % 22 {
+        0..=2 => Request::Join,
+        3 => Request::Leave,
+        4..=5 => Request::AllocChunk {
+            class: ChunkClass { node_bytes: 64 * (3 + source.below(40) as u32), format: source.byte() % 3 },
+        },
+        6 => Request::FreeChunk { offset: 4096 * source.below(20) as u64 },
+        7 => Request::RedoArea,
+        8..=9 => Request::CreateTree {
+            name: name(),
+            spec: TreeSpec {
+                format: 1,
+                key_len: u16::from(source.byte()),
+                value_len: u32::from(source.byte()),
+                leaf_bytes: 64 * u32::from(source.byte()),
+                internal_bytes: 1024,
+            },
+            id: source.below(6) as u32,
+            root: u64::from(source.byte()),
+        },
+        10 => Request::NewTreeId,
+        11 => Request::OpenTree { name: name() },
+        12 => Request::ListTrees,
+        13 => Request::DropTree { name: name(), id: source.below(6) as u32 },
+        14 => Request::Fence { client },
+        15 => Request::Usage,
+        16 => Request::Renew,
+        17 => Request::Depart,
+        18 => Request::Suspect { client },
+        19 => Request::Condemn { client },
+        20 => Request::TakeOver { client },
+        _ if kind & 1 == 0 => Request::Members,
+        _ => Request::Retire { client },
+    }
+}

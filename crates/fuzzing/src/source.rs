@@ -1,0 +1,123 @@
+//! Reading an input: numbers, choices and bytes, as long as it lasts; after that, zeroes.
+
+/// What is left of an input.
+#[derive(Clone, Debug)]
+pub struct Source<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Source<'a> {
+    /// All of an input.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The next byte.
+    pub fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.bytes.split_first() else { return 0 };
+        self.bytes = rest;
+        *first
+    }
+
+    /// The next two bytes.
+    pub fn u16(&mut self) -> u16 {
+        u16::from_le_bytes([self.byte(), self.byte()])
+    }
+
+    /// The next eight bytes.
+    pub fn u64(&mut self) -> u64 {
+        let mut word = [0; 8];
+        word.fill_with(|| self.byte());
+        u64::from_le_bytes(word)
+    }
+
+    /// A number below `limit`, which is not 0.
+    pub fn below(&mut self, limit: usize) -> usize {
+        if limit <= 256 { usize::from(self.byte()) % limit } else { usize::from(self.u16()) % limit }
+    }
+
+    /// One of these.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+
+    /// The next `len` bytes.
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let (now, later) = self.bytes.split_at(len.min(self.bytes.len()));
+        self.bytes = later;
+        let mut bytes = now.to_vec();
+        bytes.resize(len, 0);
+        bytes
+    }
+
+    /// A key of `len` bytes, out of a few hundred: the lowest, the highest, keys that differ at their end, as numbers do, and
+    /// keys that differ at once.
+    pub fn key(&mut self, len: usize) -> Vec<u8> {
+        let number = self.byte();
+        let mut key = match number >> 6 {
+            0 => vec![0; len],
+            1 => vec![0xff; len],
+            2 => vec![0xa5; len],
+            _ => return self.bytes(len),
+        };
+        let at = if number & 1 == 0 { 0 } else { len - 1 };
+        key[at] = self.byte();
+        key
+    }
+
+    /// Overwrites a few bytes of `image`: one by one, as words, or whole stretches; mostly in its first line, where what
+    /// matters most is. Says where.
+    pub fn damage(&mut self, image: &mut [u8]) {
+        if image.is_empty() {
+            return;
+        }
+        for _ in 0..=self.below(8) {
+            let how = self.byte();
+            let within = if how & 1 == 0 { image.len() } else { image.len().min(64) };
+            let at = self.below(within);
+            match how >> 1 & 3 {
+                0 => image[at] = self.byte(),
+                1 => image[at] ^= 1 << (how >> 5),
+                2 => {
+                    let word = self.u64().to_le_bytes();
+                    let len = word.len().min(image.len() - at);
+                    image[at..at + len].copy_from_slice(&word[..len]);
+                }
+                _ => {
+                    let len = self.below(64).min(image.len() - at);
+                    let byte = self.byte();
+                    image[at..at + len].fill(byte);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_input_that_is_used_up_goes_on_as_zeroes() {
+        let mut source = Source::new(&[1, 2, 3]);
+        assert_eq!((source.u16(), source.is_empty()), (0x201, false));
+        assert_eq!((source.bytes(3), source.is_empty()), (vec![3, 0, 0], true));
+        assert_eq!((source.byte(), source.u64(), source.below(7), source.key(2)), (0, 0, 0, vec![0, 0]));
+    }
+
+    #[test]
+    fn damage_stays_inside() {
+        let mut image = [7; 70];
+        for seed in 0..=255_u8 {
+            let input: Vec<u8> = (0..80).map(|at: u8| at.wrapping_mul(seed).wrapping_add(seed >> 3)).collect();
+            Source::new(&input).damage(&mut image);
+        }
+        assert!(image.iter().any(|byte| *byte != 7));
+        Source::new(&[1]).damage(&mut []);
+    }
+}
