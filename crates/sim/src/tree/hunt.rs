@@ -46,6 +46,11 @@ impl Hunt {
         Self { format: Some(format), ..self }
     }
 
+    /// The seed to begin with.
+    pub fn first_seed(self) -> u64 {
+        0
+    }
+
     /// The format of the trees; `None` if they have all of them.
     pub fn format(self) -> Option<Format> {
         self.format
