@@ -2,6 +2,7 @@
 
 use crate::codec::{Key, Value};
 use crate::error::OpenError;
+use crate::keeper::Keeper;
 use crate::raw::{RawTree, TreeOptions};
 use crate::tree::Tree;
 use crate::url::parse_embedded;
@@ -70,17 +71,34 @@ pub struct ServerUsage {
 
 /// A handle to a cluster: one compute server, with one identity, one local lock table and one index cache per tree,
 /// whatever the number of threads. Cheap to clone; clones are the same compute server.
+///
+/// It has one thread of its own, which sleeps nearly always (see [Membership](#membership)). When the last handle to it goes, and
+/// the last tree, client, session and handle made from it, that thread ends and the compute server leaves the cluster.
 #[derive(Clone)]
 pub struct Cluster {
     inner: Arc<Inner>,
 }
 
 struct Inner {
+    /// Stopped, and gone, before anything else is.
+    keeper: Option<Keeper>,
     fabric: EmbeddedFabric,
     compute: Arc<ComputeServer>,
     options: ClusterOptions,
     /// The trees that are open, so that all handles to one share its index cache.
     trees: Mutex<BTreeMap<String, Weak<TreeState>>>,
+}
+
+impl Drop for Inner {
+    /// Nothing is in flight any more: whoever posts anything holds a handle to the cluster.
+    fn drop(&mut self) {
+        drop(self.keeper.take());
+        if !self.compute.is_doomed() {
+            let worker = Worker::new(self.fabric.endpoint(), Arc::clone(&self.compute));
+            // If it is not let go it is dead to the others, and they see to what it leaves.
+            let _ = block_on(worker.endpoint(), worker.depart());
+        }
+    }
 }
 
 impl fmt::Debug for Cluster {
@@ -94,8 +112,8 @@ impl Cluster {
     ///
     /// `embedded:` makes memory servers inside this process, private to this handle and those made from it by
     /// [`Cluster::join`]. Parameters: `servers` (1), `memory` per server (1GiB; pages never written cost nothing),
-    /// `on-chip` (256KiB), `chunk` (8MiB), `lease` (3s), `lane-bits` (16, 64), `locks` (on-chip, host), `release` (write, faa, cas),
-    /// `atomicity` (line, verb).
+    /// `on-chip` (256KiB), `chunk` (8MiB), `lease` (3s), `lane-bits` (16, 64), `locks` (on-chip, host), `release` (write, faa,
+    /// cas), `atomicity` (line, verb).
     pub fn open(url: &str) -> Result<Self, OpenError> {
         Self::open_with(url, ClusterOptions::default())
     }
@@ -116,10 +134,12 @@ impl Cluster {
             ..ComputeOptions::default()
         };
         let compute = block_on(&endpoint, ComputeServer::open(&endpoint, compute_options))?;
-        Ok(Self { inner: Arc::new(Inner { fabric, compute, options, trees: Mutex::default() }) })
+        let keeper = Some(Keeper::start(Worker::new(endpoint, Arc::clone(&compute)))?);
+        Ok(Self { inner: Arc::new(Inner { keeper, fabric, compute, options, trees: Mutex::default() }) })
     }
 
-    /// Another compute server on the same memory: another identity, its own locks and caches. What a second process would be.
+    /// Another compute server on the same memory: another identity, its own locks and caches. What a second process would be,
+    /// and how to go on after [`Error::Fenced`].
     pub fn join(&self) -> Result<Self, OpenError> {
         self.join_with(self.inner.options.clone())
     }
@@ -127,6 +147,11 @@ impl Cluster {
     /// Another compute server on the same memory, with options of its own.
     pub fn join_with(&self, options: ClusterOptions) -> Result<Self, OpenError> {
         Self::join_embedded(self.inner.fabric.cluster(), options)
+    }
+
+    /// What the threads of this compute server share.
+    pub(crate) fn compute(&self) -> &ComputeServer {
+        &self.inner.compute
     }
 
     /// A worker for the calling thread.

@@ -58,6 +58,12 @@
 //!   of [`within`](Client::within).
 //! - Dropping a future never leaves an operation half done.
 //!
+//! # When a compute server dies
+//!
+//! Others notice when its lease runs out (URL parameter `lease`, three seconds), finish or undo what it was at, free its locks and
+//! take over its memory, while everyone works on: see [Membership](Cluster#membership). A thread that panics is not a death: the
+//! process's other threads go on.
+//!
 //! Server 0 holds the root words, the catalog and the membership: it is a single point of failure.
 #![forbid(unsafe_code)]
 
@@ -69,7 +75,9 @@ mod codec;
 mod error;
 mod exchange;
 mod handle;
+mod keeper;
 mod many;
+mod members;
 mod operations;
 mod ops;
 mod range;
@@ -88,16 +96,17 @@ pub use codec::{Key, ShortBytes, TooLong, Total, Value};
 pub use error::OpenError;
 pub use exchange::Exchange;
 pub use handle::{Handle, HandleOperation, HandleOptions, RawHandle};
+pub use members::Member;
 pub use range::{HandleRange, Range, RawEntry, RawEntryRef, RawHandleRange, RawRange, RawSessionRange, SessionRange};
 pub use raw::{CacheUsage, RawTree, TreeOptions};
 pub use session::{RawSession, Session};
 pub use sherman_core::node::ShapeError;
 pub use sherman_core::session::{MAX_IN_FLIGHT, Operation};
-pub use sherman_core::{Broken, Cause, Check, Error, Format, Level, Techniques, Walk};
+pub use sherman_core::{Broken, Cause, Check, Error, Format, Level, Participation, Recovery, Techniques, Walk};
 pub use sherman_embedded::EmbeddedError;
-pub use sherman_fabric::GlobalAddress;
-pub use sherman_fabric::control::{TreeInfo, TreeSpec};
+pub use sherman_fabric::control::{ClientId, Standing, TreeInfo, TreeSpec};
+pub use sherman_fabric::{GlobalAddress, Refusal, Verdict};
 pub use stats::{KindStats, OpKind, Stats};
 pub use tree::Tree;
-pub use url::parse_bytes;
+pub use url::{parse_bytes, parse_time};
 pub use within::Within;

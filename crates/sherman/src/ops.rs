@@ -20,9 +20,15 @@ pub(crate) struct Ops<'a> {
 }
 
 impl<'a> Ops<'a> {
+    /// A new operation, unless the compute server is at its end.
     #[inline]
-    fn op(&self) -> Op<'a, AnyEndpoint> {
-        self.worker.op_within(self.timeout)
+    fn op(&self) -> Result<Op<'a, AnyEndpoint>, Error> {
+        let op = self.worker.op_within(self.timeout);
+        if self.worker.compute().is_doomed() {
+            self.ledger.count(None, &op);
+            return Err(Error::Fenced { client: self.worker.compute().client() });
+        }
+        Ok(op)
     }
 
     /// Counts an operation that has ended.
@@ -34,7 +40,7 @@ impl<'a> Ops<'a> {
     /// Looks `key` up; `value` receives what is found.
     #[inline]
     pub(crate) async fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
-        let op = self.op();
+        let op = self.op()?;
         let found = op.get(self.tree, key, value).await;
         self.count(&op, OpKind::Get, &found);
         found
@@ -43,7 +49,7 @@ impl<'a> Ops<'a> {
     /// Puts `value` under `key`; whether the key was there, with its value in `old`.
     #[inline]
     pub(crate) async fn insert(&self, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
-        let op = self.op();
+        let op = self.op()?;
         let updated = op.insert(self.tree, key, value, old).await;
         let kind = if updated == Ok(true) { OpKind::Update } else { OpKind::Insert };
         self.count(&op, kind, &updated);
@@ -53,7 +59,7 @@ impl<'a> Ops<'a> {
     /// Removes `key`; whether it was there, with its value in `old`.
     #[inline]
     pub(crate) async fn remove(&self, key: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
-        let op = self.op();
+        let op = self.op()?;
         let removed = op.remove(self.tree, key, old).await;
         self.count(&op, OpKind::Remove, &removed);
         removed
@@ -61,7 +67,7 @@ impl<'a> Ops<'a> {
 
     /// Puts `value` under `key` unless the key is there; whether it is, with its value in `found`.
     pub(crate) async fn insert_if_absent(&self, key: &[u8], value: &[u8], found: &mut Vec<u8>) -> Result<bool, Error> {
-        let op = self.op();
+        let op = self.op()?;
         let there = op.insert_if_absent(self.tree, key, value, found).await;
         self.count(&op, OpKind::InsertIfAbsent, &there);
         there
@@ -75,7 +81,7 @@ impl<'a> Ops<'a> {
         new: Option<&[u8]>,
         found: &mut Vec<u8>,
     ) -> Result<Exchange, Error> {
-        let op = self.op();
+        let op = self.op()?;
         let exchange = op.compare_exchange(self.tree, key, expected, new, found).await;
         self.count(&op, OpKind::CompareExchange, &exchange);
         exchange
@@ -128,7 +134,7 @@ impl<'a> Ops<'a> {
     /// Reads on in a range. `None` if it is over.
     pub(crate) async fn read_on(&self, reading: Reading) -> Result<Option<Scan>, Error> {
         let mut scan = reading.into_scan(self.worker, self.tree)?;
-        let op = self.op();
+        let op = self.op()?;
         let more = op.refill(self.tree, &mut scan).await;
         self.count(&op, OpKind::Range, &more);
         if more? {
@@ -140,7 +146,7 @@ impl<'a> Ops<'a> {
 
     /// Reads on in a scan. False if it is over.
     pub(crate) async fn refill(&self, scan: &mut Scan) -> Result<bool, Error> {
-        let op = self.op();
+        let op = self.op()?;
         let more = op.refill(self.tree, scan).await;
         self.count(&op, OpKind::Range, &more);
         more

@@ -121,7 +121,7 @@ impl RawTree {
 
     /// A blocking client for the calling thread.
     pub fn client(&self) -> Result<RawClient, Error> {
-        Ok(RawClient::new(self.cluster.worker(), Arc::clone(&self.state)))
+        Ok(RawClient::new(&self.cluster, Arc::clone(&self.state)))
     }
 
     /// An asynchronous session for the calling thread: many operations in flight at once.
@@ -130,7 +130,7 @@ impl RawTree {
     }
 
     pub(crate) fn session_counted(&self, ledger: Ledger) -> RawSession {
-        RawSession::new(self.cluster.worker(), Arc::clone(&self.state), ledger)
+        RawSession::new(&self.cluster, Arc::clone(&self.state), ledger)
     }
 
     /// A handle for any number of threads and any asynchronous runtime.

@@ -1,6 +1,6 @@
 //! Blocking clients of trees of byte strings.
 
-use crate::cluster::AnyEndpoint;
+use crate::cluster::{AnyEndpoint, Cluster};
 use crate::exchange::Exchange;
 use crate::many::Each;
 use crate::ops::Ops;
@@ -22,6 +22,8 @@ pub struct RawClient {
     tree: Arc<TreeState>,
     ledger: Ledger,
     timeout: Cell<Duration>,
+    /// Keeps the compute server in its cluster; goes last.
+    _cluster: Cluster,
 }
 
 impl fmt::Debug for RawClient {
@@ -31,9 +33,10 @@ impl fmt::Debug for RawClient {
 }
 
 impl RawClient {
-    pub(crate) fn new(worker: Worker<AnyEndpoint>, tree: Arc<TreeState>) -> Self {
-        let timeout = Cell::new(worker.compute().timeout());
-        Self { worker, tree, ledger: Ledger::default(), timeout }
+    pub(crate) fn new(cluster: &Cluster, tree: Arc<TreeState>) -> Self {
+        let timeout = Cell::new(cluster.timeout());
+        let worker = cluster.worker();
+        Self { worker, tree, ledger: Ledger::default(), timeout, _cluster: cluster.clone() }
     }
 
     #[inline]

@@ -1,6 +1,6 @@
 //! Asynchronous sessions of trees of byte strings.
 
-use crate::cluster::AnyEndpoint;
+use crate::cluster::{AnyEndpoint, Cluster};
 use crate::many::Each;
 use crate::operations::raw_operations;
 use crate::ops::Ops;
@@ -8,7 +8,7 @@ use crate::range::{Plan, RawEntry, RawSessionRange};
 use crate::stats::{Ledger, Stats};
 use crate::within::Within;
 use sherman_core::session::{Operation, Session};
-use sherman_core::{Check, Error, TreeState, Worker};
+use sherman_core::{Check, Error, TreeState};
 use std::cell::Cell;
 use std::fmt;
 use std::ops::RangeBounds;
@@ -25,6 +25,8 @@ pub struct RawSession {
     tree: Arc<TreeState>,
     ledger: Rc<Ledger>,
     timeout: Cell<Duration>,
+    /// Keeps the compute server in its cluster; goes last.
+    _cluster: Cluster,
 }
 
 impl fmt::Debug for RawSession {
@@ -39,9 +41,10 @@ impl fmt::Debug for RawSession {
 raw_operations!(RawSession, start, Operation);
 
 impl RawSession {
-    pub(crate) fn new(worker: Worker<AnyEndpoint>, tree: Arc<TreeState>, ledger: Ledger) -> Self {
-        let timeout = Cell::new(worker.compute().timeout());
-        Self { session: Session::new(worker), tree, ledger: Rc::new(ledger), timeout }
+    pub(crate) fn new(cluster: &Cluster, tree: Arc<TreeState>, ledger: Ledger) -> Self {
+        let timeout = Cell::new(cluster.timeout());
+        let session = Session::new(cluster.worker());
+        Self { session, tree, ledger: Rc::new(ledger), timeout, _cluster: cluster.clone() }
     }
 
     /// Starts an operation as a task of the session, with the session's deadline of now.

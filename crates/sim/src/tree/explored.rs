@@ -179,6 +179,11 @@ impl Explored {
         hashes.len() as f64 / self.hashes.len().max(1) as f64
     }
 
+    /// All trace hashes in one, whatever the order in which schedules ran.
+    pub fn trace_hash(&self) -> u64 {
+        self.hashes.iter().fold(0, |sum, hash| sum.wrapping_add(*hash))
+    }
+
     /// A number of schedules as a share of all.
     pub fn share(&self, of: u64) -> f64 {
         of as f64 / self.schedules.max(1) as f64

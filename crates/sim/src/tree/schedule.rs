@@ -26,7 +26,7 @@ const TYPICAL_STEPS: u64 = 1_500;
 /// Of how many schedules with crashes one has those that are well depart at the end.
 const DISMISSED_ONE_IN: u64 = 8;
 /// Seeds that share a scenario, and with it the loaded world.
-const SEEDS_PER_SCENARIO: u64 = 64;
+pub(super) const SEEDS_PER_SCENARIO: u64 = 64;
 
 /// Runs schedules: keeps the loaded world from one seed to the next.
 pub struct Explorer {

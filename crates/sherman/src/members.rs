@@ -1,0 +1,110 @@
+//! Who takes part in a cluster: leases, deaths, and what an operator can do about them.
+
+use crate::cluster::Cluster;
+use sherman_core::{Error, Participation, Recovery};
+use sherman_executor::block_on;
+use sherman_fabric::ClientId;
+use sherman_fabric::control::{MemberInfo, Standing};
+use std::time::Duration;
+
+/// A compute server, as server 0 knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Member {
+    /// Its id: what it writes into the locks it holds. May be issued again to another when it is gone.
+    pub id: ClientId,
+    /// Whether it takes part, has gone and left memory for others to take over, or is dead.
+    pub standing: Standing,
+    /// How often its id was issued.
+    pub incarnation: u32,
+    /// For how long it has been a member.
+    pub age: Duration,
+    /// What is left of its lease; zero if it has run out.
+    pub lease_left: Duration,
+    /// Who recovers it, if it is not alive and somebody does.
+    pub recoverer: Option<ClientId>,
+}
+
+impl From<MemberInfo> for Member {
+    fn from(info: MemberInfo) -> Self {
+        Self {
+            id: info.client,
+            standing: info.standing,
+            incarnation: info.incarnation,
+            age: Duration::from_nanos(info.age),
+            lease_left: Duration::from_nanos(info.lease_left),
+            recoverer: (info.recoverer != ClientId::NOBODY).then_some(info.recoverer),
+        }
+    }
+}
+
+/// # Membership
+///
+/// A compute server has a *lease*: a thread of this handle, its keeper, renews it three times in its length, beside all
+/// operations. Whoever dies stops renewing; then the keeper of another fences it on every memory server, finishes or undoes what it
+/// was at, frees its locks and takes over its memory. Operations that wait for the dead go on then: nothing acknowledged is
+/// lost.
+///
+/// A compute server that was taken for dead but is not, because it was stopped for too long or had lost its connection, is
+/// *fenced*: nothing it does reaches the memory any more, and every call fails with [`Error::Fenced`]; changes that were under
+/// way with [`Error::OutcomeUnknown`]. [`Cluster::join`] gives a new identity to go on with.
+///
+/// ```
+/// # use sherman::{Cluster, Error};
+/// let cluster = Cluster::open("embedded:?memory=64MiB")?;
+/// let broken = cluster.join()?;
+/// let orders = broken.tree::<u64, u64>("orders")?.client()?;
+/// orders.insert(7, 700)?;
+///
+/// cluster.fence(broken.id())?;
+/// assert!(matches!(orders.get(7), Err(Error::Fenced { .. })));
+///
+/// let again = broken.join()?;
+/// assert_eq!(again.tree::<u64, u64>("orders")?.client()?.get(7)?, Some(700));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl Cluster {
+    /// This compute server's id.
+    pub fn id(&self) -> ClientId {
+        self.compute().client()
+    }
+
+    /// Every member, by id. One request to server 0.
+    ///
+    /// ```
+    /// # let cluster = sherman::Cluster::open("embedded:?memory=64MiB")?;
+    /// let other = cluster.join()?;
+    /// let ids: Vec<_> = cluster.members()?.into_iter().map(|member| member.id).collect();
+    /// assert_eq!(ids, [cluster.id(), other.id()]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn members(&self) -> Result<Vec<Member>, Error> {
+        let worker = self.worker();
+        Ok(block_on(worker.endpoint(), worker.members())?.into_iter().map(Member::from).collect())
+    }
+
+    /// Ends another member's lease now, whatever it says itself, and recovers it: for one that is known to be broken, though it
+    /// still renews. Whoever is already being recovered by another is left to that one; the answer's verdict tells.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if nobody has this id, and if it is this compute server's own: to leave, drop it.
+    pub fn fence(&self, id: ClientId) -> Result<Recovery, Error> {
+        if id == self.id() {
+            let refusal = sherman_fabric::Refusal::BadRequest { what: "a compute server does not fence itself" };
+            return Err(Error::Refused(refusal));
+        }
+        let worker = self.worker();
+        block_on(worker.endpoint(), worker.condemn(id))
+    }
+
+    /// Whether this compute server is at its end: every call fails with [`Error::Fenced`]. [`Cluster::join`] gives a new
+    /// identity.
+    pub fn is_fenced(&self) -> bool {
+        self.compute().is_doomed()
+    }
+
+    /// How often this compute server has renewed its lease, and how many others it has recovered.
+    pub fn participation(&self) -> Participation {
+        self.compute().participation()
+    }
+}
