@@ -2,6 +2,7 @@
 
 use crate::check_args::CheckArgs;
 use crate::parse::{fill, format, percent, positive, runs, seconds, size, theta, threads};
+use crate::sim_args::SimArgs;
 use clap::{Args, Parser, Subcommand};
 use sherman_eval::options::cores;
 use sherman_eval::{BenchOptions, HotKeys, Length, Load, Variant, Workload};
@@ -23,6 +24,8 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Walk a whole tree, verify its invariants, and report its size and shape
     Check(CheckArgs),
+    /// Run the tree in a simulated world whose adversary tries to break it
+    Sim(SimArgs),
 }
 
 const AFTER_HELP: &str = "\

@@ -29,7 +29,8 @@ impl Failure {
         }
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             return Some(Self::Usage(
-                "what to do? \"sherman bench\", \"sherman check\", or see \"sherman --help\"".to_owned(),
+                "what to do? \"sherman bench\", \"sherman check\", \"sherman sim explore\", or see \"sherman --help\""
+                    .to_owned(),
             ));
         }
         let text = error.render().to_string();

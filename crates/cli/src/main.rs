@@ -7,6 +7,9 @@
 //! | [`parse`] | how numbers, sizes and names are written |
 //! | [`bench`](mod@bench) | `sherman bench` |
 //! | [`check`] | `sherman check` |
+//! | [`sim_args`] | the options of `sherman sim` |
+//! | [`sim`], [`sim_report`] | `sherman sim explore`, and what it tells |
+//! | [`sim_replay`] | `sherman sim replay` |
 //! | [`output`] | where results go |
 //! | [`progress`] | the bar on a terminal |
 //! | [`failure`] | one line on stderr and an exit code |
@@ -20,6 +23,10 @@ mod failure;
 mod output;
 mod parse;
 mod progress;
+mod sim;
+mod sim_args;
+mod sim_replay;
+mod sim_report;
 
 use args::{Arguments, Command};
 use clap::Parser;
@@ -30,6 +37,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::try_parse() {
         Ok(Arguments { command: Command::Bench(args) }) => bench::run(&args).map(|()| ExitCode::SUCCESS),
         Ok(Arguments { command: Command::Check(args) }) => check::run(&args),
+        Ok(Arguments { command: Command::Sim(args) }) => sim::run(&args),
         Err(error) => match Failure::of_parse(&error) {
             None => return print_help(&error),
             Some(failure) => Err(failure),

@@ -37,7 +37,7 @@ pub fn check_path(path: Option<&Path>) -> Result<(), Failure> {
 }
 
 /// Writes to stdout. A reader that went away is no failure of ours.
-fn print(text: &str) -> Result<(), Failure> {
+pub fn print(text: &str) -> Result<(), Failure> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::Runtime(format!("writing to stdout: {error}")))

@@ -1,5 +1,6 @@
 //! How numbers, sizes and names are written on the command line.
 
+use sherman_core::mutant::Mutant;
 use sherman_eval::options::MAX_THREADS;
 
 /// Parses a number: digits, `_` between them, and `k`, `M` or `G` behind.
@@ -78,6 +79,12 @@ pub fn theta(text: &str) -> Result<f64, String> {
 pub fn format(name: &str) -> Result<sherman::Format, String> {
     let names = sherman::Format::ALL.map(sherman::Format::name).join(", ");
     sherman::Format::from_name(name).ok_or_else(|| format!("no format has this name; available are {names}"))
+}
+
+/// A planted bug, by name.
+pub fn mutant(name: &str) -> Result<Mutant, String> {
+    let names = || Mutant::ALL.iter().map(|mutant| mutant.name()).collect::<Vec<_>>().join(", ");
+    Mutant::from_name(name).ok_or_else(|| format!("no planted bug has this name; available are {}", names()))
 }
 
 #[cfg(test)]

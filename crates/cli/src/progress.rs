@@ -100,3 +100,29 @@ impl CheckBar {
         self.bar.finish_and_clear();
     }
 }
+
+/// An exploration's.
+pub struct SimBar {
+    bar: ProgressBar,
+}
+
+impl SimBar {
+    /// A bar for so many schedules.
+    pub fn new(schedules: u64) -> Self {
+        let bar = bar(36);
+        bar.set_length(schedules);
+        Self { bar }
+    }
+
+    /// Shows how many are done, and how many violated something.
+    pub fn show(&self, done: u64, violated: u64) {
+        self.bar.set_position(done);
+        let violations = if violated == 0 { "no violation".to_owned() } else { format!("{violated} violations") };
+        self.bar.set_message(format!("exploring schedules: {violations}"));
+    }
+
+    /// Takes it away.
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -4,6 +4,7 @@
 //! class, or memory that never held one.
 
 use crate::error::Error;
+use crate::mutant::{Mutant, planted};
 use crate::node::draft::Place;
 use crate::op::Op;
 use sherman_fabric::control::ChunkClass;
@@ -84,6 +85,7 @@ impl Allocator {
         let pool = state.pools.entry(class).or_default();
         if let Some(Returned { address, version, used }) = pool.returned.pop() {
             pool.reused += u64::from(used);
+            let version = if planted(Mutant::StampNotContinued) { FIRST_VERSION.wrapping_sub(1) } else { version };
             return Some((Place { address, version: version.wrapping_add(1), owner }, used));
         }
         let (server, next, end) = pool.fresh?;

@@ -1,6 +1,7 @@
 //! What an operation can fail with.
 
 use crate::cause::Cause;
+use crate::mutant::{Mutant, planted};
 use crate::node::ShapeError;
 use sherman_fabric::{ClientId, FabricError, GlobalAddress, Refusal};
 use sherman_memory_server::SuperblockError;
@@ -119,6 +120,9 @@ pub enum Error {
 impl Error {
     /// The error of an operation whose change was already on its way.
     pub(crate) fn after_post(source: FabricError) -> Self {
+        if planted(Mutant::OutcomeClaimed) {
+            return source.into();
+        }
         Self::OutcomeUnknown { source }
     }
 }

@@ -15,6 +15,7 @@
 //! | [`recovery`] | leases, and mending what the dead left behind | not in it |
 //! | [`compute`], [`worker`], [`op`], [`session`] | a compute server, its threads, their operations | |
 //! | [`techniques`] | every part switchable | §5.2 |
+//! | [`mutant`] | bugs planted on purpose, in test builds | |
 #![forbid(unsafe_code)]
 
 pub mod alloc;
@@ -24,6 +25,7 @@ pub mod compute;
 pub mod error;
 pub mod lock;
 mod membership;
+pub mod mutant;
 pub mod node;
 pub mod op;
 pub mod recovery;

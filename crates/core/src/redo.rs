@@ -24,6 +24,7 @@
 
 use crate::cause::Cause;
 use crate::error::Error;
+use crate::mutant::{Mutant, planted};
 use crate::node::{Patch, get_u16, get_u32, get_u64, put_u16, put_u32, put_u64};
 use crate::op::Op;
 use sherman_fabric::{ClientId, Endpoint, GlobalAddress, Space, WorkList};
@@ -297,6 +298,9 @@ impl Slot {
     /// Adds the clearing of the record to a list, after the data.
     pub(crate) fn clear(&self, list: &mut WorkList) {
         debug_assert_eq!(list.server(), self.server);
+        if planted(Mutant::RecordNotCleared) {
+            return;
+        }
         list.write(Space::Host, self.offset, &CLEARED);
     }
 }

@@ -250,6 +250,8 @@ fn one_that_departs_is_stopped_and_its_id_waits_for_who_takes_over() {
         other => panic!("{other:?}"),
     };
     assert_eq!(standing(client), Some(Standing::Leaving), "its handles are gone, and it is not");
+    let Ok(Response::Usage { members: known, .. }) = ask(&watcher, 1, Request::Usage) else { panic!() };
+    assert!(known.contains(&client), "its redo area is there for who takes over");
     assert_eq!(ask(&watcher, 0, Request::Renew), Ok(Response::Renewed { expired: Some(client) }));
     assert_eq!(ask(&watcher, 0, Request::Suspect { client }), Ok(Response::Verdict(Verdict::Recover)));
     for request in [Request::Fence { client }, Request::TakeOver { client }, Request::Retire { client }] {

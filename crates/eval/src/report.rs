@@ -203,7 +203,7 @@ fn percentiles(recorder: &Recorder) -> BTreeMap<&'static str, Percentiles> {
 }
 
 /// A number with its thousands set apart.
-pub(crate) fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {

@@ -20,6 +20,9 @@ pub(crate) struct Keeper {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Nothing of it is ever half changed: a thread's handle and a flag.
+impl std::panic::RefUnwindSafe for Keeper {}
+
 /// How the keeper is told to stop.
 #[derive(Default)]
 struct Bell {

@@ -1,9 +1,9 @@
-//! Runs schedules of the tree and prints what was seen: `explore FORMAT FIRST COUNT [torn|atomic]`. With a count of 0 it
+//! Runs schedules of the tree and prints what was seen: `explore FORMAT FIRST COUNT [torn|atomic|crashes]`. With a count of 0 it
 //! replays the first alone and prints every event.
 
 use sherman_core::Format;
-use sherman_sim::Knobs;
 use sherman_sim::tree::{Explorer, Scenario};
+use sherman_sim::{Atlas, Knobs};
 use std::time::Instant;
 
 fn main() {
@@ -13,14 +13,25 @@ fn main() {
     let (first, count) = (number(1, 0), number(2, 10_000));
     let atomic = args.get(3).is_some_and(|word| word == "atomic");
     let torn = args.get(3).is_some_and(|word| word == "torn");
-    let mut explorer = Explorer::new(
-        move |draw| Scenario { allow_torn_reads: torn, ..Scenario::drawn(draw, format) },
-        move |seed| Knobs { verb_atomic: atomic, ..Knobs::swarm(seed) },
-    );
+    let crashes = args.get(3).is_some_and(|word| word == "crashes");
+    let mut explorer = if crashes {
+        Explorer::new(
+            move |draw| Scenario::drawn_with_crashes(draw, format),
+            move |seed| Knobs { verb_atomic: format == Format::TwoLevel, ..Knobs::swarm_with_crashes(seed) },
+        )
+    } else {
+        Explorer::new(
+            move |draw| Scenario { allow_torn_reads: torn, ..Scenario::drawn(draw, format) },
+            move |seed| Knobs { verb_atomic: atomic, ..Knobs::swarm(seed) },
+        )
+    };
     if count == 0 {
         let (seen, events) = explorer.run_traced(first, true);
-        events.iter().for_each(|event| println!("{event}"));
-        return println!("{seen:#?}");
+        if let Some(atlas) = explorer.lab().and_then(|lab| Atlas::of(&lab.sim, lab.scenario.servers)) {
+            atlas.tell(&events).iter().for_each(|line| println!("{line}"));
+        }
+        println!("{seen:#?}");
+        return println!("{}", seen.violation.map_or(String::new(), |violation| violation.to_string()));
     }
     let began = Instant::now();
     let explored = explorer.explore(first..first + count);

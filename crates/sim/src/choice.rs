@@ -52,6 +52,8 @@ pub enum Kind {
     Answer,
     /// Time jumps to the next timer.
     Advance,
+    /// Not an event: something that a recorded trace tells besides, a fault or a task's remark.
+    Remark,
 }
 
 /// One enabled event.
@@ -90,7 +92,9 @@ impl fmt::Display for Actor {
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            Kind::Run | Kind::Step | Kind::Advance | Kind::Cut => write!(f, "{}: {:?}", self.actor, self.kind),
+            Kind::Run | Kind::Step | Kind::Advance | Kind::Cut | Kind::Remark => {
+                write!(f, "{}: {:?}", self.actor, self.kind)
+            }
             Kind::Complete | Kind::Fail | Kind::Execute | Kind::Answer => {
                 write!(f, "{}: {:?} list {}", self.actor, self.kind, self.list)
             }

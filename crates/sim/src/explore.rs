@@ -43,7 +43,7 @@ pub fn for_seeds<T, S: Scheduler>(
 }
 
 /// Says which seed it was when a schedule panics.
-struct Announce(u64);
+pub(crate) struct Announce(pub u64);
 
 impl Drop for Announce {
     fn drop(&mut self) {

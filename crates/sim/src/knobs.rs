@@ -74,6 +74,12 @@ impl Knobs {
         }
     }
 
+    /// The same for schedules in which things go wrong: the time of an event is fixed, since leases are counted in it.
+    pub fn swarm_with_crashes(seed: u64) -> Self {
+        let swarm = Self::swarm(seed);
+        Self { step_nanos: Self::default().step_nanos, time_jumps: swarm.time_jumps && seed.is_multiple_of(2), ..swarm }
+    }
+
     /// These knobs with a planted breach.
     pub fn with_breach(self, breach: Breach) -> Self {
         Self { breach: Some(breach), ..self }

@@ -32,7 +32,7 @@
 //! | [`mod@explore`] | many schedules: all of a small world, or one per seed |
 //! | [`choice`] | the events it chooses among |
 //! | [`outcome`] | faults, and how runs end |
-//! | [`trace`] | the trace hash and readable traces |
+//! | [`trace`], [`atlas`] | the trace hash, recorded traces, and what their lines say |
 //! | [`tasks`] | tasks and their handles |
 //! | [`history`], [`linear`] | what clients were told, and whether an atomic map could have told them |
 //! | [`tree`] | the tree under the adversary |
@@ -40,6 +40,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod atlas;
 pub mod choice;
 pub mod endpoint;
 pub mod explore;
@@ -57,6 +58,7 @@ pub mod trace;
 pub mod tree;
 mod world;
 
+pub use atlas::Atlas;
 pub use choice::{Actor, Choice, Kind};
 pub use endpoint::{SimEndpoint, SimFabric, SimMemory};
 pub use explore::{explore, for_seeds};

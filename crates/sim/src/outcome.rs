@@ -12,11 +12,43 @@ pub enum Fault {
         /// Its [number](crate::SimFabric::number).
         compute_server: u32,
     },
+    /// None of a compute server's tasks runs for the time that this many events take. What it had posted still happens: a zombie, if its lease
+    /// runs out meanwhile.
+    Sleep {
+        /// Its [number](crate::SimFabric::number).
+        compute_server: u32,
+        /// For how many events.
+        steps: u64,
+    },
+    /// Queue pairs of a compute server break: what is in flight there ends in `Disconnected` as the prefix that was
+    /// executed, even if that is all of it, and so does everything posted there later. Others are not concerned.
+    Disconnect {
+        /// Its [number](crate::SimFabric::number).
+        compute_server: u32,
+        /// Which of its endpoints, in order of creation; `None` for all it has.
+        endpoint: Option<u32>,
+        /// The memory server at the other end.
+        server: u16,
+    },
     /// A memory server is lost: everything in flight there ends in `ServerLost`, and so does everything later.
     Lose {
         /// Its index.
         server: u16,
     },
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kill { compute_server } => write!(f, "cs{compute_server} dies"),
+            Self::Sleep { compute_server, steps } => write!(f, "cs{compute_server} sleeps for {steps} events"),
+            Self::Disconnect { compute_server, endpoint, server } => match endpoint {
+                Some(nth) => write!(f, "endpoint {nth} of cs{compute_server} loses its connection to server {server}"),
+                None => write!(f, "cs{compute_server} loses its connections to server {server}"),
+            },
+            Self::Lose { server } => write!(f, "server {server} is lost"),
+        }
+    }
 }
 
 /// A task that waits at a deadlock.

@@ -99,15 +99,7 @@ impl Sim {
 
     /// A new compute server, joined at once, outside any schedule.
     pub fn join(&mut self) -> Result<SimFabric, Refusal> {
-        let mut world = self.world.borrow_mut();
-        let now = world.now;
-        match world.serve(0, ClientId::NOBODY, &Request::Join, now)? {
-            Response::Joined { client } => {
-                let owner = world.add_compute_server(client);
-                Ok(SimFabric::new(Rc::clone(&self.world), owner, client))
-            }
-            _ => Err(Refusal::BadRequest { what: "a join is answered by an id" }),
-        }
+        join(&self.world)
     }
 
     /// Adds a task that belongs to no compute server.
@@ -227,6 +219,34 @@ impl Sim {
         self.world.borrow_mut().add_fault(step, fault);
     }
 
+    /// Lets a compute server, by number, die right after so many more *effects* of its own: a unit of a WRITE that landed, a
+    /// unit of a READ fetched, an atomic or a control call executed. Whatever else it had in flight is cut there and then
+    /// (F7). With the count of an undisturbed run from [`Sim::effects`], every point at which it can die is visited.
+    pub fn kill_after(&mut self, compute_server: u32, effects: u64) {
+        self.world.borrow_mut().kill_after(compute_server, effects);
+    }
+
+    /// Lets the next compute server that begins to recover somebody (it fences it) die after so many more effects. May be
+    /// laid several times: each strikes once, the last laid first.
+    pub fn ambush(&mut self, effects: u64) {
+        self.world.borrow_mut().ambushes.push(effects);
+    }
+
+    /// How many effects a compute server, by number, has had since it joined.
+    pub fn effects(&self, compute_server: u32) -> u64 {
+        self.world.borrow().compute_servers.get(compute_server as usize).map_or(0, |cs| cs.effects)
+    }
+
+    /// Whether a compute server, by number, has died.
+    pub fn is_dead(&self, compute_server: u32) -> bool {
+        self.world.borrow().compute_servers.get(compute_server as usize).is_some_and(|cs| cs.dead)
+    }
+
+    /// How many endpoints a compute server, by number, has made.
+    pub fn endpoints(&self, compute_server: u32) -> u32 {
+        self.world.borrow().endpoints.iter().filter(|endpoint| endpoint.owner == compute_server).count() as u32
+    }
+
     /// Keeps a readable trace from now on, or no longer.
     pub fn record_trace(&mut self, on: bool) {
         self.world.borrow_mut().log.record(on);
@@ -235,6 +255,12 @@ impl Sim {
     /// The events of this schedule, if recorded.
     pub fn trace(&self) -> Vec<Event> {
         self.world.borrow().log.events().to_vec()
+    }
+
+    /// The names of the tasks of this schedule, by number.
+    pub fn task_names(&self) -> Vec<TaskName> {
+        let tasks = self.tasks.borrow();
+        (0..).map_while(|task| tasks.name(task).cloned()).collect()
     }
 
     /// Tells exhaustive search of something that tasks share outside the fabric, in the order in which it happened: two
@@ -257,6 +283,18 @@ impl Sim {
         self.world.borrow_mut().closed = true;
         let futures = self.tasks.borrow_mut().clear();
         drop(futures);
+    }
+}
+
+fn join(shared: &SharedWorld) -> Result<SimFabric, Refusal> {
+    let mut world = shared.borrow_mut();
+    let now = world.now;
+    match world.serve(0, ClientId::NOBODY, &Request::Join, now)? {
+        Response::Joined { client } => {
+            let owner = world.add_compute_server(client);
+            Ok(SimFabric::new(Rc::clone(shared), owner, client))
+        }
+        _ => Err(Refusal::BadRequest { what: "a join is answered by an id" }),
     }
 }
 
@@ -316,6 +354,25 @@ impl Spawner {
         self.world.borrow_mut().add_task(owner);
         self.tasks.borrow_mut().spawn(TaskName { compute_server: owner, thread, name: name.into() }, body);
         handle
+    }
+
+    /// A new compute server, joined at once: for a task whose own has been fenced.
+    pub fn join(&self) -> Result<SimFabric, Refusal> {
+        join(&self.world)
+    }
+
+    /// Whether a compute server, by number, has died.
+    pub fn is_dead(&self, compute_server: u32) -> bool {
+        self.world.borrow().compute_servers.get(compute_server as usize).is_some_and(|cs| cs.dead)
+    }
+
+    /// What the task that runs says of itself, for a trace that is recorded; `text` is called only then.
+    pub fn say(&self, text: impl FnOnce() -> String) {
+        let mut world = self.world.borrow_mut();
+        if world.log.is_recording() {
+            let (task, now) = (world.current, world.now);
+            world.log.remark(task, now, text());
+        }
     }
 
     /// See [`Sim::note`].

@@ -4,6 +4,7 @@ use super::local::{Acquire, Fairness, Finished, Grant, LaneIndex, Plan};
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::membership::Membership;
+use crate::mutant::{Mutant, planted};
 use crate::op::Op;
 use crate::techniques::Techniques;
 use sherman_fabric::{ClientId, Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkList};
@@ -111,6 +112,10 @@ impl<E: Endpoint> Op<'_, E> {
             Ok(list) if list.swapped(cas) => Ok(Locked { held: self.hold(lane), address, list, read, also }),
             Ok(list) => {
                 self.suspect_holder(lane, list.old(cas));
+                if planted(Mutant::StaleImage) {
+                    self.retry_lane(lane).await?;
+                    return Ok(Locked { held: self.lock_globally(lane).await?, address, list, read, also });
+                }
                 self.endpoint().recycle(list);
                 Box::pin(async {
                     self.retry_lane(lane).await?;
@@ -145,6 +150,9 @@ impl<E: Endpoint> Op<'_, E> {
 
     /// Pauses before another try; at the deadline the local lock is given back.
     async fn retry_lane(&self, lane: LaneIndex) -> Result<(), Error> {
+        if planted(Mutant::AnothersLane) {
+            self.release_alone(&Held { lane }).await?;
+        }
         self.retry(Cause::LaneHeld).await.inspect_err(|_| {
             let _ = self.finish(lane, Plan::Global);
         })
@@ -267,9 +275,18 @@ impl<E: Endpoint> Op<'_, E> {
         let lane = held.lane;
         debug_assert_eq!(list.server(), lane.server);
         let plan = self.plan_release(&held);
-        let combined = plan == Plan::Global && (self.techniques().combine || list.is_empty());
-        if combined {
+        let early = planted(Mutant::ReleaseBeforeData) && plan == Plan::Global && !list.is_empty();
+        if early {
+            self.release_alone(&held).await?;
+        }
+        let combined = early || plan == Plan::Global && (self.techniques().combine || list.is_empty());
+        if combined && !early {
             self.push_release(&held, &mut list);
+        }
+        if planted(Mutant::HandoverBeforeCompletion) && plan == Plan::HandOver && !list.is_empty() {
+            let posted = self.execute(list);
+            let handed_over = self.finish_release(held, plan).await;
+            return posted.await.map(drop).and(handed_over);
         }
         let mut outcome = Ok(());
         if !list.is_empty() {

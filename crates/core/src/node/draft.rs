@@ -20,6 +20,7 @@ use super::shape::Body;
 use super::stream::set_stamp;
 use super::view::{Node, checksum};
 use super::{Format, LINE, Lookup, Patch, Shape, SortedBody, put_u64, slots};
+use crate::mutant::{Mutant, planted};
 use sherman_fabric::{ClientId, GlobalAddress};
 
 /// A header-only split rewrites every line instead when the window of legal stamps would reach this: a quarter of the
@@ -161,7 +162,9 @@ impl<'s> Draft<'s> {
 
     /// Seals a wholly rewritten node: every line is of this version, no older one is acceptable.
     fn seal_all(&mut self) -> Patch {
-        self.header.floor = self.header.version;
+        if !planted(Mutant::FloorNotRaised) {
+            self.header.floor = self.header.version;
+        }
         if self.shape.format.is_lined() {
             for line in 0..self.shape.lines() {
                 set_stamp(&mut self.image, line, self.header.version);
@@ -212,6 +215,13 @@ impl<'s> Draft<'s> {
         match self.node().find(key) {
             Lookup::Found(slot) => {
                 self.node().value_into(slot, old);
+                if planted(Mutant::MovedUpdate)
+                    && let Some(other) = slots::first_empty(self.shape, &self.image)
+                {
+                    let moved = self.put(other, key, value);
+                    slots::clear(self.shape, &mut self.image, slot);
+                    return Upsert::Updated(moved.then(slots::clear_range(self.shape, slot)));
+                }
                 return Upsert::Updated(self.put(slot, key, value));
             }
             Lookup::Torn => return Upsert::Torn,
@@ -254,6 +264,9 @@ impl<'s> Draft<'s> {
     }
 
     fn restamp(&mut self, slot: usize) {
+        if planted(Mutant::NoRestamp) {
+            return;
+        }
         for line in slots::stamped_lines(self.shape, slot) {
             set_stamp(&mut self.image, line, self.header.version);
         }

@@ -7,6 +7,7 @@ use super::header::AT_STAMP;
 use super::shape::{AT_BITMAP, Body};
 use super::view::{Lookup, Node};
 use super::{LINE, get_u16, order, put_u16, slots};
+use crate::mutant::{Mutant, planted};
 use std::ops::Range;
 
 /// One entry to be written.
@@ -39,6 +40,7 @@ impl Node<'_> {
     pub fn entry_write(&self, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Option<EntryWrite> {
         let Body::Slots { first_line, per_line } = self.shape.body else { return None };
         let (slot, updated) = match self.find(key) {
+            Lookup::Found(_) if planted(Mutant::MovedUpdate) => return None,
             Lookup::Found(slot) => {
                 self.value_into(slot, old);
                 (slot, true)
@@ -54,7 +56,9 @@ impl Node<'_> {
         line[from + key.len()..from + key.len() + value.len()].copy_from_slice(value);
         let bits = get_u16(&line, AT_BITMAP) | 1 << (slot % per_line);
         put_u16(&mut line, AT_BITMAP, bits);
-        put_u16(&mut line, AT_STAMP, self.header.version);
+        if !planted(Mutant::NoRestamp) {
+            put_u16(&mut line, AT_STAMP, self.header.version);
+        }
         Some(EntryWrite { line, from, at, updated })
     }
 

@@ -7,6 +7,7 @@
 use super::shape::{AT_BITMAP, Body, MAX_KEY};
 use super::view::Node;
 use super::{LINE, deal, get_u16, slots};
+use crate::mutant::{Mutant, planted};
 use std::cmp::Ordering;
 
 /// Bytes of a key that is one number.
@@ -302,6 +303,7 @@ impl Scratch {
         }
         let low = first.max(&self.low);
         let high = (!node.header.flags.high_open).then_some(&self.high[..]);
+        let high = high.filter(|_| !planted(Mutant::GhostsExist));
         let within =
             |key: &[u8]| key >= low && high.is_none_or(|high| key < high) && last.is_none_or(|last| key <= last);
         self.keys.clear();

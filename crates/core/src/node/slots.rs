@@ -10,6 +10,7 @@
 
 use super::shape::{AT_BITMAP, AT_ENTRY_VERSION, Body};
 use super::{LINE, Lookup, Shape, get_u16, put_u16};
+use crate::mutant::{Mutant, planted};
 use std::ops::Range;
 
 /// The first line of `slot`.
@@ -75,6 +76,7 @@ pub(super) fn is_live(shape: &Shape, image: &[u8], slot: usize) -> bool {
 pub(super) fn is_whole(shape: &Shape, image: &[u8], slot: usize) -> bool {
     match shape.body {
         Body::Slots { .. } | Body::Sorted(_) => true,
+        Body::LongSlots { .. } if planted(Mutant::EntryVersionsIgnored) => true,
         Body::LongSlots { lines_each, .. } => {
             let line = first_line(shape, slot);
             let mark =
@@ -224,7 +226,7 @@ fn find_long(shape: &Shape, image: &[u8], key: &[u8]) -> Lookup {
             return Lookup::Found(slot);
         }
     }
-    if torn { Lookup::Torn } else { Lookup::Absent }
+    if torn && !planted(Mutant::TornEntryAbsent) { Lookup::Torn } else { Lookup::Absent }
 }
 
 /// The slot of entry `index` of `count` that are put into an empty leaf at once: spread evenly, so that later ones find room

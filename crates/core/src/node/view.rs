@@ -4,6 +4,7 @@ use super::header::{AT_CHECKSUM, AT_FRONT, Header};
 use super::shape::Body;
 use super::stream::stamp_of;
 use super::{Format, Kind, LINE, Shape, SortedBody, get_u64, slots};
+use crate::mutant::{Mutant, planted};
 use std::cmp::Ordering;
 use twox_hash::XxHash3_64;
 
@@ -58,8 +59,8 @@ impl<'a> Node<'a> {
         let header = Self::identify(shape, image, level)?;
         match header.flags {
             // Whatever else is in a node that nobody may use: a maker that died may have left it torn.
-            flags if flags.free => Err(Reject::Free),
-            flags if flags.pending => Err(Reject::Pending),
+            flags if flags.free && !planted(Mutant::FreeIgnored) => Err(Reject::Free),
+            flags if flags.pending && !planted(Mutant::PendingIgnored) => Err(Reject::Pending),
             _ => Self::whole(shape, image, header),
         }
     }
@@ -224,6 +225,14 @@ fn is_consistent(shape: &Shape, image: &[u8], header: &Header) -> bool {
             let (head, rest) = image.as_chunks().0.split_at(shape.header_lines);
             let age = |line: &[u8; LINE]| header.version.wrapping_sub(stamp_of(line));
             let window = header.version.wrapping_sub(header.floor);
+            if planted(Mutant::FrontRearOnly) {
+                return age(&head[0]) == 0 && rest.last().is_none_or(|line| age(line) <= window);
+            }
+            if planted(Mutant::NarrowStamp) {
+                let narrow = |line| age(line) & 0x0f;
+                return head.iter().all(|line| narrow(line) == 0)
+                    && rest.iter().all(|line| narrow(line) <= window & 0x0f);
+            }
             head.iter().all(|line| age(line) == 0) && rest.iter().all(|line| age(line) <= window)
         }
         Format::TwoLevel => image[AT_FRONT] & 0x0f == image[shape.node_bytes - 1] & 0x0f,

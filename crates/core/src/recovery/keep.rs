@@ -7,6 +7,7 @@ use super::SERVER_0;
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::membership::Watch;
+use crate::mutant::{Mutant, planted};
 use crate::worker::Worker;
 use sherman_fabric::control::MemberInfo;
 use sherman_fabric::{ClientId, Endpoint, FabricError, Refusal, Request, Response, Verdict};
@@ -76,8 +77,12 @@ impl<E: Endpoint> Worker<E> {
                 return Err(Error::Fenced { client: self.compute.client() });
             }
             let mut suspects = membership.take_suspects();
+            if planted(Mutant::SuspectsIgnored) {
+                suspects.clear();
+            }
             if now >= membership.next_renewal() {
-                suspects.extend(self.renew().await?);
+                let expired = self.renew().await?;
+                suspects.extend(expired.filter(|_| !planted(Mutant::ExpiredUnnoticed)));
             }
             if let Some((client, _)) = look_again.take_if(|(_, at)| now >= *at) {
                 suspects.insert(client);

@@ -29,6 +29,7 @@ pub mod replay;
 pub mod sweep;
 
 use crate::error::Error;
+use crate::mutant::{Mutant, planted};
 use crate::node::{TreeShape, get_u64};
 use crate::op::Op;
 use crate::redo::Record;
@@ -103,7 +104,9 @@ impl<E: Endpoint> Worker<E> {
             let verdict = self.ask(whom).await?;
             let mut report = Recovery { verdict, records: 0, lanes: 0, places: 0 };
             match verdict {
-                Verdict::Recover => {
+                Verdict::Recover | Verdict::Displaced { .. }
+                    if verdict == Verdict::Recover || planted(Mutant::RecoversBeside) =>
+                {
                     // Another thread of this compute server may be at it.
                     let Some(_alone) = self.compute.membership.begin_recovery(whom) else { return Ok(report) };
                     let mut recoverer = Recoverer::new(self, whom, report);
@@ -148,15 +151,34 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
     }
 
     async fn run(&mut self) -> Result<(), Error> {
-        self.on_every_server(|client| Request::Fence { client }).await?;
+        let fence = |client| Request::Fence { client };
+        if !planted(Mutant::ReplayWithoutFencing) && !planted(Mutant::TakeoverWithoutFencing) {
+            self.on_every_server(fence).await?;
+        }
         self.learn().await?;
+        if planted(Mutant::SweepBeforeReplay) {
+            self.sweep().await?;
+        }
         let records = self.records().await?;
         self.report.records = records.len() as u64;
         self.replay(records).await?;
+        if planted(Mutant::ReplayWithoutFencing) {
+            self.on_every_server(fence).await?;
+        }
+        if planted(Mutant::IdReissuedEarly) {
+            self.on_every_server(|client| Request::TakeOver { client }).await?;
+            self.on_every_server(|client| Request::Retire { client }).await?;
+        }
         self.sweep().await?;
         self.link_loads().await?;
         self.reclaim().await?;
         self.forget_loads().await?;
+        if planted(Mutant::IdReissuedEarly) {
+            return Ok(());
+        }
+        if planted(Mutant::TakeoverWithoutFencing) {
+            self.on_every_server(fence).await?;
+        }
         self.on_every_server(|client| Request::TakeOver { client }).await?;
         self.keep_adopted(true);
         self.on_every_server(|client| Request::Retire { client }).await

@@ -10,6 +10,7 @@ use super::Recoverer;
 use crate::alloc::FIRST_VERSION;
 use crate::cause::Cause;
 use crate::error::Error;
+use crate::mutant::{Mutant, planted};
 use crate::node::mark::mark_free;
 use crate::node::{Header, LINE};
 use sherman_fabric::control::ChunkClass;
@@ -105,12 +106,14 @@ impl<E: Endpoint> Recoverer<'_, E> {
             line.copy_from_slice(list.bytes(read));
             match self.fate(&line, fresh) {
                 Fate::Keep => {}
+                Fate::Fresh if planted(Mutant::FreshForgotten) => {}
                 Fate::Fresh => {
                     let version = FIRST_VERSION.wrapping_sub(1);
                     self.adopted.push(Adopted { class, address, version, used: false });
                 }
                 Fate::Take(header) => {
-                    mark_free(&mut line, self.op.endpoint().client());
+                    let owner = if planted(Mutant::MarkNotRewritten) { self.dead } else { self.op.endpoint().client() };
+                    mark_free(&mut line, owner);
                     marks.write(Space::Host, address.offset(), &line);
                     taken.push(Adopted { class, address, version: header.version, used: true });
                 }
@@ -141,7 +144,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
 
     fn fate(&self, line: &[u8], fresh: bool) -> Fate {
         let Some(header) = Header::decode(line) else { return if fresh { Fate::Fresh } else { Fate::Keep } };
-        let marked = header.flags.free || header.flags.pending;
+        let marked = header.flags.free || header.flags.pending && !planted(Mutant::PendingKept);
         match header {
             _ if marked && header.owner == self.dead => Fate::Take(header),
             _ if header.flags.free || !self.ended.contains(&header.tree) => Fate::Keep,

@@ -9,6 +9,7 @@
 use super::{Found, Recoverer};
 use crate::cache::child_address;
 use crate::error::Error;
+use crate::mutant::{Mutant, planted};
 use crate::node::mark::{mark_free, mark_linked};
 use crate::node::{Draft, Header, LINE, Node};
 use crate::redo::{Kind, Record};
@@ -140,6 +141,9 @@ impl<E: Endpoint> Recoverer<'_, E> {
                 && !header.flags.free
                 && !record.split_happened(header.version)
         });
+        if planted(Mutant::SplitBySibling) {
+            return Ok(Header::decode(&image).is_some_and(|header| header.sibling == record.made));
+        }
         Ok(!(before && self.holds_lane(record.node).await?))
     }
 
@@ -161,6 +165,9 @@ impl<E: Endpoint> Recoverer<'_, E> {
 
     /// Finishes a merge: all three lanes are still held.
     async fn replay_merge(&mut self, record: &Record) -> Result<(), Error> {
+        if planted(Mutant::MergeNotFinished) {
+            return Ok(());
+        }
         self.write_pieces(record).await?;
         self.unlink(record).await?;
         let Some(mut image) = self.read_node(record.made).await? else { return Ok(()) };
@@ -218,7 +225,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
     async fn replay_grow(&mut self, record: &Record) -> Result<(), Error> {
         match self.root_of(record).await? {
             None => Ok(()),
-            Some(word) if word == record.root.1 => self.link_made(record).await,
+            Some(word) if word == record.root.1 || planted(Mutant::GrowthBelieved) => self.link_made(record).await,
             Some(_) => self.unmake(record).await,
         }
     }

@@ -5,6 +5,7 @@
 
 use super::Recoverer;
 use crate::error::Error;
+use crate::mutant::{Mutant, planted};
 use sherman_fabric::Endpoint;
 use sherman_memory_server::LaneWidth;
 
@@ -21,10 +22,11 @@ impl<E: Endpoint> Recoverer<'_, E> {
             let bytes = u64::from(lock.count) * lock.width.bytes();
             let table = self.read_table(server, lock.space, lock.offset, bytes).await?;
             let id = u64::from(self.dead.0);
-            let holds = |lane: &[u8]| match lock.width {
-                LaneWidth::Bits16 => u64::from(crate::node::get_u16(lane, 0)) == id,
-                LaneWidth::Bits64 => crate::node::get_u64(lane, 0) == id,
+            let holder = |lane: &[u8]| match lock.width {
+                LaneWidth::Bits16 => u64::from(crate::node::get_u16(lane, 0)),
+                LaneWidth::Bits64 => crate::node::get_u64(lane, 0),
             };
+            let holds = |lane: &[u8]| holder(lane) == id || planted(Mutant::SweepsOthers) && holder(lane) != 0;
             let lanes = table.chunks_exact(lock.width.bytes() as usize).zip(0_u32..);
             let lanes: Vec<u32> = lanes.filter(|(lane, _)| holds(lane)).map(|(_, lane)| lane).collect();
             for some in lanes.chunks(LANES_PER_LIST) {
@@ -32,6 +34,10 @@ impl<E: Endpoint> Recoverer<'_, E> {
                 for &lane in some {
                     let (space, word, mask, shift) = geometry.lane_word(lane);
                     list.masked_cas(space, word, id << shift, 0, mask);
+                    if planted(Mutant::SweepsOthers) {
+                        let (at, bytes) = geometry.lane_byte_range(lane);
+                        list.write(space, at, &[0; 8][..bytes as usize]);
+                    }
                 }
                 let outcome = self.op.execute(list).await;
                 if let Some(list) = self.unless_lost(server, outcome)? {

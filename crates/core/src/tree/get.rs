@@ -4,6 +4,7 @@ use super::TreeState;
 use super::descend::Sibling;
 use crate::cause::Cause;
 use crate::error::Error;
+use crate::mutant::{Mutant, planted};
 use crate::node::{Lookup, Node, Position, Reject};
 use crate::op::Op;
 use sherman_fabric::{Endpoint, GlobalAddress, Space};
@@ -77,6 +78,14 @@ impl<E: Endpoint> Op<'_, E> {
 
 fn look_up(leaf: &Node<'_>, key: &[u8], value: &mut Vec<u8>) -> Result<Seen, Cause> {
     match leaf.position(key) {
+        Position::Right if planted(Mutant::NoRightStep) => Ok(Seen::Absent),
+        Position::Left | Position::Right if planted(Mutant::FencesIgnored) => Ok(match leaf.find(key) {
+            Lookup::Found(slot) => {
+                leaf.value_into(slot, value);
+                Seen::Found
+            }
+            _ => Seen::Absent,
+        }),
         Position::Left => Ok(Seen::Stale),
         Position::Right => Ok(Seen::Right(Sibling::of(leaf))),
         Position::Inside => match leaf.find(key) {

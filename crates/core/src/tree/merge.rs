@@ -22,6 +22,7 @@ use super::{CATALOG_SERVER, TreeState};
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::lock::{Lanes, LockedSeveral};
+use crate::mutant::{Mutant, planted};
 use crate::node::{Draft, Node, Patch, SortedBody};
 use crate::op::Op;
 use crate::redo::{Kind, Record, Slot};
@@ -197,9 +198,15 @@ impl<E: Endpoint> Op<'_, E> {
                 });
             }
         };
-        self.write_merge(tree, locked.done(self), nodes, &merged).await?;
         let Merged { parent: p, left: l, right: r, body, .. } = &*merged;
-        self.worker.compute.alloc.give_back(shape.class(), right, r.header().version);
+        let give_back = || self.worker.compute.alloc.give_back(shape.class(), right, r.header().version);
+        if planted(Mutant::ReuseBeforeUnlink) {
+            give_back();
+            self.write_merge(tree, locked.done(self), nodes, &merged).await?;
+        } else {
+            self.write_merge(tree, locked.done(self), nodes, &merged).await?;
+            give_back();
+        }
         let counter = if level == 0 { &tree.merges.leaves } else { &tree.merges.internal };
         counter.fetch_add(1, Ordering::Relaxed);
         self.keep(tree, parent, &p.node(), body);
@@ -251,9 +258,17 @@ impl<E: Endpoint> Op<'_, E> {
         lists.log(&image_slot, || image.with_pieces(p.image(), &merged.parent_patch));
         lists.patch(parent, p.image(), &merged.parent_patch);
         lists.clear(&image_slot);
-        lists.patch(right, r.image(), &merged.right_patch);
+        let late = planted(Mutant::LanesBeforeFreeMark);
+        if !late && !planted(Mutant::NoFreeMark) {
+            lists.patch(right, r.image(), &merged.right_patch);
+        }
         lists.clear(&slot);
         self.write_back_several(lanes, lists.lists).await?;
+        if late {
+            let mut list = self.endpoint().list(right.server());
+            push_patch(&mut list, right, r.image(), &merged.right_patch);
+            self.endpoint().recycle(self.execute(list).await?);
+        }
         self.settle([slot, image_slot]);
         Ok(())
     }

@@ -13,6 +13,7 @@ use super::TreeState;
 use super::descend::Sibling;
 use crate::cause::Cause;
 use crate::error::Error;
+use crate::mutant::{Mutant, planted};
 use crate::node::{Node, Position, Reject, Scratch};
 use crate::op::Op;
 use crate::worker::Worker;
@@ -170,7 +171,12 @@ impl Scan {
     fn take(&mut self, leaf: &Node<'_>) -> Result<Took, Cause> {
         match leaf.position(&self.cursor) {
             _ if self.over => return Ok(Took::Left),
+            Position::Left if planted(Mutant::ScanSkipsGap) && self.direction == Direction::Forward => {}
             Position::Left => return Ok(Took::Left),
+            Position::Right if planted(Mutant::ScanStopsRight) => {
+                self.over = true;
+                return Ok(Took::All);
+            }
             Position::Right => return Ok(Took::Right(Sibling::of(leaf))),
             Position::Inside => {}
         }
@@ -186,7 +192,9 @@ impl Scan {
         match self.direction {
             Direction::Forward => self.over = !leaf.high_into(&mut self.cursor) || self.cursor > self.end,
             Direction::Backward => {
-                reverse(&mut entries[from..], self.entry_len);
+                if !planted(Mutant::ScanNotReversed) {
+                    reverse(&mut entries[from..], self.entry_len);
+                }
                 leaf.low_into(&mut self.cursor);
                 self.over = !step_down(&mut self.cursor) || self.cursor < self.end;
             }

@@ -7,6 +7,7 @@ use super::TreeState;
 use super::descend::Covering;
 use crate::error::Error;
 use crate::lock::Locked;
+use crate::mutant::{Mutant, planted};
 use crate::node::draft::{Removed, Upsert};
 use crate::node::{Draft, Header, Lookup, Node};
 use crate::op::Op;
@@ -207,6 +208,9 @@ impl<E: Endpoint> Op<'_, E> {
     ) -> Result<(), Error> {
         let (locked, place) = self.place_beside(locked, tree.shape.leaf.class()).await?;
         let split = leaf.split_leaf(key, value, place);
+        if planted(Mutant::ParentBeforeSibling) {
+            self.post_separator(tree, 1, split.separator.clone(), place.address).await;
+        }
         let separator = self.write_split(tree, locked, leaf, split, place).await?;
         self.post_separator(tree, 1, separator, place.address).await;
         Ok(())

@@ -8,6 +8,7 @@ use super::{CATALOG_SERVER, TreeState};
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::lock::Locked;
+use crate::mutant::{Mutant, planted};
 use crate::node::draft::Place;
 use crate::node::{Draft, Node, Reject, SortedBody};
 use crate::op::Op;
@@ -145,6 +146,9 @@ impl<E: Endpoint> Op<'_, E> {
     /// nobody can free the child. Since the separator was found wanting it may have been posted by another, and its child
     /// merged away and used for something else.
     async fn is_linked(&self, tree: &TreeState, locked: &Locked, separator: &Separator) -> Result<bool, Error> {
+        if planted(Mutant::SeparatorUnverified) || planted(Mutant::ParentBeforeSibling) {
+            return Ok(true);
+        }
         let (level, shape) = (separator.level - 1, tree.shape.at(separator.level - 1));
         match locked.also().map(|image| Node::open(shape, image, level)) {
             Some(Ok(child)) => Ok(child.low() == separator.key),
@@ -248,9 +252,12 @@ impl<E: Endpoint> Op<'_, E> {
         self.endpoint().recycle(written?);
 
         let mut list = self.endpoint().list(CATALOG_SERVER);
+        if planted(Mutant::TornRoot) {
+            list.write(Space::Host, tree.info.root_word, &grown.to_bits().to_le_bytes());
+        }
         let cas = list.cas(Space::Host, tree.info.root_word, root.to_bits(), grown.to_bits());
         let list = self.execute(list).await?;
-        let swapped = list.swapped(cas);
+        let swapped = list.swapped(cas) || planted(Mutant::TornRoot);
         self.endpoint().recycle(list);
         if swapped {
             self.link(&mut draft, place.address, &slot).await?;
@@ -265,7 +272,9 @@ impl<E: Endpoint> Op<'_, E> {
                 slot.clear(&mut list);
             }
             self.endpoint().recycle(self.execute(list).await?);
-            give_back();
+            if !planted(Mutant::LostGrowthLeaks) {
+                give_back();
+            }
         }
         self.settle([slot]);
         Ok(swapped)

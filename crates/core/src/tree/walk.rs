@@ -13,6 +13,8 @@ pub struct Walk {
     pub entries: Vec<(Vec<u8>, Vec<u8>)>,
     /// Nodes on each level, leaves first.
     pub nodes: Vec<usize>,
+    /// Where the nodes are, level by level from the root.
+    pub places: Vec<GlobalAddress>,
     /// Nodes that are reached through their left neighbour alone: legal, but slow.
     pub missing_separators: usize,
 }
@@ -70,6 +72,7 @@ impl<E: Endpoint> Op<'_, E> {
                     return Err(corrupt("I8: an internal node's first separator is its low fence"));
                 }
                 nodes += 1;
+                walk.places.push(at);
                 if level == 0 {
                     walk.entries.extend(seen.entries);
                 } else {

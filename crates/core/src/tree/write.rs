@@ -14,6 +14,7 @@
 use super::TreeState;
 use crate::error::Error;
 use crate::lock::{Held, Locked};
+use crate::mutant::{Mutant, planted};
 use crate::node::draft::{Place, SplitOff};
 use crate::node::{Draft, Node, Patch, Reject};
 use crate::op::Op;
@@ -105,10 +106,19 @@ impl<E: Endpoint> Op<'_, E> {
     ) -> Result<(), Error> {
         let (held, [slot, _]) = self.slots([Some(address.server()), None], held).await?;
         let mut list = self.endpoint().list(address.server());
+        let early = planted(Mutant::RecordAfterData);
+        if early {
+            push_patch(&mut list, address, draft.image(), patch);
+        }
         if let Some(slot) = &slot {
             slot.log(&mut list, &self.about(Kind::Image, tree, address, draft).with_pieces(draft.image(), patch));
+            if planted(Mutant::RecordClearedEarly) {
+                slot.clear(&mut list);
+            }
         }
-        push_patch(&mut list, address, draft.image(), patch);
+        if !early {
+            push_patch(&mut list, address, draft.image(), patch);
+        }
         if let Some(slot) = &slot {
             slot.clear(&mut list);
         }
@@ -147,8 +157,14 @@ impl<E: Endpoint> Op<'_, E> {
                 let record = if logged { intent.with_pieces(draft.image(), &split.left) } else { intent };
                 slot.log(&mut list, &record);
             }
+            let early = planted(Mutant::HeaderBeforeSibling);
+            if early {
+                push_patch(&mut list, node, draft.image(), &split.left);
+            }
             list.write(Space::Host, sibling.offset(), split.right.image());
-            push_patch(&mut list, node, draft.image(), &split.left);
+            if !early {
+                push_patch(&mut list, node, draft.image(), &split.left);
+            }
             let linked = split.right.link();
             push_patch(&mut list, sibling, split.right.image(), &linked);
             if let Some(slot) = &slot {

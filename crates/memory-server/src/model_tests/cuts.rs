@@ -3,7 +3,7 @@
 use super::{CAPACITY, HOST, options, root_of, run};
 use crate::testing::VecMemory;
 use crate::{ChunkEntry, FormatOptions, MemberEntry, MemberState, MemoryServer, OpenError, SuperblockError};
-use sherman_fabric::control::TreeInfo;
+use sherman_fabric::control::{ChunkClass, TreeInfo};
 use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Space};
 use std::cell::Cell;
 
@@ -148,6 +148,45 @@ fn a_server_that_dies_at_any_word_opens_again_with_everyone_s_property() {
                 }
             }
         });
+    }
+}
+
+#[test]
+fn a_member_whose_retiring_was_cut_at_any_word_is_retired_when_asked_again() {
+    let memory = VecMemory::new(HOST, 0);
+    let mut server = MemoryServer::format(&memory, &options(0)).unwrap();
+    let (first, dead, second) = (ClientId(1), ClientId(2), ClientId(3));
+    let class = ChunkClass { node_bytes: 256, format: 1 };
+    // The first dies while it recovers another, and has an area and chunks.
+    for (from, request) in [
+        (ClientId::NOBODY, Request::Join),
+        (ClientId::NOBODY, Request::Join),
+        (ClientId::NOBODY, Request::Join),
+        (first, Request::RedoArea),
+        (first, Request::AllocChunk { class }),
+        (first, Request::AllocChunk { class }),
+        (second, Request::Condemn { client: dead }),
+        (first, Request::Suspect { client: dead }),
+        (second, Request::Condemn { client: first }),
+        (second, Request::Suspect { client: first }),
+        (second, Request::Fence { client: first }),
+    ] {
+        server.handle(&memory, from, &request, 5).unwrap();
+    }
+    let request = Request::Retire { client: first };
+    let mut after = server.clone();
+    assert_eq!(after.handle(&memory.clone(), second, &request, 6), Ok(Response::Done));
+    for words in 0.. {
+        let bytes = memory.clone();
+        let cut = Cut { memory: &bytes, words_left: Cell::new(words) };
+        assert_eq!(server.clone().handle(&cut, second, &request, 6), Ok(Response::Done));
+        let reopened = MemoryServer::open(&bytes).unwrap();
+        check_members(&server, &reopened, &after, &request);
+        check_retiring(reopened, &bytes, second, first, 6);
+        if cut.words_left.get() > 0 {
+            assert!(words > 5, "chunks, the other's recoverer, the client word and the entry: {words} words");
+            break;
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What must hold after a schedule, one checker per property.
 
+use super::lab::{Compute, Lab};
 use super::scenario::Scenario;
 use crate::history::History;
 use crate::linear::{Checker, Sweep, Verdict};
@@ -13,7 +14,7 @@ use std::fmt;
 /// What was violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Property {
-    /// Every operation ends, without an error nobody caused.
+    /// Every operation ends, within a bounded number of verbs and without an error nobody caused.
     Progress,
     /// The history is linearizable, what scans say of each key included.
     Linear,
@@ -29,6 +30,10 @@ pub enum Property {
     Redo,
     /// Every place for a node is part of the tree or free.
     Space,
+    /// Whoever is dead can be recovered.
+    Recovery,
+    /// Nobody is left dead or half gone, and every id that is not in use can be issued.
+    Members,
 }
 
 /// A property that did not hold, and the schedule that shows it.
@@ -40,6 +45,8 @@ pub struct Violation {
     pub property: Property,
     /// What was found.
     pub what: String,
+    /// The key it is about, if it is about one.
+    pub key: Option<u64>,
     /// The scenario the seed stands for.
     pub scenario: String,
 }
@@ -51,7 +58,20 @@ impl fmt::Display for Violation {
     }
 }
 
-pub(super) type Found = (Property, String);
+/// What a checker found wrong.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub property: Property,
+    pub what: String,
+    /// The key it is about, if it is about one.
+    pub key: Option<u64>,
+}
+
+impl Found {
+    pub fn new(property: Property, what: String) -> Self {
+        Self { property, what, key: None }
+    }
+}
 
 /// Lanes in memory and in the local lock tables.
 pub(super) fn lanes(sim: &Sim, scenario: &Scenario, computes: &[&ComputeServer]) -> Result<(), Found> {
@@ -60,11 +80,14 @@ pub(super) fn lanes(sim: &Sim, scenario: &Scenario, computes: &[&ComputeServer])
         let mut table = vec![0; memory.size(Space::OnChip) as usize];
         memory.load(Space::OnChip, 0, &mut table);
         if let Some(at) = table.iter().position(|&byte| byte != 0) {
-            return Err((Property::Lanes, format!("server {server}: byte {at} of the lock table is {}", table[at])));
+            return Err(Found::new(
+                Property::Lanes,
+                format!("server {server}: byte {at} of the lock table is {}", table[at]),
+            ));
         }
     }
     match computes.iter().position(|compute| !compute.local_locks().all_free()) {
-        Some(at) => Err((Property::Lanes, format!("compute server {at} still holds a local lock"))),
+        Some(at) => Err(Found::new(Property::Lanes, format!("compute server {at} still holds a local lock"))),
         None => Ok(()),
     }
 }
@@ -73,17 +96,25 @@ pub(super) fn lanes(sim: &Sim, scenario: &Scenario, computes: &[&ComputeServer])
 pub(super) fn redo(sim: &Sim, computes: &[&ComputeServer]) -> Result<(), Found> {
     for (at, compute) in computes.iter().enumerate() {
         if !compute.redo_slots().all_free() {
-            return Err((Property::Redo, format!("compute server {at} still has a redo slot in use")));
+            return Err(Found::new(Property::Redo, format!("compute server {at} still has a redo slot in use")));
         }
         for (server, offset) in compute.redo_slots().places() {
             let mut slot = vec![0; compute.geometry().redo_slot_bytes as usize];
             sim.memory(server).load(Space::Host, offset, &mut slot);
             if let Some(record) = Record::decode(&slot) {
-                return Err((Property::Redo, format!("server {server}: a record is left at {offset:#x}: {record:?}")));
+                return Err(Found::new(
+                    Property::Redo,
+                    format!("server {server}: a record is left at {offset:#x}: {record:?}"),
+                ));
             }
         }
     }
     Ok(())
+}
+
+/// The tree at rest, node by node.
+pub(super) fn walk(lab: &mut Lab, compute: &Compute) -> Result<Walk, Found> {
+    lab.walk(compute).map_err(|error| Found::new(Property::Walk, error.to_string()))
 }
 
 /// Node memory: what was obtained is in the tree or free.
@@ -97,7 +128,7 @@ pub(super) fn space(computes: &[&ComputeServer], walk: &Walk) -> Result<(), Foun
     if allocated == live + free {
         return Ok(());
     }
-    Err((Property::Space, format!("of {allocated} places {live} are in the tree and {free} are free")))
+    Err(Found::new(Property::Space, format!("of {allocated} places {live} are in the tree and {free} are free")))
 }
 
 /// What scans may not do whatever else happens; and what they say of single keys, added to the history.
@@ -109,8 +140,8 @@ pub(super) fn ranges(history: &mut History, sweeps: &[Sweep], initial: &BTreeMap
     keys.extend(initial.keys());
     for sweep in sweeps {
         let client = sweep.client;
-        sweep.check_order().map_err(|flaw| (Property::Ranges, format!("client {client} scans: {flaw}")))?;
-        sweep.observe(history, &keys).map_err(|misuse| (Property::Ranges, misuse.to_string()))?;
+        sweep.check_order().map_err(|flaw| Found::new(Property::Ranges, format!("client {client} scans: {flaw}")))?;
+        sweep.observe(history, &keys).map_err(|misuse| Found::new(Property::Ranges, misuse.to_string()))?;
     }
     Ok(())
 }
@@ -126,12 +157,15 @@ pub(super) fn history(
     let mut contents = BTreeMap::new();
     for (key, value) in &walk.entries {
         let Some(id) = scenario.value_id(value) else {
-            return Err((Property::Values, format!("key {} holds {value:02x?}", scenario.key_id(key))));
+            return Err(Found::new(Property::Values, format!("key {} holds {value:02x?}", scenario.key_id(key))));
         };
         contents.insert(scenario.key_id(key), id);
     }
     match checker.check_final(history, initial, &contents) {
         Verdict::Linearizable => Ok(()),
-        verdict => Err((Property::Linear, verdict.to_string())),
+        verdict => {
+            let key = verdict.violation().map(|violation| violation.key);
+            Err(Found { property: Property::Linear, what: verdict.to_string(), key })
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! What schedules came to: one, and many together.
 
 use super::check::Violation;
-use crate::sim::Run;
+use super::company::Company;
+use super::lab::Compute;
+use crate::sim::{Run, Sim};
 use sherman_core::tree::Merges;
 use std::fmt;
 
@@ -22,8 +24,42 @@ pub struct Seen {
     pub scans: usize,
     /// Levels of the tree at the end.
     pub height: usize,
+    /// The most verbs that any operation took.
+    pub most_verbs: u64,
+    /// What went wrong, as far as it took effect.
+    pub crashes: Crashes,
     /// What did not hold.
     pub violation: Option<Violation>,
+}
+
+/// What went wrong in a schedule, and what came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Crashes {
+    /// Compute servers that died.
+    pub deaths: u32,
+    /// Compute servers that were fenced, lost a connection, or gave themselves up.
+    pub doomed: u32,
+    /// Recoveries that were finished within the schedule.
+    pub recoveries: u64,
+    /// Clients that came back under a new identity.
+    pub rejoined: u32,
+    /// Whether an id was issued again.
+    pub reissued: bool,
+}
+
+impl Crashes {
+    pub(super) fn of(sim: &Sim, everyone: &[Compute], company: Option<&Company>) -> Self {
+        let Some(company) = company else { return Self::default() };
+        let mut ids: Vec<_> = everyone.iter().map(|compute| compute.fabric.client()).collect();
+        ids.sort_unstable();
+        Self {
+            deaths: everyone.iter().filter(|compute| sim.is_dead(compute.fabric.number())).count() as u32,
+            doomed: everyone.iter().filter(|compute| compute.shared.is_doomed()).count() as u32,
+            recoveries: everyone.iter().map(|compute| compute.shared.participation().recoveries).sum(),
+            rejoined: company.rejoined.get(),
+            reissued: ids.windows(2).any(|pair| pair[0] == pair[1]),
+        }
+    }
 }
 
 /// Of how many schedules something is true.
@@ -41,6 +77,18 @@ pub struct Shares {
     pub reuse: u64,
     /// A range was scanned.
     pub scan: u64,
+    /// A compute server died.
+    pub death: u64,
+    /// Two or more did.
+    pub deaths: u64,
+    /// A compute server that had not died was taken for dead, or lost a connection.
+    pub doomed: u64,
+    /// Somebody was recovered while others went on.
+    pub recovery: u64,
+    /// Somebody came back under a new identity.
+    pub rejoin: u64,
+    /// An id was issued again.
+    pub reissue: u64,
 }
 
 /// Totals over many schedules.
@@ -54,6 +102,12 @@ pub struct Explored {
     pub verbs: Vec<u32>,
     /// Trace hashes, to be counted for distinctness.
     pub hashes: Vec<u64>,
+    /// Schedules with a split or a merge.
+    pub split_or_merge: u64,
+    /// Deaths, all told.
+    pub crash_points: u64,
+    /// The most verbs that any operation took.
+    pub most_verbs: u64,
     /// The fewest tasks any of them had.
     pub fewest_clients: u32,
     /// The first few violations.
@@ -75,7 +129,16 @@ impl Explored {
             shrink: u64::from(shrinks > 0),
             reuse: u64::from(seen.reused > 0),
             scan: u64::from(seen.scans > 0),
+            death: u64::from(seen.crashes.deaths > 0),
+            deaths: u64::from(seen.crashes.deaths > 1),
+            doomed: u64::from(seen.crashes.doomed > 0),
+            recovery: u64::from(seen.crashes.recoveries > 0),
+            rejoin: u64::from(seen.crashes.rejoined > 0),
+            reissue: u64::from(seen.crashes.reissued),
         });
+        self.crash_points += u64::from(seen.crashes.deaths);
+        self.most_verbs = self.most_verbs.max(seen.most_verbs);
+        self.split_or_merge += u64::from(seen.splits > 0 || leaves + internal > 0);
         self.verbs.push(u32::try_from(seen.run.verbs).unwrap_or(u32::MAX));
         self.hashes.push(seen.run.trace_hash);
         self.violated += u64::from(seen.violation.is_some());
@@ -94,6 +157,9 @@ impl Explored {
         self.with.add(&other.with);
         self.verbs.extend(other.verbs);
         self.hashes.extend(other.hashes);
+        self.split_or_merge += other.split_or_merge;
+        self.crash_points += other.crash_points;
+        self.most_verbs = self.most_verbs.max(other.most_verbs);
         self.violated += other.violated;
         self.violations.extend(other.violations);
     }
@@ -113,6 +179,11 @@ impl Explored {
         hashes.len() as f64 / self.hashes.len().max(1) as f64
     }
 
+    /// All trace hashes in one, whatever the order in which schedules ran.
+    pub fn trace_hash(&self) -> u64 {
+        self.hashes.iter().fold(0, |sum, hash| sum.wrapping_add(*hash))
+    }
+
     /// A number of schedules as a share of all.
     pub fn share(&self, of: u64) -> f64 {
         of as f64 / self.schedules.max(1) as f64
@@ -127,6 +198,12 @@ impl Shares {
         self.shrink += other.shrink;
         self.reuse += other.reuse;
         self.scan += other.scan;
+        self.death += other.death;
+        self.deaths += other.deaths;
+        self.doomed += other.doomed;
+        self.recovery += other.recovery;
+        self.rejoin += other.rejoin;
+        self.reissue += other.reissue;
     }
 }
 
@@ -135,10 +212,27 @@ impl fmt::Display for Explored {
         let percent = |of| 100.0 * self.share(of);
         write!(f, "{} schedules, median {} verbs, ", self.schedules, self.median_verbs())?;
         write!(f, "at least {} clients, {:.2} % distinct; ", self.fewest_clients, 100.0 * self.distinct())?;
-        let Shares { split, merge, internal_merge, shrink, reuse, scan } = self.with;
+        let Shares { split, merge, internal_merge, shrink, reuse, scan, .. } = self.with;
         write!(f, "{:.1} % with a split, {:.1} % a merge, ", percent(split), percent(merge))?;
         write!(f, "{:.1} % of internal nodes, {:.1} % a shrink, ", percent(internal_merge), percent(shrink))?;
         write!(f, "{:.1} % a reuse, {:.1} % a scan; ", percent(reuse), percent(scan))?;
+        if self.with.death + self.with.doomed > 0 {
+            let Shares { death, deaths, doomed, recovery, rejoin, reissue, .. } = self.with;
+            write!(f, "{:.1} % with a death, {:.1} % with several, ", percent(death), percent(deaths))?;
+            write!(
+                f,
+                "{:.1} % with a living one doomed, {:.1} % with a recovery, ",
+                percent(doomed),
+                percent(recovery)
+            )?;
+            write!(
+                f,
+                "{:.1} % with one that came back, {:.1} % with an id issued again, ",
+                percent(rejoin),
+                percent(reissue)
+            )?;
+            write!(f, "at most {} verbs an operation; ", self.most_verbs)?;
+        }
         write!(f, "{} violations", self.violated)
     }
 }

@@ -5,12 +5,12 @@ use crate::endpoint::{SimEndpoint, SimFabric};
 use crate::knobs::Knobs;
 use crate::sim::Sim;
 use sherman_core::{ComputeOptions, ComputeServer, Error, TreeState, Walk, Worker};
-use sherman_fabric::{Fabric, Memory, Space};
+use sherman_fabric::{Endpoint, Fabric, Memory, Request, Space};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The name of the tree.
-const TREE: &str = "tree";
+pub(super) const TREE: &str = "tree";
 /// Longer than any schedule, unless time jumps.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -26,7 +26,7 @@ pub struct Lab {
 }
 
 /// A compute server of the world.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Compute {
     /// Its identity.
     pub fabric: SimFabric,
@@ -125,11 +125,30 @@ impl Lab {
         }
     }
 
+    /// Lets a compute server leave the cluster for good, with whatever free places it has: they are lost.
+    pub fn leave(&mut self, compute: &Compute) {
+        let worker = compute.worker();
+        for server in (0..self.scenario.servers).rev() {
+            let leave = sherman_fabric::call(worker.endpoint(), server, Request::Leave, worker.endpoint().counters());
+            self.quiet(leave).expect("a member may leave");
+        }
+    }
+
     /// Visits every node.
     pub fn walk(&mut self, compute: &Compute) -> Result<Walk, Error> {
         let worker = compute.worker();
         let op = worker.op();
         self.sim.block_on(op.walk(&compute.tree)).unwrap_or(Err(Error::Unsupported { what: "a walk that waits" }))
+    }
+}
+
+/// How the compute servers of a scenario behave.
+pub(super) fn options(scenario: &Scenario) -> ComputeOptions {
+    ComputeOptions {
+        techniques: scenario.techniques,
+        timeout: TIMEOUT,
+        cache_bytes: 64 << 10,
+        allow_torn_reads: scenario.allow_torn_reads,
     }
 }
 
@@ -140,12 +159,7 @@ impl Lab {
 pub fn join(sim: &mut Sim, scenario: &Scenario) -> Compute {
     const ALONE: &str = "alone, nothing has to be waited for";
     let fabric = sim.join().expect("a scenario has fewer compute servers than ids");
-    let options = ComputeOptions {
-        techniques: scenario.techniques,
-        timeout: TIMEOUT,
-        cache_bytes: 64 << 10,
-        allow_torn_reads: scenario.allow_torn_reads,
-    };
+    let options = options(scenario);
     let endpoint = fabric.endpoint().expect("a compute server of this schedule");
     let shared = sim.block_on(ComputeServer::open(&endpoint, options)).expect(ALONE);
     let shared = shared.expect("a formatted cluster can be opened");

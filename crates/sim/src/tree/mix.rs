@@ -46,6 +46,8 @@ impl Mix {
     /// Inserts and gets alone, half of each: readers of what moves.
     pub const READ_AND_GROW: Self =
         Self { gets: 8, inserts: 8, removes: 0, inserts_if_absent: 0, exchanges: 0, ranges: 0 };
+    /// Inserts, and a few gets.
+    pub const UPDATE: Self = Self { gets: 3, inserts: 13, removes: 0, inserts_if_absent: 0, exchanges: 0, ranges: 0 };
 
     /// One operation.
     pub fn draw(&self, rng: &mut Rng) -> Asked {

@@ -12,18 +12,34 @@
 //! - every lane is free, locally and globally (*lanes*);
 //! - every redo slot is free and every record cleared (*redo*);
 //! - every place for a node is either part of the tree or free (*space*).
+//!
+//! Where things go wrong ([`Scenario::crashes`], [`Mishap`]) compute servers keep leases and recover each other during the
+//! schedule, and an inspector recovers whoever is left to be. Then also:
+//!
+//! - whoever is dead can be recovered (*recovery*), and nobody is left half gone (*members*).
 
+mod case;
 mod check;
+mod company;
+mod counts;
 mod explored;
+mod hunt;
+mod inspect;
 mod lab;
+mod many;
+mod mishap;
 mod mix;
 mod scenario;
 mod schedule;
 mod script;
 
+pub use case::Case;
 pub use check::{Property, Violation};
-pub use explored::{Explored, Seen, Shares};
+pub use explored::{Crashes, Explored, Seen, Shares};
+pub use hunt::Hunt;
 pub use lab::{Compute, Lab, join};
+pub use many::Many;
+pub use mishap::Mishap;
 pub use mix::{Asked, Mix};
 pub use scenario::{Caches, Scenario, Shape};
 pub use schedule::Explorer;

@@ -41,6 +41,9 @@ impl Shape {
     }
 }
 
+/// The virtual time of an event under which leases are drawn.
+pub(super) const STEP_NANOS_OF_CRASHES: u64 = 100;
+
 /// How old the index caches are when a schedule begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caches {
@@ -94,6 +97,10 @@ pub struct Scenario {
     pub caches: Caches,
     /// Opens trees whose readers can be fooled.
     pub allow_torn_reads: bool,
+    /// Compute servers die, sleep and lose connections, keep leases and recover each other. Needs `techniques.redo`.
+    pub crashes: bool,
+    /// The length of a lease, in virtual nanoseconds.
+    pub lease_nanos: u64,
 }
 
 impl Default for Scenario {
@@ -118,6 +125,8 @@ impl Default for Scenario {
             release: ReleaseMode::Write,
             caches: Caches::Warm,
             allow_torn_reads: false,
+            crashes: false,
+            lease_nanos: FormatOptions::default().lease_nanos,
         }
     }
 }
@@ -167,17 +176,40 @@ impl Scenario {
             lane_width: if rng.one_in(3) { LaneWidth::Bits64 } else { LaneWidth::Bits16 },
             release: [ReleaseMode::Write, ReleaseMode::Write, ReleaseMode::Faa, ReleaseMode::Cas][rng.below(4)],
             caches: [Caches::Cold, Caches::Warm, Caches::Stale][rng.below(3)],
-            allow_torn_reads: false,
+            ..Self::default()
+        }
+    }
+
+    /// A scenario drawn from `seed` in which things go wrong: shorter, since recovery takes its time too, with a lease of a
+    /// few hundred events.
+    pub fn drawn_with_crashes(seed: u64, format: Format) -> Self {
+        let drawn = Self::drawn(seed, format);
+        let mut rng = Rng::new(seed ^ 0x4352_4153_48);
+        let computes = 2 + rng.below(2) as u32;
+        let threads = if computes == 2 { 2 } else { 1 + u32::from(rng.one_in(4)) };
+        Self {
+            techniques: Techniques { redo: true, ..drawn.techniques },
+            computes,
+            threads,
+            operations: 2 + rng.below(3) as u32,
+            loaded: drawn.loaded.min(14),
+            hot: drawn.hot.min(10),
+            crashes: true,
+            lease_nanos: STEP_NANOS_OF_CRASHES * (150 + rng.below(450) as u64),
+            ..drawn
         }
     }
 
     /// The world it needs: small chunks, few lanes (so that unrelated nodes share them), short redo slots.
     pub fn config(&self, knobs: Knobs) -> SimConfig {
         let format = FormatOptions {
-            chunk_bytes: 8 << 10,
+            // Whoever recovers looks at every place of every chunk that was issued.
+            chunk_bytes: if self.crashes { 4 << 10 } else { 8 << 10 },
             redo_slot_bytes: 1 << 10,
             redo_area_bytes: 4 << 10,
-            member_capacity: 15,
+            // Few enough that ids are issued again.
+            member_capacity: if self.crashes { 7 } else { 15 },
+            lease_nanos: self.lease_nanos,
             catalog_capacity: 2,
             locks: LockOptions {
                 width: self.lane_width,

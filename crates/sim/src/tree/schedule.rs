@@ -1,17 +1,21 @@
 //! Running schedules of a tree and checking each.
 
+use super::case::Case;
 use super::check::{self, Found, Property, Violation};
-use super::explored::{Explored, Seen};
+use super::company::Company;
+use super::counts::Counts;
+use super::explored::{Crashes, Explored, Seen};
+use super::inspect::Left;
 use super::lab::{Compute, Lab};
+use super::mishap::Mishap;
 use super::scenario::{Caches, Scenario};
 use super::script::{Record, Script};
 use crate::knobs::Knobs;
 use crate::linear::Checker;
 use crate::rng::Rng;
-use crate::scheduler::{Pct, Random, Scheduler};
+use crate::scheduler::{Pct, Random, Replay, Scheduler};
 use crate::sim::Run;
 use crate::trace::Event;
-use sherman_core::tree::Merges;
 use sherman_core::{ComputeServer, Walk};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -19,8 +23,10 @@ use std::sync::Arc;
 
 /// How many events a schedule has, roughly: where PCT puts its change points.
 const TYPICAL_STEPS: u64 = 1_500;
+/// Of how many schedules with crashes one has those that are well depart at the end.
+const DISMISSED_ONE_IN: u64 = 8;
 /// Seeds that share a scenario, and with it the loaded world.
-const SEEDS_PER_SCENARIO: u64 = 64;
+pub(super) const SEEDS_PER_SCENARIO: u64 = 64;
 
 /// Runs schedules: keeps the loaded world from one seed to the next.
 pub struct Explorer {
@@ -65,33 +71,63 @@ impl Explorer {
 
     /// The same, with every event told.
     pub fn run_traced(&mut self, seed: u64, trace: bool) -> (Seen, Vec<Event>) {
+        let case = self.case(seed);
+        self.run_case(&case, trace)
+    }
+
+    /// What `seed` stands for.
+    pub fn case(&mut self, seed: u64) -> Case {
+        let world = self.load(seed);
+        let scenario = &world.lab.scenario;
+        Case::of(seed, if scenario.crashes { Mishap::drawn(seed, scenario) } else { Vec::new() })
+    }
+
+    /// What the last case was about, for telling its trace.
+    pub fn lab(&self) -> Option<&Lab> {
+        self.world.as_ref().map(|world| &world.lab)
+    }
+
+    /// The world of `seed`, loaded unless it is at hand.
+    fn load(&mut self, seed: u64) -> &mut Loaded {
         let draw = seed / SEEDS_PER_SCENARIO;
-        if self.world.as_ref().is_none_or(|world| world.draw != draw) {
-            let scenario = (self.choose)(draw);
-            // Loaded under the knobs of the first seed that shares it, whichever of them comes first here.
-            self.world = Some(Loaded::new(draw, scenario, (self.knobs)(draw * SEEDS_PER_SCENARIO)));
-        }
-        let world = self.world.as_mut().expect("just made");
-        world.lab.sim.rewind_with((self.knobs)(seed));
+        let known = self.world.take().filter(|world| world.draw == draw);
+        // Loaded under the knobs of the first seed that shares it, whichever of them comes first here.
+        let load = || Loaded::new(draw, (self.choose)(draw), (self.knobs)(draw * SEEDS_PER_SCENARIO));
+        self.world.insert(known.unwrap_or_else(load))
+    }
+
+    /// Runs a case and checks it.
+    pub fn run_case(&mut self, case: &Case, trace: bool) -> (Seen, Vec<Event>) {
+        let (seed, knobs) = (case.seed, (self.knobs)(case.seed));
+        self.load(seed);
+        let Some(world) = self.world.as_mut() else { unreachable!("just loaded") };
+        world.lab.sim.rewind_with(knobs.clone());
         self.record.clear();
         let cast = world.cast(seed);
-        let before = Counts::of(&cast);
+        let before = Counts::of(cast.computes.iter().chain(&cast.strangers));
         world.lab.sim.record_trace(trace);
-        world.spawn(seed, &cast, &self.record, (self.knobs)(seed).time_jumps);
-        let run = match seed % 4 {
-            0 => world.lab.sim.run(&mut Pct::new(seed, 3, TYPICAL_STEPS) as &mut dyn Scheduler),
-            _ => world.lab.sim.run(&mut Random::swarm(seed) as &mut dyn Scheduler),
+        let company = world.spawn(case, &cast, &self.record, knobs.time_jumps);
+        let run = match &case.picks {
+            Some(picks) => world.lab.sim.run(&mut Replay::new(picks.clone())),
+            None => world.lab.sim.run(&mut *scheduler(case.schedule)),
         };
         let events = if trace { world.lab.sim.trace() } else { Vec::new() };
-        let checked = world.check(&run, &cast, &self.record, &mut self.checker);
+        world.lab.sim.record_trace(false);
+        let everyone =
+            company.as_ref().map_or_else(|| cast.computes.clone(), |company| company.members.borrow().clone());
+        let during = Counts::of(everyone.iter().chain(&cast.strangers)).since(&before);
+        let crashes = Crashes::of(&world.lab.sim, &everyone, company.as_deref());
+        let checked = match company {
+            Some(_) => world.inspect(&run, seed, &cast, &everyone, &self.record, &mut self.checker),
+            None => world.check(&run, &cast, &self.record, &mut self.checker),
+        };
         let (walk, violation) = match checked {
             Ok(walk) => (walk, None),
-            Err((walk, (property, what))) => {
-                let scenario = format!("{:?} under {:?}", world.lab.scenario, (self.knobs)(seed));
-                (walk, Some(Violation { seed, property, what, scenario }))
+            Err((walk, Found { property, what, key })) => {
+                let scenario = format!("{:?} under {knobs:?}; {case}", world.lab.scenario);
+                (walk, Some(Violation { seed, property, what, key, scenario }))
             }
         };
-        let during = Counts::of(&cast).since(&before);
         let seen = Seen {
             run,
             clients: world.lab.scenario.computes * world.lab.scenario.threads,
@@ -100,6 +136,8 @@ impl Explorer {
             reused: during.reused,
             scans: self.record.sweeps.borrow().len(),
             height: walk.height(),
+            most_verbs: self.record.most_verbs.get(),
+            crashes,
             violation,
         };
         (seen, events)
@@ -138,6 +176,9 @@ impl Loaded {
             initial.extend(odd);
         }
         lab.walk(&compute).expect("a loaded tree is sound");
+        if lab.scenario.crashes {
+            lab.leave(&compute);
+        }
         lab.sim.checkpoint();
         Self { draw, lab, loader: compute, initial }
     }
@@ -145,7 +186,7 @@ impl Loaded {
     /// The compute servers of a schedule, with caches as old as the scenario has them, and what the tree then holds.
     fn cast(&mut self, seed: u64) -> Cast {
         let computes: Vec<Compute> = (0..self.lab.scenario.computes).map(|_| self.lab.join()).collect();
-        let mut cast = Cast { computes, initial: self.initial.clone(), stranger: None };
+        let mut cast = Cast { computes, initial: self.initial.clone(), strangers: Vec::new(), neglected: false };
         if self.lab.scenario.caches == Caches::Cold {
             return cast;
         }
@@ -175,51 +216,134 @@ impl Loaded {
         if insider {
             cast.computes.push(stranger);
         } else {
-            cast.stranger = Some(stranger);
+            // One that nobody keeps alive is recovered sooner or later; so only now and then.
+            let neglected = self.lab.scenario.crashes && rng.one_in(4);
+            if self.lab.scenario.crashes && !neglected {
+                self.lab.leave(&stranger);
+            }
+            cast.strangers.push(stranger);
+            cast.neglected = neglected;
         }
     }
 
-    fn spawn(&mut self, seed: u64, cast: &Cast, record: &Rc<Record>, time_jumps: bool) {
+    /// The tasks of a schedule; where things go wrong, with their keepers.
+    fn spawn(&mut self, case: &Case, cast: &Cast, record: &Rc<Record>, time_jumps: bool) -> Option<Rc<Company>> {
+        let scenario = self.lab.scenario.clone();
+        let company = scenario.crashes.then(|| {
+            let spawner = self.lab.sim.spawner();
+            Company::new(spawner, scenario.clone(), Rc::clone(record), case.seed.is_multiple_of(3))
+        });
+        let numbers: Vec<u32> = cast.computes.iter().map(|compute| compute.fabric.number()).collect();
+        let endpoints: Vec<u32> = numbers.iter().map(|&number| self.lab.sim.endpoints(number)).collect();
         for (number, compute) in cast.computes.iter().enumerate() {
-            for thread in 0..self.lab.scenario.threads {
-                let client = number as u32 * self.lab.scenario.threads + thread;
+            let workers: Vec<_> = (0..scenario.threads).map(|_| compute.worker()).collect();
+            if let Some(company) = &company {
+                // Setting up took its time.
+                let renewed = self.lab.quiet(workers[0].renew());
+                renewed.expect("nobody has asked about it yet");
+                company.members.borrow_mut().push(compute.clone());
+            }
+            for (thread, worker) in (0..).zip(workers) {
+                let client = number as u32 * scenario.threads + thread;
+                if let Some(company) = &company {
+                    company.enrol(client, compute.fabric.number());
+                }
                 let script = Script {
                     client,
-                    rng: Rng::new(seed.wrapping_mul(1_000_003).wrapping_add(u64::from(client))),
-                    scenario: self.lab.scenario.clone(),
+                    rng: Rng::new(case.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(client))),
+                    scenario: scenario.clone(),
                     tree: Arc::clone(&compute.tree),
                     record: Rc::clone(record),
                     time_jumps,
                     known: cast.initial.clone(),
-                    last: seed.wrapping_add(5 * u64::from(client)) % self.lab.scenario.hot,
+                    company: company.clone(),
+                    operations: case.operations_of(client),
+                    last: case.seed.wrapping_add(5 * u64::from(client)) % scenario.hot,
                 };
-                drop(self.lab.sim.spawn_on(&compute.fabric, thread, "client", script.run(compute.worker())));
+                drop(self.lab.sim.spawn_on(&compute.fabric, thread, "client", script.run(worker)));
+            }
+            if let Some(company) = &company {
+                company.employ_keeper(compute);
             }
         }
+        for mishap in &case.mishaps {
+            mishap.arrange(&mut self.lab.sim, &numbers, &endpoints);
+        }
+        company
+    }
+
+    /// What must hold before anything else is looked at.
+    fn ended_well(run: &Run, record: &Record) -> Result<(), Found> {
+        if !run.is_done() {
+            return Err(Found::new(Property::Progress, format!("{:?}", run.outcome)));
+        }
+        record.trouble.borrow_mut().take().map_or(Ok(()), Err)
     }
 
     /// Everything that must hold; with the violation, what could be seen of the tree.
     fn check(&mut self, run: &Run, cast: &Cast, record: &Record, checker: &mut Checker) -> Result<Walk, (Walk, Found)> {
-        if !run.is_done() {
-            return Err((Walk::default(), (Property::Progress, format!("{:?}", run.outcome))));
-        }
-        if let Some(trouble) = record.trouble.borrow_mut().take() {
-            return Err((Walk::default(), trouble));
-        }
-        let everyone = cast.computes.iter().chain(&cast.stranger).chain([&self.loader]);
+        let everyone = cast.computes.iter().chain(&cast.strangers).chain([&self.loader]);
         let shared: Vec<&ComputeServer> = everyone.map(|compute| &*compute.shared).collect();
-        let seen = check::lanes(&self.lab.sim, &self.lab.scenario, &shared)
+        let seen = Self::ended_well(run, record)
+            .and_then(|()| check::lanes(&self.lab.sim, &self.lab.scenario, &shared))
             .and_then(|()| check::redo(&self.lab.sim, &shared))
-            .and_then(|()| self.lab.walk(&cast.computes[0]).map_err(|error| (Property::Walk, error.to_string())))
+            .and_then(|()| check::walk(&mut self.lab, &cast.computes[0]))
             .map_err(|found| (Walk::default(), found))?;
-        let history = &mut record.history.borrow_mut();
-        let checked = check::space(&shared, &seen)
-            .and_then(|()| check::ranges(history, &record.sweeps.borrow(), &cast.initial))
-            .and_then(|()| check::history(checker, history, &self.lab.scenario, &cast.initial, &seen));
+        let checked = check::space(&shared, &seen).and_then(|()| self.check_history(cast, record, checker, &seen));
         match checked {
             Ok(()) => Ok(seen),
             Err(found) => Err((seen, found)),
         }
+    }
+
+    fn check_history(&self, cast: &Cast, record: &Record, checker: &mut Checker, seen: &Walk) -> Result<(), Found> {
+        let history = &mut record.history.borrow_mut();
+        check::ranges(history, &record.sweeps.borrow(), &cast.initial)?;
+        check::history(checker, history, &self.lab.scenario, &cast.initial, seen)
+    }
+
+    /// The same where things went wrong: first whoever is dead is recovered.
+    fn inspect(
+        &mut self,
+        run: &Run,
+        seed: u64,
+        cast: &Cast,
+        everyone: &[Compute],
+        record: &Record,
+        checker: &mut Checker,
+    ) -> Result<Walk, (Walk, Found)> {
+        let bare = |found| (Walk::default(), found);
+        Self::ended_well(run, record).map_err(bare)?;
+        let mut left = Left::settle(&mut self.lab, everyone).map_err(bare)?;
+        let seen = self.look(&left, cast).map_err(bare)?;
+        let mut checked = self.check_history(cast, record, checker, &seen);
+        if checked.is_ok() && seed.is_multiple_of(DISMISSED_ONE_IN) {
+            checked = left.dismiss(&mut self.lab).and_then(|()| self.look(&left, cast)).map(drop);
+        }
+        match checked {
+            Ok(()) => Ok(seen),
+            Err(found) => Err((seen, found)),
+        }
+    }
+
+    /// Looks at memory as a whole.
+    fn look(&mut self, left: &Left, cast: &Cast) -> Result<Walk, Found> {
+        let shared: Vec<&ComputeServer> = left.everyone().map(|compute| &*compute.shared).collect();
+        check::lanes(&self.lab.sim, &self.lab.scenario, &shared)?;
+        check::redo(&self.lab.sim, &shared)?;
+        let seen = check::walk(&mut self.lab, &left.inspector)?;
+        let strangers = cast.strangers.iter().filter(|_| !cast.neglected);
+        let gone: Vec<&Compute> = strangers.chain([&self.loader]).collect();
+        left.places(&self.lab.sim, &[&seen], &gone, self.lab.scenario.servers)?;
+        Ok(seen)
+    }
+}
+
+/// The scheduler of a seed.
+fn scheduler(seed: u64) -> Box<dyn Scheduler> {
+    match seed % 4 {
+        0 => Box::new(Pct::new(seed, 3, TYPICAL_STEPS)),
+        _ => Box::new(Random::swarm(seed)),
     }
 }
 
@@ -227,46 +351,8 @@ impl Loaded {
 struct Cast {
     computes: Vec<Compute>,
     initial: BTreeMap<u64, u64>,
-    stranger: Option<Compute>,
-}
-
-/// What the compute servers of a schedule have counted.
-struct Counts {
-    /// Places that are not free.
-    in_use: u64,
-    merges: Merges,
-    reused: u64,
-}
-
-impl Counts {
-    fn of(cast: &Cast) -> Self {
-        let mut counts = Self { in_use: 0, merges: Merges::default(), reused: 0 };
-        for compute in cast.computes.iter().chain(&cast.stranger) {
-            let census = compute.shared.census();
-            counts.in_use = counts.in_use.wrapping_add(census.allocated).wrapping_sub(census.free);
-            counts.reused += census.reused;
-            let merges = compute.tree.merges();
-            counts.merges.leaves += merges.leaves;
-            counts.merges.internal += merges.internal;
-            counts.merges.shrinks += merges.shrinks;
-        }
-        counts
-    }
-
-    fn since(&self, before: &Self) -> Self {
-        Self {
-            in_use: self.in_use.wrapping_sub(before.in_use),
-            merges: Merges {
-                leaves: self.merges.leaves - before.merges.leaves,
-                internal: self.merges.internal - before.merges.internal,
-                shrinks: self.merges.shrinks - before.merges.shrinks,
-            },
-            reused: self.reused - before.reused,
-        }
-    }
-
-    /// Nodes made: those that are there now, and those that went again.
-    fn made(&self) -> u64 {
-        self.in_use.wrapping_add(self.merges.leaves + self.merges.internal + self.merges.shrinks)
-    }
+    /// Those that had their part before it began.
+    strangers: Vec<Compute>,
+    /// Whether the stranger is still a member.
+    neglected: bool,
 }

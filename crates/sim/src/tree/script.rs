@@ -1,6 +1,7 @@
 //! What one client of a schedule does, and what it reports.
 
 use super::check::{Found, Property};
+use super::company::Company;
 use super::mix::Asked;
 use super::scenario::Scenario;
 use crate::endpoint::SimEndpoint;
@@ -8,11 +9,15 @@ use crate::history::{History, Op, Outcome};
 use crate::linear::{Pair, Sweep};
 use crate::rng::Rng;
 use sherman_core::{Direction, Error, Exchange, Scan, TreeState, Worker};
-use std::cell::RefCell;
+use sherman_fabric::FabricError;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::Arc;
+
+/// The verbs within which every operation ends, whatever others do, die or are recovered from: bounded progress.
+pub(super) const MOST_VERBS: u64 = 4_000;
 
 /// What the clients of a schedule report.
 #[derive(Default)]
@@ -20,6 +25,8 @@ pub(super) struct Record {
     pub history: RefCell<History>,
     pub sweeps: RefCell<Vec<Sweep>>,
     pub trouble: RefCell<Option<Found>>,
+    /// The most verbs that an operation took.
+    pub most_verbs: Cell<u64>,
 }
 
 impl Record {
@@ -27,10 +34,11 @@ impl Record {
         self.history.borrow_mut().clear();
         self.sweeps.borrow_mut().clear();
         self.trouble.borrow_mut().take();
+        self.most_verbs.set(0);
     }
 
     pub fn trouble(&self, property: Property, what: String) {
-        self.trouble.borrow_mut().get_or_insert((property, what));
+        self.trouble.borrow_mut().get_or_insert(Found::new(property, what));
     }
 }
 
@@ -45,14 +53,27 @@ pub(super) struct Script {
     pub time_jumps: bool,
     /// What it believes the keys hold.
     pub known: BTreeMap<u64, u64>,
+    /// Whom it may come back with, where things go wrong.
+    pub company: Option<Rc<Company>>,
+    /// The most operations it has.
+    pub operations: u32,
     /// The key it removed last, counted from the first hot one.
     pub last: u64,
 }
 
 impl Script {
-    pub async fn run(mut self, worker: Worker<SimEndpoint>) {
+    pub async fn run(mut self, mut worker: Worker<SimEndpoint>) {
         let operations = self.scenario.operations;
-        for number in 0..operations {
+        for number in 0..operations.min(self.operations) {
+            if worker.compute().is_doomed() {
+                let again = match &self.company {
+                    Some(company) => company.rejoin(self.client).await,
+                    None => None,
+                };
+                let Some((fresh, tree)) = again else { break };
+                // The caches of the doomed one, and whatever else it knew, are gone with it.
+                (worker, self.tree) = (fresh, tree);
+            }
             let opposed = self.scenario.opposed && self.client % 2 == 1;
             let mix = if (2 * number < operations) != opposed { self.scenario.first } else { self.scenario.then };
             let asked = mix.draw(&mut self.rng);
@@ -75,6 +96,29 @@ impl Script {
             };
             self.one(&worker, key, op).await;
         }
+        if let Some(company) = &self.company {
+            company.end(self.client);
+        }
+    }
+
+    /// Whether an operation may end like this where things go wrong, without having changed anything.
+    fn is_excused(&self, worker: &Worker<SimEndpoint>, error: &Error) -> bool {
+        let over = matches!(error, Error::Fenced { .. } | Error::Fabric(FabricError::Disconnected { .. }));
+        match error {
+            // A deadline, met because time jumped.
+            Error::Timeout { .. } => self.time_jumps,
+            _ => self.company.is_some() && over && worker.compute().is_doomed(),
+        }
+    }
+
+    /// An operation must end within so many verbs, whatever others do.
+    fn bound(&self, op: &sherman_core::Op<'_, SimEndpoint>) {
+        let verbs = op.tally().verbs();
+        self.record.most_verbs.set(self.record.most_verbs.get().max(verbs));
+        if verbs > MOST_VERBS {
+            self.record
+                .trouble(Property::Progress, format!("an operation of client {} took {verbs} verbs", self.client));
+        }
     }
 
     /// A hot key. Who wants to remove something goes on from where it last did, most of the time, and asks for what was
@@ -92,7 +136,13 @@ impl Script {
     /// One operation on one key.
     async fn one(&mut self, worker: &Worker<SimEndpoint>, key: u64, asked: Op) {
         let call = self.record.history.borrow_mut().invoke(self.client, key, asked);
+        if let Some(company) = &self.company {
+            company.spawner.say(|| format!("client {} begins: key {key}, {asked}", self.client));
+        }
         let outcome = self.ask(worker, key, asked).await;
+        if let Some(company) = &self.company {
+            company.spawner.say(|| format!("client {} ends: key {key}, {asked}: {}", self.client, told(&outcome)));
+        }
         let mut history = self.record.history.borrow_mut();
         let ended = match outcome {
             Ok(Ok(outcome)) => {
@@ -104,8 +154,10 @@ impl Script {
                 self.record.trouble(Property::Values, what);
                 history.unknown(call)
             }
-            // A deadline, met because time jumped: nothing was changed.
-            Err(Error::Timeout { .. }) if self.time_jumps => history.failed(call),
+            Err(error) if self.is_excused(worker, &error) => history.failed(call),
+            Err(Error::OutcomeUnknown { .. }) if self.company.is_some() && worker.compute().is_doomed() => {
+                history.unknown(call)
+            }
             Err(error) => {
                 let what = format!("client {} on key {key}, {asked}: {error}", self.client);
                 self.record.trouble(Property::Progress, what);
@@ -124,7 +176,19 @@ impl Script {
         key: u64,
         asked: Op,
     ) -> Result<Result<Outcome, NeverWritten>, Error> {
-        let (op, tree) = (worker.op(), &self.tree);
+        let op = worker.op();
+        let answer = self.ask_within(&op, key, asked).await;
+        self.bound(&op);
+        answer
+    }
+
+    async fn ask_within(
+        &self,
+        op: &sherman_core::Op<'_, SimEndpoint>,
+        key: u64,
+        asked: Op,
+    ) -> Result<Result<Outcome, NeverWritten>, Error> {
+        let tree = &self.tree;
         let value = |value: u64| self.scenario.value(value);
         let key = self.scenario.key(key);
         let mut found = Vec::new();
@@ -173,7 +237,7 @@ impl Script {
         };
         match outcome {
             Ok(()) => sweep.ended = Some(self.record.history.borrow_mut().moment()),
-            Err(Error::Timeout { .. }) if self.time_jumps => {}
+            Err(error) if self.is_excused(worker, &error) => {}
             Err(error) => {
                 self.record.trouble(Property::Progress, format!("client {} scans: {error}", self.client));
             }
@@ -183,7 +247,13 @@ impl Script {
 
     /// Takes everything a scan has.
     async fn scan(&self, worker: &Worker<SimEndpoint>, mut scan: Scan, pairs: &mut Vec<Pair>) -> Result<(), Error> {
-        while worker.op().refill(&self.tree, &mut scan).await? {
+        loop {
+            let op = worker.op();
+            let more = op.refill(&self.tree, &mut scan).await?;
+            self.bound(&op);
+            if !more {
+                break;
+            }
             let at = self.record.history.borrow_mut().moment();
             while let Some((key, value)) = scan.next() {
                 let key = self.scenario.key_id(key);
@@ -197,6 +267,14 @@ impl Script {
             }
         }
         Ok(())
+    }
+}
+
+fn told(outcome: &Result<Result<Outcome, NeverWritten>, Error>) -> String {
+    match outcome {
+        Ok(Ok(outcome)) => format!("{outcome:?}"),
+        Ok(Err(NeverWritten(bytes))) => format!("read {bytes:02x?}"),
+        Err(error) => error.to_string(),
     }
 }
 

@@ -1,11 +1,12 @@
 //! Control calls, fencing, and faults.
 
 use super::World;
-use super::flight::{Flight, Phase};
+use super::flight::{Flight, NO_TASK, Phase};
 use crate::choice::{Actor, Choice, Kind};
 use crate::hash::{mix, mix_bytes};
 use crate::memory::CpuView;
 use crate::sim::{Fault, Outcome, Waiting};
+use crate::trace::Detail;
 use sherman_fabric::{ClientId, FabricError, Refusal, Request, Response, Ticket};
 
 impl World {
@@ -40,6 +41,9 @@ impl World {
         self.note_event(choice);
         if choice.kind == Kind::Execute {
             self.execute_call(endpoint, choice.list);
+            if self.log.is_recording() {
+                self.tell_answer(choice.list);
+            }
         } else {
             self.deliver(choice.list);
         }
@@ -50,11 +54,26 @@ impl World {
         self.actors.set(Actor::Control(endpoint), pending);
     }
 
+    /// Adds the answer of a call to the trace.
+    fn tell_answer(&mut self, slot: u32) {
+        let flight = self.flights.get(slot);
+        if let Some(request) = &flight.request {
+            let asked = format!("{request:?} to server {}", flight.server);
+            let told = match (&flight.response, &flight.error) {
+                (_, Some(error)) => format!("{asked}: {error}"),
+                (Some(response), None) => format!("{asked}: {response:?}"),
+                (None, None) => asked,
+            };
+            let task = flight.task;
+            self.log.detail(task, self.now, Detail::Call(told));
+        }
+    }
+
     fn execute_call(&mut self, endpoint: u32, slot: u32) {
-        let owner = self.endpoints[endpoint as usize].owner as usize;
         let server = self.flights.get(slot).server;
         let Some(request) = self.flights.get(slot).request.clone() else { return };
-        let answer = self.answer(owner, server, &request);
+        let answer = self.answer(endpoint, server, &request);
+        self.count_effect(self.endpoints[endpoint as usize].owner);
         let flight = self.flights.get_mut(slot);
         if self.history.on {
             flight.fetched = mix_bytes(flight.posted, format!("{answer:?}").as_bytes());
@@ -66,12 +85,16 @@ impl World {
         self.finish(slot);
     }
 
-    fn answer(&mut self, owner: usize, server: u16, request: &Request) -> Result<Response, FabricError> {
+    fn answer(&mut self, endpoint: u32, server: u16, request: &Request) -> Result<Response, FabricError> {
+        let owner = self.endpoints[endpoint as usize].owner as usize;
         let client = self.compute_servers[owner].client;
         let (index, now) = (usize::from(server), self.now);
         let target = self.servers.get(index).ok_or(FabricError::NoSuchServer { server })?;
         if target.lost {
             return Err(FabricError::ServerLost { server });
+        }
+        if self.queue_pairs[endpoint as usize * self.servers.len() + index].broken {
+            return Err(FabricError::Disconnected { server });
         }
         if self.compute_servers[owner].fenced[index] {
             return Err(FabricError::Fenced { client });
@@ -79,6 +102,7 @@ impl World {
         let response = self.serve(server, client, request, now)?;
         if let Request::Fence { client } = *request {
             self.fence(server, client);
+            self.spring(owner);
         }
         Ok(response)
     }
@@ -108,11 +132,23 @@ impl World {
             let compute_server = &mut self.compute_servers[owner];
             if compute_server.client == client {
                 compute_server.fenced[usize::from(server)] = true;
-                self.cut_all(
-                    |_, qp_server, qp_owner| qp_server == server && qp_owner == owner as u32,
-                    |_| Some(FabricError::Fenced { client }),
-                );
+                for qp in 0..self.queue_pairs.len() {
+                    let pair = &self.queue_pairs[qp];
+                    if pair.server == server && pair.owner == owner as u32 {
+                        self.break_off(qp, &FabricError::Fenced { client });
+                    }
+                }
             }
+        }
+    }
+
+    /// Who fences somebody begins to recover it: if an ambush is laid, it will die of it.
+    fn spring(&mut self, owner: usize) {
+        let recoverer = &mut self.compute_servers[owner];
+        if recoverer.dies_after == u64::MAX
+            && let Some(effects) = self.ambushes.pop()
+        {
+            recoverer.dies_after = recoverer.effects + effects + 1;
         }
     }
 
@@ -129,17 +165,25 @@ impl World {
     /// Lets the faults happen that are due before this step.
     pub(super) fn strike(&mut self) {
         while let Some(at) = self.faults.iter().position(|&(step, _)| step <= self.steps) {
-            match self.faults.remove(at).1 {
-                Fault::Kill { compute_server } => self.kill(compute_server),
+            let fault = self.faults.remove(at).1;
+            self.log.remark(NO_TASK, self.now, fault.to_string());
+            match fault {
+                Fault::Kill { compute_server } => self.kill(compute_server, false),
+                Fault::Sleep { compute_server, steps } => self.lull(compute_server, steps),
+                Fault::Disconnect { compute_server, endpoint, server } => {
+                    self.disconnect(compute_server, endpoint, server);
+                }
                 Fault::Lose { server } => self.lose(server),
             }
         }
     }
 
-    /// The client dies: its tasks never run again. What it had posted may still happen, or be cut at any unit (F7).
-    fn kill(&mut self, owner: u32) {
+    /// The client dies: its tasks never run again. What it had posted may still happen, or be cut at any unit (F7), or, if
+    /// it is to happen `at_once`, is cut here.
+    pub(super) fn kill(&mut self, owner: u32, at_once: bool) {
         let Some(compute_server) = self.compute_servers.get_mut(owner as usize) else { return };
         compute_server.dead = true;
+        compute_server.dies_after = u64::MAX;
         for task in 0..self.tasks.len() as u32 {
             if self.tasks[task as usize].owner == Some(owner) {
                 self.finish_task(task);
@@ -152,7 +196,93 @@ impl World {
         let of_dead = |f: &Flight| of_owner(if f.request.is_some() { f.route } else { f.route / servers });
         let open: Vec<u32> = self.flights.open_slots().filter(|(_, f)| of_dead(f)).map(|(slot, _)| slot).collect();
         open.into_iter().for_each(|slot| self.forget(slot));
+        if at_once {
+            self.cut_all(|_, _, qp_owner| qp_owner == owner, |_| None);
+            self.drop_calls(|_, endpoint_owner| endpoint_owner == owner);
+        }
         (0..self.queue_pairs.len()).for_each(|qp| self.refresh(qp));
+    }
+
+    /// What endpoints have asked of servers and was not executed yet never will be.
+    fn drop_calls(&mut self, which: impl Fn(u32, u32) -> bool) {
+        for endpoint in 0..self.endpoints.len() as u32 {
+            if which(endpoint, self.endpoints[endpoint as usize].owner) {
+                for slot in std::mem::take(&mut self.endpoints[endpoint as usize].calls) {
+                    let list = self.flights.close(slot);
+                    self.recycle(list);
+                }
+                self.actors.set(Actor::Control(endpoint), false);
+            }
+        }
+    }
+
+    /// The client's tasks do not run for a while.
+    fn lull(&mut self, owner: u32, steps: u64) {
+        let Some(compute_server) = self.compute_servers.get_mut(owner as usize) else { return };
+        compute_server.asleep_until = self.now.saturating_add(steps.saturating_mul(self.knobs.step_nanos));
+        for task in 0..self.tasks.len() as u32 {
+            if self.tasks[task as usize].owner == Some(owner) && self.actors.has_task(task) {
+                self.actors.set(Actor::Task(task), false);
+                self.slumber.push(task);
+            }
+        }
+    }
+
+    /// Queue pairs of a client break. Whatever was not heard of yet ends in error, although it may have been executed.
+    fn disconnect(&mut self, owner: u32, which: Option<u32>, server: u16) {
+        let owned = (0u32..).zip(&self.endpoints).filter(|(_, endpoint)| endpoint.owner == owner);
+        let concerned: Vec<u32> = (0u32..)
+            .zip(owned)
+            .filter(|(nth, _)| which.is_none_or(|which| which == *nth))
+            .map(|(_, (number, _))| number)
+            .collect();
+        if usize::from(server) >= self.servers.len() {
+            return;
+        }
+        for endpoint in concerned {
+            let qp = endpoint as usize * self.servers.len() + usize::from(server);
+            self.queue_pairs[qp].broken = true;
+            self.break_off(qp, &FabricError::Disconnected { server });
+            for at in 0..self.endpoints[endpoint as usize].calls.len() {
+                let slot = self.endpoints[endpoint as usize].calls[at];
+                let flight = self.flights.get_mut(slot);
+                if flight.server == server && flight.phase == Phase::Finished {
+                    flight.error = Some(FabricError::Disconnected { server });
+                }
+            }
+        }
+    }
+
+    /// Ends everything on a queue pair in error, also what is finished and was not heard of: unless a later list was, since
+    /// completions of a connection come in order.
+    fn break_off(&mut self, qp: usize, error: &FabricError) {
+        let pair = &self.queue_pairs[qp];
+        for &slot in &pair.finished {
+            let flight = self.flights.get_mut(slot);
+            if flight.order >= pair.told_below {
+                flight.error.get_or_insert_with(|| error.clone());
+            }
+        }
+        self.cut(qp, Some(error.clone()));
+    }
+
+    /// Counts something of a compute server that was executed; it may have been the last.
+    #[inline]
+    pub(super) fn count_effect(&mut self, owner: u32) {
+        let compute_server = &mut self.compute_servers[owner as usize];
+        compute_server.effects += 1;
+        if compute_server.effects == compute_server.dies_after {
+            self.dying = Some(owner);
+        }
+    }
+
+    /// Lets a compute server die after this many more effects.
+    pub(crate) fn kill_after(&mut self, owner: u32, effects: u64) {
+        let Some(compute_server) = self.compute_servers.get_mut(owner as usize) else { return };
+        compute_server.dies_after = compute_server.effects + effects;
+        if effects == 0 {
+            self.kill(owner, true);
+        }
     }
 
     fn lose(&mut self, server: u16) {

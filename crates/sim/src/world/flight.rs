@@ -35,6 +35,8 @@ pub(crate) struct Flight {
     pub(crate) forgotten: bool,
     /// Queue pair of a list, endpoint of a call.
     pub(crate) route: u32,
+    /// A list's place in the life of its queue pair.
+    pub(crate) order: u64,
     /// Server of a call.
     pub(crate) server: u16,
     /// Who posted it.

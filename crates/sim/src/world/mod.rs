@@ -62,6 +62,12 @@ pub(crate) struct ComputeServer {
     pub(crate) dead: bool,
     /// By server: whether it has been fenced there. Kept here too because an id may be issued again to someone else.
     pub(crate) fenced: Vec<bool>,
+    /// Units, atomics and calls of it that have been executed.
+    pub(crate) effects: u64,
+    /// It dies right after this many of them.
+    pub(crate) dies_after: u64,
+    /// No task of it runs before this time.
+    pub(crate) asleep_until: u64,
 }
 
 /// One endpoint.
@@ -119,6 +125,12 @@ pub(crate) struct World {
     pub(crate) closed: bool,
     pub(crate) truncated: bool,
     faults: Vec<(u64, Fault)>,
+    /// After how many effects the next ones to recover somebody die, the next one last.
+    pub(crate) ambushes: Vec<u64>,
+    /// Who has had its last effect in this step.
+    dying: Option<u32>,
+    /// Tasks that were woken while their compute server sleeps.
+    slumber: Vec<u32>,
     pub(crate) timers: Timers,
     pub(crate) now: u64,
     saved_now: u64,
@@ -163,6 +175,9 @@ impl World {
             closed: false,
             truncated: false,
             faults: Vec::new(),
+            ambushes: Vec::new(),
+            dying: None,
+            slumber: Vec::new(),
             timers: Timers::new(),
             now: 0,
             saved_now: 0,
@@ -221,6 +236,9 @@ impl World {
         self.tasks.clear();
         self.timers.clear();
         self.faults.clear();
+        self.slumber.clear();
+        self.ambushes.clear();
+        self.dying = None;
         (self.live_tasks, self.current) = (0, NO_TASK);
         (self.quiet, self.closed, self.truncated) = (false, false, false);
         (self.now, self.steps, self.verbs) = (self.saved_now, 0, 0);
@@ -230,7 +248,14 @@ impl World {
 
     pub(crate) fn add_compute_server(&mut self, client: ClientId) -> u32 {
         let fenced = vec![false; self.servers.len()];
-        self.compute_servers.push(ComputeServer { client, dead: false, fenced });
+        self.compute_servers.push(ComputeServer {
+            client,
+            dead: false,
+            fenced,
+            effects: 0,
+            dies_after: u64::MAX,
+            asleep_until: 0,
+        });
         self.compute_servers.len() as u32 - 1
     }
 
@@ -276,12 +301,7 @@ impl World {
     /// Takes events until a task has to be polled or nothing is left to do.
     pub(crate) fn advance<S: Scheduler + ?Sized>(&mut self, scheduler: &mut S, wakes: &WakeQueue) -> Next {
         loop {
-            let (tasks, actors) = (&self.tasks, &mut self.actors);
-            wakes.drain(|task| {
-                if tasks.get(task as usize).is_some_and(|task| task.alive) {
-                    actors.set(Actor::Task(task), true);
-                }
-            });
+            self.wake(wakes);
             if self.truncated {
                 return Next::End(Outcome::ListLimit);
             }
@@ -294,6 +314,9 @@ impl World {
             if self.history.on && !scheduler.enter(self.state()) {
                 return Next::End(Outcome::Pruned);
             }
+            if !self.slumber.is_empty() && self.actors.choices().is_empty() && self.sleep_through() {
+                continue;
+            }
             let Some(choice) = self.choose(scheduler) else {
                 return Next::End(if self.live_tasks == 0 { Outcome::Done } else { self.deadlock() });
             };
@@ -301,10 +324,59 @@ impl World {
             self.now += self.knobs.step_nanos;
             let polled = self.take(choice);
             self.timers.fire(self.now);
+            if let Some(owner) = self.dying.take() {
+                let effects = self.compute_servers[owner as usize].effects;
+                self.log.remark(NO_TASK, self.now, format!("cs{owner} dies after its effect {effects}"));
+                self.kill(owner, true);
+            }
             if let Some(task) = polled {
                 return Next::Poll(task);
             }
         }
+    }
+
+    /// Lets the tasks that were woken since run, unless they sleep.
+    #[inline]
+    fn wake(&mut self, wakes: &WakeQueue) {
+        let (tasks, actors, slumber) = (&self.tasks, &mut self.actors, &mut self.slumber);
+        let (computes, now) = (&self.compute_servers, self.now);
+        wakes.drain(|task| match tasks.get(task as usize) {
+            Some(state) if state.alive => {
+                if state.owner.is_some_and(|owner| computes[owner as usize].asleep_until > now) {
+                    slumber.push(task);
+                } else {
+                    actors.set(Actor::Task(task), true);
+                }
+            }
+            _ => {}
+        });
+        if !self.slumber.is_empty() {
+            self.rouse();
+        }
+    }
+
+    /// Lets the tasks run whose compute servers have slept long enough.
+    fn rouse(&mut self) {
+        let mut slumber = std::mem::take(&mut self.slumber);
+        slumber.retain(|&task| {
+            let TaskState { alive, owner, .. } = self.tasks[task as usize];
+            let asleep = owner.is_some_and(|owner| self.compute_servers[owner as usize].asleep_until > self.now);
+            if alive && !asleep {
+                self.actors.set(Actor::Task(task), true);
+            }
+            alive && asleep
+        });
+        self.slumber = slumber;
+    }
+
+    /// When nothing happens but that time goes by, it goes by to the end of the next sleep, unless a timer comes before.
+    fn sleep_through(&mut self) -> bool {
+        let owners = self.slumber.iter().filter_map(|&task| self.tasks[task as usize].owner);
+        let ends = owners.map(|owner| self.compute_servers[owner as usize].asleep_until).min();
+        let Some(end) = ends.filter(|&end| self.timers.is_empty() || end <= self.timers.next()) else { return false };
+        self.now = self.now.max(end);
+        self.rouse();
+        true
     }
 
     /// The next event: who moves, then what.

@@ -101,6 +101,12 @@ pub(crate) struct QueuePair {
     pub(crate) effect_below: u64,
     /// Lists in flight that will end in error.
     pub(crate) failing: Vec<u32>,
+    /// Lists posted so far.
+    pub(crate) lists: u64,
+    /// One more than the order of the last list that its sender was told has completed.
+    pub(crate) told_below: u64,
+    /// The connection is gone: nothing is executed here any more.
+    pub(crate) broken: bool,
 }
 
 impl QueuePair {
@@ -114,6 +120,9 @@ impl QueuePair {
             next_sequence: 0,
             effect_below: 0,
             failing: Vec::new(),
+            lists: 0,
+            told_below: 0,
+            broken: false,
         }
     }
 

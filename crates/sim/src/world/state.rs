@@ -104,7 +104,7 @@ impl World {
                 hash = pending.done.words().fold(hash, mix);
                 hash = mix(hash, pending.loaded.unwrap_or(1));
             }
-            hash = mix(hash, u64::from(qp.endpoint) << 16 | u64::from(qp.server));
+            hash = mix(hash, u64::from(qp.endpoint) << 17 | u64::from(qp.server) << 1 | u64::from(qp.broken));
         }
         // What is finished or delivered, and calls: in no order.
         let rest = self.flights.open_slots().filter(|(_, f)| f.request.is_some() || f.phase != Phase::InFlight);
@@ -112,7 +112,15 @@ impl World {
         for owner in &self.compute_servers {
             let fenced = owner.fenced.iter().fold(1, |bits: u64, &fenced| bits << 1 | u64::from(fenced));
             hash = mix(hash, fenced << 1 | u64::from(owner.dead));
+            if owner.dies_after != u64::MAX {
+                hash = mix(hash, owner.dies_after - owner.effects);
+            }
+            if owner.asleep_until > self.now {
+                hash = mix(hash, owner.asleep_until - self.now);
+            }
         }
+        hash = self.slumber.iter().fold(hash, |hash, &task| mix(hash, u64::from(task)));
+        hash = self.ambushes.iter().fold(hash, |hash, &effects| mix(hash, effects));
         if !self.faults.is_empty() {
             hash = mix(hash, self.steps);
         }

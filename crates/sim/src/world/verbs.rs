@@ -1,11 +1,11 @@
 //! Posting, checking and executing verbs.
 
 use super::World;
-use super::flight::Phase;
+use super::flight::{NO_TASK, Phase};
 use super::queue_pair::{Pending, unit_range};
 use crate::choice::{Actor, Choice, Kind};
 use crate::hash::{mix, mix_bytes};
-use crate::trace::Place;
+use crate::trace::{Detail, Place};
 use sherman_fabric::{FabricError, GlobalAddress, Space, Ticket, Verb, WorkList};
 
 impl World {
@@ -34,7 +34,8 @@ impl World {
             self.truncated |= task.lists > self.limits.lists_per_task;
         }
         let flight = self.flights.get_mut(slot);
-        flight.left = left;
+        (flight.left, flight.order) = (left, pair.lists);
+        pair.lists += 1;
         flight.posted = if self.history.on { hash_of(&mut list) } else { 0 };
         flight.list = list;
         if error.is_some() && left > 0 {
@@ -60,6 +61,9 @@ impl World {
         let owner = &self.compute_servers[self.endpoints[endpoint as usize].owner as usize];
         if target.lost {
             return (0, Some(FabricError::ServerLost { server }));
+        }
+        if self.queue_pairs[endpoint as usize * self.servers.len() + usize::from(server)].broken {
+            return (0, Some(FabricError::Disconnected { server }));
         }
         if owner.fenced[usize::from(server)] {
             return (0, Some(FabricError::Fenced { client: owner.client }));
@@ -138,12 +142,32 @@ impl World {
             _ => self.atomic(qp, at, choice.kind),
         };
         self.log.event(choice, place, data);
+        if self.log.is_recording() {
+            self.tell(qp, at, place);
+        }
+        if choice.kind != Kind::AtomicLoad {
+            self.count_effect(self.queue_pairs[qp].owner);
+        }
         if self.queue_pairs[qp].pending[at].left == 0 {
             self.finish_verb(qp, at);
         }
         if matches!(choice.kind, Kind::AtomicLoad | Kind::AtomicStore) {
             self.refresh_server(place.server);
         }
+    }
+
+    /// Adds to the trace what a unit or an atomic was about.
+    fn tell(&mut self, qp: usize, at: usize, place: Place) {
+        let pending = &self.queue_pairs[qp].pending[at];
+        let detail = match pending.verb {
+            Verb::Cas { compare, swap, mask, .. } => Detail::Cas { compare, swap, mask },
+            Verb::Faa { add, .. } => Detail::Faa { add },
+            _ => {
+                let memory = &self.servers[usize::from(place.server)].memory;
+                Detail::Bytes(memory.bytes(place.space, place.offset, place.len as usize).to_vec())
+            }
+        };
+        self.log.detail(self.flights.get(pending.flight).task, self.now, detail);
     }
 
     /// A READ fetches a unit.
@@ -272,6 +296,10 @@ impl World {
     pub(super) fn deliver(&mut self, slot: u32) {
         let flight = self.flights.get_mut(slot);
         flight.phase = Phase::Delivered;
+        if flight.request.is_none() && flight.error.is_none() {
+            let pair = &mut self.queue_pairs[flight.route as usize];
+            pair.told_below = pair.told_below.max(flight.order + 1);
+        }
         if let Some(waker) = flight.waker.take() {
             waker.wake();
         }
@@ -367,6 +395,24 @@ impl World {
             _ => u16::MAX,
         };
         self.log.event(choice, Place::nowhere(server), self.now);
+        if self.log.is_recording() {
+            let (task, detail) = match (choice.kind, choice.actor) {
+                (Kind::Run, Actor::Task(task)) => (task, Detail::None),
+                (Kind::Execute | Kind::Answer, _) => {
+                    let flight = self.flights.get(choice.list);
+                    let asked =
+                        flight.request.as_ref().map(|request| format!("{request:?} to server {}", flight.server));
+                    (flight.task, Detail::Call(asked.unwrap_or_default()))
+                }
+                (Kind::Complete | Kind::Fail, _) => {
+                    let flight = self.flights.get(choice.list);
+                    let error = flight.error.as_ref().map(ToString::to_string);
+                    (flight.task, error.map_or(Detail::None, Detail::Call))
+                }
+                _ => (NO_TASK, Detail::None),
+            };
+            self.log.detail(task, self.now, detail);
+        }
     }
 }
 

@@ -30,7 +30,7 @@ fn assert_clean(explored: &Explored, count: u64) {
     assert!(explored.median_verbs() >= 60, "schedules are too short to mean much");
     assert!(explored.fewest_clients >= 3);
     assert!(explored.distinct() >= 0.99);
-    let Shares { split, merge, internal_merge, shrink, reuse, scan } = explored.with;
+    let Shares { split, merge, internal_merge, shrink, reuse, scan, .. } = explored.with;
     for (what, number, least) in [
         ("a split", split, 0.25),
         ("a merge", merge, 0.25),

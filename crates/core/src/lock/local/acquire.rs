@@ -3,6 +3,7 @@
 use super::queue::{Left, Passed, WaiterId};
 use super::word::Word;
 use super::{Fairness, Grant, LocalLockTable};
+use crate::mutant::{Mutant, planted};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -84,6 +85,10 @@ impl<'t> Acquire<'t> {
         }
         let waker = waker.clone();
         let queued = table.locked(slot, |shard| match table.take_or_mark(slot, fairness) {
+            None if planted(Mutant::LostWakeUp) => {
+                table.unmark(slot);
+                Ok(shard.push(slot, fairness, waker))
+            }
             Some(grant) => Err(grant),
             None => Ok(shard.push(slot, fairness, waker)),
         });

@@ -1,0 +1,187 @@
+//! What an exploration came to: fields for programs, a table for people.
+
+use crate::sim_args::ExploreArgs;
+use serde::Serialize;
+use sherman_eval::report::grouped;
+use sherman_sim::tree::{Explored, Violation};
+use std::fmt;
+
+/// A violation, and the schedule that shows it.
+#[derive(Debug, Serialize)]
+pub struct ViolationReport {
+    /// Replays it.
+    pub seed: u64,
+    /// Which checker found it.
+    pub property: String,
+    /// What it found.
+    pub what: String,
+    /// What the schedule was about.
+    pub scenario: String,
+}
+
+/// A bug that was planted, and whether it was found.
+#[derive(Debug, Serialize)]
+pub struct PlantedReport {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does wrong.
+    pub what: &'static str,
+    /// Whether it was found.
+    pub found: bool,
+}
+
+/// Shares of the schedules in which something happened, from 0 to 1.
+#[derive(Debug, Serialize)]
+pub struct ShareReport {
+    /// A node was made.
+    pub split: f64,
+    /// Nodes were merged.
+    pub merge: f64,
+    /// Internal nodes were merged.
+    pub internal_merge: f64,
+    /// The root was replaced by its only child.
+    pub shrink: f64,
+    /// A place was used again that had held a node.
+    pub reuse: f64,
+    /// A range was scanned.
+    pub scan: f64,
+}
+
+/// The result. Names of fields are those of the JSON.
+#[derive(Debug, Serialize)]
+pub struct ExploreReport {
+    /// Schedules run and checked.
+    pub schedules: u64,
+    /// The seed of the first.
+    pub seed: u64,
+    /// Whether clients died and connections broke.
+    pub crashes: bool,
+    /// The planted bug, if there was one.
+    pub mutant: Option<PlantedReport>,
+    /// The format of the trees, or `mixed`.
+    pub format: &'static str,
+    /// Schedules that violated something.
+    pub violations: u64,
+    /// The first few of them.
+    pub first_violations: Vec<ViolationReport>,
+    /// Clients that died and connections that broke.
+    pub crash_points: u64,
+    /// The trace hashes of all schedules, added up: equal for equal schedules, whatever the number of threads.
+    pub trace_hash: String,
+    /// Verbs of a schedule, the median.
+    pub median_verbs: u32,
+    /// The fewest clients of any.
+    pub fewest_clients: u32,
+    /// The share of schedules whose trace no other has.
+    pub distinct: f64,
+    /// What happened in them.
+    pub shares: ShareReport,
+    /// Threads that explored.
+    pub threads: usize,
+    /// How long it took.
+    pub seconds: f64,
+    /// How fast it was, the checks included.
+    pub schedules_per_second: f64,
+    /// The options that replay these schedules.
+    #[serde(skip)]
+    again: String,
+}
+
+impl ExploreReport {
+    /// The report of an exploration.
+    pub fn new(args: &ExploreArgs, threads: usize, seconds: f64, explored: &Explored) -> Self {
+        let found = explored.violated > 0;
+        let planted =
+            |mutant: sherman_core::mutant::Mutant| PlantedReport { name: mutant.name(), what: mutant.what(), found };
+        let of = explored.with;
+        Self {
+            schedules: explored.schedules,
+            seed: args.seed,
+            crashes: args.world.crashes,
+            mutant: args.world.mutant.map(planted),
+            format: args.world.hunt().format().map_or("mixed", sherman::Format::name),
+            violations: explored.violated,
+            first_violations: explored.violations.iter().map(ViolationReport::of).collect(),
+            crash_points: 0,
+            trace_hash: format!("{:#018x}", explored.trace_hash()),
+            median_verbs: explored.median_verbs(),
+            fewest_clients: explored.fewest_clients,
+            distinct: explored.distinct(),
+            shares: ShareReport {
+                split: explored.share(of.split),
+                merge: explored.share(of.merge),
+                internal_merge: explored.share(of.internal_merge),
+                shrink: explored.share(of.shrink),
+                reuse: explored.share(of.reuse),
+                scan: explored.share(of.scan),
+            },
+            threads,
+            seconds,
+            schedules_per_second: if seconds > 0.0 { explored.schedules as f64 / seconds } else { 0.0 },
+            again: args.world.again(),
+        }
+    }
+}
+
+impl ViolationReport {
+    fn of(violation: &Violation) -> Self {
+        let Violation { seed, property, what, scenario, .. } = violation;
+        Self {
+            seed: *seed,
+            property: format!("{property:?}").to_lowercase(),
+            what: what.clone(),
+            scenario: scenario.clone(),
+        }
+    }
+}
+
+impl fmt::Display for ExploreReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        let crashes = if self.crashes { ", with crashes" } else { "" };
+        writeln!(f, "{} schedules from seed {}, {} trees{crashes}", grouped(self.schedules), self.seed, self.format)?;
+        let rate = grouped(self.schedules_per_second as u64);
+        writeln!(f, "{:.1} s on {} threads, {rate} schedules a second", self.seconds, self.threads)?;
+        writeln!(f)?;
+        let ShareReport { split, merge, internal_merge, shrink, reuse, scan } = self.shares;
+        for (what, value) in [
+            ("verbs, median", grouped(self.median_verbs.into())),
+            ("clients, at least", self.fewest_clients.to_string()),
+            ("distinct", format!("{:.2} %", 100.0 * self.distinct)),
+            ("with a split", percent(split)),
+            ("with a merge", percent(merge)),
+            ("of internal nodes", percent(internal_merge)),
+            ("with a root shrink", percent(shrink)),
+            ("with a reused node", percent(reuse)),
+            ("with a range", percent(scan)),
+            ("crash points", grouped(self.crash_points)),
+            ("trace hash", self.trace_hash.clone()),
+        ] {
+            writeln!(f, "{what:<20}{value}")?;
+        }
+        match &self.mutant {
+            None if self.violations == 0 => write!(f, "violations          none"),
+            None => {
+                write!(f, "violations          {}", grouped(self.violations))?;
+                self.first_violations.iter().try_for_each(|violation| self.show(f, violation))
+            }
+            Some(planted) => {
+                writeln!(f, "planted             {}: {}", planted.name, planted.what)?;
+                match self.first_violations.first() {
+                    None => write!(f, "found               no, in {} schedules", grouped(self.schedules)),
+                    Some(violation) => {
+                        write!(f, "found               after {} schedules", grouped(self.schedules))?;
+                        self.show(f, violation)
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl ExploreReport {
+    fn show(&self, f: &mut fmt::Formatter<'_>, violation: &ViolationReport) -> fmt::Result {
+        let ViolationReport { seed, property, what, .. } = violation;
+        write!(f, "\n\nseed {seed}: {property}: {what}\nsherman sim replay --seed {seed}{}", self.again)
+    }
+}

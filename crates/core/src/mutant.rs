@@ -1,0 +1,191 @@
+//! Bugs planted on purpose, to show that they would be found (`docs/TESTING.md`, "Mutants").
+//!
+//! Each breaks one rule in the very place where the rule is kept: `if planted(Mutant::X) { … }`. Without the cargo feature
+//! `mutants` the question is the constant `false` and the compiler removes it together with the bug. With it, a thread
+//! [plants](plant) at most one bug at a time, for itself alone, so that two explorers can look for two bugs at once.
+//!
+//! What must hold: a bug is one rule broken, not two; and nothing outside `if planted(…)` exists for its sake.
+
+/// Makes the enum, its names and what they stand for out of one table.
+macro_rules! mutants {
+    ($($variant:ident $name:literal $what:literal)*) => {
+        /// A rule that can be broken on purpose.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[repr(u8)]
+        #[non_exhaustive]
+        pub enum Mutant {
+            $(#[doc = $what] $variant,)*
+        }
+
+        impl Mutant {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// Its name, as it is written on a command line.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            /// What it does wrong.
+            pub const fn what(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $what,)*
+                }
+            }
+        }
+    };
+}
+
+mutants! {
+    FrontRearOnly "front-rear-only" "a reader compares the stamps of the first and the last line alone"
+    NarrowStamp "narrow-stamp" "stamps are compared by their last four bits"
+    FloorNotRaised "floor-not-raised" "a node that is written whole keeps its floor"
+    NoRestamp "no-restamp" "an entry write leaves the stamp of its line as it was"
+    MovedUpdate "moved-update" "an update moves its entry to another line"
+    TornEntryAbsent "torn-entry-absent" "a key that may be in a torn entry is said to be absent"
+    EntryVersionsIgnored "entry-versions-ignored" "an entry of several lines is taken as it was read"
+    GhostsExist "ghosts-exist" "entries outside the fences exist"
+    PendingIgnored "pending-ignored" "the pending mark is never looked at"
+    FreeIgnored "free-ignored" "the free mark is never looked at"
+    StampNotContinued "stamp-not-continued" "a place that is used again begins at the first version"
+
+    FencesIgnored "fences-ignored" "a lookup does not compare the key with the fences of the leaf it was led to"
+    NoRightStep "no-right-step" "a lookup does not follow the sibling of a leaf that has split"
+    ScanStopsRight "scan-stops-right" "a scan ends at a leaf that has split instead of following its sibling"
+    ScanSkipsGap "scan-skips-gap" "a scan takes a leaf that begins beyond its cursor"
+    ScanNotReversed "scan-not-reversed" "a scan backwards delivers the entries of each leaf ascending"
+
+    ReleaseBeforeData "release-before-data" "a lane is released before what it protects is written"
+    HandoverBeforeCompletion "handover-before-completion" "a lane is handed over before the completion of the last write"
+    AnothersLane "anothers-lane" "who finds a lane taken sets it free"
+    StaleImage "stale-image" "the image read along with a CAS that failed is used under the lane"
+    LostWakeUp "lost-wake-up" "who queues for a local lock is not seen by its holder"
+
+    ParentBeforeSibling "parent-before-sibling" "a separator is posted before the sibling is written"
+    SeparatorUnverified "separator-unverified" "a separator is posted without looking at its child under the parent's lane"
+    TornRoot "torn-root" "a growth reads the root word and writes it in two steps"
+    LostGrowthLeaks "lost-growth-leaks" "the place of a root that came too late is not given back"
+
+    MergeWithoutParentLane "merge-without-parent-lane" "a merge does not take the parent's lane"
+    MergeWithoutLeftLane "merge-without-left-lane" "a merge does not take the left node's lane"
+    MergeWithoutRightLane "merge-without-right-lane" "a merge does not take the right node's lane"
+    LanesBeforeFreeMark "lanes-before-free-mark" "a merge releases its lanes before the free mark is written"
+    NoFreeMark "no-free-mark" "a merge does not mark the node it frees"
+    ReuseBeforeUnlink "reuse-before-unlink" "a place is given back before its parent has forgotten it"
+
+    HeaderBeforeSibling "header-before-sibling" "a split writes the node before its sibling"
+    RecordNotCleared "record-not-cleared" "redo records stay when their changes are done"
+    RecordAfterData "record-after-data" "a redo record is written after the data it speaks of"
+    RecordClearedEarly "record-cleared-early" "a redo record is cleared before the data it speaks of is written"
+    OutcomeClaimed "outcome-claimed" "a change that may have been posted is said to have failed"
+
+    ReplayWithoutFencing "replay-without-fencing" "records are replayed before their owner is fenced"
+    TakeoverWithoutFencing "takeover-without-fencing" "lanes and places are taken from one that is not fenced yet"
+    SweepBeforeReplay "sweep-before-replay" "lanes are swept before the records are replayed"
+    SweepsOthers "sweeps-others" "recovery sweeps every lane that is taken, whoever holds it"
+    IdReissuedEarly "id-reissued-early" "an id is free again before its lanes are swept"
+    RecoversBeside "recovers-beside" "a recoverer does not wait until the one before it is fenced"
+    SplitBySibling "split-by-sibling" "whether a split happened is read off the node's sibling"
+    MergeNotFinished "merge-not-finished" "a merge that was under way is left as it is"
+    GrowthBelieved "growth-believed" "a growth that was under way is taken to have happened"
+    PendingKept "pending-kept" "nodes that a dead client made in vain stay pending"
+    FreshForgotten "fresh-forgotten" "places that a dead client never used are not taken over"
+    MarkNotRewritten "mark-not-rewritten" "places that are taken over keep the mark of the dead"
+    ExpiredUnnoticed "expired-unnoticed" "nobody looks after a member whose lease ran out"
+    SuspectsIgnored "suspects-ignored" "nobody looks after a member that others wait for"
+}
+
+impl Mutant {
+    /// The bug of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|mutant| mutant.name() == name)
+    }
+}
+
+impl std::fmt::Display for Mutant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(feature = "mutants")]
+mod planting {
+    use super::Mutant;
+    use std::cell::Cell;
+    use std::marker::PhantomData;
+
+    thread_local! {
+        static PLANTED: Cell<Option<Mutant>> = const { Cell::new(None) };
+    }
+
+    /// What this thread had planted before comes back when this is dropped.
+    #[derive(Debug)]
+    #[must_use = "the bug is gone when the guard is dropped"]
+    pub struct Guard {
+        before: Option<Mutant>,
+        /// The bug is this thread's, and so is its end.
+        here: PhantomData<*const ()>,
+    }
+
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            PLANTED.set(self.before);
+        }
+    }
+
+    /// Plants a bug, or none, for this thread, until the guard is dropped.
+    pub fn plant(mutant: Option<Mutant>) -> Guard {
+        Guard { before: PLANTED.replace(mutant), here: PhantomData }
+    }
+
+    /// Whether this thread has this bug.
+    #[inline(always)]
+    pub(crate) fn planted(mutant: Mutant) -> bool {
+        PLANTED.get() == Some(mutant)
+    }
+}
+
+#[cfg(feature = "mutants")]
+pub(crate) use planting::planted;
+#[cfg(feature = "mutants")]
+pub use planting::{Guard, plant};
+
+/// No bug is planted in this build.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub(crate) const fn planted(_: Mutant) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_short_words_and_lead_back() {
+        for &mutant in Mutant::ALL {
+            assert_eq!(Mutant::from_name(mutant.name()), Some(mutant));
+            assert!(mutant.name().chars().all(|letter| letter.is_ascii_lowercase() || letter == '-'), "{mutant}");
+            assert!(!mutant.what().ends_with('.') && mutant.what().len() < 110, "{mutant}");
+        }
+        assert_eq!(Mutant::from_name("none"), None);
+    }
+
+    #[cfg(feature = "mutants")]
+    #[test]
+    fn a_bug_is_planted_for_one_thread_and_until_its_guard_goes() {
+        let outer = plant(Some(Mutant::NoFreeMark));
+        {
+            let _inner = plant(None);
+            assert!(!planted(Mutant::NoFreeMark));
+        }
+        assert!(planted(Mutant::NoFreeMark) && !planted(Mutant::TornRoot));
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(!planted(Mutant::NoFreeMark)));
+        });
+        drop(outer);
+        assert!(!planted(Mutant::NoFreeMark));
+    }
+}

@@ -1,0 +1,51 @@
+//! One schedule to be run: what a seed stands for, or less of it.
+
+use super::mishap::Mishap;
+use std::fmt;
+
+/// A schedule. What the seed decides besides (keys, operations, ages of caches) stays as the seed has it, so that a case
+/// with fewer operations or mishaps is the same case, only smaller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// Decides scenario, knobs and scripts.
+    pub seed: u64,
+    /// Seeds the scheduler.
+    pub schedule: u64,
+    /// The most operations of each client; clients beyond the end have all of theirs.
+    pub operations: Vec<u32>,
+    /// What goes wrong.
+    pub mishaps: Vec<Mishap>,
+    /// The scheduler's picks, instead of a scheduler.
+    pub picks: Option<Vec<u32>>,
+}
+
+impl Case {
+    /// The whole of what `seed` stands for.
+    pub fn of(seed: u64, mishaps: Vec<Mishap>) -> Self {
+        Self { seed, schedule: seed, operations: Vec::new(), mishaps, picks: None }
+    }
+
+    /// How many operations `client` may have.
+    pub(super) fn operations_of(&self, client: u32) -> u32 {
+        self.operations.get(client as usize).copied().unwrap_or(u32::MAX)
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {}", self.seed)?;
+        if self.schedule != self.seed {
+            write!(f, ", scheduler seed {}", self.schedule)?;
+        }
+        if !self.operations.is_empty() {
+            write!(f, ", operations {:?}", self.operations)?;
+        }
+        if let Some(picks) = &self.picks {
+            write!(f, ", {} picks", picks.len())?;
+        }
+        for mishap in &self.mishaps {
+            write!(f, "; {mishap}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,166 @@
+//! After a schedule in which things went wrong: an inspector joins, recovers whoever is dead, and looks at everything.
+//!
+//! Those that are still well are left alone: what they hold is checked against what they believe to hold, so that recovery cannot
+//! tidy up after the living. In some schedules they then depart in order, and the inspector takes over all there is.
+
+use super::check::{Found, Property};
+use super::lab::{Compute, Lab};
+use crate::sim::Sim;
+use sherman_core::Walk;
+use sherman_fabric::control::{MemberInfo, Standing};
+use sherman_fabric::{ClientId, GlobalAddress, Memory, Space};
+use sherman_memory_server::{ChunkEntry, ClientWord, Geometry};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Longer, in virtual time, than any recovery takes.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Who is left when all the dead are recovered.
+pub(super) struct Left {
+    pub inspector: Compute,
+    /// Those that are still well.
+    pub well: Vec<Compute>,
+}
+
+impl Left {
+    /// Recovers everyone of `members` that is not well. Only the last to join under an id has it.
+    pub fn settle(lab: &mut Lab, members: &[Compute]) -> Result<Self, Found> {
+        let inspector = lab.join();
+        let mut left = Self { inspector, well: members.to_vec() };
+        left.forget_unwell(lab, members)?;
+        left.recover(lab)?;
+        left.forget_unwell(lab, members)?;
+        left.expect_alone(lab)?;
+        Ok(left)
+    }
+
+    /// Lets those that are well depart, and takes over what they have.
+    pub fn dismiss(&mut self, lab: &mut Lab) -> Result<(), Found> {
+        for compute in std::mem::take(&mut self.well) {
+            let worker = compute.worker();
+            let departed = lab.sim.block_on(worker.depart());
+            let trouble =
+                |error: &dyn std::fmt::Display| Found::new(Property::Members, format!("cannot depart: {error}"));
+            departed.map_err(|stuck| trouble(&stuck))?.map_err(|error| trouble(&error))?;
+        }
+        self.recover(lab)?;
+        self.expect_alone(lab)
+    }
+
+    /// Everyone left, the inspector last.
+    pub fn everyone(&self) -> impl Iterator<Item = &Compute> {
+        self.well.iter().chain([&self.inspector])
+    }
+
+    fn list(&self, lab: &mut Lab) -> Result<Vec<MemberInfo>, Found> {
+        let worker = self.inspector.worker();
+        match lab.sim.block_on(worker.members()) {
+            Ok(Ok(members)) => Ok(members),
+            other => Err(Found::new(Property::Members, format!("cannot be listed: {other:?}"))),
+        }
+    }
+
+    fn forget_unwell(&mut self, lab: &mut Lab, members: &[Compute]) -> Result<(), Found> {
+        let list = self.list(lab)?;
+        let live =
+            |client: ClientId| list.iter().any(|member| member.client == client && member.standing == Standing::Live);
+        let last = |compute: &Compute| {
+            let mut same = members.iter().filter(|other| other.fabric.client() == compute.fabric.client());
+            same.all(|other| other.fabric.number() <= compute.fabric.number())
+        };
+        self.well.retain(|compute| {
+            let client = compute.fabric.client();
+            let fenced = client == self.inspector.fabric.client();
+            let dead = lab.sim.is_dead(compute.fabric.number()) || compute.shared.is_doomed();
+            !dead && !fenced && last(compute) && live(client)
+        });
+        Ok(())
+    }
+
+    fn recover(&self, lab: &mut Lab) -> Result<(), Found> {
+        let well: BTreeSet<ClientId> = self.well.iter().map(|compute| compute.fabric.client()).collect();
+        let others = self.list(lab)?.into_iter().map(|member| member.client);
+        let own = self.inspector.fabric.client();
+        if others.into_iter().all(|client| client == own || well.contains(&client)) {
+            return Ok(());
+        }
+        let worker = self.inspector.worker();
+        match lab.sim.block_on(worker.recover_all(|client| well.contains(&client), PATIENCE)) {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(Found::new(Property::Recovery, error.to_string())),
+            Err(stuck) => Err(Found::new(Property::Recovery, stuck.to_string())),
+        }
+    }
+
+    /// Nobody but those that are well and the inspector is a member, and only their ids have anything on any server.
+    fn expect_alone(&self, lab: &mut Lab) -> Result<(), Found> {
+        let here: BTreeSet<ClientId> = self.everyone().map(|compute| compute.fabric.client()).collect();
+        let list = self.list(lab)?;
+        if list.iter().any(|member| !here.contains(&member.client) || member.standing != Standing::Live)
+            || list.len() != here.len()
+        {
+            return Err(Found::new(Property::Members, format!("{list:?}, where only {here:?} are to be")));
+        }
+        let geometry = self.inspector.shared.geometry();
+        for server in 0..lab.scenario.servers {
+            for id in (1..=geometry.member_capacity as u16).map(ClientId) {
+                let word = lab.sim.memory(server).load_u64(Space::Host, geometry.client_entry(id));
+                let word = ClientWord::from_bits(word).unwrap_or(ClientWord { redo_area: Some(0), fenced: true });
+                if word.fenced {
+                    return Err(Found::new(Property::Members, format!("id {id} is still fenced on server {server}")));
+                }
+                if word.redo_area.is_some() && !here.contains(&id) {
+                    return Err(Found::new(
+                        Property::Redo,
+                        format!("id {id} still has a redo area on server {server}"),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Every place of every chunk is a node of a tree or in exactly one free list. `gone` have left, and what they had free
+    /// is lost unless somebody has found it.
+    pub fn places(&self, sim: &Sim, walks: &[&Walk], gone: &[&Compute], servers: u16) -> Result<(), Found> {
+        let mut used: BTreeMap<GlobalAddress, String> = BTreeMap::new();
+        let mut claim = |place: GlobalAddress, by: String| match used.insert(place, by.clone()) {
+            None => Ok(()),
+            Some(other) => Err(Found::new(Property::Space, format!("the place {place} is both {other} and {by}"))),
+        };
+        for walk in walks {
+            walk.places.iter().try_for_each(|&place| claim(place, "in a tree".to_owned()))?;
+        }
+        for compute in self.everyone() {
+            let by = format!("free at {}", compute.fabric.client());
+            compute.shared.free_places().into_iter().try_for_each(|place| claim(place, by.clone()))?;
+        }
+        let lost: BTreeSet<GlobalAddress> = gone.iter().flat_map(|compute| compute.shared.free_places()).collect();
+        let geometry = self.inspector.shared.geometry();
+        for place in (0..servers).flat_map(|server| issued_places(sim, geometry, server)) {
+            if !used.contains_key(&place) && !lost.contains(&place) {
+                return Err(Found::new(
+                    Property::Space,
+                    format!("the place {place} is in no tree and in no free list"),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Every place for a node on a server.
+fn issued_places(sim: &Sim, geometry: &Geometry, server: u16) -> Vec<GlobalAddress> {
+    let memory = sim.memory(server);
+    let mut places = Vec::new();
+    for index in 0..geometry.chunks {
+        let entry = ChunkEntry::from_bits(memory.load_u64(Space::Host, geometry.chunk_entry(index)));
+        if let Some(ChunkEntry::Issued { class, .. }) = entry {
+            let (first, bytes) = (geometry.chunk_offset(index), u64::from(class.node_bytes));
+            let offsets = (0..geometry.chunk_bytes / bytes).map(|at| first + at * bytes);
+            places.extend(offsets.map(|offset| GlobalAddress::new(server, offset)));
+        }
+    }
+    places
+}

@@ -1,0 +1,134 @@
+//! Many schedules on several threads, as if one had run them in order.
+//!
+//! Seeds are handed out in blocks that share a scenario, and what each block came to is added up in the order of seeds. So
+//! the totals, the first violations among them, do not depend on the number of threads or on their speed.
+
+use super::explored::Explored;
+use super::schedule::{Explorer, SEEDS_PER_SCENARIO};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What is to be explored, and how.
+#[derive(Clone, Debug)]
+pub struct Many {
+    /// The seeds.
+    pub seeds: Range<u64>,
+    /// Threads.
+    pub threads: usize,
+    /// Whether to end at the first violation.
+    pub only_first: bool,
+}
+
+/// Blocks that are done, and the totals of those before them.
+#[derive(Default)]
+struct Sum {
+    total: Explored,
+    next: u64,
+    early: BTreeMap<u64, Explored>,
+}
+
+impl Sum {
+    /// Adds what block `number` came to, and all that waited for it. False once nothing more counts.
+    fn add(&mut self, number: u64, explored: Explored, only_first: bool) -> bool {
+        self.early.insert(number, explored);
+        while let Some(explored) = self.early.remove(&self.next) {
+            if only_first && self.total.violated > 0 {
+                return false;
+            }
+            self.next += 1;
+            self.total.merge(explored);
+            self.total.violations.truncate(8);
+        }
+        !(only_first && self.total.violated > 0)
+    }
+}
+
+impl Many {
+    /// Explores. `make` gives each thread its explorer, and with it whatever must live on that thread meanwhile; `tell` is
+    /// told now and then how many schedules are done, and how many violated something.
+    ///
+    /// # Panics
+    /// If a schedule does; its seed is printed.
+    pub fn explore<G>(&self, make: impl Fn() -> (Explorer, G) + Sync, tell: impl Fn(u64, u64) + Sync) -> Explored {
+        let first_block = self.seeds.start / SEEDS_PER_SCENARIO;
+        let blocks = self.seeds.end.div_ceil(SEEDS_PER_SCENARIO) - first_block;
+        let (taken, done) = (AtomicU64::new(0), AtomicU64::new(0));
+        let sum = Mutex::new(Sum::default());
+        let work = || {
+            let (mut explorer, _kept) = make();
+            loop {
+                let number = taken.fetch_add(1, Ordering::Relaxed);
+                if number >= blocks {
+                    return;
+                }
+                let start = (first_block + number) * SEEDS_PER_SCENARIO;
+                let seeds = start.max(self.seeds.start)..(start + SEEDS_PER_SCENARIO).min(self.seeds.end);
+                let explored = self.block(&mut explorer, seeds);
+                let done = done.fetch_add(explored.schedules, Ordering::Relaxed) + explored.schedules;
+                let mut sum = lock(&sum);
+                if !sum.add(number, explored, self.only_first) {
+                    taken.store(blocks, Ordering::Relaxed);
+                }
+                tell(done, sum.total.violated);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..self.threads {
+                scope.spawn(work);
+            }
+            work();
+        });
+        std::mem::take(&mut lock(&sum).total)
+    }
+
+    fn block(&self, explorer: &mut Explorer, seeds: Range<u64>) -> Explored {
+        let mut explored = Explored::default();
+        for seed in seeds {
+            let announced = crate::explore::Announce(seed);
+            explored.add(explorer.run(seed));
+            drop(announced);
+            if self.only_first && explored.violated > 0 {
+                break;
+            }
+        }
+        explored
+    }
+}
+
+fn lock(sum: &Mutex<Sum>) -> MutexGuard<'_, Sum> {
+    sum.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knobs::Knobs;
+    use crate::tree::Scenario;
+    use sherman_core::Format;
+
+    fn explore(threads: usize, seeds: Range<u64>, only_first: bool) -> Explored {
+        // READs tear, which the two-level format does not notice: some schedules violate something.
+        let make = || {
+            let choose = |draw| Scenario { allow_torn_reads: true, ..Scenario::drawn(draw, Format::TwoLevel) };
+            (Explorer::new(choose, Knobs::swarm), ())
+        };
+        Many { seeds, threads, only_first }.explore(make, |_, _| ())
+    }
+
+    #[test]
+    fn totals_do_not_depend_on_the_number_of_threads() {
+        let seeds = 5_000_000_000..5_000_003_000;
+        let [one, three] = [1, 3].map(|threads| explore(threads, seeds.clone(), false));
+        assert_eq!((one.schedules, three.schedules), (3_000, 3_000));
+        assert_eq!(one.hashes, three.hashes);
+        assert!(one.violated > 1 && one.violated == three.violated);
+        let [a, b] = [&one, &three].map(|of| of.violations.iter().map(|violation| violation.seed).collect::<Vec<_>>());
+        assert_eq!(a, b);
+        assert!(a.is_sorted() && a.len() <= 8);
+        let first = explore(2, seeds.clone(), true);
+        assert_eq!((first.violated, first.violations[0].seed), (1, a[0]));
+        assert_eq!(first.schedules, a[0] - seeds.start + 1, "nothing after the first violation counts");
+    }
+}

@@ -1,0 +1,129 @@
+//! What goes wrong in a schedule, besides its order.
+
+use super::scenario::Scenario;
+use crate::rng::Rng;
+use crate::sim::{Fault, Sim};
+use std::fmt;
+
+/// Something that goes wrong. Compute servers are counted among those of the schedule, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mishap {
+    /// One dies before an event; what it posted may still happen.
+    Kill {
+        /// Who.
+        compute: u32,
+        /// Before which event.
+        step: u64,
+    },
+    /// One dies right after an effect of its own, with all that it has in flight.
+    KillAfter {
+        /// Who.
+        compute: u32,
+        /// After how many effects.
+        effects: u64,
+    },
+    /// The next one that begins to recover another dies so many effects later.
+    Ambush {
+        /// After how many effects.
+        effects: u64,
+    },
+    /// One sleeps for so many events, perhaps past its lease.
+    Sleep {
+        /// Who.
+        compute: u32,
+        /// Before which event it begins.
+        step: u64,
+        /// For how many events.
+        steps: u64,
+    },
+    /// One loses the connections of one of its endpoints, or of all, to a memory server.
+    Disconnect {
+        /// Who.
+        compute: u32,
+        /// Which of its endpoints; `None` for all.
+        endpoint: Option<u32>,
+        /// The memory server.
+        server: u16,
+        /// Before which event.
+        step: u64,
+    },
+}
+
+/// Events of a schedule within which things go wrong.
+const EARLY: usize = 900;
+
+impl Mishap {
+    /// Up to three, drawn from `seed`.
+    pub fn drawn(seed: u64, scenario: &Scenario) -> Vec<Self> {
+        let mut rng = Rng::new(seed ^ 0x4d49_5348_4150);
+        let lease = (scenario.lease_nanos / super::scenario::STEP_NANOS_OF_CRASHES) as usize;
+        let count = [0, 1, 1, 1, 2, 2, 2, 3][rng.below(8)];
+        let mut mishaps: Vec<Self> = (0..count).map(|_| Self::one(&mut rng, scenario, lease)).collect();
+        // Often, whoever comes to the rescue dies of it too.
+        let death = |mishap: &Self| matches!(mishap, Self::Kill { .. } | Self::KillAfter { .. });
+        if mishaps.iter().any(death) && rng.one_in(3) {
+            let effects = [4, 24, 80, 320][rng.below(4)];
+            mishaps.push(Self::Ambush { effects: rng.below(effects) as u64 });
+        }
+        mishaps
+    }
+
+    fn one(rng: &mut Rng, scenario: &Scenario, lease: usize) -> Self {
+        let compute = rng.below(scenario.computes as usize) as u32;
+        let step = rng.below(EARLY) as u64;
+        match rng.below(8) {
+            0 | 1 => Self::Kill { compute, step },
+            2..=4 => {
+                let most = if rng.one_in(2) { 60 } else { 250 };
+                Self::KillAfter { compute, effects: rng.below(most) as u64 }
+            }
+            5 | 6 => Self::Sleep { compute, step, steps: (lease / 2 + rng.below(3 * lease)) as u64 },
+            _ => {
+                // A thread's, the keeper's (the last), or all.
+                let endpoint = rng.below(scenario.threads as usize + 2) as u32;
+                let endpoint = (endpoint <= scenario.threads).then_some(endpoint);
+                Self::Disconnect { compute, endpoint, server: rng.below(usize::from(scenario.servers)) as u16, step }
+            }
+        }
+    }
+
+    /// Lets it happen in `sim`, where the schedule's compute servers have these numbers. Endpoints are counted from
+    /// `first_endpoint` of each: those before were made to set it up.
+    pub(super) fn arrange(&self, sim: &mut Sim, numbers: &[u32], first_endpoint: &[u32]) {
+        let number = |compute: u32| numbers.get(compute as usize).copied().unwrap_or(u32::MAX);
+        match *self {
+            Self::Kill { compute, step } => sim.fault_at(step, Fault::Kill { compute_server: number(compute) }),
+            Self::KillAfter { compute, effects } => sim.kill_after(number(compute), effects + 1),
+            Self::Ambush { effects } => sim.ambush(effects),
+            Self::Sleep { compute, step, steps } => {
+                sim.fault_at(step, Fault::Sleep { compute_server: number(compute), steps });
+            }
+            Self::Disconnect { compute, endpoint, server, step } => {
+                let first = first_endpoint.get(compute as usize).copied().unwrap_or(0);
+                let endpoint = endpoint.map(|nth| first + nth);
+                sim.fault_at(step, Fault::Disconnect { compute_server: number(compute), endpoint, server });
+            }
+        }
+    }
+}
+
+impl fmt::Display for Mishap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kill { compute, step } => write!(f, "compute server {compute} dies before event {step}"),
+            Self::KillAfter { compute, effects } => {
+                write!(f, "compute server {compute} dies after its effect {}", effects + 1)
+            }
+            Self::Ambush { effects } => write!(f, "whoever fences another dies {effects} effects later"),
+            Self::Sleep { compute, step, steps } => {
+                write!(f, "compute server {compute} sleeps for {steps} events from event {step}")
+            }
+            Self::Disconnect { compute, endpoint, server, step } => match endpoint {
+                Some(nth) => {
+                    write!(f, "endpoint {nth} of compute server {compute} loses server {server} at event {step}")
+                }
+                None => write!(f, "compute server {compute} loses server {server} at event {step}"),
+            },
+        }
+    }
+}

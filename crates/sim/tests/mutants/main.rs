@@ -1,0 +1,79 @@
+//! Every planted bug is found: by which checker, after how many schedules. The table is that of `docs/TESTING.md`.
+
+use sherman_core::mutant::{Mutant, plant};
+use sherman_sim::tree::{Hunt, Property};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The most schedules in which a bug is looked for.
+const MOST: u64 = 40_000;
+
+/// A bug that was found.
+struct Caught {
+    mutant: Mutant,
+    by: Property,
+    /// Schedules until then, from the first on.
+    schedules: u64,
+    /// Its schedule.
+    seed: u64,
+}
+
+/// Looks for a bug where it may show, from the first seed on.
+fn hunt(mutant: Mutant) -> Option<Caught> {
+    let _planted = plant(Some(mutant));
+    let hunt = Hunt::of(mutant);
+    let mut explorer = hunt.explorer();
+    (hunt.first_seed()..).zip(1..=MOST).find_map(|(seed, schedules)| {
+        let violation = explorer.run(seed).violation?;
+        Some(Caught { mutant, by: violation.property, schedules, seed })
+    })
+}
+
+/// Whether the schedule that shows the bug is clean without it.
+fn is_clean_without(caught: &Caught) -> bool {
+    Hunt::of(caught.mutant).explorer().run(caught.seed).violation.is_none()
+}
+
+/// Hunts all of `mutants`, one on each core at a time.
+fn hunt_all(mutants: &[Mutant]) -> Vec<Option<Caught>> {
+    let (next, caught) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                while let Some(&mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let found = hunt(mutant);
+                    caught.lock().expect("nobody panics").insert(mutant, found);
+                }
+            });
+        }
+    });
+    caught.into_inner().expect("nobody panics").into_values().collect()
+}
+
+#[test]
+fn every_planted_bug_is_found() {
+    let only = std::env::var("SHERMAN_MUTANT").ok();
+    let asked = |mutant: &Mutant| only.as_deref().is_none_or(|name| name == mutant.name());
+    let mutants: Vec<Mutant> = Mutant::ALL.iter().copied().filter(asked).collect();
+    let caught = hunt_all(&mutants);
+    println!("| planted | what | found by | after |\n|---|---|---|---|");
+    for (mutant, caught) in mutants.iter().zip(&caught) {
+        let (by, after) = caught.as_ref().map_or(("–".to_owned(), "–".to_owned()), |caught| {
+            (format!("{:?}", caught.by).to_lowercase(), caught.schedules.to_string())
+        });
+        println!("| `{mutant}` | {} | {by} | {after} |", mutant.what());
+    }
+    let missed: Vec<&Mutant> =
+        mutants.iter().zip(&caught).filter(|(_, caught)| caught.is_none()).map(|(m, _)| m).collect();
+    assert!(missed.is_empty(), "not found in {MOST} schedules: {missed:?}");
+    let mut counts: Vec<u64> = caught.iter().flatten().map(|caught| caught.schedules).collect();
+    counts.sort_unstable();
+    let median = counts[counts.len() / 2];
+    println!("{} planted bugs, median {median} schedules, most {}", counts.len(), counts[counts.len() - 1]);
+    assert!(median <= 10_000);
+    for caught in caught.iter().flatten() {
+        assert!(is_clean_without(caught), "seed {} fails without {} too", caught.seed, caught.mutant);
+    }
+}
