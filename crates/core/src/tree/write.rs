@@ -14,6 +14,7 @@
 use super::TreeState;
 use crate::error::Error;
 use crate::lock::{Held, Locked};
+use crate::membership::Membership;
 use crate::mutant::{Mutant, planted};
 use crate::node::draft::{Place, SplitOff};
 use crate::node::{Draft, Node, Patch, Reject};
@@ -185,7 +186,12 @@ impl<E: Endpoint> Op<'_, E> {
                 // Nothing links to the sibling, so nothing was changed. The place and the record stay: recovery's.
                 self.settle([image_slot]);
                 self.worker.compute.alloc.note_failure(&error);
-                self.release(held).await?;
+                if Membership::is_fatal(&error) {
+                    // The record stands, and by the lane recovery knows that the split has not happened (I26).
+                    self.abandon(held);
+                } else {
+                    self.release(held).await?;
+                }
                 return Err(error.into());
             }
         }

@@ -4,14 +4,17 @@
 //! client of a compute server that lives has ended. A client whose compute server is doomed may join again, under a new identity.
 
 use super::check::Property;
-use super::lab::{Compute, options};
+use super::lab::{Compute, TREE, options};
 use super::scenario::Scenario;
-use super::script::Record;
-use crate::endpoint::SimEndpoint;
+use super::script::{Record, Script};
+use crate::endpoint::{SimEndpoint, SimFabric};
+use crate::rng::Rng;
 use crate::sim::Spawner;
-use sherman_core::{ComputeServer, Error, Worker};
+use sherman_core::{ComputeServer, Error, TreeState, Worker};
 use sherman_fabric::Fabric;
 use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -27,6 +30,8 @@ pub(super) struct Company {
     pub members: RefCell<Vec<Compute>>,
     /// For each client, the compute server it is on, by number; `None` once it has ended.
     clients: RefCell<Vec<Option<u32>>>,
+    /// How many others come and go before each.
+    visitors: u32,
     /// How many may yet join again.
     may_rejoin: Cell<u32>,
     /// How many did.
@@ -34,8 +39,11 @@ pub(super) struct Company {
 }
 
 impl Company {
-    pub fn new(spawner: Spawner, scenario: Scenario, record: Rc<Record>, rejoin: bool) -> Rc<Self> {
+    pub fn new(spawner: Spawner, scenario: Scenario, record: Rc<Record>, seed: u64) -> Rc<Self> {
+        let mut rng = Rng::new(seed ^ 0x434f_4d50);
+        let rejoin = rng.one_in(2);
         Rc::new(Self {
+            visitors: rng.below(7) as u32,
             spawner,
             scenario,
             record,
@@ -79,23 +87,41 @@ impl Company {
         drop(self.spawner.spawn(Some(&compute.fabric), thread, "keeper", body));
     }
 
-    /// A new identity for `client`, whose compute server is doomed. `None` if it is not to come back, or was taken for dead
-    /// again before it was there.
-    pub async fn rejoin(self: &Rc<Self>, client: u32) -> Option<(Worker<SimEndpoint>, Arc<sherman_core::TreeState>)> {
-        self.may_rejoin.set(self.may_rejoin.get().checked_sub(1)?);
-        let fabric = self.spawner.join().ok()?;
-        let endpoint = fabric.endpoint().ok()?;
+    /// Lets a client whose compute server is doomed go on with its script under a new identity, unless it is not to come back.
+    /// It goes on as a task of the new compute server, and may be taken for dead again before it is there.
+    pub fn bring_back(self: &Rc<Self>, script: Script, next: u32) {
+        let client = script.client;
+        let fabric = self.may_rejoin.get().checked_sub(1).and_then(|left| {
+            self.may_rejoin.set(left);
+            // Ids are issued in turn: so that some are issued again, others come and go meanwhile.
+            (0..self.visitors).for_each(|_| drop(self.spawner.visit()));
+            self.spawner.join().ok()
+        });
+        let Some(fabric) = fabric else { return self.end(client) };
         let (number, id) = (fabric.number(), fabric.client());
         self.spawner.say(|| format!("client {client} comes back as cs{number}, id {id}"));
         self.enrol(client, number);
+        self.rejoined.set(self.rejoined.get() + 1);
+        let company = Rc::clone(self);
+        let home = fabric.clone();
+        let body: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
+            match company.open(fabric).await {
+                Some((worker, tree)) => Script { tree, ..script }.run_from(next, worker).await,
+                None => company.end(client),
+            }
+        });
+        drop(self.spawner.spawn(Some(&home), 0, "client", body));
+    }
+
+    async fn open(self: &Rc<Self>, fabric: SimFabric) -> Option<(Worker<SimEndpoint>, Arc<TreeState>)> {
+        let endpoint = fabric.endpoint().ok()?;
         let opened = ComputeServer::open(&endpoint, options(&self.scenario)).await;
         let shared = self.unless_doomed(opened)?;
         let worker = Worker::new(endpoint, Arc::clone(&shared));
-        let tree = self.unless_doomed(worker.open_tree(super::lab::TREE).await)?;
+        let tree = self.unless_doomed(worker.open_tree(TREE).await)?;
         let compute = Compute { fabric, shared, tree: Arc::clone(&tree) };
         self.employ_keeper(&compute);
         self.members.borrow_mut().push(compute);
-        self.rejoined.set(self.rejoined.get() + 1);
         Some((worker, tree))
     }
 

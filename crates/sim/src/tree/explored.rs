@@ -211,6 +211,7 @@ impl fmt::Display for Explored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |of| 100.0 * self.share(of);
         write!(f, "{} schedules, median {} verbs, ", self.schedules, self.median_verbs())?;
+        write!(f, "{:.1} % with a split or merge, ", percent(self.split_or_merge))?;
         write!(f, "at least {} clients, {:.2} % distinct; ", self.fewest_clients, 100.0 * self.distinct())?;
         let Shares { split, merge, internal_merge, shrink, reuse, scan, .. } = self.with;
         write!(f, "{:.1} % with a split, {:.1} % a merge, ", percent(split), percent(merge))?;

@@ -49,15 +49,17 @@ pub enum Mishap {
     },
 }
 
-/// Events of a schedule within which things go wrong.
-const EARLY: usize = 900;
+/// Events of an operation, roughly: things are to go wrong while there are any.
+const STEPS_OF_OPERATION: u32 = 45;
+/// Effects of an operation, roughly.
+const EFFECTS_OF_OPERATION: u32 = 14;
 
 impl Mishap {
     /// Up to three, drawn from `seed`.
     pub fn drawn(seed: u64, scenario: &Scenario) -> Vec<Self> {
         let mut rng = Rng::new(seed ^ 0x4d49_5348_4150);
         let lease = (scenario.lease_nanos / super::scenario::STEP_NANOS_OF_CRASHES) as usize;
-        let count = [0, 1, 1, 1, 2, 2, 2, 3][rng.below(8)];
+        let count = [0, 1, 1, 1, 1, 2, 2, 3][rng.below(8)];
         let mut mishaps: Vec<Self> = (0..count).map(|_| Self::one(&mut rng, scenario, lease)).collect();
         // Often, whoever comes to the rescue dies of it too.
         let death = |mishap: &Self| matches!(mishap, Self::Kill { .. } | Self::KillAfter { .. });
@@ -70,12 +72,13 @@ impl Mishap {
 
     fn one(rng: &mut Rng, scenario: &Scenario, lease: usize) -> Self {
         let compute = rng.below(scenario.computes as usize) as u32;
-        let step = rng.below(EARLY) as u64;
+        let Scenario { computes, threads, operations, .. } = *scenario;
+        let step = rng.below((STEPS_OF_OPERATION * computes * threads * operations) as usize) as u64;
         match rng.below(8) {
             0 | 1 => Self::Kill { compute, step },
             2..=4 => {
-                let most = if rng.one_in(2) { 60 } else { 250 };
-                Self::KillAfter { compute, effects: rng.below(most) as u64 }
+                let most = EFFECTS_OF_OPERATION * threads * operations;
+                Self::KillAfter { compute, effects: rng.below(most as usize) as u64 }
             }
             5 | 6 => Self::Sleep { compute, step, steps: (lease / 2 + rng.below(3 * lease)) as u64 },
             _ => {

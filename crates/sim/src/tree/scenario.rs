@@ -192,7 +192,7 @@ impl Scenario {
             computes,
             threads,
             operations: 2 + rng.below(3) as u32,
-            loaded: drawn.loaded.min(14),
+            loaded: if rng.one_in(4) { drawn.loaded.min(24) } else { drawn.loaded.min(14) },
             hot: drawn.hot.min(10),
             crashes: true,
             lease_nanos: STEP_NANOS_OF_CRASHES * (150 + rng.below(450) as u64),

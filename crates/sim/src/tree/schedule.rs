@@ -231,7 +231,7 @@ impl Loaded {
         let scenario = self.lab.scenario.clone();
         let company = scenario.crashes.then(|| {
             let spawner = self.lab.sim.spawner();
-            Company::new(spawner, scenario.clone(), Rc::clone(record), case.seed.is_multiple_of(3))
+            Company::new(spawner, scenario.clone(), Rc::clone(record), case.seed)
         });
         let numbers: Vec<u32> = cast.computes.iter().map(|compute| compute.fabric.number()).collect();
         let endpoints: Vec<u32> = numbers.iter().map(|&number| self.lab.sim.endpoints(number)).collect();

@@ -62,17 +62,19 @@ pub(super) struct Script {
 }
 
 impl Script {
-    pub async fn run(mut self, mut worker: Worker<SimEndpoint>) {
+    pub async fn run(self, worker: Worker<SimEndpoint>) {
+        self.run_from(0, worker).await;
+    }
+
+    /// Goes on with the operation number `first`.
+    pub async fn run_from(mut self, first: u32, worker: Worker<SimEndpoint>) {
         let operations = self.scenario.operations;
-        for number in 0..operations.min(self.operations) {
-            if worker.compute().is_doomed() {
-                let again = match &self.company {
-                    Some(company) => company.rejoin(self.client).await,
-                    None => None,
-                };
-                let Some((fresh, tree)) = again else { break };
+        for number in first..operations.min(self.operations) {
+            if worker.compute().is_doomed()
+                && let Some(company) = self.company.clone()
+            {
                 // The caches of the doomed one, and whatever else it knew, are gone with it.
-                (worker, self.tree) = (fresh, tree);
+                return company.bring_back(self, number);
             }
             let opposed = self.scenario.opposed && self.client % 2 == 1;
             let mix = if (2 * number < operations) != opposed { self.scenario.first } else { self.scenario.then };
