@@ -93,8 +93,7 @@ mutants! {
     PendingKept "pending-kept" "nodes that a dead client made in vain stay pending"
     FreshForgotten "fresh-forgotten" "places that a dead client never used are not taken over"
     MarkNotRewritten "mark-not-rewritten" "places that are taken over keep the mark of the dead"
-    ExpiredUnnoticed "expired-unnoticed" "nobody looks after a member whose lease ran out"
-    SuspectsIgnored "suspects-ignored" "nobody looks after a member that others wait for"
+    ExpiredUnnoticed "expired-unnoticed" "nobody looks after members that others wait for or whose lease ran out"
 }
 
 impl Mutant {

@@ -77,12 +77,11 @@ impl<E: Endpoint> Worker<E> {
                 return Err(Error::Fenced { client: self.compute.client() });
             }
             let mut suspects = membership.take_suspects();
-            if planted(Mutant::SuspectsIgnored) {
-                suspects.clear();
-            }
             if now >= membership.next_renewal() {
-                let expired = self.renew().await?;
-                suspects.extend(expired.filter(|_| !planted(Mutant::ExpiredUnnoticed)));
+                suspects.extend(self.renew().await?);
+            }
+            if planted(Mutant::ExpiredUnnoticed) {
+                suspects.clear();
             }
             if let Some((client, _)) = look_again.take_if(|(_, at)| now >= *at) {
                 suspects.insert(client);
