@@ -66,6 +66,7 @@ mutants! {
     ParentBeforeSibling "parent-before-sibling" "a separator is posted before the sibling is written"
     SeparatorUnverified "separator-unverified" "a separator is posted without looking at its child under the parent's lane"
     TornRoot "torn-root" "a growth reads the root word and writes it in two steps"
+    GrowthWithoutLane "growth-without-lane" "a growth gives the old root's lane back before it swaps the root word"
     LostGrowthLeaks "lost-growth-leaks" "the place of a root that came too late is not given back"
 
     MergeWithoutParentLane "merge-without-parent-lane" "a merge does not take the parent's lane"

@@ -45,6 +45,16 @@ impl Hunt {
                     (scenario.first, scenario.then) = (Mix::UPDATE, Mix::UPDATE);
                 },
             },
+            // Somebody else has to grow the tree, merge the leaf away and shrink the tree again, all between two lists.
+            Mutant::GrowthWithoutLane => Self {
+                bend: |scenario| {
+                    (scenario.shape, scenario.operations) = (Shape::Four, 12);
+                    (scenario.loaded, scenario.hot) = (4, 9);
+                    (scenario.sparse, scenario.thinned, scenario.unposted) = (false, 0, false);
+                    (scenario.first, scenario.then, scenario.opposed) = (Mix::GROW, Mix::SHRINK, true);
+                },
+                ..lined
+            },
             // The maker of a split over two servers has to die when somebody else has split the node again: it takes a full
             // leaf at the right end, which is full again after the first split.
             Mutant::SplitBySibling => Self {

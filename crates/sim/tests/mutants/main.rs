@@ -25,7 +25,6 @@ fn hunt(mutant: Mutant) -> Option<Caught> {
     let mut explorer = Hunt::of(mutant).explorer();
     (0..MOST).find_map(|seed| {
         let violation = explorer.run(seed).violation?;
-        println!("{mutant}: {violation:.400}");
         Some(Caught { mutant, by: violation.property, schedules: seed + 1, seed })
     })
 }
