@@ -101,7 +101,8 @@ impl<E: Endpoint> Op<'_, E> {
                     wanting.push(level);
                 }
                 Ok(Tidied::Again) => {
-                    if self.retry(Cause::Merge).await.is_err() {
+                    // During a truce nobody posts the separator that this may be waiting for.
+                    if self.truce(tree) || self.retry(Cause::Merge).await.is_err() {
                         return;
                     }
                     wanting.push(level);

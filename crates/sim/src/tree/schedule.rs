@@ -1,11 +1,11 @@
 //! Running schedules of a tree and checking each.
 
 use super::case::Case;
-use super::check::{self, Found, Property, Violation};
+use super::check::{self, Found, Violation};
 use super::company::Company;
 use super::counts::Counts;
 use super::explored::{Crashes, Explored, Seen};
-use super::inspect::Left;
+use super::inspect::Scene;
 use super::lab::{Compute, Lab};
 use super::mishap::Mishap;
 use super::scenario::{Caches, Scenario};
@@ -118,7 +118,12 @@ impl Explorer {
         let during = Counts::of(everyone.iter().chain(&cast.strangers)).since(&before);
         let crashes = Crashes::of(&world.lab.sim, &everyone, company.as_deref());
         let checked = match company {
-            Some(_) => world.inspect(&run, seed, &cast, &everyone, &self.record, &mut self.checker),
+            Some(_) => {
+                let strangers = cast.strangers.iter().filter(|_| !cast.neglected);
+                let gone: Vec<&Compute> = strangers.chain([&world.loader]).collect();
+                let scene = Scene { initial: &cast.initial, everyone: &everyone, gone: &gone, record: &self.record };
+                scene.inspect(&mut world.lab, &run, &mut self.checker, seed.is_multiple_of(DISMISSED_ONE_IN))
+            }
             None => world.check(&run, &cast, &self.record, &mut self.checker),
         };
         let (walk, violation) = match checked {
@@ -272,75 +277,26 @@ impl Loaded {
         company
     }
 
-    /// What must hold before anything else is looked at.
-    fn ended_well(run: &Run, record: &Record) -> Result<(), Found> {
-        if !run.is_done() {
-            return Err(Found::new(Property::Progress, format!("{:?}", run.outcome)));
-        }
-        record.trouble.borrow_mut().take().map_or(Ok(()), Err)
-    }
-
     /// Everything that must hold; with the violation, what could be seen of the tree.
     fn check(&mut self, run: &Run, cast: &Cast, record: &Record, checker: &mut Checker) -> Result<Walk, (Walk, Found)> {
         let everyone = cast.computes.iter().chain(&cast.strangers).chain([&self.loader]);
         let shared: Vec<&ComputeServer> = everyone.map(|compute| &*compute.shared).collect();
-        let seen = Self::ended_well(run, record)
+        let seen = check::ended_well(run, record)
             .and_then(|()| check::lanes(&self.lab.sim, &self.lab.scenario, &shared))
             .and_then(|()| check::redo(&self.lab.sim, &shared))
             .and_then(|()| check::walk(&mut self.lab, &cast.computes[0]))
             .map_err(|found| (Walk::default(), found))?;
-        let checked = check::space(&shared, &seen).and_then(|()| self.check_history(cast, record, checker, &seen));
+        let checked = check::space(&shared, &seen)
+            .and_then(|()| check::told(&self.lab.scenario, record, checker, &cast.initial, &seen));
         match checked {
             Ok(()) => Ok(seen),
             Err(found) => Err((seen, found)),
         }
-    }
-
-    fn check_history(&self, cast: &Cast, record: &Record, checker: &mut Checker, seen: &Walk) -> Result<(), Found> {
-        let history = &mut record.history.borrow_mut();
-        check::ranges(history, &record.sweeps.borrow(), &cast.initial)?;
-        check::history(checker, history, &self.lab.scenario, &cast.initial, seen)
-    }
-
-    /// The same where things went wrong: first whoever is dead is recovered.
-    fn inspect(
-        &mut self,
-        run: &Run,
-        seed: u64,
-        cast: &Cast,
-        everyone: &[Compute],
-        record: &Record,
-        checker: &mut Checker,
-    ) -> Result<Walk, (Walk, Found)> {
-        let bare = |found| (Walk::default(), found);
-        Self::ended_well(run, record).map_err(bare)?;
-        let mut left = Left::settle(&mut self.lab, everyone).map_err(bare)?;
-        let seen = self.look(&left, cast).map_err(bare)?;
-        let mut checked = self.check_history(cast, record, checker, &seen);
-        if checked.is_ok() && seed.is_multiple_of(DISMISSED_ONE_IN) {
-            checked = left.dismiss(&mut self.lab).and_then(|()| self.look(&left, cast)).map(drop);
-        }
-        match checked {
-            Ok(()) => Ok(seen),
-            Err(found) => Err((seen, found)),
-        }
-    }
-
-    /// Looks at memory as a whole.
-    fn look(&mut self, left: &Left, cast: &Cast) -> Result<Walk, Found> {
-        let shared: Vec<&ComputeServer> = left.everyone().map(|compute| &*compute.shared).collect();
-        check::lanes(&self.lab.sim, &self.lab.scenario, &shared)?;
-        check::redo(&self.lab.sim, &shared)?;
-        let seen = check::walk(&mut self.lab, &left.inspector)?;
-        let strangers = cast.strangers.iter().filter(|_| !cast.neglected);
-        let gone: Vec<&Compute> = strangers.chain([&self.loader]).collect();
-        left.places(&self.lab.sim, &[&seen], &gone, self.lab.scenario.servers)?;
-        Ok(seen)
     }
 }
 
 /// The scheduler of a seed.
-fn scheduler(seed: u64) -> Box<dyn Scheduler> {
+pub(super) fn scheduler(seed: u64) -> Box<dyn Scheduler> {
     match seed % 4 {
         0 => Box::new(Pct::new(seed, 3, TYPICAL_STEPS)),
         _ => Box::new(Random::swarm(seed)),
