@@ -94,6 +94,8 @@ mutants! {
     PendingKept "pending-kept" "nodes that a dead client made in vain stay pending"
     FreshForgotten "fresh-forgotten" "places that a dead client never used are not taken over"
     MarkNotRewritten "mark-not-rewritten" "places that are taken over keep the mark of the dead"
+    FenceLeft "fence-left" "an id is retired on server 0 alone"
+    DoomedRenews "doomed-renews" "a compute server that is at its end goes on renewing its lease"
     ExpiredUnnoticed "expired-unnoticed" "nobody looks after members that others wait for or whose lease ran out"
 }
 

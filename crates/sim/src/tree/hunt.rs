@@ -81,6 +81,8 @@ impl Hunt {
             | Mutant::PendingKept
             | Mutant::FreshForgotten
             | Mutant::MarkNotRewritten
+            | Mutant::FenceLeft
+            | Mutant::DoomedRenews
             | Mutant::ExpiredUnnoticed => lined.with_crashes(),
             _ => lined,
         }
