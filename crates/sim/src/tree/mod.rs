@@ -22,6 +22,7 @@ mod case;
 mod check;
 mod company;
 mod counts;
+pub mod crash;
 mod explored;
 mod hunt;
 mod inspect;

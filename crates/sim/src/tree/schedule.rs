@@ -236,7 +236,7 @@ impl Loaded {
         let scenario = self.lab.scenario.clone();
         let company = scenario.crashes.then(|| {
             let spawner = self.lab.sim.spawner();
-            Company::new(spawner, scenario.clone(), Rc::clone(record), case.seed)
+            Company::new(spawner, scenario.clone(), Rc::clone(record), Some(case.seed))
         });
         let numbers: Vec<u32> = cast.computes.iter().map(|compute| compute.fabric.number()).collect();
         let endpoints: Vec<u32> = numbers.iter().map(|&number| self.lab.sim.endpoints(number)).collect();
@@ -262,6 +262,7 @@ impl Loaded {
                     time_jumps,
                     known: cast.initial.clone(),
                     company: company.clone(),
+                    gate: None,
                     operations: case.operations_of(client),
                     last: case.seed.wrapping_add(5 * u64::from(client)) % scenario.hot,
                 };
