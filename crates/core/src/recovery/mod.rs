@@ -177,7 +177,8 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         self.on_every_server(|client| Request::TakeOver { client }).await?;
         self.keep_adopted(true);
         if planted(Mutant::FenceLeft) {
-            return Ok(drop(self.op.call(SERVER_0, Request::Retire { client: self.dead }).await?));
+            self.op.call(SERVER_0, Request::Retire { client: self.dead }).await?;
+            return Ok(());
         }
         self.on_every_server(|client| Request::Retire { client }).await?;
         if planted(Mutant::IdReissuedEarly) {

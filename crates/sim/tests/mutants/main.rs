@@ -78,3 +78,13 @@ fn every_planted_bug_is_found() {
         assert!(is_clean_without(caught), "seed {} fails without {} too", caught.seed, caught.mutant);
     }
 }
+
+#[test]
+fn the_documentation_names_every_planted_bug() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/TESTING.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    for mutant in Mutant::ALL {
+        let row = format!("| `{mutant}` | {} |", mutant.what());
+        assert!(page.contains(&row), "no row {row}");
+    }
+}
