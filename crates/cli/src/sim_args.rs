@@ -94,6 +94,7 @@ impl World {
     /// The scenarios they stand for.
     pub fn hunt(&self) -> Hunt {
         let hunt = self.mutant.map_or_else(Hunt::everywhere, Hunt::of);
+        let hunt = if self.crashes { hunt.with_crashes() } else { hunt };
         self.format.map_or(hunt, |format| hunt.only(format))
     }
 

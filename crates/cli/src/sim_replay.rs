@@ -6,7 +6,9 @@ use crate::sim::exit_code;
 use crate::sim_args::ReplayArgs;
 use sherman_core::mutant::plant;
 use sherman_eval::report::grouped;
-use sherman_sim::tree::Seen;
+use sherman_sim::Atlas;
+use sherman_sim::trace::Event;
+use sherman_sim::tree::{Explorer, Seen};
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -14,16 +16,25 @@ use std::process::ExitCode;
 pub fn run(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let ReplayArgs { seed, world, trace } = args;
     let _planted = plant(world.mutant);
-    let (seen, events) = world.hunt().explorer().run_traced(*seed, true);
+    let mut explorer = world.hunt().explorer();
+    let (seen, events) = explorer.run_traced(*seed, true);
     let violated = seen.violation.is_some();
     let mut text = String::new();
     if *trace || violated {
-        events.iter().for_each(|event| text.push_str(&format!("{event}\n")));
+        for line in told(&explorer, &events) {
+            let _ = writeln!(text, "{line}");
+        }
         text.push('\n');
     }
     text.push_str(&outcome(&seen));
     print(&text).map_err(Failure::into_unanswered)?;
     Ok(exit_code(world.mutant, violated))
+}
+
+/// Every event: who did which verb on which line of which node.
+fn told(explorer: &Explorer, events: &[Event]) -> Vec<String> {
+    let atlas = explorer.lab().and_then(|lab| Atlas::of(&lab.sim, lab.scenario.servers));
+    atlas.map_or_else(|| events.iter().map(ToString::to_string).collect(), |atlas| atlas.tell(events))
 }
 
 /// What a schedule came to.

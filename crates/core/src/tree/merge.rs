@@ -371,16 +371,19 @@ impl<E: Endpoint> Op<'_, E> {
         Ok((swapped, slot))
     }
 
+    /// The record is complete before the swap: by F3 in the same list, if it lies on the same server, else by a completion.
     async fn swap_root(
         &self,
         tree: &TreeState,
-        record: Vec<WorkList>,
+        mut record: Vec<WorkList>,
         [old, new]: [RootWord; 2],
     ) -> Result<bool, FabricError> {
+        let combine = self.worker.compute.techniques().combine;
+        let last = record.pop_if(|list| combine && list.server() == CATALOG_SERVER);
         for list in record {
             self.endpoint().recycle(self.execute(list).await?);
         }
-        let mut list = self.endpoint().list(CATALOG_SERVER);
+        let mut list = last.unwrap_or_else(|| self.endpoint().list(CATALOG_SERVER));
         let cas = list.cas(Space::Host, tree.info.root_word, old.to_bits(), new.to_bits());
         let list = self.execute(list).await?;
         let swapped = list.swapped(cas);

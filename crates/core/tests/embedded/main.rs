@@ -2,6 +2,8 @@
 #![cfg(not(loom))]
 
 mod detached;
+mod leases;
+mod lies;
 mod slow;
 mod waiting;
 
@@ -17,8 +19,13 @@ const LANES: u32 = 16;
 
 /// One memory server with few lanes.
 fn cluster() -> Arc<EmbeddedCluster> {
+    cluster_with(FormatOptions::default().lease_nanos)
+}
+
+/// The same, whose members have another lease.
+fn cluster_with(lease_nanos: u64) -> Arc<EmbeddedCluster> {
     let locks = LockOptions { lanes: Some(LANES), ..LockOptions::default() };
-    let format = FormatOptions { locks, ..FormatOptions::default() };
+    let format = FormatOptions { locks, lease_nanos, ..FormatOptions::default() };
     EmbeddedCluster::new(EmbeddedOptions { memory_bytes: 64 << 20, format, ..EmbeddedOptions::default() })
         .expect("a cluster")
 }

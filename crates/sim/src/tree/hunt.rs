@@ -4,7 +4,7 @@
 //! there; for those the scenarios drawn are bent, never the adversary and never the checkers.
 
 use super::mix::Mix;
-use super::scenario::Scenario;
+use super::scenario::{Scenario, Shape};
 use super::schedule::{Explorer, SEEDS_PER_SCENARIO};
 use crate::knobs::Knobs;
 use sherman_core::Format;
@@ -14,21 +14,29 @@ use sherman_core::mutant::Mutant;
 #[derive(Clone, Copy, Debug)]
 pub struct Hunt {
     format: Option<Format>,
+    crashes: bool,
     bend: fn(&mut Scenario),
 }
 
 impl Hunt {
     /// What every exploration tries: trees of all formats.
     pub fn everywhere() -> Self {
-        Self { format: None, bend: |_| {} }
+        Self { format: None, crashes: false, bend: |_| {} }
+    }
+
+    /// The same with clients that die and connections that break.
+    pub fn with_crashes(self) -> Self {
+        Self { crashes: true, ..self }
     }
 
     /// Where `mutant` is to be found.
     pub fn of(mutant: Mutant) -> Self {
+        let lined = Self::everywhere().only(Format::LineStamped);
         match mutant {
             // A reader has to sleep through sixteen writes of one node: it takes writers that do nothing else.
             Mutant::NarrowStamp => Self {
                 format: Some(Format::SortedStamped),
+                crashes: false,
                 bend: |scenario| {
                     scenario.operations = 20;
                     scenario.hot = 3;
@@ -37,7 +45,46 @@ impl Hunt {
                     (scenario.first, scenario.then) = (Mix::UPDATE, Mix::UPDATE);
                 },
             },
-            _ => Self { format: Some(Format::LineStamped), ..Self::everywhere() },
+            // Somebody else has to grow the tree, merge the leaf away and shrink the tree again, all between two lists.
+            Mutant::GrowthWithoutLane => Self {
+                bend: |scenario| {
+                    (scenario.shape, scenario.operations) = (Shape::Four, 12);
+                    (scenario.loaded, scenario.hot) = (4, 9);
+                    (scenario.sparse, scenario.thinned, scenario.unposted) = (false, 0, false);
+                    (scenario.first, scenario.then, scenario.opposed) = (Mix::GROW, Mix::SHRINK, true);
+                },
+                ..lined
+            },
+            // The maker of a split over two servers has to die when somebody else has split the node again: it takes a full
+            // leaf at the right end, which is full again after the first split.
+            Mutant::SplitBySibling => Self {
+                bend: |scenario| {
+                    (scenario.shape, scenario.servers) = (Shape::Four, 2);
+                    (scenario.loaded, scenario.hot, scenario.operations) = (4, 9, 4);
+                    (scenario.sparse, scenario.thinned, scenario.unposted) = (false, 0, false);
+                    (scenario.first, scenario.then) = (Mix::GROW, Mix::GROW);
+                },
+                ..lined.with_crashes()
+            },
+            // Only who dies in between, or recovers who did, shows them.
+            Mutant::RecordAfterData | Mutant::RecordClearedEarly => Self::everywhere().with_crashes(),
+            Mutant::HeaderBeforeSibling
+            | Mutant::OutcomeClaimed
+            | Mutant::ReplayWithoutFencing
+            | Mutant::TakeoverWithoutFencing
+            | Mutant::SweepBeforeReplay
+            | Mutant::SweepsOthers
+            | Mutant::IdReissuedEarly
+            | Mutant::RecoversBeside
+            | Mutant::MergeNotFinished
+            | Mutant::GrowthBelieved
+            | Mutant::PendingKept
+            | Mutant::FreshForgotten
+            | Mutant::MarkNotRewritten
+            | Mutant::FenceLeft
+            | Mutant::DoomedRenews
+            | Mutant::ExpiredUnnoticed => lined.with_crashes(),
+            _ => lined,
         }
     }
 
@@ -46,14 +93,14 @@ impl Hunt {
         Self { format: Some(format), ..self }
     }
 
-    /// The seed to begin with.
-    pub fn first_seed(self) -> u64 {
-        0
-    }
-
     /// The format of the trees; `None` if they have all of them.
     pub fn format(self) -> Option<Format> {
         self.format
+    }
+
+    /// Whether clients die.
+    pub fn crashes(self) -> bool {
+        self.crashes
     }
 
     /// The format of scenario number `draw`: half of them have the default.
@@ -69,14 +116,17 @@ impl Hunt {
     /// An explorer of these scenarios.
     pub fn explorer(self) -> Explorer {
         let choose = move |draw| {
-            let mut scenario = Scenario::drawn(draw, self.drawn(draw));
+            let format = self.drawn(draw);
+            let drawn = if self.crashes { Scenario::drawn_with_crashes } else { Scenario::drawn };
+            let mut scenario = drawn(draw, format);
             (self.bend)(&mut scenario);
             scenario
         };
         // The paper's format is for verbs that are atomic as a whole.
         let knobs = move |seed| {
             let verb_atomic = self.drawn(seed / SEEDS_PER_SCENARIO) == Format::TwoLevel;
-            Knobs { verb_atomic, ..Knobs::swarm(seed) }
+            let swarm = if self.crashes { Knobs::swarm_with_crashes } else { Knobs::swarm };
+            Knobs { verb_atomic, ..swarm(seed) }
         };
         Explorer::new(choose, knobs)
     }

@@ -1,0 +1,406 @@
+//! Compute servers that stop dead, in real time: eight of them write to one tree on embedded memory, and every half second one
+//! is halted in the middle of whatever it does and replaced. The others go on, after a pause of no more than a second;
+//! nothing that was acknowledged is lost; in the end the tree is sound, every lane free and every place for a node accounted
+//! for.
+//!
+//! Six seconds of it, and three without any deaths; `SHERMAN_STRESS_SECONDS=60` for a minute. What was measured is told with `--nocapture`.
+#![cfg(not(loom))]
+#![expect(clippy::disallowed_methods, reason = "real time, and threads that never end, are what this is about")]
+
+use sherman_core::{ComputeOptions, ComputeServer, Error, TreeState, Worker};
+use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric, EmbeddedOptions};
+use sherman_executor::block_on;
+use sherman_fabric::control::{Standing, TreeSpec};
+use sherman_fabric::{Clock, Memory, Space};
+use sherman_memory_server::{ChunkEntry, FormatOptions, LockOptions};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+const SERVERS: u16 = 2;
+const WRITERS: usize = 8;
+const KEYS_EACH: usize = 1_000;
+const LANES: u32 = 1 << 12;
+const SPEC: TreeSpec = TreeSpec { format: 1, key_len: 8, value_len: 8, leaf_bytes: 256, internal_bytes: 256 };
+
+/// The tests of this file measure time: one after the other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long a test runs, if nobody asks for more.
+fn seconds(unless_told: u64) -> u64 {
+    std::env::var("SHERMAN_STRESS_SECONDS").map_or(unless_told, |text| text.parse().expect("a number of seconds"))
+}
+
+/// What a writer's keys may hold, kept where its death does not reach: what a key is known to hold or, of changes whose
+/// writer died or was fenced in the middle, all that it may.
+#[derive(Default)]
+struct Ledger {
+    /// Whoever writes for this slot now; what others still want to note here comes too late.
+    generation: u64,
+    known: Vec<Vec<Option<u64>>>,
+    next_value: u64,
+    operations: u64,
+    longest: Duration,
+    false_fencings: u64,
+}
+
+/// One compute server: its way into the cluster, and its keeper.
+struct Server {
+    fabric: EmbeddedFabric,
+    compute: Arc<ComputeServer>,
+    stop: AtomicBool,
+}
+
+/// One writer's place: a ledger, and whichever compute server writes in it now.
+struct Slot {
+    number: usize,
+    ledger: Mutex<Ledger>,
+    server: Mutex<Option<Arc<Server>>>,
+}
+
+struct Arena {
+    cluster: Arc<EmbeddedCluster>,
+    slots: Vec<Slot>,
+    stop: AtomicBool,
+    keepers: Mutex<Vec<(Arc<Server>, JoinHandle<()>)>>,
+}
+
+fn worker(fabric: &EmbeddedFabric, compute: &Arc<ComputeServer>) -> Worker<EmbeddedEndpoint> {
+    Worker::new(fabric.endpoint(), Arc::clone(compute))
+}
+
+/// Numbers that are the same on every run (splitmix64).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ mixed >> 31) % limit as u64) as usize
+    }
+}
+
+impl Arena {
+    fn new(lease: Duration) -> Arc<Self> {
+        let locks = LockOptions { lanes: Some(LANES), ..LockOptions::default() };
+        let lease_nanos = lease.as_nanos() as u64;
+        let format = FormatOptions {
+            chunk_bytes: 64 << 10,
+            redo_slot_bytes: 1024,
+            redo_area_bytes: 8 << 10,
+            lease_nanos,
+            locks,
+            ..FormatOptions::default()
+        };
+        let options =
+            EmbeddedOptions { servers: SERVERS, memory_bytes: 256 << 20, format, ..EmbeddedOptions::default() };
+        let cluster = EmbeddedCluster::new(options).expect("a cluster");
+        let slots = (0..WRITERS).map(|number| Slot {
+            number,
+            ledger: Mutex::new(Ledger { known: vec![vec![None]; KEYS_EACH], ..Ledger::default() }),
+            server: Mutex::new(None),
+        });
+        let slots = slots.collect();
+        Arc::new(Self { cluster, slots, stop: AtomicBool::new(false), keepers: Mutex::default() })
+    }
+
+    /// A new compute server, with its keeper.
+    fn join(self: &Arc<Self>) -> Arc<Server> {
+        let fabric = self.cluster.join().expect("room for one more");
+        let endpoint = fabric.endpoint();
+        let compute = block_on(&endpoint, ComputeServer::open(&endpoint, ComputeOptions::default()));
+        let compute = compute.expect("a compute server");
+        let server = Arc::new(Server { fabric, compute, stop: AtomicBool::new(false) });
+        let kept = Arc::clone(&server);
+        let keeper = thread::spawn(move || {
+            let worker = Worker::new(endpoint, Arc::clone(&kept.compute));
+            // Ends when it is told to, or with its compute server.
+            let _ = block_on(worker.endpoint(), worker.keep(|| kept.stop.load(Ordering::Relaxed)));
+        });
+        lock(&self.keepers).push((Arc::clone(&server), keeper));
+        server
+    }
+
+    /// Starts a writer in a slot.
+    fn start(self: &Arc<Self>, slot: usize) -> JoinHandle<()> {
+        let server = self.join();
+        let mut ledger = lock(&self.slots[slot].ledger);
+        ledger.generation += 1;
+        let generation = ledger.generation;
+        *lock(&self.slots[slot].server) = Some(Arc::clone(&server));
+        drop(ledger);
+        let arena = Arc::clone(self);
+        thread::spawn(move || arena.slots[slot].write(&arena, server, generation))
+    }
+
+    /// Stops the compute server of a slot dead.
+    fn kill(&self, slot: usize, seed: u64) {
+        let server = lock(&self.slots[slot].server).take().expect("it was started");
+        // Nothing it still does counts. If it has just done something, that is one of the things that may be.
+        lock(&self.slots[slot].ledger).generation += 1;
+        server.fabric.halt(seed);
+    }
+
+    fn lanes_are_free(&self) -> bool {
+        (0..SERVERS).all(|server| {
+            let memory = self.cluster.memory(server).expect("it has so many");
+            (0..u64::from(LANES) * 2 / 8).all(|word| memory.load_u64(Space::OnChip, 8 * word) == 0)
+        })
+    }
+
+    /// All places for nodes in chunks that were handed out.
+    fn places(&self, compute: &ComputeServer) -> u64 {
+        let chunks = (0..SERVERS).flat_map(|server| {
+            let memory = self.cluster.memory(server).expect("it has so many");
+            let geometry = *compute.geometry_of(server);
+            (0..geometry.chunks).map(move |index| memory.load_u64(Space::Host, geometry.chunk_entry(index)))
+        });
+        let places = chunks.map(|word| match ChunkEntry::from_bits(word) {
+            Some(ChunkEntry::Issued { class, .. }) => compute.geometry().chunk_bytes / u64::from(class.node_bytes),
+            _ => 0,
+        });
+        places.sum()
+    }
+}
+
+/// How a change ended for who asked for it.
+enum Noted {
+    Yes,
+    /// The writer was taken for dead.
+    Fenced,
+    /// Another writes here now, or it is time to stop.
+    Over,
+}
+
+impl Slot {
+    fn key(&self, index: usize) -> [u8; 8] {
+        // The writers' keys lie between each other's: all leaves are everybody's.
+        ((index * WRITERS + self.number) as u64).to_be_bytes()
+    }
+
+    /// Writes until it is time to stop, whatever befalls this compute server.
+    fn write(&self, arena: &Arc<Arena>, mut server: Arc<Server>, mut generation: u64) {
+        let mut numbers = Numbers(generation << 8 | self.number as u64);
+        loop {
+            let worker = worker(&server.fabric, &server.compute);
+            let tree = match block_on(worker.endpoint(), worker.tree("t", &SPEC)) {
+                Ok(tree) => Some(tree),
+                Err(Error::Fenced { .. }) => None,
+                Err(other) => panic!("{other}"),
+            };
+            if let Some(tree) = tree {
+                while !arena.stop.load(Ordering::Relaxed) {
+                    match self.change(&worker, &tree, generation, &mut numbers) {
+                        Noted::Yes => {}
+                        Noted::Over => return,
+                        Noted::Fenced => break,
+                    }
+                }
+            }
+            if arena.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            // It lives, and goes on under another identity.
+            drop(worker);
+            let again = arena.join();
+            let mut ledger = lock(&self.ledger);
+            if ledger.generation != generation {
+                return;
+            }
+            ledger.false_fencings += 1;
+            ledger.generation += 1;
+            generation = ledger.generation;
+            *lock(&self.server) = Some(Arc::clone(&again));
+            server = again;
+        }
+    }
+
+    /// One operation on one of its keys.
+    fn change(
+        &self,
+        worker: &Worker<EmbeddedEndpoint>,
+        tree: &TreeState,
+        generation: u64,
+        numbers: &mut Numbers,
+    ) -> Noted {
+        let (index, what) = (numbers.below(KEYS_EACH), numbers.below(10));
+        let (key, mut found) = (self.key(index), Vec::new());
+        let wanted = {
+            let mut ledger = lock(&self.ledger);
+            if ledger.generation != generation {
+                return Noted::Over;
+            }
+            ledger.next_value += 1;
+            let wanted = (what < 5).then_some(ledger.next_value);
+            if what < 9 {
+                ledger.known[index].push(wanted);
+            }
+            wanted
+        };
+        let began = Instant::now();
+        let op = worker.op();
+        let outcome = block_on(worker.endpoint(), async {
+            match wanted {
+                _ if what == 9 => op.get(tree, &key, &mut found).await,
+                Some(value) => op.insert(tree, &key, &value.to_be_bytes(), &mut found).await,
+                None => op.remove(tree, &key, &mut found).await,
+            }
+        });
+        let took = began.elapsed();
+        let mut ledger = lock(&self.ledger);
+        if ledger.generation != generation {
+            return Noted::Over;
+        }
+        let known = &mut ledger.known[index];
+        match outcome {
+            Ok(there) => {
+                let value = there.then(|| u64::from_be_bytes(found.try_into().expect("eight bytes")));
+                let before = if what == 9 { &known[..] } else { &known[..known.len() - 1] };
+                assert!(before.contains(&value), "slot {} key {index}: {value:?} is none of {before:?}", self.number);
+                if what < 9 {
+                    *known = vec![wanted];
+                }
+                ledger.operations += 1;
+                ledger.longest = ledger.longest.max(took);
+                Noted::Yes
+            }
+            Err(Error::Fenced { .. }) => {
+                if what < 9 {
+                    known.pop();
+                }
+                Noted::Fenced
+            }
+            // It may or may not have happened: both stay possible.
+            Err(Error::OutcomeUnknown { .. }) => Noted::Fenced,
+            Err(other) => panic!("slot {}: {other}", self.number),
+        }
+    }
+}
+
+/// What came of a run.
+#[derive(Debug)]
+struct Outcome {
+    kills: u64,
+    operations: u64,
+    longest: Duration,
+    recoveries: u64,
+    false_fencings: u64,
+}
+
+impl Outcome {
+    fn tell(&self, what: &str) {
+        let Self { kills, operations, longest, recoveries, false_fencings } = self;
+        println!("{what}: {operations} operations, the longest {longest:?}");
+        println!("  {kills} killed, {recoveries} recovered, {false_fencings} fenced though alive");
+    }
+}
+
+/// Writes for `length`, with a kill every `kill_every`, and looks whether all is well afterwards.
+fn run(lease: Duration, length: Duration, kill_every: Option<Duration>) -> Outcome {
+    let _alone = lock(&ALONE);
+    let arena = Arena::new(lease);
+    // Made beforehand: who dies at that, or waits for it, is another matter.
+    let first = arena.join();
+    let creator = worker(&first.fabric, &first.compute);
+    let tree = block_on(creator.endpoint(), creator.tree("t", &SPEC)).expect("a tree");
+    let mut writers: Vec<JoinHandle<()>> = (0..WRITERS).map(|slot| arena.start(slot)).collect();
+    let (began, mut kills) = (Instant::now(), 0);
+    let mut numbers = Numbers(length.as_nanos() as u64);
+    while began.elapsed() < length {
+        thread::sleep(kill_every.unwrap_or(Duration::from_millis(100)));
+        if kill_every.is_some() {
+            let slot = numbers.below(WRITERS);
+            arena.kill(slot, kills);
+            kills += 1;
+            // The thread that is replaced sleeps for ever, or ends.
+            writers[slot] = arena.start(slot);
+        }
+    }
+    arena.stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        writer.join().expect("no writer found anything wrong");
+    }
+    settle(&arena, &creator);
+    verify(&arena, &creator, &tree);
+    let keepers = lock(&arena.keepers);
+    let ledgers = || arena.slots.iter().map(|slot| lock(&slot.ledger));
+    Outcome {
+        kills,
+        operations: ledgers().map(|ledger| ledger.operations).sum(),
+        longest: ledgers().map(|ledger| ledger.longest).max().unwrap_or_default(),
+        recoveries: keepers.iter().map(|(server, _)| server.compute.participation().recoveries).sum(),
+        false_fencings: ledgers().map(|ledger| ledger.false_fencings).sum(),
+    }
+}
+
+/// Waits until whoever is dead has been recovered, then stops the keepers.
+fn settle(arena: &Arc<Arena>, worker: &Worker<EmbeddedEndpoint>) {
+    let began = worker.endpoint().now();
+    loop {
+        let members = block_on(worker.endpoint(), worker.members()).expect("server 0 answers");
+        let live = members.iter().filter(|member| member.standing == Standing::Live && member.lease_left > 0).count();
+        if live == members.len() && live == WRITERS + 1 {
+            break;
+        }
+        assert!(worker.endpoint().now() - began < 10_000_000_000, "somebody stays dead: {members:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    for (server, _) in lock(&arena.keepers).iter() {
+        server.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The tree is sound and holds what it may, no lane is held, and every place is part of it or free.
+fn verify(arena: &Arena, worker: &Worker<EmbeddedEndpoint>, tree: &TreeState) {
+    let check = block_on(worker.endpoint(), worker.check(tree)).expect("a check");
+    assert!(check.is_clean(), "{:?}", check.broken);
+    let walk = block_on(worker.endpoint(), async { worker.op().walk(tree).await }).expect("a walk");
+    let entries: BTreeMap<Vec<u8>, Vec<u8>> = walk.entries.iter().cloned().collect();
+    assert_eq!(entries.len(), walk.entries.len());
+    let mut held = 0;
+    for slot in &arena.slots {
+        for (index, known) in lock(&slot.ledger).known.iter().enumerate() {
+            let value = entries.get(&slot.key(index)[..]);
+            let value = value.map(|value| u64::from_be_bytes(value[..].try_into().expect("eight bytes")));
+            assert!(known.contains(&value), "slot {} key {index}: {value:?} is none of {known:?}", slot.number);
+            held += usize::from(value.is_some());
+        }
+    }
+    assert_eq!(held, entries.len(), "nothing is there that nobody wrote");
+    assert!(arena.lanes_are_free());
+    let servers = arena.slots.iter().filter_map(|slot| lock(&slot.server).clone());
+    let mut free = worker.compute().free_places();
+    for server in servers {
+        assert!(server.compute.redo_slots().all_free());
+        free.extend(server.compute.free_places());
+    }
+    let (many, nodes) = (free.len(), walk.nodes.iter().sum::<usize>());
+    free.sort_unstable();
+    free.dedup();
+    assert_eq!(free.len(), many, "no place is free twice");
+    assert_eq!((free.len() + nodes) as u64, arena.places(worker.compute()), "no place is lost");
+}
+
+#[test]
+fn survivors_go_on_when_others_stop_dead() {
+    let lease = Duration::from_millis(200);
+    let outcome = run(lease, Duration::from_secs(seconds(6)), Some(Duration::from_millis(500)));
+    outcome.tell("a compute server stopped dead every 500 ms, lease 200 ms");
+    assert!(outcome.kills >= seconds(6) && outcome.recoveries >= outcome.kills, "{outcome:?}");
+    assert!(outcome.longest <= Duration::from_secs(1), "{outcome:?}");
+}
+
+#[test]
+fn nobody_is_fenced_who_lives() {
+    let outcome = run(Duration::from_secs(3), Duration::from_secs(seconds(3)), None);
+    outcome.tell("nobody stopped, the default lease");
+    assert_eq!((outcome.false_fencings, outcome.recoveries), (0, 0), "{outcome:?}");
+    assert!(outcome.operations > 1_000, "{outcome:?}");
+}
