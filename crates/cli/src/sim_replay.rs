@@ -6,9 +6,7 @@ use crate::sim::exit_code;
 use crate::sim_args::ReplayArgs;
 use sherman_core::mutant::plant;
 use sherman_eval::report::grouped;
-use sherman_sim::Atlas;
-use sherman_sim::trace::Event;
-use sherman_sim::tree::{Explorer, Seen};
+use sherman_sim::tree::Seen;
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -17,24 +15,27 @@ pub fn run(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let ReplayArgs { seed, world, trace } = args;
     let _planted = plant(world.mutant);
     let mut explorer = world.hunt().explorer();
-    let (seen, events) = explorer.run_traced(*seed, true);
+    let (seen, events) = explorer.run_traced(*seed, *trace);
     let violated = seen.violation.is_some();
     let mut text = String::new();
-    if *trace || violated {
-        for line in told(&explorer, &events) {
-            let _ = writeln!(text, "{line}");
-        }
-        text.push('\n');
+    if *trace {
+        lines(&mut text, &explorer.tell(&events, None, true));
+    } else if let Some(shrunk) = violated.then(|| explorer.shrink(*seed)).flatten() {
+        lines(&mut text, &explorer.tell(&shrunk.events, shrunk.seen.violation.as_ref(), false));
+        let _ = writeln!(text, "the smallest schedule found in {} runs: {}", grouped(shrunk.runs.into()), shrunk.case);
+        let _ = writeln!(text, "{}\nof what was asked for:", outcome(&shrunk.seen));
     }
     text.push_str(&outcome(&seen));
     print(&text).map_err(Failure::into_unanswered)?;
     Ok(exit_code(world.mutant, violated))
 }
 
-/// Every event: who did which verb on which line of which node.
-fn told(explorer: &Explorer, events: &[Event]) -> Vec<String> {
-    let atlas = explorer.lab().and_then(|lab| Atlas::of(&lab.sim, lab.scenario.servers));
-    atlas.map_or_else(|| events.iter().map(ToString::to_string).collect(), |atlas| atlas.tell(events))
+/// Adds lines, and an empty one.
+fn lines(text: &mut String, lines: &[String]) {
+    for line in lines {
+        let _ = writeln!(text, "{line}");
+    }
+    text.push('\n');
 }
 
 /// What a schedule came to.

@@ -124,7 +124,11 @@ impl Plot {
     fn attempts(self, keys: &BTreeMap<u64, u64>) -> Vec<(u64, Op)> {
         let new = |key: &u64| (key + 1, Op::Insert(9_000 + key));
         match self {
-            Self::LeafSplit | Self::InternalSplit | Self::Growth => keys.keys().map(new).collect(),
+            Self::LeafSplit | Self::InternalSplit | Self::Growth => {
+                let last = keys.keys().next_back().copied().unwrap_or(MIDDLE);
+                let beyond: Vec<u64> = (1..MOST_KEYS).map(|at| last + 2 * at).collect();
+                keys.keys().chain(&beyond).map(new).collect()
+            }
             _ => keys.keys().map(|&key| (key, Op::Remove)).collect(),
         }
     }
@@ -201,8 +205,10 @@ impl Stage {
         for key in keys.take(if plot == Plot::BulkLoad { 0 } else { usize::MAX }) {
             stage.insert(key, 1_000 + key);
             // A little more than it takes, but not so much that it becomes higher still.
-            let high = stage.walk().height() == height;
-            spare -= usize::from(high);
+            let walk = stage.walk();
+            // A root of two children would go with one of them.
+            let wide = plot != Plot::InternalMerge || walk.nodes.get(1).is_some_and(|&nodes| nodes >= 3);
+            spare -= usize::from(walk.height() == height && wide);
             if spare == 0 {
                 break;
             }
