@@ -1,6 +1,7 @@
 //! The command line, and the options of `sherman bench`.
 
 use crate::check_args::CheckArgs;
+use crate::members_args::{FenceArgs, MembersArgs};
 use crate::parse::{fill, format, percent, positive, runs, seconds, size, theta, threads};
 use crate::sim_args::SimArgs;
 use clap::{Args, Parser, Subcommand};
@@ -24,6 +25,10 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Walk a whole tree, verify its invariants, and report its size and shape
     Check(CheckArgs),
+    /// List the compute servers that take part in a cluster, and what is left of their leases
+    Members(MembersArgs),
+    /// Put an end to a compute server that is broken, and recover what it was at
+    Fence(FenceArgs),
     /// Run the tree in a simulated world whose adversary tries to break it
     Sim(SimArgs),
 }

@@ -7,6 +7,8 @@
 //! | [`parse`] | how numbers, sizes and names are written |
 //! | [`bench`](mod@bench) | `sherman bench` |
 //! | [`check`] | `sherman check` |
+//! | [`members_args`] | the options of `sherman members` and `sherman fence` |
+//! | [`members`] | `sherman members`, `sherman fence` |
 //! | [`sim_args`] | the options of `sherman sim` |
 //! | [`sim`], [`sim_report`] | `sherman sim explore`, and what it tells |
 //! | [`sim_replay`] | `sherman sim replay` |
@@ -20,6 +22,8 @@ mod bench;
 mod check;
 mod check_args;
 mod failure;
+mod members;
+mod members_args;
 mod output;
 mod parse;
 mod progress;
@@ -37,6 +41,8 @@ fn main() -> ExitCode {
     let outcome = match Arguments::try_parse() {
         Ok(Arguments { command: Command::Bench(args) }) => bench::run(&args).map(|()| ExitCode::SUCCESS),
         Ok(Arguments { command: Command::Check(args) }) => check::run(&args),
+        Ok(Arguments { command: Command::Members(args) }) => members::list(&args),
+        Ok(Arguments { command: Command::Fence(args) }) => members::fence(&args),
         Ok(Arguments { command: Command::Sim(args) }) => sim::run(&args),
         Err(error) => match Failure::of_parse(&error) {
             None => return print_help(&error),

@@ -75,6 +75,14 @@ pub fn theta(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "write a number from 0 (uniform) to below 1, as in 0.99".to_owned())
 }
 
+/// A member's id.
+pub fn member(text: &str) -> Result<sherman::ClientId, String> {
+    let number = text.parse().ok().filter(|&number: &u16| number > 0);
+    number
+        .map(sherman::ClientId)
+        .ok_or_else(|| "write an id from 1 to 65535, as \"sherman members\" lists them".to_owned())
+}
+
 /// A node format, by name.
 pub fn format(name: &str) -> Result<sherman::Format, String> {
     let names = sherman::Format::ALL.map(sherman::Format::name).join(", ");

@@ -250,8 +250,8 @@ fn check_caps(geometry: &Geometry, caps: &Caps) -> Result<(), Error> {
     if geometry.lock.release == ReleaseMode::Write && !caps.write_releases {
         return Err(Error::Unsupported { what: "releasing a lock lane by WRITE" });
     }
-    if geometry.lock.space == Space::OnChip && caps.on_chip_bytes == 0 {
-        return Err(Error::Unsupported { what: "lock lanes in on-chip memory" });
+    if geometry.lock.space == Space::OnChip && caps.on_chip_bytes < geometry.lock.table_bytes() {
+        return Err(Error::Unsupported { what: "as many lock lanes in on-chip memory" });
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! An endpoint in virtual time: whoever waits is woken at once, at the time it waited for.
 //!
 //! A tree that lies makes operations wait until their deadline. In real time that would be all that a fuzzer does. Here
-//! every look at the clock takes a microsecond and every sleep none at all, so that an operation which waits ends as fast
+//! every look at the clock takes two microseconds and every sleep none at all, so that an operation which waits ends as fast
 //! as one which does not, and the same input always takes the same way. An operation that ends neither by its deadline nor
 //! otherwise is an endless loop, and told as one: verbs are counted.
 
@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// What a look at the clock takes.
-const LOOK_NANOS: u64 = 1_000;
+const LOOK_NANOS: u64 = 2_000;
 
 /// An endpoint whose time is virtual.
 #[derive(Debug)]

@@ -21,8 +21,8 @@ pub(crate) const LANES: u32 = 16;
 pub(crate) const NODE: usize = 256;
 const AT_SIBLING: usize = 16;
 /// How long an operation may wait, in virtual time.
-const TIMEOUT: Duration = Duration::from_millis(2);
-/// More lists than any operation can post before its deadline: a thousand looks at the clock make a millisecond. A check of
+const TIMEOUT: Duration = Duration::from_micros(500);
+/// More lists than any operation can post before its deadline: a thousand looks at the clock make two milliseconds. A check of
 /// the whole tree has a deadline for each node.
 pub(crate) const MOST_LISTS: u64 = 1_000_000;
 
@@ -60,7 +60,7 @@ impl Lab {
         let techniques = source.pick(&[Techniques::OURS, Techniques::OURS, Techniques::SHERMAN, Techniques::NONE]);
         let options = EmbeddedOptions {
             servers: SERVERS,
-            memory_bytes: 256 << 10,
+            memory_bytes: 128 << 10,
             on_chip_bytes: 256,
             format: FormatOptions {
                 chunk_bytes: 8 << 10,

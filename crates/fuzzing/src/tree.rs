@@ -15,7 +15,7 @@ use std::ops::Bound;
 /// Rounds of damage and operations.
 const ROUNDS: usize = 6;
 /// So short that whoever waits comes to suspect others.
-const LEASE_NANOS: u64 = 4_000_000;
+const LEASE_NANOS: u64 = 1_000_000;
 
 /// Runs one input.
 pub fn run(input: &[u8]) -> Reached {

@@ -3,6 +3,7 @@
 
 mod detached;
 mod leases;
+mod lies;
 mod slow;
 mod waiting;
 

@@ -8,3 +8,4 @@ mod growth;
 mod lost;
 mod records;
 mod round_trips;
+mod wedged;
