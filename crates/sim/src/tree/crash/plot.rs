@@ -124,7 +124,11 @@ impl Plot {
     fn attempts(self, keys: &BTreeMap<u64, u64>) -> Vec<(u64, Op)> {
         let new = |key: &u64| (key + 1, Op::Insert(9_000 + key));
         match self {
-            Self::LeafSplit | Self::InternalSplit | Self::Growth => keys.keys().map(new).collect(),
+            Self::LeafSplit | Self::InternalSplit | Self::Growth => {
+                let last = keys.keys().next_back().copied().unwrap_or(MIDDLE);
+                let beyond: Vec<u64> = (1..MOST_KEYS).map(|at| last + 2 * at).collect();
+                keys.keys().chain(&beyond).map(new).collect()
+            }
             _ => keys.keys().map(|&key| (key, Op::Remove)).collect(),
         }
     }
