@@ -30,27 +30,25 @@ pub(super) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Everything that must hold; with the violation, what could be seen of the tree. If they are to be `dismissed`, those that
-    /// are well then depart.
+    /// Everything that must hold; `seen` becomes what is found of the tree. If they are to be `dismissed`, those that are well
+    /// then depart.
     pub fn inspect(
         &self,
         lab: &mut Lab,
         run: &Run,
         checker: &mut Checker,
         dismissed: bool,
-    ) -> Result<Walk, (Walk, Found)> {
-        let bare = |found| (Walk::default(), found);
-        check::ended_well(run, self.record).map_err(bare)?;
-        let mut left = Left::settle(lab, self.everyone).map_err(bare)?;
-        let seen = self.look(lab, &left).map_err(bare)?;
-        let mut checked = check::told(&lab.scenario, self.record, checker, self.initial, &seen);
-        if checked.is_ok() && dismissed {
-            checked = left.dismiss(lab).and_then(|()| self.look(lab, &left)).map(drop);
+        seen: &mut Walk,
+    ) -> Result<(), Found> {
+        check::ended_well(run, self.record)?;
+        let mut left = Left::settle(lab, self.everyone)?;
+        *seen = self.look(lab, &left)?;
+        check::told(&lab.scenario, self.record, checker, self.initial, seen)?;
+        if dismissed {
+            left.dismiss(lab)?;
+            self.look(lab, &left)?;
         }
-        match checked {
-            Ok(()) => Ok(seen),
-            Err(found) => Err((seen, found)),
-        }
+        Ok(())
     }
 
     /// Looks at memory as a whole.

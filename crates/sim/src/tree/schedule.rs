@@ -144,22 +144,21 @@ impl Explorer {
             company.as_ref().map_or_else(|| cast.computes.clone(), |company| company.members.borrow().clone());
         let during = Counts::of(everyone.iter().chain(&cast.strangers)).since(&before);
         let crashes = Crashes::of(&world.lab.sim, &everyone, company.as_deref());
+        let mut walk = Walk::default();
         let checked = match company {
             Some(_) => {
                 let strangers = cast.strangers.iter().filter(|_| !cast.neglected);
                 let gone: Vec<&Compute> = strangers.chain([&world.loader]).collect();
                 let scene = Scene { initial: &cast.initial, everyone: &everyone, gone: &gone, record: &self.record };
-                scene.inspect(&mut world.lab, &run, &mut self.checker, seed.is_multiple_of(DISMISSED_ONE_IN))
+                let dismissed = seed.is_multiple_of(DISMISSED_ONE_IN);
+                scene.inspect(&mut world.lab, &run, &mut self.checker, dismissed, &mut walk)
             }
-            None => world.check(&run, &cast, &self.record, &mut self.checker),
+            None => world.check(&run, &cast, &self.record, &mut self.checker, &mut walk),
         };
-        let (walk, violation) = match checked {
-            Ok(walk) => (walk, None),
-            Err((walk, Found { property, what, key })) => {
-                let scenario = format!("{:?} under {knobs:?}; {case}", world.lab.scenario);
-                (walk, Some(Violation { seed, property, what, key, scenario }))
-            }
-        };
+        let violation = checked.err().map(|Found { property, what, key }| {
+            let scenario = format!("{:?} under {knobs:?}; {case}", world.lab.scenario);
+            Violation { seed, property, what, key, scenario }
+        });
         let seen = Seen {
             run,
             clients: world.lab.scenario.computes * world.lab.scenario.threads,
@@ -306,21 +305,23 @@ impl Loaded {
         company
     }
 
-    /// Everything that must hold; with the violation, what could be seen of the tree.
-    fn check(&mut self, run: &Run, cast: &Cast, record: &Record, checker: &mut Checker) -> Result<Walk, (Walk, Found)> {
+    /// Everything that must hold; `seen` becomes what is found of the tree.
+    fn check(
+        &mut self,
+        run: &Run,
+        cast: &Cast,
+        record: &Record,
+        checker: &mut Checker,
+        seen: &mut Walk,
+    ) -> Result<(), Found> {
         let everyone = cast.computes.iter().chain(&cast.strangers).chain([&self.loader]);
         let shared: Vec<&ComputeServer> = everyone.map(|compute| &*compute.shared).collect();
-        let seen = check::ended_well(run, record)
-            .and_then(|()| check::lanes(&self.lab.sim, &self.lab.scenario, &shared))
-            .and_then(|()| check::redo(&self.lab.sim, &shared))
-            .and_then(|()| check::walk(&mut self.lab, &cast.computes[0]))
-            .map_err(|found| (Walk::default(), found))?;
-        let checked = check::space(&shared, &seen)
-            .and_then(|()| check::told(&self.lab.scenario, record, checker, &cast.initial, &seen));
-        match checked {
-            Ok(()) => Ok(seen),
-            Err(found) => Err((seen, found)),
-        }
+        check::ended_well(run, record)?;
+        check::lanes(&self.lab.sim, &self.lab.scenario, &shared)?;
+        check::redo(&self.lab.sim, &shared)?;
+        *seen = check::walk(&mut self.lab, &cast.computes[0])?;
+        check::space(&shared, seen)?;
+        check::told(&self.lab.scenario, record, checker, &cast.initial, seen)
     }
 }
 
