@@ -12,6 +12,9 @@ use sherman_sim::tree::{Explorer, Seen};
 use std::fmt::Write;
 use std::process::ExitCode;
 
+/// The most events of a key that are told without being asked for.
+const MOST_EVENTS: usize = 400;
+
 /// Runs it and tells what happened.
 pub fn run(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let ReplayArgs { seed, world, trace } = args;
@@ -21,7 +24,9 @@ pub fn run(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let violated = seen.violation.is_some();
     let mut text = String::new();
     if *trace || violated {
-        for line in told(&explorer, &events) {
+        // All of it if it is asked for; else what concerns the key that the violation is about, if it is about one.
+        let key = seen.violation.as_ref().and_then(|violation| violation.key).filter(|_| !trace);
+        for line in told(&explorer, &events, key) {
             let _ = writeln!(text, "{line}");
         }
         text.push('\n');
@@ -31,10 +36,14 @@ pub fn run(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     Ok(exit_code(world.mutant, violated))
 }
 
-/// Every event: who did which verb on which line of which node.
-fn told(explorer: &Explorer, events: &[Event]) -> Vec<String> {
-    let atlas = explorer.lab().and_then(|lab| Atlas::of(&lab.sim, lab.scenario.servers));
-    atlas.map_or_else(|| events.iter().map(ToString::to_string).collect(), |atlas| atlas.tell(events))
+/// The events in order, or those that concern a key: who did which verb on which line of which node.
+fn told(explorer: &Explorer, events: &[Event], key: Option<u64>) -> Vec<String> {
+    let Some(lab) = explorer.lab() else { return Vec::new() };
+    match (Atlas::of(&lab.sim, lab.scenario.servers), key) {
+        (Some(atlas), Some(key)) => atlas.tell_key(events, &lab.scenario.key(key), MOST_EVENTS),
+        (Some(atlas), None) => atlas.tell(events),
+        (None, _) => events.iter().map(ToString::to_string).collect(),
+    }
 }
 
 /// What a schedule came to.
