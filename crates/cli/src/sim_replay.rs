@@ -29,6 +29,9 @@ pub fn run(args: &ReplayArgs) -> Result<ExitCode, Failure> {
         for line in told(&explorer, &events, key) {
             let _ = writeln!(text, "{line}");
         }
+        if key.is_some() {
+            text.push_str("these are the events that concern the key; --trace shows all of them\n");
+        }
         text.push('\n');
     }
     text.push_str(&outcome(&seen));
