@@ -23,7 +23,7 @@ const REJOINS: u32 = 2;
 
 /// Everyone in a schedule.
 pub(super) struct Company {
-    pub spawner: Spawner,
+    spawner: Spawner,
     scenario: Scenario,
     record: Rc<Record>,
     /// Every compute server there was, in order of joining.

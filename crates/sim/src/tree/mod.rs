@@ -33,6 +33,7 @@ mod mix;
 mod scenario;
 mod schedule;
 mod script;
+mod shrink;
 
 pub use case::Case;
 pub use check::{Property, Violation};
@@ -44,3 +45,4 @@ pub use mishap::Mishap;
 pub use mix::{Asked, Mix};
 pub use scenario::{Caches, Scenario, Shape};
 pub use schedule::Explorer;
+pub use shrink::Shrunk;

@@ -10,10 +10,11 @@ use super::lab::{Compute, Lab};
 use super::mishap::Mishap;
 use super::scenario::{Caches, Scenario};
 use super::script::{Record, Script};
+use crate::atlas::Atlas;
 use crate::knobs::Knobs;
 use crate::linear::Checker;
 use crate::rng::Rng;
-use crate::scheduler::{Pct, Random, Replay, Scheduler};
+use crate::scheduler::{Pct, Random, Recording, Replay, Scheduler};
 use crate::sim::Run;
 use crate::trace::Event;
 use sherman_core::{ComputeServer, Walk};
@@ -23,6 +24,8 @@ use std::sync::Arc;
 
 /// How many events a schedule has, roughly: where PCT puts its change points.
 const TYPICAL_STEPS: u64 = 1_500;
+/// The most lines told of what concerns a key.
+const LAST_LINES: usize = 200;
 /// Of how many schedules with crashes one has those that are well depart at the end.
 const DISMISSED_ONE_IN: u64 = 8;
 /// Seeds that share a scenario, and with it the loaded world.
@@ -98,6 +101,33 @@ impl Explorer {
 
     /// Runs a case and checks it.
     pub fn run_case(&mut self, case: &Case, trace: bool) -> (Seen, Vec<Event>) {
+        match &case.picks {
+            Some(picks) => self.run_by(case, &mut Replay::new(picks.clone()), trace),
+            None => self.run_by(case, &mut *scheduler(case.schedule), trace),
+        }
+    }
+
+    /// The picks by which a case runs.
+    pub(super) fn picks_of(&mut self, case: &Case) -> Vec<u32> {
+        if let Some(picks) = &case.picks {
+            return picks.clone();
+        }
+        let mut recording = Recording::new(scheduler(case.schedule));
+        self.run_by(case, &mut recording, false);
+        recording.into_picks()
+    }
+
+    /// What a trace of the last case says: all of it, or the end of what concerns the key that was violated.
+    pub fn tell(&self, events: &[Event], violation: Option<&Violation>, full: bool) -> Vec<String> {
+        let Some(lab) = self.lab() else { return Vec::new() };
+        let Some(atlas) = Atlas::of(&lab.sim, lab.scenario.servers) else { return Vec::new() };
+        match violation.and_then(|violation| violation.key) {
+            Some(key) if !full => atlas.tell_key(events, &lab.scenario.key(key), LAST_LINES),
+            _ => atlas.tell(events),
+        }
+    }
+
+    fn run_by(&mut self, case: &Case, scheduler: &mut dyn Scheduler, trace: bool) -> (Seen, Vec<Event>) {
         let (seed, knobs) = (case.seed, (self.knobs)(case.seed));
         self.load(seed);
         let Some(world) = self.world.as_mut() else { unreachable!("just loaded") };
@@ -107,10 +137,7 @@ impl Explorer {
         let before = Counts::of(cast.computes.iter().chain(&cast.strangers));
         world.lab.sim.record_trace(trace);
         let company = world.spawn(case, &cast, &self.record, knobs.time_jumps);
-        let run = match &case.picks {
-            Some(picks) => world.lab.sim.run(&mut Replay::new(picks.clone())),
-            None => world.lab.sim.run(&mut *scheduler(case.schedule)),
-        };
+        let run = world.lab.sim.run(scheduler);
         let events = if trace { world.lab.sim.trace() } else { Vec::new() };
         world.lab.sim.record_trace(false);
         let everyone =
@@ -234,10 +261,10 @@ impl Loaded {
     /// The tasks of a schedule; where things go wrong, with their keepers.
     fn spawn(&mut self, case: &Case, cast: &Cast, record: &Rc<Record>, time_jumps: bool) -> Option<Rc<Company>> {
         let scenario = self.lab.scenario.clone();
-        let company = scenario.crashes.then(|| {
-            let spawner = self.lab.sim.spawner();
-            Company::new(spawner, scenario.clone(), Rc::clone(record), Some(case.seed))
-        });
+        let spawner = self.lab.sim.spawner();
+        let company = scenario
+            .crashes
+            .then(|| Company::new(spawner.clone(), scenario.clone(), Rc::clone(record), Some(case.seed)));
         let numbers: Vec<u32> = cast.computes.iter().map(|compute| compute.fabric.number()).collect();
         let endpoints: Vec<u32> = numbers.iter().map(|&number| self.lab.sim.endpoints(number)).collect();
         for (number, compute) in cast.computes.iter().enumerate() {
@@ -263,6 +290,7 @@ impl Loaded {
                     known: cast.initial.clone(),
                     company: company.clone(),
                     gate: None,
+                    spawner: spawner.clone(),
                     operations: case.operations_of(client),
                     last: case.seed.wrapping_add(5 * u64::from(client)) % scenario.hot,
                 };

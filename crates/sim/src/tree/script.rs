@@ -82,6 +82,8 @@ pub(super) struct Script {
     pub company: Option<Rc<Company>>,
     /// The most operations it has.
     pub operations: u32,
+    /// By which it says in a trace what it does.
+    pub spawner: Spawner,
     /// What it waits for after its first operation.
     pub gate: Option<Rc<Gate>>,
     /// The key it removed last, counted from the first hot one.
@@ -175,13 +177,9 @@ impl Script {
     /// One operation on one key.
     pub async fn one(&mut self, worker: &Worker<SimEndpoint>, key: u64, asked: Op) {
         let call = self.record.history.borrow_mut().invoke(self.client, key, asked);
-        if let Some(company) = &self.company {
-            company.spawner.say(|| format!("client {} begins: key {key}, {asked}", self.client));
-        }
+        self.spawner.say(|| format!("client {} begins: key {key}, {asked}", self.client));
         let outcome = self.ask(worker, key, asked).await;
-        if let Some(company) = &self.company {
-            company.spawner.say(|| format!("client {} ends: key {key}, {asked}: {}", self.client, told(&outcome)));
-        }
+        self.spawner.say(|| format!("client {} ends: key {key}, {asked}: {}", self.client, told(&outcome)));
         let mut history = self.record.history.borrow_mut();
         let ended = match outcome {
             Ok(Ok(outcome)) => {

@@ -6,7 +6,7 @@ use sherman_sim::tree::{Explored, Explorer, Mix, Scenario, Shares};
 use std::time::Instant;
 
 /// Explores `count` seeds from `first` on two threads.
-fn explore(what: &str, first: u64, count: u64, make: impl Fn() -> Explorer + Sync) -> Explored {
+pub fn explore(what: &str, first: u64, count: u64, make: impl Fn() -> Explorer + Sync) -> Explored {
     let began = Instant::now();
     let half = first + count / 2;
     let mut explored = Explored::default();

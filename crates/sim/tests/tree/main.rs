@@ -1,6 +1,7 @@
 //! The tree under the adversary.
 
 mod adversary;
+mod crashes;
 mod detached;
 mod exhaustive;
 mod exhaustive_merge;

@@ -156,7 +156,7 @@ impl Play {
         let company = Company::new(spawner.clone(), scenario.clone(), Rc::clone(&self.record), None);
         let victim = cast[0].fabric.number();
         let threads = self.stage.deeds.len() as u32;
-        let gate = Rc::new(Gate::new(spawner, victim, threads));
+        let gate = Rc::new(Gate::new(spawner.clone(), victim, threads));
         let mut client = 0;
         let mut script = |compute: &Compute, gate: Option<&Rc<Gate>>| {
             company.enrol(client, compute.fabric.number());
@@ -172,6 +172,7 @@ impl Play {
                 company: Some(Rc::clone(&company)),
                 operations: u32::MAX,
                 gate: gate.map(Rc::clone),
+                spawner: spawner.clone(),
                 last: 0,
             }
         };

@@ -205,8 +205,10 @@ impl Stage {
         for key in keys.take(if plot == Plot::BulkLoad { 0 } else { usize::MAX }) {
             stage.insert(key, 1_000 + key);
             // A little more than it takes, but not so much that it becomes higher still.
-            let high = stage.walk().height() == height;
-            spare -= usize::from(high);
+            let walk = stage.walk();
+            // A root of two children would go with one of them.
+            let wide = plot != Plot::InternalMerge || walk.nodes.get(1).is_some_and(|&nodes| nodes >= 3);
+            spare -= usize::from(walk.height() == height && wide);
             if spare == 0 {
                 break;
             }
