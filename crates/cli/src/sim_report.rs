@@ -2,7 +2,6 @@
 
 use crate::sim_args::ExploreArgs;
 use serde::Serialize;
-use sherman_core::mutant::Mutant;
 use sherman_eval::report::grouped;
 use sherman_sim::tree::{Explored, Violation};
 use std::fmt;
