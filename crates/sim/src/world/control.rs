@@ -256,6 +256,8 @@ impl World {
     /// Ends everything on a queue pair in error, also what is finished and was not heard of: unless a later list was, since
     /// completions of a connection come in order.
     fn break_off(&mut self, qp: usize, error: &FabricError) {
+        // What is overtaken is executed first, and may finish a list.
+        self.cut(qp, Some(error.clone()));
         let pair = &self.queue_pairs[qp];
         for &slot in &pair.finished {
             let flight = self.flights.get_mut(slot);
@@ -263,7 +265,6 @@ impl World {
                 flight.error.get_or_insert_with(|| error.clone());
             }
         }
-        self.cut(qp, Some(error.clone()));
     }
 
     /// Counts something of a compute server that was executed; it may have been the last.
