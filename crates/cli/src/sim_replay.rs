@@ -14,16 +14,28 @@ use std::process::ExitCode;
 pub fn run(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let ReplayArgs { seed, world, trace } = args;
     let _planted = plant(world.mutant);
-    let (seen, events) = world.hunt().explorer().run_traced(*seed, true);
+    let mut explorer = world.hunt().explorer();
+    let (seen, events) = explorer.run_traced(*seed, *trace);
     let violated = seen.violation.is_some();
     let mut text = String::new();
-    if *trace || violated {
-        events.iter().for_each(|event| text.push_str(&format!("{event}\n")));
-        text.push('\n');
+    if *trace {
+        lines(&mut text, &explorer.tell(&events, None, true));
+    } else if let Some(shrunk) = violated.then(|| explorer.shrink(*seed)).flatten() {
+        lines(&mut text, &explorer.tell(&shrunk.events, shrunk.seen.violation.as_ref(), false));
+        let _ = writeln!(text, "the smallest schedule found in {} runs: {}", grouped(shrunk.runs.into()), shrunk.case);
+        let _ = writeln!(text, "{}\nof what was asked for:", outcome(&shrunk.seen));
     }
     text.push_str(&outcome(&seen));
     print(&text).map_err(Failure::into_unanswered)?;
     Ok(exit_code(world.mutant, violated))
+}
+
+/// Adds lines, and an empty one.
+fn lines(text: &mut String, lines: &[String]) {
+    for line in lines {
+        let _ = writeln!(text, "{line}");
+    }
+    text.push('\n');
 }
 
 /// What a schedule came to.

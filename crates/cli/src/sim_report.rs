@@ -45,6 +45,18 @@ pub struct ShareReport {
     pub reuse: f64,
     /// A range was scanned.
     pub scan: f64,
+    /// A compute server died.
+    pub death: f64,
+    /// Two or more did.
+    pub deaths: f64,
+    /// One that had not died was taken for dead, or lost a connection.
+    pub doomed: f64,
+    /// Somebody was recovered while others went on.
+    pub recovery: f64,
+    /// Somebody came back under a new identity.
+    pub rejoin: f64,
+    /// An id was issued again.
+    pub reissue: f64,
 }
 
 /// The result. Names of fields are those of the JSON.
@@ -64,7 +76,7 @@ pub struct ExploreReport {
     pub violations: u64,
     /// The first few of them.
     pub first_violations: Vec<ViolationReport>,
-    /// Clients that died and connections that broke.
+    /// Compute servers that died, all schedules together.
     pub crash_points: u64,
     /// The trace hashes of all schedules, added up: equal for equal schedules, whatever the number of threads.
     pub trace_hash: String,
@@ -91,8 +103,7 @@ impl ExploreReport {
     /// The report of an exploration.
     pub fn new(args: &ExploreArgs, threads: usize, seconds: f64, explored: &Explored) -> Self {
         let found = explored.violated > 0;
-        let planted =
-            |mutant: sherman_core::mutant::Mutant| PlantedReport { name: mutant.name(), what: mutant.what(), found };
+        let planted = |mutant: sherman_core::mutant::Mutant| PlantedReport { name: mutant.name(), what: mutant.what(), found };
         let of = explored.with;
         Self {
             schedules: explored.schedules,
@@ -114,6 +125,12 @@ impl ExploreReport {
                 shrink: explored.share(of.shrink),
                 reuse: explored.share(of.reuse),
                 scan: explored.share(of.scan),
+                death: explored.share(of.death),
+                deaths: explored.share(of.deaths),
+                doomed: explored.share(of.doomed),
+                recovery: explored.share(of.recovery),
+                rejoin: explored.share(of.rejoin),
+                reissue: explored.share(of.reissue),
             },
             threads,
             seconds,
@@ -143,8 +160,20 @@ impl fmt::Display for ExploreReport {
         let rate = grouped(self.schedules_per_second as u64);
         writeln!(f, "{:.1} s on {} threads, {rate} schedules a second", self.seconds, self.threads)?;
         writeln!(f)?;
-        let ShareReport { split, merge, internal_merge, shrink, reuse, scan } = self.shares;
+        let ShareReport { split, merge, internal_merge, shrink, reuse, scan, .. } = self.shares;
+        let ShareReport { death, deaths, doomed, recovery, rejoin, reissue, .. } = self.shares;
         for (what, value) in [
+            ("with a death", percent(death)),
+            ("with several", percent(deaths)),
+            ("with one taken for dead", percent(doomed)),
+            ("with a recovery", percent(recovery)),
+            ("with one come back", percent(rejoin)),
+            ("with an id reissued", percent(reissue)),
+            ("crash points", grouped(self.crash_points)),
+        ]
+        .into_iter()
+        .filter(|_| self.crashes)
+        .chain([
             ("verbs, median", grouped(self.median_verbs.into())),
             ("clients, at least", self.fewest_clients.to_string()),
             ("distinct", format!("{:.2} %", 100.0 * self.distinct)),
@@ -154,23 +183,22 @@ impl fmt::Display for ExploreReport {
             ("with a root shrink", percent(shrink)),
             ("with a reused node", percent(reuse)),
             ("with a range", percent(scan)),
-            ("crash points", grouped(self.crash_points)),
             ("trace hash", self.trace_hash.clone()),
-        ] {
-            writeln!(f, "{what:<20}{value}")?;
+        ]) {
+            writeln!(f, "{what:<26}{value}")?;
         }
         match &self.mutant {
-            None if self.violations == 0 => write!(f, "violations          none"),
+            None if self.violations == 0 => write!(f, "violations                none"),
             None => {
-                write!(f, "violations          {}", grouped(self.violations))?;
+                write!(f, "violations                {}", grouped(self.violations))?;
                 self.first_violations.iter().try_for_each(|violation| self.show(f, violation))
             }
             Some(planted) => {
-                writeln!(f, "planted             {}: {}", planted.name, planted.what)?;
+                writeln!(f, "planted                   {}: {}", planted.name, planted.what)?;
                 match self.first_violations.first() {
-                    None => write!(f, "found               no, in {} schedules", grouped(self.schedules)),
+                    None => write!(f, "found                     no, in {} schedules", grouped(self.schedules)),
                     Some(violation) => {
-                        write!(f, "found               after {} schedules", grouped(self.schedules))?;
+                        write!(f, "found                     after {} schedules", grouped(self.schedules))?;
                         self.show(f, violation)
                     }
                 }

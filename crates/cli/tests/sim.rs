@@ -43,6 +43,37 @@ fn the_same_seeds_are_the_same_schedules_whatever_the_number_of_threads() {
 }
 
 #[test]
+fn clients_die_where_they_are_asked_to() {
+    let json = explore(0, &["--schedules", "600", "--crashes"]);
+    assert_eq!((json["crashes"].as_bool(), number(&json, "violations")), (Some(true), 0.0));
+    assert!(number(&json, "crash_points") > 100.0, "{}", json["crash_points"]);
+    for happened in ["death", "doomed", "recovery", "rejoin"] {
+        assert!((0.01..=1.0).contains(&number(&json["shares"], happened)), "{happened}: {}", json["shares"]);
+    }
+    let output = sherman(&["sim", "explore", "--crashes", "--schedules", "100"]);
+    let table = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{table}");
+    for words in [", with crashes", "with a death", "crash points"] {
+        assert!(table.contains(words), "{words}: {table}");
+    }
+    let hash = |args: &[&str]| {
+        let said = text(&sherman(&[&["sim", "replay", "--seed", "3"], args].concat()).stdout);
+        said.lines().find(|line| line.starts_with("trace hash")).expect("a hash").to_owned()
+    };
+    assert_ne!(hash(&[]), hash(&["--crashes"]), "another schedule");
+    assert_eq!(hash(&["--crashes"]), hash(&["--crashes"]));
+}
+
+#[test]
+fn a_bug_that_takes_a_death_is_found_without_asking_for_crashes() {
+    let json = explore(0, &["--schedules", "20k", "--mutant", "sweeps-others"]);
+    assert_eq!((json["mutant"]["found"].as_bool(), json["crashes"].as_bool()), (Some(true), Some(true)));
+    let seed = json["first_violations"][0]["seed"].to_string();
+    let replay = sherman(&["sim", "replay", "--seed", &seed, "--mutant", "sweeps-others"]);
+    assert_eq!(replay.status.code(), Some(0), "{}", text(&replay.stdout));
+}
+
+#[test]
 fn every_format_can_be_explored_alone() {
     for format in ["line-stamped", "two-level", "sorted", "sorted-stamped"] {
         let json = explore(0, &["--schedules", "200", "--format", format]);
@@ -101,9 +132,7 @@ fn the_table_goes_to_stdout_and_the_json_to_its_file() {
     let output = sherman(&args);
     assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
     let table = text(&output.stdout);
-    for words in
-        ["200 schedules from seed 0, mixed trees", "schedules a second", "crash points", "violations          none"]
-    {
+    for words in ["200 schedules from seed 0, mixed trees", "schedules a second", "violations                none"] {
         assert!(table.contains(words), "{words}: {table}");
     }
     let json: Value = serde_json::from_slice(&std::fs::read(&path).expect("the file")).expect("JSON");

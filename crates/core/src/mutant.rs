@@ -66,6 +66,7 @@ mutants! {
     ParentBeforeSibling "parent-before-sibling" "a separator is posted before the sibling is written"
     SeparatorUnverified "separator-unverified" "a separator is posted without looking at its child under the parent's lane"
     TornRoot "torn-root" "a growth reads the root word and writes it in two steps"
+    GrowthWithoutLane "growth-without-lane" "a growth gives the old root's lane back before it swaps the root word"
     LostGrowthLeaks "lost-growth-leaks" "the place of a root that came too late is not given back"
 
     MergeWithoutParentLane "merge-without-parent-lane" "a merge does not take the parent's lane"
@@ -93,8 +94,9 @@ mutants! {
     PendingKept "pending-kept" "nodes that a dead client made in vain stay pending"
     FreshForgotten "fresh-forgotten" "places that a dead client never used are not taken over"
     MarkNotRewritten "mark-not-rewritten" "places that are taken over keep the mark of the dead"
-    ExpiredUnnoticed "expired-unnoticed" "nobody looks after a member whose lease ran out"
-    SuspectsIgnored "suspects-ignored" "nobody looks after a member that others wait for"
+    FenceLeft "fence-left" "an id is retired on server 0 alone"
+    DoomedRenews "doomed-renews" "a compute server that is at its end goes on renewing its lease"
+    ExpiredUnnoticed "expired-unnoticed" "nobody looks after members that others wait for or whose lease ran out"
 }
 
 impl Mutant {

@@ -3,7 +3,7 @@
 //! The verb path takes no lock, reads no clock and, once its pool is warm, allocates nothing. Control calls lock the
 //! server they go to. The only call that may have to wait is one that stops a member's lists ([`Request::Fence`],
 //! [`Request::Leave`], [`Request::Depart`]): it stays pending until they have ended. What a halted member waits for stays
-//! pending for ever ([`halt`](crate::halt)); its lists find that out where a fenced member's are refused, off the path.
+//! pending for ever (`halt`); its lists find that out where a fenced member's are refused, off the path.
 
 use crate::calls::Call;
 use crate::cluster::{EmbeddedCluster, Membership};

@@ -12,10 +12,10 @@
 //!   with that fenced, first ([`Verdict::Displaced`]). That ends, since a recoverer is alive when it is named: whoever died
 //!   later never waits for one who died earlier.
 //! - **Nobody comes back.** From dead or leaving a member only becomes free, by being retired.
-//! - **One word.** Each change commits by one word of the entry ([`MemberTable::set`]).
+//! - **One word.** Each change commits by one word of the entry (`MemberTable::set`).
 //!
 //! **Restarts.** The server's time may begin anew when it is opened again, so the leases found then say nothing: those of
-//! all live members begin anew with the first request ([`MemberTable::begin`]). A member that died while the server was
+//! all live members begin anew with the first request (`MemberTable::begin`). A member that died while the server was
 //! down is thus noticed a lease later. Ages count from the time the id was issued and are 0 where that lies ahead.
 
 use crate::geometry::Geometry;

@@ -93,11 +93,14 @@ impl Drop for Inner {
     /// Nothing is in flight any more: whoever posts anything holds a handle to the cluster.
     fn drop(&mut self) {
         drop(self.keeper.take());
-        if !self.compute.is_doomed() {
-            let worker = Worker::new(self.fabric.endpoint(), Arc::clone(&self.compute));
-            // If it is not let go it is dead to the others, and they see to what it leaves.
-            let _ = block_on(worker.endpoint(), worker.depart());
+        if self.compute.is_doomed() {
+            // It may have left lanes behind: its id must not be free before another has recovered it.
+            self.fabric.halt(0);
+            return;
         }
+        let worker = Worker::new(self.fabric.endpoint(), Arc::clone(&self.compute));
+        // If it is not let go it is dead to the others, and they see to what it leaves.
+        let _ = block_on(worker.endpoint(), worker.depart());
     }
 }
 

@@ -108,9 +108,11 @@ impl<E: Endpoint> Op<'_, E> {
         let mut list = self.endpoint().list(lane.server);
         let cas = self.push_cas(lane, &mut list);
         let (read, also) = nodes.read(&mut list);
+        let held = self.hold(lane);
         match self.execute(list).await {
-            Ok(list) if list.swapped(cas) => Ok(Locked { held: self.hold(lane), address, list, read, also }),
+            Ok(list) if list.swapped(cas) => Ok(Locked { held, address, list, read, also }),
             Ok(list) => {
+                self.unhold(held);
                 self.suspect_holder(lane, list.old(cas));
                 if planted(Mutant::StaleImage) {
                     self.retry_lane(lane).await?;
@@ -124,15 +126,21 @@ impl<E: Endpoint> Op<'_, E> {
                 })
                 .await
             }
-            Err(error) => Err(self.lock_failed(lane, error).await),
+            Err(error) => Err(self.lock_failed(held, error).await),
         }
     }
 
-    /// A lane was taken.
+    /// A lane is taken, or about to be: from the post of the CAS on nobody knows whether it is, until somebody looks.
     #[inline]
     fn hold(&self, lane: LaneIndex) -> Held {
         self.worker.pulse.took();
         Held { lane }
+    }
+
+    /// It was not.
+    fn unhold(&self, held: Held) {
+        let Held { lane: _ } = held;
+        self.worker.pulse.gave();
     }
 
     /// After some waiting, has it found out whether the holder of a lane, whose word is `word`, is dead.
@@ -159,7 +167,9 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     /// Gives back whatever was taken when the list with the lane's CAS failed.
-    async fn lock_failed(&self, lane: LaneIndex, error: FabricError) -> Error {
+    async fn lock_failed(&self, held: Held, error: FabricError) -> Error {
+        let lane = held.lane;
+        self.unhold(held);
         Box::pin(self.release_if_ours(lane, &error)).await;
         let _ = self.finish(lane, Plan::Global);
         error.into()
@@ -212,15 +222,17 @@ impl<E: Endpoint> Op<'_, E> {
         loop {
             let mut list = self.endpoint().list(lane.server);
             let cas = self.push_cas(lane, &mut list);
+            let held = self.hold(lane);
             let list = match self.execute(list).await {
                 Ok(list) => list,
-                Err(error) => return Err(self.lock_failed(lane, error).await),
+                Err(error) => return Err(self.lock_failed(held, error).await),
             };
             let (swapped, word) = (list.swapped(cas), list.old(cas));
             self.endpoint().recycle(list);
             if swapped {
-                return Ok(self.hold(lane));
+                return Ok(held);
             }
+            self.unhold(held);
             self.suspect_holder(lane, word);
             self.retry_lane(lane).await?;
         }

@@ -73,16 +73,15 @@ impl<E: Endpoint> Worker<E> {
             if membership.is_wedged(&mut watch, now, self.lease()) {
                 self.compute.doom();
             }
-            if self.compute.is_doomed() {
+            if self.compute.is_doomed() && !planted(Mutant::DoomedRenews) {
                 return Err(Error::Fenced { client: self.compute.client() });
             }
             let mut suspects = membership.take_suspects();
-            if planted(Mutant::SuspectsIgnored) {
-                suspects.clear();
-            }
             if now >= membership.next_renewal() {
-                let expired = self.renew().await?;
-                suspects.extend(expired.filter(|_| !planted(Mutant::ExpiredUnnoticed)));
+                suspects.extend(self.renew().await?);
+            }
+            if planted(Mutant::ExpiredUnnoticed) {
+                suspects.clear();
             }
             if let Some((client, _)) = look_again.take_if(|(_, at)| now >= *at) {
                 suspects.insert(client);
@@ -110,7 +109,8 @@ impl<E: Endpoint> Worker<E> {
         let membership = &self.compute.membership;
         std::future::poll_fn(|cx| {
             membership.set_keeper(cx.waker());
-            let busy = membership.has_suspects() || membership.is_doomed() || stop();
+            let doomed = membership.is_doomed() && !planted(Mutant::DoomedRenews);
+            let busy = membership.has_suspects() || doomed || stop();
             if busy || self.endpoint.now() >= until {
                 return Poll::Ready(());
             }

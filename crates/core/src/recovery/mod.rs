@@ -165,23 +165,26 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         if planted(Mutant::ReplayWithoutFencing) {
             self.on_every_server(fence).await?;
         }
-        if planted(Mutant::IdReissuedEarly) {
-            self.on_every_server(|client| Request::TakeOver { client }).await?;
-            self.on_every_server(|client| Request::Retire { client }).await?;
+        if !planted(Mutant::IdReissuedEarly) {
+            self.sweep().await?;
         }
-        self.sweep().await?;
         self.link_loads().await?;
         self.reclaim().await?;
         self.forget_loads().await?;
-        if planted(Mutant::IdReissuedEarly) {
-            return Ok(());
-        }
         if planted(Mutant::TakeoverWithoutFencing) {
             self.on_every_server(fence).await?;
         }
         self.on_every_server(|client| Request::TakeOver { client }).await?;
         self.keep_adopted(true);
-        self.on_every_server(|client| Request::Retire { client }).await
+        if planted(Mutant::FenceLeft) {
+            self.op.call(SERVER_0, Request::Retire { client: self.dead }).await?;
+            return Ok(());
+        }
+        self.on_every_server(|client| Request::Retire { client }).await?;
+        if planted(Mutant::IdReissuedEarly) {
+            self.sweep().await?;
+        }
+        Ok(())
     }
 
     /// Asks something of every server about the dead one; server 0 last.

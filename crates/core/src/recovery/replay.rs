@@ -109,6 +109,9 @@ impl<E: Endpoint> Recoverer<'_, E> {
 
     /// Marks the node that a record made free, if it was written at all.
     async fn unmake(&mut self, record: &Record) -> Result<(), Error> {
+        if planted(Mutant::PendingKept) {
+            return Ok(());
+        }
         let Some(mut image) = self.read_node(record.made).await? else { return Ok(()) };
         if Header::decode(&image).is_some_and(|header| self.is_as_made(&header, record)) {
             mark_free(&mut image, self.dead);

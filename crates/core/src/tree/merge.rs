@@ -101,7 +101,8 @@ impl<E: Endpoint> Op<'_, E> {
                     wanting.push(level);
                 }
                 Ok(Tidied::Again) => {
-                    if self.retry(Cause::Merge).await.is_err() {
+                    // During a truce nobody posts the separator that this may be waiting for.
+                    if self.truce(tree) || self.retry(Cause::Merge).await.is_err() {
                         return;
                     }
                     wanting.push(level);
@@ -298,9 +299,14 @@ impl<E: Endpoint> Op<'_, E> {
         let locked = self.lock_several(&[(root, above.node_bytes()), (child, below.node_bytes())]).await?;
         let only = Node::open(above, locked.image(0), level).ok().filter(|node| {
             let body = node.sorted();
-            let one = body.is_some_and(|body| body.len() == 1 && crate::cache::child_address(&body, 0) == child);
-            one && node.header.flags.high_open
+            body.is_some_and(|body| body.len() == 1 && crate::cache::child_address(&body, 0) == child)
         });
+        if let Some((high, sibling)) = only.and_then(|node| Some((node.high()?, node.header.sibling))) {
+            // The root has a right neighbour itself: who split it did not come to grow the tree.
+            self.release_several(locked.done(self)).await?;
+            self.post_upwards(tree, level + 1, high, sibling).await;
+            return Ok(Tidied::Again);
+        }
         let alone = Node::open(below, locked.image(1), level - 1).ok();
         let (Some(old), Some(heir)) = (only, alone) else {
             self.release_several(locked.done(self)).await?;

@@ -213,8 +213,15 @@ impl<E: Endpoint> Op<'_, E> {
             return Ok(if neighbour.is_some() { Grown::Needless } else { Grown::Lost });
         };
         let (locked, place) = self.place_beside(locked, tree.shape.internal.class()).await?;
-        let outcome = self.write_root(tree, root, Separator { level, key: key.clone(), child }, place).await;
-        self.release(locked.done(self)).await?;
+        let separator = Separator { level, key: key.clone(), child };
+        let outcome = if planted(Mutant::GrowthWithoutLane) {
+            self.release(locked.done(self)).await?;
+            self.write_root(tree, root, separator, place).await
+        } else {
+            let outcome = self.write_root(tree, root, separator, place).await;
+            self.release(locked.done(self)).await?;
+            outcome
+        };
         Ok(if outcome? { Grown::Above(key) } else { Grown::Lost })
     }
 

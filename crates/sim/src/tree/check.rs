@@ -2,9 +2,10 @@
 
 use super::lab::{Compute, Lab};
 use super::scenario::Scenario;
+use super::script::Record as Report;
 use crate::history::History;
 use crate::linear::{Checker, Sweep, Verdict};
-use crate::sim::Sim;
+use crate::sim::{Run, Sim};
 use sherman_core::redo::Record;
 use sherman_core::{ComputeServer, Walk};
 use sherman_fabric::{Memory, Space};
@@ -73,6 +74,27 @@ impl Found {
     }
 }
 
+/// What must hold before anything else is looked at.
+pub(super) fn ended_well(run: &Run, record: &Report) -> Result<(), Found> {
+    if !run.is_done() {
+        return Err(Found::new(Property::Progress, format!("{:?}", run.outcome)));
+    }
+    record.trouble.borrow_mut().take().map_or(Ok(()), Err)
+}
+
+/// What clients were told, and what is in the tree at the end.
+pub(super) fn told(
+    scenario: &Scenario,
+    record: &Report,
+    checker: &mut Checker,
+    initial: &BTreeMap<u64, u64>,
+    walk: &Walk,
+) -> Result<(), Found> {
+    let told = &mut record.history.borrow_mut();
+    ranges(told, &record.sweeps.borrow(), initial)?;
+    history(checker, told, scenario, initial, walk)
+}
+
 /// Lanes in memory and in the local lock tables.
 pub(super) fn lanes(sim: &Sim, scenario: &Scenario, computes: &[&ComputeServer]) -> Result<(), Found> {
     for server in 0..scenario.servers {
@@ -132,7 +154,7 @@ pub(super) fn space(computes: &[&ComputeServer], walk: &Walk) -> Result<(), Foun
 }
 
 /// What scans may not do whatever else happens; and what they say of single keys, added to the history.
-pub(super) fn ranges(history: &mut History, sweeps: &[Sweep], initial: &BTreeMap<u64, u64>) -> Result<(), Found> {
+fn ranges(history: &mut History, sweeps: &[Sweep], initial: &BTreeMap<u64, u64>) -> Result<(), Found> {
     if sweeps.is_empty() {
         return Ok(());
     }
@@ -147,7 +169,7 @@ pub(super) fn ranges(history: &mut History, sweeps: &[Sweep], initial: &BTreeMap
 }
 
 /// The history together with the contents found at the end.
-pub(super) fn history(
+fn history(
     checker: &mut Checker,
     history: &mut History,
     scenario: &Scenario,

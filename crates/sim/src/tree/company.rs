@@ -23,7 +23,7 @@ const REJOINS: u32 = 2;
 
 /// Everyone in a schedule.
 pub(super) struct Company {
-    pub spawner: Spawner,
+    spawner: Spawner,
     scenario: Scenario,
     record: Rc<Record>,
     /// Every compute server there was, in order of joining.
@@ -39,9 +39,10 @@ pub(super) struct Company {
 }
 
 impl Company {
-    pub fn new(spawner: Spawner, scenario: Scenario, record: Rc<Record>, seed: u64) -> Rc<Self> {
-        let mut rng = Rng::new(seed ^ 0x434f_4d50);
-        let rejoin = rng.one_in(2);
+    /// A company; with a seed for whether, and when, they come back.
+    pub fn new(spawner: Spawner, scenario: Scenario, record: Rc<Record>, seed: Option<u64>) -> Rc<Self> {
+        let mut rng = Rng::new(seed.unwrap_or(0) ^ 0x434f_4d50);
+        let rejoin = seed.is_some() && rng.one_in(2);
         Rc::new(Self {
             visitors: rng.below(7) as u32,
             spawner,

@@ -4,7 +4,7 @@
 //! there; for those the scenarios drawn are bent, never the adversary and never the checkers.
 
 use super::mix::Mix;
-use super::scenario::Scenario;
+use super::scenario::{Scenario, Shape};
 use super::schedule::{Explorer, SEEDS_PER_SCENARIO};
 use crate::knobs::Knobs;
 use sherman_core::Format;
@@ -45,6 +45,27 @@ impl Hunt {
                     (scenario.first, scenario.then) = (Mix::UPDATE, Mix::UPDATE);
                 },
             },
+            // Somebody else has to grow the tree, merge the leaf away and shrink the tree again, all between two lists.
+            Mutant::GrowthWithoutLane => Self {
+                bend: |scenario| {
+                    (scenario.shape, scenario.operations) = (Shape::Four, 12);
+                    (scenario.loaded, scenario.hot) = (4, 9);
+                    (scenario.sparse, scenario.thinned, scenario.unposted) = (false, 0, false);
+                    (scenario.first, scenario.then, scenario.opposed) = (Mix::GROW, Mix::SHRINK, true);
+                },
+                ..lined
+            },
+            // The maker of a split over two servers has to die when somebody else has split the node again: it takes a full
+            // leaf at the right end, which is full again after the first split.
+            Mutant::SplitBySibling => Self {
+                bend: |scenario| {
+                    (scenario.shape, scenario.servers) = (Shape::Four, 2);
+                    (scenario.loaded, scenario.hot, scenario.operations) = (4, 9, 4);
+                    (scenario.sparse, scenario.thinned, scenario.unposted) = (false, 0, false);
+                    (scenario.first, scenario.then) = (Mix::GROW, Mix::GROW);
+                },
+                ..lined.with_crashes()
+            },
             // Only who dies in between, or recovers who did, shows them.
             Mutant::RecordAfterData | Mutant::RecordClearedEarly => Self::everywhere().with_crashes(),
             Mutant::HeaderBeforeSibling
@@ -55,14 +76,14 @@ impl Hunt {
             | Mutant::SweepsOthers
             | Mutant::IdReissuedEarly
             | Mutant::RecoversBeside
-            | Mutant::SplitBySibling
             | Mutant::MergeNotFinished
             | Mutant::GrowthBelieved
             | Mutant::PendingKept
             | Mutant::FreshForgotten
             | Mutant::MarkNotRewritten
-            | Mutant::ExpiredUnnoticed
-            | Mutant::SuspectsIgnored => lined.with_crashes(),
+            | Mutant::FenceLeft
+            | Mutant::DoomedRenews
+            | Mutant::ExpiredUnnoticed => lined.with_crashes(),
             _ => lined,
         }
     }

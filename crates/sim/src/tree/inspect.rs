@@ -3,12 +3,14 @@
 //! Those that are still well are left alone: what they hold is checked against what they believe to hold, so that recovery cannot
 //! tidy up after the living. In some schedules they then depart in order, and the inspector takes over all there is.
 
-use super::check::{Found, Property};
-use super::lab::{Compute, Lab};
-use crate::sim::Sim;
-use sherman_core::Walk;
+use super::check::{self, Found, Property};
+use super::lab::{Compute, Lab, TREE};
+use super::script::Record;
+use crate::linear::Checker;
+use crate::sim::{Run, Sim};
+use sherman_core::{ComputeServer, Error, Walk};
 use sherman_fabric::control::{MemberInfo, Standing};
-use sherman_fabric::{ClientId, GlobalAddress, Memory, Space};
+use sherman_fabric::{ClientId, Endpoint, GlobalAddress, Memory, Request, Response, Space, call};
 use sherman_memory_server::{ChunkEntry, ClientWord, Geometry};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,16 +18,63 @@ use std::time::Duration;
 /// Longer, in virtual time, than any recovery takes.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// A schedule that has ended.
+pub(super) struct Scene<'a> {
+    /// What the tree held before.
+    pub initial: &'a BTreeMap<u64, u64>,
+    /// Every compute server that had a part in it.
+    pub everyone: &'a [Compute],
+    /// Those that had left before it.
+    pub gone: &'a [&'a Compute],
+    pub record: &'a Record,
+}
+
+impl Scene<'_> {
+    /// Everything that must hold; with the violation, what could be seen of the tree. If they are to be `dismissed`, those that
+    /// are well then depart.
+    pub fn inspect(
+        &self,
+        lab: &mut Lab,
+        run: &Run,
+        checker: &mut Checker,
+        dismissed: bool,
+    ) -> Result<Walk, (Walk, Found)> {
+        let bare = |found| (Walk::default(), found);
+        check::ended_well(run, self.record).map_err(bare)?;
+        let mut left = Left::settle(lab, self.everyone).map_err(bare)?;
+        let seen = self.look(lab, &left).map_err(bare)?;
+        let mut checked = check::told(&lab.scenario, self.record, checker, self.initial, &seen);
+        if checked.is_ok() && dismissed {
+            checked = left.dismiss(lab).and_then(|()| self.look(lab, &left)).map(drop);
+        }
+        match checked {
+            Ok(()) => Ok(seen),
+            Err(found) => Err((seen, found)),
+        }
+    }
+
+    /// Looks at memory as a whole.
+    fn look(&self, lab: &mut Lab, left: &Left) -> Result<Walk, Found> {
+        let shared: Vec<&ComputeServer> = left.everyone().map(|compute| &*compute.shared).collect();
+        check::lanes(&lab.sim, &lab.scenario, &shared)?;
+        check::redo(&lab.sim, &shared)?;
+        let mut walks = left.walk_others(lab)?;
+        walks.push(check::walk(lab, &left.inspector)?);
+        left.places(&lab.sim, &walks, self.gone, lab.scenario.servers)?;
+        Ok(walks.pop().unwrap_or_default())
+    }
+}
+
 /// Who is left when all the dead are recovered.
-pub(super) struct Left {
-    pub inspector: Compute,
+struct Left {
+    inspector: Compute,
     /// Those that are still well.
-    pub well: Vec<Compute>,
+    well: Vec<Compute>,
 }
 
 impl Left {
     /// Recovers everyone of `members` that is not well. Only the last to join under an id has it.
-    pub fn settle(lab: &mut Lab, members: &[Compute]) -> Result<Self, Found> {
+    fn settle(lab: &mut Lab, members: &[Compute]) -> Result<Self, Found> {
         let inspector = lab.join();
         let mut left = Self { inspector, well: members.to_vec() };
         left.forget_unwell(lab, members)?;
@@ -36,7 +85,7 @@ impl Left {
     }
 
     /// Lets those that are well depart, and takes over what they have.
-    pub fn dismiss(&mut self, lab: &mut Lab) -> Result<(), Found> {
+    fn dismiss(&mut self, lab: &mut Lab) -> Result<(), Found> {
         for compute in std::mem::take(&mut self.well) {
             let worker = compute.worker();
             let departed = lab.sim.block_on(worker.depart());
@@ -49,8 +98,28 @@ impl Left {
     }
 
     /// Everyone left, the inspector last.
-    pub fn everyone(&self) -> impl Iterator<Item = &Compute> {
+    fn everyone(&self) -> impl Iterator<Item = &Compute> {
         self.well.iter().chain([&self.inspector])
+    }
+
+    /// Walks the trees besides the one that scenarios are about.
+    fn walk_others(&self, lab: &mut Lab) -> Result<Vec<Walk>, Found> {
+        let worker = self.inspector.worker();
+        let walk_all = async {
+            let listed = call(worker.endpoint(), 0, Request::ListTrees, worker.endpoint().counters()).await?;
+            let Response::Trees(trees) = listed else { return Ok(Vec::new()) };
+            let mut walks = Vec::new();
+            for info in trees.iter().filter(|info| info.name != TREE) {
+                let tree = worker.open_tree(&info.name).await?;
+                walks.push(worker.op().walk(&tree).await?);
+            }
+            Ok::<_, Error>(walks)
+        };
+        match lab.sim.block_on(walk_all) {
+            Ok(Ok(walks)) => Ok(walks),
+            Ok(Err(error)) => Err(Found::new(Property::Walk, error.to_string())),
+            Err(stuck) => Err(Found::new(Property::Walk, stuck.to_string())),
+        }
     }
 
     fn list(&self, lab: &mut Lab) -> Result<Vec<MemberInfo>, Found> {
@@ -123,7 +192,7 @@ impl Left {
 
     /// Every place of every chunk is a node of a tree or in exactly one free list. `gone` have left, and what they had free
     /// is lost unless somebody has found it.
-    pub fn places(&self, sim: &Sim, walks: &[&Walk], gone: &[&Compute], servers: u16) -> Result<(), Found> {
+    fn places(&self, sim: &Sim, walks: &[Walk], gone: &[&Compute], servers: u16) -> Result<(), Found> {
         let mut used: BTreeMap<GlobalAddress, String> = BTreeMap::new();
         let mut claim = |place: GlobalAddress, by: String| match used.insert(place, by.clone()) {
             None => Ok(()),

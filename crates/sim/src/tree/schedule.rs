@@ -1,19 +1,20 @@
 //! Running schedules of a tree and checking each.
 
 use super::case::Case;
-use super::check::{self, Found, Property, Violation};
+use super::check::{self, Found, Violation};
 use super::company::Company;
 use super::counts::Counts;
 use super::explored::{Crashes, Explored, Seen};
-use super::inspect::Left;
+use super::inspect::Scene;
 use super::lab::{Compute, Lab};
 use super::mishap::Mishap;
 use super::scenario::{Caches, Scenario};
 use super::script::{Record, Script};
+use crate::atlas::Atlas;
 use crate::knobs::Knobs;
 use crate::linear::Checker;
 use crate::rng::Rng;
-use crate::scheduler::{Pct, Random, Replay, Scheduler};
+use crate::scheduler::{Pct, Random, Recording, Replay, Scheduler};
 use crate::sim::Run;
 use crate::trace::Event;
 use sherman_core::{ComputeServer, Walk};
@@ -23,6 +24,8 @@ use std::sync::Arc;
 
 /// How many events a schedule has, roughly: where PCT puts its change points.
 const TYPICAL_STEPS: u64 = 1_500;
+/// The most lines told of what concerns a key.
+const LAST_LINES: usize = 200;
 /// Of how many schedules with crashes one has those that are well depart at the end.
 const DISMISSED_ONE_IN: u64 = 8;
 /// Seeds that share a scenario, and with it the loaded world.
@@ -98,6 +101,33 @@ impl Explorer {
 
     /// Runs a case and checks it.
     pub fn run_case(&mut self, case: &Case, trace: bool) -> (Seen, Vec<Event>) {
+        match &case.picks {
+            Some(picks) => self.run_by(case, &mut Replay::new(picks.clone()), trace),
+            None => self.run_by(case, &mut *scheduler(case.schedule), trace),
+        }
+    }
+
+    /// The picks by which a case runs.
+    pub(super) fn picks_of(&mut self, case: &Case) -> Vec<u32> {
+        if let Some(picks) = &case.picks {
+            return picks.clone();
+        }
+        let mut recording = Recording::new(scheduler(case.schedule));
+        self.run_by(case, &mut recording, false);
+        recording.into_picks()
+    }
+
+    /// What a trace of the last case says: all of it, or the end of what concerns the key that was violated.
+    pub fn tell(&self, events: &[Event], violation: Option<&Violation>, full: bool) -> Vec<String> {
+        let Some(lab) = self.lab() else { return Vec::new() };
+        let Some(atlas) = Atlas::of(&lab.sim, lab.scenario.servers) else { return Vec::new() };
+        match violation.and_then(|violation| violation.key) {
+            Some(key) if !full => atlas.tell_key(events, &lab.scenario.key(key), LAST_LINES),
+            _ => atlas.tell(events),
+        }
+    }
+
+    fn run_by(&mut self, case: &Case, scheduler: &mut dyn Scheduler, trace: bool) -> (Seen, Vec<Event>) {
         let (seed, knobs) = (case.seed, (self.knobs)(case.seed));
         self.load(seed);
         let Some(world) = self.world.as_mut() else { unreachable!("just loaded") };
@@ -107,10 +137,7 @@ impl Explorer {
         let before = Counts::of(cast.computes.iter().chain(&cast.strangers));
         world.lab.sim.record_trace(trace);
         let company = world.spawn(case, &cast, &self.record, knobs.time_jumps);
-        let run = match &case.picks {
-            Some(picks) => world.lab.sim.run(&mut Replay::new(picks.clone())),
-            None => world.lab.sim.run(&mut *scheduler(case.schedule)),
-        };
+        let run = world.lab.sim.run(scheduler);
         let events = if trace { world.lab.sim.trace() } else { Vec::new() };
         world.lab.sim.record_trace(false);
         let everyone =
@@ -118,7 +145,12 @@ impl Explorer {
         let during = Counts::of(everyone.iter().chain(&cast.strangers)).since(&before);
         let crashes = Crashes::of(&world.lab.sim, &everyone, company.as_deref());
         let checked = match company {
-            Some(_) => world.inspect(&run, seed, &cast, &everyone, &self.record, &mut self.checker),
+            Some(_) => {
+                let strangers = cast.strangers.iter().filter(|_| !cast.neglected);
+                let gone: Vec<&Compute> = strangers.chain([&world.loader]).collect();
+                let scene = Scene { initial: &cast.initial, everyone: &everyone, gone: &gone, record: &self.record };
+                scene.inspect(&mut world.lab, &run, &mut self.checker, seed.is_multiple_of(DISMISSED_ONE_IN))
+            }
             None => world.check(&run, &cast, &self.record, &mut self.checker),
         };
         let (walk, violation) = match checked {
@@ -229,10 +261,10 @@ impl Loaded {
     /// The tasks of a schedule; where things go wrong, with their keepers.
     fn spawn(&mut self, case: &Case, cast: &Cast, record: &Rc<Record>, time_jumps: bool) -> Option<Rc<Company>> {
         let scenario = self.lab.scenario.clone();
-        let company = scenario.crashes.then(|| {
-            let spawner = self.lab.sim.spawner();
-            Company::new(spawner, scenario.clone(), Rc::clone(record), case.seed)
-        });
+        let spawner = self.lab.sim.spawner();
+        let company = scenario
+            .crashes
+            .then(|| Company::new(spawner.clone(), scenario.clone(), Rc::clone(record), Some(case.seed)));
         let numbers: Vec<u32> = cast.computes.iter().map(|compute| compute.fabric.number()).collect();
         let endpoints: Vec<u32> = numbers.iter().map(|&number| self.lab.sim.endpoints(number)).collect();
         for (number, compute) in cast.computes.iter().enumerate() {
@@ -257,6 +289,8 @@ impl Loaded {
                     time_jumps,
                     known: cast.initial.clone(),
                     company: company.clone(),
+                    gate: None,
+                    spawner: spawner.clone(),
                     operations: case.operations_of(client),
                     last: case.seed.wrapping_add(5 * u64::from(client)) % scenario.hot,
                 };
@@ -272,75 +306,26 @@ impl Loaded {
         company
     }
 
-    /// What must hold before anything else is looked at.
-    fn ended_well(run: &Run, record: &Record) -> Result<(), Found> {
-        if !run.is_done() {
-            return Err(Found::new(Property::Progress, format!("{:?}", run.outcome)));
-        }
-        record.trouble.borrow_mut().take().map_or(Ok(()), Err)
-    }
-
     /// Everything that must hold; with the violation, what could be seen of the tree.
     fn check(&mut self, run: &Run, cast: &Cast, record: &Record, checker: &mut Checker) -> Result<Walk, (Walk, Found)> {
         let everyone = cast.computes.iter().chain(&cast.strangers).chain([&self.loader]);
         let shared: Vec<&ComputeServer> = everyone.map(|compute| &*compute.shared).collect();
-        let seen = Self::ended_well(run, record)
+        let seen = check::ended_well(run, record)
             .and_then(|()| check::lanes(&self.lab.sim, &self.lab.scenario, &shared))
             .and_then(|()| check::redo(&self.lab.sim, &shared))
             .and_then(|()| check::walk(&mut self.lab, &cast.computes[0]))
             .map_err(|found| (Walk::default(), found))?;
-        let checked = check::space(&shared, &seen).and_then(|()| self.check_history(cast, record, checker, &seen));
+        let checked = check::space(&shared, &seen)
+            .and_then(|()| check::told(&self.lab.scenario, record, checker, &cast.initial, &seen));
         match checked {
             Ok(()) => Ok(seen),
             Err(found) => Err((seen, found)),
         }
-    }
-
-    fn check_history(&self, cast: &Cast, record: &Record, checker: &mut Checker, seen: &Walk) -> Result<(), Found> {
-        let history = &mut record.history.borrow_mut();
-        check::ranges(history, &record.sweeps.borrow(), &cast.initial)?;
-        check::history(checker, history, &self.lab.scenario, &cast.initial, seen)
-    }
-
-    /// The same where things went wrong: first whoever is dead is recovered.
-    fn inspect(
-        &mut self,
-        run: &Run,
-        seed: u64,
-        cast: &Cast,
-        everyone: &[Compute],
-        record: &Record,
-        checker: &mut Checker,
-    ) -> Result<Walk, (Walk, Found)> {
-        let bare = |found| (Walk::default(), found);
-        Self::ended_well(run, record).map_err(bare)?;
-        let mut left = Left::settle(&mut self.lab, everyone).map_err(bare)?;
-        let seen = self.look(&left, cast).map_err(bare)?;
-        let mut checked = self.check_history(cast, record, checker, &seen);
-        if checked.is_ok() && seed.is_multiple_of(DISMISSED_ONE_IN) {
-            checked = left.dismiss(&mut self.lab).and_then(|()| self.look(&left, cast)).map(drop);
-        }
-        match checked {
-            Ok(()) => Ok(seen),
-            Err(found) => Err((seen, found)),
-        }
-    }
-
-    /// Looks at memory as a whole.
-    fn look(&mut self, left: &Left, cast: &Cast) -> Result<Walk, Found> {
-        let shared: Vec<&ComputeServer> = left.everyone().map(|compute| &*compute.shared).collect();
-        check::lanes(&self.lab.sim, &self.lab.scenario, &shared)?;
-        check::redo(&self.lab.sim, &shared)?;
-        let seen = check::walk(&mut self.lab, &left.inspector)?;
-        let strangers = cast.strangers.iter().filter(|_| !cast.neglected);
-        let gone: Vec<&Compute> = strangers.chain([&self.loader]).collect();
-        left.places(&self.lab.sim, &[&seen], &gone, self.lab.scenario.servers)?;
-        Ok(seen)
     }
 }
 
 /// The scheduler of a seed.
-fn scheduler(seed: u64) -> Box<dyn Scheduler> {
+pub(super) fn scheduler(seed: u64) -> Box<dyn Scheduler> {
     match seed % 4 {
         0 => Box::new(Pct::new(seed, 3, TYPICAL_STEPS)),
         _ => Box::new(Random::swarm(seed)),

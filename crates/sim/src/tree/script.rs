@@ -8,8 +8,9 @@ use crate::endpoint::SimEndpoint;
 use crate::history::{History, Op, Outcome};
 use crate::linear::{Pair, Sweep};
 use crate::rng::Rng;
+use crate::sim::Spawner;
 use sherman_core::{Direction, Error, Exchange, Scan, TreeState, Worker};
-use sherman_fabric::FabricError;
+use sherman_fabric::{Clock, FabricError, sleep_until};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,7 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// The verbs within which every operation ends, whatever others do, die or are recovered from: bounded progress.
-pub(super) const MOST_VERBS: u64 = 4_000;
+pub(super) const MOST_VERBS: u64 = 2_000;
 
 /// What the clients of a schedule report.
 #[derive(Default)]
@@ -42,6 +43,30 @@ impl Record {
     }
 }
 
+/// Opens when a compute server has died, or has done all it had to do.
+pub(super) struct Gate {
+    spawner: Spawner,
+    compute_server: u32,
+    threads: Cell<u32>,
+}
+
+impl Gate {
+    pub fn new(spawner: Spawner, compute_server: u32, threads: u32) -> Self {
+        Self { spawner, compute_server, threads: Cell::new(threads) }
+    }
+
+    /// One of its threads has done all it had to do.
+    pub fn end(&self) {
+        self.threads.set(self.threads.get() - 1);
+    }
+
+    async fn pass(&self, endpoint: &SimEndpoint) {
+        while self.threads.get() > 0 && !self.spawner.is_dead(self.compute_server) {
+            sleep_until(endpoint, endpoint.now() + 2_000).await;
+        }
+    }
+}
+
 /// What one client does.
 pub(super) struct Script {
     pub client: u32,
@@ -57,6 +82,10 @@ pub(super) struct Script {
     pub company: Option<Rc<Company>>,
     /// The most operations it has.
     pub operations: u32,
+    /// By which it says in a trace what it does.
+    pub spawner: Spawner,
+    /// What it waits for after its first operation.
+    pub gate: Option<Rc<Gate>>,
     /// The key it removed last, counted from the first hot one.
     pub last: u64,
 }
@@ -75,6 +104,11 @@ impl Script {
             {
                 // The caches of the doomed one, and whatever else it knew, are gone with it.
                 return company.bring_back(self, number);
+            }
+            if number == 1
+                && let Some(gate) = &self.gate
+            {
+                gate.pass(worker.endpoint()).await;
             }
             let opposed = self.scenario.opposed && self.client % 2 == 1;
             let mix = if (2 * number < operations) != opposed { self.scenario.first } else { self.scenario.then };
@@ -98,6 +132,11 @@ impl Script {
             };
             self.one(&worker, key, op).await;
         }
+        self.end();
+    }
+
+    /// It has nothing more to do.
+    pub fn end(&self) {
         if let Some(company) = &self.company {
             company.end(self.client);
         }
@@ -136,15 +175,11 @@ impl Script {
     }
 
     /// One operation on one key.
-    async fn one(&mut self, worker: &Worker<SimEndpoint>, key: u64, asked: Op) {
+    pub async fn one(&mut self, worker: &Worker<SimEndpoint>, key: u64, asked: Op) {
         let call = self.record.history.borrow_mut().invoke(self.client, key, asked);
-        if let Some(company) = &self.company {
-            company.spawner.say(|| format!("client {} begins: key {key}, {asked}", self.client));
-        }
+        self.spawner.say(|| format!("client {} begins: key {key}, {asked}", self.client));
         let outcome = self.ask(worker, key, asked).await;
-        if let Some(company) = &self.company {
-            company.spawner.say(|| format!("client {} ends: key {key}, {asked}: {}", self.client, told(&outcome)));
-        }
+        self.spawner.say(|| format!("client {} ends: key {key}, {asked}: {}", self.client, told(&outcome)));
         let mut history = self.record.history.borrow_mut();
         let ended = match outcome {
             Ok(Ok(outcome)) => {
@@ -217,7 +252,7 @@ impl Script {
     }
 
     /// One scan, of the hot keys and a little around them, or of everything on one side.
-    async fn sweep(&mut self, worker: &Worker<SimEndpoint>) {
+    pub async fn sweep(&mut self, worker: &Worker<SimEndpoint>) {
         let lowest = self.scenario.first_hot().saturating_sub(2);
         let [a, b] = [(); 2].map(|()| lowest + self.rng.below(self.scenario.hot as usize + 4) as u64);
         let (low, high) = (a.min(b), a.max(b));

@@ -25,7 +25,6 @@ fn hunt(mutant: Mutant) -> Option<Caught> {
     let mut explorer = Hunt::of(mutant).explorer();
     (0..MOST).find_map(|seed| {
         let violation = explorer.run(seed).violation?;
-        println!("{mutant}: {violation:.400}");
         Some(Caught { mutant, by: violation.property, schedules: seed + 1, seed })
     })
 }
@@ -77,5 +76,15 @@ fn every_planted_bug_is_found() {
     assert!(median <= 10_000);
     for caught in caught.iter().flatten() {
         assert!(is_clean_without(caught), "seed {} fails without {} too", caught.seed, caught.mutant);
+    }
+}
+
+#[test]
+fn the_documentation_names_every_planted_bug() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/TESTING.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    for mutant in Mutant::ALL {
+        let row = format!("| `{mutant}` | {} |", mutant.what());
+        assert!(page.contains(&row), "no row {row}");
     }
 }

@@ -1,4 +1,4 @@
-//! Hundreds of thousands of schedules, every history checked.
+//! A hundred and fifty thousand schedules in which nobody dies, every history checked.
 
 use sherman_core::Format;
 use sherman_sim::Knobs;
@@ -6,7 +6,7 @@ use sherman_sim::tree::{Explored, Explorer, Mix, Scenario, Shares};
 use std::time::Instant;
 
 /// Explores `count` seeds from `first` on two threads.
-fn explore(what: &str, first: u64, count: u64, make: impl Fn() -> Explorer + Sync) -> Explored {
+pub fn explore(what: &str, first: u64, count: u64, make: impl Fn() -> Explorer + Sync) -> Explored {
     let began = Instant::now();
     let half = first + count / 2;
     let mut explored = Explored::default();
@@ -50,13 +50,13 @@ fn drawn(format: Format) -> impl Fn() -> Explorer + Sync {
 
 #[test]
 fn line_stamped_trees_are_linearizable_under_the_adversary() {
-    assert_clean(&explore("line-stamped", 0, 270_000, drawn(Format::LineStamped)), 270_000);
+    assert_clean(&explore("line-stamped", 0, 60_000, drawn(Format::LineStamped)), 60_000);
 }
 
 #[test]
 fn sorted_trees_are_linearizable_under_the_adversary() {
-    assert_clean(&explore("sorted", 1 << 32, 90_000, drawn(Format::Sorted)), 90_000);
-    assert_clean(&explore("sorted-stamped", 2 << 32, 80_000, drawn(Format::SortedStamped)), 80_000);
+    assert_clean(&explore("sorted", 1 << 32, 30_000, drawn(Format::Sorted)), 30_000);
+    assert_clean(&explore("sorted-stamped", 2 << 32, 30_000, drawn(Format::SortedStamped)), 30_000);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn two_level_trees_are_linearizable_where_verbs_are_atomic_as_a_whole() {
         let knobs = |seed| Knobs { verb_atomic: true, ..Knobs::swarm(seed) };
         Explorer::new(|draw| Scenario::drawn(draw, Format::TwoLevel), knobs)
     };
-    assert_clean(&explore("two-level, verbs atomic", 3 << 32, 70_000, make), 70_000);
+    assert_clean(&explore("two-level, verbs atomic", 3 << 32, 30_000, make), 30_000);
 }
 
 /// The paper's versions accept torn nodes where READs tear, as its authors' artifact says of itself. Readers and writers of

@@ -1,6 +1,7 @@
 //! The tree under the adversary.
 
 mod adversary;
+mod crashes;
 mod detached;
 mod exhaustive;
 mod exhaustive_merge;
@@ -8,3 +9,4 @@ mod growth;
 mod lost;
 mod records;
 mod round_trips;
+mod wedged;

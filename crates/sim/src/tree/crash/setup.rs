@@ -1,0 +1,161 @@
+//! How a cluster and its compute servers are set up: every combination, or few that have every pair of settings.
+
+use super::super::scenario::{Scenario, Shape};
+use crate::rng::Rng;
+use sherman_core::{Format, Techniques};
+use sherman_memory_server::{LaneWidth, ReleaseMode};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// How many ways each setting can be set, in the order of [`Setup::of`].
+const CHOICES: [usize; 11] = [2, 2, 2, 2, 2, 2, 4, 3, 2, 3, 2];
+/// Rows tried for each that is taken.
+const TRIES: usize = 64;
+
+const FORMATS: [Format; 4] = [Format::LineStamped, Format::Sorted, Format::SortedStamped, Format::TwoLevel];
+const RELEASES: [ReleaseMode; 3] = [ReleaseMode::Write, ReleaseMode::Faa, ReleaseMode::Cas];
+const SHAPES: [Shape; 3] = [Shape::Four, Shape::WideKeys, Shape::LongEntries];
+
+type Row = [usize; CHOICES.len()];
+
+/// What is fixed about a cluster, a tree and its compute servers. All log what they do: others are not crash-safe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// The techniques, with `redo`.
+    pub techniques: Techniques,
+    /// The tree's format.
+    pub format: Format,
+    /// How lanes are released.
+    pub release: ReleaseMode,
+    /// Their width.
+    pub width: LaneWidth,
+    /// The tree's shape.
+    pub shape: Shape,
+    /// Memory servers.
+    pub servers: u16,
+}
+
+impl Setup {
+    fn of(row: &Row) -> Self {
+        let on = |at: usize| row[at] == 1;
+        Self {
+            techniques: Techniques {
+                combine: on(0),
+                hierarchical: on(1),
+                queue: on(2),
+                handover: on(3),
+                lock_read: on(4),
+                cache: on(5),
+                redo: true,
+            },
+            format: FORMATS[row[6]],
+            release: RELEASES[row[7]],
+            width: if on(8) { LaneWidth::Bits64 } else { LaneWidth::Bits16 },
+            shape: SHAPES[row[9]],
+            servers: 1 + row[10] as u16,
+        }
+    }
+
+    /// Few of them that have every pair of settings between them. The first is ours.
+    pub fn pairwise() -> Vec<Self> {
+        let mut wanting = BTreeSet::new();
+        for (one, ways) in CHOICES.iter().enumerate() {
+            for (other, others) in CHOICES.iter().enumerate().skip(one + 1) {
+                wanting.extend((0..*ways).flat_map(|way| (0..*others).map(move |second| (one, way, other, second))));
+            }
+        }
+        let pairs = |row: &Row| {
+            let row = *row;
+            (0..row.len())
+                .flat_map(move |one| (one + 1..row.len()).map(move |other| (one, row[one], other, row[other])))
+        };
+        let mut rng = Rng::new(0x5041_4952);
+        let mut rows: Vec<Row> = Vec::new();
+        let mut next: Row = [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1];
+        while !wanting.is_empty() {
+            pairs(&next).for_each(|pair| {
+                wanting.remove(&pair);
+            });
+            rows.push(next);
+            let tried = (0..TRIES).map(|_| CHOICES.map(|ways| rng.below(ways)));
+            next = tried.max_by_key(|row| pairs(row).filter(|pair| wanting.contains(pair)).count()).unwrap_or(next);
+            // Chance may leave a pair out for ever: the first that is wanting is put in.
+            if let Some(&(one, way, other, second)) = wanting.first() {
+                (next[one], next[other]) = (way, second);
+            }
+        }
+        rows.iter().map(Self::of).collect()
+    }
+
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..CHOICES.iter().product()).map(|number: usize| {
+            let mut rest = number;
+            Self::of(&CHOICES.map(|ways| {
+                let way = rest % ways;
+                rest /= ways;
+                way
+            }))
+        })
+    }
+
+    /// The scenario of such a cluster, with two others that live on.
+    pub(super) fn scenario(&self, lease_nanos: u64) -> Scenario {
+        Scenario {
+            shape: self.shape,
+            format: self.format,
+            techniques: self.techniques,
+            servers: self.servers,
+            computes: 2,
+            threads: 1,
+            operations: 3,
+            lane_width: self.width,
+            release: self.release,
+            crashes: true,
+            lease_nanos,
+            ..Scenario::default()
+        }
+    }
+}
+
+impl fmt::Display for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Techniques { combine, hierarchical, queue, handover, lock_read, cache, .. } = self.techniques;
+        let named = [
+            (combine, "combine"),
+            (hierarchical, "hierarchical"),
+            (queue, "queue"),
+            (handover, "handover"),
+            (lock_read, "lock_read"),
+            (cache, "cache"),
+        ];
+        let on: Vec<&str> = named.into_iter().filter(|(on, _)| *on).map(|(_, name)| name).collect();
+        write!(f, "{} {:?}, {:?} by {:?}, ", self.format.name(), self.shape, self.width, self.release)?;
+        write!(f, "{} servers, with {}", self.servers, on.join("+"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_setups_have_every_pair_of_settings() {
+        let setups = Setup::pairwise();
+        assert!(setups.len() <= 20, "{}", setups.len());
+        assert_eq!(setups[0].techniques, Techniques::OURS);
+        let has = |one: &dyn Fn(&Setup) -> bool| setups.iter().any(one);
+        for format in FORMATS {
+            assert!(RELEASES.iter().all(|&release| has(&|setup| setup.format == format && setup.release == release)));
+            assert!(has(&|setup| setup.format == format && !setup.techniques.combine && setup.servers == 2));
+        }
+        assert!(has(&|setup| !setup.techniques.cache && setup.techniques.handover));
+    }
+
+    #[test]
+    fn all_setups_are_all_different() {
+        let all: Vec<Setup> = Setup::all().collect();
+        assert_eq!(all.len(), CHOICES.iter().product::<usize>());
+        assert!(all.iter().enumerate().all(|(at, setup)| !all[..at].contains(setup)));
+    }
+}

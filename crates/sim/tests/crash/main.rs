@@ -1,0 +1,56 @@
+//! A compute server dies after each of its effects, in every operation there is.
+
+use sherman_sim::tree::crash::{Enumerated, Play, Plot, Setup};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
+
+/// Schedules of each play.
+const SEEDS: u64 = 10;
+
+/// Enumerates every play of `setups` on two threads.
+fn enumerate(what: &str, setups: Vec<Setup>) -> Enumerated {
+    let plays: Vec<(Plot, usize, Setup)> = setups
+        .iter()
+        .flat_map(|&setup| Plot::all().into_iter().map(move |(plot, height)| (plot, height, setup)))
+        .collect();
+    let began = Instant::now();
+    let (next, all) = (AtomicUsize::new(0), Mutex::new(Enumerated::default()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(&(plot, height, setup)) = plays.get(next.fetch_add(1, Relaxed)) {
+                    let enumerated = Play::new(plot, height, setup).enumerate(0..SEEDS);
+                    all.lock().expect("nobody panicked").merge(enumerated);
+                }
+            });
+        }
+    });
+    let all = all.into_inner().expect("nobody panicked");
+    let Enumerated { points, visited, schedules, violated, .. } = all;
+    let seconds = began.elapsed().as_secs_f64();
+    println!(
+        "{what}: {} plays, {points} points, {visited} visited, {schedules} schedules, {violated} violations; {seconds:.0} s",
+        plays.len()
+    );
+    all
+}
+
+fn assert_clean(all: &Enumerated) {
+    if let Some(violation) = all.violations.first() {
+        panic!("{} violations, the first: {violation}", all.violated);
+    }
+    assert_eq!(all.visited, all.points, "every point at which it can die is visited");
+    assert!(all.points > 0);
+}
+
+#[test]
+fn whoever_dies_after_any_effect_leaves_nothing_lost_and_nobody_stuck() {
+    assert_clean(&enumerate("every pair of settings", Setup::pairwise()));
+}
+
+#[test]
+#[ignore = "takes hours: every combination of settings"]
+fn whoever_dies_after_any_effect_with_any_settings_leaves_nothing_lost_and_nobody_stuck() {
+    assert_clean(&enumerate("every combination of settings", Setup::all().collect()));
+}

@@ -1,0 +1,82 @@
+//! A million schedules in which compute servers die, sleep, lose connections, are recovered and come back, every history checked.
+
+use super::adversary::explore;
+use sherman_core::Format;
+use sherman_core::mutant::{Mutant, plant};
+use sherman_sim::Knobs;
+use sherman_sim::tree::{Explored, Explorer, Hunt, Scenario, Shares};
+
+/// No violation, and schedules that mean something.
+fn assert_clean(explored: &Explored, count: u64) {
+    if let Some(violation) = explored.violations.first() {
+        panic!("{} violations, the first: {violation}", explored.violated);
+    }
+    assert_eq!(explored.schedules, count);
+    assert!(explored.median_verbs() >= 60, "schedules are too short to mean much");
+    assert!(explored.fewest_clients >= 3);
+    assert!(explored.distinct() >= 0.99);
+    let Shares { death, deaths, doomed, recovery, rejoin, reissue, scan, .. } = explored.with;
+    for (what, number, least) in [
+        ("a split or a merge", explored.split_or_merge, 0.25),
+        ("a scan", scan, 0.5),
+        ("a death", death, 0.3),
+        ("several deaths", deaths, 0.04),
+        ("a living one that is doomed", doomed, 0.1),
+        ("a recovery while others go on", recovery, 0.15),
+        ("one that comes back", rejoin, 0.03),
+        ("an id that is issued again", reissue, 0.003),
+    ] {
+        let share = explored.share(number);
+        assert!(share >= least, "{:.2} % of schedules have {what}", 100.0 * share);
+    }
+}
+
+fn drawn(format: Format) -> impl Fn() -> Explorer + Sync {
+    let knobs = move |seed| Knobs { verb_atomic: format == Format::TwoLevel, ..Knobs::swarm_with_crashes(seed) };
+    move || Explorer::new(move |draw| Scenario::drawn_with_crashes(draw, format), knobs)
+}
+
+#[test]
+fn line_stamped_trees_survive_whoever_dies() {
+    assert_clean(&explore("line-stamped, crashes", 10 << 32, 500_000, drawn(Format::LineStamped)), 500_000);
+}
+
+#[test]
+fn sorted_trees_survive_whoever_dies() {
+    assert_clean(&explore("sorted, crashes", 11 << 32, 180_000, drawn(Format::Sorted)), 180_000);
+    assert_clean(&explore("sorted-stamped, crashes", 12 << 32, 160_000, drawn(Format::SortedStamped)), 160_000);
+}
+
+#[test]
+fn two_level_trees_survive_whoever_dies_where_verbs_are_atomic_as_a_whole() {
+    assert_clean(&explore("two-level, crashes", 13 << 32, 160_000, drawn(Format::TwoLevel)), 160_000);
+}
+
+#[test]
+fn schedules_with_crashes_replay_to_the_same_trace() {
+    let hashes = || {
+        let mut explorer = drawn(Format::LineStamped)();
+        (0..500).map(|seed| explorer.run(seed * 977).run.trace_hash).collect::<Vec<_>>()
+    };
+    assert_eq!(hashes(), hashes());
+}
+
+/// The bugs that schedules like these have found in the index are gone; what found them is told in `docs/TESTING.md`.
+#[test]
+fn a_violation_is_shrunk_to_less_that_violates_the_same_and_replays() {
+    let _planted = plant(Some(Mutant::SweepBeforeReplay));
+    let mut explorer = Hunt::of(Mutant::SweepBeforeReplay).explorer();
+    let seed = (0..20_000).find(|&seed| explorer.run(seed).violation.is_some()).expect("a planted bug is found");
+    let whole = explorer.run(seed);
+    let shrunk = explorer.shrink(seed).expect("the seed violates something");
+    let property = |seen: &sherman_sim::tree::Seen| seen.violation.as_ref().map(|violation| violation.property);
+    assert_eq!(property(&shrunk.seen), property(&whole));
+    assert!(shrunk.seen.run.steps <= whole.run.steps, "{} events of {}", shrunk.seen.run.steps, whole.run.steps);
+    assert!(shrunk.case.mishaps.len() <= explorer.case(seed).mishaps.len());
+    let (again, events) = explorer.run_case(&shrunk.case, true);
+    assert_eq!((again.run.trace_hash, events.len()), (shrunk.seen.run.trace_hash, shrunk.events.len()));
+    let told = explorer.tell(&events, again.violation.as_ref(), true).join("\n");
+    for word in ["CAS   lane", "WRITE leaf", "READ  leaf", "CALL  Fence", "dies", "begins: key", "header: version"] {
+        assert!(told.contains(word), "no {word:?} in\n{told}");
+    }
+}

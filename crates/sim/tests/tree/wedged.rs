@@ -1,0 +1,116 @@
+//! A compute server that lives but no longer moves: it gives itself up, and nobody waits for it for ever.
+
+use sherman_core::Error;
+use sherman_fabric::{Memory, Space, yield_now};
+use sherman_sim::tree::{Compute, Lab, Scenario, Shape};
+use sherman_sim::{Knobs, Random};
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+const LEASE: u64 = 100_000;
+
+fn lab() -> Lab {
+    let scenario = Scenario { shape: Shape::Four, loaded: 0, lease_nanos: LEASE, ..Scenario::default() };
+    Lab::new(scenario, Knobs { step_nanos: 100, ..Knobs::default() })
+}
+
+fn employ_keeper(lab: &mut Lab, compute: &Compute, over: &Rc<Cell<bool>>) {
+    let (worker, over) = (compute.worker(), Rc::clone(over));
+    drop(lab.sim.spawn_on(&compute.fabric, 9, "keeper", async move { worker.keep(|| over.get()).await }));
+}
+
+fn a_lane_is_held(lab: &Lab) -> bool {
+    let memory = lab.sim.memory(0);
+    (0..memory.size(Space::OnChip) / 8).any(|word| memory.load_u64(Space::OnChip, 8 * word) != 0)
+}
+
+/// Polls `operation` until a lane is held, then never again.
+async fn stop_under_a_lane(operation: impl Future, is_held: impl Fn() -> bool) {
+    let mut operation = pin!(operation);
+    while !is_held() {
+        let done = std::future::poll_fn(|cx| Poll::Ready(operation.as_mut().poll(cx).is_ready())).await;
+        assert!(!done, "the operation ended without ever being seen to hold a lane");
+        yield_now().await;
+    }
+    std::future::pending::<()>().await;
+}
+
+#[test]
+fn a_thread_that_stops_under_a_lane_ends_its_compute_servers_lease() {
+    for seed in 0..20 {
+        let mut lab = lab();
+        let (wedged, other) = (lab.join(), lab.join());
+        lab.load(&other, (0..4).map(|key| (2 * key, key)));
+        let over = Rc::new(Cell::new(false));
+        for compute in [&wedged, &other] {
+            employ_keeper(&mut lab, compute, &over);
+        }
+        let (key, value) = (lab.scenario.key(2), lab.scenario.value(33));
+        let (worker, tree) = (wedged.worker(), Arc::clone(&wedged.tree));
+        let memory = lab.sim.memory(0);
+        let held =
+            move || (0..memory.size(Space::OnChip) / 8).any(|word| memory.load_u64(Space::OnChip, 8 * word) != 0);
+        let (its_key, its_value) = (key.clone(), value.clone());
+        let stuck = lab.sim.spawn_on(&wedged.fabric, 0, "stuck", async move {
+            let operation = async { worker.op().insert(&tree, &its_key, &its_value, &mut Vec::new()).await };
+            stop_under_a_lane(operation, held).await;
+        });
+        // A thread of the same compute server queues behind it, one of another waits for the lane.
+        let waits = [&wedged, &other].map(|compute| {
+            let (worker, tree) = (compute.worker(), Arc::clone(&compute.tree));
+            let (key, value, over) = (key.clone(), value.clone(), Rc::clone(&over));
+            let memory = lab.sim.memory(0);
+            let last = std::ptr::eq(compute, &other);
+            lab.sim.spawn_on(&compute.fabric, 1, "waits", async move {
+                while !(0..memory.size(Space::OnChip) / 8).any(|word| memory.load_u64(Space::OnChip, 8 * word) != 0) {
+                    yield_now().await;
+                }
+                let outcome = worker.op().insert(&tree, &key, &value, &mut Vec::new()).await;
+                over.set(over.get() || last);
+                outcome
+            })
+        });
+        let _ = lab.sim.run(&mut Random::new(seed));
+        let [same, another] = waits.map(|wait| wait.take());
+        assert!(matches!(same, Some(Err(Error::Fenced { .. }))), "seed {seed}: {same:?}");
+        assert_eq!(another, Some(Ok(true)), "seed {seed}");
+        assert!(wedged.shared.is_doomed() && !other.shared.is_doomed(), "seed {seed}");
+        assert!(stuck.take().is_none() && !a_lane_is_held(&lab), "seed {seed}");
+        assert_eq!(other.shared.participation().recoveries, 1, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_worker_that_goes_while_it_holds_a_lane_ends_its_identity() {
+    let mut lab = lab();
+    let compute = lab.join();
+    lab.load(&compute, [(0, 1)]);
+    let (worker, tree) = (compute.worker(), Arc::clone(&compute.tree));
+    let (key, value) = (lab.scenario.key(0), lab.scenario.value(33));
+    let memory = lab.sim.memory(0);
+    let held = move || (0..memory.size(Space::OnChip) / 8).any(|word| memory.load_u64(Space::OnChip, 8 * word) != 0);
+    let task = lab.sim.spawn_on(&compute.fabric, 0, "goes", async move {
+        let mut old = Vec::new();
+        let op = worker.op();
+        let mut operation = Box::pin(op.insert(&tree, &key, &value, &mut old));
+        while !held() {
+            let done = std::future::poll_fn(|cx| Poll::Ready(operation.as_mut().poll(cx).is_ready())).await;
+            assert!(!done);
+            yield_now().await;
+        }
+        // Until the completion is there, nobody knows of the lane; then it is the operation's.
+        for _ in 0..3 {
+            std::future::poll_fn(|cx| Poll::Ready(operation.as_mut().poll(cx).is_ready())).await;
+        }
+        drop(operation);
+        drop(op);
+        drop(worker);
+    });
+    let _ = lab.sim.run(&mut Random::new(1));
+    task.take().expect("it goes");
+    assert!(!a_lane_is_held(&lab) || compute.shared.is_doomed());
+}
