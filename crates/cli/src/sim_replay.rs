@@ -23,7 +23,7 @@ pub fn run(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     } else if let Some(shrunk) = violated.then(|| explorer.shrink(*seed)).flatten() {
         lines(&mut text, &explorer.tell(&shrunk.events, shrunk.seen.violation.as_ref(), false));
         let _ = writeln!(text, "the smallest schedule found in {} runs: {}", grouped(shrunk.runs.into()), shrunk.case);
-        let _ = writeln!(text, "{}\nof what was asked for:", outcome(&shrunk.seen));
+        let _ = writeln!(text, "{}\nthe schedule asked for (--trace shows it):", outcome(&shrunk.seen));
     }
     text.push_str(&outcome(&seen));
     print(&text).map_err(Failure::into_unanswered)?;

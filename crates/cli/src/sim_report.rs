@@ -103,7 +103,8 @@ impl ExploreReport {
     /// The report of an exploration.
     pub fn new(args: &ExploreArgs, threads: usize, seconds: f64, explored: &Explored) -> Self {
         let found = explored.violated > 0;
-        let planted = |mutant: sherman_core::mutant::Mutant| PlantedReport { name: mutant.name(), what: mutant.what(), found };
+        let planted =
+            |mutant: sherman_core::mutant::Mutant| PlantedReport { name: mutant.name(), what: mutant.what(), found };
         let of = explored.with;
         Self {
             schedules: explored.schedules,

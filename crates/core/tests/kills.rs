@@ -1,6 +1,6 @@
-//! Compute servers that stop dead, in real time: eight of them write to one tree on embedded memory, and every half second one
+//! Compute servers that stop dead, in real time: eight of them write to two trees on embedded memory, and every half second one
 //! is halted in the middle of whatever it does and replaced. The others go on, after a pause of no more than a second;
-//! nothing that was acknowledged is lost; in the end the tree is sound, every lane free and every place for a node accounted
+//! nothing that was acknowledged is lost; in the end the trees are sound, every lane free and every place for a node accounted
 //! for.
 //!
 //! Six seconds of it, and three without any deaths; `SHERMAN_STRESS_SECONDS=60` for a minute. What was measured is told with `--nocapture`.
@@ -20,10 +20,18 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 const SERVERS: u16 = 2;
-const WRITERS: usize = 8;
-const KEYS_EACH: usize = 1_000;
+const COMPUTES: usize = 8;
+/// Writers of each compute server: each of them dies in the middle of something else.
+const THREADS: usize = 2;
+const SLOTS: usize = COMPUTES * THREADS;
+const KEYS_EACH: usize = 2_000;
 const LANES: u32 = 1 << 12;
-const SPEC: TreeSpec = TreeSpec { format: 1, key_len: 8, value_len: 8, leaf_bytes: 256, internal_bytes: 256 };
+/// In one tree an entry fits a line, so that most changes are one unit; in the other none does, and every change has a record.
+const SPECS: [(&str, TreeSpec); 2] = [
+    ("short", TreeSpec { format: 1, key_len: 8, value_len: 8, leaf_bytes: 256, internal_bytes: 256 }),
+    ("long", TreeSpec { format: 1, key_len: 8, value_len: 80, leaf_bytes: 576, internal_bytes: 256 }),
+];
+type Trees = [Arc<TreeState>; 2];
 
 /// The tests of this file measure time: one after the other.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -57,22 +65,42 @@ struct Server {
     stop: AtomicBool,
 }
 
-/// One writer's place: a ledger, and whichever compute server writes in it now.
+/// One writer's place.
 struct Slot {
     number: usize,
     ledger: Mutex<Ledger>,
-    server: Mutex<Option<Arc<Server>>>,
 }
 
 struct Arena {
     cluster: Arc<EmbeddedCluster>,
+    /// The writers' places; each compute server has so many of them in a row.
     slots: Vec<Slot>,
+    /// Whoever writes there now.
+    computes: Vec<Mutex<Arc<Server>>>,
     stop: AtomicBool,
-    keepers: Mutex<Vec<(Arc<Server>, JoinHandle<()>)>>,
+    keepers: Keepers,
 }
 
 fn worker(fabric: &EmbeddedFabric, compute: &Arc<ComputeServer>) -> Worker<EmbeddedEndpoint> {
     Worker::new(fabric.endpoint(), Arc::clone(compute))
+}
+
+/// Opens both trees.
+fn open(worker: &Worker<EmbeddedEndpoint>) -> Result<Trees, Error> {
+    let [short, long] = SPECS.map(|(name, spec)| block_on(worker.endpoint(), worker.tree(name, &spec)));
+    Ok([short?, long?])
+}
+
+/// A number as a value, over and over, so that a torn one is told.
+fn value(number: u64, len: usize) -> Vec<u8> {
+    number.to_be_bytes().repeat(len / 8)
+}
+
+/// The number that a value is.
+fn number(value: &[u8]) -> u64 {
+    let words = value.as_chunks::<8>().0;
+    assert!(words.iter().all(|word| *word == words[0]), "torn: {value:?}");
+    u64::from_be_bytes(words[0])
 }
 
 /// Numbers that are the same on every run (splitmix64).
@@ -85,6 +113,25 @@ impl Numbers {
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         ((mixed ^ mixed >> 31) % limit as u64) as usize
     }
+}
+
+type Keepers = Mutex<Vec<(Arc<Server>, JoinHandle<()>)>>;
+
+/// A new compute server, with its keeper.
+fn join(cluster: &Arc<EmbeddedCluster>, keepers: &Keepers) -> Arc<Server> {
+    let fabric = cluster.join().expect("room for one more");
+    let endpoint = fabric.endpoint();
+    let compute = block_on(&endpoint, ComputeServer::open(&endpoint, ComputeOptions::default()));
+    let compute = compute.expect("a compute server");
+    let server = Arc::new(Server { fabric, compute, stop: AtomicBool::new(false) });
+    let kept = Arc::clone(&server);
+    let keeper = thread::spawn(move || {
+        let worker = Worker::new(endpoint, Arc::clone(&kept.compute));
+        // Ends when it is told to, or with its compute server.
+        let _ = block_on(worker.endpoint(), worker.keep(|| kept.stop.load(Ordering::Relaxed)));
+    });
+    lock(keepers).push((Arc::clone(&server), keeper));
+    server
 }
 
 impl Arena {
@@ -102,50 +149,46 @@ impl Arena {
         let options =
             EmbeddedOptions { servers: SERVERS, memory_bytes: 256 << 20, format, ..EmbeddedOptions::default() };
         let cluster = EmbeddedCluster::new(options).expect("a cluster");
-        let slots = (0..WRITERS).map(|number| Slot {
+        let slots = (0..SLOTS).map(|number| Slot {
             number,
             ledger: Mutex::new(Ledger { known: vec![vec![None]; KEYS_EACH], ..Ledger::default() }),
-            server: Mutex::new(None),
         });
-        let slots = slots.collect();
-        Arc::new(Self { cluster, slots, stop: AtomicBool::new(false), keepers: Mutex::default() })
+        let keepers = Mutex::default();
+        let computes = (0..COMPUTES).map(|_| Mutex::new(join(&cluster, &keepers))).collect();
+        Arc::new(Self { slots: slots.collect(), computes, cluster, stop: AtomicBool::new(false), keepers })
     }
 
-    /// A new compute server, with its keeper.
-    fn join(self: &Arc<Self>) -> Arc<Server> {
-        let fabric = self.cluster.join().expect("room for one more");
-        let endpoint = fabric.endpoint();
-        let compute = block_on(&endpoint, ComputeServer::open(&endpoint, ComputeOptions::default()));
-        let compute = compute.expect("a compute server");
-        let server = Arc::new(Server { fabric, compute, stop: AtomicBool::new(false) });
-        let kept = Arc::clone(&server);
-        let keeper = thread::spawn(move || {
-            let worker = Worker::new(endpoint, Arc::clone(&kept.compute));
-            // Ends when it is told to, or with its compute server.
-            let _ = block_on(worker.endpoint(), worker.keep(|| kept.stop.load(Ordering::Relaxed)));
-        });
-        lock(&self.keepers).push((Arc::clone(&server), keeper));
-        server
+    /// Starts the writers of a compute server.
+    fn start(self: &Arc<Self>, compute: usize) -> Vec<JoinHandle<()>> {
+        let threads = compute * THREADS..(compute + 1) * THREADS;
+        let start = |slot: usize| {
+            let generation = lock(&self.slots[slot].ledger).generation;
+            let arena = Arc::clone(self);
+            thread::spawn(move || arena.slots[slot].write(&arena, generation))
+        };
+        threads.map(start).collect()
     }
 
-    /// Starts a writer in a slot.
-    fn start(self: &Arc<Self>, slot: usize) -> JoinHandle<()> {
-        let server = self.join();
-        let mut ledger = lock(&self.slots[slot].ledger);
-        ledger.generation += 1;
-        let generation = ledger.generation;
-        *lock(&self.slots[slot].server) = Some(Arc::clone(&server));
-        drop(ledger);
-        let arena = Arc::clone(self);
-        thread::spawn(move || arena.slots[slot].write(&arena, server, generation))
-    }
-
-    /// Stops the compute server of a slot dead.
-    fn kill(&self, slot: usize, seed: u64) {
-        let server = lock(&self.slots[slot].server).take().expect("it was started");
-        // Nothing it still does counts. If it has just done something, that is one of the things that may be.
-        lock(&self.slots[slot].ledger).generation += 1;
+    /// Stops a compute server dead, and puts another in its place.
+    fn replace(self: &Arc<Self>, compute: usize, seed: u64) -> Vec<JoinHandle<()>> {
+        let mut server = lock(&self.computes[compute]);
         server.fabric.halt(seed);
+        // Nothing it still notes counts: if it has just done something, that is one of the things that may be.
+        for slot in &self.slots[compute * THREADS..(compute + 1) * THREADS] {
+            lock(&slot.ledger).generation += 1;
+        }
+        *server = join(&self.cluster, &self.keepers);
+        drop(server);
+        self.start(compute)
+    }
+
+    /// The compute server that took the place of `fenced`, which was taken for dead although it lives.
+    fn rejoin(&self, compute: usize, fenced: &Arc<Server>) -> Arc<Server> {
+        let mut server = lock(&self.computes[compute]);
+        if Arc::ptr_eq(&server, fenced) {
+            *server = join(&self.cluster, &self.keepers);
+        }
+        Arc::clone(&server)
     }
 
     fn lanes_are_free(&self) -> bool {
@@ -182,43 +225,52 @@ enum Noted {
 impl Slot {
     fn key(&self, index: usize) -> [u8; 8] {
         // The writers' keys lie between each other's: all leaves are everybody's.
-        ((index * WRITERS + self.number) as u64).to_be_bytes()
+        ((index * SLOTS + self.number) as u64).to_be_bytes()
     }
 
-    /// Writes until it is time to stop, whatever befalls this compute server.
-    fn write(&self, arena: &Arc<Arena>, mut server: Arc<Server>, mut generation: u64) {
+    /// Puts half of its keys in: trees of some size, which then grow no more than they shrink.
+    fn fill(&self, worker: &Worker<EmbeddedEndpoint>, trees: &Trees) {
+        let mut ledger = lock(&self.ledger);
+        for index in (0..KEYS_EACH).filter(|index| index / 2 % 2 == 0) {
+            let value = value(0, SPECS[index % 2].1.value_len as usize);
+            let (op, key, mut old) = (worker.op(), self.key(index), Vec::new());
+            let insert = op.insert(&trees[index % 2], &key, &value, &mut old);
+            assert_eq!(block_on(worker.endpoint(), insert), Ok(false));
+            ledger.known[index] = vec![Some(0)];
+        }
+    }
+
+    /// Writes until it is time to stop, whatever befalls its compute server.
+    fn write(&self, arena: &Arena, generation: u64) {
         let mut numbers = Numbers(generation << 8 | self.number as u64);
+        let compute = self.number / THREADS;
+        let mut server = Arc::clone(&lock(&arena.computes[compute]));
         loop {
             let worker = worker(&server.fabric, &server.compute);
-            let tree = match block_on(worker.endpoint(), worker.tree("t", &SPEC)) {
-                Ok(tree) => Some(tree),
+            let trees = match open(&worker) {
+                Ok(trees) => Some(trees),
                 Err(Error::Fenced { .. }) => None,
                 Err(other) => panic!("{other}"),
             };
-            if let Some(tree) = tree {
-                while !arena.stop.load(Ordering::Relaxed) {
-                    match self.change(&worker, &tree, generation, &mut numbers) {
-                        Noted::Yes => {}
-                        Noted::Over => return,
-                        Noted::Fenced => break,
-                    }
+            let mut noted = Noted::Fenced;
+            if let Some(trees) = trees {
+                noted = Noted::Yes;
+                while matches!(noted, Noted::Yes) && !arena.stop.load(Ordering::Relaxed) {
+                    noted = self.change(&worker, &trees, generation, &mut numbers);
                 }
             }
-            if arena.stop.load(Ordering::Relaxed) {
+            if !matches!(noted, Noted::Fenced) || arena.stop.load(Ordering::Relaxed) {
                 return;
             }
-            // It lives, and goes on under another identity.
+            // It lives, and goes on under another identity, unless it has been replaced meanwhile.
             drop(worker);
-            let again = arena.join();
             let mut ledger = lock(&self.ledger);
             if ledger.generation != generation {
                 return;
             }
             ledger.false_fencings += 1;
-            ledger.generation += 1;
-            generation = ledger.generation;
-            *lock(&self.server) = Some(Arc::clone(&again));
-            server = again;
+            drop(ledger);
+            server = arena.rejoin(compute, &server);
         }
     }
 
@@ -226,12 +278,12 @@ impl Slot {
     fn change(
         &self,
         worker: &Worker<EmbeddedEndpoint>,
-        tree: &TreeState,
+        trees: &Trees,
         generation: u64,
         numbers: &mut Numbers,
     ) -> Noted {
         let (index, what) = (numbers.below(KEYS_EACH), numbers.below(10));
-        let (key, mut found) = (self.key(index), Vec::new());
+        let (key, tree, mut found) = (self.key(index), &trees[index % 2], Vec::new());
         let wanted = {
             let mut ledger = lock(&self.ledger);
             if ledger.generation != generation {
@@ -249,7 +301,9 @@ impl Slot {
         let outcome = block_on(worker.endpoint(), async {
             match wanted {
                 _ if what == 9 => op.get(tree, &key, &mut found).await,
-                Some(value) => op.insert(tree, &key, &value.to_be_bytes(), &mut found).await,
+                Some(number) => {
+                    op.insert(tree, &key, &value(number, SPECS[index % 2].1.value_len as usize), &mut found).await
+                }
                 None => op.remove(tree, &key, &mut found).await,
             }
         });
@@ -261,7 +315,7 @@ impl Slot {
         let known = &mut ledger.known[index];
         match outcome {
             Ok(there) => {
-                let value = there.then(|| u64::from_be_bytes(found.try_into().expect("eight bytes")));
+                let value = there.then(|| number(&found));
                 let before = if what == 9 { &known[..] } else { &known[..known.len() - 1] };
                 assert!(before.contains(&value), "slot {} key {index}: {value:?} is none of {before:?}", self.number);
                 if what < 9 {
@@ -307,28 +361,28 @@ fn run(lease: Duration, length: Duration, kill_every: Option<Duration>) -> Outco
     let _alone = lock(&ALONE);
     let arena = Arena::new(lease);
     // Made beforehand: who dies at that, or waits for it, is another matter.
-    let first = arena.join();
+    let first = join(&arena.cluster, &arena.keepers);
     let creator = worker(&first.fabric, &first.compute);
-    let tree = block_on(creator.endpoint(), creator.tree("t", &SPEC)).expect("a tree");
-    let mut writers: Vec<JoinHandle<()>> = (0..WRITERS).map(|slot| arena.start(slot)).collect();
+    let trees = open(&creator).expect("room for both");
+    arena.slots.iter().for_each(|slot| slot.fill(&creator, &trees));
+    let mut writers: Vec<Vec<JoinHandle<()>>> = (0..COMPUTES).map(|compute| arena.start(compute)).collect();
     let (began, mut kills) = (Instant::now(), 0);
     let mut numbers = Numbers(length.as_nanos() as u64);
     while began.elapsed() < length {
         thread::sleep(kill_every.unwrap_or(Duration::from_millis(100)));
         if kill_every.is_some() {
-            let slot = numbers.below(WRITERS);
-            arena.kill(slot, kills);
+            let compute = numbers.below(COMPUTES);
+            // The threads that are replaced sleep for ever, or end.
+            writers[compute] = arena.replace(compute, kills);
             kills += 1;
-            // The thread that is replaced sleeps for ever, or ends.
-            writers[slot] = arena.start(slot);
         }
     }
     arena.stop.store(true, Ordering::Relaxed);
-    for writer in writers {
+    for writer in writers.into_iter().flatten() {
         writer.join().expect("no writer found anything wrong");
     }
     settle(&arena, &creator);
-    verify(&arena, &creator, &tree);
+    verify(&arena, &creator, &trees);
     let keepers = lock(&arena.keepers);
     let ledgers = || arena.slots.iter().map(|slot| lock(&slot.ledger));
     Outcome {
@@ -346,7 +400,7 @@ fn settle(arena: &Arc<Arena>, worker: &Worker<EmbeddedEndpoint>) {
     loop {
         let members = block_on(worker.endpoint(), worker.members()).expect("server 0 answers");
         let live = members.iter().filter(|member| member.standing == Standing::Live && member.lease_left > 0).count();
-        if live == members.len() && live == WRITERS + 1 {
+        if live == members.len() && live == COMPUTES + 1 {
             break;
         }
         assert!(worker.endpoint().now() - began < 10_000_000_000, "somebody stays dead: {members:?}");
@@ -357,31 +411,33 @@ fn settle(arena: &Arc<Arena>, worker: &Worker<EmbeddedEndpoint>) {
     }
 }
 
-/// The tree is sound and holds what it may, no lane is held, and every place is part of it or free.
-fn verify(arena: &Arena, worker: &Worker<EmbeddedEndpoint>, tree: &TreeState) {
-    let check = block_on(worker.endpoint(), worker.check(tree)).expect("a check");
-    assert!(check.is_clean(), "{:?}", check.broken);
-    let walk = block_on(worker.endpoint(), async { worker.op().walk(tree).await }).expect("a walk");
-    let entries: BTreeMap<Vec<u8>, Vec<u8>> = walk.entries.iter().cloned().collect();
-    assert_eq!(entries.len(), walk.entries.len());
+/// The trees are sound and hold what they may, no lane is held, and every place is part of one or free.
+fn verify(arena: &Arena, worker: &Worker<EmbeddedEndpoint>, trees: &Trees) {
+    let (mut entries, mut nodes) = (BTreeMap::new(), 0);
+    for tree in trees {
+        let check = block_on(worker.endpoint(), worker.check(tree)).expect("a check");
+        assert!(check.is_clean(), "{:?}", check.broken);
+        let walk = block_on(worker.endpoint(), async { worker.op().walk(tree).await }).expect("a walk");
+        entries.extend(walk.entries);
+        nodes += walk.nodes.iter().sum::<usize>();
+    }
     let mut held = 0;
     for slot in &arena.slots {
         for (index, known) in lock(&slot.ledger).known.iter().enumerate() {
-            let value = entries.get(&slot.key(index)[..]);
-            let value = value.map(|value| u64::from_be_bytes(value[..].try_into().expect("eight bytes")));
+            let value = entries.get(&slot.key(index)[..]).map(|value| number(value));
             assert!(known.contains(&value), "slot {} key {index}: {value:?} is none of {known:?}", slot.number);
             held += usize::from(value.is_some());
         }
     }
     assert_eq!(held, entries.len(), "nothing is there that nobody wrote");
     assert!(arena.lanes_are_free());
-    let servers = arena.slots.iter().filter_map(|slot| lock(&slot.server).clone());
     let mut free = worker.compute().free_places();
-    for server in servers {
+    for server in &arena.computes {
+        let server = lock(server);
         assert!(server.compute.redo_slots().all_free());
         free.extend(server.compute.free_places());
     }
-    let (many, nodes) = (free.len(), walk.nodes.iter().sum::<usize>());
+    let many = free.len();
     free.sort_unstable();
     free.dedup();
     assert_eq!(free.len(), many, "no place is free twice");

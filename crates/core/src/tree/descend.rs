@@ -21,6 +21,10 @@ const VERSION_CYCLE: u64 = 16;
 /// How often pointers may lead astray before the catalog is asked whether there still is a tree.
 const LOST_BEFORE_ASKING: u64 = 16;
 
+/// How far right an operation goes before it doubts where it began. A separator or a few may be missing; but a copy in the cache
+/// may also name a place that was freed and used again, for a node of this tree far to the left.
+const MOST_RIGHT: u64 = 8;
+
 /// A node that covers a key, under its lane.
 #[must_use = "a lane must be given back"]
 pub(crate) struct Covering {
@@ -181,6 +185,9 @@ impl<E: Endpoint> Op<'_, E> {
                     Some(Step::Down(child)) => at = RootWord { address: child, level: at.level - 1 },
                     Some(Step::Right(sibling)) => {
                         self.moved_right(tree, &sibling, at.level)?;
+                        if self.is_astray(tree, key, level) {
+                            break;
+                        }
                         at.address = sibling.address;
                         straight = false;
                     }
@@ -235,12 +242,26 @@ impl<E: Endpoint> Op<'_, E> {
         self.note(Cause::MovedRight)
     }
 
-    /// A pointer led astray: forget the whole way and pause.
-    pub(crate) async fn lost(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<(), Error> {
+    /// Whether the operation has gone right so far that it should begin anew, from the root: then the whole way is forgotten.
+    /// True once in an operation; after that, what is to the right is reached by going there.
+    pub(crate) fn is_astray(&self, tree: &TreeState, key: &[u8], level: u8) -> bool {
+        let astray = self.worker.compute.techniques().cache && self.retries().get(Cause::MovedRight) == MOST_RIGHT;
+        if astray {
+            self.forget_way(tree, key, level);
+        }
+        astray
+    }
+
+    fn forget_way(&self, tree: &TreeState, key: &[u8], level: u8) {
         if let Some(root) = tree.known_root().filter(|_| self.worker.compute.techniques().cache) {
             tree.cache.forget_path(root, key, level);
         }
         tree.forget_root();
+    }
+
+    /// A pointer led astray: forget the whole way and pause.
+    pub(crate) async fn lost(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<(), Error> {
+        self.forget_way(tree, key, level);
         if self.retries().get(Cause::StalePointer) % LOST_BEFORE_ASKING == LOST_BEFORE_ASKING - 1 {
             self.ask_for_tree(tree).await?;
         }
@@ -288,6 +309,10 @@ impl<E: Endpoint> Op<'_, E> {
                             let sibling = Sibling::of(&node);
                             Box::pin(self.release(locked.done(self))).await?;
                             self.moved_right(tree, &sibling, level)?;
+                            if self.is_astray(tree, key, level) {
+                                missed = None;
+                                continue 'from_the_top;
+                            }
                             at = sibling.address;
                             missed = Some((sibling.low, at));
                             continue;
@@ -337,6 +362,9 @@ impl<E: Endpoint> Op<'_, E> {
                     Some(Ok(seen)) => return Ok(Some(seen)),
                     Some(Err(Some(sibling))) => {
                         self.moved_right(tree, &sibling, level)?;
+                        if self.is_astray(tree, key, level) {
+                            break;
+                        }
                         at = sibling.address;
                     }
                     Some(Err(None)) | None => {

@@ -64,6 +64,9 @@ impl<E: Endpoint> Op<'_, E> {
                     Some(Seen::Absent) => return Ok(false),
                     Some(Seen::Right(sibling)) => {
                         self.moved_right(tree, &sibling, 0)?;
+                        if self.is_astray(tree, key, 0) {
+                            break;
+                        }
                         at = sibling.address;
                     }
                     Some(Seen::Stale) | None => {

@@ -371,6 +371,9 @@ impl<E: Endpoint> Op<'_, E> {
         let mut at = sibling;
         loop {
             self.moved_right(tree, &at, 0)?;
+            if self.is_astray(tree, &scan.cursor, 0) {
+                return Ok(false);
+            }
             match self.visit(tree, at.address, 0, |leaf| scan.take(leaf)).await? {
                 Some(Took::All) => return Ok(true),
                 Some(Took::Right(next)) => at = next,
