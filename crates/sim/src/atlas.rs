@@ -78,7 +78,7 @@ impl Atlas {
         let mut sheets = Vec::new();
         for server in 0..servers {
             let memory = sim.memory(server);
-            let mut superblock = [0; SUPERBLOCK_BYTES as usize];
+            let mut superblock = [0; SUPERBLOCK_BYTES];
             memory.load(Space::Host, 0, &mut superblock);
             let geometry = Superblock::decode(&superblock).ok()?.geometry;
             let entry = |index| ChunkEntry::from_bits(memory.load_u64(Space::Host, geometry.chunk_entry(index)));

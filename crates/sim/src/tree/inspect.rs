@@ -38,8 +38,8 @@ impl Scene<'_> {
         run: &Run,
         checker: &mut Checker,
         dismissed: bool,
-    ) -> Result<Walk, (Walk, Found)> {
-        let bare = |found| (Walk::default(), found);
+    ) -> Result<Walk, Box<(Walk, Found)>> {
+        let bare = |found| Box::new((Walk::default(), found));
         check::ended_well(run, self.record).map_err(bare)?;
         let mut left = Left::settle(lab, self.everyone).map_err(bare)?;
         let seen = self.look(lab, &left).map_err(bare)?;
@@ -49,7 +49,7 @@ impl Scene<'_> {
         }
         match checked {
             Ok(()) => Ok(seen),
-            Err(found) => Err((seen, found)),
+            Err(found) => Err(Box::new((seen, found))),
         }
     }
 

@@ -184,7 +184,7 @@ impl Scenario {
     /// few hundred events.
     pub fn drawn_with_crashes(seed: u64, format: Format) -> Self {
         let drawn = Self::drawn(seed, format);
-        let mut rng = Rng::new(seed ^ 0x4352_4153_48);
+        let mut rng = Rng::new(seed ^ 0x0043_5241_5348);
         let computes = 2 + rng.below(2) as u32;
         let threads = if computes == 2 { 2 } else { 1 + u32::from(rng.one_in(4)) };
         Self {

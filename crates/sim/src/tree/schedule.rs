@@ -155,7 +155,8 @@ impl Explorer {
         };
         let (walk, violation) = match checked {
             Ok(walk) => (walk, None),
-            Err((walk, Found { property, what, key })) => {
+            Err(violated) => {
+                let (walk, Found { property, what, key }) = *violated;
                 let scenario = format!("{:?} under {knobs:?}; {case}", world.lab.scenario);
                 (walk, Some(Violation { seed, property, what, key, scenario }))
             }
@@ -307,19 +308,25 @@ impl Loaded {
     }
 
     /// Everything that must hold; with the violation, what could be seen of the tree.
-    fn check(&mut self, run: &Run, cast: &Cast, record: &Record, checker: &mut Checker) -> Result<Walk, (Walk, Found)> {
+    fn check(
+        &mut self,
+        run: &Run,
+        cast: &Cast,
+        record: &Record,
+        checker: &mut Checker,
+    ) -> Result<Walk, Box<(Walk, Found)>> {
         let everyone = cast.computes.iter().chain(&cast.strangers).chain([&self.loader]);
         let shared: Vec<&ComputeServer> = everyone.map(|compute| &*compute.shared).collect();
         let seen = check::ended_well(run, record)
             .and_then(|()| check::lanes(&self.lab.sim, &self.lab.scenario, &shared))
             .and_then(|()| check::redo(&self.lab.sim, &shared))
             .and_then(|()| check::walk(&mut self.lab, &cast.computes[0]))
-            .map_err(|found| (Walk::default(), found))?;
+            .map_err(|found| Box::new((Walk::default(), found)))?;
         let checked = check::space(&shared, &seen)
             .and_then(|()| check::told(&self.lab.scenario, record, checker, &cast.initial, &seen));
         match checked {
             Ok(()) => Ok(seen),
-            Err(found) => Err((seen, found)),
+            Err(found) => Err(Box::new((seen, found))),
         }
     }
 }
