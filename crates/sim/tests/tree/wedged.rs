@@ -107,7 +107,6 @@ fn a_worker_that_goes_while_it_holds_a_lane_ends_its_identity() {
             std::future::poll_fn(|cx| Poll::Ready(operation.as_mut().poll(cx).is_ready())).await;
         }
         drop(operation);
-        drop(op);
         drop(worker);
     });
     let _ = lab.sim.run(&mut Random::new(1));
