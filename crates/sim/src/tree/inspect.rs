@@ -38,7 +38,6 @@ impl Scene<'_> {
         run: &Run,
         checker: &mut Checker,
         dismissed: bool,
-<<<<<<< HEAD
         seen: &mut Walk,
     ) -> Result<(), Found> {
         check::ended_well(run, self.record)?;
@@ -48,20 +47,6 @@ impl Scene<'_> {
         if dismissed {
             left.dismiss(lab)?;
             self.look(lab, &left)?;
-=======
-    ) -> Result<Walk, Box<(Walk, Found)>> {
-        let bare = |found| Box::new((Walk::default(), found));
-        check::ended_well(run, self.record).map_err(bare)?;
-        let mut left = Left::settle(lab, self.everyone).map_err(bare)?;
-        let seen = self.look(lab, &left).map_err(bare)?;
-        let mut checked = check::told(&lab.scenario, self.record, checker, self.initial, &seen);
-        if checked.is_ok() && dismissed {
-            checked = left.dismiss(lab).and_then(|()| self.look(lab, &left)).map(drop);
-        }
-        match checked {
-            Ok(()) => Ok(seen),
-            Err(found) => Err(Box::new((seen, found))),
->>>>>>> main
         }
         Ok(())
     }

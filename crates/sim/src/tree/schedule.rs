@@ -150,21 +150,8 @@ impl Explorer {
                 let strangers = cast.strangers.iter().filter(|_| !cast.neglected);
                 let gone: Vec<&Compute> = strangers.chain([&world.loader]).collect();
                 let scene = Scene { initial: &cast.initial, everyone: &everyone, gone: &gone, record: &self.record };
-<<<<<<< HEAD
                 let dismissed = seed.is_multiple_of(DISMISSED_ONE_IN);
                 scene.inspect(&mut world.lab, &run, &mut self.checker, dismissed, &mut walk)
-=======
-                scene.inspect(&mut world.lab, &run, &mut self.checker, seed.is_multiple_of(DISMISSED_ONE_IN))
-            }
-            None => world.check(&run, &cast, &self.record, &mut self.checker),
-        };
-        let (walk, violation) = match checked {
-            Ok(walk) => (walk, None),
-            Err(violated) => {
-                let (walk, Found { property, what, key }) = *violated;
-                let scenario = format!("{:?} under {knobs:?}; {case}", world.lab.scenario);
-                (walk, Some(Violation { seed, property, what, key, scenario }))
->>>>>>> main
             }
             None => world.check(&run, &cast, &self.record, &mut self.checker, &mut walk),
         };
@@ -318,18 +305,13 @@ impl Loaded {
         company
     }
 
-<<<<<<< HEAD
     /// Everything that must hold; `seen` becomes what is found of the tree.
-=======
-    /// Everything that must hold; with the violation, what could be seen of the tree.
->>>>>>> main
     fn check(
         &mut self,
         run: &Run,
         cast: &Cast,
         record: &Record,
         checker: &mut Checker,
-<<<<<<< HEAD
         seen: &mut Walk,
     ) -> Result<(), Found> {
         let everyone = cast.computes.iter().chain(&cast.strangers).chain([&self.loader]);
@@ -340,22 +322,6 @@ impl Loaded {
         *seen = check::walk(&mut self.lab, &cast.computes[0])?;
         check::space(&shared, seen)?;
         check::told(&self.lab.scenario, record, checker, &cast.initial, seen)
-=======
-    ) -> Result<Walk, Box<(Walk, Found)>> {
-        let everyone = cast.computes.iter().chain(&cast.strangers).chain([&self.loader]);
-        let shared: Vec<&ComputeServer> = everyone.map(|compute| &*compute.shared).collect();
-        let seen = check::ended_well(run, record)
-            .and_then(|()| check::lanes(&self.lab.sim, &self.lab.scenario, &shared))
-            .and_then(|()| check::redo(&self.lab.sim, &shared))
-            .and_then(|()| check::walk(&mut self.lab, &cast.computes[0]))
-            .map_err(|found| Box::new((Walk::default(), found)))?;
-        let checked = check::space(&shared, &seen)
-            .and_then(|()| check::told(&self.lab.scenario, record, checker, &cast.initial, &seen));
-        match checked {
-            Ok(()) => Ok(seen),
-            Err(found) => Err(Box::new((seen, found))),
-        }
->>>>>>> main
     }
 }
 

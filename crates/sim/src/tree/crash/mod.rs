@@ -141,15 +141,9 @@ impl Play {
         let everyone = company.members.borrow().clone();
         let gone = [&self.stage.loader];
         let scene = Scene { initial: &self.stage.initial, everyone: &everyone, gone: &gone, record: &self.record };
-<<<<<<< HEAD
         let (dismissed, mut seen) = (seed.is_multiple_of(4), Default::default());
         let checked = scene.inspect(&mut self.stage.lab, &run, &mut self.checker, dismissed, &mut seen);
         let violation = checked.err().map(|Found { property, what, key }| {
-=======
-        let checked = scene.inspect(&mut self.stage.lab, &run, &mut self.checker, seed.is_multiple_of(4));
-        let violation = checked.err().map(|violated| {
-            let (_, Found { property, what, key }) = *violated;
->>>>>>> main
             let dies = point.map_or("does not die".to_owned(), |point| format!("dies after effect {point}"));
             let scenario = format!("{:?} at height {} with {}; {dies}; {knobs:?}", self.plot, self.height, self.setup);
             Violation { seed, property, what, key, scenario }
