@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const SERVERS: u16 = 2;
 const COMPUTES: usize = 8;
 /// Writers of each compute server: each of them dies in the middle of something else.
-const THREADS: usize = 2;
+const THREADS: usize = 3;
 const SLOTS: usize = COMPUTES * THREADS;
 const KEYS_EACH: usize = 2_000;
 const LANES: u32 = 1 << 12;
@@ -290,7 +290,7 @@ impl Slot {
                 return Noted::Over;
             }
             ledger.next_value += 1;
-            let wanted = (what < 5).then_some(ledger.next_value);
+            let wanted = (what < 6).then_some(ledger.next_value);
             if what < 9 {
                 ledger.known[index].push(wanted);
             }
