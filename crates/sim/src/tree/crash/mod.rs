@@ -7,9 +7,9 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`plot`] | what is done when it dies, and to what tree |
-//! | [`setup`] | techniques, formats and geometry: every pair of settings, or all of them |
-//! | [`victim`] | doing it |
+//! | `plot` | what is done when it dies, and to what tree |
+//! | `setup` | techniques, formats and geometry: every pair of settings, or all of them |
+//! | `victim` | doing it |
 
 mod plot;
 mod setup;
