@@ -36,7 +36,7 @@ fn assert_clean(explored: &Explored, count: u64) {
         ("a merge", merge, 0.25),
         ("a merge of internal nodes", internal_merge, 0.01),
         ("a shrink", shrink, 0.02),
-        ("a place used again", reuse, 0.08),
+        ("a place used again", reuse, 0.07),
         ("a scan", scan, 0.75),
     ] {
         let share = explored.share(number);
