@@ -193,3 +193,72 @@ impl std::error::Error for Error {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn every_error_says_what_happened_in_one_line() {
+        let address = GlobalAddress::new(1, 64);
+        let lost = FabricError::ServerLost { server: 3 };
+        let errors = [
+            Error::KeySize { expected: 8, found: 9 },
+            Error::ValueSize { expected: 8, found: 9 },
+            Error::TreeMismatch { name: "t".into(), what: "key size", asked: 1, found: 2 },
+            Error::NoSuchTree { name: "t".into() },
+            Error::BadRange,
+            Error::NotEmpty,
+            Error::Unsorted { at: 7 },
+            Error::OutOfMemory,
+            Error::Timeout { cause: Cause::LaneHeld, waited: Duration::from_millis(5) },
+            Error::Unsupported { what: "this" },
+            Error::Superblock { server: 1, error: SuperblockError::NotFormatted },
+            Error::Corrupt { address, invariant: "I1" },
+            Error::Fenced { client: ClientId(4) },
+            Error::ServerLost { server: 3 },
+            Error::after_post(lost.clone()),
+            Error::TooManyInFlight { limit: 9 },
+            Error::SessionDropped,
+            Error::HandleClosed,
+            Error::Thread { kind: std::io::ErrorKind::OutOfMemory },
+            Error::Refused(Refusal::BadName),
+            Error::Fabric(lost),
+        ];
+        for error in &errors {
+            let said = error.to_string();
+            assert!(said.len() > 8 && !said.contains('\n') && !said.ends_with('.'), "{said:?}");
+        }
+        let with_source = errors.iter().filter(|error| error.source().is_some()).count();
+        assert_eq!(with_source, 4);
+    }
+
+    #[test]
+    fn what_the_fabric_says_keeps_its_meaning() {
+        let same = [
+            (FabricError::Fenced { client: ClientId(4) }, Error::Fenced { client: ClientId(4) }),
+            (FabricError::ServerLost { server: 3 }, Error::ServerLost { server: 3 }),
+            (FabricError::Unsupported { what: "this" }, Error::Unsupported { what: "this" }),
+            (FabricError::Refused(Refusal::OutOfMemory), Error::OutOfMemory),
+            (FabricError::Refused(Refusal::NoSuchTree { name: "t".into() }), Error::NoSuchTree { name: "t".into() }),
+            (FabricError::Refused(Refusal::BadName), Error::Refused(Refusal::BadName)),
+            (FabricError::Disconnected { server: 1 }, Error::Fabric(FabricError::Disconnected { server: 1 })),
+        ];
+        for (fabric, ours) in same {
+            assert_eq!(Error::from(fabric), ours);
+        }
+    }
+
+    #[test]
+    fn every_cause_has_a_name_and_says_what_is_waited_for() {
+        let retries = crate::cause::Retries::default();
+        for (at, cause) in Cause::ALL.into_iter().enumerate() {
+            assert_eq!(cause as usize, at);
+            assert!(cause.name().chars().all(|letter| letter.is_ascii_lowercase() || letter == '_'));
+            assert!(cause.waiting_for().len() > 8);
+            retries.add_many(cause, at as u64);
+        }
+        assert!(retries.iter().enumerate().all(|(at, (_, count))| count == at as u64));
+    }
+}

@@ -1,11 +1,13 @@
 //! A memory server is lost: what lies elsewhere goes on, and nobody waits for what will not come.
 
 use sherman_core::{Error, Techniques};
+use sherman_fabric::{Memory, Space};
 use sherman_sim::tree::{Lab, Scenario, Shape};
 use sherman_sim::{Fault, Knobs, Random};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[test]
 fn operations_beside_a_lost_server_succeed_or_say_so_at_once() {
@@ -47,4 +49,36 @@ fn operations_beside_a_lost_server_succeed_or_say_so_at_once() {
     }
     println!("{done} operations succeeded, {lost} met the lost server");
     assert!(done > 1_000 && lost > 1_000);
+}
+
+/// A memory server goes together with a client: what was there is gone, but the client's lanes elsewhere are given back.
+#[test]
+fn the_dead_are_recovered_although_a_memory_server_is_lost() {
+    let mut swept = 0;
+    for step in (0..600).step_by(3) {
+        let scenario =
+            Scenario { shape: Shape::Four, servers: 2, loaded: 0, lease_nanos: 50_000, ..Scenario::default() };
+        let mut lab = Lab::new(scenario, Knobs::default());
+        let (dead, other) = (lab.join(), lab.join());
+        lab.load(&other, (0..12).map(|key| (2 * key, key)));
+        let (worker, tree) = (dead.worker(), Arc::clone(&dead.tree));
+        let pairs: Vec<_> = (0..12).map(|key| (lab.scenario.key(2 * key + 1), lab.scenario.value(key))).collect();
+        let task = async move {
+            for (key, value) in pairs {
+                let _ = worker.op().insert(&tree, &key, &value, &mut Vec::new()).await;
+            }
+        };
+        drop(lab.sim.spawn_on(&dead.fabric, 0, "dies", task));
+        lab.sim.fault_at(step, Fault::Kill { compute_server: dead.fabric.number() });
+        lab.sim.fault_at(step, Fault::Lose { server: 1 });
+        let _ = lab.sim.run(&mut Random::new(step));
+        let memory = lab.sim.memory(0);
+        let lanes = || (0..memory.size(Space::OnChip) / 8).filter(|word| memory.load_u64(Space::OnChip, 8 * word) != 0);
+        swept += lanes().count();
+        let worker = other.worker();
+        let recovered = lab.quiet(worker.recover_all(|_| false, Duration::from_secs(1)));
+        assert_eq!(recovered, Ok(1), "step {step}");
+        assert_eq!(lanes().count(), 0, "step {step}");
+    }
+    assert!(swept > 10, "{swept} lanes were held by the dead");
 }
