@@ -287,12 +287,10 @@ impl<E: Endpoint> Op<'_, E> {
         let lane = held.lane;
         debug_assert_eq!(list.server(), lane.server);
         let plan = self.plan_release(&held);
-        let early = planted(Mutant::ReleaseBeforeData) && plan == Plan::Global && !list.is_empty();
-        if early {
+        let combined = plan == Plan::Global && (self.techniques().combine || list.is_empty());
+        if combined && planted(Mutant::ReleaseBeforeData) && !list.is_empty() {
             self.release_alone(&held).await?;
-        }
-        let combined = early || plan == Plan::Global && (self.techniques().combine || list.is_empty());
-        if combined && !early {
+        } else if combined {
             self.push_release(&held, &mut list);
         }
         if planted(Mutant::HandoverBeforeCompletion) && plan == Plan::HandOver && !list.is_empty() {

@@ -27,24 +27,22 @@ impl<E: Endpoint> Recoverer<'_, E> {
         });
         for found in records {
             self.breathe().await?;
-            if found.record.kind == Kind::Image {
-                self.write_pieces(&found.record).await?;
-            } else if self.tree(found.record.tree).is_none() {
-                self.ended.insert(found.record.tree);
-                // Cleared with the area: until all nodes of the tree are free, the record says that they are to be.
-                continue;
+            let Record { kind, tree, .. } = found.record;
+            if kind != Kind::Image && self.tree(tree).is_none() {
+                self.ended.insert(tree);
             } else if self.replay_one(&found.record).await? {
-                self.loads.push((found.record.tree, found));
-                continue;
-            } else if self.ended.contains(&found.record.tree) {
+                self.loads.push((tree, found));
                 continue;
             }
-            self.clear(&found).await?;
+            // Until all nodes of an ended tree are free, its records say that they are to be; they go with the area.
+            if kind == Kind::Image || !self.ended.contains(&tree) {
+                self.clear(&found).await?;
+            }
         }
         Ok(())
     }
 
-    /// Replays one record about a tree that there is. Whether it must be kept.
+    /// Replays one image, or a record about a tree that there is. Whether it must be kept until what was loaded is linked.
     async fn replay_one(&mut self, record: &Record) -> Result<bool, Error> {
         match record.kind {
             Kind::Image => self.write_pieces(record).await?,

@@ -30,14 +30,13 @@ pub mod write;
 
 use crate::cache::IndexCache;
 use crate::error::Error;
-use crate::node::draft::{Draft, Place};
+use crate::node::draft::Draft;
 use crate::node::{Format, TreeShape};
-use crate::op::Op;
-use crate::redo::{Kind, Record, Slot};
+use crate::redo::{Kind, Record};
 use crate::root::RootWord;
 use crate::worker::Worker;
 use sherman_fabric::control::{TreeInfo, TreeSpec};
-use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Refusal, Request, Response, Space};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Refusal, Request, Response};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -232,8 +231,15 @@ impl<E: Endpoint> Worker<E> {
         };
         let shape = TreeShape::new(spec, id)?;
         let place = self.compute.alloc.allocate(&op, shape.leaf.class()).await?;
-        let mut leaf = op.write_first_leaf(&shape, place).await?;
+        let mut leaf = Draft::new(&shape.leaf, 0, &vec![0; shape.leaf.key_len()], None, GlobalAddress::NULL, place);
         let root = RootWord { address: place.address, level: 0 }.to_bits();
+        let record = Record {
+            made: place.address,
+            made_version: place.version,
+            root: (0, root),
+            ..Record::about(Kind::Grow, self.compute.client(), id, GlobalAddress::NULL, 0, 0)
+        };
+        let slot = op.write_made(shape.leaf.class(), place, leaf.image(), &record).await?;
         let request = Request::CreateTree { name: name.to_owned(), spec: *spec, id, root };
         let (answer, created) = match op.call(CATALOG_SERVER, request).await {
             Ok(Response::Tree { info, created }) => (Ok(info), created),
@@ -242,62 +248,13 @@ impl<E: Endpoint> Worker<E> {
             Err(error @ FabricError::Refused(_)) => (Err(error), false),
             Err(error) => return Err(error.into()),
         };
-        op.settle_first_leaf(&shape, place, &mut leaf, created).await?;
+        if created {
+            op.link(&mut leaf, place.address, &slot).await?;
+        } else {
+            op.unmake(&mut leaf, place.address, &slot).await?;
+            self.compute.alloc.give_back(shape.leaf.class(), place.address, place.version);
+        }
+        op.settle([slot]);
         TreeState::new(answer?, self.compute.options().cache_bytes)
-    }
-}
-
-/// The first leaf of a tree, written but not yet its root.
-struct FirstLeaf<'s> {
-    draft: Draft<'s>,
-    slot: Option<Slot>,
-}
-
-impl<E: Endpoint> Op<'_, E> {
-    /// Writes the first leaf of a tree, pending: `[record, leaf]`.
-    async fn write_first_leaf<'s>(&self, shape: &'s TreeShape, place: Place) -> Result<FirstLeaf<'s>, Error> {
-        let server = self.worker.compute.techniques().redo.then_some(place.address.server());
-        let give_back = || self.worker.compute.alloc.give_back(shape.leaf.class(), place.address, place.version);
-        let [slot, _] = self.worker.compute.redo.take(self, [server, None]).await.inspect_err(|_| give_back())?;
-        let low = vec![0; shape.leaf.key_len()];
-        let draft = Draft::new(&shape.leaf, 0, &low, None, GlobalAddress::NULL, place);
-        let client = self.endpoint().client();
-        let root = RootWord { address: place.address, level: 0 };
-        let record = Record {
-            made: place.address,
-            made_version: place.version,
-            root: (0, root.to_bits()),
-            ..Record::about(Kind::Grow, client, draft.header().tree, GlobalAddress::NULL, 0, 0)
-        };
-        let mut list = self.endpoint().list(place.address.server());
-        if let Some(slot) = &slot {
-            slot.log(&mut list, &record);
-        }
-        list.write(Space::Host, place.address.offset(), draft.image());
-        let written = self.execute(list).await.inspect_err(|error| self.worker.compute.alloc.note_failure(error));
-        self.endpoint().recycle(written?);
-        Ok(FirstLeaf { draft, slot })
-    }
-
-    /// Links the first leaf of a tree that was created, or frees it: `[mark, record cleared]`.
-    async fn settle_first_leaf(
-        &self,
-        shape: &TreeShape,
-        place: Place,
-        leaf: &mut FirstLeaf<'_>,
-        created: bool,
-    ) -> Result<(), Error> {
-        let mark = if created { leaf.draft.link() } else { leaf.draft.free(self.endpoint().client()) };
-        let mut list = self.endpoint().list(place.address.server());
-        write::push_patch(&mut list, place.address, leaf.draft.image(), &mark);
-        if let Some(slot) = &leaf.slot {
-            slot.clear(&mut list);
-        }
-        self.endpoint().recycle(self.execute(list).await?);
-        self.settle([leaf.slot.take()]);
-        if !created {
-            self.worker.compute.alloc.give_back(shape.leaf.class(), place.address, place.version);
-        }
-        Ok(())
     }
 }

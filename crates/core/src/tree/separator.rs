@@ -14,7 +14,6 @@ use crate::node::{Draft, Node, Reject, SortedBody};
 use crate::op::Op;
 use crate::redo::{Kind, Record};
 use crate::root::RootWord;
-use crate::tree::write::push_patch;
 use sherman_fabric::{Endpoint, GlobalAddress, Space};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -234,7 +233,6 @@ impl<E: Endpoint> Op<'_, E> {
         place: Place,
     ) -> Result<bool, Error> {
         let shape = &tree.shape.internal;
-        let give_back = || self.worker.compute.alloc.give_back(shape.class(), place.address, place.version);
         let lowest = vec![0; shape.key_len()];
         let mut body = SortedBody::empty(shape);
         body.insert(0, &lowest, &root.address.to_bits().to_le_bytes());
@@ -248,15 +246,7 @@ impl<E: Endpoint> Op<'_, E> {
             root: (root.to_bits(), grown.to_bits()),
             ..Record::about(Kind::Grow, self.endpoint().client(), tree.info.id, root.address, root.level, 0)
         };
-        let server = self.worker.compute.techniques().redo.then_some(place.address.server());
-        let [slot, _] = self.worker.compute.redo.take(self, [server, None]).await.inspect_err(|_| give_back())?;
-        let mut list = self.endpoint().list(place.address.server());
-        if let Some(slot) = &slot {
-            slot.log(&mut list, &record);
-        }
-        list.write(Space::Host, place.address.offset(), draft.image());
-        let written = self.execute(list).await.inspect_err(|error| self.worker.compute.alloc.note_failure(error));
-        self.endpoint().recycle(written?);
+        let slot = self.write_made(shape.class(), place, draft.image(), &record).await?;
 
         let mut list = self.endpoint().list(CATALOG_SERVER);
         if planted(Mutant::TornRoot) {
@@ -271,16 +261,9 @@ impl<E: Endpoint> Op<'_, E> {
             tree.root.store(grown.to_bits(), Ordering::Relaxed);
             self.keep(tree, place.address, &draft.node(), &body);
         } else {
-            // Who still knows the way to what was here before must not wait for a node that nobody is going to link.
-            let mut list = self.endpoint().list(place.address.server());
-            let free = draft.free(self.endpoint().client());
-            push_patch(&mut list, place.address, draft.image(), &free);
-            if let Some(slot) = &slot {
-                slot.clear(&mut list);
-            }
-            self.endpoint().recycle(self.execute(list).await?);
+            self.unmake(&mut draft, place.address, &slot).await?;
             if !planted(Mutant::LostGrowthLeaks) {
-                give_back();
+                self.worker.compute.alloc.give_back(shape.class(), place.address, place.version);
             }
         }
         self.settle([slot]);

@@ -21,7 +21,7 @@ use crate::node::{Draft, Node, Patch, Reject};
 use crate::op::Op;
 use crate::redo::{Kind, Record, Slot};
 use sherman_fabric::control::ChunkClass;
-use sherman_fabric::{Endpoint, GlobalAddress, Space, WorkList};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, WorkList};
 
 /// Adds a patch's WRITEs.
 pub(crate) fn push_patch(list: &mut WorkList, address: GlobalAddress, image: &[u8], patch: &Patch) {
@@ -210,16 +210,62 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(split.separator)
     }
 
+    /// Writes a node that nothing leads to yet, pending, behind the record that tells of it: `[record, node]`. The record's
+    /// slot, which [`Op::link`] or [`Op::unmake`] clear.
+    pub(crate) async fn write_made(
+        &self,
+        class: ChunkClass,
+        place: Place,
+        image: &[u8],
+        record: &Record,
+    ) -> Result<Option<Slot>, Error> {
+        let Place { address, version, .. } = place;
+        let compute = &self.worker.compute;
+        let server = compute.techniques().redo.then_some(address.server());
+        let taken = compute.redo.take(self, [server, None]).await;
+        let [slot, _] = taken.inspect_err(|_| compute.alloc.give_back(class, address, version))?;
+        let mut list = self.endpoint().list(address.server());
+        if let Some(slot) = &slot {
+            slot.log(&mut list, record);
+        }
+        list.write(Space::Host, address.offset(), image);
+        let written = self.execute(list).await.inspect_err(|error| compute.alloc.note_failure(error));
+        self.endpoint().recycle(written?);
+        Ok(slot)
+    }
+
     /// Clears a node's pending mark, and the record that told of it.
     pub(crate) async fn link(
         &self,
         draft: &mut Draft<'_>,
         address: GlobalAddress,
         slot: &Option<Slot>,
-    ) -> Result<(), sherman_fabric::FabricError> {
-        let mut list = self.endpoint().list(address.server());
+    ) -> Result<(), FabricError> {
         let linked = draft.link();
-        push_patch(&mut list, address, draft.image(), &linked);
+        self.mark_made(draft, address, &linked, slot).await
+    }
+
+    /// Marks a node free that is not going to be linked, and clears the record that told of it: who still knows the way to what
+    /// was there before must not wait for it.
+    pub(crate) async fn unmake(
+        &self,
+        draft: &mut Draft<'_>,
+        address: GlobalAddress,
+        slot: &Option<Slot>,
+    ) -> Result<(), FabricError> {
+        let free = draft.free(self.endpoint().client());
+        self.mark_made(draft, address, &free, slot).await
+    }
+
+    async fn mark_made(
+        &self,
+        draft: &Draft<'_>,
+        address: GlobalAddress,
+        mark: &Patch,
+        slot: &Option<Slot>,
+    ) -> Result<(), FabricError> {
+        let mut list = self.endpoint().list(address.server());
+        push_patch(&mut list, address, draft.image(), mark);
         if let Some(slot) = slot {
             slot.clear(&mut list);
         }

@@ -41,20 +41,6 @@ pub trait Scheduler {
     }
 }
 
-impl<S: Scheduler + ?Sized> Scheduler for Box<S> {
-    fn pick(&mut self, choices: &[Choice]) -> usize {
-        (**self).pick(choices)
-    }
-
-    fn wants_state(&self) -> bool {
-        (**self).wants_state()
-    }
-
-    fn enter(&mut self, state: u64) -> bool {
-        (**self).enter(state)
-    }
-}
-
 impl<S: Scheduler + ?Sized> Scheduler for &mut S {
     fn pick(&mut self, choices: &[Choice]) -> usize {
         (**self).pick(choices)

@@ -112,7 +112,8 @@ impl Explorer {
         if let Some(picks) = &case.picks {
             return picks.clone();
         }
-        let mut recording = Recording::new(scheduler(case.schedule));
+        let mut inner = scheduler(case.schedule);
+        let mut recording = Recording::new(&mut *inner);
         self.run_by(case, &mut recording, false);
         recording.into_picks()
     }

@@ -21,8 +21,9 @@ pub fn explore(what: &str, first: u64, count: u64, make: impl Fn() -> Explorer +
     explored
 }
 
-/// No violation, and schedules that mean something: long, all different, with everything in them that is to be shown.
-fn assert_clean(explored: &Explored, count: u64) {
+/// No violation, and schedules that mean something: long, all different, with everything in them that is to be shown: of what, in
+/// how many schedules, and the least share of all.
+pub fn assert_clean_with(explored: &Explored, count: u64, shown: &[(&str, u64, f64)]) {
     if let Some(violation) = explored.violations.first() {
         panic!("{} violations, the first: {violation}", explored.violated);
     }
@@ -30,18 +31,23 @@ fn assert_clean(explored: &Explored, count: u64) {
     assert!(explored.median_verbs() >= 60, "schedules are too short to mean much");
     assert!(explored.fewest_clients >= 3);
     assert!(explored.distinct() >= 0.99);
+    for &(what, number, least) in shown {
+        let share = explored.share(number);
+        assert!(share >= least, "{:.2} % of schedules have {what}", 100.0 * share);
+    }
+}
+
+fn assert_clean(explored: &Explored, count: u64) {
     let Shares { split, merge, internal_merge, shrink, reuse, scan, .. } = explored.with;
-    for (what, number, least) in [
+    let shown = [
         ("a split", split, 0.25),
         ("a merge", merge, 0.25),
         ("a merge of internal nodes", internal_merge, 0.01),
         ("a shrink", shrink, 0.02),
         ("a place used again", reuse, 0.08),
         ("a scan", scan, 0.75),
-    ] {
-        let share = explored.share(number);
-        assert!(share >= least, "{:.2} % of schedules have {what}", 100.0 * share);
-    }
+    ];
+    assert_clean_with(explored, count, &shown);
 }
 
 fn drawn(format: Format) -> impl Fn() -> Explorer + Sync {

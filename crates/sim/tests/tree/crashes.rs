@@ -1,22 +1,14 @@
 //! A million schedules in which compute servers die, sleep, lose connections, are recovered and come back, every history checked.
 
-use super::adversary::explore;
+use super::adversary::{assert_clean_with, explore};
 use sherman_core::Format;
 use sherman_core::mutant::{Mutant, plant};
 use sherman_sim::Knobs;
 use sherman_sim::tree::{Explored, Explorer, Hunt, Scenario, Shares};
 
-/// No violation, and schedules that mean something.
 fn assert_clean(explored: &Explored, count: u64) {
-    if let Some(violation) = explored.violations.first() {
-        panic!("{} violations, the first: {violation}", explored.violated);
-    }
-    assert_eq!(explored.schedules, count);
-    assert!(explored.median_verbs() >= 60, "schedules are too short to mean much");
-    assert!(explored.fewest_clients >= 3);
-    assert!(explored.distinct() >= 0.99);
     let Shares { death, deaths, doomed, recovery, rejoin, reissue, scan, .. } = explored.with;
-    for (what, number, least) in [
+    let shown = [
         ("a split or a merge", explored.split_or_merge, 0.25),
         ("a scan", scan, 0.5),
         ("a death", death, 0.3),
@@ -25,10 +17,8 @@ fn assert_clean(explored: &Explored, count: u64) {
         ("a recovery while others go on", recovery, 0.15),
         ("one that comes back", rejoin, 0.03),
         ("an id that is issued again", reissue, 0.003),
-    ] {
-        let share = explored.share(number);
-        assert!(share >= least, "{:.2} % of schedules have {what}", 100.0 * share);
-    }
+    ];
+    assert_clean_with(explored, count, &shown);
 }
 
 fn drawn(format: Format) -> impl Fn() -> Explorer + Sync {

@@ -3,7 +3,7 @@
 use sherman_core::Error;
 use sherman_fabric::{Memory, Space, yield_now};
 use sherman_sim::tree::{Compute, Lab, Scenario, Shape};
-use sherman_sim::{Knobs, Random};
+use sherman_sim::{Knobs, Random, SimMemory};
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
@@ -23,20 +23,18 @@ fn employ_keeper(lab: &mut Lab, compute: &Compute, over: &Rc<Cell<bool>>) {
     drop(lab.sim.spawn_on(&compute.fabric, 9, "keeper", async move { worker.keep(|| over.get()).await }));
 }
 
-fn a_lane_is_held(lab: &Lab) -> bool {
-    let memory = lab.sim.memory(0);
+fn a_lane_is_held(memory: &SimMemory) -> bool {
     (0..memory.size(Space::OnChip) / 8).any(|word| memory.load_u64(Space::OnChip, 8 * word) != 0)
 }
 
-/// Polls `operation` until a lane is held, then never again.
-async fn stop_under_a_lane(operation: impl Future, is_held: impl Fn() -> bool) {
+/// Polls `operation` until a lane is held, then no more, and drops it.
+async fn stop_under_a_lane(operation: impl Future, memory: SimMemory) {
     let mut operation = pin!(operation);
-    while !is_held() {
+    while !a_lane_is_held(&memory) {
         let done = std::future::poll_fn(|cx| Poll::Ready(operation.as_mut().poll(cx).is_ready())).await;
         assert!(!done, "the operation ended without ever being seen to hold a lane");
         yield_now().await;
     }
-    std::future::pending::<()>().await;
 }
 
 #[test]
@@ -52,12 +50,12 @@ fn a_thread_that_stops_under_a_lane_ends_its_compute_servers_lease() {
         let (key, value) = (lab.scenario.key(2), lab.scenario.value(33));
         let (worker, tree) = (wedged.worker(), Arc::clone(&wedged.tree));
         let memory = lab.sim.memory(0);
-        let held =
-            move || (0..memory.size(Space::OnChip) / 8).any(|word| memory.load_u64(Space::OnChip, 8 * word) != 0);
         let (its_key, its_value) = (key.clone(), value.clone());
         let stuck = lab.sim.spawn_on(&wedged.fabric, 0, "stuck", async move {
             let operation = async { worker.op().insert(&tree, &its_key, &its_value, &mut Vec::new()).await };
-            stop_under_a_lane(operation, held).await;
+            stop_under_a_lane(operation, memory).await;
+            // Its thread stands still: the worker is not dropped.
+            std::future::pending::<()>().await;
         });
         // A thread of the same compute server queues behind it, one of another waits for the lane.
         let waits = [&wedged, &other].map(|compute| {
@@ -66,7 +64,7 @@ fn a_thread_that_stops_under_a_lane_ends_its_compute_servers_lease() {
             let memory = lab.sim.memory(0);
             let last = std::ptr::eq(compute, &other);
             lab.sim.spawn_on(&compute.fabric, 1, "waits", async move {
-                while !(0..memory.size(Space::OnChip) / 8).any(|word| memory.load_u64(Space::OnChip, 8 * word) != 0) {
+                while !a_lane_is_held(&memory) {
                     yield_now().await;
                 }
                 let outcome = worker.op().insert(&tree, &key, &value, &mut Vec::new()).await;
@@ -79,7 +77,7 @@ fn a_thread_that_stops_under_a_lane_ends_its_compute_servers_lease() {
         assert!(matches!(same, Some(Err(Error::Fenced { .. }))), "seed {seed}: {same:?}");
         assert_eq!(another, Some(Ok(true)), "seed {seed}");
         assert!(wedged.shared.is_doomed() && !other.shared.is_doomed(), "seed {seed}");
-        assert!(stuck.take().is_none() && !a_lane_is_held(&lab), "seed {seed}");
+        assert!(stuck.take().is_none() && !a_lane_is_held(&lab.sim.memory(0)), "seed {seed}");
         assert_eq!(other.shared.participation().recoveries, 1, "seed {seed}");
     }
 }
@@ -92,24 +90,12 @@ fn a_worker_that_goes_while_it_holds_a_lane_ends_its_identity() {
     let (worker, tree) = (compute.worker(), Arc::clone(&compute.tree));
     let (key, value) = (lab.scenario.key(0), lab.scenario.value(33));
     let memory = lab.sim.memory(0);
-    let held = move || (0..memory.size(Space::OnChip) / 8).any(|word| memory.load_u64(Space::OnChip, 8 * word) != 0);
     let task = lab.sim.spawn_on(&compute.fabric, 0, "goes", async move {
-        let mut old = Vec::new();
-        let op = worker.op();
-        let mut operation = Box::pin(op.insert(&tree, &key, &value, &mut old));
-        while !held() {
-            let done = std::future::poll_fn(|cx| Poll::Ready(operation.as_mut().poll(cx).is_ready())).await;
-            assert!(!done);
-            yield_now().await;
-        }
-        // Until the completion is there, nobody knows of the lane; then it is the operation's.
-        for _ in 0..3 {
-            std::future::poll_fn(|cx| Poll::Ready(operation.as_mut().poll(cx).is_ready())).await;
-        }
-        drop(operation);
+        let operation = async { worker.op().insert(&tree, &key, &value, &mut Vec::new()).await };
+        stop_under_a_lane(operation, memory).await;
         drop(worker);
     });
     let _ = lab.sim.run(&mut Random::new(1));
     task.take().expect("it goes");
-    assert!(!a_lane_is_held(&lab) || compute.shared.is_doomed());
+    assert!(a_lane_is_held(&lab.sim.memory(0)) && compute.shared.is_doomed());
 }
