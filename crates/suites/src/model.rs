@@ -17,7 +17,7 @@ pub fn model(cluster: &Cluster, name: &str, seed: u64, steps: usize) -> Result<(
     let mut random = Rng::with_seed(seed);
     let mut map = Map::new();
     for step in 0..steps {
-        let growing = step / 500 % 2 == 0;
+        let growing = (step / 500).is_multiple_of(2);
         one(&client, &mut map, &mut random, growing)
             .map_err(|failure| format!("seed {seed}, step {step}: {failure}"))?;
     }

@@ -106,7 +106,7 @@ fn step(
 ) -> Result<(), Failure> {
     let key = COUNTERS + random.u64(..OWN) * threads + number;
     // Waves of growth and of emptying, so that nodes split and merge.
-    let growing = outcome.operations / 4_000 % 2 == 0;
+    let growing = (outcome.operations / 4_000).is_multiple_of(2);
     let (found, expected) = match random.u32(..100) {
         0..30 => (client.get(key)?, outcome.own.get(&key).copied()),
         30..35 => {
