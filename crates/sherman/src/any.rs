@@ -162,4 +162,17 @@ impl Driver for AnyEndpoint {
     fn idle_for(&self) -> Option<Duration> {
         each!(self, endpoint => endpoint.idle_for())
     }
+
+    #[inline]
+    fn spins(&self, rounds: u32) -> bool {
+        each!(self, endpoint => endpoint.spins(rounds))
+    }
+
+    fn unparker(&self) -> Option<Arc<dyn Unpark>> {
+        each!(self, endpoint => endpoint.unparker())
+    }
+
+    fn park(&self, limit: Option<Duration>) {
+        each!(self, endpoint => endpoint.park(limit));
+    }
 }
