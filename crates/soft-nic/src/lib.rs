@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`wire`] | frames, verbs, control requests and the handshake as bytes: pure functions, no I/O |
 //! | [`auth`] | the cluster's secret, and how two sides prove that they know it |
+//! | [`client`] | a compute server's identity, and its threads' endpoints |
 //!
 //! **What it does not do.** The secret is never sent and neither side talks to one that does not know it, but frames are
 //! neither encrypted nor signed: whoever can change packets on the way can change memory. Use it on a network that is
@@ -15,4 +16,5 @@
 #![forbid(unsafe_code)]
 
 pub mod auth;
+pub mod client;
 pub mod wire;
