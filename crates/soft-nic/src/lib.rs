@@ -9,6 +9,7 @@
 //! | [`wire`] | frames, verbs, control requests and the handshake as bytes: pure functions, no I/O |
 //! | [`auth`] | the cluster's secret, and how two sides prove that they know it |
 //! | [`server`] | one memory server as a process (Linux) |
+//! | [`client`] | a compute server's identity, and its threads' endpoints |
 //!
 //! **What it does not do.** The secret is never sent and neither side talks to one that does not know it, but frames are
 //! neither encrypted nor signed: whoever can change packets on the way can change memory. Use it on a network that is
@@ -18,4 +19,5 @@
 pub mod auth;
 #[cfg(target_os = "linux")]
 pub mod server;
+pub mod client;
 pub mod wire;
