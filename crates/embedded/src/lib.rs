@@ -29,6 +29,8 @@
 //! | [`memory`] | checked verbs on one server's memory |
 //! | [`line`](mod@line) | host memory: a seqlock per 64-byte line (F1) |
 //! | `on_chip` | on-chip memory: words of lock lanes (F4) |
+//! | [`file`](mod@file) | memory in a file, which outlives the process |
+//! | `journal` | its undo journal: no line is torn by the death of the process |
 //! | [`copy`](mod@copy) | copies that may race |
 //!
 //! `unsafe` is in `copy` (assembly and prefetches) and where `line` calls it; everything else, the seqlock included, is safe code over atomics.
@@ -51,9 +53,11 @@ pub mod cluster;
 pub mod copy;
 pub mod endpoint;
 pub mod error;
+pub mod file;
 mod gate;
 mod halt;
 pub mod host;
+mod journal;
 pub mod line;
 pub mod memory;
 mod on_chip;

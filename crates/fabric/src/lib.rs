@@ -15,9 +15,10 @@
 //! | [`control`] | the few requests a memory server's CPU answers |
 //! | [`memory`] | how the memory server reaches its own memory |
 //! | [`zeroed`] | large arrays that cost nothing until used, in huge pages |
+//! | [`mapped`] | such an array in a file |
 //! | [`contract`] | F1–F7 as a test suite |
 //!
-//! `unsafe` is in [`zeroed`] alone: an allocation as a slice, and advice about its pages.
+//! `unsafe` is in [`zeroed`] and [`mapped`] alone: an allocation or a mapped file as a slice, and advice about its pages.
 
 pub mod address;
 pub mod caps;
@@ -26,6 +27,7 @@ pub mod control;
 pub mod counters;
 pub mod endpoint;
 pub mod error;
+pub mod mapped;
 pub mod memory;
 pub mod work;
 pub mod zeroed;
