@@ -19,6 +19,7 @@ const VERB_ATOMIC: &str = "SHERMAN_KILL_VERB";
 const NO_JOURNAL: &str = "SHERMAN_KILL_NO_JOURNAL";
 const READY: &str = "the child writes";
 const LINES: u64 = 200;
+const RUNS: u64 = 150;
 const KILLS: u64 = 120;
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -29,7 +30,7 @@ fn options(path: PathBuf, verb_atomic: bool) -> FileOptions {
 
 /// What a WRITE of line `line` covers: all of it, or a part that begins and ends inside a word.
 fn covered(line: u64) -> std::ops::Range<usize> {
-    if line.is_multiple_of(2) { 0..64 } else { 5..61 }
+    if line >= RUNS || line.is_multiple_of(2) { 0..64 } else { 5..61 }
 }
 
 fn random(state: &mut u64, below: u64) -> u64 {
@@ -39,29 +40,21 @@ fn random(state: &mut u64, below: u64) -> u64 {
     (*state >> 11) % below
 }
 
-/// Writes for ever: single lines, and three whole lines at once.
+/// Writes for ever: single lines, and from [`RUNS`] on three of them by one WRITE.
 fn write_for_ever(region: &Region, seed: u64) {
     let mut state = seed | 1;
     let mut count = 0u8;
     loop {
         count = count.wrapping_add(1);
         let line = random(&mut state, LINES - 2);
-        if random(&mut state, 8) == 0 {
-            let first = line / 2 * 2;
-            for line in first..first + 3 {
-                let bytes = covered(line);
-                region.write(Space::Host, line * 64 + bytes.start as u64, &vec![count; bytes.len()]).unwrap();
-            }
-        } else {
-            let bytes = covered(line);
-            region.write(Space::Host, line * 64 + bytes.start as u64, &[count; 64][bytes]).unwrap();
-        }
+        let (offset, bytes) = if line < RUNS { (line * 64, covered(line)) } else { (line * 64, 0..192) };
+        region.write(Space::Host, offset + bytes.start as u64, &[count; 192][bytes]).unwrap();
     }
 }
 
-/// The child; does nothing unless it is told to.
+/// Does nothing unless it is told to.
 #[test]
-fn child() {
+fn the_child_writes_until_it_is_killed() {
     let Ok(path) = std::env::var(FILE) else { return };
     journal::DISABLED.store(std::env::var_os(NO_JOURNAL).is_some(), Relaxed);
     let (region, _) = Region::in_file(&options(path.into(), std::env::var_os(VERB_ATOMIC).is_some())).unwrap();
@@ -79,7 +72,10 @@ fn child() {
 
 fn spawn(path: &std::path::Path, verb_atomic: bool) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "--nocapture", "file::kill_tests::child"]).env(FILE, path).stdout(Stdio::piped());
+    command
+        .args(["--exact", "--nocapture", "file::kill_tests::the_child_writes_until_it_is_killed"])
+        .env(FILE, path)
+        .stdout(Stdio::piped());
     if verb_atomic {
         command.env(VERB_ATOMIC, "1");
     }
