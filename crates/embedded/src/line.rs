@@ -88,7 +88,7 @@ enum Writing {
     /// All of a verb's held at once.
     ByVerb,
     /// Either of these, saving each line in the file's journal first.
-    Journaled(Journal),
+    Journaled(Box<Journal>),
 }
 
 /// Waits a little longer each time.
@@ -153,7 +153,7 @@ impl Lines {
         atomicity: Atomicity,
         path: CopyPath,
     ) -> Option<Self> {
-        Self::over(words, Writing::Journaled(journal), atomicity, path)
+        Self::over(words, Writing::Journaled(Box::new(journal)), atomicity, path)
     }
 
     fn over(words: Zeroed<AtomicU64>, writing: Writing, atomicity: Atomicity, path: CopyPath) -> Option<Self> {

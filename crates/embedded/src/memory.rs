@@ -15,7 +15,7 @@ pub struct Region {
     host: Lines,
     chip: OnChip,
     /// If it lies in a file.
-    header: Option<Header>,
+    header: Option<Box<Header>>,
 }
 
 /// Why an access is refused.
@@ -39,11 +39,11 @@ impl Region {
     }
 
     /// The memory in a file, made if there is none: what was in it when the process that last had it ended, in whatever way,
-    /// with no line torn. See [`file`](crate::file) for what that is worth.
+    /// with no line torn. See [`file`] for what that is worth.
     pub fn in_file(options: &FileOptions) -> Result<(Self, Contents), FileError> {
         let (host, chip, header) = file::open(options)?;
         let contents = header.contents();
-        Ok((Self { host, chip, header: Some(header) }, contents))
+        Ok((Self { host, chip, header: Some(Box::new(header)) }, contents))
     }
 
     /// Calls what `format` does to it a formatting: cut short, it leaves memory in a file [`Contents::Fresh`].
