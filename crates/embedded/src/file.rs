@@ -29,7 +29,7 @@ use crate::journal::{self, Journal};
 use crate::line::{Atomicity, Lines};
 use crate::on_chip::OnChip;
 use header::{CHIP_OFFSET, HEADER_BYTES, Image, JOURNAL_OFFSET, PAGE};
-use sherman_fabric::mapped::Mapping;
+use sherman_fabric::mapped::{LockedFile, Mapping};
 use sherman_fabric::zeroed::Zeroed;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -68,12 +68,12 @@ pub(crate) fn open(options: &FileOptions) -> Result<(Lines, OnChip, Header), Fil
 fn try_open(options: &FileOptions) -> Result<(Lines, OnChip, Header), FileProblem> {
     let asked = Image::new(options.host_bytes, options.on_chip_bytes);
     let places = Places::of(options).ok_or(FileProblem::BadSizes)?;
-    let mut file = open_locked(options)?;
+    let file = open_locked(options)?;
     let length = file.metadata().map_err(FileProblem::io("look at"))?.len();
-    let found = if length == 0 { None } else { check(&mut file, &asked, length, places.end)? };
+    let found = if length == 0 { None } else { check(&file, &asked, length, places.end)? };
     if found.is_none() {
         // The header goes first, saying that the file is not finished: whatever comes now may be cut and is then begun anew.
-        let written = file.rewind().and_then(|()| file.write_all(&asked.unfinished()));
+        let written = (&*file).rewind().and_then(|()| (&*file).write_all(&asked.unfinished()));
         written.map_err(FileProblem::io("write the header of"))?;
         file.set_len(places.end).map_err(FileProblem::io("extend"))?;
     }
@@ -107,8 +107,8 @@ impl Places {
     }
 }
 
-/// The file, which nobody else has, and its lock.
-fn open_locked(options: &FileOptions) -> Result<File, FileProblem> {
+/// The file, which nobody else has.
+fn open_locked(options: &FileOptions) -> Result<LockedFile, FileProblem> {
     let mut open = OpenOptions::new();
     open.read(true).write(true).create(true).truncate(false);
     #[cfg(unix)]
@@ -117,15 +117,14 @@ fn open_locked(options: &FileOptions) -> Result<File, FileProblem> {
     if !file.metadata().map_err(FileProblem::io("look at"))?.is_file() {
         return Err(FileProblem::NotAFile);
     }
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(FileProblem::InUse),
-        Err(TryLockError::Error(error)) => Err(FileProblem::Io { what: "lock", error }),
-    }
+    LockedFile::new(file).map_err(|error| match error {
+        TryLockError::WouldBlock => FileProblem::InUse,
+        TryLockError::Error(error) => FileProblem::Io { what: "lock", error },
+    })
 }
 
 /// The header of a file of `length` bytes, if it is the one asked for; `None` if the file was never finished.
-fn check(file: &mut File, asked: &Image, length: u64, end: u64) -> Result<Option<Image>, FileProblem> {
+fn check(mut file: &File, asked: &Image, length: u64, end: u64) -> Result<Option<Image>, FileProblem> {
     let mut bytes = [0; HEADER_BYTES];
     if length < HEADER_BYTES as u64 {
         return Err(FileProblem::NotAMemory);
@@ -150,7 +149,7 @@ fn check(file: &mut File, asked: &Image, length: u64, end: u64) -> Result<Option
 }
 
 /// Maps the file and undoes what a dead process was changing.
-fn map(file: File, places: &Places, options: &FileOptions) -> Result<(Lines, OnChip, Header), FileProblem> {
+fn map(file: LockedFile, places: &Places, options: &FileOptions) -> Result<(Lines, OnChip, Header), FileProblem> {
     let end = usize::try_from(places.end).map_err(|_| FileProblem::BadSizes)?;
     let mapping = Arc::new(Mapping::new(file, end).map_err(FileProblem::io("map"))?);
     let words = |offset, len| Zeroed::in_mapping(&mapping, offset, len).ok_or(FileProblem::BadSizes);

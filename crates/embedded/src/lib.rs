@@ -36,7 +36,8 @@
 //! `unsafe` is in `copy` (assembly and prefetches) and where `line` calls it; everything else, the seqlock included, is safe code over atomics.
 //!
 //! **Tests.** `cargo test -p sherman-embedded` runs the fabric contract F1–F7 on threads (`tests/contract.rs`) and hammers
-//! single rules (`tests/lines.rs`, `lanes.rs`, `fences.rs`, `halts.rs`). Under Miri the portable copy is used, counts shrink and the
+//! single rules (`tests/lines.rs`, `lanes.rs`, `fences.rs`, `halts.rs`). `file/kill_tests.rs` kills a process that writes to
+//! a file 120 times and looks for torn lines; with `SHERMAN_KILL_NO_JOURNAL=1` it finds some, and fails. Under Miri the portable copy is used, counts shrink and the
 //! contract is left out; it takes some minutes. AddressSanitizer sees everything but the assembly, whose bounds the
 //! callers check.
 //!

@@ -39,7 +39,7 @@ impl Region {
     }
 
     /// The memory in a file, made if there is none: what was in it when the process that last had it ended, in whatever way,
-    /// with no line torn. See [`file`] for what that is worth.
+    /// with no line torn. See [`mod@file`] for what that is worth.
     pub fn in_file(options: &FileOptions) -> Result<(Self, Contents), FileError> {
         let (host, chip, header) = file::open(options)?;
         let contents = header.contents();

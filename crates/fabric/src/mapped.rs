@@ -1,8 +1,7 @@
 //! A file as memory: mapped, shared with the file, read and written through atomics alone.
 //!
-//! What must hold: nobody shortens the file while it is mapped, and whoever else maps it accesses it by atomics too.
-//! The caller sees to both, with a lock on the file that those who might do so respect. [`Mapping`] keeps the file open as
-//! long as it is mapped, so a lock lives exactly as long.
+//! What must hold: nobody shortens the file while it is mapped, and whoever else maps it accesses it by atomics too. So the
+//! file is locked as long as it is mapped ([`LockedFile`]), against all who respect such locks.
 //!
 //! What may go wrong: a page that cannot be had when it is touched first (the disk is full, the file was shortened, the
 //! device fails) ends the process by `SIGBUS`. There is no answer to a load or a store that could say it instead;
@@ -12,22 +11,51 @@
 //!
 //! Linux only, and not under Miri: elsewhere a mapping is refused with [`io::ErrorKind::Unsupported`].
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
+use std::ops::Deref;
 use std::ptr::NonNull;
+
+/// A file that nobody else has: locked exclusively (`flock`, advisory) until this is dropped or the process ends.
+#[derive(Debug)]
+pub struct LockedFile(File);
+
+impl LockedFile {
+    /// Locks `file`, at once or not at all.
+    pub fn new(file: File) -> Result<Self, TryLockError> {
+        file.try_lock()?;
+        Ok(Self(file))
+    }
+}
+
+impl Deref for LockedFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        // Closing is not enough: if another thread is just starting a process, that one has the open file too, until it
+        // executes its program, and the lock would live on in it for as long.
+        let _ = self.0.unlock();
+    }
+}
 
 /// A mapped file. Its bytes are reached through [`Zeroed::in_mapping`](crate::zeroed::Zeroed::in_mapping).
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
-    /// Kept open, and with it the lock on it; closed after the bytes are unmapped.
-    _file: File,
+    /// Unlocked after the bytes are unmapped.
+    _file: LockedFile,
 }
 
 impl Mapping {
     /// Maps the first `len` bytes of `file`, which is open for reading and writing, for reading and writing.
-    pub fn new(file: File, len: usize) -> io::Result<Self> {
+    pub fn new(file: LockedFile, len: usize) -> io::Result<Self> {
         if usize::try_from(file.metadata()?.len()).is_ok_and(|bytes| bytes < len) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the file is shorter than what is to be mapped"));
         }
@@ -91,11 +119,17 @@ mod tests {
     #[test]
     fn what_is_stored_is_in_the_file_and_bounds_are_kept() {
         let path = std::env::temp_dir().join(format!("sherman-mapped-{}", std::process::id()));
-        let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
-        let file = open();
+        let open = || {
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+            LockedFile::new(file.unwrap())
+        };
+        let file = open().unwrap();
         file.set_len(8192).unwrap();
-        assert!(Mapping::new(open(), 8193).is_err());
-        assert!(Mapping::new(open(), 0).is_err());
+        assert!(matches!(open(), Err(TryLockError::WouldBlock)));
+        drop(file);
+        assert!(Mapping::new(open().unwrap(), 8193).is_err());
+        assert!(Mapping::new(open().unwrap(), 0).is_err());
+        let file = open().unwrap();
         let mapping = Arc::new(Mapping::new(file, 8192).unwrap());
         assert!(Zeroed::in_mapping(&mapping, 4096, 513).is_none());
         assert!(Zeroed::in_mapping(&mapping, 4096 + ALIGN / 2, 1).is_none());
@@ -103,9 +137,11 @@ mod tests {
         assert_eq!(Zeroed::in_mapping(&mapping, 8192, 0).unwrap().len(), 0);
         let words = Zeroed::in_mapping(&mapping, 4096, 512).unwrap();
         drop(mapping);
+        assert!(matches!(open(), Err(TryLockError::WouldBlock)), "an array keeps the mapping");
         assert!(words.iter().all(|word| word.load(Relaxed) == 0));
         words[511].store(7u64.to_le(), Relaxed);
         drop(words);
+        assert!(open().is_ok());
         let bytes = std::fs::read(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert_eq!(bytes[8184..], 7u64.to_le_bytes());
