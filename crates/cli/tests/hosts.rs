@@ -231,7 +231,9 @@ fn hosts_that_lose_packets_are_far_away_or_cut_off_lose_nothing_else() -> Result
             Writer::start_by(network.on(SERVERS + client, this_program()), url, client as u64, 5, &ledgers[client])
         })
         .collect();
-    wait_until("every client writes", Duration::from_secs(20), || ledgers.iter().all(|ledger| acknowledged(ledger) > 20));
+    wait_until("every client writes", Duration::from_secs(20), || {
+        ledgers.iter().all(|ledger| acknowledged(ledger) > 20)
+    });
 
     let recovered = cluster.participation().recovered;
     let before = cluster.members()?.len();

@@ -41,7 +41,9 @@ fn clients_that_are_killed_lose_nothing_they_were_told_is_there() -> Result<(), 
         writers.clear();
         settle(&cluster, Duration::from_secs(20))?;
         let (acknowledged, uncertain) = verify(&cluster, &ledgers)?;
-        println!("{transport:?}: {kills} killed, {acknowledged} changes acknowledged, {uncertain} keys of unknown outcome");
+        println!(
+            "{transport:?}: {kills} killed, {acknowledged} changes acknowledged, {uncertain} keys of unknown outcome"
+        );
         assert!(acknowledged > kills, "{acknowledged}");
     }
     Ok(())
@@ -69,7 +71,9 @@ fn a_server_that_is_killed_comes_back_with_what_its_file_holds() -> Result<(), F
             let cluster = Cluster::open(&servers.url())?;
             settle(&cluster, Duration::from_secs(20))?;
             let (acknowledged, uncertain) = verify(&cluster, &ledgers)?;
-            println!("{transport:?}, server {victim} killed: {acknowledged} acknowledged, {uncertain} of unknown outcome");
+            println!(
+                "{transport:?}, server {victim} killed: {acknowledged} acknowledged, {uncertain} of unknown outcome"
+            );
         }
     }
     Ok(())

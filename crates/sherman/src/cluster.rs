@@ -1,7 +1,7 @@
 //! A cluster, as one compute server sees it.
 
-use crate::any::AnyFabric;
 pub(crate) use crate::any::AnyEndpoint;
+use crate::any::AnyFabric;
 use crate::codec::{Key, Value};
 use crate::error::OpenError;
 use crate::keeper::Keeper;

@@ -4,9 +4,10 @@ use sherman_core::Error;
 use sherman_embedded::EmbeddedError;
 use sherman_soft_nic::JoinError;
 use std::fmt;
+use std::sync::Arc;
 
 /// Why a cluster could not be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The URL is not one.
@@ -19,7 +20,7 @@ pub enum OpenError {
     /// The in-process memory servers could not be made.
     Embedded(EmbeddedError),
     /// The memory servers could not be reached, or did not let this client in.
-    Join(JoinError),
+    Join(Arc<JoinError>),
     /// The memory servers are there, but this client cannot use them.
     Cluster(Error),
 }
@@ -40,7 +41,7 @@ impl std::error::Error for OpenError {
         match self {
             Self::BadUrl { .. } => None,
             Self::Embedded(error) => Some(error),
-            Self::Join(error) => Some(error),
+            Self::Join(error) => Some(error.as_ref()),
             Self::Cluster(error) => Some(error),
         }
     }
@@ -54,7 +55,7 @@ impl From<EmbeddedError> for OpenError {
 
 impl From<JoinError> for OpenError {
     fn from(error: JoinError) -> Self {
-        Self::Join(error)
+        Self::Join(Arc::new(error))
     }
 }
 

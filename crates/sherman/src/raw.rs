@@ -2,7 +2,7 @@
 
 use crate::bulk::{self, BulkOptions};
 use crate::client::RawClient;
-use crate::cluster::Cluster;
+use crate::cluster::{AnyEndpoint, Cluster};
 use crate::handle::{HandleOptions, RawHandle};
 use crate::session::RawSession;
 use crate::stats::Ledger;

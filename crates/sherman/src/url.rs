@@ -113,8 +113,7 @@ fn unix_address(text: &str) -> Result<Address, String> {
 
 fn each_parameter(query: &str, mut set: impl FnMut(&str, &str) -> Result<(), String>) -> Result<(), String> {
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
-        let (name, value) =
-            parameter.split_once('=').ok_or_else(|| format!("parameter {parameter:?} has no value"))?;
+        let (name, value) = parameter.split_once('=').ok_or_else(|| format!("parameter {parameter:?} has no value"))?;
         set(name, value)?;
     }
     Ok(())

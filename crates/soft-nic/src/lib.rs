@@ -17,7 +17,10 @@
 #![forbid(unsafe_code)]
 
 pub mod auth;
+pub mod client;
 #[cfg(target_os = "linux")]
 pub mod server;
-pub mod client;
 pub mod wire;
+
+pub use auth::{Secret, SecretError};
+pub use client::{Address, ConnectError, JoinError, JoinOptions, SoftNicEndpoint, SoftNicFabric};

@@ -129,7 +129,9 @@ impl Drop for Writer {
 /// Everyone who died is recovered, every lane is free, and the tree is sound.
 pub fn settle(cluster: &Cluster, limit: Duration) -> Result<(), Failure> {
     wait_until("the dead are recovered", limit, || {
-        cluster.members().is_ok_and(|members| members.iter().all(|member| member.standing == Standing::Live && member.id == cluster.id()))
+        cluster.members().is_ok_and(|members| {
+            members.iter().all(|member| member.standing == Standing::Live && member.id == cluster.id())
+        })
     });
     let check = cluster.tree::<u64, u64>(TREE)?.client()?.check()?;
     assert!(check.is_clean(), "{check:?}");
@@ -148,4 +150,3 @@ pub fn verify(cluster: &Cluster, ledgers: &[Arc<Mutex<Ledger>>]) -> Result<(u64,
     }
     Ok((acknowledged, uncertain))
 }
-

@@ -26,6 +26,11 @@ pub enum JoinError {
         /// Why.
         error: ConnectError,
     },
+    /// The first server of the list is not server 0, which alone makes members.
+    NotTheFirst {
+        /// Where it was looked for.
+        address: Address,
+    },
     /// The server at an address has another number: the list is in another order.
     WrongServer {
         /// Where.
@@ -56,6 +61,9 @@ impl fmt::Display for JoinError {
             Self::NoServers => write!(f, "a cluster needs at least one memory server"),
             Self::TooManyServers { asked } => write!(f, "{asked} memory servers are more than an address can name"),
             Self::Connect { server, address, error } => write!(f, "memory server {server} at {address}: {error}"),
+            Self::NotTheFirst { address } => {
+                write!(f, "{address} is not memory server 0: list the servers in their order")
+            }
             Self::WrongServer { address, expected, found } => {
                 write!(f, "{address} is memory server {found}, not {expected}: list the servers in their order")
             }

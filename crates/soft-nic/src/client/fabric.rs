@@ -9,7 +9,7 @@
 //! nobody did, the last handle to go says goodbye to every server, server 0 last. An identity that lost a connection neither
 //! renews nor leaves: it may have left a lane behind, which only recovery can free (I40).
 
-use super::connect::{Connected, connect};
+use super::connect::{ConnectError, Connected, connect};
 use super::endpoint::SoftNicEndpoint;
 use super::error::JoinError;
 use super::line::Line;
@@ -17,8 +17,8 @@ use super::options::JoinOptions;
 use super::pace::Bell;
 use super::peers::Peers;
 use super::station::Station;
-use crate::wire::{Role, Welcome};
-use sherman_fabric::{Caps, ClientId, Fabric, FabricError, Request, Response};
+use crate::wire::{Goodbye, Role, Welcome};
+use sherman_fabric::{Caps, ClientId, Fabric, FabricError, Refusal, Request, Response};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -220,7 +220,15 @@ fn introduce(options: &JoinOptions, server: u16, role: Role) -> Result<Connected
     let address = &options.servers[usize::from(server)];
     let deadline = Instant::now() + options.connect_timeout;
     let connected = connect(address, options.secret.as_ref(), role, deadline);
-    connected.map_err(|error| JoinError::Connect { server, address: address.clone(), error })
+    connected.map_err(|error| {
+        let address = address.clone();
+        match error {
+            ConnectError::Goodbye(Goodbye { error: Some(FabricError::Refused(Refusal::NotHere)), .. }) => {
+                JoinError::NotTheFirst { address }
+            }
+            error => JoinError::Connect { server, address, error },
+        }
+    })
 }
 
 /// Whether it is the server that was meant.
