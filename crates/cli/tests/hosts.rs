@@ -235,12 +235,12 @@ fn hosts_that_lose_packets_are_far_away_or_cut_off_lose_nothing_else() -> Result
         ledgers.iter().all(|ledger| acknowledged(ledger) > 20)
     });
 
-    let recovered = cluster.participation().recovered;
+    let recovered = cluster.participation().recoveries;
     let before = cluster.members()?.len();
     network.connect(SERVERS + CUT, false)?;
     let (at_cut, plain_at_cut) = (acknowledged(&ledgers[CUT]), acknowledged(&ledgers[PLAIN]));
     wait_until("the client that is cut off is fenced", Duration::from_secs(10), || {
-        cluster.members().is_ok_and(|members| members.len() < before) || cluster.participation().recovered > recovered
+        cluster.members().is_ok_and(|members| members.len() < before) || cluster.participation().recoveries > recovered
     });
     wait_until("the others go on", Duration::from_secs(10), || acknowledged(&ledgers[PLAIN]) > plain_at_cut + 1_000);
     let while_cut = acknowledged(&ledgers[CUT]);

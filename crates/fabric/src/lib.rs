@@ -15,6 +15,7 @@
 //! | [`control`] | the few requests a memory server's CPU answers |
 //! | [`stats`] | what a memory server counts |
 //! | [`memory`] | how the memory server reaches its own memory |
+//! | [`prometheus`] | counters as the text that Prometheus reads |
 //! | [`zeroed`] | large arrays that cost nothing until used, in huge pages |
 //! | [`mapped`] | such an array in a file |
 //! | [`contract`] | F1–F7 as a test suite |
@@ -30,6 +31,7 @@ pub mod endpoint;
 pub mod error;
 pub mod mapped;
 pub mod memory;
+pub mod prometheus;
 pub mod stats;
 pub mod work;
 pub mod zeroed;

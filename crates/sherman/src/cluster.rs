@@ -6,6 +6,7 @@ use crate::codec::{Key, Value};
 use crate::error::OpenError;
 use crate::keeper::Keeper;
 use crate::raw::{RawTree, TreeOptions};
+use crate::stats::Total;
 use crate::tree::Tree;
 use crate::url::Url;
 use sherman_core::{ComputeOptions, ComputeServer, Error, Techniques, TreeState, Worker};
@@ -90,6 +91,8 @@ struct Inner {
     options: ClusterOptions,
     /// The trees that are open, so that all handles to one share its index cache.
     trees: Mutex<BTreeMap<String, Weak<TreeState>>>,
+    /// What its callers' operations cost.
+    total: Total,
 }
 
 impl Drop for Inner {
@@ -140,8 +143,8 @@ impl Cluster {
         };
         let compute = block_on(&endpoint, ComputeServer::open(&endpoint, compute_options))?;
         let keeper = Some(Keeper::start(Worker::new(endpoint, Arc::clone(&compute)))?);
-        let (spare, trees) = (Mutex::default(), Mutex::default());
-        Ok(Self { inner: Arc::new(Inner { keeper, spare, fabric, compute, options, trees }) })
+        let (spare, trees, total) = (Mutex::default(), Mutex::default(), Total::default());
+        Ok(Self { inner: Arc::new(Inner { keeper, spare, fabric, compute, options, trees, total }) })
     }
 
     /// Another compute server on the same memory: another identity, its own locks and caches. What a second process would be,
@@ -176,6 +179,11 @@ impl Cluster {
             spare.push(worker);
         }
         outcome
+    }
+
+    /// Where its callers tell what their operations cost.
+    pub(crate) fn total(&self) -> Total {
+        Arc::clone(&self.inner.total)
     }
 
     /// How long operations may wait, unless they say otherwise.

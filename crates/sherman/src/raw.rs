@@ -5,7 +5,7 @@ use crate::client::RawClient;
 use crate::cluster::{AnyEndpoint, Cluster};
 use crate::handle::{HandleOptions, RawHandle};
 use crate::session::RawSession;
-use crate::stats::Ledger;
+use crate::stats::{Ledger, Total};
 use sherman_core::node::{Kind, ShapeError, TreeShape};
 use sherman_core::{Check, Error, Format, TreeState, Walk, Worker};
 use sherman_fabric::control::{TreeInfo, TreeSpec};
@@ -125,12 +125,17 @@ impl RawTree {
 
     /// An asynchronous session for the calling thread: many operations in flight at once.
     pub fn session(&self) -> Result<RawSession, Error> {
-        Ok(self.session_on(self.worker()?, Ledger::default()))
+        Ok(self.session_on(self.worker()?, Ledger::own(self.total())))
     }
 
     /// A worker for a session of the calling thread, or of one that it is sent to.
     pub(crate) fn worker(&self) -> Result<Worker<AnyEndpoint>, Error> {
         self.cluster.worker()
+    }
+
+    /// Where the compute server's costs are summed up.
+    pub(crate) fn total(&self) -> Total {
+        self.cluster.total()
     }
 
     pub(crate) fn session_on(&self, worker: Worker<AnyEndpoint>, ledger: Ledger) -> RawSession {

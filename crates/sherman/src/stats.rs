@@ -103,6 +103,11 @@ impl Stats {
         named.filter(|&(_, count)| count > 0).collect()
     }
 
+    /// Retries by cause, those that never happened too.
+    pub(crate) fn all_retries(&self) -> [(&'static str, u64); Cause::ALL.len()] {
+        Cause::ALL.map(|cause| (cause.name(), self.retries[cause as usize]))
+    }
+
     /// Adds another's.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.kinds.iter_mut().zip(&other.kinds) {
@@ -146,35 +151,90 @@ impl Stats {
     }
 }
 
-/// Where operations are counted.
-pub(crate) enum Ledger {
-    /// By one thread for itself: no lock on the way of an operation.
-    Own(Box<RefCell<Stats>>),
-    /// By a worker, for the handle that asks.
-    Shared(Arc<Mutex<Stats>>),
+/// Operations after which a caller tells its compute server's total.
+const TOLD_EVERY: u32 = 1024;
+
+/// What all callers of a compute server have told so far.
+pub(crate) type Total = Arc<Mutex<Stats>>;
+
+/// The costs of one caller, and what of them its compute server's total does not have yet.
+pub(crate) struct Account {
+    told: Stats,
+    fresh: Stats,
+    count: u32,
+    total: Total,
 }
 
-impl Default for Ledger {
-    fn default() -> Self {
-        Self::Own(Box::default())
+impl Account {
+    fn new(total: Total) -> Self {
+        Self { told: Stats::default(), fresh: Stats::default(), count: 0, total }
+    }
+
+    #[inline]
+    fn count<E: Endpoint>(&mut self, kind: Option<OpKind>, op: &Op<'_, E>) {
+        self.fresh.count(kind, op);
+        self.count += 1;
+        if self.count == TOLD_EVERY {
+            self.tell();
+        }
+    }
+
+    #[cold]
+    fn tell(&mut self) {
+        self.told.merge(&self.fresh);
+        self.total.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.fresh);
+        self.fresh = Stats::default();
+        self.count = 0;
+    }
+
+    /// All of it.
+    pub(crate) fn read(&self) -> Stats {
+        let mut all = self.told.clone();
+        all.merge(&self.fresh);
+        all
     }
 }
 
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.tell();
+    }
+}
+
+/// Where operations are counted.
+pub(crate) enum Ledger {
+    /// By one thread for itself: no lock on the way of an operation.
+    Own(Box<RefCell<Account>>),
+    /// By a worker, for the handle that asks.
+    Shared(Arc<Mutex<Account>>),
+}
+
 impl Ledger {
+    /// One thread's own.
+    pub(crate) fn own(total: Total) -> Self {
+        Self::Own(Box::new(RefCell::new(Account::new(total))))
+    }
+
+    /// One that others may read.
+    pub(crate) fn shared(total: Total) -> (Self, Arc<Mutex<Account>>) {
+        let account = Arc::new(Mutex::new(Account::new(total)));
+        (Self::Shared(Arc::clone(&account)), account)
+    }
+
     /// Counts a finished operation; `None` if it failed.
     #[inline]
     pub(crate) fn count<E: Endpoint>(&self, kind: Option<OpKind>, op: &Op<'_, E>) {
         match self {
-            Self::Own(stats) => stats.borrow_mut().count(kind, op),
-            Self::Shared(stats) => stats.lock().unwrap_or_else(PoisonError::into_inner).count(kind, op),
+            Self::Own(account) => account.borrow_mut().count(kind, op),
+            Self::Shared(account) => account.lock().unwrap_or_else(PoisonError::into_inner).count(kind, op),
         }
     }
 
     /// What was counted so far.
     pub(crate) fn read(&self) -> Stats {
         match self {
-            Self::Own(stats) => stats.borrow().clone(),
-            Self::Shared(stats) => stats.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            Self::Own(account) => account.borrow().read(),
+            Self::Shared(account) => account.lock().unwrap_or_else(PoisonError::into_inner).read(),
         }
     }
 }

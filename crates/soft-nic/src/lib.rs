@@ -9,6 +9,7 @@
 //! | [`wire`] | frames, verbs, control requests and the handshake as bytes: pure functions, no I/O |
 //! | [`auth`] | the cluster's secret, and how two sides prove that they know it |
 //! | [`server`] | one memory server as a process (Linux) |
+//! | [`metrics`] | counters as text for Prometheus, and a listener that answers with them |
 //! | [`client`] | a compute server's identity, and its threads' endpoints |
 //!
 //! **What it does not do.** The secret is never sent and neither side talks to one that does not know it, but frames are
@@ -18,6 +19,7 @@
 
 pub mod auth;
 pub mod client;
+pub mod metrics;
 #[cfg(target_os = "linux")]
 pub mod server;
 pub mod wire;

@@ -36,7 +36,7 @@ impl RawClient {
     pub(crate) fn new(cluster: &Cluster, tree: Arc<TreeState>) -> Result<Self, Error> {
         let timeout = Cell::new(cluster.timeout());
         let worker = cluster.worker()?;
-        Ok(Self { worker, tree, ledger: Ledger::default(), timeout, _cluster: cluster.clone() })
+        Ok(Self { worker, tree, ledger: Ledger::own(cluster.total()), timeout, _cluster: cluster.clone() })
     }
 
     #[inline]

@@ -9,7 +9,7 @@ use crate::operations::raw_operations;
 use crate::ops::Ops;
 use crate::range::{Plan, RawEntry, RawHandleRange};
 use crate::raw::RawTree;
-use crate::stats::{Ledger, Stats};
+use crate::stats::{Account, Ledger, Stats};
 use sherman_core::{Check, Error};
 use std::fmt;
 use std::ops::RangeBounds;
@@ -37,7 +37,7 @@ impl fmt::Debug for RawHandle {
 struct Workers {
     queue: Arc<Queue>,
     threads: Vec<JoinHandle<()>>,
-    stats: Vec<Arc<Mutex<Stats>>>,
+    stats: Vec<Arc<Mutex<Account>>>,
 }
 
 impl Drop for Workers {
@@ -66,12 +66,12 @@ impl RawHandle {
             // Here, so that whoever asks for the handle learns of a server that is not there.
             let worker = tree.worker()?;
             let (tree, queue) = (tree.clone(), Arc::clone(&workers.queue));
-            let stats = Arc::new(Mutex::default());
-            workers.stats.push(Arc::clone(&stats));
+            let (ledger, account) = Ledger::shared(tree.total());
+            workers.stats.push(account);
             let thread = std::thread::Builder::new().name(format!("sherman-{number}"));
             // On failure `workers` is dropped, which ends those that were started.
             let thread = thread
-                .spawn(move || work(&tree, worker, queue, number, in_flight, Ledger::Shared(stats)))
+                .spawn(move || work(&tree, worker, queue, number, in_flight, ledger))
                 .map_err(|error| Error::Thread { kind: error.kind() })?;
             workers.threads.push(thread);
         }
@@ -145,7 +145,7 @@ impl RawHandle {
     pub fn stats(&self) -> Stats {
         let mut all = Stats::default();
         for stats in &self.workers.stats {
-            all.merge(&stats.lock().unwrap_or_else(PoisonError::into_inner));
+            all.merge(&stats.lock().unwrap_or_else(PoisonError::into_inner).read());
         }
         all
     }
