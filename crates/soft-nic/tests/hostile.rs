@@ -324,7 +324,7 @@ fn hundreds_of_idle_connections_cost_little() {
     let before = resident();
     let idle: Vec<_> = (0..400).map(|_| Raw::enter(&server, None, Role::Observer).unwrap().0).collect();
     let grown = resident().saturating_sub(before);
-    assert!(grown < 400 * (64 << 10), "{} KiB for each", grown / 400 >> 10);
+    assert!(grown < 400 * (64 << 10), "{} KiB for each", (grown / 400) >> 10);
     drop(idle);
     eventually(|| server.stats().connections == 0);
 }
