@@ -166,7 +166,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     for _ in 0..windows {
         for row in &mut rows {
-            let Some((_, endpoint)) = endpoints.iter().find(|(transport, _)| *transport == row.transport) else { continue };
+            let Some((_, endpoint)) = endpoints.iter().find(|(transport, _)| *transport == row.transport) else {
+                continue;
+            };
             let (shape, depth) = (row.operation.shape(), row.depth);
             for (spins, figures) in [(false, &mut row.blocking), (true, &mut row.spinning)] {
                 let (near, far) = bare::pair(row.transport)?;
@@ -178,6 +180,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             })?);
         }
     }
-    if json { print_json(&rows) } else { print_table(&rows) }
+    if json {
+        print_json(&rows)
+    } else {
+        print_table(&rows)
+    }
     Ok(())
 }

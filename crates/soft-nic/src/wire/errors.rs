@@ -112,11 +112,11 @@ mod tests {
 
     #[test]
     fn every_error_is_decoded_to_what_was_encoded() {
-        samples::round_trips(&samples::errors(), |out, error| put_error(out, error), take_error);
+        samples::round_trips(&samples::errors(), put_error, take_error);
     }
 
     #[test]
     fn garbage_is_never_read_past() {
-        samples::garbage(&samples::errors(), |out, error| put_error(out, error), take_error);
+        samples::garbage(&samples::errors(), put_error, take_error);
     }
 }
