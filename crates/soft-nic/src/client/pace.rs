@@ -4,6 +4,10 @@
 //! about as long as answers have taken lately, yielding the processor each time, since who is to answer may need it; and
 //! sleeps when that was in vain. Each sleep teaches: if the answer came soon after all, the next time it spins for longer; if
 //! not, for half as long. A thread with nothing in flight does not spin: nothing will come but a wake from another thread.
+//!
+//! Where more threads want to run than there are processors, a yield may last for milliseconds, while who sleeps is woken at
+//! once. That shows in how long a round takes: then the thread sleeps each time, and tries again to spin only after ever
+//! longer intervals.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{read, write};
@@ -18,6 +22,10 @@ const LONGEST: u64 = 100_000;
 const SHORTEST: u64 = 2_000;
 /// Rounds before the first yield.
 const HASTY_ROUNDS: u32 = 2;
+/// A round that takes longer than this, in nanoseconds, was somebody else's.
+const STOLEN: u64 = 40_000;
+/// Waits without a spin after a round was: at first, and at most.
+const CALM: (u32, u32) = (32, 4096);
 /// Rounds of a thread with nothing in flight.
 const IDLE_ROUNDS: u32 = 8;
 
@@ -27,11 +35,18 @@ pub(crate) struct Pace {
     budget: Cell<u64>,
     /// When the present spin began.
     began: Cell<u64>,
+    /// When its last round did.
+    last: Cell<u64>,
+    /// Waits to go without a spin.
+    calm: Cell<u32>,
+    /// How many there were the last time.
+    penalty: Cell<u32>,
 }
 
 impl Pace {
     pub(crate) fn new() -> Self {
-        Self { budget: Cell::new(LONGEST / 2), began: Cell::new(0) }
+        let [began, last] = [0; 2].map(Cell::new);
+        Self { budget: Cell::new(LONGEST / 2), began, last, calm: Cell::new(0), penalty: Cell::new(0) }
     }
 
     /// Whether to look again, after so many rounds in vain.
@@ -42,6 +57,22 @@ impl Pace {
         let now = now();
         if rounds == 0 {
             self.began.set(now);
+            self.last.set(now);
+        }
+        let took = now.saturating_sub(self.last.replace(now));
+        if rounds == 0 {
+            if let Some(calm) = self.calm.get().checked_sub(1) {
+                self.calm.set(calm);
+                return false;
+            }
+            // A spin that nobody disturbs makes up for one that somebody did.
+            self.penalty.set(self.penalty.get().saturating_sub(1));
+        }
+        if took > STOLEN {
+            let penalty = (self.penalty.get() * 2).clamp(CALM.0, CALM.1);
+            self.penalty.set(penalty);
+            self.calm.set(penalty);
+            return false;
         }
         let spins = now.saturating_sub(self.began.get()) < self.budget.get();
         if spins && rounds >= HASTY_ROUNDS {
@@ -50,7 +81,7 @@ impl Pace {
         spins
     }
 
-    /// A sleep for an answer, after a spin in vain, ended at `now`.
+    /// A sleep for an answer, after a spin in vain or none, ended at `now`.
     pub(crate) fn slept(&self, now: u64) {
         let waited = now.saturating_sub(self.began.get());
         let budget = if waited <= LONGEST { waited.saturating_mul(2) } else { self.budget.get() / 2 };
@@ -120,6 +151,24 @@ mod tests {
         assert_eq!(spin(&pace), SHORTEST);
         pace.slept(30_000);
         assert_eq!(spin(&pace), 60_000);
+    }
+
+    #[test]
+    fn where_processors_are_few_it_sleeps_and_tries_again_ever_later() {
+        let pace = Pace::new();
+        let mut waits = Vec::new();
+        for _ in 0..12 {
+            assert!(pace.spins(0, true, || 0) && pace.spins(1, true, || 1_000));
+            assert!(!pace.spins(2, true, || 1_001 + STOLEN), "a round was stolen");
+            waits.push((0..).find(|_| pace.spins(0, true, || 0)).unwrap_or(0));
+        }
+        assert_eq!(waits[0], CALM.0);
+        assert!(waits[1] > CALM.0 && waits[11] == CALM.1, "{waits:?}");
+        for _ in 0..CALM.1 {
+            assert!(pace.spins(0, true, || 0));
+        }
+        assert!(!pace.spins(1, true, || 1 + STOLEN));
+        assert_eq!(pace.calm.get(), CALM.0, "the past was not forgotten");
     }
 
     #[test]
