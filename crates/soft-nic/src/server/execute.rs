@@ -8,6 +8,7 @@
 use super::counters::{Reason, ShardCounters, Tally};
 use super::greet::{goodbye, malformed};
 use super::out::Out;
+use super::scout::Scout;
 use super::shared::{LINE, Shared};
 use crate::wire::frame::put_frame;
 use crate::wire::{
@@ -62,6 +63,8 @@ pub(super) fn lists(
     let mut used = 0;
     // Left at the end of this function.
     let mut turn = gate.enter(&shared.host);
+    let ahead = list.as_ref().filter(|list| !list.failed).map(|list| list.decoder);
+    let mut scout = Scout::new(input, ahead);
     loop {
         let rest = &input[used..];
         let current = match list {
@@ -84,7 +87,7 @@ pub(super) fn lists(
                 return (used, Stop::Fenced);
             }
         };
-        match current.run(work, turn, &input[used..], out) {
+        match current.run(work, turn, &mut scout, &input[used..], out) {
             Ok((more, Step::Done)) => {
                 used += more;
                 *list = None;
@@ -112,6 +115,7 @@ impl List {
         &mut self,
         work: &mut Work<'_>,
         turn: &mut Turn<'_>,
+        scout: &mut Scout<'_>,
         input: &[u8],
         out: &mut Out,
     ) -> Result<(usize, Step), Goodbye> {
@@ -129,6 +133,9 @@ impl List {
                     if asked > u64::from(MAX_REPLY) {
                         let limit = MAX_REPLY.into();
                         return Err(malformed(WireError::TooLarge { what: "bytes of a reply", asked, limit }));
+                    }
+                    if let WireVerb::Read { .. } = verb {
+                        scout.advance(turn);
                     }
                     if let Err(error) = step(work, turn, verb, out) {
                         work.shared.refused(Reason::BadAddress, &error);

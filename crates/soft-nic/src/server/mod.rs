@@ -9,6 +9,7 @@
 //! | `input`, `out` | the bytes received and not yet understood, assembled and not yet sent |
 //! | `greet` | the handshake: who may come in |
 //! | `execute` | lists of verbs, executed as they arrive |
+//! | `scout` | runs ahead of execution and asks the caches for what will be read |
 //! | `calls` | control requests |
 //! | `book` | which incarnation of each client may be served (F6) |
 //! | `shared` | what all threads share |
@@ -41,6 +42,7 @@ mod greet;
 mod input;
 mod listen;
 mod out;
+mod scout;
 mod shard;
 mod shared;
 mod spin;

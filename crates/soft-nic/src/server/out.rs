@@ -106,7 +106,7 @@ impl Out {
     /// What is left of it in an arena of its own, if that is much smaller than the one it lies in.
     pub(super) fn split_off(&mut self) -> Option<Self> {
         let left = self.used - self.sent;
-        if left.max(LEAST) * 2 > self.bytes.len() {
+        if left.max(LEAST) * 4 > self.bytes.len() {
             return None;
         }
         let mut bytes = vec![0; left.max(LEAST)];

@@ -26,9 +26,15 @@ pub const FREE: u64 = 48 << 20;
 
 /// A memory of 64 MiB with small chunks.
 pub fn host(server: u16, servers: u16) -> Arc<Host> {
+    host_for(server, servers, FormatOptions::default().member_capacity)
+}
+
+/// The same for few members, so that ids are soon issued again.
+pub fn host_for(server: u16, servers: u16, member_capacity: u32) -> Arc<Host> {
     let region = Region::new(64 << 20, 64 << 10, Atomicity::Line, CopyPath::fastest()).unwrap();
     let locks = sherman_memory_server::LockOptions { lanes: Some(1024), ..Default::default() };
-    let format = FormatOptions { server, servers, chunk_bytes: 1 << 20, locks, ..FormatOptions::default() };
+    let format =
+        FormatOptions { server, servers, chunk_bytes: 1 << 20, member_capacity, locks, ..FormatOptions::default() };
     Arc::new(Host::format(region, &format).unwrap())
 }
 

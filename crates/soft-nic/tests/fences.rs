@@ -1,0 +1,197 @@
+//! F6 over the wire: who is fenced, has left or was succeeded is refused for ever, on every connection; others go on.
+#![cfg(target_os = "linux")]
+
+mod raw;
+
+use raw::{FREE, Raw, host, host_for, member, options, start};
+use sherman_fabric::{FabricError, Request, Response, Space, Verdict, WorkList};
+use sherman_soft_nic::server::{RunningServer, ServerOptions};
+use sherman_soft_nic::wire::{GoodbyeCode, Welcome};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+/// Ends the lease of who was welcomed so, fences, takes over and retires it.
+fn bury(recoverer: &mut Raw, dead: &Welcome) {
+    let client = dead.client;
+    assert_eq!(recoverer.call(&Request::Condemn { client }), Ok(Response::Done));
+    assert_eq!(recoverer.call(&Request::Suspect { client }), Ok(Response::Verdict(Verdict::Recover)));
+    for request in [Request::Fence { client }, Request::TakeOver { client }, Request::Retire { client }] {
+        assert_eq!(recoverer.call(&request), Ok(Response::Done), "{request:?}");
+    }
+}
+
+fn write_once(raw: &mut Raw, byte: u8) -> Result<(), FabricError> {
+    let mut list = WorkList::new(0);
+    list.write(Space::Host, FREE, &[byte; 8]);
+    raw.execute(&mut list)
+}
+
+#[test]
+fn a_fenced_client_is_refused_on_all_its_connections_and_its_id_s_next_holder_is_not() {
+    let server = start(ServerOptions { host: host_for(0, 1, 4), ..options() });
+    let (mut alive, _) = Raw::join(&server);
+    let (mut dead, welcome) = Raw::join(&server);
+    let (mut second, _) = Raw::again(&server, &welcome).unwrap();
+    let (mut third, _) = Raw::again(&server, &welcome).unwrap();
+    write_once(&mut dead, 1).unwrap();
+    bury(&mut alive, &welcome);
+    let fenced = FabricError::Fenced { client: welcome.client };
+    assert_eq!(write_once(&mut dead, 2), Err(fenced.clone()));
+    assert_eq!(dead.goodbye().code, GoodbyeCode::Fenced);
+    assert_eq!(second.call(&Request::Usage), Err(fenced.clone()));
+    assert_eq!(second.goodbye().code, GoodbyeCode::Fenced);
+    let code = |welcome| Raw::again(&server, welcome).err().map(|goodbye| goodbye.code);
+    assert_eq!(code(&welcome), Some(GoodbyeCode::Fenced));
+    let (mut next, successor) = next_with(&server, &welcome);
+    assert!(successor.incarnation > welcome.incarnation);
+    write_once(&mut next, 3).unwrap();
+    assert_eq!(write_once(&mut third, 4), Err(fenced), "the old one is still refused");
+    assert_eq!(code(&welcome), Some(GoodbyeCode::Fenced));
+    write_once(&mut next, 5).unwrap();
+    assert_eq!(server.stats().fences, 1);
+}
+
+/// Joins until the id is issued again.
+fn next_with(server: &RunningServer, old: &Welcome) -> (Raw, Welcome) {
+    let mut kept = Vec::new();
+    loop {
+        let (raw, welcome) = Raw::join(server);
+        if welcome.client == old.client {
+            return (raw, welcome);
+        }
+        kept.push(raw);
+        assert!(kept.len() < 4, "the id is not issued again");
+    }
+}
+
+#[test]
+fn who_leaves_is_out_on_all_its_connections() {
+    let server = start(ServerOptions { host: host_for(0, 1, 4), ..options() });
+    let (mut one, welcome) = Raw::join(&server);
+    let (mut other, _) = Raw::again(&server, &welcome).unwrap();
+    assert_eq!(one.call(&Request::Leave), Ok(Response::Done));
+    let fenced = FabricError::Fenced { client: welcome.client };
+    assert_eq!(write_once(&mut other, 1), Err(fenced.clone()));
+    assert_eq!(one.call(&Request::Leave), Err(fenced));
+    assert_eq!(one.goodbye().code, GoodbyeCode::Fenced);
+    assert_eq!(Raw::again(&server, &welcome).err().map(|goodbye| goodbye.code), Some(GoodbyeCode::Fenced));
+    let (mut next, _) = next_with(&server, &welcome);
+    write_once(&mut next, 2).unwrap();
+}
+
+#[test]
+fn a_server_that_is_not_the_first_knows_who_was_fenced_there() {
+    let server = start(ServerOptions { host: host(1, 2), ..options() });
+    let (mut alive, _) = Raw::enter(&server, None, member(1, 1, 0)).unwrap();
+    let (mut dead, welcome) = Raw::enter(&server, None, member(2, 1, 0)).unwrap();
+    let client = welcome.client;
+    assert_eq!(alive.call(&Request::Fence { client }), Ok(Response::Done));
+    assert_eq!(write_once(&mut dead, 1), Err(FabricError::Fenced { client }));
+    let code = |incarnation| Raw::enter(&server, None, member(2, incarnation, 0)).err().map(|goodbye| goodbye.code);
+    assert_eq!((code(1), code(2)), (Some(GoodbyeCode::Fenced), Some(GoodbyeCode::Fenced)), "until it is retired");
+    assert_eq!(alive.call(&Request::TakeOver { client }), Ok(Response::Done));
+    assert_eq!(alive.call(&Request::Retire { client }), Ok(Response::Done));
+    assert_eq!((code(1), code(2)), (Some(GoodbyeCode::Fenced), None));
+    // Fenced before it ever came: refused while the tables say so.
+    let client = sherman_fabric::ClientId(9);
+    assert_eq!(alive.call(&Request::Fence { client }), Ok(Response::Done));
+    let code = Raw::enter(&server, None, member(9, 1, 0)).err().map(|goodbye| goodbye.code);
+    assert_eq!(code, Some(GoodbyeCode::Fenced));
+}
+
+#[test]
+fn memory_stands_still_once_a_fence_is_answered() {
+    let server = Arc::new(start(options()));
+    let (mut alive, _) = Raw::join(&server);
+    for round in 0..30 {
+        let (first, welcome) = Raw::join(&server);
+        let (second, _) = Raw::again(&server, &welcome).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let writers = [first, second].into_iter().enumerate().map(|(index, mut raw)| {
+            let stop = Arc::clone(&stop);
+            std::thread::spawn(move || {
+                let mut value = 0u64;
+                while !stop.load(SeqCst) {
+                    value += 1;
+                    let mut list = WorkList::new(0);
+                    for line in 0..8 {
+                        list.write(Space::Host, FREE + 64 * (8 * index as u64 + line), &value.to_le_bytes());
+                    }
+                    if raw.execute(&mut list).is_err() {
+                        return;
+                    }
+                }
+            })
+        });
+        let writers: Vec<_> = writers.collect();
+        std::thread::sleep(std::time::Duration::from_micros(500 + 137 * round));
+        let client = welcome.client;
+        assert_eq!(alive.call(&Request::Condemn { client }), Ok(Response::Done));
+        assert_eq!(alive.call(&Request::Suspect { client }), Ok(Response::Verdict(Verdict::Recover)));
+        assert_eq!(alive.call(&Request::Fence { client }), Ok(Response::Done));
+        let mut image = || {
+            let mut list = WorkList::new(0);
+            let read = list.read(Space::Host, FREE, 1024);
+            alive.execute(&mut list).unwrap();
+            list.bytes(read).to_vec()
+        };
+        let fenced = image();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        assert!(image() == fenced, "a fenced client wrote");
+        stop.store(true, SeqCst);
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        assert_eq!(alive.call(&Request::TakeOver { client }), Ok(Response::Done));
+        assert_eq!(alive.call(&Request::Retire { client }), Ok(Response::Done));
+    }
+}
+
+#[test]
+fn reads_that_are_torn_on_purpose_are_torn_between_lines_only() {
+    let server = start(ServerOptions { tear_reads: true, ..options() });
+    let (mut reader, welcome) = Raw::join(&server);
+    let (mut writer, _) = Raw::again(&server, &welcome).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let thread = std::thread::spawn(move || {
+        let mut value = 0u8;
+        while !stopped.load(SeqCst) {
+            value = value.wrapping_add(1);
+            let mut list = WorkList::new(0);
+            list.write(Space::Host, FREE, &[value; 1024]);
+            writer.execute(&mut list).unwrap();
+        }
+    });
+    let (mut torn, mut backwards) = (0, 0);
+    for _ in 0..3000 {
+        let mut list = WorkList::new(0);
+        let read = list.read(Space::Host, FREE, 1024);
+        reader.execute(&mut list).unwrap();
+        let lines: Vec<_> = list.bytes(read).chunks(64).collect();
+        for line in &lines {
+            assert!(line.iter().all(|byte| byte == &line[0]), "a line is torn");
+        }
+        torn += usize::from(lines.iter().any(|line| line != &lines[0]));
+        // A WRITE goes upwards, so a later line that is newer than an earlier one was copied later.
+        backwards += usize::from(lines.windows(2).any(|pair| pair[1][0].wrapping_sub(pair[0][0]) as i8 > 0));
+    }
+    stop.store(true, SeqCst);
+    thread.join().unwrap();
+    assert!(torn > 0 && backwards > 0, "{torn} {backwards}");
+    // An unaligned one is whole where nobody writes.
+    let mut list = WorkList::new(0);
+    let data: Vec<u8> = (0..777u32).map(|at| at as u8).collect();
+    list.write(Space::Host, FREE + 2000, &data);
+    let reads: Vec<_> = (0..200).map(|skip| (skip, list_read(&data, skip))).collect();
+    reader.execute(&mut list).unwrap();
+    for (skip, (offset, len)) in reads {
+        let mut list = WorkList::new(0);
+        let read = list.read(Space::Host, offset, len);
+        reader.execute(&mut list).unwrap();
+        assert_eq!(list.bytes(read), &data[skip..]);
+    }
+}
+
+/// Where the bytes of `data` behind `skip` are.
+fn list_read(data: &[u8], skip: usize) -> (u64, u32) {
+    (FREE + 2000 + skip as u64, (data.len() - skip) as u32)
+}
