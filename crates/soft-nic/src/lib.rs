@@ -20,5 +20,7 @@ pub mod auth;
 #[cfg(target_os = "linux")]
 pub mod client;
 #[cfg(target_os = "linux")]
+mod pace;
+#[cfg(target_os = "linux")]
 pub mod server;
 pub mod wire;

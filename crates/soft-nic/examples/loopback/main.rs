@@ -172,10 +172,10 @@ fn main() -> Result<(), Box<dyn Error>> {
                 continue;
             };
             let (shape, depth) = (row.operation.shape(), row.depth);
-            if std::env::var_os("SKIP_BARE").is_none() { for (spins, figures) in [(false, &mut row.blocking), (true, &mut row.spinning)] {
+            for (spins, figures) in [(false, &mut row.blocking), (true, &mut row.spinning)] {
                 let (near, far) = bare::pair(row.transport)?;
                 figures.push(measure(|| bare::run(near, far, shape, depth, spins, WINDOW))?);
-            }}
+            }
             row.nic.push(measure(|| match depth {
                 1 => alone(endpoint, row.operation),
                 _ => together(endpoint, row.operation, depth),

@@ -1,20 +1,16 @@
-//! How long to spin for an answer, and how to be woken from the sleep that follows.
+//! How long a thread that waits for sockets looks again before it sleeps: one policy for clients and servers.
 //!
 //! A round trip takes 5 to 70 µs, to be woken from a sleep as much again. So a thread asks its sockets over and over for
-//! about as long as answers have taken lately, yielding the processor each time, since who is to answer may need it; and
-//! sleeps when that was in vain. Each sleep teaches: if the answer came soon after all, the next time it spins for longer; if
-//! not, for half as long. A thread with nothing in flight does not spin: nothing will come but a wake from another thread.
+//! about as long as it has had to wait lately, yielding the processor each time, since who is waited for may need it; and
+//! sleeps when that was in vain. Each sleep teaches: if it was over soon after all, the next time the thread spins for longer;
+//! if not, for half as long. A client with nothing in flight does not spin: nothing will come but a wake from another thread.
+//! A server to which nobody talks sleeps.
 //!
 //! Where more threads want to run than there are processors, a yield may last for milliseconds, while who sleeps is woken at
 //! once. That shows in how long a round takes: then the thread sleeps each time, and tries again to spin only after ever
 //! longer intervals.
 
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::{read, write};
-use sherman_executor::Unpark;
 use std::cell::Cell;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The longest spin, in nanoseconds: beyond it a sleep costs less than half of the wait.
 const LONGEST: u64 = 100_000;
@@ -89,35 +85,6 @@ impl Pace {
     }
 }
 
-/// An event counter: what a thread that sleeps on sockets is woken by.
-#[derive(Debug)]
-pub(crate) struct Bell(OwnedFd);
-
-impl Bell {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
-    }
-
-    /// Forgets that it was rung.
-    pub(crate) fn hush(&self) {
-        // Nothing to forget is no harm.
-        let _ = read(&self.0, &mut [0; 8]);
-    }
-}
-
-impl Unpark for Bell {
-    fn unpark(&self) {
-        // It fails only if it was rung 2^64 - 2 times since it was last hushed.
-        let _ = write(&self.0, &1u64.to_ne_bytes());
-    }
-}
-
-impl AsFd for Bell {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,21 +142,5 @@ mod tests {
     fn nothing_in_flight_is_nothing_to_spin_for() {
         let pace = Pace::new();
         assert!(pace.spins(0, false, || 0) && !pace.spins(IDLE_ROUNDS, false, || 0));
-    }
-
-    #[test]
-    fn a_bell_that_was_rung_before_is_heard() {
-        let bell = Bell::new().unwrap();
-        let heard = |bell: &Bell| {
-            let mut fds = [rustix::event::PollFd::new(bell, rustix::event::PollFlags::IN)];
-            rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
-        };
-        assert!(!heard(&bell));
-        bell.unpark();
-        bell.unpark();
-        assert!(heard(&bell));
-        bell.hush();
-        assert!(!heard(&bell));
-        bell.hush();
     }
 }
