@@ -105,7 +105,7 @@ impl Line {
         self.pending.lists.is_empty()
     }
 
-    /// A list joins the queue, and is sent if many are there. `now` is asked only if nothing else is in flight.
+    /// A list joins the queue, and is sent if nothing else is in flight or many wait. `now` is asked only in the first case.
     #[inline]
     pub(crate) fn post(&mut self, ticket: Ticket, flight: &mut Flight, now: impl FnOnce() -> u64) {
         let idle = self.is_idle();
@@ -113,7 +113,7 @@ impl Line {
         if idle {
             self.begin(now());
         }
-        if self.pending.lists.len() - self.pending.encoded >= BATCH {
+        if idle || self.pending.lists.len() - self.pending.encoded >= BATCH {
             self.pump(flight);
         }
     }

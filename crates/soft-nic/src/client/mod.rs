@@ -16,14 +16,11 @@
 //! | `bell` | how a thread that sleeps on its sockets is woken by another |
 //!
 //! **Life of a list.** `post` checks it against the protocol's limits, gives it a ticket and puts it into its connection's
-//! queue; the ticket is the frame's tag. It is sent with all others by the next `progress`, which an executor calls before it
-//! waits, in one send; sooner if many have gathered, if a ticket is forgotten, or if the endpoint is dropped. Its bytes are
-//! encoded only while the connection takes them, so a slow server's queue holds lists, which are the caller's memory, and no
-//! copies. `progress` receives into one buffer per connection, copies what READs brought into their lists and wakes their
-//! tasks, in order.
-//!
-//! To send the first list of an idle connection at once, as one might, gains nothing under an executor and costs a send of
-//! its own whenever a whole window of lists is answered together: `examples/loopback`, READs of 1 KiB, 64 in flight.
+//! queue; the ticket is the frame's tag. If nothing else is in flight there it is encoded and sent at once; otherwise with all
+//! others by the next `progress`, in one send, or sooner if many have gathered, a ticket is forgotten or the endpoint is
+//! dropped. Its bytes are encoded only while the connection takes them, so a slow server's queue holds lists, which are the
+//! caller's memory, and no copies. `progress` receives into one buffer per connection, copies what READs brought into their
+//! lists and wakes their tasks, in order.
 //!
 //! **What may go wrong.** A connection that breaks, or on which a server is silent for longer than
 //! [`JoinOptions::patience`], is given up for good: whatever is in flight on it took effect as a prefix (F7). If the server
