@@ -9,8 +9,8 @@
 //! | [`wire`] | frames, verbs, control requests and the handshake as bytes: pure functions, no I/O |
 //! | [`auth`] | the cluster's secret, and how two sides prove that they know it |
 //! | [`server`] | one memory server as a process (Linux) |
+//! | [`client`] | a compute server's identity, and its threads' endpoints (Linux) |
 //! | [`metrics`] | counters as text for Prometheus, and a listener that answers with them |
-//! | [`client`] | a compute server's identity, and its threads' endpoints |
 //!
 //! **What it does not do.** The secret is never sent and neither side talks to one that does not know it, but frames are
 //! neither encrypted nor signed: whoever can change packets on the way can change memory. Use it on a network that is
@@ -18,11 +18,15 @@
 #![forbid(unsafe_code)]
 
 pub mod auth;
+#[cfg(target_os = "linux")]
 pub mod client;
 pub mod metrics;
+#[cfg(target_os = "linux")]
+mod pace;
 #[cfg(target_os = "linux")]
 pub mod server;
 pub mod wire;
 
 pub use auth::{Secret, SecretError};
+#[cfg(target_os = "linux")]
 pub use client::{Address, ConnectError, JoinError, JoinOptions, SoftNicEndpoint, SoftNicFabric};

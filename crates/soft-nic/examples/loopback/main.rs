@@ -1,4 +1,5 @@
-//! What the soft NIC costs on this host: `cargo run --release -p sherman-soft-nic --example loopback [-- --json] [--windows N]`.
+//! What the soft NIC costs on this host: `cargo run --release -p sherman-soft-nic --example loopback -- [--json]
+//! [--windows 5] [--only "tcp READ"]`.
 //!
 //! One memory server with one shard, in threads of this process, and one client thread, over TCP and over a Unix socket. READs of
 //! 1 KiB, WRITEs of 64 bytes and CASes of a lane, one list each, 64 in flight as tasks of one executor and one alone under
@@ -101,26 +102,24 @@ fn alone(endpoint: &SoftNicEndpoint, operation: Operation) -> Result<u64, Box<dy
 /// `depth` at a time, as tasks of one executor.
 fn together(endpoint: &Rc<SoftNicEndpoint>, operation: Operation, depth: u64) -> Result<u64, Box<dyn Error>> {
     let executor = LocalExecutor::new();
-    let (done, begun) = (Rc::new(Cell::new(0)), Instant::now());
+    let (done, over, begun) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)), Instant::now());
     let tasks: Vec<_> = (0..depth)
         .map(|_| {
-            let (endpoint, done) = (Rc::clone(endpoint), Rc::clone(&done));
+            let (endpoint, done, over) = (Rc::clone(endpoint), Rc::clone(&done), Rc::clone(&over));
             executor.spawn(async move {
                 let counters = Counters::default();
-                loop {
+                while !over.get() {
                     let at = done.get();
-                    // The clock is read now and then.
-                    if at % 64 == 0 && begun.elapsed() >= WINDOW {
-                        return Ok::<_, FabricError>(());
-                    }
                     done.set(at + 1);
                     let mut list = endpoint.list(0);
                     operation.fill(&mut list, at);
                     endpoint.recycle(execute(&*endpoint, list, &counters).await?);
-                    if begun.elapsed() >= WINDOW {
-                        return Ok(());
+                    // The clock is read now and then.
+                    if at % 256 == 0 {
+                        over.set(begun.elapsed() >= WINDOW);
                     }
                 }
+                Ok::<_, FabricError>(())
             })
         })
         .collect();
@@ -133,21 +132,23 @@ fn together(endpoint: &Rc<SoftNicEndpoint>, operation: Operation, depth: u64) ->
     Ok(done.get())
 }
 
-fn options() -> Result<(bool, usize), Box<dyn Error>> {
-    let (mut json, mut windows) = (false, 5);
+/// Whether to print JSON, how many windows, and of which rows: all, or those whose name contains a word.
+fn options() -> Result<(bool, usize, String), Box<dyn Error>> {
+    let (mut json, mut windows, mut only) = (false, 5, String::new());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--json" => json = true,
             "--windows" => windows = arguments.next().ok_or("--windows needs a number")?.parse()?,
-            other => return Err(format!("unknown option {other}: there are --json and --windows").into()),
+            "--only" => only = arguments.next().ok_or("--only needs a part of a row's name")?,
+            other => return Err(format!("unknown option {other}: there are --json, --windows and --only").into()),
         }
     }
-    Ok((json, windows))
+    Ok((json, windows, only))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let (json, windows) = options()?;
+    let (json, windows, only) = options()?;
     let socket = std::env::temp_dir().join(format!("sherman-loopback-{}.sock", std::process::id()));
     let listen = vec![Listen::Tcp("127.0.0.1:0".to_owned()), Listen::Unix(socket)];
     let region = Region::new(MEMORY, 256 << 10, Atomicity::Line, CopyPath::fastest()).ok_or("no memory")?;
@@ -164,6 +165,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             rows.extend([64, 1].map(|depth| Row::new(*transport, operation, depth)));
         }
     }
+    rows.retain(|row| row.name().contains(&only));
     for _ in 0..windows {
         for row in &mut rows {
             let Some((_, endpoint)) = endpoints.iter().find(|(transport, _)| *transport == row.transport) else {

@@ -13,6 +13,13 @@ pub(crate) struct Figure {
     pub(crate) server: f64,
 }
 
+impl Figure {
+    /// Operations per second of processor time, of both sides together.
+    fn per_core(&self) -> f64 {
+        self.rate / (self.client + self.server)
+    }
+}
+
 /// One kind of operation over one kind of socket.
 pub(crate) struct Row {
     pub(crate) transport: Transport,
@@ -28,6 +35,11 @@ impl Row {
         Self { transport, operation, depth, blocking: Vec::new(), spinning: Vec::new(), nic: Vec::new() }
     }
 
+    /// Such as `tcp READ 1 KiB 64`.
+    pub(crate) fn name(&self) -> String {
+        format!("{} {} {}", self.transport(), self.operation(), self.depth)
+    }
+
     fn transport(&self) -> &'static str {
         match self.transport {
             Transport::Tcp => "tcp",
@@ -41,6 +53,12 @@ impl Row {
             Operation::Write => "WRITE 64 B",
             Operation::Cas => "CAS",
         }
+    }
+
+    /// The soft NIC's operations per second of processor time in parts of the better bare loop's: what is left of the ratio
+    /// where the processors have other work too.
+    fn frugality(&self) -> f64 {
+        median(&self.nic).per_core() / median(&self.blocking).per_core().max(median(&self.spinning).per_core())
     }
 
     /// The soft NIC's rate in parts of the better bare loop's.
@@ -59,8 +77,8 @@ fn median(figures: &[Figure]) -> Figure {
 pub(crate) fn print_table(rows: &[Row]) {
     println!("operations per second (µs each when alone), medians; CPU: client + server, % of a core");
     println!(
-        "{:<5} {:<11} {:>5} | {:>19} {:>19} | {:>19} {:>9} | {:>6}",
-        "", "", "depth", "bare, blocking", "bare, spinning", "soft NIC", "CPU", "ratio"
+        "{:<5} {:<11} {:>5} | {:>19} {:>19} | {:>19} {:>9} | {:>6} {:>8}",
+        "", "", "depth", "bare, blocking", "bare, spinning", "soft NIC", "CPU", "ratio", "per core"
     );
     for row in rows {
         let cell = |figures: &[Figure]| {
@@ -69,7 +87,7 @@ pub(crate) fn print_table(rows: &[Row]) {
         };
         let nic = median(&row.nic);
         println!(
-            "{:<5} {:<11} {:>5} | {:>19} {:>19} | {:>19} {:>3.0} + {:>3.0} | {:>6.2}",
+            "{:<5} {:<11} {:>5} | {:>19} {:>19} | {:>19} {:>3.0} + {:>3.0} | {:>6.2} {:>8.2}",
             row.transport(),
             row.operation(),
             row.depth,
@@ -79,6 +97,7 @@ pub(crate) fn print_table(rows: &[Row]) {
             nic.client * 100.0,
             nic.server * 100.0,
             row.ratio(),
+            row.frugality(),
         );
     }
 }
@@ -93,7 +112,7 @@ pub(crate) fn print_json(rows: &[Row]) {
         .map(|row| {
             format!(
                 "{{\"transport\":\"{}\",\"operation\":\"{}\",\"depth\":{},\"bare_blocking\":{},\"bare_spinning\":{},\
-                 \"soft_nic\":{},\"ratio\":{:.3}}}",
+                 \"soft_nic\":{},\"ratio\":{:.3},\"ratio_per_core\":{:.3}}}",
                 row.transport(),
                 row.operation(),
                 row.depth,
@@ -101,6 +120,7 @@ pub(crate) fn print_json(rows: &[Row]) {
                 figure(&row.spinning),
                 figure(&row.nic),
                 row.ratio(),
+                row.frugality(),
             )
         })
         .collect();

@@ -1,8 +1,9 @@
 //! A client thread's endpoint: verbs and calls over one connection to each server.
 
+use super::bell::Bell;
 use super::fabric::Membership;
-use super::pace::{Bell, Pace};
 use super::station::Station;
+use crate::pace::Pace;
 use sherman_executor::{Driver, Timers, Unpark};
 use sherman_fabric::{Caps, ClientId, Clock, Counters, Endpoint, FabricError, Request, Response, Ticket, WorkList};
 use std::cell::RefCell;

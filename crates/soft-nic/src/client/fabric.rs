@@ -9,12 +9,12 @@
 //! nobody did, the last handle to go says goodbye to every server, server 0 last. An identity that lost a connection neither
 //! renews nor leaves: it may have left a lane behind, which only recovery can free (I40).
 
+use super::bell::Bell;
 use super::connect::{ConnectError, Connected, connect};
 use super::endpoint::SoftNicEndpoint;
 use super::error::JoinError;
 use super::line::Line;
 use super::options::JoinOptions;
-use super::pace::Bell;
 use super::peers::Peers;
 use super::station::Station;
 use crate::wire::{Goodbye, Role, Welcome};

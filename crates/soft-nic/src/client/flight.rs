@@ -21,18 +21,21 @@ const NOT_A_CALL: FabricError = FabricError::Unsupported { what: "answer a list 
 const NOT_A_LIST: FabricError = FabricError::Unsupported { what: "answer a call as a list" };
 const NOT_IN_FLIGHT: FabricError = FabricError::Unsupported { what: "answer a ticket that is not in flight" };
 
+/// What happens always is small, so that a slot is: errors and answers lie elsewhere.
 #[derive(Debug)]
 enum State {
     /// The next free slot, plus one; 0 if there is none.
     Free(u32),
     /// A list in flight, and who waits for it.
     List(WorkList, Option<Waker>),
-    /// A list that ended.
-    Ended(Result<WorkList, FabricError>),
+    /// A list that completed.
+    Done(WorkList),
+    /// A list that failed.
+    Failed(Box<FabricError>),
     /// A call in flight, and who waits for it.
     Call(Option<Waker>),
     /// A call that ended.
-    Answered(Result<Response, FabricError>),
+    Answered(Box<Result<Response, FabricError>>),
 }
 
 #[derive(Debug)]
@@ -42,6 +45,8 @@ struct Slot {
     forgotten: bool,
     state: State,
 }
+
+const _: () = assert!(size_of::<Slot>() <= 40, "a slot is moved in and out of in every round trip");
 
 /// Lists and calls by ticket.
 #[derive(Debug, Default)]
@@ -84,7 +89,7 @@ impl Flight {
     /// A list that was not worth posting.
     pub(crate) fn refuse_list(&mut self, list: WorkList, error: FabricError) -> Ticket {
         self.recycle(list);
-        self.put(State::Ended(Err(error)))
+        self.put(State::Failed(Box::new(error)))
     }
 
     /// A call that is sent.
@@ -94,7 +99,7 @@ impl Flight {
 
     /// A call that is answered without being sent.
     pub(crate) fn refuse_call(&mut self, error: FabricError) -> Ticket {
-        self.put(State::Answered(Err(error)))
+        self.put(State::Answered(Box::new(Err(error))))
     }
 
     /// The list in flight under `ticket`, for who encodes it.
@@ -125,9 +130,9 @@ impl Flight {
             return Ok(());
         }
         match outcome {
-            Ok(()) => slot.state = State::Ended(Ok(list)),
+            Ok(()) => slot.state = State::Done(list),
             Err(error) => {
-                slot.state = State::Ended(Err(error));
+                slot.state = State::Failed(Box::new(error));
                 self.recycle(list);
             }
         }
@@ -143,7 +148,7 @@ impl Flight {
         if slot.forgotten {
             self.release(ticket);
         } else {
-            slot.state = State::Answered(answer);
+            slot.state = State::Answered(Box::new(answer));
             self.woken.extend(waker);
         }
     }
@@ -153,13 +158,25 @@ impl Flight {
     pub(crate) fn poll_list(&mut self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
         match self.slot(ticket) {
             Some(Slot { state: State::List(_, waker), .. }) => wait(waker, cx),
-            Some(Slot { state: State::Ended(_), .. }) => match self.release(ticket) {
-                State::Ended(outcome) => Poll::Ready(outcome),
+            Some(Slot { state: State::Done(_), .. }) => match self.release(ticket) {
+                State::Done(list) => Poll::Ready(Ok(list)),
                 _ => Poll::Ready(Err(NOT_IN_FLIGHT)),
             },
-            Some(_) => Poll::Ready(Err(NOT_A_LIST)),
-            None => Poll::Ready(Err(unknown(ticket))),
+            _ => self.poll_failed(ticket),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn poll_failed(&mut self, ticket: Ticket) -> Poll<Result<WorkList, FabricError>> {
+        Poll::Ready(Err(match self.slot(ticket) {
+            Some(Slot { state: State::Failed(_), .. }) => match self.release(ticket) {
+                State::Failed(error) => *error,
+                _ => NOT_IN_FLIGHT,
+            },
+            Some(_) => NOT_A_LIST,
+            None => unknown(ticket),
+        }))
     }
 
     /// The outcome of a call.
@@ -167,7 +184,7 @@ impl Flight {
         match self.slot(ticket) {
             Some(Slot { state: State::Call(waker), .. }) => wait(waker, cx),
             Some(Slot { state: State::Answered(_), .. }) => match self.release(ticket) {
-                State::Answered(answer) => Poll::Ready(answer),
+                State::Answered(answer) => Poll::Ready(*answer),
                 _ => Poll::Ready(Err(NOT_IN_FLIGHT)),
             },
             Some(_) => Poll::Ready(Err(NOT_A_CALL)),
@@ -183,8 +200,8 @@ impl Flight {
                 *waker = None;
                 slot.forgotten = true;
             }
-            State::Ended(_) | State::Answered(_) => {
-                if let State::Ended(Ok(list)) = self.release(ticket) {
+            State::Done(_) | State::Failed(_) | State::Answered(_) => {
+                if let State::Done(list) = self.release(ticket) {
                     self.recycle(list);
                 }
             }

@@ -21,6 +21,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// Unsent bytes above which no further list is encoded.
 const HIGH_WATER: usize = 1 << 20;
+/// Lists that are sent together without waiting for more: enough for a send to be worth it, few enough for the server to be at
+/// work while the client's tasks still post the others.
+const BATCH: usize = 32;
 /// The most bytes that an empty buffer for sending keeps.
 const KEPT: usize = 256 << 10;
 
@@ -102,13 +105,15 @@ impl Line {
         self.pending.lists.is_empty()
     }
 
-    /// A list joins the queue. `now` is asked only if nothing else is in flight; then it is sent at once.
+    /// A list joins the queue, and is sent if nothing else is in flight or many wait. `now` is asked only in the first case.
     #[inline]
     pub(crate) fn post(&mut self, ticket: Ticket, flight: &mut Flight, now: impl FnOnce() -> u64) {
         let idle = self.is_idle();
         self.pending.lists.push_back(ticket);
         if idle {
             self.begin(now());
+        }
+        if idle || self.pending.lists.len() - self.pending.encoded >= BATCH {
             self.pump(flight);
         }
     }

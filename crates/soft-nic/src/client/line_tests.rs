@@ -63,12 +63,32 @@ fn a_server_that_takes_nothing_costs_no_copies_of_lists() {
 }
 
 #[test]
+fn the_first_list_is_sent_at_once_and_the_others_when_they_are_many() {
+    const FRAME: usize = HEADER_BYTES + 24;
+    let (mut line, mut server) = line();
+    let mut flight = Flight::default();
+    server.set_nonblocking(true).unwrap();
+    let mut post = |line: &mut Line| {
+        let ticket = flight.begin_list(write_list(8));
+        line.post(ticket, &mut flight, || 0);
+    };
+    post(&mut line);
+    assert_eq!(server.read(&mut [0; 2 * FRAME]).unwrap(), FRAME);
+    for posted in 0..BATCH {
+        assert!(server.read(&mut [0]).is_err(), "sent after {posted}");
+        post(&mut line);
+    }
+    assert_eq!(server.read(&mut [0; BATCH * FRAME]).unwrap(), BATCH * FRAME);
+}
+
+#[test]
 fn an_answer_out_of_order_ends_the_connection() {
     let (mut line, mut server) = line();
     let mut flight = Flight::default();
     let [first, second] = [(); 2].map(|()| flight.begin_list(write_list(8)));
     line.post(first, &mut flight, || 0);
     line.post(second, &mut flight, || 0);
+    line.pump(&mut flight);
     done(&mut server, second);
     assert_eq!(line.receive(&mut flight, || 0), Err(End::Broken));
     line.end(FabricError::Disconnected { server: 3 }, &mut flight);
@@ -83,6 +103,7 @@ fn a_list_that_was_not_even_sent_cannot_be_answered() {
     let mut flight = Flight::default();
     let [first, second] = [(); 2].map(|()| flight.begin_list(write_list(8)));
     line.post(first, &mut flight, || 0);
+    line.pump(&mut flight);
     line.post(second, &mut flight, || 0);
     done(&mut server, first);
     done(&mut server, second);
@@ -98,6 +119,7 @@ fn results_that_do_not_fit_their_list_end_the_connection() {
     list.read(Space::Host, 0, 8);
     let ticket = flight.begin_list(list);
     line.post(ticket, &mut flight, || 0);
+    line.pump(&mut flight);
     done(&mut server, ticket);
     assert_eq!(line.receive(&mut flight, || 0), Err(End::Broken));
     assert!(outcome(&mut flight, ticket).is_pending(), "it is told when the connection is given up");
@@ -111,6 +133,7 @@ fn what_was_answered_before_the_end_is_delivered() {
     let call = flight.begin_call();
     line.post(first, &mut flight, || 0);
     line.post(second, &mut flight, || 0);
+    line.pump(&mut flight);
     line.call(call, &Request::Usage, || 0).unwrap();
     let mut out = Vec::new();
     put_frame(&mut out, Kind::Answer, call.0, |out| {
@@ -136,6 +159,7 @@ fn a_fenced_client_s_later_lists_did_not_execute_either() {
     let [first, second] = [(); 2].map(|()| flight.begin_list(write_list(8)));
     line.post(first, &mut flight, || 0);
     line.post(second, &mut flight, || 0);
+    line.pump(&mut flight);
     let mut out = Vec::new();
     let fenced = FabricError::Fenced { client: sherman_fabric::ClientId(4) };
     put_frame(&mut out, Kind::ListFailed, first.0, |out| crate::wire::errors::put_error(out, &fenced)).unwrap();

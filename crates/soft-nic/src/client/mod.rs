@@ -13,13 +13,14 @@
 //! | `peers` | who we are to whom: what tells a broken connection from a lost server |
 //! | `connect` | a connection and its handshake |
 //! | `stream` | sockets of either kind |
-//! | `pace` | how long to spin, and how to sleep on sockets |
+//! | `bell` | how a thread that sleeps on its sockets is woken by another |
 //!
 //! **Life of a list.** `post` checks it against the protocol's limits, gives it a ticket and puts it into its connection's
-//! queue; the ticket is the frame's tag. If nothing else is in flight there the list is encoded and sent at once, otherwise
-//! with all others at the next `progress`, in one send. Its bytes are encoded only while the connection takes them, so a
-//! slow server's queue holds lists, which are the caller's memory, and no copies. `progress` receives into one buffer per
-//! connection, copies what READs brought into their lists and wakes their tasks, in order.
+//! queue; the ticket is the frame's tag. If nothing else is in flight there it is encoded and sent at once; otherwise with all
+//! others by the next `progress`, in one send, or sooner if many have gathered, a ticket is forgotten or the endpoint is
+//! dropped. Its bytes are encoded only while the connection takes them, so a slow server's queue holds lists, which are the
+//! caller's memory, and no copies. `progress` receives into one buffer per connection, copies what READs brought into their
+//! lists and wakes their tasks, in order.
 //!
 //! **What may go wrong.** A connection that breaks, or on which a server is silent for longer than
 //! [`JoinOptions::patience`], is given up for good: whatever is in flight on it took effect as a prefix (F7). If the server
@@ -27,6 +28,7 @@
 //! the end of this identity, which renews its lease no more (I40); if nobody listens there or it was started anew,
 //! [`ServerLost`](sherman_fabric::FabricError::ServerLost).
 
+mod bell;
 mod connect;
 mod endpoint;
 pub mod error;
@@ -35,7 +37,6 @@ mod flight;
 mod input;
 mod line;
 pub mod options;
-mod pace;
 mod peers;
 mod station;
 mod stream;

@@ -1,6 +1,7 @@
 //! Where a cluster's servers are, and how long to wait for them.
 
 use crate::auth::Secret;
+use crate::server::Listen;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +20,16 @@ impl fmt::Display for Address {
         match self {
             Self::Tcp(host) => write!(f, "tcp://{host}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl From<Listen> for Address {
+    /// Where a server that listens there is found from the same host.
+    fn from(listen: Listen) -> Self {
+        match listen {
+            Listen::Tcp(host) => Self::Tcp(host),
+            Listen::Unix(path) => Self::Unix(path),
         }
     }
 }

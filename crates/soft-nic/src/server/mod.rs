@@ -13,7 +13,6 @@
 //! | `book` | which incarnation of each client may be served (F6) |
 //! | `shared` | what all threads share |
 //! | `counters` | what is counted |
-//! | `spin` | whether to look again before going to sleep |
 //!
 //! **Why the contract holds.** The memory is the embedded backend's, so F1, F2 and F4 hold between any two threads. Each
 //! connection belongs to one shard, which executes its verbs one after the other in the order they came: F3. Replies
@@ -43,7 +42,6 @@ mod listen;
 mod out;
 mod shard;
 mod shared;
-mod spin;
 
 pub use error::ServeError;
 pub use listen::Listen;

@@ -11,8 +11,8 @@ use super::greet::{self, goodbye};
 use super::input::{RECEIVE, Received, SCRATCH};
 use super::out::Out;
 use super::shared::Shared;
-use super::spin::Spin;
 use crate::auth;
+use crate::pace::Pace;
 use crate::wire::{GoodbyeCode, HEADER_BYTES, MAX_REPLY};
 use fastrand::Rng;
 use rustix::buffer::spare_capacity;
@@ -124,7 +124,7 @@ pub(super) struct Shard {
     /// The arena of replies, when nobody has it.
     arena: Out,
     random: Rng,
-    spin: Spin,
+    pace: Pace,
 }
 
 impl Shard {
@@ -143,7 +143,7 @@ impl Shard {
             waiting: Vec::new(),
             scratch: vec![0; SCRATCH],
             arena: Out::default(),
-            spin: Spin::new(),
+            pace: Pace::new(),
         })
     }
 
@@ -176,23 +176,21 @@ impl Shard {
         if !events.is_empty() {
             return;
         }
-        let window = self.spin.window();
-        if !window.is_zero() {
-            let began = Instant::now();
-            while began.elapsed() < window {
-                std::thread::yield_now();
-                self.poll(events, Duration::ZERO);
-                if !events.is_empty() {
-                    self.spin.learn(true);
-                    return;
-                }
+        let began = Instant::now();
+        let now = || began.elapsed().as_nanos() as u64;
+        let mut rounds = 0;
+        while self.pace.spins(rounds, true, now) {
+            self.poll(events, Duration::ZERO);
+            if !events.is_empty() {
+                return;
             }
-            self.spin.learn(false);
+            rounds += 1;
         }
         let until = self.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
         let most = if self.waiting.is_empty() { None } else { Some(WAITING) };
         let limit = [until, most].into_iter().flatten().min();
         self.poll(events, limit.unwrap_or(Duration::MAX));
+        self.pace.slept(now());
     }
 
     fn poll(&self, events: &mut Vec<Event>, limit: Duration) {
