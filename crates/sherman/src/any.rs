@@ -10,6 +10,7 @@ use sherman_executor::{Driver, Unpark};
 use sherman_fabric::{
     Caps, ClientId, Clock, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Ticket, WorkList,
 };
+#[cfg(target_os = "linux")]
 use sherman_soft_nic::{JoinOptions, SoftNicEndpoint, SoftNicFabric};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -21,6 +22,7 @@ pub(crate) enum AnyFabric {
     /// Memory servers in this process.
     Embedded(EmbeddedFabric),
     /// Memory servers in other processes, and how to reach them again under another identity.
+    #[cfg(target_os = "linux")]
     SoftNic(SoftNicFabric, Box<JoinOptions>),
 }
 
@@ -32,10 +34,12 @@ impl AnyFabric {
                 let cluster = EmbeddedCluster::new(options)?;
                 Ok(Self::Embedded(cluster.join().map_err(Error::from)?))
             }
+            #[cfg(target_os = "linux")]
             Url::SoftNic(options) => Self::join_soft_nic(options),
         }
     }
 
+    #[cfg(target_os = "linux")]
     fn join_soft_nic(options: Box<JoinOptions>) -> Result<Self, OpenError> {
         Ok(Self::SoftNic(SoftNicFabric::join(&options)?, options))
     }
@@ -44,6 +48,7 @@ impl AnyFabric {
     pub(crate) fn join_again(&self) -> Result<Self, OpenError> {
         match self {
             Self::Embedded(fabric) => Ok(Self::Embedded(fabric.cluster().join().map_err(Error::from)?)),
+            #[cfg(target_os = "linux")]
             Self::SoftNic(_, options) => Self::join_soft_nic(options.clone()),
         }
     }
@@ -52,6 +57,7 @@ impl AnyFabric {
     pub(crate) fn endpoint(&self) -> Result<AnyEndpoint, FabricError> {
         match self {
             Self::Embedded(fabric) => Ok(AnyEndpoint::Embedded(fabric.endpoint())),
+            #[cfg(target_os = "linux")]
             Self::SoftNic(fabric, _) => Ok(AnyEndpoint::SoftNic(Box::new(fabric.endpoint()?))),
         }
     }
@@ -60,6 +66,7 @@ impl AnyFabric {
     pub(crate) fn abandon(&self) {
         match self {
             Self::Embedded(fabric) => fabric.halt(0),
+            #[cfg(target_os = "linux")]
             Self::SoftNic(fabric, _) => fabric.abandon(),
         }
     }
@@ -71,6 +78,7 @@ pub(crate) enum AnyEndpoint {
     /// Of memory servers in this process.
     Embedded(EmbeddedEndpoint),
     /// Of memory servers in other processes.
+    #[cfg(target_os = "linux")]
     SoftNic(Box<SoftNicEndpoint>),
 }
 
@@ -78,6 +86,7 @@ macro_rules! each {
     ($self:ident, $endpoint:ident => $call:expr) => {
         match $self {
             AnyEndpoint::Embedded($endpoint) => $call,
+            #[cfg(target_os = "linux")]
             AnyEndpoint::SoftNic($endpoint) => $call,
         }
     };

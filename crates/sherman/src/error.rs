@@ -2,8 +2,10 @@
 
 use sherman_core::Error;
 use sherman_embedded::EmbeddedError;
+#[cfg(target_os = "linux")]
 use sherman_soft_nic::JoinError;
 use std::fmt;
+#[cfg(target_os = "linux")]
 use std::sync::Arc;
 
 /// Why a cluster could not be opened.
@@ -20,6 +22,7 @@ pub enum OpenError {
     /// The in-process memory servers could not be made.
     Embedded(EmbeddedError),
     /// The memory servers could not be reached, or did not let this client in.
+    #[cfg(target_os = "linux")]
     Join(Arc<JoinError>),
     /// The memory servers are there, but this client cannot use them.
     Cluster(Error),
@@ -30,6 +33,7 @@ impl fmt::Display for OpenError {
         match self {
             Self::BadUrl { url, reason } => write!(f, "bad cluster URL {url:?}: {reason}"),
             Self::Embedded(error) => write!(f, "{error}"),
+            #[cfg(target_os = "linux")]
             Self::Join(error) => write!(f, "{error}"),
             Self::Cluster(error) => write!(f, "{error}"),
         }
@@ -41,6 +45,7 @@ impl std::error::Error for OpenError {
         match self {
             Self::BadUrl { .. } => None,
             Self::Embedded(error) => Some(error),
+            #[cfg(target_os = "linux")]
             Self::Join(error) => Some(error.as_ref()),
             Self::Cluster(error) => Some(error),
         }
@@ -53,6 +58,7 @@ impl From<EmbeddedError> for OpenError {
     }
 }
 
+#[cfg(target_os = "linux")]
 impl From<JoinError> for OpenError {
     fn from(error: JoinError) -> Self {
         Self::Join(Arc::new(error))

@@ -108,6 +108,7 @@ pub use sherman_core::{Broken, Cause, Check, Error, Format, Level, Participation
 pub use sherman_embedded::EmbeddedError;
 pub use sherman_fabric::control::{ClientId, Standing, TreeInfo, TreeSpec};
 pub use sherman_fabric::{GlobalAddress, Refusal, Verdict};
+#[cfg(target_os = "linux")]
 pub use sherman_soft_nic::JoinError;
 pub use sherman_soft_nic::metrics::MetricsListener;
 pub use stats::{KindStats, OpKind, Stats};

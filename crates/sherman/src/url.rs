@@ -4,7 +4,9 @@ use crate::error::OpenError;
 use sherman_embedded::{Atomicity, EmbeddedOptions};
 use sherman_fabric::Space;
 use sherman_memory_server::{LaneWidth, ReleaseMode};
+#[cfg(target_os = "linux")]
 use sherman_soft_nic::{Address, JoinOptions, Secret};
+#[cfg(target_os = "linux")]
 use std::path::Path;
 use std::time::Duration;
 
@@ -50,6 +52,7 @@ pub(crate) enum Url {
     /// Memory servers to be made in this process.
     Embedded(EmbeddedOptions),
     /// Memory servers that listen somewhere.
+    #[cfg(target_os = "linux")]
     SoftNic(Box<JoinOptions>),
 }
 
@@ -71,15 +74,20 @@ impl Url {
                 Ok(Self::Embedded(options))
             }
             "embedded" => Err(format!("\"embedded:\" is followed by \"?\" and parameters, not by {place:?}")),
+            #[cfg(target_os = "linux")]
             "tcp" => {
                 let hosts = place.strip_prefix("//").ok_or("\"tcp:\" is followed by \"//\" and the servers")?;
                 Self::soft_nic(hosts.split(',').map(tcp_address).collect::<Result<_, _>>()?, query)
             }
+            #[cfg(target_os = "linux")]
             "unix" => Self::soft_nic(place.split(',').map(unix_address).collect::<Result<_, _>>()?, query),
+            #[cfg(not(target_os = "linux"))]
+            "tcp" | "unix" => Err(format!("scheme {scheme:?} needs Linux; there is \"embedded:\"")),
             _ => Err(format!("scheme {scheme:?} is not known; there are \"embedded:\", \"tcp://\" and \"unix:\"")),
         }
     }
 
+    #[cfg(target_os = "linux")]
     fn soft_nic(servers: Vec<Address>, query: &str) -> Result<Self, String> {
         let mut options = JoinOptions::new(servers);
         each_parameter(query, |name, value| set_soft_nic(&mut options, name, value))?;
@@ -93,9 +101,11 @@ impl Url {
 }
 
 /// The environment variable that names a secret file where the URL does not.
+#[cfg(target_os = "linux")]
 const SECRET_FILE: &str = "SHERMAN_SECRET_FILE";
 
 /// `host:port`. An address of IPv6 is in brackets.
+#[cfg(target_os = "linux")]
 fn tcp_address(text: &str) -> Result<Address, String> {
     let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
     match port {
@@ -104,6 +114,7 @@ fn tcp_address(text: &str) -> Result<Address, String> {
     }
 }
 
+#[cfg(target_os = "linux")]
 fn unix_address(text: &str) -> Result<Address, String> {
     if text.is_empty() {
         return Err("a server's path is empty; write for example unix:/run/sherman/0.sock".to_owned());
@@ -119,10 +130,12 @@ fn each_parameter(query: &str, mut set: impl FnMut(&str, &str) -> Result<(), Str
     Ok(())
 }
 
+#[cfg(target_os = "linux")]
 fn read_secret(path: &Path) -> Result<Secret, String> {
     Secret::from_file(path).map_err(|error| error.to_string())
 }
 
+#[cfg(target_os = "linux")]
 fn set_soft_nic(options: &mut JoinOptions, name: &str, value: &str) -> Result<(), String> {
     match name {
         "secret-file" => options.secret = Some(read_secret(value.as_ref())?),
@@ -230,6 +243,7 @@ mod tests {
         assert_eq!(embedded("embedded:").servers, 1);
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn a_url_names_servers_in_their_order() {
         let servers = |url| match Url::parse(url) {
