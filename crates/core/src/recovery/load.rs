@@ -9,9 +9,10 @@ use crate::cache::child_address;
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::node::mark::mark_linked;
-use crate::node::{LINE, Node, Reject};
+use crate::node::{Header, LINE, Node, Reject};
 use crate::root::RootWord;
-use sherman_fabric::{Endpoint, GlobalAddress};
+use sherman_fabric::{Endpoint, GlobalAddress, Space};
+use sherman_memory_server::ChunkEntry;
 use std::rc::Rc;
 
 /// What a node on the way says.
@@ -28,6 +29,11 @@ impl<E: Endpoint> Recoverer<'_, E> {
             let tree = Rc::clone(&self.loads[number].0);
             // Trees change while they are walked.
             while !self.link_tree(&tree).await? {
+                // What led on may be gone for good.
+                if !self.lost.is_empty() {
+                    self.link_scattered(&tree).await?;
+                    break;
+                }
                 self.op.retry(Cause::StalePointer).await?;
             }
         }
@@ -64,6 +70,32 @@ impl<E: Endpoint> Recoverer<'_, E> {
             }
         }
         Ok(true)
+    }
+
+    /// Links whatever of a tree the dead one left pending, wherever it is. One that was made in vain, if there is any, is then
+    /// linked to nothing: no more is lost by that than its place.
+    async fn link_scattered(&mut self, tree: &Known) -> Result<(), Error> {
+        for server in 0..self.op.endpoint().servers() {
+            let geometry = *self.op.worker.compute.geometry_of(server);
+            for index in 0..self.chunks[usize::from(server)].len() {
+                let ChunkEntry::Issued { class, .. } = self.chunks[usize::from(server)][index] else { continue };
+                self.breathe().await?;
+                let offset = geometry.chunk_offset(index as u32);
+                let chunk = self.read_table(server, Space::Host, offset, geometry.chunk_bytes).await?;
+                let places = (offset..).step_by(class.node_bytes as usize);
+                for (image, at) in chunk.chunks_exact(class.node_bytes as usize).zip(places) {
+                    let made = Header::decode(image).is_some_and(|header| {
+                        header.flags.pending && header.owner == self.dead && header.tree == tree.info.id
+                    });
+                    if made {
+                        let mut image = image.to_vec();
+                        mark_linked(&mut image);
+                        self.write_node(GlobalAddress::new(server, at), 0, &image[..LINE]).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Links the node at `address` if it is pending. `None` if it is no such node any more.

@@ -6,7 +6,7 @@
 //! Nodes that end up in no tree are marked free as the dead one's: [`super::reclaim`] takes them over with the rest. A record about a tree
 //! that the catalog does not list any more says nothing but that: all nodes of that tree are free.
 
-use super::{Found, Known, Recoverer};
+use super::{Found, Known, Recoverer, SERVER_0};
 use crate::cache::child_address;
 use crate::error::Error;
 use crate::mutant::{Mutant, planted};
@@ -14,7 +14,7 @@ use crate::node::mark::{mark_free, mark_linked};
 use crate::node::{Draft, Header, LINE, Node};
 use crate::redo::{Kind, Record};
 use crate::tree::write::push_patch;
-use sherman_fabric::{Endpoint, GlobalAddress, Space};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Refusal, Request, Response, Space};
 use std::rc::Rc;
 
 impl<E: Endpoint> Recoverer<'_, E> {
@@ -249,11 +249,21 @@ impl<E: Endpoint> Recoverer<'_, E> {
     /// The root word of a tree that was listed; `None` if it has ended since.
     pub(super) async fn root_of(&mut self, tree: &Known) -> Result<Option<u64>, Error> {
         let word = self.root_word(tree.info.root_word).await?;
-        if word == 0 {
-            self.ended.insert(tree.info.id);
-            return Ok(None);
+        // Not by the word: where it was, there may be another tree's by now. One that is listed still had it when it was read.
+        if self.is_listed(tree).await? {
+            return Ok(Some(word));
         }
-        Ok(Some(word))
+        self.ended.insert(tree.info.id);
+        Ok(None)
+    }
+
+    async fn is_listed(&self, tree: &Known) -> Result<bool, Error> {
+        match self.op.call(SERVER_0, Request::OpenTree { name: tree.info.name.clone() }).await {
+            Ok(Response::Tree { info, .. }) => Ok(info.id == tree.info.id),
+            Ok(_) => Err(Error::Unsupported { what: "the memory server's answer to a catalog request" }),
+            Err(FabricError::Refused(Refusal::NoSuchTree { .. })) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Marks the node that a record is about free, unless it is.
