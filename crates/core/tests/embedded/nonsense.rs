@@ -4,7 +4,9 @@ use crate::{cluster, key, tree, value, worker};
 use sherman_core::{ComputeOptions, ComputeServer, Error, Worker};
 use sherman_embedded::EmbeddedEndpoint;
 use sherman_executor::{Driver, block_on};
-use sherman_fabric::{Caps, ClientId, Clock, Counters, Endpoint, FabricError, Request, Response, Ticket, Verdict, WorkList};
+use sherman_fabric::{
+    Caps, ClientId, Clock, Counters, Endpoint, FabricError, Request, Response, Ticket, Verdict, WorkList,
+};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -151,7 +153,13 @@ fn nonsense_about_memory_is_told_before_it_is_used() {
     let opened = block_on(&endpoint, ComputeServer::open(&endpoint, ComputeOptions::default()));
     assert!(matches!(opened, Err(Error::Unsupported { .. })), "{opened:?}");
     let worker = worker(&fabric, ComputeOptions::default(), Lying::new);
-    let spec = sherman_fabric::control::TreeSpec { format: 1, key_len: 19, value_len: 12, leaf_bytes: 320, internal_bytes: 256 };
+    let spec = sherman_fabric::control::TreeSpec {
+        format: 1,
+        key_len: 19,
+        value_len: 12,
+        leaf_bytes: 320,
+        internal_bytes: 256,
+    };
     let about: About = |asked| matches!(asked, Request::AllocChunk { .. });
     ask_twice(&worker, about, "the memory server's answer to a chunk request", || worker.tree("t", &spec));
 }

@@ -47,7 +47,10 @@ fn every_cause_of_a_retry_occurs_in_schedules_with_crashes() {
     for cause in Cause::ALL {
         println!("{:>8} {}", causes[cause as usize], cause.name());
     }
-    let never: Vec<&str> =
-        Cause::ALL.into_iter().filter(|&cause| causes[cause as usize] == 0 && !ABOVE.contains(&cause)).map(Cause::name).collect();
+    let never: Vec<&str> = Cause::ALL
+        .into_iter()
+        .filter(|&cause| causes[cause as usize] == 0 && !ABOVE.contains(&cause))
+        .map(Cause::name)
+        .collect();
     assert!(never.is_empty(), "no schedule met {never:?}");
 }

@@ -1,6 +1,6 @@
 //! Trees that end while somebody who worked on them, or who was to end them, is recovered.
 
-use super::scene::{Deed, assert_nothing_is_lost, die_at, header, places, poll_until};
+use super::scene::{Deed, assert_nothing_is_lost, die_at, header, lanes_held, places, poll_until};
 use sherman_core::{Cause, ComputeServer, Error, Recovery, Techniques};
 use sherman_fabric::{Clock, Memory, Space, Verdict, sleep_until};
 use sherman_sim::tree::{Lab, Scenario, Shape};
@@ -11,7 +11,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 fn lab(techniques: Techniques, lease_nanos: u64) -> Lab {
-    let scenario = Scenario { shape: Shape::Four, techniques, servers: 2, loaded: 0, lease_nanos, ..Scenario::default() };
+    let scenario =
+        Scenario { shape: Shape::Four, techniques, servers: 2, loaded: 0, lease_nanos, ..Scenario::default() };
     Lab::new(scenario, Knobs::default())
 }
 
@@ -75,6 +76,15 @@ async fn reach(stage: &Cell<u32>, wanted: u32, clock: &SimEndpoint) {
     }
 }
 
+/// How far who splits a leaf has come when it is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stopped {
+    /// The new one is written, and nothing else.
+    UnderTheLane,
+    /// The old one leads there too, and its lane is free.
+    BeforeTheLink,
+}
+
 /// Whether a node is being made.
 fn is_pending(memories: &[SimMemory], shared: &ComputeServer) -> bool {
     (0..).zip(memories).any(|(server, memory)| {
@@ -83,11 +93,10 @@ fn is_pending(memories: &[SimMemory], shared: &ComputeServer) -> bool {
     })
 }
 
-/// Who splits a leaf of a tree is stopped when the new one is written, but not linked yet. The tree is dropped; its dropper goes
-/// silent when the tree's end is recorded, but no node is free. Another recovers it: all nodes of the tree are to be freed, and
-/// one of them is its maker's alone. The maker goes on when the recoverer has given up, or `meanwhile`. What the recoverer said
-/// first.
-fn recover_dropper(meanwhile: bool) -> Result<Recovery, Error> {
+/// Who splits a leaf of a tree is stopped. The tree is dropped; its dropper goes silent when the tree's end is recorded, but no
+/// node is free. Another recovers it: all nodes of the tree are to be freed, and one of them is its maker's alone. The maker goes
+/// on when the recoverer has given up, or `meanwhile`. What the recoverer said first.
+fn recover_dropper(stopped: Stopped, meanwhile: bool) -> Result<Recovery, Error> {
     let mut lab = lab(Techniques { combine: false, ..Techniques::OURS }, 400_000);
     let [maker, dropper, recoverer] = [(); 3].map(|()| lab.join());
     lab.load(&maker, Deed::Grow.loaded());
@@ -98,14 +107,19 @@ fn recover_dropper(meanwhile: bool) -> Result<Recovery, Error> {
     let (memories, at) = ([0, 1].map(|server| lab.sim.memory(server)), Rc::clone(&stage));
     let made = lab.sim.spawn_on(&maker.fabric, 0, "maker", async move {
         let mut act = pin!(act);
-        assert!(poll_until(act.as_mut(), || is_pending(&memories, clock.compute())).await, "its sibling comes first");
+        let is_there = || {
+            let free = memories.iter().all(|memory| lanes_held(memory) == 0);
+            free == (stopped == Stopped::BeforeTheLink) && is_pending(&memories, clock.compute())
+        };
+        assert!(poll_until(act.as_mut(), is_there).await, "a split is never {stopped:?}");
         at.set(1);
         reach(&at, 3, clock.endpoint()).await;
         let outcome = act.await;
         at.set(4);
         outcome
     });
-    let (worker, tree, at, memory) = (dropper.worker(), Arc::clone(&dropper.tree), Rc::clone(&stage), lab.sim.memory(0));
+    let (worker, tree, at, memory) =
+        (dropper.worker(), Arc::clone(&dropper.tree), Rc::clone(&stage), lab.sim.memory(0));
     drop(lab.sim.spawn_on(&dropper.fabric, 0, "dropper", async move {
         reach(&at, 1, worker.endpoint()).await;
         let mut end = pin!(worker.drop_tree(&tree.info().name));
@@ -140,12 +154,16 @@ fn recover_dropper(meanwhile: bool) -> Result<Recovery, Error> {
 
 #[test]
 fn nodes_of_an_ended_tree_that_somebody_is_still_making_are_waited_for() {
-    let first = recover_dropper(true);
-    assert!(matches!(first, Ok(Recovery { verdict: Verdict::Recover, .. })), "{first:?}");
+    for stopped in [Stopped::UnderTheLane, Stopped::BeforeTheLink] {
+        let first = recover_dropper(stopped, true);
+        assert!(matches!(first, Ok(Recovery { verdict: Verdict::Recover, .. })), "{stopped:?}: {first:?}");
+    }
 }
 
 #[test]
-fn who_waits_too_long_for_a_node_of_an_ended_tree_gives_up_and_is_asked_again() {
-    let first = recover_dropper(false);
-    assert!(matches!(first, Err(Error::Timeout { cause: Cause::NodePending, .. })), "{first:?}");
+fn who_waits_too_long_for_a_node_of_an_ended_tree_gives_up_and_can_be_asked_again() {
+    for stopped in [Stopped::UnderTheLane, Stopped::BeforeTheLink] {
+        let first = recover_dropper(stopped, false);
+        assert!(matches!(first, Err(Error::Timeout { cause: Cause::NodePending, .. })), "{stopped:?}: {first:?}");
+    }
 }

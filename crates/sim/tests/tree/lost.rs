@@ -2,10 +2,10 @@
 
 use super::scene::{Deed, die_at, header, lanes_held, places};
 use sherman_core::{Error, Recovery, Techniques};
-use sherman_fabric::Verdict;
+use sherman_fabric::{Clock, Verdict, sleep_until};
 use sherman_sim::tree::{Lab, Scenario, Shape};
 use sherman_sim::{Fault, Knobs, Random};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,4 +123,34 @@ fn the_dead_are_recovered_although_a_memory_server_is_lost_meanwhile() {
         }
     }
     println!("{recoveries} recoveries");
+}
+
+#[test]
+fn a_keeper_ends_when_the_server_that_keeps_members_is_lost_and_goes_on_beside_any_other() {
+    for gone in [0, 1] {
+        let scenario = Scenario { servers: 2, loaded: 0, lease_nanos: 50_000, ..Scenario::default() };
+        let mut lab = Lab::new(scenario, Knobs::default());
+        let compute = lab.join();
+        let (worker, over) = (compute.worker(), Rc::new(Cell::new(false)));
+        let at_its_end = Rc::clone(&over);
+        let kept = lab.sim.spawn_on(&compute.fabric, 0, "keeper", async move { worker.keep(|| over.get()).await });
+        let worker = compute.worker();
+        drop(lab.sim.spawn_on(&compute.fabric, 1, "clock", async move {
+            sleep_until(worker.endpoint(), worker.endpoint().now() + 500_000).await;
+            at_its_end.set(true);
+        }));
+        lab.sim.fault_at(5, Fault::Lose { server: gone });
+        assert!(lab.sim.run(&mut Random::new(1)).is_done());
+        let (outcome, departed) = (kept.take().expect("it ended"), lab.quiet(compute.worker().depart()));
+        match gone {
+            0 => assert_eq!(
+                (outcome, departed),
+                (Err(Error::ServerLost { server: 0 }), Err(Error::ServerLost { server: 0 }))
+            ),
+            _ => {
+                assert_eq!((outcome, departed), (Ok(()), Ok(())));
+                assert!(compute.shared.participation().renewals > 5);
+            }
+        }
+    }
 }

@@ -10,6 +10,7 @@ mod exhaustive_merge;
 mod growth;
 mod lost;
 mod records;
+mod recoverers;
 mod round_trips;
 mod scene;
 mod tidying;

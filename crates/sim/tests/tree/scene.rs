@@ -36,12 +36,7 @@ impl Deed {
     }
 
     /// Does it.
-    pub async fn act(
-        self,
-        worker: Worker<SimEndpoint>,
-        tree: Arc<TreeState>,
-        scenario: Scenario,
-    ) -> Result<(), Error> {
+    pub async fn act(self, worker: Worker<SimEndpoint>, tree: Arc<TreeState>, scenario: Scenario) -> Result<(), Error> {
         let mut old = Vec::new();
         match self {
             Self::Grow => worker.op().insert(&tree, &scenario.key(15), &scenario.value(1), &mut old).await.map(drop),
