@@ -2,7 +2,7 @@
 //!
 //! The root word has been swapped, so all that it leads to is part of the tree; others wait for it. Every level is walked from
 //! left to right: a pending node is changed by nobody, so it is still where its loader put it, whatever others have made of those
-//! around it that were linked already.
+//! around it that were linked already. Where a memory server is lost such a walk may lead nowhere; then every place is looked at.
 
 use super::{Known, Recoverer};
 use crate::cache::child_address;
