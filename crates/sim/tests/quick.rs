@@ -1,5 +1,12 @@
 //! A little of everything in a few seconds: what mutation runs repeat for every mutant (`docs/TESTING.md`).
 
+#[path = "tree/ended.rs"]
+mod ended;
+#[path = "tree/scene.rs"]
+mod scene;
+#[path = "tree/tidying.rs"]
+mod tidying;
+
 use sherman_core::Format;
 use sherman_sim::Knobs;
 use sherman_sim::tree::crash::{Play, Plot, Setup};

@@ -39,6 +39,7 @@ use sherman_fabric::control::{ChunkClass, TreeInfo};
 use sherman_fabric::{ClientId, Endpoint, FabricError, GlobalAddress, Request, Response, Space, Verdict};
 use sherman_memory_server::{ChunkEntry, ClientWord};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 /// The server that keeps members and catalog.
 const SERVER_0: u16 = 0;
@@ -77,7 +78,7 @@ struct Recoverer<'w, E: Endpoint> {
     /// The dead one.
     dead: ClientId,
     /// The trees there are.
-    trees: Vec<Known>,
+    trees: Vec<Rc<Known>>,
     /// Every server's chunks.
     chunks: Vec<Vec<ChunkEntry>>,
     /// Servers that are gone.
@@ -85,7 +86,7 @@ struct Recoverer<'w, E: Endpoint> {
     /// Trees that are no more, of which the dead one may have left nodes.
     ended: BTreeSet<u32>,
     /// Loads that happened: the trees, and the records that say so.
-    loads: Vec<(u32, Found)>,
+    loads: Vec<(Rc<Known>, Found)>,
     adopted: Vec<Adopted>,
     report: Recovery,
 }
@@ -221,7 +222,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         };
         for info in infos {
             let shape = TreeShape::new(&info.spec, info.id)?;
-            self.trees.push(Known { info, shape });
+            self.trees.push(Rc::new(Known { info, shape }));
         }
         self.learn_chunks().await
     }
@@ -298,8 +299,8 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         Ok(found)
     }
 
-    fn tree(&self, id: u32) -> Option<&Known> {
-        self.trees.iter().find(|tree| tree.info.id == id)
+    fn tree(&self, id: u32) -> Option<Rc<Known>> {
+        self.trees.iter().find(|tree| tree.info.id == id).map(Rc::clone)
     }
 
     /// What the place at `address` is cut for; an address that is no place is corrupt.

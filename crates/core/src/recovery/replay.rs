@@ -6,7 +6,7 @@
 //! Nodes that end up in no tree are marked free as the dead one's: [`super::reclaim`] takes them over with the rest. A record about a tree
 //! that the catalog does not list any more says nothing but that: all nodes of that tree are free.
 
-use super::{Found, Recoverer};
+use super::{Found, Known, Recoverer, SERVER_0};
 use crate::cache::child_address;
 use crate::error::Error;
 use crate::mutant::{Mutant, planted};
@@ -14,7 +14,8 @@ use crate::node::mark::{mark_free, mark_linked};
 use crate::node::{Draft, Header, LINE, Node};
 use crate::redo::{Kind, Record};
 use crate::tree::write::push_patch;
-use sherman_fabric::{Endpoint, GlobalAddress, Space};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Refusal, Request, Response, Space};
+use std::rc::Rc;
 
 impl<E: Endpoint> Recoverer<'_, E> {
     /// Replays records and clears them; those of loads that happened are kept until all is linked.
@@ -28,10 +29,8 @@ impl<E: Endpoint> Recoverer<'_, E> {
         for found in records {
             self.breathe().await?;
             let Record { kind, tree, .. } = found.record;
-            if kind != Kind::Image && self.tree(tree).is_none() {
-                self.ended.insert(tree);
-            } else if self.replay_one(&found.record).await? {
-                self.loads.push((tree, found));
+            if let Some(loaded) = self.replay_one(&found.record).await? {
+                self.loads.push((loaded, found));
                 continue;
             }
             // Until all nodes of an ended tree are free, its records say that they are to be; they go with the area.
@@ -42,19 +41,22 @@ impl<E: Endpoint> Recoverer<'_, E> {
         Ok(())
     }
 
-    /// Replays one image, or a record about a tree that there is. Whether it must be kept until what was loaded is linked.
-    async fn replay_one(&mut self, record: &Record) -> Result<bool, Error> {
-        match record.kind {
-            Kind::Image => self.write_pieces(record).await?,
-            Kind::Split => self.replay_split(record).await?,
-            Kind::Merge => self.replay_merge(record).await?,
-            Kind::Grow => self.replay_grow(record).await?,
-            Kind::Replace => self.replay_replace(record).await?,
-            Kind::Load => return self.replay_load(record).await,
+    /// Replays one record. The tree, if the record must be kept until what was loaded into it is linked.
+    async fn replay_one(&mut self, record: &Record) -> Result<Option<Rc<Known>>, Error> {
+        match (record.kind, self.tree(record.tree)) {
+            (Kind::Image, _) => self.write_pieces(record).await?,
+            (_, None) => {
+                self.ended.insert(record.tree);
+            }
+            (Kind::Split, Some(tree)) => self.replay_split(record, &tree).await?,
+            (Kind::Merge, Some(tree)) => self.replay_merge(record, &tree).await?,
+            (Kind::Grow, Some(tree)) => self.replay_grow(record, &tree).await?,
+            (Kind::Replace, Some(tree)) => self.replay_replace(record, &tree).await?,
+            (Kind::Load, Some(tree)) => return Ok(self.replay_load(record, &tree).await?.then_some(tree)),
             // The tree is listed: it did not come to that.
-            Kind::Drop => {}
+            (Kind::Drop, Some(_)) => {}
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// Clears a record.
@@ -118,12 +120,12 @@ impl<E: Endpoint> Recoverer<'_, E> {
         Ok(())
     }
 
-    async fn replay_split(&mut self, record: &Record) -> Result<(), Error> {
+    async fn replay_split(&mut self, record: &Record, tree: &Known) -> Result<(), Error> {
         let happens = if record.pieces.is_empty() {
             self.split_happened(record).await?
         } else {
             // Nothing of the node was written before all of its sibling was.
-            self.made_is_whole(record).await?
+            self.made_is_whole(record, tree).await?
         };
         if !happens {
             return self.unmake(record).await;
@@ -157,20 +159,19 @@ impl<E: Endpoint> Recoverer<'_, E> {
         Ok(held == u64::from(self.dead.0))
     }
 
-    async fn made_is_whole(&mut self, record: &Record) -> Result<bool, Error> {
+    async fn made_is_whole(&mut self, record: &Record, tree: &Known) -> Result<bool, Error> {
         let Some(image) = self.read_node(record.made).await? else { return Ok(false) };
-        let Some(tree) = self.tree(record.tree) else { return Ok(false) };
         let made = Node::open_marked(tree.shape.at(record.level), &image, record.level);
         Ok(made.is_ok_and(|made| made.header.version == record.made_version && !made.header.flags.free))
     }
 
     /// Finishes a merge: all three lanes are still held.
-    async fn replay_merge(&mut self, record: &Record) -> Result<(), Error> {
+    async fn replay_merge(&mut self, record: &Record, tree: &Known) -> Result<(), Error> {
         if planted(Mutant::MergeNotFinished) {
             return Ok(());
         }
         self.write_pieces(record).await?;
-        self.unlink(record).await?;
+        self.unlink(record, tree).await?;
         let Some(mut image) = self.read_node(record.made).await? else { return Ok(()) };
         let alive = Header::decode(&image).is_some_and(|header| {
             header.tree == record.tree && header.version == record.made_version && !header.flags.free
@@ -184,10 +185,9 @@ impl<E: Endpoint> Recoverer<'_, E> {
 
     /// Has the parent of a merge forget the node that is freed. Logged in a slot of our own: whoever recovers us makes the parent
     /// whole before the dead one's record is looked at again.
-    async fn unlink(&mut self, record: &Record) -> Result<(), Error> {
+    async fn unlink(&mut self, record: &Record, tree: &Known) -> Result<(), Error> {
         let (parent, after) = (GlobalAddress::from_bits(record.root.0), record.root.1 as u16);
         let Some(image) = self.read_node(parent).await? else { return Ok(()) };
-        let Some(tree) = self.tree(record.tree) else { return Ok(()) };
         let corrupt = |invariant| Error::Corrupt { address: parent, invariant };
         let level =
             record.level.checked_add(1).ok_or(corrupt("I10: a pointer leads to a node of its tree and level"))?;
@@ -223,39 +223,47 @@ impl<E: Endpoint> Recoverer<'_, E> {
         Ok(())
     }
 
-    async fn replay_grow(&mut self, record: &Record) -> Result<(), Error> {
-        match self.root_of(record).await? {
+    async fn replay_grow(&mut self, record: &Record, tree: &Known) -> Result<(), Error> {
+        match self.root_of(tree).await? {
             None => Ok(()),
             Some(word) if word == record.root.1 || planted(Mutant::GrowthBelieved) => self.link_made(record).await,
             Some(_) => self.unmake(record).await,
         }
     }
 
-    async fn replay_replace(&mut self, record: &Record) -> Result<(), Error> {
-        match self.root_of(record).await? {
+    async fn replay_replace(&mut self, record: &Record, tree: &Known) -> Result<(), Error> {
+        match self.root_of(tree).await? {
             Some(word) if word == record.root.1 => self.free_node(record).await,
             _ => Ok(()),
         }
     }
 
     /// Whether the load happened, and what it leads to is to be linked.
-    async fn replay_load(&mut self, record: &Record) -> Result<bool, Error> {
-        match self.root_of(record).await? {
+    async fn replay_load(&mut self, record: &Record, tree: &Known) -> Result<bool, Error> {
+        match self.root_of(tree).await? {
             Some(word) if word != record.root.0 => self.free_node(record).await.map(|()| true),
             _ => Ok(false),
         }
     }
 
-    /// The root word of the tree that a record is about; `None` if the tree has ended.
-    async fn root_of(&mut self, record: &Record) -> Result<Option<u64>, Error> {
-        let Some(tree) = self.tree(record.tree) else { return Ok(None) };
-        let at = tree.info.root_word;
-        let word = self.root_word(at).await?;
-        if word == 0 {
-            self.ended.insert(record.tree);
-            return Ok(None);
+    /// The root word of a tree that was listed; `None` if it has ended since.
+    pub(super) async fn root_of(&mut self, tree: &Known) -> Result<Option<u64>, Error> {
+        let word = self.root_word(tree.info.root_word).await?;
+        // Not by the word: where it was, there may be another tree's by now. One that is listed still had it when it was read.
+        if self.is_listed(tree).await? {
+            return Ok(Some(word));
         }
-        Ok(Some(word))
+        self.ended.insert(tree.info.id);
+        Ok(None)
+    }
+
+    async fn is_listed(&self, tree: &Known) -> Result<bool, Error> {
+        match self.op.call(SERVER_0, Request::OpenTree { name: tree.info.name.clone() }).await {
+            Ok(Response::Tree { info, .. }) => Ok(info.id == tree.info.id),
+            Ok(_) => Err(Error::Unsupported { what: "the memory server's answer to a catalog request" }),
+            Err(FabricError::Refused(Refusal::NoSuchTree { .. })) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Marks the node that a record is about free, unless it is.

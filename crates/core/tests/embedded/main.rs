@@ -4,6 +4,7 @@
 mod detached;
 mod leases;
 mod lies;
+mod nonsense;
 mod slow;
 mod waiting;
 

@@ -4,8 +4,12 @@ use super::check::Violation;
 use super::company::Company;
 use super::lab::Compute;
 use crate::sim::{Run, Sim};
+use sherman_core::Cause;
 use sherman_core::tree::Merges;
 use std::fmt;
+
+/// How often operations tried again, in the order of [`Cause::ALL`].
+pub type Causes = [u64; Cause::ALL.len()];
 
 /// One schedule, after its checks.
 #[derive(Clone, Debug)]
@@ -26,6 +30,8 @@ pub struct Seen {
     pub height: usize,
     /// The most verbs that any operation took.
     pub most_verbs: u64,
+    /// How often operations that ended tried again.
+    pub causes: Causes,
     /// What went wrong, as far as it took effect.
     pub crashes: Crashes,
     /// What did not hold.
@@ -108,6 +114,8 @@ pub struct Explored {
     pub crash_points: u64,
     /// The most verbs that any operation took.
     pub most_verbs: u64,
+    /// How often operations that ended tried again.
+    pub causes: Causes,
     /// The fewest tasks any of them had.
     pub fewest_clients: u32,
     /// The first few violations.
@@ -138,6 +146,7 @@ impl Explored {
         });
         self.crash_points += u64::from(seen.crashes.deaths);
         self.most_verbs = self.most_verbs.max(seen.most_verbs);
+        self.add_causes(&seen.causes);
         self.split_or_merge += u64::from(seen.splits > 0 || leaves + internal > 0);
         self.verbs.push(u32::try_from(seen.run.verbs).unwrap_or(u32::MAX));
         self.hashes.push(seen.run.trace_hash);
@@ -160,8 +169,13 @@ impl Explored {
         self.split_or_merge += other.split_or_merge;
         self.crash_points += other.crash_points;
         self.most_verbs = self.most_verbs.max(other.most_verbs);
+        self.add_causes(&other.causes);
         self.violated += other.violated;
         self.violations.extend(other.violations);
+    }
+
+    fn add_causes(&mut self, causes: &Causes) {
+        self.causes.iter_mut().zip(causes).for_each(|(sum, times)| *sum += times);
     }
 
     /// The median number of verbs.

@@ -37,7 +37,7 @@ mod shrink;
 
 pub use case::Case;
 pub use check::{Property, Violation};
-pub use explored::{Crashes, Explored, Seen, Shares};
+pub use explored::{Causes, Crashes, Explored, Seen, Shares};
 pub use hunt::Hunt;
 pub use lab::{Compute, Lab, join};
 pub use many::Many;

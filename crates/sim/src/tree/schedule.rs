@@ -169,6 +169,7 @@ impl Explorer {
             scans: self.record.sweeps.borrow().len(),
             height: walk.height(),
             most_verbs: self.record.most_verbs.get(),
+            causes: self.record.causes.get(),
             crashes,
             violation,
         };

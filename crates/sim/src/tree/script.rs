@@ -2,6 +2,7 @@
 
 use super::check::{Found, Property};
 use super::company::Company;
+use super::explored::Causes;
 use super::mix::Asked;
 use super::scenario::Scenario;
 use crate::endpoint::SimEndpoint;
@@ -28,6 +29,8 @@ pub(super) struct Record {
     pub trouble: RefCell<Option<Found>>,
     /// The most verbs that an operation took.
     pub most_verbs: Cell<u64>,
+    /// How often operations tried again.
+    pub causes: Cell<Causes>,
 }
 
 impl Record {
@@ -36,6 +39,16 @@ impl Record {
         self.sweeps.borrow_mut().clear();
         self.trouble.borrow_mut().take();
         self.most_verbs.set(0);
+        self.causes.set(Causes::default());
+    }
+
+    /// Adds the retries of an operation.
+    fn count_retries(&self, op: &sherman_core::Op<'_, SimEndpoint>) {
+        if op.met_obstacles() {
+            let mut causes = self.causes.get();
+            op.retries().iter().for_each(|(cause, times)| causes[cause as usize] += times);
+            self.causes.set(causes);
+        }
     }
 
     pub fn trouble(&self, property: Property, what: String) {
@@ -215,6 +228,7 @@ impl Script {
     ) -> Result<Result<Outcome, NeverWritten>, Error> {
         let op = worker.op();
         let answer = self.ask_within(&op, key, asked).await;
+        self.record.count_retries(&op);
         self.bound(&op);
         answer
     }
@@ -286,7 +300,9 @@ impl Script {
     async fn scan(&self, worker: &Worker<SimEndpoint>, mut scan: Scan, pairs: &mut Vec<Pair>) -> Result<(), Error> {
         loop {
             let op = worker.op();
-            let more = op.refill(&self.tree, &mut scan).await?;
+            let more = op.refill(&self.tree, &mut scan).await;
+            self.record.count_retries(&op);
+            let more = more?;
             self.bound(&op);
             if !more {
                 break;

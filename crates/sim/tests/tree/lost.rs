@@ -1,10 +1,11 @@
 //! A memory server is lost: what lies elsewhere goes on, and nobody waits for what will not come.
 
-use sherman_core::{Error, Techniques};
-use sherman_fabric::{Memory, Space};
+use super::scene::{Deed, die_at, header, lanes_held, places};
+use sherman_core::{Error, Recovery, Techniques};
+use sherman_fabric::{Clock, Verdict, sleep_until};
 use sherman_sim::tree::{Lab, Scenario, Shape};
 use sherman_sim::{Fault, Knobs, Random};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,12 +74,83 @@ fn the_dead_are_recovered_although_a_memory_server_is_lost() {
         lab.sim.fault_at(step, Fault::Lose { server: 1 });
         let _ = lab.sim.run(&mut Random::new(step));
         let memory = lab.sim.memory(0);
-        let lanes = || (0..memory.size(Space::OnChip) / 8).filter(|word| memory.load_u64(Space::OnChip, 8 * word) != 0);
-        swept += lanes().count();
+        swept += lanes_held(&memory);
         let worker = other.worker();
         let recovered = lab.quiet(worker.recover_all(|_| false, Duration::from_secs(1)));
         assert_eq!(recovered, Ok(1), "step {step}");
-        assert_eq!(lanes().count(), 0, "step {step}");
+        assert_eq!(lanes_held(&memory), 0, "step {step}");
     }
     assert!(swept > 10, "{swept} lanes were held by the dead");
+}
+
+/// The same while the client is being recovered, after what it did in the middle of: whatever is asked of the server that is
+/// gone is passed over, and the rest is done.
+#[test]
+fn the_dead_are_recovered_although_a_memory_server_is_lost_meanwhile() {
+    let mut recoveries = 0;
+    for deed in Deed::ALL {
+        for effects in (1..).step_by(2) {
+            let scenario = Scenario { shape: Shape::Four, servers: 2, loaded: 0, ..Scenario::default() };
+            let mut lab = Lab::new(scenario, Knobs::default());
+            let [loader, victim, recoverer] = [(); 3].map(|()| lab.join());
+            lab.load(&loader, deed.loaded());
+            if !die_at(&mut lab, &victim, deed, effects, &mut Random::new(effects)) {
+                break;
+            }
+            lab.sim.checkpoint();
+            for step in (0..).map(|number| 7 * number + effects % 7) {
+                lab.sim.rewind();
+                let (worker, client) = (recoverer.worker(), victim.fabric.client());
+                let task = async move { worker.condemn(client).await };
+                let recovered = lab.sim.spawn_on(&recoverer.fabric, 0, "recovers", task);
+                lab.sim.fault_at(step, Fault::Lose { server: 1 });
+                let run = lab.sim.run(&mut Random::new(step));
+                let what = format!("{deed:?}, dies after {effects}, server 1 lost at {step}");
+                assert!(run.is_done(), "{what}: {:?}", run.outcome);
+                let recovered = recovered.take().expect("it ended");
+                assert!(matches!(recovered, Ok(Recovery { verdict: Verdict::Recover, .. })), "{what}: {recovered:?}");
+                assert_eq!(lanes_held(&lab.sim.memory(0)), 0, "{what}");
+                let memory = lab.sim.memory(0);
+                let left = places(&memory, victim.shared.geometry_of(0), 0).into_iter().filter_map(|place| {
+                    header(&memory, place).filter(|header| header.flags.pending || header.owner == client)
+                });
+                assert_eq!(left.count(), 0, "{what}: nodes that are still the dead one's");
+                recoveries += 1;
+                if run.steps < step {
+                    break;
+                }
+            }
+        }
+    }
+    println!("{recoveries} recoveries");
+}
+
+#[test]
+fn a_keeper_ends_when_the_server_that_keeps_members_is_lost_and_goes_on_beside_any_other() {
+    for gone in [0, 1] {
+        let scenario = Scenario { servers: 2, loaded: 0, lease_nanos: 50_000, ..Scenario::default() };
+        let mut lab = Lab::new(scenario, Knobs::default());
+        let compute = lab.join();
+        let (worker, over) = (compute.worker(), Rc::new(Cell::new(false)));
+        let at_its_end = Rc::clone(&over);
+        let kept = lab.sim.spawn_on(&compute.fabric, 0, "keeper", async move { worker.keep(|| over.get()).await });
+        let worker = compute.worker();
+        drop(lab.sim.spawn_on(&compute.fabric, 1, "clock", async move {
+            sleep_until(worker.endpoint(), worker.endpoint().now() + 500_000).await;
+            at_its_end.set(true);
+        }));
+        lab.sim.fault_at(5, Fault::Lose { server: gone });
+        assert!(lab.sim.run(&mut Random::new(1)).is_done());
+        let (outcome, departed) = (kept.take().expect("it ended"), lab.quiet(compute.worker().depart()));
+        match gone {
+            0 => assert_eq!(
+                (outcome, departed),
+                (Err(Error::ServerLost { server: 0 }), Err(Error::ServerLost { server: 0 }))
+            ),
+            _ => {
+                assert_eq!((outcome, departed), (Ok(()), Ok(())));
+                assert!(compute.shared.participation().renewals > 5);
+            }
+        }
+    }
 }

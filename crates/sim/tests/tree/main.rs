@@ -1,12 +1,17 @@
 //! The tree under the adversary.
 
 mod adversary;
+mod causes;
 mod crashes;
 mod detached;
+mod ended;
 mod exhaustive;
 mod exhaustive_merge;
 mod growth;
 mod lost;
 mod records;
+mod recoverers;
 mod round_trips;
+mod scene;
+mod tidying;
 mod wedged;

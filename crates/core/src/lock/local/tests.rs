@@ -191,6 +191,24 @@ fn bargers_overtake_and_the_overtaken_is_woken_again() {
     assert_eq!(table.load(table.slot(LANE)), Word::FREE);
 }
 
+/// The mark of waiters is what a releaser goes by: too few and somebody sleeps for ever, too many and lanes are kept for nobody.
+#[test]
+fn a_barger_that_takes_a_free_slot_leaves_the_mark_to_those_behind_it_alone() {
+    let table = table();
+    assert_eq!(table.try_acquire(LANE), Some(Grant::Fresh));
+    let mut first = Hand::queued(&table, Fairness::Barging);
+    let mut second = Hand::queued(&table, Fairness::Barging);
+    assert_eq!(table.finish_release(LANE, Plan::Global), Finished::Done);
+    assert_eq!(first.poll(), Poll::Ready(Grant::Fresh));
+    assert_eq!(plan(&table), Plan::HandOver, "the second waits");
+    assert_eq!(table.finish_release(LANE, Plan::Global), Finished::Done);
+    assert_eq!(second.rings(), 1);
+    assert_eq!(second.poll(), Poll::Ready(Grant::Fresh));
+    assert_eq!(plan(&table), Plan::Global, "nobody waits");
+    assert_eq!(table.finish_release(LANE, Plan::Global), Finished::Done);
+    assert_eq!(table.load(table.slot(LANE)), Word::FREE);
+}
+
 #[test]
 fn a_woken_barger_that_leaves_wakes_the_next() {
     for (plan, grant) in [(Plan::Global, Grant::Fresh), (Plan::HandOver, Grant::HandedOver)] {

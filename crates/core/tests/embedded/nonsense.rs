@@ -1,0 +1,186 @@
+//! Memory servers whose answers make no sense: told as such, and nothing is lost by asking again.
+
+use crate::{cluster, key, tree, value, worker};
+use sherman_core::{ComputeOptions, ComputeServer, Error, Worker};
+use sherman_embedded::EmbeddedEndpoint;
+use sherman_executor::{Driver, block_on};
+use sherman_fabric::{
+    Caps, ClientId, Clock, Counters, Endpoint, FabricError, Request, Response, Ticket, Verdict, WorkList,
+};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// Which requests are answered by nonsense.
+type About = fn(&Request) -> bool;
+
+/// Wraps an endpoint: some requests are answered as if they had been others.
+#[derive(Debug)]
+struct Lying<E> {
+    inner: E,
+    about: Cell<About>,
+    lies: RefCell<BTreeSet<Ticket>>,
+}
+
+impl<E> Lying<E> {
+    fn new(inner: E) -> Self {
+        Self { inner, about: Cell::new(|_| false), lies: RefCell::default() }
+    }
+}
+
+impl<E: Clock> Clock for Lying<E> {
+    fn now(&self) -> u64 {
+        self.inner.now()
+    }
+
+    fn wake_at(&self, at: u64, waker: &Waker) {
+        self.inner.wake_at(at, waker);
+    }
+}
+
+impl<E: Driver> Driver for Lying<E> {
+    fn progress(&self) -> bool {
+        self.inner.progress()
+    }
+
+    fn idle_for(&self) -> Option<Duration> {
+        self.inner.idle_for()
+    }
+}
+
+impl<E: Endpoint> Endpoint for Lying<E> {
+    fn caps(&self) -> &Caps {
+        self.inner.caps()
+    }
+
+    fn servers(&self) -> u16 {
+        self.inner.servers()
+    }
+
+    fn client(&self) -> ClientId {
+        self.inner.client()
+    }
+
+    fn list(&self, server: u16) -> WorkList {
+        self.inner.list(server)
+    }
+
+    fn recycle(&self, list: WorkList) {
+        self.inner.recycle(list);
+    }
+
+    fn post(&self, list: WorkList) -> Ticket {
+        self.inner.post(list)
+    }
+
+    fn poll(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
+        self.inner.poll(ticket, cx)
+    }
+
+    fn forget(&self, ticket: Ticket) {
+        self.inner.forget(ticket);
+    }
+
+    fn call(&self, server: u16, request: Request) -> Ticket {
+        let lie = (self.about.get())(&request);
+        let ticket = self.inner.call(server, request);
+        if lie {
+            self.lies.borrow_mut().insert(ticket);
+        }
+        ticket
+    }
+
+    fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {
+        let answer = self.inner.poll_call(ticket, cx);
+        if answer.is_ready() && self.lies.borrow_mut().remove(&ticket) {
+            return Poll::Ready(Ok(Response::Joined { client: ClientId(1) }));
+        }
+        answer
+    }
+
+    fn counters(&self) -> &Counters {
+        self.inner.counters()
+    }
+}
+
+/// Asks for something, first while requests of one kind are answered by nonsense, which must be said, and then again.
+fn ask_twice<T>(
+    worker: &Worker<Lying<EmbeddedEndpoint>>,
+    about: About,
+    said: &str,
+    ask: impl AsyncFn() -> Result<T, Error>,
+) -> T {
+    worker.endpoint().about.set(about);
+    match block_on(worker.endpoint(), ask()) {
+        Err(Error::Unsupported { what }) if what == said => {}
+        Err(other) => panic!("{said:?} is what is wrong, not {other:?}"),
+        Ok(_) => panic!("{said:?}: nobody noticed"),
+    }
+    worker.endpoint().about.set(|_| false);
+    block_on(worker.endpoint(), ask()).expect("an answer that makes sense")
+}
+
+#[test]
+fn an_answer_that_makes_no_sense_is_told_and_asking_again_does_what_was_not_done() {
+    const CATALOG: &str = "the memory server's answer to a catalog request";
+    let cluster = cluster();
+    let worker = worker(&cluster.join().expect("a compute server"), ComputeOptions::default(), Lying::new);
+    let known = tree(&worker);
+    ask_twice(&worker, |asked| *asked == Request::Renew, "the memory server's answer to a renewal", || worker.renew());
+    let about: About = |asked| *asked == Request::Members;
+    let members = ask_twice(&worker, about, "the memory server's answer about its members", || worker.members());
+    assert_eq!(members.len(), 1);
+    assert_eq!(ask_twice(&worker, |asked| *asked == Request::ListTrees, CATALOG, || worker.trees()).len(), 1);
+    let about: About = |asked| matches!(asked, Request::OpenTree { .. });
+    ask_twice(&worker, about, CATALOG, || worker.open_tree("t"));
+    let spec = known.info().spec;
+    ask_twice(&worker, |asked| *asked == Request::NewTreeId, CATALOG, || worker.tree("another", &spec));
+    // The lie is told when the tree is there: asked again, it is opened.
+    let about: About = |asked| matches!(asked, Request::CreateTree { .. });
+    let third = ask_twice(&worker, about, CATALOG, || worker.tree("third", &spec));
+    block_on(worker.endpoint(), worker.op().insert(&known, &key(1), &value(1), &mut Vec::new())).expect("room");
+    assert_eq!(third.info().name, "third");
+}
+
+#[test]
+fn nonsense_about_memory_is_told_before_it_is_used() {
+    let cluster = cluster();
+    let fabric = cluster.join().expect("a compute server");
+    let endpoint = Lying::new(fabric.endpoint());
+    endpoint.about.set(|asked| *asked == Request::RedoArea);
+    let opened = block_on(&endpoint, ComputeServer::open(&endpoint, ComputeOptions::default()));
+    assert!(matches!(opened, Err(Error::Unsupported { .. })), "{opened:?}");
+    let worker = worker(&fabric, ComputeOptions::default(), Lying::new);
+    let spec = sherman_fabric::control::TreeSpec {
+        format: 1,
+        key_len: 19,
+        value_len: 12,
+        leaf_bytes: 320,
+        internal_bytes: 256,
+    };
+    let about: About = |asked| matches!(asked, Request::AllocChunk { .. });
+    ask_twice(&worker, about, "the memory server's answer to a chunk request", || worker.tree("t", &spec));
+}
+
+#[test]
+fn a_recovery_that_met_nonsense_is_done_when_asked_again() {
+    let abouts: [(About, &str); 2] = [
+        (|asked| matches!(asked, Request::Suspect { .. }), "the memory server's answer to a suspicion"),
+        (|asked| *asked == Request::ListTrees, "the memory server's answer to a catalog request"),
+    ];
+    for (about, said) in abouts {
+        let cluster = cluster();
+        let fabric = cluster.join().expect("a compute server");
+        let dead = worker(&fabric, ComputeOptions::default(), |plain| plain);
+        let left = tree(&dead);
+        block_on(dead.endpoint(), dead.op().insert(&left, &key(1), &value(1), &mut Vec::new())).expect("room");
+        let free = dead.compute().census().free;
+        let other = worker(&cluster.join().expect("a compute server"), ComputeOptions::default(), Lying::new);
+        let client = dead.compute().client();
+        let recovery = ask_twice(&other, about, said, || other.condemn(client));
+        assert_eq!((recovery.verdict, recovery.places), (Verdict::Recover, free));
+        assert_eq!(Arc::clone(other.compute()).census().free, free, "what was free is the other's");
+    }
+}

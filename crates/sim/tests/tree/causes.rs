@@ -1,0 +1,56 @@
+//! Every reason to try again is met: a cause that no schedule meets is dead code, or a test that is missing.
+
+use super::adversary::explore;
+use sherman_core::{Cause, Format};
+use sherman_sim::Knobs;
+use sherman_sim::tree::{Causes, Explorer, Hunt, Mix, Scenario, Shape};
+
+/// Met only by the library's `update`, which tries again by itself: `crates/sherman/tests/bad_input.rs` shows it.
+const ABOVE: [Cause; 1] = [Cause::ValueChanged];
+
+/// So many threads of a compute server change leaves of their own, all by logged writes, that redo slots run out.
+fn crowd() -> Explorer {
+    let choose = |draw| Scenario {
+        shape: Shape::WideKeys,
+        threads: 12,
+        operations: 4,
+        loaded: 40,
+        hot: 40,
+        thinned: 0,
+        unposted: false,
+        first: Mix::UPDATE,
+        then: Mix::UPDATE,
+        ..Scenario::drawn_with_crashes(draw, Format::Sorted)
+    };
+    Explorer::new(choose, Knobs::swarm_with_crashes)
+}
+
+/// Trees of the paper's format where READs tear, and so may take too long: its readers look at the clock.
+fn timed() -> Explorer {
+    let choose = |draw| Scenario { allow_torn_reads: true, ..Scenario::drawn_with_crashes(draw, Format::TwoLevel) };
+    Explorer::new(choose, Knobs::swarm_with_crashes)
+}
+
+#[test]
+fn every_cause_of_a_retry_occurs_in_schedules_with_crashes() {
+    let usual = explore("causes", 40 << 32, 6_400, || Hunt::everywhere().with_crashes().explorer());
+    let crowd = explore("causes, a crowd", 41 << 32, 256, crowd);
+    // What these readers are told is not always so; that is for another test.
+    let timed = explore("causes, timed READs", 42 << 32, 640, timed);
+    for explored in [&usual, &crowd] {
+        assert!(explored.violations.is_empty(), "{}", explored.violations[0]);
+    }
+    let mut causes = Causes::default();
+    for explored in [&usual, &crowd, &timed] {
+        causes.iter_mut().zip(explored.causes).for_each(|(sum, times)| *sum += times);
+    }
+    for cause in Cause::ALL {
+        println!("{:>8} {}", causes[cause as usize], cause.name());
+    }
+    let never: Vec<&str> = Cause::ALL
+        .into_iter()
+        .filter(|&cause| causes[cause as usize] == 0 && !ABOVE.contains(&cause))
+        .map(Cause::name)
+        .collect();
+    assert!(never.is_empty(), "no schedule met {never:?}");
+}

@@ -1,0 +1,139 @@
+//! What scripted tests share: something for one that dies to do, looking at memory as a whole, and stopping an operation midway.
+
+use sherman_core::node::Header;
+use sherman_core::{Error, Loading, TreeState, Worker};
+use sherman_fabric::{GlobalAddress, Memory, Space, yield_now};
+use sherman_memory_server::{ChunkEntry, Geometry};
+use sherman_sim::tree::{Compute, Lab, Scenario};
+use sherman_sim::{SimEndpoint, SimMemory};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+/// What changes a tree such that a record tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// A leaf that is the root splits, and the tree grows.
+    Grow,
+    /// Leaves merge, and the tree shrinks.
+    Shrink,
+    /// A bulk load.
+    Load,
+}
+
+impl Deed {
+    pub const ALL: [Self; 3] = [Self::Grow, Self::Shrink, Self::Load];
+
+    /// What the tree holds before.
+    pub fn loaded(self) -> Vec<(u64, u64)> {
+        match self {
+            Self::Grow => (0..4).map(|key| (10 * key, key)).collect(),
+            Self::Shrink => (0..5).map(|key| (10 * key, key)).collect(),
+            Self::Load => Vec::new(),
+        }
+    }
+
+    /// Does it.
+    pub async fn act(self, worker: Worker<SimEndpoint>, tree: Arc<TreeState>, scenario: Scenario) -> Result<(), Error> {
+        let mut old = Vec::new();
+        match self {
+            Self::Grow => worker.op().insert(&tree, &scenario.key(15), &scenario.value(1), &mut old).await.map(drop),
+            Self::Shrink => {
+                for (key, _) in self.loaded() {
+                    worker.op().remove(&tree, &scenario.key(key), &mut old).await?;
+                }
+                Ok(())
+            }
+            Self::Load => load(&worker, &tree, &scenario).await,
+        }
+    }
+}
+
+/// Loads enough for two levels.
+async fn load(worker: &Worker<SimEndpoint>, tree: &TreeState, scenario: &Scenario) -> Result<(), Error> {
+    let op = worker.op();
+    let mut loading = Loading::new(tree, 1.0);
+    let mut batches = Vec::new();
+    for key in 0..14 {
+        batches.extend(loading.push(&op, tree, &scenario.key(key), &scenario.value(key)).await?);
+    }
+    batches.extend(loading.finish(&op).await?.into_iter().flatten());
+    let mut written = Vec::new();
+    for batch in &batches {
+        written.push(op.write_leaves(tree, batch).await?);
+    }
+    op.complete_load(tree, &mut loading, written).await.map(drop)
+}
+
+/// Lets `victim` do it and die after so many effects of its own. False if it was done before.
+pub fn die_at(lab: &mut Lab, victim: &Compute, deed: Deed, effects: u64, scheduler: &mut sherman_sim::Random) -> bool {
+    let act = deed.act(victim.worker(), Arc::clone(&victim.tree), lab.scenario.clone());
+    drop(lab.sim.spawn_on(&victim.fabric, 0, "victim", act));
+    lab.sim.kill_after(victim.fabric.number(), effects);
+    let _ = lab.sim.run(scheduler);
+    lab.sim.is_dead(victim.fabric.number())
+}
+
+/// Polls `operation` until `reached` says so, then no more. False if it ended before.
+pub async fn poll_until<F: Future>(mut operation: Pin<&mut F>, reached: impl Fn() -> bool) -> bool {
+    while !reached() {
+        let done = std::future::poll_fn(|cx| Poll::Ready(operation.as_mut().poll(cx).is_ready())).await;
+        if done {
+            return false;
+        }
+        yield_now().await;
+    }
+    true
+}
+
+/// How many words of lock lanes on a server are not free.
+pub fn lanes_held(memory: &SimMemory) -> usize {
+    (0..memory.size(Space::OnChip) / 8).filter(|word| memory.load_u64(Space::OnChip, 8 * word) != 0).count()
+}
+
+/// Every place for a node on a server.
+pub fn places(memory: &SimMemory, geometry: &Geometry, server: u16) -> Vec<GlobalAddress> {
+    let mut places = Vec::new();
+    for index in 0..geometry.chunks {
+        let entry = ChunkEntry::from_bits(memory.load_u64(Space::Host, geometry.chunk_entry(index)));
+        if let Some(ChunkEntry::Issued { class, .. }) = entry {
+            let (first, bytes) = (geometry.chunk_offset(index), u64::from(class.node_bytes));
+            let offsets = (0..geometry.chunk_bytes / bytes).map(|at| first + at * bytes);
+            places.extend(offsets.map(|offset| GlobalAddress::new(server, offset)));
+        }
+    }
+    places
+}
+
+/// The header at a place, if there is one.
+pub fn header(memory: &SimMemory, place: GlobalAddress) -> Option<Header> {
+    let mut line = [0; 64];
+    memory.load(Space::Host, place.offset(), &mut line);
+    Header::decode(&line)
+}
+
+/// When nothing is in flight and only `alive` are left: every lane is free, and every place is in a tree or free, once.
+pub fn assert_nothing_is_lost(lab: &mut Lab, alive: &[&Compute], what: &str) {
+    let mut used: BTreeMap<GlobalAddress, u32> = BTreeMap::new();
+    let worker = alive[0].worker();
+    let trees = lab.quiet(worker.trees()).expect("a catalog");
+    for info in trees {
+        let tree = lab.quiet(worker.open_tree(&info.name)).expect("a listed tree");
+        let walk = lab.quiet(worker.op().walk(&tree)).unwrap_or_else(|error| panic!("{what}: {error}"));
+        walk.places.iter().for_each(|&place| *used.entry(place).or_default() += 1);
+    }
+    for compute in alive {
+        compute.shared.free_places().into_iter().for_each(|place| *used.entry(place).or_default() += 1);
+        assert!(compute.shared.local_locks().all_free() && compute.shared.redo_slots().all_free(), "{what}");
+    }
+    for server in 0..lab.scenario.servers {
+        let memory = lab.sim.memory(server);
+        assert_eq!(lanes_held(&memory), 0, "{what}: lanes of server {server}");
+        for place in places(&memory, alive[0].shared.geometry_of(server), server) {
+            let times = used.get(&place).copied().unwrap_or(0);
+            assert_eq!(times, 1, "{what}: {place} is in {times} trees and free lists: {:?}", header(&memory, place));
+        }
+    }
+}
