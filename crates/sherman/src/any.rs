@@ -58,7 +58,7 @@ impl AnyFabric {
         match self {
             Self::Embedded(fabric) => Ok(AnyEndpoint::Embedded(fabric.endpoint())),
             #[cfg(target_os = "linux")]
-            Self::SoftNic(fabric, _) => Ok(AnyEndpoint::SoftNic(Box::new(fabric.endpoint()?))),
+            Self::SoftNic(fabric, _) => Ok(AnyEndpoint::SoftNic(fabric.endpoint()?)),
         }
     }
 
@@ -79,7 +79,7 @@ pub(crate) enum AnyEndpoint {
     Embedded(EmbeddedEndpoint),
     /// Of memory servers in other processes.
     #[cfg(target_os = "linux")]
-    SoftNic(Box<SoftNicEndpoint>),
+    SoftNic(SoftNicEndpoint),
 }
 
 macro_rules! each {
