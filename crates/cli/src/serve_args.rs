@@ -79,9 +79,32 @@ mod tests {
     #[test]
     fn every_option_reaches_the_server() {
         let options = options(&[
-            "--listen", "tcp://0.0.0.0:7000", "--listen", "unix:/a", "--memory", "2GiB", "--on-chip", "64KiB", "--id", "1",
-            "--servers", "2", "--cluster-name", "c", "--secret-file", "s", "--metrics", "127.0.0.1:9", "--file", "f",
-            "--threads", "3", "--chunk", "1MiB", "--lease", "200ms",
+            "--listen",
+            "tcp://0.0.0.0:7000",
+            "--listen",
+            "unix:/a",
+            "--memory",
+            "2GiB",
+            "--on-chip",
+            "64KiB",
+            "--id",
+            "1",
+            "--servers",
+            "2",
+            "--cluster-name",
+            "c",
+            "--secret-file",
+            "s",
+            "--metrics",
+            "127.0.0.1:9",
+            "--file",
+            "f",
+            "--threads",
+            "3",
+            "--chunk",
+            "1MiB",
+            "--lease",
+            "200ms",
         ])
         .expect("options");
         let listen = ["tcp://0.0.0.0:7000", "unix:/a"].map(|text| text.parse().expect("an address")).to_vec();

@@ -306,7 +306,8 @@ mod tests {
 
     #[test]
     fn relative_paths_begin_beside_the_file() {
-        let settings = ServeSettings { listen: vec![Listen::Unix("s.sock".into())], ..all() }.beside(Path::new("/etc/s"));
+        let settings =
+            ServeSettings { listen: vec![Listen::Unix("s.sock".into())], ..all() }.beside(Path::new("/etc/s"));
         assert_eq!(settings.secret_file, Some("/etc/s/secret".into()));
         assert_eq!(settings.file, Some("/var/memory".into()));
         assert_eq!(settings.listen, [Listen::Unix("/etc/s/s.sock".into())]);

@@ -139,7 +139,8 @@ impl ServeOptions {
         }
         let open = self.listen.iter().find(|listen| !listen.is_local());
         if let (Some(open), None, false) = (open, &self.secret_file, self.insecure) {
-            let reason = "anybody on the network could read and change everything: give a --secret-file, or say --insecure";
+            let reason =
+                "anybody on the network could read and change everything: give a --secret-file, or say --insecure";
             return Err(Failure::option("listen", format!("{open}: {reason}")));
         }
         if self.insecure && self.secret_file.is_some() {
@@ -199,8 +200,21 @@ mod tests {
         }
         let long = format!("unix:/{}", "x".repeat(MAX_SOCKET_PATH));
         for bad in [
-            "", "7000", "0.0.0.0:7000", "tcp://", "tcp://:7000", "tcp://a", "tcp://a:70000", "tcp://::1:7000", "tcp://[a]:1",
-            "tcp://a,b:1", "udp://a:1", "unix:", "tcp://[::1:7000", "http://a:1", &long,
+            "",
+            "7000",
+            "0.0.0.0:7000",
+            "tcp://",
+            "tcp://:7000",
+            "tcp://a",
+            "tcp://a:70000",
+            "tcp://::1:7000",
+            "tcp://[a]:1",
+            "tcp://a,b:1",
+            "udp://a:1",
+            "unix:",
+            "tcp://[::1:7000",
+            "http://a:1",
+            &long,
         ] {
             assert!(bad.parse::<Listen>().is_err(), "{bad}");
         }

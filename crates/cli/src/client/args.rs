@@ -33,6 +33,13 @@ pub struct TreeArgs {
     pub value_type: Option<Form>,
 }
 
+impl TreeArgs {
+    /// The cluster's URL.
+    pub fn url(&self) -> &str {
+        &self.cluster.cluster
+    }
+}
+
 /// What a tree that is not there yet is to be like.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Making the tree")]

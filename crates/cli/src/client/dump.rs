@@ -7,7 +7,6 @@ use crate::failure::Failure;
 use crate::output::print;
 use crate::progress::FileBar;
 use serde_json::json;
-use sherman::Cluster;
 use sherman_eval::report::grouped;
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
@@ -29,7 +28,7 @@ pub fn run(args: &DumpArgs) -> Result<(), Failure> {
         return Err(Failure::option("no-header", "NDJSON has none"));
     }
     let began = Instant::now();
-    let cluster = super::open(&args.at.cluster.cluster)?;
+    let cluster = super::open(args.at.url())?;
     // Looked for first, lest a wrong name empties the file.
     let opened = open(&cluster, &args.at)?;
     let (stdout, file);
@@ -63,8 +62,7 @@ fn dump(
     let client = opened.tree.client()?;
     let mut range = client.range(..).prefetch(PREFETCH);
     let (mut entries, mut bytes) = (0, 0);
-    let mut written =
-        if header && format == FileFormat::Csv { out.write_all(b"key,value\n") } else { Ok(()) };
+    let mut written = if header && format == FileFormat::Csv { out.write_all(b"key,value\n") } else { Ok(()) };
     while written.is_ok()
         && let Some(entry) = range.advance()?
     {
@@ -88,7 +86,7 @@ mod tests {
     use super::super::args::TreeArgs;
     use super::super::testing::{cluster, parsed};
     use super::*;
-    use sherman::ShortBytes;
+    use sherman::{Cluster, ShortBytes};
 
     fn dumped(cluster: &Cluster, line: &[&str], format: FileFormat, header: bool) -> Result<String, Failure> {
         let opened = open(cluster, &parsed::<TreeArgs>(line))?;
@@ -104,7 +102,9 @@ mod tests {
     fn a_dump_has_every_entry_in_order() {
         let cluster = cluster();
         let client = cluster.tree::<u64, i32>("t").expect("a tree").client().expect("a client");
-        (0..5_000_u64).rev().for_each(|key| drop(client.insert(key, -(key as i32)).expect("an insert")));
+        for key in (0..5_000_u64).rev() {
+            client.insert(key, -(key as i32)).expect("an insert");
+        }
         let signed = ["--value-type", "i32"];
         let csv = dumped(&cluster, &signed, FileFormat::Csv, true).expect("a dump");
         let expected = (0..5_000).fold("key,value\n".to_owned(), |text, key| text + &format!("{key},{}\n", -key));

@@ -46,7 +46,7 @@ pub fn run(args: &LoadArgs) -> Result<(), Failure> {
     };
     let began = Instant::now();
     let bar = FileBar::new(length);
-    let loaded = super::open(&args.at.cluster.cluster)
+    let loaded = super::open(args.at.url())
         .and_then(|cluster| load(&cluster, args, input, &|bytes, entries| bar.show(bytes, entries)));
     bar.clear();
     let Loaded { entries, replaced } = loaded?;
@@ -78,11 +78,7 @@ fn load(
     }
 }
 
-fn one_by_one<R: BufRead>(
-    opened: &Opened,
-    mut rows: Rows<R>,
-    progress: &dyn Fn(u64, u64),
-) -> Result<Loaded, Failure> {
+fn one_by_one<R: BufRead>(opened: &Opened, mut rows: Rows<R>, progress: &dyn Fn(u64, u64)) -> Result<Loaded, Failure> {
     let client = opened.tree.client()?;
     let mut loaded = Loaded { entries: 0, replaced: 0 };
     loop {
@@ -225,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_full_cluster_is_told_with_the_line_and_what_has_been_loaded() {
-        let cluster = Cluster::open("embedded:?memory=8MiB&chunk=256KiB").expect("a cluster");
+        let cluster = Cluster::open("embedded:?memory=12MiB&chunk=1MiB").expect("a cluster");
         let line = ["--value-size", "200", "--value-type", "hex"];
         let text: String = (0..60_000).map(|key| format!("{key},{}\n", "ab".repeat(200))).collect();
         let said = loaded(&cluster, &line, &text).expect_err("full").to_string();

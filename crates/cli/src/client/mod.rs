@@ -14,28 +14,53 @@
 //! Every command is a function of an open [`Cluster`](sherman::Cluster) and its options that returns or writes its answer,
 //! so that tests do several on one cluster; [`run`](run()) opens the cluster, prints, and makes exit codes of failures.
 
-pub mod args;
+mod args;
 mod column;
 mod csv;
 mod dump;
-pub mod file_args;
+mod file_args;
 mod load;
 mod ndjson;
 mod open;
 mod point;
-pub mod point_args;
+mod point_args;
 mod rows;
 mod scan;
-pub mod scan_args;
+mod scan_args;
 mod stats;
 mod trees;
 
-use crate::args::Command;
 use crate::failure::Failure;
 use crate::output::print;
+use args::{StatsArgs, TreesArgs};
+use clap::Subcommand;
+use file_args::{DumpArgs, LoadArgs};
+use point_args::{DelArgs, GetArgs, PutArgs};
+use scan_args::ScanArgs;
 use serde_json::Value;
 use sherman::Cluster;
 use std::process::ExitCode;
+
+/// What a client does.
+#[derive(Debug, Subcommand)]
+pub enum ClientCommand {
+    /// Look a key up
+    Get(GetArgs),
+    /// Put a value under a key
+    Put(PutArgs),
+    /// Remove a key
+    Del(DelArgs),
+    /// List the entries of a range of keys
+    Scan(ScanArgs),
+    /// Put the entries of a file, CSV or NDJSON, into a tree
+    Load(LoadArgs),
+    /// Write the entries of a tree to a file, CSV or NDJSON
+    Dump(DumpArgs),
+    /// List the trees of a cluster, and their shapes
+    Trees(TreesArgs),
+    /// Tell what a cluster has, and who uses it: servers, memory, members, leases, trees
+    Stats(StatsArgs),
+}
 
 /// What a command about one key says.
 struct Answer {
@@ -59,26 +84,19 @@ impl Answer {
     }
 }
 
-/// Does what is asked; `None` if the command is not a client's.
-pub fn run(command: &Command) -> Option<Result<ExitCode, Failure>> {
+/// Does what is asked.
+pub fn run(command: &ClientCommand) -> Result<ExitCode, Failure> {
     let outcome = match command {
-        Command::Get(args) => open(&args.at.cluster.cluster)
-            .and_then(|cluster| point::get(&cluster, args))
-            .and_then(|answer| answer.tell(args.json)),
-        Command::Put(args) => open(&args.at.cluster.cluster)
-            .and_then(|cluster| point::put(&cluster, args))
-            .and_then(|answer| answer.tell(args.json)),
-        Command::Del(args) => open(&args.at.cluster.cluster)
-            .and_then(|cluster| point::del(&cluster, args))
-            .and_then(|answer| answer.tell(args.json)),
-        Command::Scan(args) => scan::run(args).map(done),
-        Command::Load(args) => load::run(args).map(done),
-        Command::Dump(args) => dump::run(args).map(done),
-        Command::Trees(args) => trees::run(args).map(done),
-        Command::Stats(args) => stats::run(args).map(done),
-        _ => return None,
+        ClientCommand::Get(args) => open(args.at.url()).and_then(|cluster| point::get(&cluster, args)?.tell(args.json)),
+        ClientCommand::Put(args) => open(args.at.url()).and_then(|cluster| point::put(&cluster, args)?.tell(args.json)),
+        ClientCommand::Del(args) => open(args.at.url()).and_then(|cluster| point::del(&cluster, args)?.tell(args.json)),
+        ClientCommand::Scan(args) => scan::run(args).map(done),
+        ClientCommand::Load(args) => load::run(args).map(done),
+        ClientCommand::Dump(args) => dump::run(args).map(done),
+        ClientCommand::Trees(args) => trees::run(args).map(done),
+        ClientCommand::Stats(args) => stats::run(args).map(done),
     };
-    Some(outcome.map_err(Failure::into_failed))
+    outcome.map_err(Failure::into_failed)
 }
 
 fn done(_: ()) -> ExitCode {
@@ -91,7 +109,7 @@ fn open(url: &str) -> Result<Cluster, Failure> {
 
 #[cfg(test)]
 mod testing {
-    use clap::{Args, FromArgMatches};
+    use clap::Args;
     use sherman::Cluster;
 
     /// The options that a command line gives, without the cluster.

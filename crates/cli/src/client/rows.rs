@@ -253,7 +253,7 @@ mod tests {
             ("{\"key\": 1, \"value\": 2.5}", "value: 2.5"),
             ("{\"key\": -1, \"value\": 2}", "key: \"-1\" is no u64"),
             ("[1, 2]x", "column"),
-            ("{\"key\": 1,", "column 11"),
+            ("{\"key\": 1,", "column 10: EOF"),
         ] {
             let text = format!("{{\"key\":1,\"value\":1}}\n{bad}\n");
             let bad_row = ndjson(&text).expect_err(bad);
@@ -294,7 +294,10 @@ mod tests {
         let of = |said, name| FileFormat::of(said, Path::new(name));
         assert_eq!(of(None, "a.ndjson"), FileFormat::Ndjson);
         assert_eq!(of(None, "a.jsonl"), FileFormat::Ndjson);
-        assert_eq!((of(None, "a.csv"), of(None, "-"), of(None, "a")), (FileFormat::Csv, FileFormat::Csv, FileFormat::Csv));
+        assert_eq!(
+            (of(None, "a.csv"), of(None, "-"), of(None, "a")),
+            (FileFormat::Csv, FileFormat::Csv, FileFormat::Csv)
+        );
         assert_eq!(of(Some(FileFormat::Csv), "a.ndjson"), FileFormat::Csv);
     }
 }

@@ -10,7 +10,7 @@ use std::ops::Bound;
 
 /// Scans to stdout.
 pub fn run(args: &ScanArgs) -> Result<(), Failure> {
-    let cluster = super::open(&args.at.cluster.cluster)?;
+    let cluster = super::open(args.at.url())?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     scan(&cluster, args, &mut out).map(drop)
 }
@@ -105,7 +105,9 @@ mod tests {
     fn hundred() -> Cluster {
         let cluster = cluster();
         let client = cluster.tree::<u64, u64>("t").expect("a tree").client().expect("a client");
-        (0..100).for_each(|key| drop(client.insert(key, key * 10).expect("an insert")));
+        for key in 0..100 {
+            client.insert(key, key * 10).expect("an insert");
+        }
         cluster
     }
 
@@ -144,10 +146,14 @@ mod tests {
     fn hexadecimal_ends_may_be_beginnings_and_negative_numbers_sort_below() {
         let cluster = cluster();
         let client = cluster.tree::<[u8; 2], u8>("h").expect("a tree").client().expect("a client");
-        [[1, 0], [1, 9], [2, 0], [2, 1]].iter().for_each(|&key| drop(client.insert(key, 0).expect("an insert")));
+        for key in [[1, 0], [1, 9], [2, 0], [2, 1]] {
+            client.insert(key, 0).expect("an insert");
+        }
         assert_eq!(scanned(&cluster, &["--from", "01", "--to", "02"]).as_deref(), Ok("0100\t00\n0109\t00\n"));
         let client = cluster.tree::<i64, u64>("i").expect("a tree").client().expect("a client");
-        [5, -5, 0].iter().for_each(|&key| drop(client.insert(key, 1).expect("an insert")));
+        for key in [5, -5, 0] {
+            client.insert(key, 1).expect("an insert");
+        }
         let signed = ["--tree", "i", "--key-type", "i64"];
         assert_eq!(scanned(&cluster, &signed).as_deref(), Ok("-5\t1\n0\t1\n5\t1\n"));
         let below = scanned(&cluster, &[&signed[..], &["--to", "-1"]].concat());

@@ -112,7 +112,9 @@ mod tests {
         let cluster = Cluster::open("embedded:?servers=2&memory=64MiB&chunk=1MiB").expect("a cluster");
         let _other = cluster.join().expect("another");
         let client = cluster.tree::<u64, u64>("orders").expect("a tree").client().expect("a client");
-        (0..100_000).for_each(|key| drop(client.insert(key, key).expect("an insert")));
+        for key in 0..100_000 {
+            client.insert(key, key).expect("an insert");
+        }
         let stats = Stats::of(&cluster, "somewhere").expect("stats");
         let json = stats.json();
         assert_eq!((json["live"].as_u64(), json["dead"].as_u64()), (Some(2), Some(0)));
