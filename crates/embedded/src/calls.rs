@@ -49,7 +49,7 @@ impl Call {
             Asker::Member(member, flag),
             request,
             || cluster.now(),
-            |response| match *request {
+            |_, response| match *request {
                 Request::Fence { client } => match cluster.member(client) {
                     Some(fenced) => Self::Stopping(fenced.fence(server), response),
                     None => Self::Answered(Ok(response)),

@@ -107,7 +107,7 @@ impl EmbeddedCluster {
             Asker::Nobody,
             &Request::Join,
             || self.now(),
-            |response| match response {
+            |_, response| match response {
                 Response::Joined { client } => {
                     member.client = client;
                     let member = Arc::new(member);
@@ -167,7 +167,7 @@ impl EmbeddedCluster {
 
     fn tell(&self, member: &Member, server: u16, request: &Request) -> Result<Response, FabricError> {
         let asker = Asker::Leaver(member, member.flag(server));
-        self.server(server)?.handle(asker, request, || self.now(), |response| response)
+        self.server(server)?.handle(asker, request, || self.now(), |_, response| response)
     }
 
     pub(crate) fn now(&self) -> u64 {

@@ -213,11 +213,11 @@ impl Member {
 
 /// The lists that were in progress when a flag went up.
 #[derive(Debug)]
-pub(crate) struct Drain(Vec<(Arc<Gate>, u64)>);
+pub struct Drain(Vec<(Arc<Gate>, u64)>);
 
 impl Drain {
-    /// Whether all of them have ended.
-    pub(crate) fn is_over(&mut self) -> bool {
+    /// Whether all of them have ended. Each is bounded and under way, so looking again soon is all there is to do.
+    pub fn is_over(&mut self) -> bool {
         self.0.retain(|(gate, turn)| gate.turn.load(Acquire) == *turn);
         self.0.is_empty()
     }

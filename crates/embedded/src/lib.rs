@@ -23,6 +23,7 @@
 //! | `verbs` | a work list, executed |
 //! | `halt` | a compute server that stops dead, for tests and tools |
 //! | `gate` | fencing (F6) and when a WRITE counts as done |
+//! | [`host`] | one memory server for many connections: what a server of verbs over a network is built on |
 //! | `tickets` | completed lists, and the pool of empty ones |
 //! | `server` | a memory, and the state machine that keeps its superblock |
 //! | [`memory`] | checked verbs on one server's memory |
@@ -52,6 +53,7 @@ pub mod endpoint;
 pub mod error;
 mod gate;
 mod halt;
+pub mod host;
 pub mod line;
 pub mod memory;
 mod on_chip;

@@ -133,6 +133,11 @@ impl Lines {
         self.words.len() * WORD
     }
 
+    /// What is atomic in it.
+    pub(crate) fn atomicity(&self) -> Atomicity {
+        self.atomicity
+    }
+
     fn line(&self, line: usize) -> &[AtomicU64] {
         &self.words[line * LINE_WORDS..(line + 1) * LINE_WORDS]
     }

@@ -34,6 +34,11 @@ impl Region {
         Some(Self { host: Lines::new(host_bytes, atomicity, path)?, chip: OnChip::new(chip_bytes)? })
     }
 
+    /// What is atomic in it.
+    pub fn atomicity(&self) -> Atomicity {
+        self.host.atomicity()
+    }
+
     /// `offset` as an index, if `len` bytes from there are inside `space`.
     fn bound(&self, space: Space, offset: u64, len: usize) -> Result<usize, BadAccess> {
         let size = match space {

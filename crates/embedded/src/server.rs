@@ -3,7 +3,7 @@
 use crate::gate::{Flag, Member};
 use crate::memory::Region;
 use sherman_fabric::{ClientId, FabricError, Request, Response};
-use sherman_memory_server::{FormatError, FormatOptions, MemoryServer};
+use sherman_memory_server::{FormatError, FormatOptions, MemoryServer, OpenError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Who asks.
@@ -31,6 +31,12 @@ impl Server {
         Ok(Self { memory, control: Mutex::new(control) })
     }
 
+    /// Opens memory that was formatted before.
+    pub(crate) fn open(memory: Region) -> Result<Self, OpenError> {
+        let control = MemoryServer::open(&memory)?;
+        Ok(Self { memory, control: Mutex::new(control) })
+    }
+
     #[inline]
     pub(crate) fn memory(&self) -> &Region {
         &self.memory
@@ -43,7 +49,7 @@ impl Server {
         asker: Asker<'_>,
         request: &Request,
         now: impl FnOnce() -> u64,
-        then: impl FnOnce(Response) -> T,
+        then: impl FnOnce(&MemoryServer, Response) -> T,
     ) -> Result<T, FabricError> {
         let mut control = self.control();
         // Flags are looked at behind the lock: this incarnation may since have been fenced and its id retired, or have left,
@@ -56,12 +62,18 @@ impl Server {
         if over {
             return Err(FabricError::Fenced { client: from });
         }
-        Ok(then(control.handle(&self.memory, from, request, now())?))
+        let response = control.handle(&self.memory, from, request, now())?;
+        Ok(then(&control, response))
+    }
+
+    /// Lets `look` see the server's tables while no request is being answered.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&MemoryServer) -> T) -> T {
+        look(&self.control())
     }
 
     /// Whether the server's tables say that `client` is fenced here.
     pub(crate) fn is_fenced(&self, client: ClientId) -> bool {
-        self.control().is_fenced(client)
+        self.look(|tables| tables.is_fenced(client))
     }
 
     fn control(&self) -> MutexGuard<'_, MemoryServer> {
@@ -91,12 +103,12 @@ mod tests {
             ..FormatOptions::default()
         };
         let server = Server::format(region, &format).unwrap();
-        let joined = server.handle(Asker::Nobody, &Request::Join, || 0, |response| response);
+        let joined = server.handle(Asker::Nobody, &Request::Join, || 0, |_, response| response);
         let Ok(Response::Joined { client }) = joined else { panic!("{joined:?}") };
         let [old, left, present] = [(); 3].map(|()| Member::new(client, 1).unwrap());
         old.fence(0);
         left.leave();
-        let ask = |asker| server.handle(asker, &Request::Usage, || 0, drop);
+        let ask = |asker| server.handle(asker, &Request::Usage, || 0, |_, _| ());
         for gone in [&old, &left] {
             assert_eq!(ask(Asker::Member(gone, gone.flag(0))), Err(FabricError::Fenced { client }));
         }

@@ -122,8 +122,9 @@ fn check_transfer(len: u32) -> Result<(), FabricError> {
     Err(FabricError::TooLarge { asked: len.into(), limit: MAX_TRANSFER.into() })
 }
 
+/// What a client is told of a bad access.
 #[cold]
-fn explain(bad: BadAccess, server: u16, space: Space, offset: u64, len: u64) -> FabricError {
+pub(crate) fn explain(bad: BadAccess, server: u16, space: Space, offset: u64, len: u64) -> FabricError {
     // An address has 48 bits of offset; what lies beyond is told as the last of them.
     let address = GlobalAddress::new(server, offset.min(GlobalAddress::OFFSET_LIMIT - 1));
     match bad {

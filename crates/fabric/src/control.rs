@@ -1,5 +1,6 @@
 //! The few requests a memory server's CPU answers: memory, membership, the catalog. Everything else is verbs.
 
+use crate::stats::ServerStats;
 use std::fmt;
 
 /// A compute server's identity: what it writes into lock lanes and free marks. 0 means nobody.
@@ -146,6 +147,9 @@ pub enum Request {
     },
     /// To server 0: every member. Answered by [`Response::Members`].
     Members,
+    /// To any server that is a process of its own: its counters. Answered by [`Response::Stats`]; elsewhere refused with
+    /// [`Refusal::BadRequest`].
+    Stats,
 }
 
 /// What a member is.
@@ -260,6 +264,8 @@ pub enum Response {
     Verdict(Verdict),
     /// Every member, by id.
     Members(Vec<MemberInfo>),
+    /// One server's counters.
+    Stats(Box<ServerStats>),
 }
 
 /// Why a memory server said no. Nothing was changed. For the width of its tag see

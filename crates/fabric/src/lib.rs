@@ -13,6 +13,7 @@
 //! | [`caps`] | what a backend can do: units, lanes, fencing |
 //! | [`counters`] | round trips, verbs and bytes, counted alike for every backend |
 //! | [`control`] | the few requests a memory server's CPU answers |
+//! | [`stats`] | what a memory server counts |
 //! | [`memory`] | how the memory server reaches its own memory |
 //! | [`zeroed`] | large arrays that cost nothing until used, in huge pages |
 //! | [`contract`] | F1–F7 as a test suite |
@@ -27,6 +28,7 @@ pub mod counters;
 pub mod endpoint;
 pub mod error;
 pub mod memory;
+pub mod stats;
 pub mod work;
 pub mod zeroed;
 
@@ -37,4 +39,5 @@ pub use counters::{Counters, Tally};
 pub use endpoint::{Clock, Endpoint, Fabric, Ticket, call, execute, sleep_until, yield_now};
 pub use error::FabricError;
 pub use memory::Memory;
+pub use stats::ServerStats;
 pub use work::{Verb, VerbId, WorkList};

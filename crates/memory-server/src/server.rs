@@ -233,6 +233,7 @@ impl MemoryServer {
                 self.membership_request(memory, from, request, now)
             }
             Request::Usage => self.usage(from),
+            Request::Stats => Err(Refusal::BadRequest { what: "this server keeps no statistics" }),
             _ => Err(Refusal::BadRequest { what: "this server does not know the request" }),
         }
     }

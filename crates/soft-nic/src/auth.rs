@@ -1,0 +1,201 @@
+//! The cluster's secret, and how two sides prove to each other that they know it.
+//!
+//! Challenge and response by HMAC-SHA256. The server challenges with a fresh nonce in its `Hello`; the client answers in its
+//! `Introduce` with a mac over what it says and that nonce, and challenges with a nonce of its own; the server answers in
+//! its `Welcome` with a mac over what it says and both. The two macs begin with different labels, so neither can be
+//! passed off as the other. The secret is never sent, and a recorded handshake is worth nothing: the other side's nonce is
+//! another next time.
+//!
+//! **What must hold.** Macs are compared in constant time (by the `hmac` crate). A secret is never formatted: its `Debug`
+//! says nothing about it. A client that has a secret does not talk to a server that cannot prove it.
+//!
+//! **What it does not do.** It says who is at the other end when the connection is made, no more: frames are not signed.
+
+use crate::wire::handshake::{Mac, Nonce};
+use hmac::{Hmac, KeyInit, Mac as _};
+use sha2::Sha256;
+use std::fmt;
+use std::io::Read;
+use std::path::Path;
+
+/// The shortest secret that is accepted, in bytes.
+pub const MIN_SECRET: usize = 16;
+/// The longest.
+pub const MAX_SECRET: usize = 4096;
+
+const CLIENT_LABEL: &[u8] = b"sherman client v1";
+const SERVER_LABEL: &[u8] = b"sherman server v1";
+
+/// What every client and server of a cluster knows, and nobody else.
+#[derive(Clone)]
+pub struct Secret(Hmac<Sha256>);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secret(..)")
+    }
+}
+
+/// Why a secret cannot be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SecretError {
+    /// It is too short to be one.
+    TooShort {
+        /// Bytes it has.
+        bytes: usize,
+    },
+    /// It is longer than any secret.
+    TooLong,
+    /// Its file cannot be read.
+    Unreadable {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+}
+
+impl fmt::Display for SecretError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooShort { bytes } => {
+                write!(f, "the cluster's secret has {bytes} bytes; it needs at least {MIN_SECRET}")
+            }
+            Self::TooLong => write!(f, "the cluster's secret has more than {MAX_SECRET} bytes"),
+            Self::Unreadable { path, error } => {
+                write!(f, "the cluster's secret cannot be read from {}: {error}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for SecretError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unreadable { error, .. } => Some(error),
+            Self::TooShort { .. } | Self::TooLong => None,
+        }
+    }
+}
+
+impl Secret {
+    /// The secret that consists of these bytes.
+    pub fn new(bytes: &[u8]) -> Result<Self, SecretError> {
+        if bytes.len() < MIN_SECRET {
+            return Err(SecretError::TooShort { bytes: bytes.len() });
+        }
+        if bytes.len() > MAX_SECRET {
+            return Err(SecretError::TooLong);
+        }
+        // A key of any length is accepted by HMAC, so this does not fail; if it did, the length would be to blame.
+        Hmac::new_from_slice(bytes).map(Self).map_err(|_| SecretError::TooLong)
+    }
+
+    /// The secret in a file: all its bytes but line ends at its end.
+    pub fn from_file(path: &Path) -> Result<Self, SecretError> {
+        let unreadable = |error| SecretError::Unreadable { path: path.to_owned(), error };
+        let file = std::fs::File::open(path).map_err(unreadable)?;
+        let mut bytes = Vec::new();
+        // Two more than the longest, for a line end; whoever names an endless file gets an answer.
+        file.take(MAX_SECRET as u64 + 3).read_to_end(&mut bytes).map_err(unreadable)?;
+        let len = bytes.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
+        Self::new(&bytes[..len])
+    }
+
+    fn mac(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
+        let mut mac = self.0.clone();
+        parts.iter().for_each(|part| mac.update(part));
+        mac
+    }
+}
+
+/// A number used once.
+pub fn nonce() -> Result<Nonce, getrandom::Error> {
+    let mut nonce = [0; 32];
+    getrandom::fill(&mut nonce)?;
+    Ok(nonce)
+}
+
+/// The mac of an `Introduce` whose other bytes are `covered`; all zero without a secret.
+pub fn client_mac(secret: Option<&Secret>, covered: &[u8], server: &Nonce) -> Mac {
+    secret.map_or([0; 32], |secret| secret.mac(&[CLIENT_LABEL, covered, server]).finalize().into_bytes().into())
+}
+
+/// Whether the mac of an `Introduce` proves the secret; without one there is nothing to prove.
+pub fn client_is_genuine(secret: Option<&Secret>, covered: &[u8], server: &Nonce, mac: &Mac) -> bool {
+    secret.is_none_or(|secret| secret.mac(&[CLIENT_LABEL, covered, server]).verify_slice(mac).is_ok())
+}
+
+/// The mac of a `Welcome` whose other bytes are `covered`; all zero without a secret.
+pub fn server_mac(secret: Option<&Secret>, covered: &[u8], client: &Nonce, server: &Nonce) -> Mac {
+    secret.map_or([0; 32], |secret| secret.mac(&[SERVER_LABEL, covered, client, server]).finalize().into_bytes().into())
+}
+
+/// Whether the mac of a `Welcome` proves the secret; without one there is nothing to prove.
+pub fn server_is_genuine(secret: Option<&Secret>, covered: &[u8], client: &Nonce, server: &Nonce, mac: &Mac) -> bool {
+    secret.is_none_or(|secret| secret.mac(&[SERVER_LABEL, covered, client, server]).verify_slice(mac).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(text: &str) -> Secret {
+        Secret::new(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_mac_proves_one_secret_one_message_and_one_pair_of_nonces() {
+        let (right, wrong) = (secret("correct horse battery"), secret("correct horse batterz"));
+        let mac = client_mac(Some(&right), b"message", &[1; 32]);
+        assert!(client_is_genuine(Some(&right), b"message", &[1; 32], &mac));
+        assert!(!client_is_genuine(Some(&wrong), b"message", &[1; 32], &mac));
+        assert!(!client_is_genuine(Some(&right), b"massage", &[1; 32], &mac));
+        assert!(!client_is_genuine(Some(&right), b"message", &[2; 32], &mac));
+        assert!(!client_is_genuine(Some(&right), b"message", &[1; 32], &[0; 32]));
+        let mac = server_mac(Some(&right), b"message", &[1; 32], &[2; 32]);
+        assert!(server_is_genuine(Some(&right), b"message", &[1; 32], &[2; 32], &mac));
+        assert!(!server_is_genuine(Some(&right), b"message", &[2; 32], &[1; 32], &mac));
+        assert!(!server_is_genuine(Some(&wrong), b"message", &[1; 32], &[2; 32], &mac));
+        // Not even for a message that ends with a nonce is one side's mac the other's.
+        let both = [b"message".as_slice(), &[1; 32]].concat();
+        assert_ne!(mac, client_mac(Some(&right), &both, &[2; 32]));
+    }
+
+    #[test]
+    fn the_mac_is_hmac_sha256() {
+        // RFC 4231, test case 3, through the same primitive: key of 20 bytes 0xaa, data of 50 bytes 0xdd.
+        let mac = Secret::new(&[0xaa; 20]).unwrap().mac(&[&[0xdd; 20], &[0xdd; 30]]).finalize().into_bytes();
+        assert_eq!(mac[..8], [0x77, 0x3e, 0xa9, 0x1e, 0x36, 0x80, 0x0e, 0x46]);
+    }
+
+    #[test]
+    fn a_secret_does_not_show_itself() {
+        assert_eq!(format!("{:?}", secret("correct horse battery")), "Secret(..)");
+    }
+
+    #[test]
+    fn a_file_s_line_end_does_not_belong_to_the_secret() {
+        let folder = std::env::temp_dir().join(format!("sherman-secret-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("secret");
+        let of = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            Secret::from_file(&path)
+        };
+        let mac = |secret: &Secret| client_mac(Some(secret), b"", &[0; 32]);
+        let plain = mac(&secret("correct horse battery"));
+        for text in ["correct horse battery", "correct horse battery\n", "correct horse battery\r\n"] {
+            assert_eq!(mac(&of(text.as_bytes()).unwrap()), plain);
+        }
+        assert_ne!(mac(&of(b"correct horse battery \n").unwrap()), plain);
+        assert!(matches!(of(b"fifteen bytes..\n"), Err(SecretError::TooShort { bytes: 15 })));
+        assert!(matches!(of(b""), Err(SecretError::TooShort { bytes: 0 })));
+        assert!(of(&[b'x'; MAX_SECRET]).is_ok());
+        assert!(matches!(of(&[b'x'; MAX_SECRET + 1]), Err(SecretError::TooLong)));
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(matches!(Secret::from_file(&path), Err(SecretError::Unreadable { .. })));
+        assert_ne!(nonce().unwrap(), nonce().unwrap());
+    }
+}

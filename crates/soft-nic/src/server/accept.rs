@@ -1,0 +1,119 @@
+//! The thread that accepts connections and spreads them over the shards.
+//!
+//! It sleeps until somebody knocks. If the system has no descriptor left, the one who knocks stays in the kernel's queue and
+//! would be announced again at once: so the thread then sleeps for a while instead, however many knock.
+
+use super::counters::Reason;
+use super::listen::Listener;
+use super::shared::Shared;
+use crate::wire::frame::put_frame;
+use crate::wire::{Goodbye, GoodbyeCode, Kind};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, SocketFlags, accept_with, send, sockopt};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long to wait when descriptors have run out.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// Connections accepted in a row before anything else is looked at.
+const BURST: usize = 64;
+/// How often a silent client is asked before it counts as gone.
+const PROBES: u32 = 3;
+
+pub(super) struct Acceptor {
+    shared: Arc<Shared>,
+    listeners: Vec<Listener>,
+    /// The shard that gets the next connection.
+    next: usize,
+}
+
+impl Acceptor {
+    pub(super) fn new(shared: Arc<Shared>, listeners: Vec<Listener>) -> Self {
+        Self { shared, listeners, next: 0 }
+    }
+
+    /// Accepts until the server stops.
+    pub(super) fn run(mut self) {
+        while !self.shared.is_stopping() {
+            let ready = self.wait();
+            let mut exhausted = false;
+            for index in ready {
+                exhausted |= !self.accept_some(index);
+            }
+            if exhausted {
+                // Woken early only by the end of the server.
+                let _ = poll(&mut [PollFd::new(&self.shared.stopper.as_fd(), PollFlags::IN)], Some(&PAUSE));
+            }
+        }
+    }
+
+    /// The listeners on which somebody knocks.
+    fn wait(&self) -> Vec<usize> {
+        let stopper = self.shared.stopper.as_fd();
+        let mut polled: Vec<_> = self.listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)).collect();
+        polled.push(PollFd::new(&stopper, PollFlags::IN));
+        match poll(&mut polled, None) {
+            Ok(_) => (0..self.listeners.len()).filter(|index| !polled[*index].revents().is_empty()).collect(),
+            Err(Errno::INTR) => Vec::new(),
+            Err(error) => {
+                self.shared.refused(Reason::AcceptFailed, error);
+                // All listeners are nonblocking, so it does no harm to ask each; and this must not spin.
+                std::thread::sleep(Duration::from_millis(100));
+                (0..self.listeners.len()).collect()
+            }
+        }
+    }
+
+    /// Accepts who knocks there; says whether the system could.
+    fn accept_some(&mut self, index: usize) -> bool {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        for _ in 0..BURST {
+            match accept_with(&self.listeners[index], flags) {
+                Ok(socket) => self.place(socket, self.listeners[index].is_tcp()),
+                Err(Errno::AGAIN | Errno::INTR) => return true,
+                // Whoever knocked has gone again.
+                Err(Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN | Errno::HOSTUNREACH | Errno::NETUNREACH) => {}
+                Err(error) => {
+                    self.shared.refused(Reason::AcceptFailed, error);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Gives a connection to a shard.
+    fn place(&mut self, socket: OwnedFd, tcp: bool) {
+        if !self.shared.open_connection() {
+            let limit = self.shared.limits.max_connections;
+            self.shared.refused(Reason::TooManyConnections, format_args!("{limit} are open"));
+            let mut frame = Vec::new();
+            let goodbye = Goodbye { code: GoodbyeCode::TooManyConnections, error: None };
+            if put_frame(&mut frame, Kind::Goodbye, 0, |out| goodbye.put(out)).is_ok() {
+                // Fits any socket's empty buffer; if not, the client sees the connection end.
+                let _ = send(&socket, &frame, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+            }
+            return;
+        }
+        if tcp && let Err(error) = self.tune(&socket) {
+            // Slower, or slower to notice that the client is gone, but no less right.
+            tracing::debug!("a connection's options: {error}");
+        }
+        let mailboxes = &self.shared.mailboxes;
+        mailboxes[self.next % mailboxes.len()].send(socket);
+        self.next = self.next.wrapping_add(1);
+    }
+
+    fn tune(&self, socket: &OwnedFd) -> rustix::io::Result<()> {
+        let limits = &self.shared.limits;
+        let between = (limits.keepalive / PROBES).max(Duration::from_secs(1));
+        sockopt::set_tcp_nodelay(socket, true)?;
+        sockopt::set_socket_keepalive(socket, true)?;
+        sockopt::set_tcp_keepidle(socket, limits.keepalive.max(Duration::from_secs(1)))?;
+        sockopt::set_tcp_keepintvl(socket, between)?;
+        sockopt::set_tcp_keepcnt(socket, PROBES)?;
+        sockopt::set_tcp_user_timeout(socket, u32::try_from(limits.user_timeout.as_millis()).unwrap_or(u32::MAX))
+    }
+}

@@ -1,0 +1,120 @@
+//! Which incarnation of each client id may be served here (F6).
+//!
+//! The memory server's tables know ids; a fence is of one incarnation, and for ever. So the book keeps, per id, the
+//! session of the latest incarnation that came, and a **floor**: incarnations below it are over. An incarnation ends by a
+//! fence, by its retirement or by its own leave, and then the floor rises above it.
+//!
+//! **What must hold.** The book is changed only behind the host's lock, so that what it says and what the tables say belong
+//! together; its own lock is taken inside that one and never the other way round.
+//!
+//! **What it cannot know.** A server other than 0 learns of an incarnation when it connects. One that was fenced and
+//! retired before it came here is let in if it comes late. It does no harm: a compute server posts nothing before server 0
+//! has confirmed, *after* all its connections were made, that it is still a member.
+
+use sherman_embedded::host::{Drain, Session};
+use sherman_fabric::{ClientId, FabricError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What is known of one id.
+#[derive(Debug)]
+struct Entry {
+    session: Arc<Session>,
+    floor: u32,
+}
+
+/// The sessions by id. At most one per id that the cluster has.
+#[derive(Debug, Default)]
+pub(super) struct Book(Mutex<BTreeMap<ClientId, Entry>>);
+
+impl Book {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<ClientId, Entry>> {
+        // Every change is one insertion or one store, so what a poisoned lock guards is still right.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session of this incarnation, made if it is the first connection of it; `Fenced` if the incarnation is over.
+    /// Behind the host's lock, and only for an id that its tables do not call fenced.
+    pub(super) fn admit(&self, client: ClientId, incarnation: u32) -> Result<Arc<Session>, FabricError> {
+        let mut entries = self.entries();
+        let floor = match entries.get(&client) {
+            Some(entry) if incarnation < entry.floor || incarnation < entry.session.incarnation() => {
+                return Err(FabricError::Fenced { client });
+            }
+            Some(entry) if incarnation == entry.session.incarnation() => {
+                let over = entry.session.is_over();
+                return if over { Err(FabricError::Fenced { client }) } else { Ok(Arc::clone(&entry.session)) };
+            }
+            Some(entry) => {
+                // Its predecessor has left or was retired and is over; should it not be, it is now.
+                entry.session.fence();
+                entry.floor
+            }
+            None => 0,
+        };
+        let session = Arc::new(Session::new(client, incarnation)?);
+        entries.insert(client, Entry { session: Arc::clone(&session), floor });
+        Ok(session)
+    }
+
+    /// Ends the incarnation that has the id now, if one is known here. What it has in progress is in the drain.
+    pub(super) fn fence(&self, client: ClientId) -> Option<Drain> {
+        let mut entries = self.entries();
+        let entry = entries.get_mut(&client)?;
+        entry.floor = entry.floor.max(entry.session.incarnation().saturating_add(1));
+        Some(entry.session.fence())
+    }
+
+    /// `session` has gone by itself.
+    pub(super) fn gone(&self, session: &Session) {
+        if let Some(entry) = self.entries().get_mut(&session.client()) {
+            entry.floor = entry.floor.max(session.incarnation().saturating_add(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: ClientId = ClientId(3);
+    const FENCED: FabricError = FabricError::Fenced { client: CLIENT };
+
+    #[test]
+    fn connections_of_one_incarnation_share_a_session() {
+        let book = Book::default();
+        let one = book.admit(CLIENT, 5).unwrap();
+        assert!(Arc::ptr_eq(&one, &book.admit(CLIENT, 5).unwrap()));
+        assert!(!Arc::ptr_eq(&one, &book.admit(ClientId(4), 5).unwrap()));
+    }
+
+    #[test]
+    fn a_fence_ends_one_incarnation_for_ever_and_not_the_next() {
+        let book = Book::default();
+        let old = book.admit(CLIENT, 5).unwrap();
+        assert!(book.fence(CLIENT).unwrap().is_over());
+        assert!(old.is_fenced());
+        assert_eq!(book.admit(CLIENT, 5).err(), Some(FENCED));
+        let new = book.admit(CLIENT, 6).unwrap();
+        assert!(!new.is_over());
+        for late in [0, 4, 5] {
+            assert_eq!(book.admit(CLIENT, late).err(), Some(FENCED));
+        }
+        assert!(!new.is_over());
+        assert!(book.fence(ClientId(9)).is_none());
+    }
+
+    #[test]
+    fn who_has_gone_does_not_come_back_and_its_successor_stops_what_is_left_of_it() {
+        let book = Book::default();
+        let old = book.admit(CLIENT, 1).unwrap();
+        book.gone(&old);
+        assert_eq!(book.admit(CLIENT, 1).err(), Some(FENCED));
+        assert!(!old.is_over());
+        assert!(book.admit(CLIENT, 2).is_ok());
+        assert!(old.is_over());
+        // The late farewell of the old one does not end the new one.
+        book.gone(&old);
+        assert!(book.admit(CLIENT, 2).is_ok());
+    }
+}

@@ -1,0 +1,213 @@
+//! One connection: what was received, what is to be sent, how it begins and ends.
+//!
+//! ```text
+//! Greeting ──Introduce──▶ Open ──▶ Closing ──▶ gone
+//!     └──────── too slow, refused ────▲
+//! ```
+//! A connection that ends in order says `Goodbye`, stops sending, and then passes over what still comes until the client
+//! hangs up or a second has passed: a socket that is closed over unread bytes may take what was sent with it.
+
+use super::calls::{self, Call, Wait};
+use super::counters::Tally;
+use super::execute::{self, List, Stop, Work};
+use super::greet::{self, Peer, goodbye, malformed};
+use super::input::Input;
+use super::out::Out;
+use super::shared::Shared;
+use crate::wire::frame::put_frame;
+use crate::wire::handshake::Nonce;
+use crate::wire::{FrameHeader, Goodbye, GoodbyeCode, HEADER_BYTES, Kind, requests};
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, Shutdown, send, shutdown};
+use std::os::fd::OwnedFd;
+
+/// Where a connection is in its life.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// It has been greeted with this nonce and has not introduced itself.
+    Greeting(Nonce),
+    /// It is served.
+    Open(Peer),
+    /// It has been told goodbye.
+    Closing,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) socket: OwnedFd,
+    pub(super) phase: Phase,
+    pub(super) input: Input,
+    /// What could not be sent yet, or is not complete.
+    pub(super) out: Option<Out>,
+    /// The list that is being received.
+    list: Option<List>,
+    /// The call that waits, and its tag. Nothing behind it is looked at meanwhile.
+    waiting: Option<(u64, Wait)>,
+    /// The events it is registered for.
+    pub(super) interest: EventFlags,
+    /// Bytes it was last charged for.
+    pub(super) charged: usize,
+}
+
+/// What is to be done with what was received.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Further {
+    /// More must come, so many bytes in all.
+    Need(usize),
+    /// What was assembled must be sent first.
+    Send,
+    /// A call must end first.
+    Wait,
+    /// Nothing: the connection ends.
+    Closing,
+}
+
+impl Connection {
+    pub(super) fn new(socket: OwnedFd, nonce: Nonce) -> Self {
+        Self {
+            socket,
+            phase: Phase::Greeting(nonce),
+            input: Input::default(),
+            out: None,
+            list: None,
+            waiting: None,
+            interest: EventFlags::IN,
+            charged: 0,
+        }
+    }
+
+    /// Understands and executes `input`; says how many bytes of it were used.
+    pub(super) fn advance(&mut self, work: &mut Work<'_>, input: &[u8], out: &mut Out) -> (usize, Further) {
+        let mut used = 0;
+        loop {
+            let rest = &input[used..];
+            let (more, stop) = match &mut self.phase {
+                Phase::Open(Peer::Member(gate)) => execute::lists(work, gate, &mut self.list, rest, out),
+                Phase::Open(Peer::Observer) | Phase::Greeting(_) => match FrameHeader::decode(rest) {
+                    Ok(Some(header)) if header.kind == Kind::List => (0, execute::not_allowed()),
+                    Ok(Some(header)) => (0, Stop::Other(header)),
+                    Ok(None) => (0, Stop::Need(HEADER_BYTES)),
+                    Err(error) => (0, Stop::Bye(malformed(error))),
+                },
+                Phase::Closing => return (input.len(), Further::Closing),
+            };
+            used += more;
+            let header = match stop {
+                Stop::Need(needed) => return (used, Further::Need(needed)),
+                Stop::Full => return (used, Further::Send),
+                Stop::Fenced => {
+                    self.say_goodbye(work.shared, &goodbye(GoodbyeCode::Fenced), out);
+                    return (input.len(), Further::Closing);
+                }
+                Stop::Bye(goodbye) => {
+                    self.say_goodbye(work.shared, &goodbye, out);
+                    return (input.len(), Further::Closing);
+                }
+                Stop::Other(header) => header,
+            };
+            let whole = HEADER_BYTES + header.len as usize;
+            let Some(body) = input[used..].get(HEADER_BYTES..whole) else { return (used, Further::Need(whole)) };
+            used += whole;
+            if let Err(goodbye) = self.other(work, &header, body, out) {
+                self.say_goodbye(work.shared, &goodbye, out);
+            }
+            if self.waiting.is_some() {
+                return (used, Further::Wait);
+            }
+        }
+    }
+
+    /// A frame that is no list.
+    fn other(&mut self, work: &mut Work<'_>, header: &FrameHeader, body: &[u8], out: &mut Out) -> Result<(), Goodbye> {
+        match (&self.phase, header.kind) {
+            (Phase::Greeting(nonce), Kind::Introduce) => {
+                let mut frame = Vec::new();
+                let peer = greet::introduce(work.shared, body, nonce, &mut frame)?;
+                self.phase = Phase::Open(peer);
+                out.put(&frame);
+                Ok(())
+            }
+            (Phase::Open(peer), Kind::Call) => {
+                let request = requests::take_request(body).map_err(malformed)?;
+                let fence = matches!(request, sherman_fabric::Request::Fence { .. });
+                let call = calls::begin(work.shared, peer, request);
+                work.tally.calls += 1;
+                work.tally.fences += u64::from(fence);
+                self.conclude(work.shared, header.tag, call, out);
+                Ok(())
+            }
+            _ => Err(goodbye(GoodbyeCode::Malformed)),
+        }
+    }
+
+    /// Answers a call, or lets it wait.
+    fn conclude(&mut self, shared: &Shared, tag: u64, call: Call, out: &mut Out) {
+        let answer = match call {
+            Call::Waiting(wait) => {
+                self.waiting = Some((tag, wait));
+                return;
+            }
+            Call::Answered(answer) => answer,
+        };
+        out.put(&calls::frame(tag, &answer));
+        // Refused because this session is over, not because the tables say so of its id: nothing of it will ever be done.
+        let over = matches!(&self.phase, Phase::Open(Peer::Member(gate)) if gate.session().is_over());
+        if answer.is_err() && over {
+            self.say_goodbye(shared, &goodbye(GoodbyeCode::Fenced), out);
+        }
+    }
+
+    /// Whether a call waits.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Looks at the call that waits; says whether none does any more.
+    pub(super) fn look_again(&mut self, shared: &Shared, out: &mut Out) -> bool {
+        if let Some((tag, wait)) = self.waiting.take() {
+            let call = wait.look(shared);
+            self.conclude(shared, tag, call, out);
+        }
+        self.waiting.is_none()
+    }
+
+    /// Begins to end the connection, and counts why.
+    pub(super) fn say_goodbye(&mut self, shared: &Shared, goodbye: &Goodbye, out: &mut Out) {
+        if goodbye.code != GoodbyeCode::ShuttingDown {
+            let says = goodbye.code.says();
+            match &goodbye.error {
+                Some(error) => shared.refused(goodbye.code.into(), format_args!("{says}: {error}")),
+                None => shared.refused(goodbye.code.into(), says),
+            }
+        }
+        out.drop_frame();
+        let mut frame = Vec::new();
+        // A goodbye is far shorter than a frame may be.
+        let _ = put_frame(&mut frame, Kind::Goodbye, 0, |out| goodbye.put(out));
+        out.put(&frame);
+        (self.phase, self.list, self.waiting) = (Phase::Closing, None, None);
+        self.input = Input::default();
+    }
+
+    /// Sends what may be sent; says whether that was all, or why the connection is gone.
+    pub(super) fn send(&self, out: &mut Out, tally: &mut Tally) -> Result<bool, Errno> {
+        while !out.ready().is_empty() {
+            match send(&self.socket, out.ready(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(sent) => {
+                    tally.bytes_out += sent as u64;
+                    out.advance(sent);
+                }
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if matches!(self.phase, Phase::Closing) {
+            // Nothing follows the goodbye. If the client is gone already, so be it.
+            let _ = shutdown(&self.socket, Shutdown::Write);
+        }
+        Ok(true)
+    }
+}

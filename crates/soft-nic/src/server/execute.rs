@@ -1,0 +1,238 @@
+//! Lists of verbs, executed as they arrive.
+//!
+//! Verb by verb, each as soon as all of it is there, straight from the bytes received and straight into the bytes to be
+//! sent. A list need not be atomic, so it may be executed in parts; its reply is assembled as a whole, since it may still
+//! fail, and then only the failure is told. All verbs at hand are executed in one **turn**
+//! ([`Turn`](sherman_embedded::host::Turn)), which ends before any of their replies is sent.
+
+use super::counters::{Reason, ShardCounters, Tally};
+use super::greet::{goodbye, malformed};
+use super::out::Out;
+use super::shared::{LINE, Shared};
+use crate::wire::frame::put_frame;
+use crate::wire::{
+    FrameHeader, Goodbye, GoodbyeCode, HEADER_BYTES, Kind, ListDecoder, MAX_REPLY, Next, WireError, WireVerb, errors,
+};
+use fastrand::Rng;
+use sherman_embedded::host::{Gate, Turn};
+use sherman_fabric::{FabricError, Space};
+
+/// What executing needs besides the connection.
+pub(super) struct Work<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) counters: &'a ShardCounters,
+    pub(super) tally: &'a mut Tally,
+    /// Decides how READs are torn, if they are.
+    pub(super) random: &'a mut Rng,
+}
+
+/// A list that is being received.
+#[derive(Debug)]
+pub(super) struct List {
+    tag: u64,
+    decoder: ListDecoder,
+    /// Whether its failure has been told and the rest is only passed over.
+    failed: bool,
+}
+
+/// Why lists are executed no further.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// There must be so many bytes to go on.
+    Need(usize),
+    /// Enough is to be sent.
+    Full,
+    /// A frame that is no list.
+    Other(FrameHeader),
+    /// The session is over, and the client has been told.
+    Fenced,
+    /// The client is to be disconnected.
+    Bye(Goodbye),
+}
+
+/// Executes the lists at the beginning of `input`; says how many bytes of it were used.
+pub(super) fn lists(
+    work: &mut Work<'_>,
+    gate: &mut Gate,
+    list: &mut Option<List>,
+    input: &[u8],
+    out: &mut Out,
+) -> (usize, Stop) {
+    let shared = work.shared;
+    let mut used = 0;
+    // Left at the end of this function.
+    let mut turn = gate.enter(&shared.host);
+    loop {
+        let rest = &input[used..];
+        let current = match list {
+            Some(list) => list,
+            None => match FrameHeader::decode(rest) {
+                Ok(Some(header)) if header.kind == Kind::List => {
+                    used += HEADER_BYTES;
+                    out.open_frame();
+                    list.insert(List { tag: header.tag, decoder: ListDecoder::new(&header), failed: false })
+                }
+                Ok(Some(header)) => return (used, Stop::Other(header)),
+                Ok(None) => return (used, Stop::Need(HEADER_BYTES)),
+                Err(error) => return (used, Stop::Bye(malformed(error))),
+            },
+        };
+        let turn = match &mut turn {
+            Ok(turn) => turn,
+            Err(error) => {
+                current.fail(work, out, error);
+                return (used, Stop::Fenced);
+            }
+        };
+        match current.run(work, turn, &input[used..], out) {
+            Ok((more, Step::Done)) => {
+                used += more;
+                *list = None;
+                if out.ready().len() >= shared.limits.high_water {
+                    return (used, Stop::Full);
+                }
+            }
+            Ok((more, Step::Need(needed))) => return (used + more, Stop::Need(needed)),
+            Err(goodbye) => return (used, Stop::Bye(goodbye)),
+        }
+    }
+}
+
+/// How far a list came.
+enum Step {
+    /// To its end.
+    Done,
+    /// There must be so many bytes to go on.
+    Need(usize),
+}
+
+impl List {
+    /// Executes the verbs at the beginning of `input`; says how many bytes of it were used.
+    fn run(
+        &mut self,
+        work: &mut Work<'_>,
+        turn: &mut Turn<'_>,
+        input: &[u8],
+        out: &mut Out,
+    ) -> Result<(usize, Step), Goodbye> {
+        let mut used = 0;
+        loop {
+            if self.failed {
+                used += self.decoder.skip(input.len() - used);
+                let left = self.decoder.bytes_left();
+                return Ok((used, if left == 0 { Step::Done } else { Step::Need(1) }));
+            }
+            match self.decoder.next(&input[used..]).map_err(malformed)? {
+                Next::Verb { verb, used: more } => {
+                    used += more;
+                    let asked = out.open_len() as u64 + u64::from(verb.result_bytes());
+                    if asked > u64::from(MAX_REPLY) {
+                        let limit = MAX_REPLY.into();
+                        return Err(malformed(WireError::TooLarge { what: "bytes of a reply", asked, limit }));
+                    }
+                    if let Err(error) = step(work, turn, verb, out) {
+                        work.shared.refused(Reason::BadAddress, &error);
+                        self.fail(work, out, &error);
+                    }
+                }
+                Next::Partial { needed } => return Ok((used, Step::Need(needed))),
+                Next::End => {
+                    out.close_frame(Kind::ListDone, self.tag);
+                    work.tally.lists += 1;
+                    return Ok((used, Step::Done));
+                }
+            }
+        }
+    }
+
+    /// Tells the client that the list failed, in place of its results.
+    #[cold]
+    fn fail(&mut self, work: &mut Work<'_>, out: &mut Out, error: &FabricError) {
+        out.drop_frame();
+        let mut frame = Vec::new();
+        // An error is far shorter than a frame may be.
+        let _ = put_frame(&mut frame, Kind::ListFailed, self.tag, |out| errors::put_error(out, error));
+        out.put(&frame);
+        self.failed = true;
+        work.tally.lists_failed += 1;
+    }
+}
+
+/// Executes one verb.
+#[inline]
+fn step(work: &mut Work<'_>, turn: &mut Turn<'_>, verb: WireVerb<'_>, out: &mut Out) -> Result<(), FabricError> {
+    let tally = &mut *work.tally;
+    match verb {
+        WireVerb::Read { space, offset, len } => {
+            let into = out.room(len as usize);
+            if work.shared.tear_reads {
+                read_torn(turn, space, offset, into, work.random)?;
+            } else {
+                turn.read(space, offset, into)?;
+            }
+            tally.reads += 1;
+            tally.bytes_read += u64::from(len);
+        }
+        // Verbs are executed one after the other, so a fenced WRITE has nothing to wait for.
+        WireVerb::Write { space, offset, data, fenced: _ } => {
+            turn.write(space, offset, data)?;
+            tally.writes += 1;
+            tally.bytes_written += data.len() as u64;
+        }
+        WireVerb::Cas { space, offset, compare, swap, mask } => {
+            let old = turn.cas(space, offset, compare, swap, mask)?;
+            out.put(&old.to_le_bytes());
+            tally.cas += 1;
+            if (old ^ compare) & mask != 0 {
+                tally.cas_failed += 1;
+                if space == Space::OnChip {
+                    work.counters.note_contention(offset, mask);
+                }
+            }
+        }
+        WireVerb::Faa { space, offset, add } => {
+            let old = turn.faa(space, offset, add)?;
+            out.put(&old.to_le_bytes());
+            tally.faa += 1;
+        }
+    }
+    Ok(())
+}
+
+/// A READ that keeps F1 and F2 and nothing more: its lines are copied in any order, and there is time in between.
+#[cold]
+fn read_torn(
+    turn: &mut Turn<'_>,
+    space: Space,
+    offset: u64,
+    into: &mut [u8],
+    random: &mut Rng,
+) -> Result<(), FabricError> {
+    if space == Space::OnChip || into.len() <= 1 {
+        return turn.read(space, offset, into);
+    }
+    // The whole READ is refused or none of it.
+    turn.read(space, offset, into)?;
+    let first = LINE - (offset % LINE as u64) as usize;
+    let mut pieces = Vec::with_capacity(into.len() / LINE + 2);
+    let (head, tail) = into.split_at_mut(first.min(into.len()));
+    pieces.push((offset, head));
+    let lines = tail.chunks_mut(LINE).enumerate();
+    pieces.extend(lines.map(|(index, line)| (offset + (first + index * LINE) as u64, line)));
+    random.shuffle(&mut pieces);
+    for (at, piece) in pieces {
+        turn.read(space, at, piece)?;
+        for _ in 0..random.u32(..64) {
+            std::hint::spin_loop();
+        }
+        if random.u8(..32) == 0 {
+            std::thread::yield_now();
+        }
+    }
+    Ok(())
+}
+
+/// The farewell to somebody who may not post verbs.
+pub(super) fn not_allowed() -> Stop {
+    Stop::Bye(goodbye(GoodbyeCode::NotAllowed))
+}

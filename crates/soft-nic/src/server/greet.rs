@@ -1,0 +1,129 @@
+//! The handshake: who may come in (`wire::handshake`).
+//!
+//! What is checked first is the proof of the secret: who does not know it learns nothing about the cluster, and costs it
+//! nothing but the proof. Then the role: who joins becomes a member here and now; who says it is a member must be an
+//! incarnation that is not over, and must mean this start of the server.
+
+use super::shared::Shared;
+use crate::auth;
+use crate::wire::frame::put_frame;
+use crate::wire::handshake::Nonce;
+use crate::wire::{
+    Goodbye, GoodbyeCode, Hello, Introduce, Kind, MAX_FRAME, MAX_REPLY, Role, VERSION, Welcome, WireError,
+};
+use sherman_embedded::host::{Asker, Gate, Session};
+use sherman_fabric::{ClientId, FabricError, Memory, Refusal, Request, Response, Space};
+use sherman_memory_server::MemberState;
+use std::sync::Arc;
+
+/// Who is at the other end.
+#[derive(Debug)]
+pub(super) enum Peer {
+    /// A connection of a member.
+    Member(Gate),
+    /// Somebody who only looks.
+    Observer,
+}
+
+/// The first frame of a connection.
+pub(super) fn hello(shared: &Shared, nonce: Nonce) -> Vec<u8> {
+    let hello = Hello { version_min: VERSION, version_max: VERSION, needs_secret: shared.secret.is_some(), nonce };
+    let mut frame = Vec::new();
+    // A `Hello` is far shorter than a frame may be.
+    let _ = put_frame(&mut frame, Kind::Hello, 0, |out| hello.put(out));
+    frame
+}
+
+/// Lets a client in, or says why not. What it is answered is appended to `frame`.
+pub(super) fn introduce(shared: &Shared, body: &[u8], nonce: &Nonce, frame: &mut Vec<u8>) -> Result<Peer, Goodbye> {
+    let signed = Introduce::take(body).map_err(malformed)?;
+    let introduce = signed.message;
+    if introduce.version != VERSION {
+        return Err(goodbye(GoodbyeCode::Version));
+    }
+    if !auth::client_is_genuine(shared.secret.as_ref(), signed.covered, nonce, &signed.mac) {
+        return Err(goodbye(GoodbyeCode::BadSecret));
+    }
+    let session = match introduce.role {
+        Role::Join => Some(join(shared)?),
+        Role::Member { client, incarnation, boot } => Some(admit(shared, client, incarnation, boot)?),
+        Role::Observer => None,
+    };
+    let superblock = shared.host.superblock();
+    let welcome = Welcome {
+        version: VERSION,
+        boot: shared.boot,
+        server: superblock.server,
+        servers: superblock.servers,
+        client: session.as_ref().map_or(ClientId::NOBODY, |session| session.client()),
+        incarnation: session.as_ref().map_or(0, |session| session.incarnation()),
+        host_bytes: shared.host.memory().size(Space::Host),
+        caps: shared.caps(),
+        max_frame: MAX_FRAME,
+        max_reply: MAX_REPLY,
+        lease_nanos: superblock.geometry.lease_nanos,
+    };
+    let sign = |covered: &[u8]| auth::server_mac(shared.secret.as_ref(), covered, &introduce.nonce, nonce);
+    put_frame(frame, Kind::Welcome, 0, |out| welcome.put(out, sign)).map_err(|_| goodbye(GoodbyeCode::Internal))?;
+    Ok(session.map_or(Peer::Observer, |session| Peer::Member(Gate::new(session))))
+}
+
+/// Issues an id. It is in the book before anybody else is answered: who suspects it, however soon, finds it there.
+fn join(shared: &Shared) -> Result<Arc<Session>, Goodbye> {
+    let host = &shared.host;
+    let joined = host.handle(
+        Asker::Nobody,
+        &Request::Join,
+        || host.now(),
+        |tables, response| match response {
+            Response::Joined { client } => {
+                let incarnation = tables.member(client).map_or(0, |entry| entry.incarnation);
+                shared.book.admit(client, incarnation)
+            }
+            _ => Err(FabricError::Refused(Refusal::NotHere)),
+        },
+    );
+    let refused = |error| Goodbye { code: GoodbyeCode::JoinRefused, error: Some(error) };
+    joined.and_then(|session| session).map_err(refused)
+}
+
+/// The session of a member that connects once more, or for the first time to this server.
+fn admit(shared: &Shared, client: ClientId, incarnation: u32, boot: u64) -> Result<Arc<Session>, Goodbye> {
+    // Whoever is a member got its id from server 0 and knows its boot; elsewhere its first connection teaches it.
+    let first_contact = boot == 0 && shared.host.superblock().server != 0;
+    if boot != shared.boot && !first_contact {
+        return Err(goodbye(GoodbyeCode::Restarted));
+    }
+    let fenced = || Goodbye { code: GoodbyeCode::Fenced, error: Some(FabricError::Fenced { client }) };
+    shared.host.look(|tables| {
+        if !tables.geometry().is_client(client) {
+            let error = Some(FabricError::Refused(Refusal::NotAMember { client }));
+            return Err(Goodbye { code: GoodbyeCode::NotAllowed, error });
+        }
+        let current = tables
+            .member(client)
+            .is_none_or(|entry| entry.state == MemberState::Live && entry.incarnation == incarnation);
+        if !current || tables.is_fenced(client) {
+            return Err(fenced());
+        }
+        shared.book.admit(client, incarnation).map_err(|error| match error {
+            FabricError::Fenced { .. } => fenced(),
+            other => Goodbye { code: GoodbyeCode::Internal, error: Some(other) },
+        })
+    })
+}
+
+/// A farewell with nothing to add.
+pub(super) fn goodbye(code: GoodbyeCode) -> Goodbye {
+    Goodbye { code, error: None }
+}
+
+/// The farewell to somebody who sent what this protocol does not have.
+pub(super) fn malformed(error: WireError) -> Goodbye {
+    match error {
+        WireError::TooLarge { asked, limit, .. } => {
+            Goodbye { code: GoodbyeCode::TooLarge, error: Some(FabricError::TooLarge { asked, limit }) }
+        }
+        _ => goodbye(GoodbyeCode::Malformed),
+    }
+}

@@ -1,0 +1,177 @@
+//! What is to be sent: replies of one receive, assembled before the first of their bytes leaves.
+//!
+//! The bytes lie in an arena that is filled once and never cleared, so a READ's place costs nothing but the READ. A frame
+//! in progress (a list that may still fail) is *open*: what lies before it may be sent, what lies in it may not, and it can
+//! be taken back. Whoever has nothing to send has no arena: a shard lends its own to one connection at a time, and a
+//! connection keeps it only while something is left.
+
+use crate::wire::{FrameHeader, HEADER_BYTES, Kind};
+
+/// Bytes to send.
+#[derive(Debug, Default)]
+pub(super) struct Out {
+    bytes: Vec<u8>,
+    /// How much of it has been sent.
+    sent: usize,
+    /// How much of it is filled.
+    used: usize,
+    /// Where the frame in progress begins.
+    open: Option<usize>,
+}
+
+/// An arena is at least this long, and is not made shorter than this.
+const LEAST: usize = 4 << 10;
+
+impl Out {
+    /// The next `len` bytes.
+    #[inline]
+    pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
+        let start = self.used;
+        self.used += len;
+        if self.used > self.bytes.len() {
+            self.bytes.resize((self.used * 2).max(LEAST), 0);
+        }
+        &mut self.bytes[start..self.used]
+    }
+
+    /// Appends whole frames.
+    pub(super) fn put(&mut self, bytes: &[u8]) {
+        self.room(bytes.len()).copy_from_slice(bytes);
+    }
+
+    /// Begins a frame that may yet be taken back.
+    #[inline]
+    pub(super) fn open_frame(&mut self) {
+        self.open = Some(self.used);
+        self.room(HEADER_BYTES);
+    }
+
+    /// Bytes in the body of the frame in progress.
+    #[inline]
+    pub(super) fn open_len(&self) -> usize {
+        self.open.map_or(0, |open| self.used - open - HEADER_BYTES)
+    }
+
+    /// Ends the frame in progress: it may be sent.
+    #[inline]
+    pub(super) fn close_frame(&mut self, kind: Kind, tag: u64) {
+        let len = self.open_len() as u32;
+        if let Some(open) = self.open.take() {
+            let header = FrameHeader { len, kind, count: 0, tag };
+            self.bytes[open..open + HEADER_BYTES].copy_from_slice(&header.encode());
+        }
+    }
+
+    /// Takes the frame in progress back.
+    pub(super) fn drop_frame(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.used = open;
+        }
+    }
+
+    /// What may be sent.
+    #[inline]
+    pub(super) fn ready(&self) -> &[u8] {
+        &self.bytes[self.sent..self.open.unwrap_or(self.used)]
+    }
+
+    /// So much of it has been.
+    #[inline]
+    pub(super) fn advance(&mut self, len: usize) {
+        self.sent += len;
+        if self.sent == self.used {
+            (self.sent, self.used) = (0, 0);
+        }
+    }
+
+    /// Whether nothing is in it.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.sent == self.used && self.open.is_none()
+    }
+
+    /// Bytes of memory that it holds.
+    pub(super) fn held(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Forgets its content, and all of its arena beyond `most`.
+    pub(super) fn reset(&mut self, most: usize) {
+        (self.sent, self.used, self.open) = (0, 0, None);
+        if self.bytes.len() > most {
+            *self = Self::default();
+        }
+    }
+
+    /// What is left of it in an arena of its own, if that is much smaller than the one it lies in.
+    pub(super) fn split_off(&mut self) -> Option<Self> {
+        let left = self.used - self.sent;
+        if left.max(LEAST) * 2 > self.bytes.len() {
+            return None;
+        }
+        let mut bytes = vec![0; left.max(LEAST)];
+        bytes[..left].copy_from_slice(&self.bytes[self.sent..self.used]);
+        let open = self.open.map(|open| open - self.sent);
+        Some(Self { bytes, sent: 0, used: left, open })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(bytes: &[u8]) -> FrameHeader {
+        FrameHeader::decode(bytes).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_frame_in_progress_is_not_sent_and_can_be_taken_back() {
+        let mut out = Out::default();
+        out.put(b"first");
+        out.open_frame();
+        out.room(3).copy_from_slice(b"abc");
+        assert_eq!(out.ready(), b"first");
+        assert_eq!(out.open_len(), 3);
+        out.drop_frame();
+        assert_eq!(out.ready(), b"first");
+        out.open_frame();
+        out.room(2).copy_from_slice(b"xy");
+        out.close_frame(Kind::ListDone, 9);
+        let frame = &out.ready()[5..];
+        assert_eq!(header(frame), FrameHeader { len: 2, kind: Kind::ListDone, count: 0, tag: 9 });
+        assert_eq!(&frame[HEADER_BYTES..], b"xy");
+    }
+
+    #[test]
+    fn what_was_sent_is_gone_and_an_arena_that_is_sent_begins_anew() {
+        let mut out = Out::default();
+        out.put(&[7; 100]);
+        out.advance(40);
+        assert_eq!((out.ready().len(), out.is_empty()), (60, false));
+        out.open_frame();
+        out.advance(60);
+        assert!(out.ready().is_empty() && !out.is_empty());
+        out.close_frame(Kind::ListDone, 1);
+        out.advance(HEADER_BYTES);
+        assert!(out.is_empty() && out.ready().is_empty());
+        out.put(&[8; 10]);
+        assert_eq!(out.ready(), [8; 10]);
+    }
+
+    #[test]
+    fn a_little_left_in_a_large_arena_moves_out_with_its_open_frame() {
+        let mut out = Out::default();
+        out.put(&[1; 1 << 20]);
+        assert!(out.split_off().is_none());
+        out.advance((1 << 20) - 5);
+        out.open_frame();
+        out.room(3).copy_from_slice(b"abc");
+        let mut small = out.split_off().unwrap();
+        assert!(small.held() < 3 * LEAST);
+        assert_eq!((small.ready(), small.open_len()), (&[1; 5][..], 3));
+        small.close_frame(Kind::ListDone, 4);
+        assert_eq!(&small.ready()[5 + HEADER_BYTES..], b"abc");
+        out.reset(LEAST);
+        assert!(out.is_empty() && out.held() <= LEAST);
+    }
+}

@@ -1,0 +1,494 @@
+//! A shard: one thread, its connections and their events.
+//!
+//! One loop: wait for events, serve each connection that has some, look again at calls that wait, take in new connections,
+//! see to deadlines. A connection is served for one receive at a time (and what is left of the last one), so that one busy client does
+//! not starve the others. All buffers are the shard's and are lent to the connection that is being served.
+
+use super::connection::{Connection, Further, Phase};
+use super::counters::{Reason, Tally};
+use super::execute::Work;
+use super::greet::{self, goodbye};
+use super::input::{RECEIVE, Received, SCRATCH};
+use super::out::Out;
+use super::shared::Shared;
+use super::spin::Spin;
+use crate::auth;
+use crate::wire::{GoodbyeCode, HEADER_BYTES, MAX_REPLY};
+use fastrand::Rng;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Events taken at a time.
+const EVENTS: usize = 256;
+/// The event that says that something is in the mailbox.
+const MAIL: u64 = u64::MAX;
+/// How long a connection that was told goodbye may take to hang up.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// How long a server that stops waits for its clients to hang up.
+const STOPPING: Duration = Duration::from_millis(300);
+/// How long to sleep at most while a call waits.
+const WAITING: Duration = Duration::from_micros(200);
+/// Receives from one connection in a row, if there is always more than fits the buffer.
+const RECEIVES: usize = 4;
+/// Bytes of an arena that a shard keeps for the next connection.
+const ARENA: usize = 1 << 20;
+
+/// How connections come to a shard.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    sockets: Mutex<Vec<OwnedFd>>,
+    bell: OwnedFd,
+}
+
+impl Mailbox {
+    pub(super) fn new() -> io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self { sockets: Mutex::new(Vec::new()), bell })
+    }
+
+    /// Puts a connection in. There are at most as many as there may be connections.
+    pub(super) fn send(&self, socket: OwnedFd) {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
+        self.wake();
+    }
+
+    /// Wakes whoever waits for mail.
+    pub(super) fn wake(&self) {
+        // Fails only if the counter is full, and then it is awake.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    fn take(&self) -> Vec<OwnedFd> {
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        std::mem::take(&mut *self.sockets.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl AsFd for Mailbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+/// Whether a connection goes on.
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    Stays,
+    Ends,
+}
+
+/// A place for a connection. Its name is its index and how often the place was used.
+#[derive(Debug, Default)]
+struct Place {
+    connection: Option<Box<Connection>>,
+    uses: u32,
+}
+
+/// Names a connection of this shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Token {
+    index: u32,
+    uses: u32,
+}
+
+impl Token {
+    fn number(self) -> u64 {
+        u64::from(self.index) | u64::from(self.uses) << 32
+    }
+
+    fn of(number: u64) -> Self {
+        Self { index: number as u32, uses: (number >> 32) as u32 }
+    }
+}
+
+/// One thread's connections.
+pub(super) struct Shard {
+    shared: Arc<Shared>,
+    index: usize,
+    epoll: OwnedFd,
+    places: Vec<Place>,
+    free: Vec<u32>,
+    /// Who has to introduce itself by when, the oldest first.
+    greeting: VecDeque<(Instant, Token)>,
+    /// Who has to hang up by when, the oldest first.
+    closing: VecDeque<(Instant, Token)>,
+    /// Whose calls wait.
+    waiting: Vec<Token>,
+    scratch: Vec<u8>,
+    /// The arena of replies, when nobody has it.
+    arena: Out,
+    random: Rng,
+    spin: Spin,
+}
+
+impl Shard {
+    pub(super) fn new(shared: Arc<Shared>, index: usize) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &shared.mailboxes[index], EventData::new_u64(MAIL), EventFlags::IN)?;
+        Ok(Self {
+            random: Rng::with_seed(shared.boot ^ index as u64),
+            shared,
+            index,
+            epoll,
+            places: Vec::new(),
+            free: Vec::new(),
+            greeting: VecDeque::new(),
+            closing: VecDeque::new(),
+            waiting: Vec::new(),
+            scratch: vec![0; SCRATCH],
+            arena: Out::default(),
+            spin: Spin::new(),
+        })
+    }
+
+    /// Serves until the server stops.
+    pub(super) fn run(mut self) {
+        let stopper = StopOnPanic(Arc::clone(&self.shared));
+        let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
+        while !self.shared.is_stopping() {
+            self.wait(&mut events);
+            for event in &events {
+                match event.data.u64() {
+                    MAIL => {}
+                    number => self.serve(Token::of(number)),
+                }
+            }
+            self.look_again();
+            // Only now, so that no event of this round is taken for one of a connection that came into its place.
+            if events.iter().any(|event| event.data.u64() == MAIL) {
+                self.take_in();
+            }
+            self.see_to_deadlines();
+        }
+        self.farewell(&mut events);
+        std::mem::forget(stopper);
+    }
+
+    /// Waits for events: looks, looks again for a while, sleeps.
+    fn wait(&mut self, events: &mut Vec<Event>) {
+        self.poll(events, Duration::ZERO);
+        if !events.is_empty() {
+            return;
+        }
+        let window = self.spin.window();
+        if !window.is_zero() {
+            let began = Instant::now();
+            while began.elapsed() < window {
+                std::thread::yield_now();
+                self.poll(events, Duration::ZERO);
+                if !events.is_empty() {
+                    self.spin.learn(true);
+                    return;
+                }
+            }
+            self.spin.learn(false);
+        }
+        let until = self.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
+        let most = if self.waiting.is_empty() { None } else { Some(WAITING) };
+        let limit = [until, most].into_iter().flatten().min();
+        self.poll(events, limit.unwrap_or(Duration::MAX));
+    }
+
+    fn poll(&self, events: &mut Vec<Event>, limit: Duration) {
+        events.clear();
+        let limit = Timespec::try_from(limit).ok();
+        // Interrupted, or a bug that the next round meets again: there are no events either way.
+        let _ = epoll::wait(&self.epoll, spare_capacity(events), limit.as_ref());
+    }
+
+    fn place(&mut self, token: Token) -> Option<&mut Place> {
+        self.places.get_mut(token.index as usize).filter(|place| place.uses == token.uses)
+    }
+
+    fn phase(&self, token: Token) -> Option<&Phase> {
+        let place = self.places.get(token.index as usize).filter(|place| place.uses == token.uses)?;
+        place.connection.as_ref().map(|connection| &connection.phase)
+    }
+
+    /// Serves a connection that has events.
+    fn serve(&mut self, token: Token) {
+        self.with(token, Self::receive);
+    }
+
+    /// Lends the shard's buffers to a connection, and puts both in order afterwards.
+    fn with(&mut self, token: Token, act: impl FnOnce(&mut Self, &mut Connection, &mut Out, &mut Tally) -> Fate) {
+        let Some(mut connection) = self.place(token).and_then(|place| place.connection.take()) else { return };
+        let mut out = connection.out.take().unwrap_or_else(|| std::mem::take(&mut self.arena));
+        let mut tally = Tally::default();
+        let was_closing = matches!(connection.phase, Phase::Closing);
+        let mut fate = act(self, &mut connection, &mut out, &mut tally);
+        self.shared.counters[self.index].add(&tally);
+        if fate == Fate::Stays {
+            fate = self.settle(token, &mut connection, out);
+        } else {
+            self.keep_arena(out);
+        }
+        if fate == Fate::Ends {
+            self.remove(token, *connection);
+            return;
+        }
+        if !was_closing && matches!(connection.phase, Phase::Closing) {
+            self.closing.push_back((Instant::now() + FAREWELL, token));
+        }
+        if connection.is_waiting() && !self.waiting.contains(&token) {
+            self.waiting.push(token);
+        }
+        if let Some(place) = self.place(token) {
+            place.connection = Some(connection);
+        }
+    }
+
+    /// Receives, executes and sends.
+    fn receive(&mut self, connection: &mut Connection, out: &mut Out, tally: &mut Tally) -> Fate {
+        match connection.send(out, tally) {
+            Ok(true) if !connection.is_waiting() => {}
+            Ok(_) => return Fate::Stays,
+            Err(_) => return Fate::Ends,
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut fate = Fate::Stays;
+        for _ in 0..RECEIVES {
+            let mut bytes = 0;
+            let received = connection.input.receive(&connection.socket, &mut scratch, &mut bytes);
+            tally.bytes_in += bytes;
+            let owned;
+            let input = match received {
+                Received::Scratch(len) => &scratch[..len],
+                Received::Owned(bytes) => {
+                    owned = bytes;
+                    &owned[..]
+                }
+                Received::TooLittle => continue,
+                Received::Nothing => break,
+                Received::Gone => {
+                    fate = Fate::Ends;
+                    break;
+                }
+            };
+            match self.execute(connection, input, out, tally) {
+                // The buffer was full: there may be more.
+                Ok(true) if bytes >= RECEIVE as u64 => {}
+                Ok(_) => break,
+                Err(Gone) => {
+                    fate = Fate::Ends;
+                    break;
+                }
+            }
+        }
+        self.scratch = scratch;
+        fate
+    }
+
+    /// Executes what was received and sends the replies; says whether more may be received.
+    fn execute(
+        &mut self,
+        connection: &mut Connection,
+        input: &[u8],
+        out: &mut Out,
+        tally: &mut Tally,
+    ) -> Result<bool, Gone> {
+        let mut used = 0;
+        loop {
+            let mut work = Work {
+                shared: &self.shared,
+                counters: &self.shared.counters[self.index],
+                tally,
+                random: &mut self.random,
+            };
+            let (more, further) = connection.advance(&mut work, &input[used..], out);
+            used += more;
+            // What a client has been told of is counted.
+            self.shared.counters[self.index].add(&std::mem::take(tally));
+            let sent = connection.send(out, tally).map_err(|_| Gone)?;
+            let needed = match further {
+                Further::Need(needed) => needed,
+                Further::Send if sent => continue,
+                Further::Send | Further::Wait => 0,
+                Further::Closing => return Ok(false),
+            };
+            connection.input.keep(input, used, needed);
+            return Ok(sent && needed != 0);
+        }
+    }
+
+    /// After a connection was served: keeps what it still has to send, charges it for what it holds, and registers it for
+    /// what it waits for.
+    fn settle(&mut self, token: Token, connection: &mut Connection, mut out: Out) -> Fate {
+        let blocked = !out.ready().is_empty();
+        if out.is_empty() {
+            self.keep_arena(out);
+        } else if let Some(small) = out.split_off() {
+            connection.out = Some(small);
+            self.keep_arena(out);
+        } else {
+            connection.out = Some(out);
+        }
+        let held = connection.input.held() + connection.out.as_ref().map_or(0, Out::held);
+        let affordable = self.shared.recharge(connection.charged, held);
+        let grown = held > connection.charged;
+        connection.charged = held;
+        if !affordable && grown {
+            self.shared.refused(Reason::Overloaded, "clients that do not read fill the memory for replies");
+            return Fate::Ends;
+        }
+        let interest = match (blocked, connection.is_waiting()) {
+            (true, _) => EventFlags::OUT,
+            (false, true) => EventFlags::empty(),
+            (false, false) => EventFlags::IN,
+        };
+        if interest != connection.interest {
+            let data = EventData::new_u64(token.number());
+            if epoll::modify(&self.epoll, &connection.socket, data, interest).is_err() {
+                return Fate::Ends;
+            }
+            connection.interest = interest;
+        }
+        Fate::Stays
+    }
+
+    /// Takes an arena back that a connection no longer needs.
+    fn keep_arena(&mut self, mut out: Out) {
+        if self.arena.held() < out.held() {
+            out.reset(ARENA.max(self.shared.limits.high_water + MAX_REPLY as usize / 4 + HEADER_BYTES));
+            self.arena = out;
+        }
+    }
+
+    fn remove(&mut self, token: Token, connection: Connection) {
+        self.shared.close_connection(connection.charged);
+        // Closing the socket takes it out of the epoll set: nobody else has it.
+        drop(connection);
+        if let Some(place) = self.place(token) {
+            place.uses = place.uses.wrapping_add(1);
+            self.free.push(token.index);
+        }
+    }
+
+    /// Looks at the calls that wait.
+    fn look_again(&mut self) {
+        for token in std::mem::take(&mut self.waiting) {
+            self.with(token, |shard, connection, out, tally| {
+                if !connection.look_again(&shared_of(shard), out) {
+                    return Fate::Stays;
+                }
+                shard.receive(connection, out, tally)
+            });
+        }
+    }
+
+    /// Greets the connections in the mailbox.
+    fn take_in(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        for socket in shared.mailboxes[self.index].take() {
+            if let Err(error) = self.greet(socket) {
+                shared.refused(Reason::Internal, error);
+                shared.close_connection(0);
+            }
+        }
+    }
+
+    fn greet(&mut self, socket: OwnedFd) -> io::Result<()> {
+        let nonce = auth::nonce().map_err(io::Error::other)?;
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.places.push(Place::default());
+                self.places.len() as u32 - 1
+            }
+        };
+        let token = Token { index, uses: self.places[index as usize].uses };
+        let data = EventData::new_u64(token.number());
+        if let Err(error) = epoll::add(&self.epoll, &socket, data, EventFlags::IN) {
+            self.free.push(index);
+            return Err(error.into());
+        }
+        self.places[index as usize].connection = Some(Box::new(Connection::new(socket, nonce)));
+        self.greeting.push_back((Instant::now() + self.shared.limits.handshake_time, token));
+        let hello = greet::hello(&self.shared, nonce);
+        self.with(token, |_, connection, out, tally| {
+            out.put(&hello);
+            if connection.send(out, tally).is_ok() { Fate::Stays } else { Fate::Ends }
+        });
+        Ok(())
+    }
+
+    /// The first moment at which somebody is late. Who is not in that phase any more is forgotten.
+    fn next_deadline(&mut self) -> Option<Instant> {
+        while let Some((_, token)) = self.greeting.front()
+            && !matches!(self.phase(*token), Some(Phase::Greeting(_)))
+        {
+            self.greeting.pop_front();
+        }
+        while let Some((_, token)) = self.closing.front()
+            && self.phase(*token).is_none()
+        {
+            self.closing.pop_front();
+        }
+        let first = |queue: &VecDeque<(Instant, Token)>| queue.front().map(|(at, _)| *at);
+        [first(&self.greeting), first(&self.closing)].into_iter().flatten().min()
+    }
+
+    /// Ends the connections of who is late.
+    fn see_to_deadlines(&mut self) {
+        if self.greeting.is_empty() && self.closing.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        while self.next_deadline().is_some_and(|at| at <= now) {
+            if let Some((_, token)) = self.greeting.pop_front_if(|(at, _)| *at <= now)
+                && matches!(self.phase(token), Some(Phase::Greeting(_)))
+            {
+                self.with(token, |shard, connection, out, tally| {
+                    connection.say_goodbye(&shared_of(shard), &goodbye(GoodbyeCode::TooSlow), out);
+                    if connection.send(out, tally).is_ok() { Fate::Stays } else { Fate::Ends }
+                });
+            }
+            if let Some((_, token)) = self.closing.pop_front_if(|(at, _)| *at <= now) {
+                self.with(token, |_, _, _, _| Fate::Ends);
+            }
+        }
+    }
+
+    /// Tells everybody goodbye and waits a little for them to hang up.
+    fn farewell(&mut self, events: &mut Vec<Event>) {
+        self.take_in();
+        let until = Instant::now() + STOPPING;
+        let tokens = (0..).zip(&self.places).map(|(index, place)| Token { index, uses: place.uses });
+        for token in tokens.collect::<Vec<_>>() {
+            self.with(token, |shard, connection, out, tally| {
+                if !matches!(connection.phase, Phase::Closing) {
+                    connection.say_goodbye(&shared_of(shard), &goodbye(GoodbyeCode::ShuttingDown), out);
+                }
+                if connection.send(out, tally).is_ok() { Fate::Stays } else { Fate::Ends }
+            });
+        }
+        while self.places.iter().any(|place| place.connection.is_some()) && Instant::now() < until {
+            self.poll(events, Duration::from_millis(20));
+            for event in events.iter().filter(|event| event.data.u64() != MAIL) {
+                self.serve(Token::of(event.data.u64()));
+            }
+        }
+    }
+}
+
+/// The client is gone.
+struct Gone;
+
+fn shared_of(shard: &Shard) -> Arc<Shared> {
+    Arc::clone(&shard.shared)
+}
+
+/// A shard that fails takes the server down rather than leave its connections hanging.
+struct StopOnPanic(Arc<Shared>);
+
+impl Drop for StopOnPanic {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}

@@ -1,0 +1,150 @@
+//! What all threads of a server share.
+
+use super::Limits;
+use super::book::Book;
+use super::counters::{Reason, Refusals, ShardCounters, hottest};
+use super::error::ServeError;
+use super::shard::Mailbox;
+use crate::auth::{self, Secret};
+use crate::wire::{MAX_TRANSFER, MAX_VERBS};
+use sherman_embedded::host::Host;
+use sherman_fabric::{Caps, FenceMode, Memory, ServerStats, Space};
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::time::Instant;
+
+/// F1's unit of atomicity: what the embedded backend keeps a seqlock for.
+pub(super) const LINE: usize = 64;
+
+/// Shared by a server's threads.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) host: Arc<Host>,
+    pub(super) secret: Option<Secret>,
+    pub(super) tear_reads: bool,
+    pub(super) limits: Limits,
+    /// Which start of the server this is; not 0.
+    pub(super) boot: u64,
+    pub(super) book: Book,
+    pub(super) counters: Vec<ShardCounters>,
+    pub(super) mailboxes: Vec<Mailbox>,
+    /// What wakes the acceptor when the server stops.
+    pub(super) stopper: Mailbox,
+    refusals: Refusals,
+    connections: AtomicUsize,
+    accepted: AtomicU64,
+    /// Bytes that connections make us hold.
+    buffered: AtomicUsize,
+    stopping: AtomicBool,
+    began: Instant,
+}
+
+impl Shared {
+    pub(super) fn new(
+        host: Arc<Host>,
+        secret: Option<Secret>,
+        tear_reads: bool,
+        limits: Limits,
+        mailboxes: Vec<Mailbox>,
+    ) -> Result<Self, ServeError> {
+        let nonce = auth::nonce().map_err(ServeError::NoRandomness)?;
+        let (word, _) = nonce.split_first_chunk::<8>().unwrap_or((&[1; 8], &[]));
+        Ok(Self {
+            host,
+            secret,
+            tear_reads,
+            limits,
+            boot: u64::from_le_bytes(*word).max(1),
+            book: Book::default(),
+            counters: mailboxes.iter().map(|_| ShardCounters::default()).collect(),
+            mailboxes,
+            stopper: Mailbox::new().map_err(ServeError::System)?,
+            refusals: Refusals::new(),
+            connections: AtomicUsize::new(0),
+            accepted: AtomicU64::new(0),
+            buffered: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            began: Instant::now(),
+        })
+    }
+
+    /// What a client may expect of this server.
+    pub(super) fn caps(&self) -> Caps {
+        Caps {
+            atomic_unit: LINE as u32,
+            crash_unit: LINE as u32,
+            verb_atomic: false,
+            masked_cas: true,
+            write_releases: true,
+            lock_read: true,
+            on_chip_bytes: self.host.memory().size(Space::OnChip),
+            fence: FenceMode::Revoke,
+            // A READ has no upper bound: its thread may be stopped in the middle.
+            shortest_write_nanos: 0,
+            max_verbs: MAX_VERBS,
+            max_transfer: MAX_TRANSFER,
+        }
+    }
+
+    /// Makes room for one more connection, if there may be one.
+    pub(super) fn open_connection(&self) -> bool {
+        let limit = self.limits.max_connections;
+        let opened = self.connections.fetch_update(Relaxed, Relaxed, |open| (open < limit).then_some(open + 1)).is_ok();
+        if opened {
+            self.accepted.fetch_add(1, Relaxed);
+        }
+        opened
+    }
+
+    /// A connection is gone, and with it `held` bytes.
+    pub(super) fn close_connection(&self, held: usize) {
+        self.connections.fetch_sub(1, Relaxed);
+        self.buffered.fetch_sub(held, Relaxed);
+    }
+
+    /// A connection that held `before` bytes now holds `after`. Says whether that is more than all may hold together.
+    pub(super) fn recharge(&self, before: usize, after: usize) -> bool {
+        if after <= before {
+            self.buffered.fetch_sub(before - after, Relaxed);
+            return true;
+        }
+        self.buffered.fetch_add(after - before, Relaxed) + (after - before) <= self.limits.max_buffered
+    }
+
+    /// Counts a refusal.
+    pub(super) fn refused(&self, reason: Reason, detail: impl Display) {
+        self.refusals.note(reason, detail);
+    }
+
+    /// Tells every thread to end.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, SeqCst);
+        self.mailboxes.iter().chain([&self.stopper]).for_each(Mailbox::wake);
+    }
+
+    /// Whether the server ends.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(SeqCst)
+    }
+
+    /// Everything counted so far.
+    pub(super) fn stats(&self) -> ServerStats {
+        let memory = self.host.memory();
+        let mut stats = ServerStats {
+            server: self.host.superblock().server,
+            boot: self.boot,
+            uptime_nanos: u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            host_bytes: memory.size(Space::Host),
+            on_chip_bytes: memory.size(Space::OnChip),
+            connections: self.connections.load(Relaxed) as u64,
+            accepted: self.accepted.load(Relaxed),
+            refused: self.refusals.counts(),
+            hottest: hottest(&self.counters),
+            ..ServerStats::default()
+        };
+        self.counters.iter().for_each(|shard| shard.add_to(&mut stats));
+        stats
+    }
+}

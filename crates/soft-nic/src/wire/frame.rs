@@ -1,0 +1,237 @@
+//! The frame header, the kinds of frames, and the limits of the protocol.
+//!
+//! ```text
+//!  0        4      5       6       8                16
+//!  | len    | kind | flags | count | tag            |  body: len bytes
+//! ```
+//! `flags` is 0 in version 1. `count` is the number of verbs of a `List`, else 0. `tag` is chosen by the client for a
+//! `List` or `Call` and comes back with its answer; else 0.
+
+use super::bytes::WireError;
+
+/// The version of the protocol that this build speaks, and the only one.
+pub const VERSION: u16 = 1;
+/// Bytes of a frame header.
+pub const HEADER_BYTES: usize = 16;
+
+/// The most verbs in one list.
+pub const MAX_VERBS: u32 = 64;
+/// The most bytes that one READ or WRITE moves: twice the largest node, so that the redo record of one fits too.
+pub const MAX_TRANSFER: u32 = 128 << 10;
+/// The most bytes that the results of one list have together.
+pub const MAX_REPLY: u32 = 4 << 20;
+/// The most bytes of a frame's body: as many data as results, and the verbs around them.
+pub const MAX_FRAME: u32 = MAX_REPLY + (4 << 10);
+/// The most bytes of a `Call`'s or a client's handshake frame's body. No request is longer than a tree's name.
+pub const MAX_CALL: u32 = 4 << 10;
+/// The longest remainder of a list that cannot be executed for want of bytes: one verb less a byte.
+pub const MAX_VERB: usize = super::verbs::VERB_BYTES + MAX_TRANSFER as usize;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Kind {
+    /// Client: verbs to execute.
+    List = 1,
+    /// Client: a control request.
+    Call = 2,
+    /// Client: who it is.
+    Introduce = 3,
+    /// Server: the results of a list.
+    ListDone = 0x81,
+    /// Server: why a list failed.
+    ListFailed = 0x82,
+    /// Server: the answer to a call.
+    Answer = 0x83,
+    /// Server: why a call was refused.
+    Refused = 0x84,
+    /// Server: the first frame of a connection.
+    Hello = 0x85,
+    /// Server: the client is welcome.
+    Welcome = 0x86,
+    /// Server: the last frame of a connection, and why.
+    Goodbye = 0x87,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 10] = [
+        Self::List,
+        Self::Call,
+        Self::Introduce,
+        Self::ListDone,
+        Self::ListFailed,
+        Self::Answer,
+        Self::Refused,
+        Self::Hello,
+        Self::Welcome,
+        Self::Goodbye,
+    ];
+
+    /// The kind that `number` stands for.
+    #[inline]
+    pub fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::List,
+            2 => Self::Call,
+            3 => Self::Introduce,
+            0x81 => Self::ListDone,
+            0x82 => Self::ListFailed,
+            0x83 => Self::Answer,
+            0x84 => Self::Refused,
+            0x85 => Self::Hello,
+            0x86 => Self::Welcome,
+            0x87 => Self::Goodbye,
+            _ => return None,
+        })
+    }
+
+    /// The longest body such a frame may have.
+    #[inline]
+    pub fn max_len(self) -> u32 {
+        match self {
+            // Answers may list every member or tree there is.
+            Self::List | Self::ListDone | Self::Answer => MAX_FRAME,
+            _ => MAX_CALL,
+        }
+    }
+}
+
+/// A frame's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// Bytes of the body.
+    pub len: u32,
+    /// What the frame is.
+    pub kind: Kind,
+    /// Verbs of a `List`, else 0.
+    pub count: u16,
+    /// Which list or call, chosen by the client.
+    pub tag: u64,
+}
+
+impl FrameHeader {
+    /// Its bytes.
+    #[inline]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..4].copy_from_slice(&self.len.to_le_bytes());
+        bytes[4] = self.kind as u8;
+        bytes[6..8].copy_from_slice(&self.count.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.tag.to_le_bytes());
+        bytes
+    }
+
+    /// The header at the beginning of `bytes`, checked against the limits of its kind; `None` if there is not all of it.
+    #[inline]
+    pub fn decode(bytes: &[u8]) -> Result<Option<Self>, WireError> {
+        let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+        let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let kind = head[4];
+        let kind = Kind::from_number(kind).ok_or(WireError::Unknown { what: "kind of frame", found: kind.into() })?;
+        if head[5] != 0 {
+            return Err(WireError::Unknown { what: "flag of a frame", found: head[5].into() });
+        }
+        let header = Self {
+            len: number(0),
+            kind,
+            count: u16::from_le_bytes([head[6], head[7]]),
+            tag: u64::from(number(8)) | u64::from(number(12)) << 32,
+        };
+        header.check()?;
+        Ok(Some(header))
+    }
+
+    fn check(&self) -> Result<(), WireError> {
+        let limit = self.kind.max_len();
+        if self.len > limit {
+            return Err(WireError::TooLarge { what: "bytes of a frame", asked: self.len.into(), limit: limit.into() });
+        }
+        match self.kind {
+            Kind::List if u32::from(self.count) > MAX_VERBS => {
+                let (asked, limit) = (self.count.into(), MAX_VERBS.into());
+                Err(WireError::TooLarge { what: "verbs of a list", asked, limit })
+            }
+            Kind::List => Ok(()),
+            _ if self.count != 0 => Err(WireError::Unknown { what: "count of a frame", found: self.count.into() }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Appends a frame whose body `write` appends.
+///
+/// Returns the first byte of the frame in `out`. If the body is longer than its kind may be, nothing is appended.
+pub fn put_frame(out: &mut Vec<u8>, kind: Kind, tag: u64, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), WireError> {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEADER_BYTES]);
+    write(out);
+    let asked = (out.len() - start - HEADER_BYTES) as u64;
+    let limit = kind.max_len();
+    if asked > u64::from(limit) {
+        out.truncate(start);
+        return Err(WireError::TooLarge { what: "bytes of a frame", asked, limit: limit.into() });
+    }
+    let header = FrameHeader { len: asked as u32, kind, count: 0, tag };
+    out[start..start + HEADER_BYTES].copy_from_slice(&header.encode());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_decoded_to_what_was_encoded() {
+        for kind in Kind::ALL {
+            let count = if kind == Kind::List { 64 } else { 0 };
+            let header = FrameHeader { len: kind.max_len(), kind, count, tag: 0x0102_0304_0506_0708 };
+            let bytes = header.encode();
+            assert_eq!(FrameHeader::decode(&bytes), Ok(Some(header)));
+            assert_eq!(Kind::from_number(kind as u8), Some(kind));
+            for end in 0..HEADER_BYTES {
+                assert_eq!(FrameHeader::decode(&bytes[..end]), Ok(None));
+            }
+        }
+        let known = (0..=u8::MAX).filter(|number| Kind::from_number(*number).is_some()).count();
+        assert_eq!(known, Kind::ALL.len());
+    }
+
+    #[test]
+    fn the_header_s_bytes_are_as_the_protocol_says() {
+        let header = FrameHeader { len: 0x0102, kind: Kind::List, count: 3, tag: 0x0405 };
+        assert_eq!(header.encode(), [2, 1, 0, 0, 1, 0, 3, 0, 5, 4, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_header_beyond_its_limits_is_refused() {
+        let good = FrameHeader { len: 8, kind: Kind::List, count: 1, tag: 7 };
+        let bad = [
+            FrameHeader { len: MAX_FRAME + 1, ..good },
+            FrameHeader { len: u32::MAX, ..good },
+            FrameHeader { count: MAX_VERBS as u16 + 1, ..good },
+            FrameHeader { kind: Kind::Call, count: 1, ..good },
+            FrameHeader { kind: Kind::Call, count: 0, len: MAX_CALL + 1, ..good },
+            FrameHeader { kind: Kind::Introduce, count: 0, len: MAX_CALL + 1, ..good },
+        ];
+        for header in bad {
+            assert!(FrameHeader::decode(&header.encode()).is_err(), "{header:?}");
+        }
+        for (at, byte) in [(4, 0), (4, 4), (4, 0xff), (5, 1), (5, 0x80)] {
+            let mut bytes = good.encode();
+            bytes[at] = byte;
+            assert!(matches!(FrameHeader::decode(&bytes), Err(WireError::Unknown { .. })));
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_too_long_leaves_nothing_behind() {
+        let mut out = vec![9];
+        let long = put_frame(&mut out, Kind::Call, 1, |out| out.resize(out.len() + MAX_CALL as usize + 1, 0));
+        assert!(matches!(long, Err(WireError::TooLarge { .. })));
+        assert_eq!(out, [9]);
+        put_frame(&mut out, Kind::Call, 1, |out| out.push(5)).unwrap();
+        assert_eq!(FrameHeader::decode(&out[1..]).unwrap().unwrap().len, 1);
+        assert_eq!(out.len(), 1 + HEADER_BYTES + 1);
+    }
+}

@@ -1,0 +1,467 @@
+//! How a connection begins, and how it ends.
+//!
+//! ```text
+//! server → Hello      magic, version_min, version_max, needs_secret, server_nonce
+//! client → Introduce  version, client_nonce, role, mac
+//! server → Welcome    version, boot, server, servers, client, incarnation, sizes, caps, limits, lease, mac
+//! server → Goodbye    code, error        instead of Welcome, or at any time later
+//! ```
+//! Each `mac` covers everything before it in its body and the nonces of both sides ([`auth`](crate::auth)); it is all zero
+//! where there is no secret. Both nonces are fresh, so nothing of one handshake is of use in another.
+//!
+//! **Roles.** Who introduces itself as [`Role::Join`], to server 0, becomes a member by that: its `Welcome` brings the id and
+//! incarnation, and the connection is its first one. It then introduces itself to every other server as a
+//! [`Role::Member`], and so on every later connection. An [`Role::Observer`] may ask for statistics and nothing else.
+
+use super::bytes::{Put, Reader, WireError};
+use super::errors::{put_error, read_error};
+use super::frame::VERSION;
+use sherman_fabric::{Caps, ClientId, FabricError, FenceMode};
+
+/// The first bytes of every `Hello`.
+pub const MAGIC: [u8; 8] = *b"SHERMAN\x01";
+/// A number used once.
+pub type Nonce = [u8; 32];
+/// Proof of knowing the secret.
+pub type Mac = [u8; 32];
+
+/// What a server says first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The oldest version of the protocol that it speaks.
+    pub version_min: u16,
+    /// The newest one.
+    pub version_max: u16,
+    /// Whether it wants proof that the client knows the secret.
+    pub needs_secret: bool,
+    /// Fresh for this connection.
+    pub nonce: Nonce,
+}
+
+impl Hello {
+    /// Whether it speaks the version that this build speaks.
+    pub fn speaks_our_version(&self) -> bool {
+        (self.version_min..=self.version_max).contains(&VERSION)
+    }
+
+    /// Appends its body.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        out.put(&MAGIC);
+        out.put_u16(self.version_min);
+        out.put_u16(self.version_max);
+        out.put_u8(self.needs_secret.into());
+        out.put(&self.nonce);
+    }
+
+    /// The `Hello` that is all of `body`. One of a later version may be longer: what follows is passed over.
+    pub fn take(body: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(body);
+        if reader.array::<8>()? != MAGIC {
+            return Err(WireError::NotSherman);
+        }
+        Ok(Self {
+            version_min: reader.u16()?,
+            version_max: reader.u16()?,
+            needs_secret: reader.flag("whether a secret is needed")?,
+            nonce: reader.array()?,
+        })
+    }
+}
+
+/// What a client wants to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A new member: to server 0 only.
+    Join,
+    /// A connection of a member.
+    Member {
+        /// Its id.
+        client: ClientId,
+        /// Which issue of the id.
+        incarnation: u32,
+        /// Which start of the server it knows; 0 if none yet.
+        boot: u64,
+    },
+    /// Somebody who only looks at statistics.
+    Observer,
+}
+
+/// A message with a mac at its end, as it was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signed<'a, T> {
+    /// What it says.
+    pub message: T,
+    /// The bytes that the mac covers.
+    pub covered: &'a [u8],
+    /// The mac.
+    pub mac: Mac,
+}
+
+/// Appends a body and the mac that `sign` makes of it.
+fn put_signed(out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>), sign: impl FnOnce(&[u8]) -> Mac) {
+    let start = out.len();
+    put(out);
+    let mac = sign(&out[start..]);
+    out.put(&mac);
+}
+
+/// Parts a body from its mac.
+fn take_signed<T>(
+    body: &[u8],
+    read: impl FnOnce(&mut Reader<'_>) -> Result<T, WireError>,
+) -> Result<Signed<'_, T>, WireError> {
+    let (covered, mac) = body.split_last_chunk().ok_or(WireError::Truncated)?;
+    let mut reader = Reader::new(covered);
+    let message = read(&mut reader)?;
+    reader.finish()?;
+    Ok(Signed { message, covered, mac: *mac })
+}
+
+/// What a client answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Introduce {
+    /// The version that the connection is to speak.
+    pub version: u16,
+    /// Fresh for this connection.
+    pub nonce: Nonce,
+    /// What it wants to be.
+    pub role: Role,
+}
+
+impl Introduce {
+    /// Appends its body, signed by `sign`.
+    pub fn put(&self, out: &mut Vec<u8>, sign: impl FnOnce(&[u8]) -> Mac) {
+        let put = |out: &mut Vec<u8>| {
+            out.put_u16(self.version);
+            out.put(&self.nonce);
+            let (number, client, incarnation, boot) = match self.role {
+                Role::Join => (1, ClientId::NOBODY, 0, 0),
+                Role::Member { client, incarnation, boot } => (2, client, incarnation, boot),
+                Role::Observer => (3, ClientId::NOBODY, 0, 0),
+            };
+            out.put_u8(number);
+            out.put_u16(client.0);
+            out.put_u32(incarnation);
+            out.put_u64(boot);
+        };
+        put_signed(out, put, sign);
+    }
+
+    /// The `Introduce` that is all of `body`.
+    pub fn take(body: &[u8]) -> Result<Signed<'_, Self>, WireError> {
+        take_signed(body, |reader| {
+            let (version, nonce, number) = (reader.u16()?, reader.array()?, reader.u8()?);
+            let (client, incarnation, boot) = (ClientId(reader.u16()?), reader.u32()?, reader.u64()?);
+            let role = match number {
+                1 => Role::Join,
+                2 => Role::Member { client, incarnation, boot },
+                3 => Role::Observer,
+                other => return Err(WireError::Unknown { what: "role", found: other.into() }),
+            };
+            Ok(Self { version, nonce, role })
+        })
+    }
+}
+
+/// What a server answers to a client it accepts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// The version that the connection speaks from now on.
+    pub version: u16,
+    /// Which start of the server this is: a random number, never 0.
+    pub boot: u64,
+    /// The server's index.
+    pub server: u16,
+    /// How many servers the cluster has.
+    pub servers: u16,
+    /// Who the client is; nobody's id for an observer.
+    pub client: ClientId,
+    /// Which issue of that id.
+    pub incarnation: u32,
+    /// Bytes of host memory.
+    pub host_bytes: u64,
+    /// What the server can do; its limits are those of the protocol or smaller.
+    pub caps: Caps,
+    /// The most bytes of a frame's body.
+    pub max_frame: u32,
+    /// The most bytes of a list's results.
+    pub max_reply: u32,
+    /// How long a member is believed alive after its last sign of life, in nanoseconds.
+    pub lease_nanos: u64,
+}
+
+impl Welcome {
+    /// Appends its body, signed by `sign`.
+    pub fn put(&self, out: &mut Vec<u8>, sign: impl FnOnce(&[u8]) -> Mac) {
+        let put = |out: &mut Vec<u8>| {
+            out.put_u16(self.version);
+            out.put_u64(self.boot);
+            out.put_u16(self.server);
+            out.put_u16(self.servers);
+            out.put_u16(self.client.0);
+            out.put_u32(self.incarnation);
+            out.put_u64(self.host_bytes);
+            put_caps(out, &self.caps);
+            out.put_u32(self.max_frame);
+            out.put_u32(self.max_reply);
+            out.put_u64(self.lease_nanos);
+        };
+        put_signed(out, put, sign);
+    }
+
+    /// The `Welcome` that is all of `body`.
+    pub fn take(body: &[u8]) -> Result<Signed<'_, Self>, WireError> {
+        take_signed(body, |reader| {
+            Ok(Self {
+                version: reader.u16()?,
+                boot: reader.u64()?,
+                server: reader.u16()?,
+                servers: reader.u16()?,
+                client: ClientId(reader.u16()?),
+                incarnation: reader.u32()?,
+                host_bytes: reader.u64()?,
+                caps: read_caps(reader)?,
+                max_frame: reader.u32()?,
+                max_reply: reader.u32()?,
+                lease_nanos: reader.u64()?,
+            })
+        })
+    }
+}
+
+fn put_caps(out: &mut Vec<u8>, caps: &Caps) {
+    out.put_u32(caps.atomic_unit);
+    out.put_u32(caps.crash_unit);
+    let flags = [caps.verb_atomic, caps.masked_cas, caps.write_releases, caps.lock_read];
+    flags.into_iter().for_each(|flag| out.put_u8(flag.into()));
+    out.put_u64(caps.on_chip_bytes);
+    out.put_u8(match caps.fence {
+        FenceMode::Revoke => 1,
+        FenceMode::DeathOnly => 2,
+    });
+    out.put_u64(caps.shortest_write_nanos);
+    out.put_u32(caps.max_verbs);
+    out.put_u32(caps.max_transfer);
+}
+
+fn read_caps(reader: &mut Reader<'_>) -> Result<Caps, WireError> {
+    Ok(Caps {
+        atomic_unit: reader.u32()?,
+        crash_unit: reader.u32()?,
+        verb_atomic: reader.flag("capability")?,
+        masked_cas: reader.flag("capability")?,
+        write_releases: reader.flag("capability")?,
+        lock_read: reader.flag("capability")?,
+        on_chip_bytes: reader.u64()?,
+        fence: match reader.u8()? {
+            1 => FenceMode::Revoke,
+            2 => FenceMode::DeathOnly,
+            other => return Err(WireError::Unknown { what: "way to fence", found: other.into() }),
+        },
+        shortest_write_nanos: reader.u64()?,
+        max_verbs: reader.u32()?,
+        max_transfer: reader.u32()?,
+    })
+}
+
+/// Why a server ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+#[repr(u16)]
+pub enum GoodbyeCode {
+    /// A frame was malformed, or of a kind that does not belong there.
+    Malformed = 1,
+    /// A frame, list, verb or reply was over its limit.
+    TooLarge = 2,
+    /// The client's version is none that the server speaks.
+    Version = 3,
+    /// The client did not prove that it knows the secret.
+    BadSecret = 4,
+    /// This incarnation of the client is fenced here, has left, or has a successor.
+    Fenced = 5,
+    /// The server was started anew since the client last knew it.
+    Restarted = 6,
+    /// The server has as many connections as it may have.
+    TooManyConnections = 7,
+    /// The handshake took too long.
+    TooSlow = 8,
+    /// The server is going down.
+    ShuttingDown = 9,
+    /// The client may not do that in its role.
+    NotAllowed = 10,
+    /// The server refused to let the client join; the error says why.
+    JoinRefused = 11,
+    /// The server failed at something that is not the client's fault.
+    Internal = 12,
+    /// A reason that this version does not know.
+    Unknown = u16::MAX,
+}
+
+impl GoodbyeCode {
+    /// Every code that may be sent.
+    pub const ALL: [Self; 12] = [
+        Self::Malformed,
+        Self::TooLarge,
+        Self::Version,
+        Self::BadSecret,
+        Self::Fenced,
+        Self::Restarted,
+        Self::TooManyConnections,
+        Self::TooSlow,
+        Self::ShuttingDown,
+        Self::NotAllowed,
+        Self::JoinRefused,
+        Self::Internal,
+    ];
+
+    /// The code that `number` stands for.
+    pub fn from_number(number: u16) -> Self {
+        Self::ALL.into_iter().find(|code| *code as u16 == number).unwrap_or(Self::Unknown)
+    }
+
+    /// What it means, for people.
+    pub fn says(self) -> &'static str {
+        match self {
+            Self::Malformed => "the client sent something malformed",
+            Self::TooLarge => "the client sent or asked for more than the protocol allows",
+            Self::Version => "client and server speak different versions of the protocol",
+            Self::BadSecret => "the client does not know the cluster's secret",
+            Self::Fenced => "the client has been fenced or has left; open the cluster again",
+            Self::Restarted => "the memory server was started anew; open the cluster again",
+            Self::TooManyConnections => "the memory server has too many connections",
+            Self::TooSlow => "the handshake took too long",
+            Self::ShuttingDown => "the memory server is going down",
+            Self::NotAllowed => "the client may not do that in its role",
+            Self::JoinRefused => "the memory server does not let the client join",
+            Self::Internal => "the memory server failed",
+            Self::Unknown => "the memory server gave a reason that this version does not know",
+        }
+    }
+}
+
+/// The last frame of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Goodbye {
+    /// Why.
+    pub code: GoodbyeCode,
+    /// More about it, where there is more.
+    pub error: Option<FabricError>,
+}
+
+impl Goodbye {
+    /// Appends its body.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        out.put_u16(self.code as u16);
+        out.put_u8(self.error.is_some().into());
+        if let Some(error) = &self.error {
+            put_error(out, error);
+        }
+    }
+
+    /// The `Goodbye` that is all of `body`.
+    pub fn take(body: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(body);
+        let code = GoodbyeCode::from_number(reader.u16()?);
+        let error = if reader.flag("whether there is an error")? { Some(read_error(&mut reader)?) } else { None };
+        reader.finish()?;
+        Ok(Self { code, error })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+    use super::*;
+
+    fn welcome() -> Welcome {
+        let caps = Caps {
+            atomic_unit: 64,
+            crash_unit: 32,
+            verb_atomic: false,
+            masked_cas: true,
+            write_releases: false,
+            lock_read: true,
+            on_chip_bytes: 1,
+            fence: FenceMode::DeathOnly,
+            shortest_write_nanos: 2,
+            max_verbs: 3,
+            max_transfer: 4,
+        };
+        Welcome {
+            version: 1,
+            boot: 2,
+            server: 3,
+            servers: 4,
+            client: ClientId(5),
+            incarnation: 6,
+            host_bytes: 7,
+            caps,
+            max_frame: 8,
+            max_reply: 9,
+            lease_nanos: 10,
+        }
+    }
+
+    fn roles() -> [Role; 3] {
+        [Role::Join, Role::Member { client: ClientId(7), incarnation: 8, boot: 9 }, Role::Observer]
+    }
+
+    #[test]
+    fn signed_messages_are_decoded_to_what_was_encoded_and_the_mac_covers_all_before_it() {
+        let introductions = roles().map(|role| Introduce { version: 3, nonce: [4; 32], role });
+        let cover = |covered: &[u8]| [covered.len() as u8; 32];
+        samples::round_trips(
+            &introductions,
+            |out, each| each.put(out, cover),
+            |bytes| {
+                let signed = Introduce::take(bytes)?;
+                // A body that is cut is not covered as a whole, and one with a byte behind it has another mac.
+                let whole = signed.mac == cover(signed.covered) && signed.covered.len() + 32 == bytes.len();
+                if whole { Ok(signed.message) } else { Err(WireError::Leftover) }
+            },
+        );
+        let mut out = Vec::new();
+        welcome().put(&mut out, cover);
+        let signed = Welcome::take(&out).unwrap();
+        assert_eq!((signed.message, signed.mac), (welcome(), cover(signed.covered)));
+        assert_eq!(signed.covered, &out[..out.len() - 32]);
+        (0..out.len()).for_each(|end| assert!(Welcome::take(&out[..end]).is_err()));
+    }
+
+    #[test]
+    fn a_hello_of_something_else_or_of_another_version_is_told_apart() {
+        let hello = Hello { version_min: 1, version_max: 3, needs_secret: true, nonce: [7; 32] };
+        let mut out = Vec::new();
+        hello.put(&mut out);
+        assert_eq!(Hello::take(&out), Ok(hello));
+        assert!(hello.speaks_our_version());
+        assert!(!Hello { version_min: 2, ..hello }.speaks_our_version());
+        assert_eq!(Hello::take(b"HTTP/1.1 400 Bad Request\r\n"), Err(WireError::NotSherman));
+        (0..out.len()).for_each(|end| assert!(Hello::take(&out[..end]).is_err()));
+    }
+
+    #[test]
+    fn goodbyes_are_decoded_to_what_was_encoded() {
+        let all = GoodbyeCode::ALL.map(|code| Goodbye { code, error: None });
+        let errors = samples::errors().into_iter();
+        let with = errors.map(|error| Goodbye { code: GoodbyeCode::JoinRefused, error: Some(error) });
+        let samples: Vec<_> = all.into_iter().chain(with).collect();
+        samples::round_trips(&samples, |out, each| each.put(out), Goodbye::take);
+        samples::garbage(&samples, |out, each| each.put(out), Goodbye::take);
+        assert_eq!(GoodbyeCode::from_number(999), GoodbyeCode::Unknown);
+        let mut said: Vec<_> = GoodbyeCode::ALL.iter().map(|code| code.says()).collect();
+        said.sort_unstable();
+        said.dedup();
+        assert_eq!(said.len(), GoodbyeCode::ALL.len());
+    }
+
+    #[test]
+    fn garbage_is_no_introduction() {
+        let introductions = roles().map(|role| Introduce { version: 3, nonce: [4; 32], role });
+        samples::garbage(
+            &introductions,
+            |out, each| each.put(out, |_| [0; 32]),
+            |bytes| Introduce::take(bytes).map(|signed| signed.message),
+        );
+    }
+}

@@ -1,0 +1,181 @@
+//! One value of each kind that crosses the wire, and what must hold of each codec.
+
+use super::bytes::WireError;
+use super::words::JOIN_BY_CALL;
+use fastrand::Rng;
+use sherman_fabric::control::{ChunkClass, MemberInfo, Standing, TreeInfo, TreeSpec};
+use sherman_fabric::stats::{HotWord, RefusedCount};
+use sherman_fabric::{ClientId, FabricError, GlobalAddress, Refusal, Request, Response, ServerStats, Space, Verdict};
+use std::fmt::Debug;
+
+const CLIENT: ClientId = ClientId(0xfffe);
+const SPEC: TreeSpec =
+    TreeSpec { format: 2, key_len: 1024, value_len: 70_000, leaf_bytes: 65_536, internal_bytes: 1024 };
+
+pub(super) fn requests() -> Vec<Request> {
+    let name = || "bestellungen-ö".to_owned();
+    vec![
+        Request::Join,
+        Request::Leave,
+        Request::AllocChunk { class: ChunkClass { node_bytes: 65_536, format: 3 } },
+        Request::FreeChunk { offset: u64::MAX },
+        Request::RedoArea,
+        Request::CreateTree { name: name(), spec: SPEC, id: 7, root: u64::MAX - 3 },
+        Request::NewTreeId,
+        Request::OpenTree { name: String::new() },
+        Request::ListTrees,
+        Request::DropTree { name: name(), id: u32::MAX },
+        Request::Fence { client: CLIENT },
+        Request::Usage,
+        Request::Renew,
+        Request::Depart,
+        Request::Suspect { client: CLIENT },
+        Request::Condemn { client: CLIENT },
+        Request::TakeOver { client: CLIENT },
+        Request::Retire { client: CLIENT },
+        Request::Members,
+        Request::Stats,
+    ]
+}
+
+pub(super) fn responses() -> Vec<Response> {
+    let tree = |name: &str| TreeInfo { id: 9, name: name.to_owned(), spec: SPEC, root_word: 1 << 40 };
+    let member = |standing| MemberInfo {
+        client: CLIENT,
+        standing,
+        incarnation: 3,
+        age: 1 << 50,
+        lease_left: 17,
+        recoverer: ClientId(2),
+    };
+    vec![
+        Response::Done,
+        Response::Joined { client: CLIENT },
+        Response::Chunk { offset: 1 << 47, bytes: 8 << 20 },
+        Response::RedoArea { offset: 4096, bytes: 65_536 },
+        Response::TreeId { id: u32::MAX },
+        Response::Tree { info: tree("orders"), created: true },
+        Response::Tree { info: tree(""), created: false },
+        Response::Trees(vec![tree("a"), tree("b"), tree(&"c".repeat(128))]),
+        Response::Trees(Vec::new()),
+        Response::Usage { chunks: 9, chunks_used: 8, chunk_bytes: 7, members: vec![ClientId(1), CLIENT] },
+        Response::Renewed { expired: None },
+        Response::Renewed { expired: Some(CLIENT) },
+        Response::Verdict(Verdict::Alive { lease_left: u64::MAX }),
+        Response::Verdict(Verdict::Recover),
+        Response::Verdict(Verdict::Recovering { by: CLIENT }),
+        Response::Verdict(Verdict::Displaced { by: ClientId(1) }),
+        Response::Verdict(Verdict::Gone),
+        Response::Members(vec![member(Standing::Live), member(Standing::Leaving), member(Standing::Dead)]),
+        Response::Stats(Box::new(stats())),
+    ]
+}
+
+/// Counters that all differ.
+fn stats() -> ServerStats {
+    ServerStats {
+        server: 3,
+        boot: u64::MAX,
+        uptime_nanos: 2,
+        host_bytes: 3,
+        on_chip_bytes: 4,
+        connections: 5,
+        accepted: 6,
+        refused: vec![
+            RefusedCount { reason: "bad_secret".into(), count: 7 },
+            RefusedCount { reason: "malformed".into(), count: 8 },
+        ],
+        lists: 9,
+        lists_failed: 10,
+        reads: 11,
+        writes: 12,
+        cas: 13,
+        cas_failed: 14,
+        faa: 15,
+        bytes_read: 16,
+        bytes_written: 17,
+        bytes_in: 18,
+        bytes_out: 19,
+        calls: 20,
+        fences: 21,
+        hottest: vec![HotWord { space: Space::OnChip, offset: 22, failed: 23 }],
+    }
+}
+
+pub(super) fn errors() -> Vec<FabricError> {
+    let address = GlobalAddress::new(65_535, 77);
+    let refusals = [
+        Refusal::OutOfMemory,
+        Refusal::TooManyMembers,
+        Refusal::TooManyTrees,
+        Refusal::NoSuchTree { name: "nein".into() },
+        Refusal::BadName,
+        Refusal::NotHere,
+        Refusal::NotAMember { client: CLIENT },
+        Refusal::Fenced { client: CLIENT },
+        Refusal::BadRequest { what: "the root word is null" },
+    ];
+    let errors = [
+        FabricError::OutOfBounds { space: Space::Host, address, len: u64::MAX },
+        FabricError::Misaligned { space: Space::OnChip, address },
+        FabricError::TooLarge { asked: 1 << 60, limit: 64 },
+        FabricError::NoSuchServer { server: 9 },
+        FabricError::Fenced { client: CLIENT },
+        FabricError::ServerLost { server: 1 },
+        FabricError::Disconnected { server: 2 },
+        FabricError::Unsupported { what: JOIN_BY_CALL },
+    ];
+    errors.into_iter().chain(refusals.map(FabricError::Refused)).collect()
+}
+
+/// Each value is decoded to itself; cut anywhere, or with a byte behind it, it is refused.
+pub(super) fn round_trips<T: PartialEq + Debug>(
+    samples: &[T],
+    put: impl Fn(&mut Vec<u8>, &T),
+    take: impl Fn(&[u8]) -> Result<T, WireError>,
+) {
+    for sample in samples {
+        let mut bytes = Vec::new();
+        put(&mut bytes, sample);
+        assert_eq!(take(&bytes).as_ref(), Ok(sample));
+        for end in 0..bytes.len() {
+            assert!(take(&bytes[..end]).is_err(), "{sample:?} cut at {end}");
+        }
+        bytes.push(0);
+        assert_eq!(take(&bytes), Err(WireError::Leftover), "{sample:?}");
+    }
+}
+
+/// Damaged values and random bytes are refused or are some value, which then is decoded to itself.
+pub(super) fn garbage<T: PartialEq + Debug>(
+    samples: &[T],
+    put: impl Fn(&mut Vec<u8>, &T),
+    take: impl Fn(&[u8]) -> Result<T, WireError>,
+) {
+    let mut random = Rng::with_seed(0x5eed);
+    let (mut taken, mut refused) = (0, 0);
+    for round in 0..100_000 {
+        let mut bytes = Vec::new();
+        if round % 4 == 0 {
+            let len = random.usize(..64);
+            bytes.extend(std::iter::repeat_with(|| random.u8(..24)).take(len));
+        } else {
+            put(&mut bytes, &samples[random.usize(..samples.len())]);
+            for _ in 0..random.usize(..4) {
+                let at = random.usize(..bytes.len());
+                bytes[at] = if random.bool() { random.u8(..) } else { bytes[at] ^ (1 << random.u8(..8)) };
+            }
+            bytes.truncate(random.usize(bytes.len() / 2..=bytes.len()));
+        }
+        match take(&bytes) {
+            Ok(value) => {
+                taken += 1;
+                let mut again = Vec::new();
+                put(&mut again, &value);
+                assert_eq!(take(&again), Ok(value));
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(taken > 1_000 && refused > 1_000, "{taken} {refused}");
+}

@@ -1,0 +1,204 @@
+//! Who may come in: with and without a secret, twice with the same words, in which role, into which start of the server.
+#![cfg(target_os = "linux")]
+
+mod raw;
+
+use raw::{Raw, Reply, eventually, host, introduction, member, options, refused, secret, start};
+use sherman_fabric::{ClientId, FabricError, Refusal, Request, Response, Space, WorkList};
+use sherman_soft_nic::auth;
+use sherman_soft_nic::server::{Limits, Listen, ServeError, ServerOptions, SoftNicServer};
+use sherman_soft_nic::wire::{GoodbyeCode, Introduce, Kind, Role, VERSION};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_client_joins_and_its_verbs_and_requests_are_served_on_tcp_and_unix() {
+    let path = std::env::temp_dir().join(format!("sherman-handshake-{}.sock", std::process::id()));
+    let listen = vec![Listen::Tcp("127.0.0.1:0".into()), Listen::Unix(path.clone())];
+    let server = start(ServerOptions { listen, ..options() });
+    for index in [0, 1] {
+        let (mut raw, welcome) = Raw::enter_at(&server, index, None, Role::Join).unwrap();
+        assert_eq!((welcome.boot, welcome.server, welcome.servers), (server.boot(), 0, 1));
+        assert!(welcome.incarnation > 0 && welcome.client != ClientId::NOBODY);
+        let mut list = WorkList::new(0);
+        list.write(Space::Host, raw::FREE, b"one line");
+        let read = list.read(Space::Host, raw::FREE, 8);
+        let cas = list.cas(Space::OnChip, 8 * index as u64, 0, 5);
+        let faa = list.faa(Space::OnChip, 8 * index as u64, 1);
+        raw.execute(&mut list).unwrap();
+        assert_eq!((list.bytes(read), list.old(cas), list.old(faa)), (&b"one line"[..], 0, 5));
+        let Ok(Response::Usage { members, .. }) = raw.call(&Request::Usage) else { panic!() };
+        assert!(members.contains(&welcome.client));
+        let not_by_call = raw.call(&Request::Join);
+        assert!(matches!(not_by_call, Err(FabricError::Refused(Refusal::BadRequest { .. }))));
+    }
+    let stats = server.stats();
+    assert_eq!((stats.lists, stats.reads, stats.writes, stats.cas, stats.faa), (2, 2, 2, 2, 2));
+    assert_eq!((stats.accepted, stats.bytes_read, stats.bytes_written, stats.calls), (2, 16, 16, 4));
+    eventually(|| server.stats().connections == 0);
+    drop(server);
+    assert!(!path.exists());
+}
+
+#[test]
+fn only_who_knows_the_secret_comes_in() {
+    let server = start(ServerOptions { secret: Some(secret("a secret of this test")), ..options() });
+    let right = secret("a secret of this test");
+    let (mut raw, _) = Raw::enter(&server, Some(&right), Role::Join).unwrap();
+    assert!(raw.call(&Request::Usage).is_ok());
+    for wrong in [None, Some(secret("another secret of it"))] {
+        for role in [Role::Join, Role::Observer, member(1, 1, 0)] {
+            let goodbye = Raw::enter(&server, wrong.as_ref(), role).err().unwrap();
+            assert_eq!((goodbye.code, goodbye.error), (GoodbyeCode::BadSecret, None));
+        }
+    }
+    assert_eq!(refused(&server, "bad_secret"), 6);
+    let Ok(Response::Members(members)) = raw.call(&Request::Members) else { panic!() };
+    assert_eq!(members.len(), 1, "nobody joined by a wrong secret");
+}
+
+#[test]
+fn a_recorded_handshake_is_worth_nothing_on_another_connection() {
+    let right = secret("a secret of this test");
+    let server = start(ServerOptions { secret: Some(right.clone()), ..options() });
+    let mut first = Raw::connect(&server, 0);
+    let hello = first.hello();
+    assert!(hello.needs_secret);
+    let introduce = Introduce { version: VERSION, nonce: auth::nonce().unwrap(), role: Role::Join };
+    let recorded = introduction(&introduce, Some(&right), &hello);
+    first.send(&recorded);
+    assert!(matches!(first.receive(), Reply::Frame(Kind::Welcome, ..)));
+    let mut second = Raw::connect(&server, 0);
+    assert_ne!(second.hello().nonce, hello.nonce);
+    second.send(&recorded);
+    assert_eq!(second.goodbye().code, GoodbyeCode::BadSecret);
+    assert_eq!(refused(&server, "bad_secret"), 1);
+    // Nor twice on the same one.
+    first.send(&recorded);
+    assert_eq!(first.goodbye().code, GoodbyeCode::Malformed);
+}
+
+#[test]
+fn another_version_is_told_so() {
+    let server = start(options());
+    let mut raw = Raw::connect(&server, 0);
+    let hello = raw.hello();
+    assert!(hello.speaks_our_version() && !hello.needs_secret);
+    let introduce = Introduce { version: VERSION + 1, nonce: [1; 32], role: Role::Join };
+    raw.send(&introduction(&introduce, None, &hello));
+    assert_eq!(raw.goodbye().code, GoodbyeCode::Version);
+}
+
+#[test]
+fn a_connection_that_does_not_introduce_itself_is_ended_and_others_are_served_meanwhile() {
+    let limits = Limits { handshake_time: Duration::from_millis(200), ..Limits::default() };
+    let server = start(ServerOptions { limits, shards: 1, ..options() });
+    let mut silent = Raw::connect(&server, 0);
+    silent.hello();
+    let mut slow = Raw::connect(&server, 0);
+    let hello = slow.hello();
+    let introduce = Introduce { version: VERSION, nonce: [1; 32], role: Role::Join };
+    slow.send(&introduction(&introduce, None, &hello)[..30]);
+    let (mut quick, _) = Raw::join(&server);
+    let began = Instant::now();
+    assert_eq!(silent.goodbye().code, GoodbyeCode::TooSlow);
+    assert_eq!(slow.goodbye().code, GoodbyeCode::TooSlow);
+    assert!(began.elapsed() < Duration::from_secs(3));
+    assert_eq!(refused(&server, "slow_handshake"), 2);
+    assert!(quick.call(&Request::Usage).is_ok(), "who is in has no deadline");
+    drop((silent, slow));
+    eventually(|| server.stats().connections == 1);
+}
+
+#[test]
+fn a_member_connects_again_but_not_to_another_start_of_the_server_nor_as_somebody_else() {
+    let server = start(options());
+    let (_first, welcome) = Raw::join(&server);
+    let (mut again, same) = Raw::again(&server, &welcome).unwrap();
+    assert_eq!(same, welcome);
+    assert!(again.call(&Request::Usage).is_ok());
+    let (client, incarnation, boot) = (welcome.client.0, welcome.incarnation, welcome.boot);
+    let code = |role| Raw::enter(&server, None, role).err().map(|goodbye| goodbye.code);
+    assert_eq!(code(member(client, incarnation, boot ^ 1)), Some(GoodbyeCode::Restarted));
+    assert_eq!(code(member(client, incarnation, 0)), Some(GoodbyeCode::Restarted), "on server 0 it is known");
+    assert_eq!(code(member(client, incarnation + 1, boot)), Some(GoodbyeCode::Fenced));
+    assert_eq!(code(member(client, incarnation - 1, boot)), Some(GoodbyeCode::Fenced));
+    assert_eq!(code(member(client + 1, incarnation, boot)), Some(GoodbyeCode::Fenced), "nobody has that id");
+    assert_eq!(code(member(0, 0, boot)), Some(GoodbyeCode::NotAllowed));
+    assert_eq!(code(member(u16::MAX, 1, boot)), Some(GoodbyeCode::NotAllowed));
+}
+
+#[test]
+fn other_servers_let_members_in_by_what_they_say_and_know_their_order() {
+    let server = start(ServerOptions { host: host(1, 2), ..options() });
+    let refused = Raw::enter(&server, None, Role::Join).err().unwrap();
+    assert_eq!((refused.code, refused.error), (GoodbyeCode::JoinRefused, Some(FabricError::Refused(Refusal::NotHere))));
+    let (mut old, _) = Raw::enter(&server, None, member(7, 3, 0)).unwrap();
+    assert!(old.call(&Request::Usage).is_ok());
+    let (mut new, _) = Raw::enter(&server, None, member(7, 4, server.boot())).unwrap();
+    assert!(new.call(&Request::Usage).is_ok());
+    let goodbye = Raw::enter(&server, None, member(7, 3, server.boot())).err().unwrap();
+    assert_eq!(goodbye.code, GoodbyeCode::Fenced);
+    let mut list = WorkList::new(1);
+    list.read(Space::Host, raw::FREE, 8);
+    assert_eq!(old.execute(&mut list), Err(FabricError::Fenced { client: ClientId(7) }));
+    assert_eq!(old.goodbye().code, GoodbyeCode::Fenced);
+    assert!(new.execute(&mut list).is_ok());
+}
+
+#[test]
+fn an_observer_sees_statistics_and_nothing_else() {
+    let server = start(options());
+    let (mut raw, welcome) = Raw::enter(&server, None, Role::Observer).unwrap();
+    assert_eq!(welcome.client, ClientId::NOBODY);
+    assert!(matches!(raw.call(&Request::Stats), Ok(Response::Stats(_))));
+    let nobody = FabricError::Refused(Refusal::NotAMember { client: ClientId::NOBODY });
+    for request in [Request::Usage, Request::Members, Request::Leave, Request::Fence { client: ClientId(1) }] {
+        assert_eq!(raw.call(&request), Err(nobody.clone()));
+    }
+    let mut list = WorkList::new(0);
+    list.read(Space::Host, 0, 8);
+    raw.post(&mut list);
+    assert_eq!(raw.goodbye().code, GoodbyeCode::NotAllowed);
+}
+
+#[test]
+fn a_server_without_a_secret_stays_on_this_host_unless_told_otherwise() {
+    let open = || vec![Listen::Tcp("0.0.0.0:0".into())];
+    let refused = SoftNicServer::start(ServerOptions { listen: open(), ..options() });
+    assert!(matches!(refused, Err(ServeError::Exposed { .. })));
+    assert!(matches!(
+        SoftNicServer::start(ServerOptions { listen: vec![], ..options() }),
+        Err(ServeError::NoListeners)
+    ));
+    drop(start(ServerOptions { listen: open(), insecure: true, ..options() }));
+    drop(start(ServerOptions { listen: open(), secret: Some(secret("a secret of this test")), ..options() }));
+}
+
+#[test]
+fn one_connection_too_many_is_told_so_and_room_is_made_by_who_goes() {
+    let limits = Limits { max_connections: 3, ..Limits::default() };
+    let server = start(ServerOptions { limits, ..options() });
+    let mut inside: Vec<_> = (0..3).map(|_| Raw::join(&server).0).collect();
+    let mut fourth = Raw::connect(&server, 0);
+    assert_eq!(fourth.goodbye().code, GoodbyeCode::TooManyConnections);
+    assert_eq!(refused(&server, "too_many_connections"), 1);
+    inside.pop();
+    eventually(|| server.stats().connections == 2);
+    assert!(Raw::enter(&server, None, Role::Observer).is_ok());
+}
+
+#[test]
+fn a_server_that_stops_says_goodbye_and_is_gone_soon() {
+    let server = start(options());
+    let (mut served, _) = Raw::join(&server);
+    let mut greeted = Raw::connect(&server, 0);
+    greeted.hello();
+    let handle = server.handle();
+    let waiter = std::thread::spawn(move || server.join());
+    let began = Instant::now();
+    handle.stop();
+    assert_eq!(served.goodbye().code, GoodbyeCode::ShuttingDown);
+    assert_eq!(greeted.goodbye().code, GoodbyeCode::ShuttingDown);
+    waiter.join().unwrap().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(1));
+}

@@ -1,0 +1,231 @@
+//! A client made of nothing but a blocking socket and the wire functions, and a small server for it.
+#![allow(dead_code, reason = "each test file uses what it needs")]
+
+use sherman_embedded::Atomicity;
+use sherman_embedded::copy::CopyPath;
+use sherman_embedded::host::Host;
+use sherman_embedded::memory::Region;
+use sherman_fabric::{ClientId, FabricError, Request, Response, WorkList};
+use sherman_memory_server::FormatOptions;
+use sherman_soft_nic::auth::{self, Secret};
+use sherman_soft_nic::server::{Listen, RunningServer, ServerOptions, SoftNicServer};
+use sherman_soft_nic::wire::frame::put_frame;
+use sherman_soft_nic::wire::{
+    FrameHeader, Goodbye, HEADER_BYTES, Hello, Introduce, Kind, Role, VERSION, Welcome, errors, requests, responses,
+    verbs,
+};
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where tests may write: behind the tables, in chunks that nobody has.
+pub const FREE: u64 = 48 << 20;
+
+/// A memory of 64 MiB with small chunks.
+pub fn host(server: u16, servers: u16) -> Arc<Host> {
+    let region = Region::new(64 << 20, 64 << 10, Atomicity::Line, CopyPath::fastest()).unwrap();
+    let locks = sherman_memory_server::LockOptions { lanes: Some(1024), ..Default::default() };
+    let format = FormatOptions { server, servers, chunk_bytes: 1 << 20, locks, ..FormatOptions::default() };
+    Arc::new(Host::format(region, &format).unwrap())
+}
+
+/// What a test's server is made of, unless it wants something else.
+pub fn options() -> ServerOptions {
+    ServerOptions { shards: 2, ..ServerOptions::new(host(0, 1), vec![Listen::Tcp("127.0.0.1:0".into())]) }
+}
+
+pub fn start(options: ServerOptions) -> RunningServer {
+    SoftNicServer::start(options).unwrap()
+}
+
+pub fn secret(text: &str) -> Secret {
+    Secret::new(text.as_bytes()).unwrap()
+}
+
+/// How often something was refused for this reason.
+pub fn refused(server: &RunningServer, reason: &str) -> u64 {
+    server.stats().refused.iter().find(|refused| refused.reason == reason).map_or(0, |refused| refused.count)
+}
+
+/// Waits until `what` is so, for a few seconds at most.
+pub fn eventually(what: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if what() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("not within five seconds");
+}
+
+/// Either kind of socket.
+pub trait Socket: Read + Write + Send {}
+impl Socket for TcpStream {}
+impl Socket for UnixStream {}
+
+pub struct Raw {
+    pub socket: Box<dyn Socket>,
+    next_tag: u64,
+}
+
+/// What came back for a list or call.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Reply {
+    Frame(Kind, u64, Vec<u8>),
+    /// The server hung up.
+    End,
+}
+
+impl Raw {
+    pub fn connect(server: &RunningServer, index: usize) -> Self {
+        let wait = Some(Duration::from_secs(10));
+        let socket: Box<dyn Socket> = match &server.addresses()[index] {
+            Listen::Tcp(address) => {
+                let socket = TcpStream::connect(address).unwrap();
+                socket.set_read_timeout(wait).unwrap();
+                socket.set_nodelay(true).unwrap();
+                Box::new(socket)
+            }
+            Listen::Unix(path) => {
+                let socket = UnixStream::connect(path).unwrap();
+                socket.set_read_timeout(wait).unwrap();
+                Box::new(socket)
+            }
+        };
+        Self { socket, next_tag: 1 }
+    }
+
+    /// Connects and introduces itself.
+    pub fn enter(server: &RunningServer, secret: Option<&Secret>, role: Role) -> Result<(Self, Welcome), Goodbye> {
+        Self::enter_at(server, 0, secret, role)
+    }
+
+    pub fn enter_at(
+        server: &RunningServer,
+        index: usize,
+        secret: Option<&Secret>,
+        role: Role,
+    ) -> Result<(Self, Welcome), Goodbye> {
+        let mut raw = Self::connect(server, index);
+        let hello = raw.hello();
+        let introduce = Introduce { version: VERSION, nonce: auth::nonce().unwrap(), role };
+        raw.send(&introduction(&introduce, secret, &hello));
+        match raw.receive() {
+            Reply::Frame(Kind::Welcome, 0, body) => {
+                let signed = Welcome::take(&body).unwrap();
+                let (nonce, mac) = (&introduce.nonce, &signed.mac);
+                assert!(auth::server_is_genuine(secret, signed.covered, nonce, &hello.nonce, mac));
+                let welcome = signed.message;
+                Ok((raw, welcome))
+            }
+            Reply::Frame(Kind::Goodbye, 0, body) => {
+                assert_eq!(raw.receive(), Reply::End);
+                Err(Goodbye::take(&body).unwrap())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Joins.
+    pub fn join(server: &RunningServer) -> (Self, Welcome) {
+        Self::enter(server, None, Role::Join).unwrap()
+    }
+
+    /// One more connection of who was welcomed so.
+    pub fn again(server: &RunningServer, welcome: &Welcome) -> Result<(Self, Welcome), Goodbye> {
+        let &Welcome { client, incarnation, boot, .. } = welcome;
+        Self::enter(server, None, Role::Member { client, incarnation, boot })
+    }
+
+    pub fn hello(&mut self) -> Hello {
+        match self.receive() {
+            Reply::Frame(Kind::Hello, 0, body) => Hello::take(&body).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).unwrap();
+    }
+
+    /// The next frame.
+    pub fn receive(&mut self) -> Reply {
+        let mut head = [0; HEADER_BYTES];
+        match self.socket.read_exact(&mut head) {
+            Ok(()) => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                panic!("no answer: {error}")
+            }
+            Err(_) => return Reply::End,
+        }
+        let header = FrameHeader::decode(&head).unwrap().unwrap();
+        let mut body = vec![0; header.len as usize];
+        self.socket.read_exact(&mut body).unwrap();
+        Reply::Frame(header.kind, header.tag, body)
+    }
+
+    /// The next frame, which says goodbye; then the server hangs up.
+    pub fn goodbye(&mut self) -> Goodbye {
+        let Reply::Frame(Kind::Goodbye, 0, body) = self.receive() else { panic!("no goodbye") };
+        assert_eq!(self.receive(), Reply::End);
+        Goodbye::take(&body).unwrap()
+    }
+
+    /// Sends a list; its tag.
+    pub fn post(&mut self, list: &mut WorkList) -> u64 {
+        let mut frame = Vec::new();
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        verbs::put_list(&mut frame, tag, list).unwrap();
+        self.send(&frame);
+        tag
+    }
+
+    /// Sends a list and waits for it.
+    pub fn execute(&mut self, list: &mut WorkList) -> Result<(), FabricError> {
+        let expected = self.post(list);
+        match self.receive() {
+            Reply::Frame(Kind::ListDone, tag, body) if tag == expected => {
+                verbs::take_results(&body, list).unwrap();
+                Ok(())
+            }
+            Reply::Frame(Kind::ListFailed, tag, body) if tag == expected => Err(errors::take_error(&body).unwrap()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Sends a request and waits for its answer.
+    pub fn call(&mut self, request: &Request) -> Result<Response, FabricError> {
+        let mut frame = Vec::new();
+        let expected = self.next_tag;
+        self.next_tag += 1;
+        put_frame(&mut frame, Kind::Call, expected, |out| requests::put_request(out, request).unwrap()).unwrap();
+        self.send(&frame);
+        match self.receive() {
+            Reply::Frame(Kind::Answer, tag, body) if tag == expected => Ok(responses::take_response(&body).unwrap()),
+            Reply::Frame(Kind::Refused, tag, body) if tag == expected => Err(errors::take_error(&body).unwrap()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn stats(&mut self) -> BTreeMap<String, u64> {
+        let Ok(Response::Stats(stats)) = self.call(&Request::Stats) else { panic!("no statistics") };
+        stats.refused.into_iter().map(|refused| (refused.reason, refused.count)).collect()
+    }
+}
+
+/// The frame that introduces a client.
+pub fn introduction(introduce: &Introduce, secret: Option<&Secret>, hello: &Hello) -> Vec<u8> {
+    let mut frame = Vec::new();
+    let sign = |covered: &[u8]| auth::client_mac(secret, covered, &hello.nonce);
+    put_frame(&mut frame, Kind::Introduce, 0, |out| introduce.put(out, sign)).unwrap();
+    frame
+}
+
+/// The role of a client that nobody issued.
+pub fn member(client: u16, incarnation: u32, boot: u64) -> Role {
+    Role::Member { client: ClientId(client), incarnation, boot }
+}
