@@ -5,6 +5,7 @@
 //! node out of 256 MiB.
 
 use sherman_embedded::copy::CopyPath;
+use sherman_embedded::file::FileOptions;
 use sherman_embedded::memory::Region;
 use sherman_embedded::{Atomicity, EmbeddedCluster, EmbeddedEndpoint, EmbeddedOptions};
 use sherman_fabric::Space::{Host, OnChip};
@@ -82,10 +83,26 @@ fn copy(path: CopyPath, nodes: &[usize]) {
 
 fn verbs(path: CopyPath, atomicity: Atomicity, nodes: &[usize]) {
     let region = Region::new(MEMORY, 4096, atomicity, path).expect("memory");
+    verbs_on(&region, &format!("{}, {atomicity:?}", path.name()), nodes);
+}
+
+/// Memory in a file, under the system's directory for such files: a WRITE is journaled.
+fn verbs_in_file(nodes: &[usize]) {
+    let path = std::env::temp_dir().join(format!("sherman-copy-{}", std::process::id()));
+    let (host_bytes, on_chip_bytes, atomicity) = (MEMORY as u64, 4096, Atomicity::Line);
+    match Region::in_file(&FileOptions { path: path.clone(), host_bytes, on_chip_bytes, atomicity, preallocate: true })
+    {
+        Ok((region, _)) => verbs_on(&region, "file, Line", nodes),
+        Err(error) => println!("no file: {error}"),
+    }
+    _ = std::fs::remove_file(path);
+}
+
+fn verbs_on(region: &Region, kind: &str, nodes: &[usize]) {
     for at in (0..MEMORY).step_by(4096) {
         region.write(Host, at as u64, &[0; 4096]).expect("in bounds");
     }
-    let name = |verb: &str| format!("{verb}, {}, {atomicity:?}", path.name());
+    let name = |verb: &str| format!("{verb}, {kind}");
     let mut into = [0; NODE];
     let mut read = |at: usize, len: usize| {
         _ = black_box(region.read(Host, at as u64, &mut into[..len]));
@@ -165,5 +182,6 @@ fn main() {
         verbs(path, Atomicity::Line, &nodes);
     }
     verbs(fastest, Atomicity::Verb, &nodes);
+    verbs_in_file(&nodes);
     round_trips(&nodes);
 }

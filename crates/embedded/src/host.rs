@@ -52,11 +52,14 @@
 //!    the host's own methods take the same lock and would wait for ever.
 //! 6. **Flags are never lowered.** The next incarnation of an id is another session.
 
+mod error;
 mod session;
 
 pub use crate::gate::Drain;
+pub use error::HostError;
 pub use session::{Gate, Session, Turn};
 
+use crate::file::{Contents, FileOptions};
 use crate::memory::Region;
 use crate::server::{self, Server};
 use sherman_fabric::{ClientId, FabricError, Request, Response};
@@ -92,6 +95,25 @@ impl Host {
     /// Opens a region that was formatted before: tables, members and trees are as they were left.
     pub fn open(region: Region) -> Result<Self, OpenError> {
         Ok(Self::new(Server::open(region)?))
+    }
+
+    /// The host whose memory lies in a file ([`file`](mod@crate::file)): opened if one was formatted there, else formatted as
+    /// `options` say. Of a host that was there, only its number and how many servers its cluster has are compared with
+    /// `options`; all else stays as it was formatted.
+    ///
+    /// It is a new incarnation of the server: sessions of the former one are not carried on.
+    pub fn in_file(file: &FileOptions, options: &FormatOptions) -> Result<(Self, Contents), HostError> {
+        let (region, contents) = Region::in_file(file).map_err(HostError::File)?;
+        let host = match contents {
+            Contents::Fresh => Self::format(region, options).map_err(HostError::Format)?,
+            Contents::Kept => Self::open(region).map_err(HostError::Open)?,
+        };
+        let Superblock { server, servers, .. } = *host.superblock();
+        if (server, servers) != (options.server, options.servers) {
+            let (asked, asked_servers) = (options.server, options.servers);
+            return Err(HostError::OtherServer { server, servers, asked, asked_servers });
+        }
+        Ok((host, contents))
     }
 
     fn new(server: Server) -> Self {

@@ -29,12 +29,15 @@
 //! | [`memory`] | checked verbs on one server's memory |
 //! | [`line`](mod@line) | host memory: a seqlock per 64-byte line (F1) |
 //! | `on_chip` | on-chip memory: words of lock lanes (F4) |
+//! | [`file`](mod@file) | memory in a file, which outlives the process |
+//! | `journal` | its undo journal: no line is torn by the death of the process |
 //! | [`copy`](mod@copy) | copies that may race |
 //!
 //! `unsafe` is in `copy` (assembly and prefetches) and where `line` calls it; everything else, the seqlock included, is safe code over atomics.
 //!
 //! **Tests.** `cargo test -p sherman-embedded` runs the fabric contract F1–F7 on threads (`tests/contract.rs`) and hammers
-//! single rules (`tests/lines.rs`, `lanes.rs`, `fences.rs`, `halts.rs`). Under Miri the portable copy is used, counts shrink and the
+//! single rules (`tests/lines.rs`, `lanes.rs`, `fences.rs`, `halts.rs`). `file/kill_tests.rs` kills a process that writes to
+//! a file 120 times and looks for torn lines; with `SHERMAN_KILL_NO_JOURNAL=1` it finds some, and fails. Under Miri the portable copy is used, counts shrink and the
 //! contract is left out; it takes some minutes. AddressSanitizer sees everything but the assembly, whose bounds the
 //! callers check.
 //!
@@ -51,9 +54,11 @@ pub mod cluster;
 pub mod copy;
 pub mod endpoint;
 pub mod error;
+pub mod file;
 mod gate;
 mod halt;
 pub mod host;
+mod journal;
 pub mod line;
 pub mod memory;
 mod on_chip;

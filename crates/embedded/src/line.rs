@@ -30,12 +30,16 @@
 //! so the second look at j sees W's odd word or a later one, and equals the first only if that was taken after W
 //! released j.
 //!
+//! **In a file** the lines outlive the process, but not their sequence words: nobody holds a line when a file is opened. A
+//! line that a killed process was changing is put back by the module `journal`.
+//!
 //! **What may go wrong.** A thread stopped while it holds a line stops that line's users until it runs again: they spin,
 //! then yield. A reader overtaken for ever by writers takes the line itself after a few dozen attempts. A sequence
 //! word wraps after 2^31 changes: a reader stopped in mid-copy for exactly a multiple of that many (over half a minute
 //! of nothing but WRITEs to the line) would be fooled.
 
 use crate::copy::{CopyPath, LINE, LINE_WORDS, Line, WORD, load_part, prefetch, store_part};
+use crate::journal::Journal;
 use sherman_fabric::zeroed::Zeroed;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -72,14 +76,27 @@ pub(crate) struct Lines {
     /// One per line, rounded up to whole groups.
     seqs: Zeroed<AtomicU32>,
     atomicity: Atomicity,
+    writing: Writing,
     path: CopyPath,
 }
 
+/// How a WRITE changes lines: one `match` decides it, so memory that lies in no file pays nothing for those that do.
+#[derive(Debug)]
+enum Writing {
+    /// One after the other.
+    ByLine,
+    /// All of a verb's held at once.
+    ByVerb,
+    /// Either of these, saving each line in the file's journal first.
+    Journaled(Box<Journal>),
+}
+
 /// Waits a little longer each time.
-struct Backoff(u32);
+#[derive(Default)]
+pub(crate) struct Backoff(u32);
 
 impl Backoff {
-    fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) {
         self.0 += 1;
         if self.0 < SPINS && !cfg!(miri) {
             std::hint::spin_loop();
@@ -122,10 +139,26 @@ fn lines_of(offset: usize, len: usize) -> Range<usize> {
 impl Lines {
     /// `bytes` bytes of zeroes, a multiple of 64; `None` if the system has not as much.
     pub(crate) fn new(bytes: usize, atomicity: Atomicity, path: CopyPath) -> Option<Self> {
-        let lines = bytes / LINE;
-        let words = Zeroed::new(lines * LINE_WORDS)?;
-        let seqs = Zeroed::new(lines.next_multiple_of(GROUP))?;
-        Some(Self { words, seqs, atomicity, path })
+        let writing = match atomicity {
+            Atomicity::Line => Writing::ByLine,
+            Atomicity::Verb => Writing::ByVerb,
+        };
+        Self::over(Zeroed::new(bytes / WORD)?, writing, atomicity, path)
+    }
+
+    /// The lines of `words`, which lie in a file with `journal`; `None` if the system has no memory for their sequence words.
+    pub(crate) fn in_file(
+        words: Zeroed<AtomicU64>,
+        journal: Journal,
+        atomicity: Atomicity,
+        path: CopyPath,
+    ) -> Option<Self> {
+        Self::over(words, Writing::Journaled(Box::new(journal)), atomicity, path)
+    }
+
+    fn over(words: Zeroed<AtomicU64>, writing: Writing, atomicity: Atomicity, path: CopyPath) -> Option<Self> {
+        let seqs = Zeroed::new((words.len() / LINE_WORDS).next_multiple_of(GROUP))?;
+        Some(Self { words, seqs, atomicity, writing, path })
     }
 
     /// Its size.
@@ -145,7 +178,7 @@ impl Lines {
     /// Takes a line: its sequence word becomes odd. Answers the even word to release it from.
     fn take(&self, line: usize) -> u32 {
         let seq = &self.seqs[line];
-        let mut backoff = Backoff(0);
+        let mut backoff = Backoff::default();
         loop {
             let even = seq.load(Relaxed);
             if even & 1 == 0 && seq.compare_exchange(even, even | 1, Acquire, Relaxed).is_ok() {
@@ -256,7 +289,7 @@ impl Lines {
     fn read_piece(&self, line: usize, skip: usize, into: &mut [u8]) {
         let seq = &self.seqs[line];
         let words = self.line(line);
-        let mut backoff = Backoff(0);
+        let mut backoff = Backoff::default();
         for _ in 0..OPTIMISM {
             let before = seq.load(Acquire);
             if before & 1 == 0 {
@@ -276,7 +309,7 @@ impl Lines {
     fn read_verb(&self, offset: usize, into: &mut [u8]) {
         let lines = lines_of(offset, into.len());
         if lines.len() <= SNAPSHOT {
-            let mut backoff = Backoff(0);
+            let mut backoff = Backoff::default();
             for _ in 0..OPTIMISM {
                 // Two sizes, so that a common node does not pay for clearing the samples of the largest.
                 let accepted = match lines.len() {
@@ -350,25 +383,58 @@ impl Lines {
             // 1 KiB of cold memory is written in half the time.
             self.prefetch(offset, from.len());
         }
-        match self.atomicity {
-            Atomicity::Line => {
+        match &self.writing {
+            Writing::ByLine => {
                 for piece in pieces(offset, from.len()) {
                     let even = self.take(piece.line);
                     self.copy_piece_in(piece.line, piece.skip, &from[piece.bytes]);
                     self.release_changed(piece.line, even);
                 }
             }
-            Atomicity::Verb => {
+            Writing::ByVerb => {
                 let lines = lines_of(offset, from.len());
                 self.take_all(lines.clone());
                 for piece in pieces(offset, from.len()) {
                     self.copy_piece_in(piece.line, piece.skip, &from[piece.bytes]);
                 }
-                for line in lines {
-                    let odd = self.seqs[line].load(Relaxed);
-                    self.release_changed(line, odd & !1);
-                }
+                self.release_all_changed(lines);
             }
+            Writing::Journaled(journal) => self.write_journaled(journal, offset, from),
+        }
+    }
+
+    fn release_all_changed(&self, lines: Range<usize>) {
+        for line in lines {
+            let odd = self.seqs[line].load(Relaxed);
+            self.release_changed(line, odd & !1);
+        }
+    }
+
+    /// Copies bytes in, line by line through the journal. A verb that is atomic as a whole among the living is still cut
+    /// between two lines by the death of the process.
+    #[inline(never)]
+    fn write_journaled(&self, journal: &Journal, offset: usize, from: &[u8]) {
+        let lines = lines_of(offset, from.len());
+        let by_verb = self.atomicity == Atomicity::Verb;
+        if by_verb {
+            self.take_all(lines.clone());
+        }
+        for Piece { line, skip, bytes } in pieces(offset, from.len()) {
+            let even = if by_verb { None } else { Some(self.take(line)) };
+            let last = skip + bytes.len() - 1;
+            let store = || self.copy_piece_in(line, skip, &from[bytes]);
+            // What lies in one word is one store and needs no journal, as a CAS and an FAA do not.
+            if skip / WORD == last / WORD {
+                store()
+            } else {
+                journal.change(line, self.line(line), store)
+            }
+            if let Some(even) = even {
+                self.release_changed(line, even);
+            }
+        }
+        if by_verb {
+            self.release_all_changed(lines);
         }
     }
 

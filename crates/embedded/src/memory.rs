@@ -4,6 +4,7 @@
 //! an error and never reaches [`line`](crate::line) or `on_chip`.
 
 use crate::copy::{CopyPath, LINE, WORD};
+use crate::file::{self, Contents, FileError, FileOptions, Header};
 use crate::line::{Atomicity, Lines};
 use crate::on_chip::OnChip;
 use sherman_fabric::{Memory, Space};
@@ -13,6 +14,8 @@ use sherman_fabric::{Memory, Space};
 pub struct Region {
     host: Lines,
     chip: OnChip,
+    /// If it lies in a file.
+    header: Option<Box<Header>>,
 }
 
 /// Why an access is refused.
@@ -31,7 +34,25 @@ impl Region {
         if !host_bytes.is_multiple_of(LINE) || !chip_bytes.is_multiple_of(WORD) {
             return None;
         }
-        Some(Self { host: Lines::new(host_bytes, atomicity, path)?, chip: OnChip::new(chip_bytes)? })
+        let (host, chip) = (Lines::new(host_bytes, atomicity, path)?, OnChip::new(chip_bytes)?);
+        Some(Self { host, chip, header: None })
+    }
+
+    /// The memory in a file, made if there is none: what was in it when the process that last had it ended, in whatever way,
+    /// with no line torn. See [`mod@file`] for what that is worth.
+    pub fn in_file(options: &FileOptions) -> Result<(Self, Contents), FileError> {
+        let (host, chip, header) = file::open(options)?;
+        let contents = header.contents();
+        Ok((Self { host, chip, header: Some(Box::new(header)) }, contents))
+    }
+
+    /// Calls what `format` does to it a formatting: cut short, it leaves memory in a file [`Contents::Fresh`].
+    pub(crate) fn formatting<T, E>(&self, format: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let Some(header) = &self.header else { return format() };
+        header.set_contents(Contents::Fresh);
+        let formatted = format()?;
+        header.set_contents(Contents::Kept);
+        Ok(formatted)
     }
 
     /// What is atomic in it.

@@ -31,6 +31,11 @@ impl OnChip {
         Some(Self { words: Zeroed::new(bytes / WORD)? })
     }
 
+    /// The given words, which lie in a file. Each change is one store, so it needs no journal.
+    pub(crate) fn in_file(words: Zeroed<AtomicU64>) -> Self {
+        Self { words }
+    }
+
     /// Its size.
     pub(crate) fn bytes(&self) -> usize {
         self.words.len() * WORD

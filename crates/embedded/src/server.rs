@@ -27,7 +27,7 @@ pub(crate) struct Server {
 impl Server {
     /// Formats fresh memory.
     pub(crate) fn format(memory: Region, options: &FormatOptions) -> Result<Self, FormatError> {
-        let control = MemoryServer::format(&memory, options)?;
+        let control = memory.formatting(|| MemoryServer::format(&memory, options))?;
         Ok(Self { memory, control: Mutex::new(control) })
     }
 

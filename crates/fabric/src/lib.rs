@@ -16,9 +16,10 @@
 //! | [`stats`] | what a memory server counts |
 //! | [`memory`] | how the memory server reaches its own memory |
 //! | [`zeroed`] | large arrays that cost nothing until used, in huge pages |
+//! | [`mapped`] | such an array in a file |
 //! | [`contract`] | F1–F7 as a test suite |
 //!
-//! `unsafe` is in [`zeroed`] alone: an allocation as a slice, and advice about its pages.
+//! `unsafe` is in [`zeroed`] and [`mapped`] alone: an allocation or a mapped file as a slice, and advice about its pages.
 
 pub mod address;
 pub mod caps;
@@ -27,6 +28,7 @@ pub mod control;
 pub mod counters;
 pub mod endpoint;
 pub mod error;
+pub mod mapped;
 pub mod memory;
 pub mod stats;
 pub mod work;

@@ -9,11 +9,16 @@
 //! the page table. So a large array is aligned to **huge pages** of 2 MiB and the kernel is asked for them. That is advice:
 //! where it is not taken (other systems, memory too fragmented) nothing changes but the speed. First touches then
 //! cost 2 MiB of memory and the time to zero them; what was never touched still costs nothing.
+//!
+//! An array of words may also lie in a mapped file ([`mapped`](crate::mapped)): then it is what the file holds, zero only
+//! if the file is new. Whoever uses the array pays nothing for the choice: only making and dropping it differ.
 
+use crate::mapped::Mapping;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Alignment of the first element: a line of data, or the sequence words of 16 lines, never straddles cache lines.
@@ -35,14 +40,20 @@ unsafe impl Zeroable for AtomicU32 {}
 // SAFETY: as above.
 unsafe impl Zeroable for AtomicU64 {}
 
-/// A fixed array of `T`, all zero at first.
+/// A fixed array of `T`, all zero at first, unless it lies in a file.
 pub struct Zeroed<T: Zeroable> {
-    /// What the allocator gave, and under which layout.
-    block: NonNull<u8>,
-    layout: Layout,
-    /// The first element: the first aligned address in `block`.
+    /// The first element, in memory that `backing` keeps.
     first: NonNull<T>,
     len: usize,
+    backing: Backing,
+}
+
+/// Where the elements lie.
+enum Backing {
+    /// In what the allocator gave, under this layout.
+    Heap { block: NonNull<u8>, layout: Layout },
+    /// In a mapped file, which lives as long as any array in it.
+    File { _mapping: Arc<Mapping> },
 }
 
 impl<T: Zeroable> Zeroed<T> {
@@ -61,7 +72,22 @@ impl<T: Zeroable> Zeroed<T> {
             // SAFETY: `bytes` bytes from `first` on, which is a multiple of HUGE, lie inside the block.
             unsafe { ask_for_huge_pages(first, bytes / HUGE * HUGE) };
         }
-        Some(Self { block, layout, first: first.cast(), len })
+        Some(Self { first: first.cast(), len, backing: Backing::Heap { block, layout } })
+    }
+}
+
+impl Zeroed<AtomicU64> {
+    /// The `len` words of `mapping` that begin at byte `offset`; `None` if they are not inside it or do not begin at a
+    /// multiple of [`ALIGN`]. Arrays may share words: they are atomics.
+    pub fn in_mapping(mapping: &Arc<Mapping>, offset: usize, len: usize) -> Option<Self> {
+        let end = len.checked_mul(size_of::<AtomicU64>())?.checked_add(offset)?;
+        if end > mapping.len() || !offset.is_multiple_of(ALIGN) {
+            return None;
+        }
+        // SAFETY: `offset` is at most the mapping's length, so the result is inside it or one past its end. The mapping
+        // begins at a page, so the result is aligned to ALIGN, and `len` words from there on are inside the mapping.
+        let first = unsafe { mapping.start().add(offset) };
+        Some(Self { first: first.cast(), len, backing: Backing::File { _mapping: Arc::clone(mapping) } })
     }
 }
 
@@ -88,20 +114,23 @@ impl<T: Zeroable> Deref for Zeroed<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: `first` is aligned and `len` elements lie inside the block, which lives as long as `self`; they were
-        // zeroed, which is a valid value (`Zeroable`). Nobody makes `&mut` references to them.
+        // SAFETY: `first` is aligned and `len` elements lie inside the block or mapping, which lives as long as `self`. On
+        // the heap they were zeroed, which is a valid value (`Zeroable`); in a file they are `AtomicU64`s, for which any
+        // bytes are. Nobody makes `&mut` references to them.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 }
 
 impl<T: Zeroable> Drop for Zeroed<T> {
     fn drop(&mut self) {
-        // SAFETY: `block` came from this allocator under this layout and is freed once.
-        unsafe { dealloc(self.block.as_ptr(), self.layout) }
+        if let Backing::Heap { block, layout } = self.backing {
+            // SAFETY: `block` came from this allocator under this layout and is freed once.
+            unsafe { dealloc(block.as_ptr(), layout) }
+        }
     }
 }
 
-// SAFETY: the array is owned memory; sending it sends its elements.
+// SAFETY: the array is owned memory, or shares a mapping that is `Send` and `Sync` itself; sending it sends its elements.
 unsafe impl<T: Zeroable + Send> Send for Zeroed<T> {}
 // SAFETY: sharing it gives out `&[T]` and nothing else.
 unsafe impl<T: Zeroable + Sync> Sync for Zeroed<T> {}

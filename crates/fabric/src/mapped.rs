@@ -1,0 +1,150 @@
+//! A file as memory: mapped, shared with the file, read and written through atomics alone.
+//!
+//! What must hold: nobody shortens the file while it is mapped, and whoever else maps it accesses it by atomics too. So the
+//! file is locked as long as it is mapped ([`LockedFile`]), against all who respect such locks.
+//!
+//! What may go wrong: a page that cannot be had when it is touched first (the disk is full, the file was shortened, the
+//! device fails) ends the process by `SIGBUS`. There is no answer to a load or a store that could say it instead;
+//! space that is allocated beforehand (`fallocate`) rules out the first of these. What was stored is in the file for whoever opens it
+//! next, however this process ends; when it reaches the disk is the system's affair, so a power loss or a crash of the
+//! system loses any part of it, in any order.
+//!
+//! Linux only, and not under Miri: elsewhere a mapping is refused with [`io::ErrorKind::Unsupported`].
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+/// A file that nobody else has: locked exclusively (`flock`, advisory) until this is dropped or the process ends.
+#[derive(Debug)]
+pub struct LockedFile(File);
+
+impl LockedFile {
+    /// Locks `file`, at once or not at all.
+    pub fn new(file: File) -> Result<Self, TryLockError> {
+        file.try_lock()?;
+        Ok(Self(file))
+    }
+}
+
+impl Deref for LockedFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        // Closing is not enough: if another thread is just starting a process, that one has the open file too, until it
+        // executes its program, and the lock would live on in it for as long.
+        let _ = self.0.unlock();
+    }
+}
+
+/// A mapped file. Its bytes are reached through [`Zeroed::in_mapping`](crate::zeroed::Zeroed::in_mapping).
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+    /// Unlocked after the bytes are unmapped.
+    _file: LockedFile,
+}
+
+impl Mapping {
+    /// Maps the first `len` bytes of `file`, which is open for reading and writing, for reading and writing.
+    pub fn new(file: LockedFile, len: usize) -> io::Result<Self> {
+        if usize::try_from(file.metadata()?.len()).is_ok_and(|bytes| bytes < len) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the file is shorter than what is to be mapped"));
+        }
+        Ok(Self { start: map(&file, len)?, len, _file: file })
+    }
+
+    /// How many bytes it has.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Its first byte, at the start of a page.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        unmap(self.start, self.len);
+    }
+}
+
+// SAFETY: the mapped bytes belong to no thread, and nothing but their address and length is kept.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; a shared `Mapping` lets nobody change it.
+unsafe impl Sync for Mapping {}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+fn map(file: &File, len: usize) -> io::Result<NonNull<u8>> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
+    // SAFETY: a new mapping, at an address that the kernel chooses, changes no memory of this process.
+    let start =
+        unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0) }?;
+    NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+fn unmap(start: NonNull<u8>, len: usize) {
+    // SAFETY: these are the bounds of a mapping made by `map` and unmapped once, by its owner's drop; every array in it kept
+    // the owner alive, so nobody has a reference into it any more. It can fail only for other bounds.
+    let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), len) };
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn map(_: &File, _: usize) -> io::Result<NonNull<u8>> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "memory in a file needs Linux"))
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn unmap(_: NonNull<u8>, _: usize) {}
+
+#[cfg(all(test, target_os = "linux", not(miri)))]
+mod tests {
+    use super::*;
+    use crate::zeroed::{ALIGN, Zeroed};
+    use std::fs::OpenOptions;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn what_is_stored_is_in_the_file_and_bounds_are_kept() {
+        let path = std::env::temp_dir().join(format!("sherman-mapped-{}", std::process::id()));
+        let open = || {
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+            LockedFile::new(file.unwrap())
+        };
+        let file = open().unwrap();
+        file.set_len(8192).unwrap();
+        assert!(matches!(open(), Err(TryLockError::WouldBlock)));
+        drop(file);
+        assert!(Mapping::new(open().unwrap(), 8193).is_err());
+        assert!(Mapping::new(open().unwrap(), 0).is_err());
+        let file = open().unwrap();
+        let mapping = Arc::new(Mapping::new(file, 8192).unwrap());
+        assert!(Zeroed::in_mapping(&mapping, 4096, 513).is_none());
+        assert!(Zeroed::in_mapping(&mapping, 4096 + ALIGN / 2, 1).is_none());
+        assert!(Zeroed::in_mapping(&mapping, 0, usize::MAX / 4).is_none());
+        assert_eq!(Zeroed::in_mapping(&mapping, 8192, 0).unwrap().len(), 0);
+        let words = Zeroed::in_mapping(&mapping, 4096, 512).unwrap();
+        drop(mapping);
+        assert!(matches!(open(), Err(TryLockError::WouldBlock)), "an array keeps the mapping");
+        assert!(words.iter().all(|word| word.load(Relaxed) == 0));
+        words[511].store(7u64.to_le(), Relaxed);
+        drop(words);
+        assert!(open().is_ok());
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(bytes[8184..], 7u64.to_le_bytes());
+        assert!(bytes[..8184].iter().all(|byte| *byte == 0));
+    }
+}
