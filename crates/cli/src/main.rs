@@ -11,6 +11,7 @@
 //! | [`serve_args`], [`serve_config`] | the options of `sherman serve`, on the command line and in a file |
 //! | [`serve_options`] | what they come to, checked |
 //! | [`serve`], [`serve_start`] | `sherman serve` |
+//! | [`serve_log`] | what a server tells on stderr |
 //! | [`cluster`] | `sherman cluster up` |
 //! | [`completions`] | `sherman completions` |
 //! | [`members_args`] | the options of `sherman members` and `sherman fence` |
@@ -39,6 +40,7 @@ mod progress;
 mod serve;
 mod serve_args;
 mod serve_config;
+mod serve_log;
 mod serve_options;
 mod serve_start;
 mod sim;

@@ -21,11 +21,12 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
 fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let options = args.options()?;
     let end = end(args.until_stdin_closes)?;
+    crate::serve_log::to_stderr();
     let server = Server::start(&options)?;
     print(&announcement(&options, &server.addresses(), args.json))?;
     // That nobody is left to say so is an end as well.
     let _ = end.recv();
-    server.stop()
+    server.stop().map_err(|error| Failure::Runtime(error.to_string()))
 }
 
 /// Where it listens, on one line.

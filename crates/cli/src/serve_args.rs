@@ -119,7 +119,7 @@ mod tests {
             insecure: false,
             metrics: Some("127.0.0.1:9".parse().expect("an address")),
             file: Some("f".into()),
-            threads: 3,
+            threads: Some(3),
             chunk: 1 << 20,
             lease: Duration::from_millis(200),
         };

@@ -96,7 +96,7 @@ pub struct ServeSettings {
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
 
-    /// Threads that serve, 1 to 256 [default: as many as cores]
+    /// Threads that serve, 1 to 256 [default: half as many as cores, at most 8]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
 

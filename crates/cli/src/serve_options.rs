@@ -99,8 +99,8 @@ pub struct ServeOptions {
     pub metrics: Option<SocketAddr>,
     /// The file the memory lies in.
     pub file: Option<PathBuf>,
-    /// Threads that serve.
-    pub threads: usize,
+    /// Threads that serve; the server knows how many suit this machine.
+    pub threads: Option<usize>,
     /// Bytes of a chunk.
     pub chunk: u64,
     /// How long a compute server is believed to be alive after it last said so.
@@ -122,7 +122,7 @@ impl ServeOptions {
             insecure: settings.insecure,
             metrics: settings.metrics,
             file: settings.file,
-            threads: settings.threads.unwrap_or_else(sherman_eval::options::cores),
+            threads: settings.threads,
             chunk: settings.chunk.map_or(defaults.chunk_bytes, |bytes| bytes.0),
             lease: settings.lease.map_or(Duration::from_nanos(defaults.lease_nanos), |lease| lease.0),
         };
@@ -156,7 +156,7 @@ impl ServeOptions {
         if !(1..=MAX_NAME).contains(&self.cluster_name.len()) {
             return Err(Failure::option("cluster-name", format!("a name has 1 to {MAX_NAME} bytes")));
         }
-        if !(1..=MAX_THREADS).contains(&self.threads) {
+        if self.threads.is_some_and(|threads| !(1..=MAX_THREADS).contains(&threads)) {
             return Err(Failure::option("threads", format!("allowed are 1 to {MAX_THREADS}")));
         }
         if self.lease.is_zero() || self.lease > MAX_LEASE {
@@ -225,7 +225,7 @@ mod tests {
         let options = ServeOptions::new(settings()).expect("options");
         assert_eq!((options.id, options.servers, options.memory, options.on_chip), (0, 1, 1 << 30, 256 << 10));
         assert_eq!((options.chunk, options.lease), (8 << 20, Duration::from_secs(3)));
-        assert!(!options.insecure && options.threads >= 1 && options.file.is_none());
+        assert!(!options.insecure && options.threads.is_none() && options.file.is_none());
         let format = options.format();
         assert_eq!((format.server, format.servers, format.lease_nanos), (0, 1, 3_000_000_000));
         assert_ne!(format.cluster_id, cluster_id("another"));
