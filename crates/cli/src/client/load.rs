@@ -42,7 +42,7 @@ pub fn run(args: &LoadArgs) -> Result<(), Failure> {
         if about.is_dir() {
             return Err(Failure::Usage(format!("FILE: {} is a directory", args.file.display())));
         }
-        (Box::new(BufReader::with_capacity(1 << 16, file)), about.is_file().then(|| about.len()))
+        (Box::new(BufReader::with_capacity(1 << 16, file)), about.is_file().then_some(about.len()))
     };
     let began = Instant::now();
     let bar = FileBar::new(length);
@@ -222,8 +222,8 @@ mod tests {
     #[test]
     fn a_full_cluster_is_told_with_the_line_and_what_has_been_loaded() {
         let cluster = Cluster::open("embedded:?memory=12MiB&chunk=1MiB").expect("a cluster");
-        let line = ["--value-size", "200", "--value-type", "hex"];
-        let text: String = (0..60_000).map(|key| format!("{key},{}\n", "ab".repeat(200))).collect();
+        let line = ["--value-size", "150", "--value-type", "hex"];
+        let text: String = (0..60_000).map(|key| format!("{key},{}\n", "ab".repeat(150))).collect();
         let said = loaded(&cluster, &line, &text).expect_err("full").to_string();
         assert!(said.contains("line ") && said.contains("no memory server has a free chunk"), "{said}");
         let done = cluster.open_raw_tree("t").expect("a tree").client().expect("a client").len().expect("a count");
