@@ -29,7 +29,7 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
     server.stop().map_err(|error| Failure::Runtime(error.to_string()))
 }
 
-/// Where it listens, on one line.
+/// What it serves, and where: on one line of JSON, or in words with a line for each address.
 fn announcement(options: &ServeOptions, addresses: &[String], as_json: bool) -> String {
     let ServeOptions { id, servers, memory, .. } = options;
     if as_json {
@@ -38,9 +38,9 @@ fn announcement(options: &ServeOptions, addresses: &[String], as_json: bool) -> 
         return format!("{said}\n");
     }
     let file = options.file.as_ref().map_or_else(String::new, |file| format!(" in {}", file.display()));
-    let warning = if options.insecure { "; without a secret: whoever reaches it can change everything" } else { "" };
-    let listen = addresses.join(" and ");
-    format!("memory server {id} of {servers} serves {memory} bytes{file} on {listen}{warning}\n")
+    let warning = if options.insecure { ", without a secret: whoever reaches it can change everything" } else { "" };
+    let listening: String = addresses.iter().map(|address| format!("listening on {address}\n")).collect();
+    format!("memory server {id} of {servers}: {memory} bytes{file}{warning}\n{listening}")
 }
 
 /// Tells once when it is time to end: a signal, or, where that is asked for, the end of stdin.

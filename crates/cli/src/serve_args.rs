@@ -122,6 +122,7 @@ mod tests {
             threads: Some(3),
             chunk: 1 << 20,
             lease: Duration::from_millis(200),
+            tear_reads: false,
         };
         assert_eq!(options, expected);
     }

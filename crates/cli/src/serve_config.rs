@@ -109,6 +109,10 @@ pub struct ServeSettings {
     #[arg(long, value_name = "TIME")]
     #[serde(deserialize_with = "written")]
     pub lease: Option<Time>,
+
+    /// For tests: READs copy their lines in random order, with pauses in between
+    #[arg(long)]
+    pub tear_reads: bool,
 }
 
 impl ServeSettings {
@@ -128,6 +132,7 @@ impl ServeSettings {
             threads: self.threads.or(others.threads),
             chunk: self.chunk.or(others.chunk),
             lease: self.lease.or(others.lease),
+            tear_reads: self.tear_reads || others.tear_reads,
         }
     }
 
@@ -235,6 +240,7 @@ mod tests {
         threads = 4
         chunk = "1MiB"
         lease = "500ms"
+        tear-reads = true
     "#;
 
     fn all() -> ServeSettings {
@@ -252,6 +258,7 @@ mod tests {
             threads: Some(4),
             chunk: Some(Bytes(1 << 20)),
             lease: Some(Time(Duration::from_millis(500))),
+            tear_reads: true,
         }
     }
 

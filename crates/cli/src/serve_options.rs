@@ -105,6 +105,8 @@ pub struct ServeOptions {
     pub chunk: u64,
     /// How long a compute server is believed to be alive after it last said so.
     pub lease: Duration,
+    /// For tests: whether READs are torn wherever they may be.
+    pub tear_reads: bool,
 }
 
 impl ServeOptions {
@@ -125,6 +127,7 @@ impl ServeOptions {
             threads: settings.threads,
             chunk: settings.chunk.map_or(defaults.chunk_bytes, |bytes| bytes.0),
             lease: settings.lease.map_or(Duration::from_nanos(defaults.lease_nanos), |lease| lease.0),
+            tear_reads: settings.tear_reads,
         };
         options.check()?;
         Ok(options)

@@ -30,7 +30,7 @@ impl Server {
             None => in_memory(options)?,
         };
         let mut server = ServerOptions::new(Arc::new(host), options.listen.iter().map(address).collect());
-        (server.secret, server.insecure) = (secret, options.insecure);
+        (server.secret, server.insecure, server.tear_reads) = (secret, options.insecure, options.tear_reads);
         server.shards = options.threads.unwrap_or(server.shards);
         let running = SoftNicServer::start(server).map_err(|error| match error {
             ServeError::Bind { .. } | ServeError::InUse { .. } | ServeError::NotASocket { .. } => {

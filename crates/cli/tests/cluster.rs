@@ -114,7 +114,8 @@ fn a_server_says_in_words_what_it_serves_and_ends_with_its_stdin() {
     let line =
         ["serve", "--listen", &listen, "--memory", "64MiB", "--id", "1", "--servers", "3", "--until-stdin-closes"];
     let mut server = Running::start(command(&line));
-    assert_eq!(server.line(), format!("memory server 1 of 3 serves 67108864 bytes on {listen}"));
+    assert_eq!(server.line(), "memory server 1 of 3: 67108864 bytes");
+    assert_eq!(server.line(), format!("listening on {listen}"));
     drop(server.child.stdin.take());
     assert_eq!(server.code(), Some(0));
 }
@@ -143,7 +144,7 @@ fn a_file_is_opened_again_by_its_own_server_alone() {
     let line = ["serve", "--listen", &listen, "--memory", "64MiB", "--file", &path];
     let begin = |more: &[&str]| Running::start(command(&[&line[..], more].concat()));
     let mut first = begin(&[]);
-    assert!(first.line().contains(&format!("serves 67108864 bytes in {path} on ")));
+    assert_eq!(first.line(), format!("memory server 0 of 1: 67108864 bytes in {path}"));
     let second = format!("unix:{}", fresh_path("second.sock").display());
     for (more, words) in [
         (&["--memory", "64MiB", "--file", &path, "--listen", &second][..], "--file: "),

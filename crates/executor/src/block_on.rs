@@ -5,28 +5,34 @@
 //! `examples/overhead`: about 1 ns.
 //!
 //! What must hold: a wake, from any thread, at any moment after the poll began, is followed by another poll. The parker is
-//! one word with three values: a wake always leaves `WOKEN` and unparks if it found `PARKED`; the thread parks only after
-//! it has turned `EMPTY` into `PARKED`. All are read-modify-write operations on one word, so one comes first.
+//! one word with four values: a wake always leaves `WOKEN` and unparks if it found `PARKED` or `IN_DRIVER`; the thread parks
+//! only after it has turned `EMPTY` into one of them. All are read-modify-write operations on one word, so one comes first.
+//!
+//! Whom to call is in the parker before `IN_DRIVER` is. A waker may look at it late, when the thread has come back for another
+//! reason: it then finds nobody, and the thread has seen `WOKEN`; or the driver of a later park, which ends early.
 
-use crate::Driver;
-use crate::idle::Idle;
-use crate::sync::{AtomicU8, Thread, current, park};
+use crate::idle::{Bed, Idle};
+use crate::sync::{AtomicU8, Mutex, Thread, current, park};
+use crate::{Driver, Unpark};
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 const EMPTY: u8 = 0;
 const WOKEN: u8 = 1;
 const PARKED: u8 = 2;
+const IN_DRIVER: u8 = 3;
 
 /// Puts its thread to sleep until it is woken.
 struct Parker {
     state: AtomicU8,
     thread: Thread,
+    /// Who ends the sleep if it is `IN_DRIVER`.
+    unparker: Mutex<Option<Arc<dyn Unpark>>>,
 }
 
 impl Parker {
@@ -35,13 +41,39 @@ impl Parker {
         self.state.swap(EMPTY, Ordering::Acquire) == WOKEN
     }
 
-    /// Parks for at most `limit`, unless woken. May return early.
-    fn park(&self, limit: Option<Duration>) {
-        if self.state.compare_exchange(EMPTY, PARKED, Ordering::Acquire, Ordering::Acquire).is_ok() {
-            park(limit);
+    /// Runs `sleep` as `state`, unless woken.
+    fn sleep(&self, state: u8, sleep: impl FnOnce()) {
+        if self.state.compare_exchange(EMPTY, state, Ordering::Acquire, Ordering::Acquire).is_ok() {
+            sleep();
             // Back to EMPTY, unless a wake got in between.
-            let _ = self.state.compare_exchange(PARKED, EMPTY, Ordering::Acquire, Ordering::Acquire);
+            let _ = self.state.compare_exchange(state, EMPTY, Ordering::Acquire, Ordering::Acquire);
         }
+    }
+
+    /// Nothing panics while it is borrowed, so what a poisoned mutex guards is still whole.
+    fn exchange_unparker(&self, unparker: Option<Arc<dyn Unpark>>) {
+        // Dropped when the lock is free again: its destructor is not ours.
+        let _before = std::mem::replace(&mut *self.unparker.lock().unwrap_or_else(PoisonError::into_inner), unparker);
+    }
+
+    #[cold]
+    fn unpark_driver(&self) {
+        let unparker = self.unparker.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(unparker) = unparker {
+            unparker.unpark();
+        }
+    }
+}
+
+impl Bed for Parker {
+    fn park(&self, limit: Option<Duration>) {
+        self.sleep(PARKED, || park(limit));
+    }
+
+    fn park_in(&self, unparker: Arc<dyn Unpark>, park: impl FnOnce()) {
+        self.exchange_unparker(Some(unparker));
+        self.sleep(IN_DRIVER, park);
+        self.exchange_unparker(None);
     }
 }
 
@@ -51,8 +83,10 @@ impl Wake for Parker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if self.state.swap(WOKEN, Ordering::AcqRel) == PARKED {
-            self.thread.unpark();
+        match self.state.swap(WOKEN, Ordering::AcqRel) {
+            PARKED => self.thread.unpark(),
+            IN_DRIVER => self.unpark_driver(),
+            _ => {}
         }
     }
 }
@@ -66,7 +100,7 @@ struct Seat {
 
 impl Seat {
     fn new() -> Self {
-        let parker = Arc::new(Parker { state: AtomicU8::new(EMPTY), thread: current() });
+        let parker = Arc::new(Parker { state: AtomicU8::new(EMPTY), thread: current(), unparker: Mutex::new(None) });
         Self { waker: Waker::from(Arc::clone(&parker)), parker, taken: Cell::new(false) }
     }
 
@@ -89,7 +123,7 @@ impl Seat {
             if driver.progress() {
                 idle.reset();
             } else {
-                idle.pause(driver, None, |limit| self.parker.park(limit));
+                idle.pause(driver, None, &*self.parker);
             }
         }
     }
@@ -116,8 +150,9 @@ impl Drop for Sitting<'_> {
 
 /// Runs one future to its end on the calling thread. Allocates nothing if its first poll is its last.
 ///
-/// Waits as [`LocalExecutor::run_until`](crate::LocalExecutor::run_until) does: 64 rounds of spinning, then parks of at
-/// most [`Driver::idle_for`]. May be nested: the inner call then makes a waker of its own.
+/// Waits as [`LocalExecutor::run_until`](crate::LocalExecutor::run_until) does: spins for as long as [`Driver::spins`] says,
+/// then parks, in the driver or for at most [`Driver::idle_for`]. May be nested: the inner call then makes a waker of its
+/// own.
 #[inline]
 pub fn block_on<D: Driver + ?Sized, F: Future>(driver: &D, future: F) -> F::Output {
     let mut future = pin!(future);
@@ -211,6 +246,65 @@ mod tests {
             }),
         );
         assert_eq!(polls, 2);
+    }
+
+    /// Sleeps on a token of its own; counts how often it was made to.
+    #[derive(Default)]
+    struct Sleeping {
+        token: Arc<Token>,
+        spun: Cell<u32>,
+        sleeps: Cell<u32>,
+    }
+
+    #[derive(Default)]
+    struct Token(Mutex<bool>, std::sync::Condvar);
+
+    impl Unpark for Token {
+        fn unpark(&self) {
+            *self.0.lock().expect("not poisoned") = true;
+            self.1.notify_one();
+        }
+    }
+
+    impl Driver for Sleeping {
+        fn progress(&self) -> bool {
+            false
+        }
+        fn idle_for(&self) -> Option<Duration> {
+            Some(Duration::ZERO)
+        }
+        fn spins(&self, rounds: u32) -> bool {
+            self.spun.set(self.spun.get().max(rounds));
+            rounds < 3
+        }
+        fn unparker(&self) -> Option<Arc<dyn Unpark>> {
+            Some(Arc::clone(&self.token) as Arc<dyn Unpark>)
+        }
+        fn park(&self, _: Option<Duration>) {
+            self.sleeps.set(self.sleeps.get() + 1);
+            let called = self.token.0.lock().expect("not poisoned");
+            *self.token.1.wait_while(called, |called| !*called).expect("not poisoned") = false;
+        }
+    }
+
+    #[test]
+    fn a_wake_from_another_thread_ends_a_sleep_in_the_driver() {
+        let rounds = if cfg!(miri) { 10 } else { 500 };
+        let (there, back) = (Mutex::default(), Mutex::default());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let driver = Sleeping::default();
+                (0..rounds).for_each(|_| send(&back, block_on(&driver, receive(&there)) + 1));
+            });
+            let driver = Sleeping::default();
+            for round in 0..rounds {
+                send(&there, round);
+                assert_eq!(block_on(&driver, receive(&back)), round + 1);
+            }
+            assert!(driver.sleeps.get() > 0, "it never slept: nothing was tested");
+            assert!(driver.spun.get() <= 3, "it spun longer than the driver said");
+        });
+        SEAT.with(|seat| assert!(seat.parker.unparker.lock().expect("not poisoned").is_none(), "a driver was kept"));
     }
 
     #[test]

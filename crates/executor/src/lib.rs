@@ -7,7 +7,7 @@
 //! | `local` | [`LocalExecutor`]: many operations in flight on one thread |
 //! | `block_on` | [`block_on`]: one operation on the calling thread, at no cost if it finishes at once |
 //! | `timers` | [`Timers`]: deadlines, for endpoints |
-//! | `driver` | [`Driver`]: what is asked of the world below |
+//! | `driver` | [`Driver`]: what is asked of the world below; [`Unpark`]: how to end its sleep |
 //! | `wake`, `wake_queue`, `owner` | wakers: free of locks on their own thread, queued from any other |
 //! | `slab`, `join`, `idle` | where tasks live, their results, what to do with nothing to do |
 //!
@@ -27,7 +27,7 @@ mod wake;
 mod wake_queue;
 
 pub use block_on::block_on;
-pub use driver::Driver;
+pub use driver::{Driver, Unpark};
 pub use join::{Gone, JoinHandle};
 pub use local::LocalExecutor;
 pub use slab::TaskId;

@@ -79,8 +79,9 @@ impl LocalExecutor {
     /// Runs `future`, together with the spawned tasks, until it is done. Tasks that are left stay where they are.
     ///
     /// The driver is asked for progress whenever nothing is ready, and every 16 rounds of polls otherwise. With nothing
-    /// to do the thread spins for 64 rounds, then parks for at most [`Driver::idle_for`] at a time (or yields, if that is
-    /// zero). With no other thread to wake it and a driver that has nothing more to deliver, it waits for ever.
+    /// to do the thread spins while [`Driver::spins`] says so, then parks in the driver or for at most
+    /// [`Driver::idle_for`] at a time (or yields, if that is zero). With no other thread to wake it and a driver that has
+    /// nothing more to deliver, it waits for ever.
     pub fn run_until<D: Driver + ?Sized, F: Future>(&self, driver: &D, future: F) -> F::Output {
         let mut future = pin!(future);
         let (main, waker) = Main::enter(self);
@@ -306,7 +307,7 @@ impl Pace {
         if driver.progress() || executor.ready() > 0 || main_is_woken() {
             self.idle.reset();
         } else {
-            self.idle.pause(driver, longest, |limit| executor.shared.remote.park(limit));
+            self.idle.pause(driver, longest, &executor.shared.remote);
         }
     }
 }

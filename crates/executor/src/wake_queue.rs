@@ -3,13 +3,17 @@
 //! A foreign waker pushes the slot's index and unparks the owner if it is parked. **No wake-up is lost**: the owner
 //! announces that it parks, and the waker asks whether it does, under the same mutex. Either the push comes first and the
 //! owner finds the queue not empty and does not park, or the announcement comes first and the waker sees it and unparks;
-//! an `unpark` before the `park` it is meant for is remembered by the thread's token. `tests/loom_wake.rs` checks it.
+//! an `unpark` before the `park` it is meant for is remembered by the thread's token, or by the driver ([`Unpark`]) if it is
+//! the driver that parks the thread. `tests/loom_wake.rs` checks it.
 //!
 //! An index is in the queue at most once, so the queue is no longer than the executor's slots are many.
 
+use crate::Unpark;
+use crate::idle::Bed;
 use crate::sync::{AtomicBool, Mutex, Thread, current, park};
-use std::sync::PoisonError;
+use std::fmt;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// Slots woken by other threads, and how to unpark the owner.
@@ -26,8 +30,27 @@ struct Inner {
     woken: Vec<u32>,
     /// By slot: is it in `woken`?
     queued: Vec<bool>,
-    parked: bool,
+    parked: Parked,
     closed: bool,
+}
+
+/// Where the owner sleeps.
+#[derive(Default)]
+enum Parked {
+    #[default]
+    Nowhere,
+    InThread,
+    InDriver(Arc<dyn Unpark>),
+}
+
+impl fmt::Debug for Parked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nowhere => "Nowhere",
+            Self::InThread => "InThread",
+            Self::InDriver(_) => "InDriver",
+        })
+    }
 }
 
 impl WakeQueue {
@@ -38,9 +61,9 @@ impl WakeQueue {
 
     /// Notes that slot `index` was woken, and unparks the owner if it is parked. From any thread.
     pub(crate) fn push(&self, index: u32) {
-        let unpark = self.locked(|inner| {
+        let parked = self.locked(|inner| {
             if inner.closed {
-                return false;
+                return Parked::Nowhere;
             }
             let slot = index as usize;
             if inner.queued.len() <= slot {
@@ -50,10 +73,12 @@ impl WakeQueue {
                 inner.woken.push(index);
                 self.pending.store(true, Ordering::Relaxed);
             }
-            std::mem::replace(&mut inner.parked, false)
+            std::mem::take(&mut inner.parked)
         });
-        if unpark {
-            self.owner.unpark();
+        match parked {
+            Parked::Nowhere => {}
+            Parked::InThread => self.owner.unpark(),
+            Parked::InDriver(unparker) => unparker.unpark(),
         }
     }
 
@@ -74,15 +99,19 @@ impl WakeQueue {
         });
     }
 
-    /// Parks the owner for at most `limit`, unless something was woken. May return early.
-    pub(crate) fn park(&self, limit: Option<Duration>) {
+    /// Runs `sleep` on the owner's thread, announced as `place`, unless something was woken.
+    fn sleep(&self, place: Parked, sleep: impl FnOnce()) {
         let idle = self.locked(|inner| {
-            inner.parked = inner.woken.is_empty();
-            inner.parked
+            let idle = inner.woken.is_empty();
+            if idle {
+                inner.parked = place;
+            }
+            idle
         });
         if idle {
-            park(limit);
-            self.locked(|inner| inner.parked = false);
+            sleep();
+            // Dropped when the lock is free again: a driver's destructor is not ours.
+            let _place = self.locked(|inner| std::mem::take(&mut inner.parked));
         }
     }
 
@@ -94,6 +123,16 @@ impl WakeQueue {
     fn locked<R>(&self, change: impl FnOnce(&mut Inner) -> R) -> R {
         // Nothing in here panics half-way, so what a poisoned mutex guards is still whole.
         change(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Bed for WakeQueue {
+    fn park(&self, limit: Option<Duration>) {
+        self.sleep(Parked::InThread, || park(limit));
+    }
+
+    fn park_in(&self, unparker: Arc<dyn Unpark>, park: impl FnOnce()) {
+        self.sleep(Parked::InDriver(unparker), park);
     }
 }
 

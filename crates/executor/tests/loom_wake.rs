@@ -4,10 +4,10 @@
 #![cfg(loom)]
 
 use loom::model::Builder;
-use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::sync::{Condvar, Mutex};
 use loom::thread;
-use sherman_executor::{Driver, LocalExecutor, block_on};
+use sherman_executor::{Driver, LocalExecutor, Unpark, block_on};
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -21,6 +21,67 @@ impl Driver for Nothing {
     }
     fn idle_for(&self) -> Option<Duration> {
         None
+    }
+}
+
+/// A driver that parks the thread itself, as one that waits for sockets does. A sleep nobody ends is a deadlock.
+#[derive(Default)]
+struct Sleeping(Arc<Token>);
+
+/// What an event counter is to a socket driver.
+#[derive(Default)]
+struct Token {
+    called: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl Unpark for Token {
+    fn unpark(&self) {
+        *self.called.lock().unwrap() = true;
+        self.bell.notify_one();
+    }
+}
+
+impl Driver for Sleeping {
+    fn progress(&self) -> bool {
+        false
+    }
+    fn idle_for(&self) -> Option<Duration> {
+        unreachable!("a driver that parks the thread itself minds its own deadlines")
+    }
+    fn unparker(&self) -> Option<Arc<dyn Unpark>> {
+        Some(Arc::clone(&self.0) as Arc<dyn Unpark>)
+    }
+    fn park(&self, _: Option<Duration>) {
+        let mut called = self.0.called.lock().unwrap();
+        while !*called {
+            called = self.0.bell.wait(called).unwrap();
+        }
+        *called = false;
+    }
+}
+
+/// A driver whose first sleep ends by itself, as one does whose socket became readable, and whose second does not.
+#[derive(Default)]
+struct Restless {
+    driver: Sleeping,
+    slept: AtomicBool,
+}
+
+impl Driver for Restless {
+    fn progress(&self) -> bool {
+        false
+    }
+    fn idle_for(&self) -> Option<Duration> {
+        None
+    }
+    fn unparker(&self) -> Option<Arc<dyn Unpark>> {
+        self.driver.unparker()
+    }
+    fn park(&self, limit: Option<Duration>) {
+        if self.slept.swap(true, Ordering::Relaxed) {
+            self.driver.park(limit);
+        }
     }
 }
 
@@ -164,6 +225,67 @@ fn a_wake_may_race_with_the_end_of_the_executor() {
         executor.tick();
         let other = thread::spawn(move || signal.set());
         drop(executor);
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn block_on_loses_no_wake_while_the_driver_parks_the_thread() {
+    explore(None, || {
+        let signal = Arc::new(Signal::default());
+        let setter = Arc::clone(&signal);
+        let other = thread::spawn(move || setter.set());
+        block_on(&Sleeping::default(), signal.wait());
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn block_on_loses_no_wake_when_a_sleep_in_the_driver_ends_by_itself() {
+    explore(Some(4), || {
+        let signal = Arc::new(Signal::default());
+        let setter = Arc::clone(&signal);
+        let other = thread::spawn(move || setter.set());
+        block_on(&Restless::default(), signal.wait());
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn block_on_loses_no_wake_when_another_driver_parks_the_thread_the_next_time() {
+    explore(Some(3), || {
+        let signals = [Arc::new(Signal::default()), Arc::new(Signal::default())];
+        let others = signals.clone().map(|signal| thread::spawn(move || signal.set()));
+        block_on(&Sleeping::default(), signals[0].wait());
+        block_on(&Nothing, signals[1].wait());
+        others.into_iter().for_each(|other| other.join().unwrap());
+    });
+}
+
+#[test]
+fn run_until_loses_no_wake_while_the_driver_parks_the_thread() {
+    explore(Some(3), || {
+        let executor = LocalExecutor::new();
+        let signals = [Arc::new(Signal::default()), Arc::new(Signal::default())];
+        let task = executor.spawn(signals[0].wait());
+        let main = signals[1].wait();
+        let others = signals.map(|signal| thread::spawn(move || signal.set()));
+        executor.run_until(&Sleeping::default(), async {
+            main.await;
+            task.await.unwrap();
+        });
+        others.into_iter().for_each(|other| other.join().unwrap());
+    });
+}
+
+#[test]
+fn run_until_loses_no_wake_when_a_sleep_in_the_driver_ends_by_itself() {
+    explore(Some(4), || {
+        let executor = LocalExecutor::new();
+        let signal = Arc::new(Signal::default());
+        let setter = Arc::clone(&signal);
+        let other = thread::spawn(move || setter.set());
+        executor.run_until(&Restless::default(), signal.wait());
         other.join().unwrap();
     });
 }

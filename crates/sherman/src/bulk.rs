@@ -68,7 +68,7 @@ pub(crate) fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     entries: impl IntoIterator<Item = (K, V)>,
     options: &BulkOptions,
 ) -> Result<u64, Error> {
-    let worker = cluster.worker();
+    let worker = cluster.worker()?;
     // Looked at again when it counts; here, lest a long load is for nothing.
     if !block_on(worker.endpoint(), async { worker.op().is_empty(tree).await })? {
         return Err(Error::NotEmpty);
@@ -138,9 +138,10 @@ fn write_in_threads<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         // Dropped at the end of this closure, or by a panic in it: then the threads end.
         let batches: SyncSender<(usize, Batch)> = batches;
         for _ in 0..threads {
+            let worker = cluster.worker()?;
             let (queue, outcomes) = (Arc::clone(&queue), &outcomes);
             let thread = Builder::new().name("sherman-load".to_owned());
-            let spawned = thread.spawn_scoped(scope, move || write_batches(cluster, tree, &queue, outcomes));
+            let spawned = thread.spawn_scoped(scope, move || write_batches(&worker, tree, &queue, outcomes));
             spawned.map_err(|error| Error::Thread { kind: error.kind() })?;
         }
         // Now the threads alone have it: when all are gone, nothing can be sent.
@@ -159,12 +160,16 @@ fn write_in_threads<K: AsRef<[u8]>, V: AsRef<[u8]>>(
 }
 
 /// Writes batches until there are no more, or one fails anywhere.
-fn write_batches(cluster: &Cluster, tree: &TreeState, queue: &Mutex<Receiver<(usize, Batch)>>, outcomes: &Outcomes) {
-    let worker = cluster.worker();
+fn write_batches(
+    worker: &Worker<AnyEndpoint>,
+    tree: &TreeState,
+    queue: &Mutex<Receiver<(usize, Batch)>>,
+    outcomes: &Outcomes,
+) {
     loop {
         let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((number, batch)) = next else { return };
-        let outcome = write(&worker, tree, &batch);
+        let outcome = write(worker, tree, &batch);
         let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = outcome.is_err() || outcomes.iter().any(|(_, outcome)| outcome.is_err());
         outcomes.push((number, outcome));

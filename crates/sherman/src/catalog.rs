@@ -6,7 +6,6 @@ use crate::raw::RawTree;
 use crate::tree::Tree;
 use sherman_core::node::TreeShape;
 use sherman_core::{Error, Format};
-use sherman_executor::block_on;
 use sherman_fabric::control::TreeInfo;
 
 /// What is fixed about a tree.
@@ -59,8 +58,7 @@ impl TryFrom<TreeInfo> for TreeDescription {
 impl Cluster {
     /// All trees of the cluster, by name. One request to server 0.
     pub fn trees(&self) -> Result<Vec<TreeInfo>, Error> {
-        let worker = self.worker();
-        block_on(worker.endpoint(), worker.trees())
+        self.run(async |worker| worker.trees().await)
     }
 
     /// What the catalog says about a tree. One request to server 0.
@@ -113,8 +111,7 @@ impl Cluster {
     /// # Errors
     /// [`Error::NoSuchTree`]: it is not created.
     pub fn open_raw_tree(&self, name: &str) -> Result<RawTree, Error> {
-        let worker = self.worker();
-        Ok(self.adopt(block_on(worker.endpoint(), worker.open_tree(name))?))
+        Ok(self.adopt(self.run(async |worker| worker.open_tree(name).await)?))
     }
 
     /// Drops a tree; how many nodes were freed. Its name is free at once, its nodes one after the other, two round trips each.
@@ -123,7 +120,6 @@ impl Cluster {
     /// # Errors
     /// [`Error::NoSuchTree`]: nothing was changed. After any other error the tree may be gone and some of its memory lost.
     pub fn drop_tree(&self, name: &str) -> Result<u64, Error> {
-        let worker = self.worker();
-        block_on(worker.endpoint(), worker.drop_tree(name))
+        self.run(async |worker| worker.drop_tree(name).await)
     }
 }

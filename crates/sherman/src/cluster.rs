@@ -1,22 +1,23 @@
 //! A cluster, as one compute server sees it.
 
+pub(crate) use crate::any::AnyEndpoint;
+use crate::any::AnyFabric;
 use crate::codec::{Key, Value};
 use crate::error::OpenError;
 use crate::keeper::Keeper;
 use crate::raw::{RawTree, TreeOptions};
 use crate::tree::Tree;
-use crate::url::parse_embedded;
+use crate::url::Url;
 use sherman_core::{ComputeOptions, ComputeServer, Error, Techniques, TreeState, Worker};
-use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric};
 use sherman_executor::block_on;
-use sherman_fabric::{Counters, Request, Response};
+use sherman_fabric::{Counters, Endpoint, Request, Response};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-/// The endpoint behind clients and sessions.
-pub(crate) type AnyEndpoint = EmbeddedEndpoint;
+/// Workers that are kept for calls that need one for a moment.
+const KEPT_WORKERS: usize = 2;
 
 /// How a compute server behaves, whatever the cluster.
 #[derive(Clone, Debug)]
@@ -82,7 +83,9 @@ pub struct Cluster {
 struct Inner {
     /// Stopped, and gone, before anything else is.
     keeper: Option<Keeper>,
-    fabric: EmbeddedFabric,
+    /// Workers of calls that need one for a moment: on a network an endpoint is a connection to every server.
+    spare: Mutex<Vec<Worker<AnyEndpoint>>>,
+    fabric: AnyFabric,
     compute: Arc<ComputeServer>,
     options: ClusterOptions,
     /// The trees that are open, so that all handles to one share its index cache.
@@ -93,14 +96,15 @@ impl Drop for Inner {
     /// Nothing is in flight any more: whoever posts anything holds a handle to the cluster.
     fn drop(&mut self) {
         drop(self.keeper.take());
-        if self.compute.is_doomed() {
-            // It may have left lanes behind: its id must not be free before another has recovered it.
-            self.fabric.halt(0);
-            return;
+        let worker = match self.spare.get_mut().unwrap_or_else(PoisonError::into_inner).pop() {
+            Some(worker) => Ok(worker),
+            None => self.fabric.endpoint().map(|endpoint| Worker::new(endpoint, Arc::clone(&self.compute))),
+        };
+        match worker {
+            // If it is not let go it is dead to the others, and they see to what it leaves.
+            Ok(worker) if !self.compute.is_doomed() => drop(block_on(worker.endpoint(), worker.depart())),
+            _ => self.fabric.abandon(),
         }
-        let worker = Worker::new(self.fabric.endpoint(), Arc::clone(&self.compute));
-        // If it is not let go it is dead to the others, and they see to what it leaves.
-        let _ = block_on(worker.endpoint(), worker.depart());
     }
 }
 
@@ -123,13 +127,11 @@ impl Cluster {
 
     /// Opens the cluster that `url` names.
     pub fn open_with(url: &str, options: ClusterOptions) -> Result<Self, OpenError> {
-        let cluster = EmbeddedCluster::new(parse_embedded(url)?)?;
-        Self::join_embedded(&cluster, options)
+        Self::take_part(AnyFabric::join(Url::parse(url)?)?, options)
     }
 
-    fn join_embedded(cluster: &Arc<EmbeddedCluster>, options: ClusterOptions) -> Result<Self, OpenError> {
-        let fabric = cluster.join().map_err(Error::from)?;
-        let endpoint = fabric.endpoint();
+    fn take_part(fabric: AnyFabric, options: ClusterOptions) -> Result<Self, OpenError> {
+        let endpoint = fabric.endpoint().map_err(Error::from)?;
         let compute_options = ComputeOptions {
             techniques: options.techniques,
             timeout: options.timeout,
@@ -138,7 +140,8 @@ impl Cluster {
         };
         let compute = block_on(&endpoint, ComputeServer::open(&endpoint, compute_options))?;
         let keeper = Some(Keeper::start(Worker::new(endpoint, Arc::clone(&compute)))?);
-        Ok(Self { inner: Arc::new(Inner { keeper, fabric, compute, options, trees: Mutex::default() }) })
+        let (spare, trees) = (Mutex::default(), Mutex::default());
+        Ok(Self { inner: Arc::new(Inner { keeper, spare, fabric, compute, options, trees }) })
     }
 
     /// Another compute server on the same memory: another identity, its own locks and caches. What a second process would be,
@@ -149,7 +152,7 @@ impl Cluster {
 
     /// Another compute server on the same memory, with options of its own.
     pub fn join_with(&self, options: ClusterOptions) -> Result<Self, OpenError> {
-        Self::join_embedded(self.inner.fabric.cluster(), options)
+        Self::take_part(self.inner.fabric.join_again()?, options)
     }
 
     /// What the threads of this compute server share.
@@ -158,8 +161,21 @@ impl Cluster {
     }
 
     /// A worker for the calling thread.
-    pub(crate) fn worker(&self) -> Worker<AnyEndpoint> {
-        Worker::new(self.inner.fabric.endpoint(), Arc::clone(&self.inner.compute))
+    pub(crate) fn worker(&self) -> Result<Worker<AnyEndpoint>, Error> {
+        Ok(Worker::new(self.inner.fabric.endpoint()?, Arc::clone(&self.inner.compute)))
+    }
+
+    /// Runs one thing to its end on a worker that is then kept for the next.
+    pub(crate) fn run<T>(&self, task: impl AsyncFnOnce(&Worker<AnyEndpoint>) -> Result<T, Error>) -> Result<T, Error> {
+        let spare = || self.inner.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = spare().pop();
+        let worker = kept.map_or_else(|| self.worker(), Ok)?;
+        let outcome = block_on(worker.endpoint(), task(&worker));
+        let mut spare = spare();
+        if spare.len() < KEPT_WORKERS && !self.inner.compute.is_doomed() {
+            spare.push(worker);
+        }
+        outcome
     }
 
     /// How long operations may wait, unless they say otherwise.
@@ -184,9 +200,7 @@ impl Cluster {
     /// Opens the tree `name`, or creates it empty, for keys and values as byte strings of the sizes in `options`.
     pub fn raw_tree(&self, name: &str, options: &TreeOptions) -> Result<RawTree, Error> {
         let spec = options.spec()?;
-        let worker = self.worker();
-        let opened = block_on(worker.endpoint(), worker.tree(name, &spec))?;
-        Ok(self.adopt(opened))
+        Ok(self.adopt(self.run(async |worker| worker.tree(name, &spec).await)?))
     }
 
     /// The tree as this compute server has it open already, or as it was just opened: all share one index cache.
@@ -203,20 +217,18 @@ impl Cluster {
 
     /// Memory in use, server by server.
     pub fn usage(&self) -> Result<Vec<ServerUsage>, Error> {
-        let worker = self.worker();
-        let endpoint = worker.endpoint();
-        let counters = Counters::default();
-        let servers = 0..self.inner.fabric.cluster().servers();
-        servers
-            .map(|server| {
-                let answer = block_on(endpoint, sherman_fabric::call(endpoint, server, Request::Usage, &counters))?;
-                match answer {
+        self.run(async |worker| {
+            let (endpoint, counters) = (worker.endpoint(), Counters::default());
+            let mut usage = Vec::with_capacity(usize::from(endpoint.servers()));
+            for server in 0..endpoint.servers() {
+                match sherman_fabric::call(endpoint, server, Request::Usage, &counters).await? {
                     Response::Usage { chunks, chunks_used, chunk_bytes, .. } => {
-                        Ok(ServerUsage { chunks, chunks_used, chunk_bytes })
+                        usage.push(ServerUsage { chunks, chunks_used, chunk_bytes });
                     }
-                    _ => Err(Error::Unsupported { what: "the memory server's answer about its usage" }),
+                    _ => return Err(Error::Unsupported { what: "the memory server's answer about its usage" }),
                 }
-            })
-            .collect()
+            }
+            Ok(usage)
+        })
     }
 }

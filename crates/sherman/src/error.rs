@@ -2,10 +2,12 @@
 
 use sherman_core::Error;
 use sherman_embedded::EmbeddedError;
+use sherman_soft_nic::JoinError;
 use std::fmt;
+use std::sync::Arc;
 
 /// Why a cluster could not be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The URL is not one.
@@ -17,6 +19,8 @@ pub enum OpenError {
     },
     /// The in-process memory servers could not be made.
     Embedded(EmbeddedError),
+    /// The memory servers could not be reached, or did not let this client in.
+    Join(Arc<JoinError>),
     /// The memory servers are there, but this client cannot use them.
     Cluster(Error),
 }
@@ -26,6 +30,7 @@ impl fmt::Display for OpenError {
         match self {
             Self::BadUrl { url, reason } => write!(f, "bad cluster URL {url:?}: {reason}"),
             Self::Embedded(error) => write!(f, "{error}"),
+            Self::Join(error) => write!(f, "{error}"),
             Self::Cluster(error) => write!(f, "{error}"),
         }
     }
@@ -36,6 +41,7 @@ impl std::error::Error for OpenError {
         match self {
             Self::BadUrl { .. } => None,
             Self::Embedded(error) => Some(error),
+            Self::Join(error) => Some(error.as_ref()),
             Self::Cluster(error) => Some(error),
         }
     }
@@ -44,6 +50,12 @@ impl std::error::Error for OpenError {
 impl From<EmbeddedError> for OpenError {
     fn from(error: EmbeddedError) -> Self {
         Self::Embedded(error)
+    }
+}
+
+impl From<JoinError> for OpenError {
+    fn from(error: JoinError) -> Self {
+        Self::Join(Arc::new(error))
     }
 }
 

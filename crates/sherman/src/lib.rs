@@ -67,6 +67,7 @@
 //! Server 0 holds the root words, the catalog and the membership: it is a single point of failure.
 #![forbid(unsafe_code)]
 
+mod any;
 mod bulk;
 mod catalog;
 mod client;
@@ -106,6 +107,7 @@ pub use sherman_core::{Broken, Cause, Check, Error, Format, Level, Participation
 pub use sherman_embedded::EmbeddedError;
 pub use sherman_fabric::control::{ClientId, Standing, TreeInfo, TreeSpec};
 pub use sherman_fabric::{GlobalAddress, Refusal, Verdict};
+pub use sherman_soft_nic::JoinError;
 pub use stats::{KindStats, OpKind, Stats};
 pub use tree::Tree;
 pub use url::{parse_bytes, parse_time};

@@ -2,7 +2,6 @@
 
 use crate::cluster::Cluster;
 use sherman_core::{Error, Participation, Recovery};
-use sherman_executor::block_on;
 use sherman_fabric::ClientId;
 use sherman_fabric::control::{MemberInfo, Standing};
 use std::time::Duration;
@@ -79,8 +78,7 @@ impl Cluster {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn members(&self) -> Result<Vec<Member>, Error> {
-        let worker = self.worker();
-        Ok(block_on(worker.endpoint(), worker.members())?.into_iter().map(Member::from).collect())
+        Ok(self.run(async |worker| worker.members().await)?.into_iter().map(Member::from).collect())
     }
 
     /// Ends another member's lease now, whatever it says itself, and recovers it: for one that is known to be broken, though it
@@ -93,8 +91,7 @@ impl Cluster {
             let refusal = sherman_fabric::Refusal::BadRequest { what: "a compute server does not fence itself" };
             return Err(Error::Refused(refusal));
         }
-        let worker = self.worker();
-        block_on(worker.endpoint(), worker.condemn(id))
+        self.run(async |worker| worker.condemn(id).await)
     }
 
     /// Whether this compute server is at its end: every call fails with [`Error::Fenced`]. [`Cluster::join`] gives a new

@@ -2,13 +2,12 @@
 
 use crate::bulk::{self, BulkOptions};
 use crate::client::RawClient;
-use crate::cluster::Cluster;
+use crate::cluster::{AnyEndpoint, Cluster};
 use crate::handle::{HandleOptions, RawHandle};
 use crate::session::RawSession;
 use crate::stats::Ledger;
 use sherman_core::node::{Kind, ShapeError, TreeShape};
-use sherman_core::{Check, Error, Format, TreeState, Walk};
-use sherman_executor::block_on;
+use sherman_core::{Check, Error, Format, TreeState, Walk, Worker};
 use sherman_fabric::control::{TreeInfo, TreeSpec};
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,16 +120,21 @@ impl RawTree {
 
     /// A blocking client for the calling thread.
     pub fn client(&self) -> Result<RawClient, Error> {
-        Ok(RawClient::new(&self.cluster, Arc::clone(&self.state)))
+        RawClient::new(&self.cluster, Arc::clone(&self.state))
     }
 
     /// An asynchronous session for the calling thread: many operations in flight at once.
     pub fn session(&self) -> Result<RawSession, Error> {
-        Ok(self.session_counted(Ledger::default()))
+        Ok(self.session_on(self.worker()?, Ledger::default()))
     }
 
-    pub(crate) fn session_counted(&self, ledger: Ledger) -> RawSession {
-        RawSession::new(&self.cluster, Arc::clone(&self.state), ledger)
+    /// A worker for a session of the calling thread, or of one that it is sent to.
+    pub(crate) fn worker(&self) -> Result<Worker<AnyEndpoint>, Error> {
+        self.cluster.worker()
+    }
+
+    pub(crate) fn session_on(&self, worker: Worker<AnyEndpoint>, ledger: Ledger) -> RawSession {
+        RawSession::new(&self.cluster, worker, Arc::clone(&self.state), ledger)
     }
 
     /// A handle for any number of threads and any asynchronous runtime.
@@ -193,7 +197,6 @@ impl RawTree {
 
     /// Visits every node of a tree that nobody writes to and checks its invariants. One round trip per node.
     pub fn walk(&self) -> Result<Walk, Error> {
-        let worker = self.cluster.worker();
-        block_on(worker.endpoint(), async { worker.op().walk(&self.state).await })
+        self.cluster.run(async |worker| worker.op().walk(&self.state).await)
     }
 }

@@ -1,9 +1,11 @@
-//! Cluster URLs: `embedded:?servers=2&memory=1GiB`.
+//! Cluster URLs: `embedded:?servers=2&memory=1GiB`, `tcp://a:7000,b:7000`, `unix:/run/sherman/0.sock`.
 
 use crate::error::OpenError;
 use sherman_embedded::{Atomicity, EmbeddedOptions};
 use sherman_fabric::Space;
 use sherman_memory_server::{LaneWidth, ReleaseMode};
+use sherman_soft_nic::{Address, JoinOptions, Secret};
+use std::path::Path;
 use std::time::Duration;
 
 /// Parses a number of bytes: plain, or with one of `B KB MB GB TB KiB MiB GiB TiB`.
@@ -42,30 +44,102 @@ pub fn parse_time(text: &str) -> Option<Duration> {
     number.checked_mul(nanos).map(Duration::from_nanos)
 }
 
-/// The options an `embedded:` URL asks for.
-pub(crate) fn parse_embedded(url: &str) -> Result<EmbeddedOptions, OpenError> {
-    let bad = |reason: String| OpenError::BadUrl { url: url.to_owned(), reason };
-    let Some((scheme, rest)) = url.split_once(':') else {
-        return Err(bad("it has no scheme; try \"embedded:\"".to_owned()));
-    };
-    if scheme != "embedded" {
-        return Err(bad(format!("scheme {scheme:?} is not known; this version has \"embedded:\"")));
-    }
-    let query = match rest.strip_prefix('?') {
-        Some(query) => query,
-        None if rest.is_empty() => "",
-        None => return Err(bad(format!("\"embedded:\" is followed by \"?\" and parameters, not by {rest:?}"))),
-    };
-    let mut options = EmbeddedOptions::default();
-    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
-        let (name, value) =
-            parameter.split_once('=').ok_or_else(|| bad(format!("parameter {parameter:?} has no value")))?;
-        set(&mut options, name, value).map_err(bad)?;
-    }
-    Ok(options)
+/// What a URL names.
+#[derive(Debug)]
+pub(crate) enum Url {
+    /// Memory servers to be made in this process.
+    Embedded(EmbeddedOptions),
+    /// Memory servers that listen somewhere.
+    SoftNic(Box<JoinOptions>),
 }
 
-fn set(options: &mut EmbeddedOptions, name: &str, value: &str) -> Result<(), String> {
+impl Url {
+    /// Reads a URL.
+    pub(crate) fn parse(url: &str) -> Result<Self, OpenError> {
+        Self::read(url).map_err(|reason| OpenError::BadUrl { url: url.to_owned(), reason })
+    }
+
+    fn read(url: &str) -> Result<Self, String> {
+        let Some((scheme, rest)) = url.split_once(':') else {
+            return Err("it has no scheme; try \"embedded:\", \"tcp://host:7000\" or \"unix:/path\"".to_owned());
+        };
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        match scheme {
+            "embedded" if place.is_empty() => {
+                let mut options = EmbeddedOptions::default();
+                each_parameter(query, |name, value| set_embedded(&mut options, name, value))?;
+                Ok(Self::Embedded(options))
+            }
+            "embedded" => Err(format!("\"embedded:\" is followed by \"?\" and parameters, not by {place:?}")),
+            "tcp" => {
+                let hosts = place.strip_prefix("//").ok_or("\"tcp:\" is followed by \"//\" and the servers")?;
+                Self::soft_nic(hosts.split(',').map(tcp_address).collect::<Result<_, _>>()?, query)
+            }
+            "unix" => Self::soft_nic(place.split(',').map(unix_address).collect::<Result<_, _>>()?, query),
+            _ => Err(format!("scheme {scheme:?} is not known; there are \"embedded:\", \"tcp://\" and \"unix:\"")),
+        }
+    }
+
+    fn soft_nic(servers: Vec<Address>, query: &str) -> Result<Self, String> {
+        let mut options = JoinOptions::new(servers);
+        each_parameter(query, |name, value| set_soft_nic(&mut options, name, value))?;
+        if options.secret.is_none()
+            && let Some(path) = std::env::var_os(SECRET_FILE)
+        {
+            options.secret = Some(read_secret(path.as_ref())?);
+        }
+        Ok(Self::SoftNic(Box::new(options)))
+    }
+}
+
+/// The environment variable that names a secret file where the URL does not.
+const SECRET_FILE: &str = "SHERMAN_SECRET_FILE";
+
+/// `host:port`. An address of IPv6 is in brackets.
+fn tcp_address(text: &str) -> Result<Address, String> {
+    let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+    match port {
+        Some(Ok(port)) if port > 0 => Ok(Address::Tcp(text.to_owned())),
+        _ => Err(format!("{text:?} is not a server; write for example 10.0.0.1:7000 or [::1]:7000")),
+    }
+}
+
+fn unix_address(text: &str) -> Result<Address, String> {
+    if text.is_empty() {
+        return Err("a server's path is empty; write for example unix:/run/sherman/0.sock".to_owned());
+    }
+    Ok(Address::Unix(text.into()))
+}
+
+fn each_parameter(query: &str, mut set: impl FnMut(&str, &str) -> Result<(), String>) -> Result<(), String> {
+    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+        let (name, value) = parameter.split_once('=').ok_or_else(|| format!("parameter {parameter:?} has no value"))?;
+        set(name, value)?;
+    }
+    Ok(())
+}
+
+fn read_secret(path: &Path) -> Result<Secret, String> {
+    Secret::from_file(path).map_err(|error| error.to_string())
+}
+
+fn set_soft_nic(options: &mut JoinOptions, name: &str, value: &str) -> Result<(), String> {
+    match name {
+        "secret-file" => options.secret = Some(read_secret(value.as_ref())?),
+        "patience" => options.patience = time(name, value)?,
+        "connect" => options.connect_timeout = time(name, value)?,
+        _ => return Err(format!("parameter {name:?} is not known; there are secret-file, patience, connect")),
+    }
+    Ok(())
+}
+
+/// A time that is not zero.
+fn time(name: &str, value: &str) -> Result<Duration, String> {
+    let time = parse_time(value).filter(|time| !time.is_zero());
+    time.ok_or_else(|| format!("{name}={value:?} is not a time; write for example 200ms or 3s"))
+}
+
+fn set_embedded(options: &mut EmbeddedOptions, name: &str, value: &str) -> Result<(), String> {
     let bytes = || {
         parse_bytes(value).ok_or_else(|| format!("{name}={value:?} is not a size; write for example 512MiB or 2GiB"))
     };
@@ -77,11 +151,7 @@ fn set(options: &mut EmbeddedOptions, name: &str, value: &str) -> Result<(), Str
         "memory" => options.memory_bytes = bytes()?,
         "on-chip" => options.on_chip_bytes = bytes()?,
         "chunk" => options.format.chunk_bytes = bytes()?,
-        "lease" => {
-            let lease = parse_time(value).map(|time| time.as_nanos() as u64).filter(|&nanos| nanos > 0);
-            options.format.lease_nanos =
-                lease.ok_or_else(|| format!("lease={value:?} is not a time; write for example 200ms or 3s"))?;
-        }
+        "lease" => options.format.lease_nanos = time(name, value)?.as_nanos() as u64,
         "lane-bits" => {
             options.format.locks.width = match value {
                 "16" => LaneWidth::Bits16,
@@ -147,13 +217,31 @@ mod tests {
 
     #[test]
     fn a_url_sets_what_it_names_and_nothing_else() {
-        let options = parse_embedded("embedded:?servers=2&memory=1GiB&lane-bits=64&locks=host").expect("a good URL");
+        let embedded = |url| match Url::parse(url) {
+            Ok(Url::Embedded(options)) => options,
+            other => panic!("{other:?}"),
+        };
+        let options = embedded("embedded:?servers=2&memory=1GiB&lane-bits=64&locks=host");
         assert_eq!((options.servers, options.memory_bytes), (2, 1 << 30));
         assert_eq!(options.format.locks.width, LaneWidth::Bits64);
         assert_eq!(options.format.locks.space, Space::Host);
-        let brief = parse_embedded("embedded:?lease=200ms").expect("a good URL");
+        let brief = embedded("embedded:?lease=200ms");
         assert_eq!(brief.format.lease_nanos, 200_000_000);
-        assert_eq!(parse_embedded("embedded:").expect("a good URL").servers, 1);
+        assert_eq!(embedded("embedded:").servers, 1);
+    }
+
+    #[test]
+    fn a_url_names_servers_in_their_order() {
+        let servers = |url| match Url::parse(url) {
+            Ok(Url::SoftNic(options)) => (options.servers.clone(), options.patience),
+            other => panic!("{other:?}"),
+        };
+        let tcp = |text: &str| Address::Tcp(text.to_owned());
+        let (named, _) = servers("tcp://a:7000,10.0.0.2:7001,[::1]:7002");
+        assert_eq!(named, [tcp("a:7000"), tcp("10.0.0.2:7001"), tcp("[::1]:7002")]);
+        let (named, patience) = servers("unix:/run/0.sock,/run/1.sock?patience=700ms&connect=1s");
+        assert_eq!(named, [Address::Unix("/run/0.sock".into()), Address::Unix("/run/1.sock".into())]);
+        assert_eq!(patience, Duration::from_millis(700));
     }
 
     #[test]
@@ -170,8 +258,20 @@ mod tests {
             ("embedded:?lane-bits=32", "16, 64"),
             ("embedded:?lease=200", "200ms or 3s"),
             ("embedded:?lease=0s", "200ms or 3s"),
+            ("tcp:a:7000", "//"),
+            ("tcp://", "not a server"),
+            ("tcp://a:7000,", "not a server"),
+            ("tcp://a", "10.0.0.1:7000"),
+            ("tcp://:7000", "not a server"),
+            ("tcp://a:0", "not a server"),
+            ("tcp://a:70000", "not a server"),
+            ("tcp://a:7000?memory=1GiB", "secret-file"),
+            ("tcp://a:7000?patience=5", "200ms or 3s"),
+            ("tcp://a:7000?secret-file=/nowhere/at/all", "/nowhere/at/all"),
+            ("unix:", "path is empty"),
+            ("unix:/a,,/b", "path is empty"),
         ] {
-            let error = parse_embedded(url).expect_err(url).to_string();
+            let error = Url::parse(url).expect_err(url).to_string();
             assert!(error.contains(word), "{url}: {error}");
         }
     }

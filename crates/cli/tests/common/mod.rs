@@ -1,6 +1,9 @@
 //! Running the real command.
 #![allow(dead_code)] // Each test file uses its part.
 
+pub mod servers;
+pub mod writers;
+
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};

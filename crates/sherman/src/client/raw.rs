@@ -33,10 +33,10 @@ impl fmt::Debug for RawClient {
 }
 
 impl RawClient {
-    pub(crate) fn new(cluster: &Cluster, tree: Arc<TreeState>) -> Self {
+    pub(crate) fn new(cluster: &Cluster, tree: Arc<TreeState>) -> Result<Self, Error> {
         let timeout = Cell::new(cluster.timeout());
-        let worker = cluster.worker();
-        Self { worker, tree, ledger: Ledger::default(), timeout, _cluster: cluster.clone() }
+        let worker = cluster.worker()?;
+        Ok(Self { worker, tree, ledger: Ledger::default(), timeout, _cluster: cluster.clone() })
     }
 
     #[inline]

@@ -63,13 +63,15 @@ impl RawHandle {
         let timeout = tree.timeout();
         let mut workers = Workers { queue, threads: Vec::new(), stats: Vec::new() };
         for number in 0..count {
+            // Here, so that whoever asks for the handle learns of a server that is not there.
+            let worker = tree.worker()?;
             let (tree, queue) = (tree.clone(), Arc::clone(&workers.queue));
             let stats = Arc::new(Mutex::default());
             workers.stats.push(Arc::clone(&stats));
             let thread = std::thread::Builder::new().name(format!("sherman-{number}"));
             // On failure `workers` is dropped, which ends those that were started.
             let thread = thread
-                .spawn(move || work(&tree, queue, number, in_flight, Ledger::Shared(stats)))
+                .spawn(move || work(&tree, worker, queue, number, in_flight, Ledger::Shared(stats)))
                 .map_err(|error| Error::Thread { kind: error.kind() })?;
             workers.threads.push(thread);
         }

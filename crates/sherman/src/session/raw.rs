@@ -8,7 +8,7 @@ use crate::range::{Plan, RawEntry, RawSessionRange};
 use crate::stats::{Ledger, Stats};
 use crate::within::Within;
 use sherman_core::session::{Operation, Session};
-use sherman_core::{Check, Error, TreeState};
+use sherman_core::{Check, Error, TreeState, Worker};
 use std::cell::Cell;
 use std::fmt;
 use std::ops::RangeBounds;
@@ -41,9 +41,9 @@ impl fmt::Debug for RawSession {
 raw_operations!(RawSession, start, Operation);
 
 impl RawSession {
-    pub(crate) fn new(cluster: &Cluster, tree: Arc<TreeState>, ledger: Ledger) -> Self {
+    pub(crate) fn new(cluster: &Cluster, worker: Worker<AnyEndpoint>, tree: Arc<TreeState>, ledger: Ledger) -> Self {
         let timeout = Cell::new(cluster.timeout());
-        let session = Session::new(cluster.worker());
+        let session = Session::new(worker);
         Self { session, tree, ledger: Rc::new(ledger), timeout, _cluster: cluster.clone() }
     }
 

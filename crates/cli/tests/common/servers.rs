@@ -1,0 +1,137 @@
+//! Memory servers as processes of their own.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How they listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Tcp,
+    Unix,
+}
+
+/// The transports that every suite runs on.
+pub const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Unix];
+
+/// One server process. Killed when it is dropped.
+pub struct Server {
+    args: Vec<String>,
+    child: Child,
+    /// Where it listens, as in a URL.
+    pub address: String,
+}
+
+impl Server {
+    /// Starts one and waits until it listens.
+    pub fn start(args: Vec<String>) -> Self {
+        let (child, address) = launch(&args);
+        Self { args, child, address }
+    }
+
+    /// Kills it, as the kernel does: no destructor, no last word.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+
+    /// Starts it again, where it listened before.
+    pub fn restart(&mut self) {
+        let mut args = self.args.clone();
+        if let Some(tcp) = args.iter_mut().find(|arg| arg.starts_with("tcp://")) {
+            *tcp = format!("tcp://{}", self.address);
+        }
+        let (child, address) = launch(&args);
+        assert_eq!(address, self.address);
+        self.child = child;
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts `sherman serve` and reads where it listens.
+fn launch(args: &[String]) -> (Child, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sherman"))
+        .arg("serve")
+        .args(args)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let address = lines.find_map(|line| {
+        let line = line.expect("text");
+        let url = line.strip_prefix("listening on ")?.to_owned();
+        Some(url.trim_start_matches("tcp://").trim_start_matches("unix:").to_owned())
+    });
+    (child, address.expect("a server says where it listens"))
+}
+
+/// A cluster of server processes.
+pub struct Servers {
+    pub transport: Transport,
+    pub servers: Vec<Server>,
+    directory: PathBuf,
+}
+
+static CLUSTERS: AtomicU32 = AtomicU32::new(0);
+
+impl Servers {
+    /// Starts `count` servers with `more` arguments each. `{id}` and `{dir}` in them stand for the server's number and for
+    /// the cluster's own directory.
+    pub fn start(transport: Transport, count: u16, more: &[&str]) -> Self {
+        let number = CLUSTERS.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("sherman-test-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let dir = directory.to_str().expect("a path of text").to_owned();
+        let one = |id: u16| {
+            let listen = match transport {
+                Transport::Tcp => "tcp://127.0.0.1:0".to_owned(),
+                Transport::Unix => format!("unix:{dir}/{id}.sock"),
+            };
+            let own = ["--listen".to_owned(), listen, "--id".to_owned(), id.to_string()];
+            let count = ["--servers".to_owned(), count.to_string()];
+            let more = more.iter().map(|arg| arg.replace("{id}", &id.to_string()).replace("{dir}", &dir));
+            Server::start(own.into_iter().chain(count).chain(more).collect())
+        };
+        let servers = (0..count).map(one).collect();
+        Self { transport, servers, directory }
+    }
+
+    /// The URL that opens it.
+    pub fn url(&self) -> String {
+        let scheme = match self.transport {
+            Transport::Tcp => "tcp://",
+            Transport::Unix => "unix:",
+        };
+        let addresses: Vec<&str> = self.servers.iter().map(|server| server.address.as_str()).collect();
+        format!("{scheme}{}", addresses.join(","))
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        self.servers.clear();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Waits until something holds, or fails after `limit`.
+pub fn wait_until(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + limit;
+    while !holds() {
+        assert!(Instant::now() < end, "not within {limit:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

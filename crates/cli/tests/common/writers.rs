@@ -1,0 +1,152 @@
+//! Writers that are processes of their own, and what is known of their keys when they are gone.
+//!
+//! A writer is this very program again, at its ignored test `writer`; it keeps a diary on its standard output: what it is about
+//! to do, and what was acknowledged.
+
+use super::servers::wait_until;
+use sherman::{Client, Cluster, Error, Standing};
+use sherman_suites::{Failure, Ledger, Note};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What a writer is told: URL, first key, seed.
+const ORDERS: &str = "SHERMAN_TEST_WRITER";
+/// Keys of one writer.
+const KEYS: u64 = 400;
+/// Threads of one writer.
+const THREADS: u64 = 2;
+/// The tree they write to.
+pub const TREE: &str = "diary";
+
+/// What a writer process does: it writes until it is killed. If it is taken for dead, it goes on as another.
+pub fn run_writer() {
+    let orders = std::env::var(ORDERS).expect("orders");
+    let mut words = orders.split(' ');
+    let url = words.next().expect("a URL").to_owned();
+    let mut number = || words.next().expect("a number").parse::<u64>().expect("a number");
+    let (first, seed) = (number(), number());
+    let mut cluster = Cluster::open(&url).expect("a cluster");
+    for round in 0.. {
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let cluster = &cluster;
+                scope.spawn(move || write(cluster, first, thread, seed ^ (round << 40)));
+            }
+        });
+        // All threads have ended: it was taken for dead, or a server is gone.
+        cluster = loop {
+            match cluster.join() {
+                Ok(cluster) => break cluster,
+                Err(error) => eprintln!("a writer waits: {error}"),
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        };
+    }
+}
+
+/// Changes this thread's keys until the compute server is at its end.
+fn write(cluster: &Cluster, first: u64, thread: u64, seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed ^ (thread << 20));
+    let mut work = || -> Result<(), Error> {
+        let client = cluster.tree::<u64, u64>(TREE)?.client()?;
+        loop {
+            let key = first + random.u64(..KEYS / THREADS) * THREADS + thread;
+            let value = (random.u32(..3) > 0).then(|| random.u64(..));
+            println!("{}", Note::Begin { key, value });
+            match value {
+                Some(value) => drop(client.insert(key, value)?),
+                None => drop(client.remove(key)?),
+            }
+            println!("{}", Note::Done { key });
+        }
+    };
+    if let Err(error) = work() {
+        eprintln!("a writer stops: {error}");
+    }
+}
+
+/// This program.
+pub fn this_program() -> std::path::PathBuf {
+    std::env::current_exe().expect("this program")
+}
+
+/// A writer at work, and who reads its diary.
+pub struct Writer {
+    child: Child,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    /// Starts one, which owns the keys of `slot`.
+    pub fn start(url: &str, slot: u64, seed: u64, ledger: &Arc<Mutex<Ledger>>) -> Self {
+        Self::start_by(Command::new(this_program()), url, slot, seed, ledger)
+    }
+
+    /// Starts one by a command that is followed by the arguments.
+    pub fn start_by(mut command: Command, url: &str, slot: u64, seed: u64, ledger: &Arc<Mutex<Ledger>>) -> Self {
+        let mut child = command
+            .args(["--ignored", "--exact", "writer", "--nocapture", "--test-threads", "1"])
+            .env(ORDERS, format!("{url} {} {seed}", slot * KEYS))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("a writer starts");
+        let mut diary = BufReader::new(child.stdout.take().expect("piped"));
+        let ledger = Arc::clone(ledger);
+        let reader = std::thread::spawn(move || {
+            let mut line = String::new();
+            // A line that was cut off by its writer's death was never written.
+            while diary.read_line(&mut line).is_ok_and(|read| read > 0) && line.ends_with('\n') {
+                if let Ok(note) = line.trim_end().parse() {
+                    ledger.lock().unwrap_or_else(PoisonError::into_inner).enter(note);
+                }
+                line.clear();
+            }
+            let _ = diary.read_to_end(&mut Vec::new());
+        });
+        Self { child, reader: Some(reader) }
+    }
+
+    /// Kills it; afterwards its diary has been read to the end.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Everyone who died is recovered, every lane is free, and the tree is sound.
+pub fn settle(cluster: &Cluster, limit: Duration) -> Result<(), Failure> {
+    wait_until("the dead are recovered", limit, || {
+        cluster.members().is_ok_and(|members| {
+            members.iter().all(|member| member.standing == Standing::Live && member.id == cluster.id())
+        })
+    });
+    let check = cluster.tree::<u64, u64>(TREE)?.client()?.check()?;
+    assert!(check.is_clean(), "{check:?}");
+    Ok(())
+}
+
+/// Looks up every key that any diary names; how many changes were acknowledged, and how many keys may hold several things.
+pub fn verify(cluster: &Cluster, ledgers: &[Arc<Mutex<Ledger>>]) -> Result<(u64, usize), Failure> {
+    let client: Client<u64, u64> = cluster.tree(TREE)?.client()?;
+    let (mut acknowledged, mut uncertain) = (0, 0);
+    for ledger in ledgers {
+        let ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        ledger.verify(&client)?;
+        acknowledged += ledger.acknowledged();
+        uncertain += ledger.uncertain();
+    }
+    Ok((acknowledged, uncertain))
+}

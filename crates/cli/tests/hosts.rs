@@ -1,0 +1,262 @@
+//! Several hosts: three memory servers and four clients in network namespaces that this test makes and takes down again.
+//!
+//! One client's packets get lost, one is far away, one is cut off for longer than its lease, one has nothing to complain of. All
+//! write; in the end nothing that any of them was told is there is missing, the one that was cut off has been fenced, and the others went on
+//! meanwhile.
+//!
+//! Needs `ip`, `nft` and the right to make namespaces; where they cannot be made it says so and does nothing.
+
+mod common;
+
+use common::servers::wait_until;
+use common::writers::{TREE, Writer, run_writer, settle, this_program, verify};
+use sherman::Cluster;
+use sherman_suites::{Failure, Ledger};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const SERVERS: usize = 3;
+const CLIENTS: usize = 4;
+/// Which client suffers what.
+const LOSSY: usize = 0;
+const FAR: usize = 1;
+const CUT: usize = 2;
+const PLAIN: usize = 3;
+/// How long a packet to or from the far client takes, one way.
+const DELAY: Duration = Duration::from_millis(5);
+const RELAY: &str = "SHERMAN_TEST_RELAY";
+
+/// Not a test: what a writer process runs.
+#[test]
+#[ignore = "run as a process of its own by the test beside it"]
+fn writer() {
+    run_writer();
+}
+
+/// Not a test: passes what comes at port 7000 + n of this host on to server n, later.
+#[test]
+#[ignore = "run as a process of its own by the test beside it"]
+fn relay() {
+    let servers = std::env::var(RELAY).expect("servers");
+    let listeners = servers.split(',').zip(7000..).map(|(server, port)| {
+        let listener = TcpListener::bind(("127.0.0.1", port)).expect("a free port");
+        let server = server.to_owned();
+        std::thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                let Ok(far) = TcpStream::connect(&server) else { continue };
+                for (from, to) in [(&near, &far), (&far, &near)] {
+                    let _ = from.set_nodelay(true);
+                    let (from, to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
+                    pass_on(from, to);
+                }
+            }
+        })
+    });
+    let listeners: Vec<_> = listeners.collect();
+    listeners.into_iter().for_each(|listener| listener.join().expect("a relay listens for ever"));
+}
+
+/// Passes bytes on, each [`DELAY`] after it came.
+fn pass_on(mut from: TcpStream, mut to: TcpStream) {
+    let (parcels, due) = sync_channel::<(Instant, Vec<u8>)>(1_000);
+    std::thread::spawn(move || {
+        for (at, bytes) in due {
+            std::thread::sleep(at.saturating_duration_since(Instant::now()));
+            if to.write_all(&bytes).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(std::net::Shutdown::Both);
+    });
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(read @ 1..) = from.read(&mut buffer) {
+            if parcels.send((Instant::now() + DELAY, buffer[..read].to_vec())).is_err() {
+                break;
+            }
+        }
+    });
+}
+
+/// Runs a command to its end; what it said if it failed.
+fn run(program: &str, args: &str) -> Result<(), String> {
+    let output = Command::new(program).args(args.split(' ')).output().map_err(|error| format!("{program}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{program} {args}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+/// A network of its own: a switch and hosts at it, each in a namespace.
+struct Network {
+    prefix: String,
+    hosts: usize,
+}
+
+impl Network {
+    fn new(hosts: usize) -> Result<Self, String> {
+        let network = Self { prefix: format!("sherman{}", std::process::id()), hosts };
+        run("nft", "--version")?;
+        let hub = network.hub();
+        run("ip", &format!("netns add {hub}"))?;
+        run("ip", &format!("-n {hub} link add switch type bridge"))?;
+        run("ip", &format!("-n {hub} link set switch up"))?;
+        for host in 0..hosts {
+            let name = network.host(host);
+            run("ip", &format!("netns add {name}"))?;
+            run("ip", &format!("-n {name} link set lo up"))?;
+            run("ip", &format!("link add eth0 netns {name} type veth peer name port{host} netns {hub}"))?;
+            run("ip", &format!("-n {hub} link set port{host} master switch up"))?;
+            run("ip", &format!("-n {name} addr add {}/24 dev eth0", Self::address(host)))?;
+            run("ip", &format!("-n {name} link set eth0 up"))?;
+        }
+        Ok(network)
+    }
+
+    fn hub(&self) -> String {
+        format!("{}-hub", self.prefix)
+    }
+
+    fn host(&self, host: usize) -> String {
+        format!("{}-{host}", self.prefix)
+    }
+
+    fn address(host: usize) -> String {
+        format!("10.77.0.{}", 10 + host)
+    }
+
+    /// A command that runs `program` on a host.
+    fn on(&self, host: usize, program: PathBuf) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.host(host)]).arg(program);
+        command
+    }
+
+    /// Loses so many of a hundred packets that reach a host.
+    fn lose(&self, host: usize, percent: u32) -> Result<(), String> {
+        let name = self.host(host);
+        let nft = |rule: &str| run("ip", &format!("netns exec {name} nft {rule}"));
+        nft("add table inet loss")?;
+        nft("add chain inet loss input { type filter hook input priority 0 ; }")?;
+        nft(&format!("add rule inet loss input meta l4proto tcp numgen random mod 100 < {percent} drop"))
+    }
+
+    /// Cuts a host off, or connects it again.
+    fn connect(&self, host: usize, connected: bool) -> Result<(), String> {
+        run("ip", &format!("-n {} link set port{host} {}", self.hub(), if connected { "up" } else { "down" }))
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for host in 0..self.hosts {
+            let _ = run("ip", &format!("netns del {}", self.host(host)));
+        }
+        let _ = run("ip", &format!("netns del {}", self.hub()));
+    }
+}
+
+/// Ends with the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A directory that goes with the test.
+struct Directory(PathBuf);
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn acknowledged(ledger: &Mutex<Ledger>) -> u64 {
+    ledger.lock().unwrap_or_else(PoisonError::into_inner).acknowledged()
+}
+
+#[test]
+fn hosts_that_lose_packets_are_far_away_or_cut_off_lose_nothing_else() -> Result<(), Failure> {
+    let network = match Network::new(SERVERS + CLIENTS) {
+        Ok(network) => network,
+        Err(why) => {
+            println!("SKIPPED: network namespaces cannot be made here: {why}");
+            return Ok(());
+        }
+    };
+    let directory = Directory(std::env::temp_dir().join(format!("sherman-hosts-{}", std::process::id())));
+    std::fs::create_dir_all(&directory.0)?;
+    let secret = directory.0.join("secret");
+    std::fs::write(&secret, "a secret of this test alone, long enough\n")?;
+    let secret = secret.to_str().ok_or("a path of text")?;
+    let socket = |id: usize| directory.0.join(format!("{id}.sock"));
+
+    let mut servers = Vec::new();
+    for id in 0..SERVERS {
+        let listen = format!("tcp://{}:7000", Network::address(id));
+        let also = format!("unix:{}", socket(id).display());
+        let mut command = network.on(id, env!("CARGO_BIN_EXE_sherman").into());
+        command.args(["serve", "--listen", &listen, "--listen", &also, "--secret-file", secret, "--lease", "1s"]);
+        command.args(["--id", &id.to_string(), "--servers", "3", "--memory", "64MiB", "--chunk", "1MiB"]);
+        servers.push(Process(command.stdout(Stdio::null()).spawn()?));
+    }
+    let addresses: Vec<String> = (0..SERVERS).map(|id| format!("{}:7000", Network::address(id))).collect();
+    let url = format!("tcp://{}?secret-file={secret}&patience=2s", addresses.join(","));
+    let far_url = format!("tcp://127.0.0.1:7000,127.0.0.1:7001,127.0.0.1:7002?secret-file={secret}&patience=2s");
+    let sockets: Vec<String> = (0..SERVERS).map(|id| socket(id).display().to_string()).collect();
+    // The file system is shared: this process looks on through it.
+    let local = format!("unix:{}?secret-file={secret}", sockets.join(","));
+    wait_until("the servers listen", Duration::from_secs(10), || Cluster::open(&local).is_ok());
+    let cluster = Cluster::open(&local)?;
+
+    network.lose(SERVERS + LOSSY, 5)?;
+    let mut relay = network.on(SERVERS + FAR, this_program());
+    relay.args(["--ignored", "--exact", "relay", "--nocapture"]).env(RELAY, addresses.join(","));
+    let relay = Process(relay.stdout(Stdio::null()).spawn()?);
+    std::thread::sleep(Duration::from_millis(300));
+
+    let ledgers: Vec<_> = (0..CLIENTS).map(|_| Arc::new(Mutex::new(Ledger::default()))).collect();
+    let writers: Vec<Writer> = (0..CLIENTS)
+        .map(|client| {
+            let url = if client == FAR { &far_url } else { &url };
+            Writer::start_by(network.on(SERVERS + client, this_program()), url, client as u64, 5, &ledgers[client])
+        })
+        .collect();
+    wait_until("every client writes", Duration::from_secs(20), || {
+        ledgers.iter().all(|ledger| acknowledged(ledger) > 20)
+    });
+
+    let recovered = cluster.participation().recovered;
+    let before = cluster.members()?.len();
+    network.connect(SERVERS + CUT, false)?;
+    let (at_cut, plain_at_cut) = (acknowledged(&ledgers[CUT]), acknowledged(&ledgers[PLAIN]));
+    wait_until("the client that is cut off is fenced", Duration::from_secs(10), || {
+        cluster.members().is_ok_and(|members| members.len() < before) || cluster.participation().recovered > recovered
+    });
+    wait_until("the others go on", Duration::from_secs(10), || acknowledged(&ledgers[PLAIN]) > plain_at_cut + 1_000);
+    let while_cut = acknowledged(&ledgers[CUT]);
+    network.connect(SERVERS + CUT, true)?;
+    wait_until("who was cut off comes back", Duration::from_secs(20), || acknowledged(&ledgers[CUT]) > while_cut + 50);
+    std::thread::sleep(Duration::from_secs(1));
+
+    drop(writers);
+    drop(relay);
+    settle(&cluster, Duration::from_secs(20))?;
+    let (all, uncertain) = verify(&cluster, &ledgers)?;
+    let each: Vec<u64> = ledgers.iter().map(|ledger| acknowledged(ledger)).collect();
+    println!(
+        "acknowledged: {each:?} (lossy, far, cut off, plain), {all} in all; {at_cut} before the cut; {uncertain} keys of \
+         unknown outcome; tree {TREE:?} is sound"
+    );
+    drop(servers);
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! Processes that are killed: clients at random moments of their writing, and servers whose memory is a file.
+//!
+//! 200 clients are killed, three at a time at work; `SHERMAN_KILLS=2000` for more.
+
+mod common;
+
+use common::servers::{Servers, Transport};
+use common::writers::{Writer, run_writer, settle, verify};
+use sherman::Cluster;
+use sherman_suites::{Failure, Ledger};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Not a test: what a writer process runs.
+#[test]
+#[ignore = "run as a process of its own by the tests beside it"]
+fn writer() {
+    run_writer();
+}
+
+fn kills() -> u64 {
+    std::env::var("SHERMAN_KILLS").map_or(200, |text| text.parse().expect("a number of kills"))
+}
+
+#[test]
+fn clients_that_are_killed_lose_nothing_they_were_told_is_there() -> Result<(), Failure> {
+    for (transport, kills) in [(Transport::Tcp, kills().div_ceil(2)), (Transport::Unix, kills() / 2)] {
+        let servers = Servers::start(transport, 2, &["--memory", "64MiB", "--chunk", "1MiB", "--lease", "500ms"]);
+        let url = servers.url();
+        let ledgers: Vec<_> = (0..3).map(|_| Arc::new(Mutex::new(Ledger::default()))).collect();
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut writers: Vec<Writer> =
+            ledgers.iter().zip(0..).map(|(ledger, slot)| Writer::start(&url, slot, slot, ledger)).collect();
+        let cluster = Cluster::open(&url)?;
+        for kill in 0..kills {
+            std::thread::sleep(Duration::from_millis(random.u64(30..90)));
+            let slot = random.usize(..writers.len());
+            writers[slot].kill();
+            writers[slot] = Writer::start(&url, slot as u64, 1_000 + kill, &ledgers[slot]);
+        }
+        writers.clear();
+        settle(&cluster, Duration::from_secs(20))?;
+        let (acknowledged, uncertain) = verify(&cluster, &ledgers)?;
+        println!(
+            "{transport:?}: {kills} killed, {acknowledged} changes acknowledged, {uncertain} keys of unknown outcome"
+        );
+        assert!(acknowledged > kills, "{acknowledged}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_server_that_is_killed_comes_back_with_what_its_file_holds() -> Result<(), Failure> {
+    let more = ["--memory", "64MiB", "--chunk", "1MiB", "--lease", "300ms", "--file", "{dir}/{id}.mem"];
+    for transport in [Transport::Tcp, Transport::Unix] {
+        let mut servers = Servers::start(transport, 2, &more);
+        let ledgers: Vec<_> = (0..2).map(|_| Arc::new(Mutex::new(Ledger::default()))).collect();
+        for round in 0..6 {
+            let url = servers.url();
+            let writers: Vec<Writer> = ledgers
+                .iter()
+                .zip(0..)
+                .map(|(ledger, slot)| Writer::start(&url, slot, 100 * round + slot, ledger))
+                .collect();
+            std::thread::sleep(Duration::from_millis(400 + 37 * round));
+            let victim = (round % 2) as usize;
+            servers.servers[victim].kill();
+            // Whoever was connected is dead there: they learn of it, or are killed, and are recovered by the next to join.
+            drop(writers);
+            servers.servers[victim].restart();
+            let cluster = Cluster::open(&servers.url())?;
+            settle(&cluster, Duration::from_secs(20))?;
+            let (acknowledged, uncertain) = verify(&cluster, &ledgers)?;
+            println!(
+                "{transport:?}, server {victim} killed: {acknowledged} acknowledged, {uncertain} of unknown outcome"
+            );
+        }
+    }
+    Ok(())
+}

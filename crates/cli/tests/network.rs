@@ -1,0 +1,97 @@
+//! The suites that every backend runs, on memory servers that are processes of their own.
+
+mod common;
+
+use common::servers::{Servers, TRANSPORTS, Transport};
+use sherman::{Cluster, Error};
+use sherman_suites::Failure;
+use std::time::{Duration, Instant};
+
+const SMALL: &[&str] = &["--memory", "64MiB", "--chunk", "1MiB"];
+
+fn open(url: &str) -> Result<Cluster, Failure> {
+    Ok(Cluster::open(url)?)
+}
+
+#[test]
+fn operations_do_what_they_do_to_a_map() -> Result<(), Failure> {
+    for transport in TRANSPORTS {
+        let servers = Servers::start(transport, 3, SMALL);
+        let cluster = open(&servers.url())?;
+        (0..2).try_for_each(|seed| sherman_suites::model(&cluster, &format!("model-{seed}"), seed, 4_000))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn threads_of_many_compute_servers_lose_nothing() -> Result<(), Failure> {
+    for transport in TRANSPORTS {
+        let servers = Servers::start(transport, 3, SMALL);
+        let url = servers.url();
+        let done = sherman_suites::stress(&|| open(&url), "stress", 1, 3, 2, Duration::from_secs(3))?;
+        println!("{transport:?}: {done:?}");
+        assert!(done.operations > 1_000 && done.increments > 10, "{done:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn ranges_miss_nothing_that_is_there_throughout() -> Result<(), Failure> {
+    for transport in TRANSPORTS {
+        let servers = Servers::start(transport, 2, SMALL);
+        let url = servers.url();
+        let read = sherman_suites::ranges(&|| open(&url), "ranges", 1, 2, Duration::from_secs(2))?;
+        println!("{transport:?}: {read} ranges");
+        assert!(read > 10, "{read}");
+    }
+    Ok(())
+}
+
+#[test]
+fn servers_that_tear_their_reads_fool_nobody() -> Result<(), Failure> {
+    let servers = Servers::start(Transport::Unix, 2, &["--memory", "64MiB", "--chunk", "1MiB", "--tear-reads"]);
+    let url = servers.url();
+    sherman_suites::stress(&|| open(&url), "stress", 2, 2, 2, Duration::from_secs(2))?;
+    sherman_suites::ranges(&|| open(&url), "ranges", 2, 2, Duration::from_secs(2))?;
+    Ok(())
+}
+
+/// Round trips are the currency: an operation costs on a network what it costs in one process.
+#[test]
+fn operations_cost_the_round_trips_they_cost_in_one_process() -> Result<(), Failure> {
+    let servers = Servers::start(Transport::Unix, 2, SMALL);
+    let mut costs = Vec::new();
+    for url in ["embedded:?servers=2&memory=64MiB&chunk=1MiB", &servers.url()] {
+        let cluster = open(url)?;
+        let client = cluster.tree::<u64, u64>("orders")?.client()?;
+        for key in 0..3_000 {
+            client.insert(key * 7 % 3_000, key)?;
+        }
+        for key in 0..500 {
+            client.get(key)?;
+            client.insert(key, 1)?;
+            client.remove(key)?;
+        }
+        costs.push(client.stats());
+    }
+    assert_eq!(costs[0], costs[1]);
+    Ok(())
+}
+
+#[test]
+fn a_server_that_is_gone_is_said_to_be_gone_within_the_deadline() -> Result<(), Failure> {
+    for (transport, victim) in [(Transport::Tcp, 1), (Transport::Unix, 0)] {
+        let mut servers = Servers::start(transport, 2, SMALL);
+        let cluster = open(&servers.url())?;
+        let client = cluster.tree::<u64, u64>("orders")?.client()?;
+        for key in 0..2_000 {
+            client.insert(key, key)?;
+        }
+        servers.servers[victim].kill();
+        let begun = Instant::now();
+        let lost = (0..2_000).map(|key| client.get(key)).find_map(Result::err);
+        assert!(matches!(lost, Some(Error::ServerLost { server }) if usize::from(server) == victim), "{lost:?}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    }
+    Ok(())
+}

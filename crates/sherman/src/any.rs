@@ -1,0 +1,178 @@
+//! One enum over the real backends, so that whoever uses a cluster need not name which one it is on.
+//!
+//! A match per verb list is all it costs: every call below is inlined into the backend's own.
+
+use crate::error::OpenError;
+use crate::url::Url;
+use sherman_core::Error;
+use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric};
+use sherman_executor::{Driver, Unpark};
+use sherman_fabric::{
+    Caps, ClientId, Clock, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Ticket, WorkList,
+};
+use sherman_soft_nic::{JoinOptions, SoftNicEndpoint, SoftNicFabric};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// One compute server's way into a cluster.
+#[derive(Debug)]
+pub(crate) enum AnyFabric {
+    /// Memory servers in this process.
+    Embedded(EmbeddedFabric),
+    /// Memory servers in other processes, and how to reach them again under another identity.
+    SoftNic(SoftNicFabric, Box<JoinOptions>),
+}
+
+impl AnyFabric {
+    /// Joins the cluster that `url` names.
+    pub(crate) fn join(url: Url) -> Result<Self, OpenError> {
+        match url {
+            Url::Embedded(options) => {
+                let cluster = EmbeddedCluster::new(options)?;
+                Ok(Self::Embedded(cluster.join().map_err(Error::from)?))
+            }
+            Url::SoftNic(options) => Self::join_soft_nic(options),
+        }
+    }
+
+    fn join_soft_nic(options: Box<JoinOptions>) -> Result<Self, OpenError> {
+        Ok(Self::SoftNic(SoftNicFabric::join(&options)?, options))
+    }
+
+    /// Joins the same memory servers under another identity.
+    pub(crate) fn join_again(&self) -> Result<Self, OpenError> {
+        match self {
+            Self::Embedded(fabric) => Ok(Self::Embedded(fabric.cluster().join().map_err(Error::from)?)),
+            Self::SoftNic(_, options) => Self::join_soft_nic(options.clone()),
+        }
+    }
+
+    /// A new endpoint, for the calling thread.
+    pub(crate) fn endpoint(&self) -> Result<AnyEndpoint, FabricError> {
+        match self {
+            Self::Embedded(fabric) => Ok(AnyEndpoint::Embedded(fabric.endpoint())),
+            Self::SoftNic(fabric, _) => Ok(AnyEndpoint::SoftNic(Box::new(fabric.endpoint()?))),
+        }
+    }
+
+    /// Goes without a word: it may have left lanes behind, so its id must not be free before another has recovered it.
+    pub(crate) fn abandon(&self) {
+        match self {
+            Self::Embedded(fabric) => fabric.halt(0),
+            Self::SoftNic(fabric, _) => fabric.abandon(),
+        }
+    }
+}
+
+/// The endpoint behind clients and sessions.
+#[derive(Debug)]
+pub(crate) enum AnyEndpoint {
+    /// Of memory servers in this process.
+    Embedded(EmbeddedEndpoint),
+    /// Of memory servers in other processes.
+    SoftNic(Box<SoftNicEndpoint>),
+}
+
+macro_rules! each {
+    ($self:ident, $endpoint:ident => $call:expr) => {
+        match $self {
+            AnyEndpoint::Embedded($endpoint) => $call,
+            AnyEndpoint::SoftNic($endpoint) => $call,
+        }
+    };
+}
+
+impl Endpoint for AnyEndpoint {
+    #[inline]
+    fn caps(&self) -> &Caps {
+        each!(self, endpoint => endpoint.caps())
+    }
+
+    #[inline]
+    fn servers(&self) -> u16 {
+        each!(self, endpoint => endpoint.servers())
+    }
+
+    #[inline]
+    fn client(&self) -> ClientId {
+        each!(self, endpoint => endpoint.client())
+    }
+
+    #[inline]
+    fn list(&self, server: u16) -> WorkList {
+        each!(self, endpoint => endpoint.list(server))
+    }
+
+    #[inline]
+    fn recycle(&self, list: WorkList) {
+        each!(self, endpoint => endpoint.recycle(list));
+    }
+
+    #[inline]
+    fn hint(&self, address: GlobalAddress, bytes: usize) {
+        each!(self, endpoint => endpoint.hint(address, bytes));
+    }
+
+    #[inline]
+    fn post(&self, list: WorkList) -> Ticket {
+        each!(self, endpoint => endpoint.post(list))
+    }
+
+    #[inline]
+    fn poll(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
+        each!(self, endpoint => endpoint.poll(ticket, cx))
+    }
+
+    fn forget(&self, ticket: Ticket) {
+        each!(self, endpoint => endpoint.forget(ticket));
+    }
+
+    fn call(&self, server: u16, request: Request) -> Ticket {
+        each!(self, endpoint => endpoint.call(server, request))
+    }
+
+    fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {
+        each!(self, endpoint => endpoint.poll_call(ticket, cx))
+    }
+
+    #[inline]
+    fn counters(&self) -> &Counters {
+        each!(self, endpoint => endpoint.counters())
+    }
+}
+
+impl Clock for AnyEndpoint {
+    #[inline]
+    fn now(&self) -> u64 {
+        each!(self, endpoint => endpoint.now())
+    }
+
+    fn wake_at(&self, at: u64, waker: &Waker) {
+        each!(self, endpoint => endpoint.wake_at(at, waker));
+    }
+}
+
+impl Driver for AnyEndpoint {
+    #[inline]
+    fn progress(&self) -> bool {
+        each!(self, endpoint => endpoint.progress())
+    }
+
+    fn idle_for(&self) -> Option<Duration> {
+        each!(self, endpoint => endpoint.idle_for())
+    }
+
+    #[inline]
+    fn spins(&self, rounds: u32) -> bool {
+        each!(self, endpoint => endpoint.spins(rounds))
+    }
+
+    fn unparker(&self) -> Option<Arc<dyn Unpark>> {
+        each!(self, endpoint => endpoint.unparker())
+    }
+
+    fn park(&self, limit: Option<Duration>) {
+        each!(self, endpoint => endpoint.park(limit));
+    }
+}

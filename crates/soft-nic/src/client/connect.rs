@@ -1,0 +1,199 @@
+//! A connection and its handshake (`wire::handshake`), bounded by a deadline.
+
+use super::options::Address;
+use super::stream::Stream;
+use crate::auth::{self, Secret};
+use crate::wire::frame::put_frame;
+use crate::wire::{
+    FrameHeader, Goodbye, GoodbyeCode, HEADER_BYTES, Hello, Introduce, Kind, Role, VERSION, Welcome, WireError,
+};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use sherman_fabric::FabricError;
+use std::fmt;
+use std::io;
+use std::time::Instant;
+
+/// A connection that a server has accepted.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    pub(crate) stream: Stream,
+    pub(crate) welcome: Welcome,
+}
+
+/// Why there is no connection to a server.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// Nobody listens there.
+    Refused(io::Error),
+    /// It cannot be reached, or not in time, or the connection broke.
+    Unreachable(io::Error),
+    /// It says what is no part of the protocol.
+    Protocol(WireError),
+    /// It speaks other versions of the protocol.
+    Version {
+        /// The oldest it speaks.
+        min: u16,
+        /// The newest.
+        max: u16,
+    },
+    /// It wants proof of a secret, and we have none.
+    NeedsSecret,
+    /// It does not know the secret.
+    Impostor,
+    /// It ended the connection, and said why.
+    Goodbye(Goodbye),
+    /// The system has no random numbers.
+    NoRandomness,
+    /// It was started anew since we knew it.
+    Restarted,
+    /// It takes us for another, or itself.
+    Confused {
+        /// What does not fit.
+        what: &'static str,
+    },
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(error) => write!(f, "nobody listens there: {error}"),
+            Self::Unreachable(error) => write!(f, "it cannot be reached: {error}"),
+            Self::Protocol(error) => write!(f, "it is no memory server of ours: {error}"),
+            Self::Version { min, max } => {
+                write!(f, "it speaks versions {min} to {max} of the protocol, this build version {VERSION}")
+            }
+            Self::NeedsSecret => write!(f, "it wants proof of the cluster's secret, and none was given"),
+            Self::Impostor => write!(f, "it does not know the cluster's secret"),
+            Self::Goodbye(Goodbye { code, error: None }) => write!(f, "{}", code.says()),
+            Self::Goodbye(Goodbye { code, error: Some(error) }) => write!(f, "{}: {error}", code.says()),
+            Self::NoRandomness => write!(f, "the system has no random numbers for a handshake"),
+            Self::Restarted => write!(f, "{}", GoodbyeCode::Restarted.says()),
+            Self::Confused { what } => write!(f, "it is not the server it should be: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Refused(error) | Self::Unreachable(error) => Some(error),
+            Self::Protocol(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl ConnectError {
+    /// Whether the process that was the server cannot be there any more.
+    pub(crate) fn means_lost(&self) -> bool {
+        match self {
+            Self::Refused(_) | Self::Restarted => true,
+            Self::Goodbye(goodbye) => goodbye.code == GoodbyeCode::Restarted,
+            _ => false,
+        }
+    }
+
+    /// The error of an endpoint that cannot be made for want of this connection.
+    pub(crate) fn as_fabric_error(&self, server: u16) -> FabricError {
+        match self {
+            Self::Goodbye(goodbye) if goodbye.code == GoodbyeCode::TooManyConnections => {
+                FabricError::Unsupported { what: "open one more endpoint: a memory server has too many connections" }
+            }
+            Self::Unreachable(error) if matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE)) => {
+                FabricError::Unsupported { what: "open one more endpoint: too many files are open" }
+            }
+            _ => FabricError::Disconnected { server },
+        }
+    }
+
+    /// Whether the server has fenced us, or let us go.
+    pub(crate) fn means_fenced(&self) -> bool {
+        matches!(self, Self::Goodbye(goodbye) if goodbye.code == GoodbyeCode::Fenced)
+    }
+}
+
+impl From<WireError> for ConnectError {
+    fn from(error: WireError) -> Self {
+        Self::Protocol(error)
+    }
+}
+
+/// Connects to the server at `address` as `role`.
+pub(crate) fn connect(
+    address: &Address,
+    secret: Option<&Secret>,
+    role: Role,
+    deadline: Instant,
+) -> Result<Connected, ConnectError> {
+    let stream = Stream::connect(address, deadline).map_err(|error| match error.kind() {
+        // Of a Unix socket, the file may be gone too.
+        io::ErrorKind::ConnectionRefused => ConnectError::Refused(error),
+        io::ErrorKind::NotFound if matches!(address, Address::Unix(_)) => ConnectError::Refused(error),
+        _ => ConnectError::Unreachable(error),
+    })?;
+    let hello = Hello::take(&frame(&stream, Kind::Hello, deadline)?)?;
+    if !hello.speaks_our_version() {
+        return Err(ConnectError::Version { min: hello.version_min, max: hello.version_max });
+    }
+    if hello.needs_secret && secret.is_none() {
+        return Err(ConnectError::NeedsSecret);
+    }
+    let nonce = auth::nonce().map_err(|_| ConnectError::NoRandomness)?;
+    let introduce = Introduce { version: VERSION, nonce, role };
+    let mut out = Vec::new();
+    put_frame(&mut out, Kind::Introduce, 0, |out| {
+        introduce.put(out, |covered| auth::client_mac(secret, covered, &hello.nonce));
+    })?;
+    send_all(&stream, &out, deadline)?;
+    let body = frame(&stream, Kind::Welcome, deadline)?;
+    let signed = Welcome::take(&body)?;
+    if !auth::server_is_genuine(secret, signed.covered, &nonce, &hello.nonce, &signed.mac) {
+        return Err(ConnectError::Impostor);
+    }
+    if signed.message.version != VERSION {
+        return Err(ConnectError::Confused { what: "it answers in another version of the protocol" });
+    }
+    Ok(Connected { stream, welcome: signed.message })
+}
+
+/// Receives the body of one frame of `kind`, and nothing behind it.
+fn frame(stream: &Stream, kind: Kind, deadline: Instant) -> Result<Vec<u8>, ConnectError> {
+    let mut head = [0; HEADER_BYTES];
+    receive_exactly(stream, &mut head, deadline)?;
+    let header = FrameHeader::decode(&head)?.ok_or(WireError::Truncated)?;
+    // Frames of a handshake are small: more is not believed.
+    if header.kind != kind && header.kind != Kind::Goodbye || header.len > kind.max_len() {
+        let found = header.kind as u64;
+        return Err(WireError::Unknown { what: "frame of a handshake", found }.into());
+    }
+    let mut body = vec![0; header.len as usize];
+    receive_exactly(stream, &mut body, deadline)?;
+    if header.kind == Kind::Goodbye {
+        return Err(ConnectError::Goodbye(Goodbye::take(&body)?));
+    }
+    Ok(body)
+}
+
+fn receive_exactly(stream: &Stream, into: &mut [u8], deadline: Instant) -> Result<(), ConnectError> {
+    let mut done = 0;
+    while done < into.len() {
+        match stream.receive(&mut into[done..]).map_err(ConnectError::Unreachable)? {
+            Some(0) => return Err(ConnectError::Unreachable(io::ErrorKind::UnexpectedEof.into())),
+            Some(received) => done += received,
+            None => stream.wait(PollFlags::IN, deadline).map_err(ConnectError::Unreachable)?,
+        }
+    }
+    Ok(())
+}
+
+fn send_all(stream: &Stream, mut bytes: &[u8], deadline: Instant) -> Result<(), ConnectError> {
+    while !bytes.is_empty() {
+        match stream.send(bytes).map_err(ConnectError::Unreachable)? {
+            Some(sent) => bytes = &bytes[sent..],
+            None => stream.wait(PollFlags::OUT, deadline).map_err(ConnectError::Unreachable)?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! The client's side of the soft NIC: a compute server's identity, and its threads' endpoints.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`options`] | where the servers are, and how long to wait for them |
+//! | [`error`] | why a cluster cannot be joined |
+//! | `fabric` | [`SoftNicFabric`]: joins, makes endpoints, leaves |
+//! | `endpoint` | [`SoftNicEndpoint`]: the fabric's verbs and calls over connections |
+//! | `station` | the connections of one endpoint and what is in flight on them |
+//! | `line` | one connection: bytes out, bytes in, in order |
+//! | `input` | received bytes, cut into frames |
+//! | `flight` | lists and calls by ticket, and the pool of empty lists |
+//! | `peers` | who we are to whom: what tells a broken connection from a lost server |
+//! | `connect` | a connection and its handshake |
+//! | `stream` | sockets of either kind |
+//! | `pace` | how long to spin, and how to sleep on sockets |
+//!
+//! **Life of a list.** `post` checks it against the protocol's limits, gives it a ticket and puts it into its connection's
+//! queue; the ticket is the frame's tag. If nothing else is in flight there the list is encoded and sent at once, otherwise
+//! with all others at the next `progress`, in one send. Its bytes are encoded only while the connection takes them, so a
+//! slow server's queue holds lists, which are the caller's memory, and no copies. `progress` receives into one buffer per
+//! connection, copies what READs brought into their lists and wakes their tasks, in order.
+//!
+//! **What may go wrong.** A connection that breaks, or on which a server is silent for longer than
+//! [`JoinOptions::patience`], is given up for good: whatever is in flight on it took effect as a prefix (F7). If the server
+//! can be asked again at once and is the one it was, that is [`Disconnected`](sherman_fabric::FabricError::Disconnected) and
+//! the end of this identity, which renews its lease no more (I40); if nobody listens there or it was started anew,
+//! [`ServerLost`](sherman_fabric::FabricError::ServerLost).
+
+mod connect;
+mod endpoint;
+pub mod error;
+mod fabric;
+mod flight;
+mod input;
+mod line;
+pub mod options;
+mod pace;
+mod peers;
+mod station;
+mod stream;
+
+pub use connect::ConnectError;
+pub use endpoint::SoftNicEndpoint;
+pub use error::JoinError;
+pub use fabric::SoftNicFabric;
+pub use options::{Address, JoinOptions};

@@ -1,0 +1,130 @@
+//! Sockets of either kind, never blocking in a send or receive.
+
+use super::options::Address;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send, socket_with,
+    sockopt,
+};
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Between two looks at a Unix socket whose server has its hands full.
+const BACKLOG_PAUSE: Duration = Duration::from_millis(1);
+/// How long a connection may be idle before the system looks whether the other side is still there.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) struct Stream(OwnedFd);
+
+impl Stream {
+    /// Connects to `address`; not later than `deadline`, but for the look-up of a name.
+    pub(crate) fn connect(address: &Address, deadline: Instant) -> io::Result<Self> {
+        match address {
+            Address::Tcp(host) => Self::connect_tcp(host, deadline),
+            Address::Unix(path) => Self::connect_unix(path, deadline),
+        }
+    }
+
+    fn connect_tcp(host: &str, deadline: Instant) -> io::Result<Self> {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in host.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, left(deadline)?) {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    sockopt::set_socket_keepalive(&stream, true)?;
+                    sockopt::set_tcp_keepidle(&stream, KEEPALIVE)?;
+                    return Ok(Self(stream.into()));
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn connect_unix(path: &Path, deadline: Instant) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let address = SocketAddrUnix::new(path)?;
+        loop {
+            match connect(&stream, &address) {
+                Ok(()) => return Ok(Self(stream)),
+                // The server's queue of connections is full. Waiting for it has no time limit of its own.
+                Err(Errno::AGAIN) => std::thread::sleep(left(deadline)?.min(BACKLOG_PAUSE)),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Sends what the socket takes at once; `None` if it takes nothing now.
+    pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        now_or_never(|| send(&self.0, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL))
+    }
+
+    /// Receives what there is; `None` if there is nothing now, 0 at the end.
+    pub(crate) fn receive(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        now_or_never(|| recv(&self.0, &mut *into, RecvFlags::DONTWAIT).map(|(received, _)| received))
+    }
+
+    /// Waits until the socket is ready for `what`, but not beyond `deadline`.
+    pub(crate) fn wait(&self, what: PollFlags, deadline: Instant) -> io::Result<()> {
+        loop {
+            let mut fds = [PollFd::new(&self.0, what)];
+            match poll(&mut fds, Some(&timespec(left(deadline)?))) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Has the system forget what is not sent yet when the socket is closed.
+    pub(crate) fn forget_unsent(&self) {
+        // Means nothing to a Unix socket, which has nothing unsent.
+        let _ = sockopt::set_socket_linger(&self.0, Some(Duration::ZERO));
+    }
+}
+
+#[cfg(test)]
+impl From<OwnedFd> for Stream {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Tries again if a signal got in the way.
+#[inline]
+fn now_or_never(mut attempt: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<Option<usize>> {
+    loop {
+        match attempt() {
+            Ok(moved) => return Ok(Some(moved)),
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// What is left until `deadline`.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// A length of time as the system wants it.
+pub(crate) fn timespec(duration: Duration) -> Timespec {
+    // More than 292 years are as good as for ever.
+    Timespec::try_from(duration).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
+}

@@ -1,0 +1,321 @@
+//! What a client does when servers misbehave, die or are not there.
+
+mod fake;
+
+use fake::{CLIENT, FOUND, Lists, cluster};
+use sherman_executor::{LocalExecutor, block_on};
+use sherman_fabric::{Clock, Counters, Endpoint, FabricError, Request, Response, Space, WorkList, call, execute};
+use sherman_soft_nic::auth::Secret;
+use sherman_soft_nic::client::{ConnectError, JoinError, JoinOptions, SoftNicEndpoint, SoftNicFabric};
+use sherman_soft_nic::wire::{GoodbyeCode, MAX_TRANSFER, MAX_VERBS};
+use std::future::poll_fn;
+use std::sync::Mutex;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+fn read(endpoint: &SoftNicEndpoint, server: u16) -> Result<WorkList, FabricError> {
+    let mut list = endpoint.list(server);
+    list.read(Space::Host, 0, 8);
+    block_on(endpoint, execute(endpoint, list, &Counters::default()))
+}
+
+fn ask(endpoint: &SoftNicEndpoint, server: u16, request: Request) -> Result<Response, FabricError> {
+    block_on(endpoint, call(endpoint, server, request, &Counters::default()))
+}
+
+#[test]
+fn a_cluster_is_joined_when_server_0_has_renewed_and_left_server_0_last() {
+    let (fakes, options) = cluster(3);
+    let fabric = SoftNicFabric::join(&options).unwrap();
+    assert_eq!((fabric.client(), fabric.servers(), fabric.caps().on_chip_bytes), (CLIENT, 3, 64));
+    assert_eq!(fakes[0].calls(), [Request::Renew]);
+    let endpoint = fabric.endpoint().unwrap();
+    let mut list = endpoint.list(2);
+    let (cas, bytes) = (list.cas(Space::Host, 8, 1, 2), list.read(Space::Host, 64, 100));
+    let list = block_on(&endpoint, execute(&endpoint, list, &Counters::default())).unwrap();
+    assert_eq!((list.old(cas), list.bytes(bytes)), (u64::from_le_bytes([FOUND; 8]), [FOUND; 100].as_slice()));
+    drop(fabric);
+    assert_eq!(fakes[1].calls(), []);
+    drop(endpoint);
+    assert_eq!(fakes[0].calls(), [Request::Renew, Request::Leave]);
+    assert_eq!((fakes[1].calls(), fakes[2].calls()), (vec![Request::Leave], vec![Request::Leave]));
+}
+
+#[test]
+fn who_is_taken_for_dead_while_joining_posts_nothing() {
+    let (fakes, options) = cluster(2);
+    fakes[0].mind(|manners| manners.renews = false);
+    let refused = SoftNicFabric::join(&options);
+    assert!(matches!(refused, Err(JoinError::Renew(FabricError::Refused(_)))), "{refused:?}");
+    assert_eq!(fakes[0].calls(), [Request::Renew, Request::Leave]);
+}
+
+#[test]
+fn a_wrong_list_of_servers_is_told_and_the_id_given_back() {
+    let (fakes, mut options) = cluster(2);
+    let both = options.servers.clone();
+    options.servers = vec![both[0].clone()];
+    let short = SoftNicFabric::join(&options);
+    assert!(matches!(short, Err(JoinError::WrongCount { listed: 1, found: 2, .. })), "{short:?}");
+    options.servers = vec![both[0].clone(), both[0].clone()];
+    let twice = SoftNicFabric::join(&options);
+    assert!(matches!(twice, Err(JoinError::WrongServer { expected: 1, found: 0, .. })), "{twice:?}");
+    assert_eq!(fakes[0].calls(), [Request::Leave, Request::Leave]);
+    options.servers.clear();
+    assert!(matches!(SoftNicFabric::join(&options), Err(JoinError::NoServers)));
+    fakes[1].die();
+    options.servers = both;
+    let dead = SoftNicFabric::join(&options);
+    let told = matches!(dead, Err(JoinError::Connect { server: 1, error: ConnectError::Refused(_), .. }));
+    assert!(told, "{dead:?}");
+}
+
+#[test]
+fn both_sides_must_know_the_secret() {
+    let (fakes, mut options) = cluster(1);
+    let secret = |text: &str| Some(Secret::new(text.as_bytes()).unwrap());
+    let error = |options: &JoinOptions| match SoftNicFabric::join(options) {
+        Err(JoinError::Connect { error, .. }) => error,
+        other => panic!("{other:?}"),
+    };
+    options.secret = secret("a secret of the client's alone");
+    assert!(matches!(error(&options), ConnectError::Impostor), "a server without a secret was believed");
+    fakes[0].mind(|manners| manners.secret = secret("another secret, the server's"));
+    let refused = error(&options);
+    assert!(
+        matches!(&refused, ConnectError::Goodbye(goodbye) if goodbye.code == GoodbyeCode::BadSecret),
+        "{refused:?}"
+    );
+    options.secret = None;
+    assert!(matches!(error(&options), ConnectError::NeedsSecret));
+    options.secret = secret("another secret, the server's");
+    SoftNicFabric::join(&options).unwrap();
+}
+
+#[test]
+fn a_connection_that_breaks_is_the_end_of_the_identity() {
+    let (fakes, options) = cluster(2);
+    let fabric = SoftNicFabric::join(&options).unwrap();
+    let endpoint = fabric.endpoint().unwrap();
+    read(&endpoint, 1).unwrap();
+    fakes[1].mind(|manners| manners.lists = Lists::Close);
+    for _ in 0..2 {
+        assert_eq!(read(&endpoint, 1).unwrap_err(), FabricError::Disconnected { server: 1 });
+    }
+    read(&endpoint, 0).unwrap();
+    // It may have left a lane behind: no more renewals, and no goodbye that would free the id (I40).
+    let asked = fakes[0].calls();
+    for request in [Request::Renew, Request::Depart, Request::Leave] {
+        assert_eq!(ask(&endpoint, 0, request), Err(FabricError::Disconnected { server: 0 }));
+    }
+    assert_eq!(ask(&endpoint, 0, Request::Usage), Ok(Response::Done));
+    drop((endpoint, fabric));
+    assert_eq!(fakes[0].calls(), [asked, vec![Request::Usage]].concat());
+}
+
+#[test]
+fn a_silent_server_is_waited_for_no_longer_than_patience_lasts() {
+    let (fakes, options) = cluster(1);
+    let fabric = SoftNicFabric::join(&options).unwrap();
+    let endpoint = fabric.endpoint().unwrap();
+    fakes[0].mind(|manners| manners.lists = Lists::Silence);
+    let begun = Instant::now();
+    assert_eq!(read(&endpoint, 0).unwrap_err(), FabricError::Disconnected { server: 0 });
+    let waited = begun.elapsed();
+    assert!(waited >= options.patience && waited < 3 * options.patience, "{waited:?}");
+}
+
+#[test]
+fn a_server_that_is_dead_or_another_is_lost_and_the_rest_go_on() {
+    for restarted in [false, true] {
+        let (fakes, options) = cluster(2);
+        let fabric = SoftNicFabric::join(&options).unwrap();
+        let endpoint = fabric.endpoint().unwrap();
+        read(&endpoint, 1).unwrap();
+        if restarted {
+            fakes[1].mind(|manners| manners.boot += 1000);
+            fakes[1].cut();
+        } else {
+            fakes[1].die();
+        }
+        let begun = Instant::now();
+        for _ in 0..2 {
+            assert_eq!(read(&endpoint, 1).unwrap_err(), FabricError::ServerLost { server: 1 });
+        }
+        assert_eq!(ask(&endpoint, 1, Request::Usage), Err(FabricError::ServerLost { server: 1 }));
+        let other = fabric.endpoint().unwrap();
+        assert_eq!(read(&other, 1).unwrap_err(), FabricError::ServerLost { server: 1 });
+        read(&other, 0).unwrap();
+        assert!(matches!(ask(&other, 0, Request::Renew), Ok(Response::Renewed { .. })));
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        drop((endpoint, other, fabric));
+        assert_eq!(fakes[0].calls().last(), Some(&Request::Leave));
+    }
+}
+
+#[test]
+fn what_is_in_flight_when_the_server_dies_is_told() {
+    let (fakes, options) = cluster(1);
+    let fabric = SoftNicFabric::join(&options).unwrap();
+    let endpoint = fabric.endpoint().unwrap();
+    fakes[0].mind(|manners| manners.lists = Lists::Silence);
+    let lists: Vec<_> = (0..10).map(|_| execute(&endpoint, write(&endpoint, 100), &Counters::default())).collect();
+    let counters = Counters::default();
+    let usage = call(&endpoint, 0, Request::Usage, &counters);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            fakes[0].die();
+        });
+        block_on(&endpoint, async {
+            assert_eq!(usage.await, Ok(Response::Done), "it was answered before");
+            for list in lists {
+                assert_eq!(list.await.unwrap_err(), FabricError::ServerLost { server: 0 });
+            }
+        });
+    });
+}
+
+fn write(endpoint: &SoftNicEndpoint, bytes: usize) -> WorkList {
+    let mut list = endpoint.list(0);
+    list.write(Space::Host, 0, &vec![1; bytes]);
+    list
+}
+
+#[test]
+fn lists_execute_though_nobody_waits_and_their_endpoint_goes() {
+    let (fakes, options) = cluster(1);
+    let fabric = SoftNicFabric::join(&options).unwrap();
+    let endpoint = fabric.endpoint().unwrap();
+    fakes[0].mind(|manners| manners.lists = Lists::Answer(Duration::from_millis(1)));
+    for _ in 0..50 {
+        drop(execute(&endpoint, write(&endpoint, 100_000), &Counters::default()));
+    }
+    drop(endpoint);
+    assert_eq!(fakes[0].lists(), 50, "lists were left behind");
+    let again = fabric.endpoint().unwrap();
+    read(&again, 0).unwrap();
+    assert_eq!(fakes[0].accepted(), 1, "its connection was not used again");
+}
+
+#[test]
+fn nothing_waits_for_what_is_abandoned() {
+    let (fakes, options) = cluster(1);
+    let fabric = SoftNicFabric::join(&options).unwrap();
+    let endpoint = fabric.endpoint().unwrap();
+    fakes[0].mind(|manners| manners.lists = Lists::Silence);
+    drop(execute(&endpoint, write(&endpoint, 100), &Counters::default()));
+    fabric.abandon();
+    assert_eq!(read(&endpoint, 0).unwrap_err(), FabricError::Fenced { client: CLIENT });
+    assert!(matches!(fabric.endpoint(), Err(FabricError::Fenced { client: CLIENT })));
+    let begun = Instant::now();
+    drop((endpoint, fabric));
+    assert!(begun.elapsed() < options.patience / 2);
+    assert_eq!(fakes[0].calls(), [Request::Renew]);
+}
+
+#[test]
+fn who_has_left_posts_nothing_more() {
+    for goodbye in [Request::Leave, Request::Depart] {
+        let (fakes, options) = cluster(1);
+        let fabric = SoftNicFabric::join(&options).unwrap();
+        let (endpoint, other) = (fabric.endpoint().unwrap(), fabric.endpoint().unwrap());
+        assert_eq!(ask(&endpoint, 0, goodbye.clone()), Ok(Response::Done));
+        for endpoint in [&endpoint, &other] {
+            assert_eq!(read(endpoint, 0).unwrap_err(), FabricError::Fenced { client: CLIENT });
+            assert_eq!(ask(endpoint, 0, Request::Usage), Err(FabricError::Fenced { client: CLIENT }));
+        }
+        drop((endpoint, other, fabric));
+        assert_eq!(fakes[0].calls(), [Request::Renew, goodbye]);
+    }
+}
+
+#[test]
+fn what_the_protocol_cannot_carry_is_refused_here() {
+    let (fakes, options) = cluster(1);
+    let fabric = SoftNicFabric::join(&options).unwrap();
+    let endpoint = fabric.endpoint().unwrap();
+    let outcome = |list| block_on(&endpoint, execute(&endpoint, list, &Counters::default())).unwrap_err();
+    let mut list = endpoint.list(0);
+    list.read(Space::Host, 0, MAX_TRANSFER + 1);
+    assert!(matches!(outcome(list), FabricError::TooLarge { .. }));
+    let mut list = endpoint.list(0);
+    (0..=MAX_VERBS).for_each(|_| _ = list.read(Space::Host, 0, 8));
+    assert!(matches!(outcome(list), FabricError::TooLarge { .. }));
+    let mut list = endpoint.list(0);
+    (0..MAX_VERBS).for_each(|_| _ = list.read(Space::Host, 0, MAX_TRANSFER));
+    assert!(matches!(outcome(list), FabricError::TooLarge { .. }));
+    let mut list = endpoint.list(1);
+    list.read(Space::Host, 0, 8);
+    assert_eq!(outcome(list), FabricError::NoSuchServer { server: 1 });
+    assert_eq!(ask(&endpoint, 1, Request::Usage), Err(FabricError::NoSuchServer { server: 1 }));
+    assert_eq!(fakes[0].lists(), 0);
+    read(&endpoint, 0).unwrap();
+}
+
+/// Waits for a wake from another thread.
+async fn hear(ear: &Mutex<(bool, Option<Waker>)>) {
+    poll_fn(|cx| {
+        let mut ear = ear.lock().unwrap();
+        ear.1 = Some(cx.waker().clone());
+        if std::mem::take(&mut ear.0) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+fn say(ear: &Mutex<(bool, Option<Waker>)>) {
+    let waker = {
+        let mut ear = ear.lock().unwrap();
+        ear.0 = true;
+        ear.1.take()
+    };
+    waker.into_iter().for_each(Waker::wake);
+}
+
+#[test]
+fn a_thread_that_sleeps_on_its_sockets_hears_another_thread() {
+    let (fakes, options) = cluster(1);
+    let fabric = SoftNicFabric::join(&options).unwrap();
+    let (there, back) = (Mutex::default(), Mutex::default());
+    const ROUNDS: u32 = 300;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let endpoint = fabric.endpoint().unwrap();
+            let executor = LocalExecutor::new();
+            for _ in 0..ROUNDS {
+                executor.run_until(&endpoint, hear(&there));
+                say(&back);
+            }
+        });
+        let endpoint = fabric.endpoint().unwrap();
+        // With something in flight, and without.
+        fakes[0].mind(|manners| manners.lists = Lists::Answer(Duration::from_millis(2)));
+        for _ in 0..ROUNDS {
+            let list = execute(&endpoint, write(&endpoint, 8), &Counters::default());
+            say(&there);
+            block_on(&endpoint, hear(&back));
+            drop(list);
+        }
+    });
+}
+
+#[test]
+fn a_sleeper_wakes_in_time_and_costs_nothing_meanwhile() {
+    let (fakes, options) = cluster(1);
+    let fabric = SoftNicFabric::join(&options).unwrap();
+    let endpoint = fabric.endpoint().unwrap();
+    fakes[0].mind(|manners| manners.lists = Lists::Answer(Duration::from_millis(200)));
+    let spent = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let begun = (endpoint.now(), spent());
+    block_on(&endpoint, async {
+        let list = execute(&endpoint, write(&endpoint, 8), &Counters::default());
+        sherman_fabric::sleep_until(&endpoint, begun.0 + 50_000_000).await;
+        let woken = endpoint.now() - begun.0;
+        assert!((50_000_000..150_000_000).contains(&woken), "{woken}");
+        list.await.unwrap();
+    });
+    let (waited, cpu) = (endpoint.now() - begun.0, spent());
+    let cpu = (cpu.tv_sec - begun.1.tv_sec) * 1_000_000_000 + cpu.tv_nsec - begun.1.tv_nsec;
+    assert!(waited >= 200_000_000, "{waited}");
+    assert!(cpu < 10_000_000, "{cpu} ns of processor for a sleep");
+}

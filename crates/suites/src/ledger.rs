@@ -1,0 +1,138 @@
+//! What a writer's keys may hold, kept where its death does not reach.
+//!
+//! A writer says what it is about to do before it does it, and that it was acknowledged afterwards, as lines of text: through a
+//! pipe, if it is another process. Whatever it had announced when it died may have happened or not; whatever was acknowledged
+//! has.
+
+use crate::{Failure, fail};
+use sherman::Client;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+/// One line of a writer's diary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// It is about to make `key` hold `value`; `None`: to remove it.
+    Begin {
+        /// Which key.
+        key: u64,
+        /// What it is to hold.
+        value: Option<u64>,
+    },
+    /// The change of `key` that it had begun was acknowledged.
+    Done {
+        /// Which key.
+        key: u64,
+    },
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Begin { key, value: Some(value) } => write!(f, "put {key} {value}"),
+            Self::Begin { key, value: None } => write!(f, "del {key}"),
+            Self::Done { key } => write!(f, "done {key}"),
+        }
+    }
+}
+
+impl FromStr for Note {
+    type Err = Failure;
+
+    fn from_str(line: &str) -> Result<Self, Failure> {
+        let mut words = line.split(' ');
+        let verb = words.next().unwrap_or_default();
+        let mut number = || -> Result<u64, Failure> { Ok(words.next().unwrap_or_default().parse()?) };
+        match verb {
+            "put" => Ok(Self::Begin { key: number()?, value: Some(number()?) }),
+            "del" => Ok(Self::Begin { key: number()?, value: None }),
+            "done" => Ok(Self::Done { key: number()? }),
+            _ => fail(format!("{line:?} is no line of a diary")),
+        }
+    }
+}
+
+/// All that each key may hold. A key that was never named holds nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    may_hold: BTreeMap<u64, BTreeSet<Option<u64>>>,
+    begun: BTreeMap<u64, Option<u64>>,
+    acknowledged: u64,
+}
+
+impl Ledger {
+    /// Enters a line.
+    pub fn enter(&mut self, note: Note) {
+        match note {
+            Note::Begin { key, value } => {
+                self.may_hold.entry(key).or_insert_with(|| [None].into()).insert(value);
+                self.begun.insert(key, value);
+            }
+            Note::Done { key } => {
+                if let Some(value) = self.begun.remove(&key) {
+                    self.may_hold.insert(key, [value].into());
+                    self.acknowledged += 1;
+                }
+            }
+        }
+    }
+
+    /// How many changes were acknowledged.
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+
+    /// How many keys may hold more than one thing: their writer died in the middle.
+    pub fn uncertain(&self) -> usize {
+        self.may_hold.values().filter(|values| values.len() > 1).count()
+    }
+
+    /// Looks every key up and compares.
+    pub fn verify(&self, client: &Client<u64, u64>) -> Result<(), Failure> {
+        for (&key, values) in &self.may_hold {
+            let found = client.get(key)?;
+            if !values.contains(&found) {
+                return fail(format!("key {key} holds {found:?}; it may hold {values:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_diary_reads_back_as_it_was_written() {
+        let notes =
+            [Note::Begin { key: 7, value: Some(u64::MAX) }, Note::Begin { key: 0, value: None }, Note::Done { key: 7 }];
+        for note in notes {
+            assert_eq!(note.to_string().parse::<Note>().expect("a line"), note);
+        }
+        for bad in ["", "put", "put 7", "put x 1", "get 7", "done"] {
+            assert!(bad.parse::<Note>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_acknowledged_is_lost_if_it_is_not_there() {
+        let cluster = sherman::Cluster::open("embedded:?memory=64MiB").expect("a cluster");
+        let client = cluster.tree("t").expect("a tree").client().expect("a client");
+        let mut ledger = Ledger::default();
+        ledger.enter(Note::Begin { key: 1, value: Some(10) });
+        ledger.verify(&client).expect("not acknowledged yet");
+        assert_eq!((ledger.uncertain(), ledger.acknowledged()), (1, 0));
+        ledger.enter(Note::Done { key: 1 });
+        assert!(ledger.verify(&client).is_err());
+        client.insert(1, 10).expect("an insert");
+        ledger.verify(&client).expect("there");
+        ledger.enter(Note::Begin { key: 1, value: None });
+        ledger.verify(&client).expect("still there");
+        client.remove(1).expect("a removal");
+        ledger.verify(&client).expect("gone");
+        client.insert(1, 11).expect("an insert");
+        assert!(ledger.verify(&client).is_err());
+    }
+}
