@@ -1,8 +1,12 @@
 //! The command line, and the options of `sherman bench`.
 
 use crate::check_args::CheckArgs;
+use crate::client::ClientCommand;
+use crate::cluster::args::ClusterArgs;
+use crate::completions::CompletionsArgs;
 use crate::members_args::{FenceArgs, MembersArgs};
 use crate::parse::{fill, format, percent, positive, runs, seconds, size, theta, threads};
+use crate::serve_args::ServeArgs;
 use crate::sim_args::SimArgs;
 use clap::{Args, Parser, Subcommand};
 use sherman_eval::options::cores;
@@ -21,6 +25,13 @@ pub struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Serve memory: one memory server of a cluster
+    Serve(Box<ServeArgs>),
+    /// Start and end a whole cluster of processes on this host
+    Cluster(ClusterArgs),
+    /// What a client does.
+    #[command(flatten)]
+    Client(ClientCommand),
     /// Load an index, run a workload on it, and report throughput, latency and cost
     Bench(Box<BenchArgs>),
     /// Walk a whole tree, verify its invariants, and report its size and shape
@@ -31,6 +42,8 @@ pub enum Command {
     Fence(FenceArgs),
     /// Run the tree in a simulated world whose adversary tries to break it
     Sim(SimArgs),
+    /// Write what makes a shell complete this command
+    Completions(CompletionsArgs),
 }
 
 const AFTER_HELP: &str = "\

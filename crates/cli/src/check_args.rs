@@ -27,7 +27,7 @@ Examples:
 #[command(after_long_help = CHECK_HELP, after_help = "What is checked, exit codes and examples: see --help")]
 pub struct CheckArgs {
     /// The cluster, as in embedded:?servers=4&memory=2GiB (default: 2 embedded servers, memory for the keys)
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", env = "SHERMAN_CLUSTER", hide_env_values = true)]
     pub cluster: Option<String>,
 
     /// The tree (default: the only one; of embedded clusters, one that is made)

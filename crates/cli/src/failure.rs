@@ -1,6 +1,14 @@
 //! One line on stderr and an exit code.
+//!
+//! | code | of the client commands, `serve` and `cluster up` | of `bench`, `members`, `fence` | of `check`, `sim` |
+//! |---|---|---|---|
+//! | 0 | done | done | all is well |
+//! | 1 | the key is not there | it went wrong | it is not well |
+//! | 2 | it cannot be asked that | the same | the same, or no answer |
+//! | 3 | it went wrong | | |
 
 use clap::error::ErrorKind;
+use sherman::{Error, OpenError};
 use sherman_eval::BenchError;
 use std::fmt;
 use std::process::ExitCode;
@@ -14,6 +22,8 @@ pub enum Failure {
     Runtime(String),
     /// It went wrong, so that what was asked is not known.
     Unanswered(String),
+    /// It went wrong, where "not there" is an answer and has exit code 1.
+    Failed(String),
 }
 
 impl Failure {
@@ -29,7 +39,7 @@ impl Failure {
         }
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             return Some(Self::Usage(
-                "what to do? \"sherman bench\", \"sherman check\", \"sherman sim explore\", or see \"sherman --help\""
+                "what to do? \"sherman bench\", \"sherman check\", \"sherman cluster up\", \"sherman get\", or see \"sherman --help\""
                     .to_owned(),
             ));
         }
@@ -53,12 +63,37 @@ impl Failure {
         }
     }
 
-    /// 2 for what was asked, 1 for what happened; where 1 is an answer, 2 for that, too.
+    /// The failure of a command that answers "not there" by exit code 1.
+    pub fn into_failed(self) -> Self {
+        match self {
+            Self::Runtime(reason) => Self::Failed(reason),
+            other => other,
+        }
+    }
+
+    /// 2 for what was asked, 1 for what happened; where 1 is an answer, 2 or 3 for that.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Usage(_) | Self::Unanswered(_) => ExitCode::from(2),
             Self::Runtime(_) => ExitCode::from(1),
+            Self::Failed(_) => ExitCode::from(3),
         }
+    }
+}
+
+/// A tree that is not there is named by an option; anything else happened.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::NoSuchTree { .. } => Self::option("tree", error),
+            other => Self::Runtime(other.to_string()),
+        }
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        BenchError::Open(error).into()
     }
 }
 
@@ -73,7 +108,7 @@ impl From<BenchError> for Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Usage(reason) | Self::Runtime(reason) | Self::Unanswered(reason)) = self;
+        let (Self::Usage(reason) | Self::Runtime(reason) | Self::Unanswered(reason) | Self::Failed(reason)) = self;
         write!(f, "error: {reason}")
     }
 }

@@ -7,6 +7,13 @@
 //! | [`parse`] | how numbers, sizes and names are written |
 //! | [`bench`](mod@bench) | `sherman bench` |
 //! | [`check`] | `sherman check` |
+//! | [`client`] | `get`, `put`, `del`, `scan`, `load`, `dump`, `trees`, `stats` |
+//! | [`serve_args`], [`serve_config`] | the options of `sherman serve`, on the command line and in a file |
+//! | [`serve_options`] | what they come to, checked |
+//! | [`serve`], [`serve_start`] | `sherman serve` |
+//! | [`serve_log`] | what a server tells on stderr |
+//! | [`cluster`] | `sherman cluster up` |
+//! | [`completions`] | `sherman completions` |
 //! | [`members_args`] | the options of `sherman members` and `sherman fence` |
 //! | [`members`] | `sherman members`, `sherman fence` |
 //! | [`sim_args`] | the options of `sherman sim` |
@@ -21,12 +28,21 @@ mod args;
 mod bench;
 mod check;
 mod check_args;
+mod client;
+mod cluster;
+mod completions;
 mod failure;
 mod members;
 mod members_args;
 mod output;
 mod parse;
 mod progress;
+mod serve;
+mod serve_args;
+mod serve_config;
+mod serve_log;
+mod serve_options;
+mod serve_start;
 mod sim;
 mod sim_args;
 mod sim_replay;
@@ -39,11 +55,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let outcome = match Arguments::try_parse() {
-        Ok(Arguments { command: Command::Bench(args) }) => bench::run(&args).map(|()| ExitCode::SUCCESS),
-        Ok(Arguments { command: Command::Check(args) }) => check::run(&args),
-        Ok(Arguments { command: Command::Members(args) }) => members::list(&args),
-        Ok(Arguments { command: Command::Fence(args) }) => members::fence(&args),
-        Ok(Arguments { command: Command::Sim(args) }) => sim::run(&args),
+        Ok(Arguments { command }) => run(&command),
         Err(error) => match Failure::of_parse(&error) {
             None => return print_help(&error),
             Some(failure) => Err(failure),
@@ -55,6 +67,21 @@ fn main() -> ExitCode {
             eprintln!("{failure}");
             failure.exit_code()
         }
+    }
+}
+
+/// Does what is asked.
+fn run(command: &Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Serve(args) => serve::run(args),
+        Command::Cluster(args) => cluster::up::run(args),
+        Command::Client(command) => client::run(command),
+        Command::Bench(args) => bench::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Check(args) => check::run(args),
+        Command::Members(args) => members::list(args),
+        Command::Fence(args) => members::fence(args),
+        Command::Sim(args) => sim::run(args),
+        Command::Completions(args) => completions::run(args),
     }
 }
 

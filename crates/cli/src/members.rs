@@ -27,7 +27,7 @@ struct Opened {
 impl Opened {
     fn new(url: Option<&str>) -> Result<Self, Failure> {
         let url = url.unwrap_or(DEFAULT).to_owned();
-        let cluster = Cluster::open(&url).map_err(|error| Failure::from(sherman_eval::BenchError::Open(error)))?;
+        let cluster = Cluster::open(&url)?;
         let mut opened = Self { url, cluster, guests: Vec::new() };
         if opened.is_private() {
             opened.invite()?;
@@ -43,9 +43,9 @@ impl Opened {
     fn invite(&mut self) -> Result<(), Failure> {
         for number in 0..GUESTS {
             let guest = self.cluster.join().map_err(|error| Failure::Runtime(error.to_string()))?;
-            let client = guest.tree::<u64, u64>("guests").map_err(failed)?.client().map_err(failed)?;
+            let client = guest.tree::<u64, u64>("guests")?.client()?;
             for entry in 0..ENTRIES {
-                client.insert(entry * GUESTS + number, entry).map_err(failed)?;
+                client.insert(entry * GUESTS + number, entry)?;
             }
             self.guests.push(guest);
         }
@@ -53,7 +53,7 @@ impl Opened {
     }
 
     fn members(&self) -> Result<Vec<Member>, Failure> {
-        self.cluster.members().map_err(failed)
+        Ok(self.cluster.members()?)
     }
 
     fn about(&self) -> String {
@@ -66,10 +66,6 @@ impl Opened {
             guests.len()
         )
     }
-}
-
-fn failed(error: Error) -> Failure {
-    Failure::Runtime(error.to_string())
 }
 
 /// Lists the members.
@@ -101,7 +97,7 @@ pub fn fence(args: &FenceArgs) -> Result<ExitCode, Failure> {
             let ids: Vec<String> = before.iter().map(|member| member.id.to_string()).collect();
             Failure::Runtime(format!("no member has the id {client}; there are {}", ids.join(", ")))
         }
-        other => failed(other),
+        other => other.into(),
     })?;
     let members = opened.members()?;
     let (outcome, by) = outcome(&recovery, own)?;
@@ -136,7 +132,8 @@ fn outcome(recovery: &Recovery, own: ClientId) -> Result<(&'static str, ClientId
     }
 }
 
-fn standing(standing: Standing) -> &'static str {
+/// What it is called.
+pub fn standing_name(standing: Standing) -> &'static str {
     match standing {
         Standing::Live => "live",
         Standing::Leaving => "leaving",
@@ -144,10 +141,11 @@ fn standing(standing: Standing) -> &'static str {
     }
 }
 
-fn as_json(member: &Member) -> Value {
+/// A member, for programs.
+pub fn as_json(member: &Member) -> Value {
     json!({
         "id": member.id.0,
-        "standing": standing(member.standing),
+        "standing": standing_name(member.standing),
         "incarnation": member.incarnation,
         "age_seconds": member.age.as_secs_f64(),
         "lease_left_seconds": member.lease_left.as_secs_f64(),
@@ -195,7 +193,7 @@ impl fmt::Display for Table<'_> {
                 f,
                 "\n{:>6}  {:<9}{:>12}{:>14}{:>14}{:>14}",
                 member.id.0,
-                standing(member.standing),
+                standing_name(member.standing),
                 format!("{} x", member.incarnation),
                 seconds(member.age),
                 seconds(member.lease_left),

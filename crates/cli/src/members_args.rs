@@ -41,7 +41,7 @@ Examples:
 #[command(after_long_help = MEMBERS_HELP, after_help = "What a member is, and examples: see --help")]
 pub struct MembersArgs {
     /// The cluster, as in embedded:?servers=4&memory=2GiB (default: an embedded one)
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", env = "SHERMAN_CLUSTER", hide_env_values = true)]
     pub cluster: Option<String>,
 
     /// Write the result to FILE as JSON; - or nothing writes it, and nothing else, to stdout
@@ -58,7 +58,7 @@ pub struct FenceArgs {
     pub id: ClientId,
 
     /// The cluster, as in embedded:?servers=4&memory=2GiB (default: an embedded one)
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", env = "SHERMAN_CLUSTER", hide_env_values = true)]
     pub cluster: Option<String>,
 
     /// Write the result to FILE as JSON; - or nothing writes it, and nothing else, to stdout

@@ -126,3 +126,46 @@ impl SimBar {
         self.bar.finish_and_clear();
     }
 }
+
+/// That of entries on their way from or to a file.
+pub struct FileBar {
+    bar: ProgressBar,
+}
+
+impl FileBar {
+    /// A bar for a file of so many bytes, if that is known.
+    pub fn new(bytes: Option<u64>) -> Self {
+        let bar = match bytes {
+            Some(bytes) => {
+                let bar = bar(24);
+                bar.set_length(bytes);
+                bar
+            }
+            None if std::io::stderr().is_terminal() => ProgressBar::new_spinner(),
+            None => ProgressBar::hidden(),
+        };
+        Self { bar }
+    }
+
+    /// None to be seen.
+    pub fn hidden() -> Self {
+        Self { bar: ProgressBar::hidden() }
+    }
+
+    /// Shows how many bytes and entries have been read or written.
+    pub fn show(&self, bytes: u64, entries: u64) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        self.bar.set_position(bytes);
+        self.bar.set_message(format!("{} entries", sherman_eval::report::grouped(entries)));
+        if self.bar.length().is_none() {
+            self.bar.tick();
+        }
+    }
+
+    /// Takes it away.
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -32,8 +32,14 @@ pub struct TreeDescription {
     pub entries_per_internal: usize,
 }
 
-impl TreeDescription {
-    fn of(info: TreeInfo) -> Result<Self, Error> {
+/// What a catalog entry comes to.
+///
+/// # Errors
+/// [`Error::Shape`] if it is of a kind this version does not know.
+impl TryFrom<TreeInfo> for TreeDescription {
+    type Error = Error;
+
+    fn try_from(info: TreeInfo) -> Result<Self, Error> {
         let TreeShape { leaf, internal } = TreeShape::new(&info.spec, info.id)?;
         Ok(Self {
             name: info.name,
@@ -70,7 +76,7 @@ impl Cluster {
     /// ```
     pub fn describe(&self, name: &str) -> Result<TreeDescription, Error> {
         let found = self.trees()?.into_iter().find(|tree| tree.name == name);
-        TreeDescription::of(found.ok_or_else(|| Error::NoSuchTree { name: name.to_owned() })?)
+        TreeDescription::try_from(found.ok_or_else(|| Error::NoSuchTree { name: name.to_owned() })?)
     }
 
     /// Opens the tree `name` as it is, whatever its options.

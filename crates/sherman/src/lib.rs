@@ -94,7 +94,7 @@ pub use bulk::BulkOptions;
 pub use catalog::TreeDescription;
 pub use client::{Client, RawClient};
 pub use cluster::{Cluster, ClusterOptions, ServerUsage};
-pub use codec::{Key, ShortBytes, TooLong, Total, Value};
+pub use codec::{Key, ShortBytes, ShortLayout, TooLong, Total, Value};
 pub use error::OpenError;
 pub use exchange::Exchange;
 pub use handle::{Handle, HandleOperation, HandleOptions, RawHandle};

@@ -4,12 +4,34 @@
 pub mod servers;
 pub mod writers;
 
+use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+
+/// `sherman` with these arguments, wherever the tests themselves are run.
+pub fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sherman"));
+    command.args(args).env_remove("SHERMAN_CLUSTER");
+    command
+}
 
 /// Runs `sherman` with these arguments to its end.
 pub fn sherman(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_sherman")).args(args).output().expect("the command starts")
+    command(args).output().expect("the command starts")
+}
+
+/// Runs it with this on its stdin.
+pub fn run(args: &[&str], input: &str) -> Output {
+    let mut command = command(args);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    // One that ends early reads only a part.
+    let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
+    child.wait_with_output().expect("it ends")
 }
 
 /// A path for a test's own file, where none is.

@@ -26,12 +26,14 @@ mod encoded;
 mod record;
 mod scalars;
 mod short_bytes;
+mod short_layout;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use encoded::{Encoded, Rows, encode_change, owned};
 pub use scalars::Total;
 pub use short_bytes::{ShortBytes, TooLong};
+pub use short_layout::ShortLayout;
 
 /// A value of fixed size.
 ///

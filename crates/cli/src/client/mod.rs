@@ -1,0 +1,127 @@
+//! The client commands: one process that joins a cluster, does one thing, and leaves.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`args`] | which cluster and tree, and how keys and values are written |
+//! | [`column`] | keys and values between bytes and text |
+//! | [`open`] | finding the tree, or making it |
+//! | [`point`], [`point_args`] | `get`, `put`, `del` |
+//! | [`scan`], [`scan_args`] | `scan` |
+//! | [`rows`], [`csv`], [`ndjson`] | entries in files |
+//! | [`load`], [`dump`], [`file_args`] | `load`, `dump` |
+//! | [`trees`], [`stats`] | `trees`, `stats` |
+//!
+//! Every command is a function of an open [`Cluster`](sherman::Cluster) and its options that returns or writes its answer,
+//! so that tests do several on one cluster; [`run`](run()) opens the cluster, prints, and makes exit codes of failures.
+
+mod args;
+mod column;
+mod csv;
+mod dump;
+mod file_args;
+mod load;
+mod ndjson;
+mod open;
+mod point;
+mod point_args;
+mod rows;
+mod scan;
+mod scan_args;
+mod stats;
+mod trees;
+
+use crate::failure::Failure;
+use crate::output::print;
+use args::{StatsArgs, TreesArgs};
+use clap::Subcommand;
+use file_args::{DumpArgs, LoadArgs};
+use point_args::{DelArgs, GetArgs, PutArgs};
+use scan_args::ScanArgs;
+use serde_json::Value;
+use sherman::Cluster;
+use std::process::ExitCode;
+
+/// What a client does.
+#[derive(Debug, Subcommand)]
+pub enum ClientCommand {
+    /// Look a key up
+    Get(GetArgs),
+    /// Put a value under a key
+    Put(PutArgs),
+    /// Remove a key
+    Del(DelArgs),
+    /// List the entries of a range of keys
+    Scan(ScanArgs),
+    /// Put the entries of a file, CSV or NDJSON, into a tree
+    Load(LoadArgs),
+    /// Write the entries of a tree to a file, CSV or NDJSON
+    Dump(DumpArgs),
+    /// List the trees of a cluster, and their shapes
+    Trees(TreesArgs),
+    /// Tell what a cluster has, and who uses it: servers, memory, members, leases, trees
+    Stats(StatsArgs),
+}
+
+/// What a command about one key says.
+struct Answer {
+    /// For people.
+    text: String,
+    /// For programs.
+    json: Value,
+    /// Whether what was asked for was there.
+    found: bool,
+}
+
+impl Answer {
+    /// Prints it; its exit code.
+    fn tell(&self, json: bool) -> Result<ExitCode, Failure> {
+        if json {
+            print(&format!("{}\n", self.json))?;
+        } else if !self.text.is_empty() {
+            print(&format!("{}\n", self.text))?;
+        }
+        Ok(if self.found { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    }
+}
+
+/// Does what is asked.
+pub fn run(command: &ClientCommand) -> Result<ExitCode, Failure> {
+    let outcome = match command {
+        ClientCommand::Get(args) => open(args.at.url()).and_then(|cluster| point::get(&cluster, args)?.tell(args.json)),
+        ClientCommand::Put(args) => open(args.at.url()).and_then(|cluster| point::put(&cluster, args)?.tell(args.json)),
+        ClientCommand::Del(args) => open(args.at.url()).and_then(|cluster| point::del(&cluster, args)?.tell(args.json)),
+        ClientCommand::Scan(args) => scan::run(args).map(done),
+        ClientCommand::Load(args) => load::run(args).map(done),
+        ClientCommand::Dump(args) => dump::run(args).map(done),
+        ClientCommand::Trees(args) => trees::run(args).map(done),
+        ClientCommand::Stats(args) => stats::run(args).map(done),
+    };
+    outcome.map_err(Failure::into_failed)
+}
+
+fn done(_: ()) -> ExitCode {
+    ExitCode::SUCCESS
+}
+
+fn open(url: &str) -> Result<Cluster, Failure> {
+    Ok(Cluster::open(url)?)
+}
+
+#[cfg(test)]
+mod testing {
+    use clap::Args;
+    use sherman::Cluster;
+
+    /// The options that a command line gives, without the cluster.
+    pub fn parsed<A: Args>(line: &[&str]) -> A {
+        let command = A::augment_args(clap::Command::new("test").no_binary_name(true));
+        let line = [&["--cluster", "embedded:"], line].concat();
+        let matches = command.try_get_matches_from(line).unwrap_or_else(|error| panic!("{error}"));
+        A::from_arg_matches(&matches).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// An empty cluster.
+    pub fn cluster() -> Cluster {
+        Cluster::open("embedded:?memory=64MiB&chunk=1MiB").expect("a cluster")
+    }
+}

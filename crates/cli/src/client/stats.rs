@@ -1,0 +1,140 @@
+//! `sherman stats`: what a cluster has and who uses it.
+
+use super::args::StatsArgs;
+use super::trees;
+use crate::failure::Failure;
+use crate::members::{as_json, standing_name};
+use crate::output::{check_path, write};
+use serde_json::{Value, json};
+use sherman::{ClientId, Cluster, Member, ServerUsage, Standing, TreeDescription};
+use std::fmt;
+
+/// Asks, and tells.
+pub fn run(args: &StatsArgs) -> Result<(), Failure> {
+    check_path(args.json.as_deref())?;
+    let cluster = super::open(&args.cluster.cluster)?;
+    let stats = Stats::of(&cluster, &args.cluster.cluster)?;
+    write(&stats, serde_json::to_string_pretty(&stats.json()), args.json.as_deref())
+}
+
+/// A cluster at one moment, more or less: each server is asked in turn.
+struct Stats {
+    url: String,
+    servers: Vec<ServerUsage>,
+    members: Vec<Member>,
+    own: ClientId,
+    trees: Vec<TreeDescription>,
+}
+
+impl Stats {
+    fn of(cluster: &Cluster, url: &str) -> Result<Self, Failure> {
+        Ok(Self {
+            url: url.to_owned(),
+            servers: cluster.usage()?,
+            members: cluster.members()?,
+            own: cluster.id(),
+            trees: trees::described(cluster)?,
+        })
+    }
+
+    fn with(&self, standing: Standing) -> usize {
+        self.members.iter().filter(|member| member.standing == standing).count()
+    }
+
+    fn json(&self) -> Value {
+        let servers: Vec<Value> = self.servers.iter().enumerate().map(|(at, server)| server_json(at, server)).collect();
+        json!({
+            "cluster": self.url,
+            "servers": servers,
+            "this_command": self.own.0,
+            "members": self.members.iter().map(as_json).collect::<Vec<_>>(),
+            "live": self.with(Standing::Live),
+            "leaving": self.with(Standing::Leaving),
+            "dead": self.with(Standing::Dead),
+            "trees": self.trees.iter().map(trees::as_json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn server_json(at: usize, usage: &ServerUsage) -> Value {
+    json!({
+        "server": at,
+        "chunk_bytes": usage.chunk_bytes,
+        "chunks": usage.chunks,
+        "chunks_used": usage.chunks_used,
+        "bytes": usage.chunks * usage.chunk_bytes,
+        "bytes_used": usage.chunks_used * usage.chunk_bytes,
+    })
+}
+
+/// `1.5 GiB`.
+fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+        _ => format!("{:.1} GiB", bytes as f64 / 1_073_741_824.0),
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n", self.url)?;
+        writeln!(f, "{:>6}{:>14}{:>14}{:>14}{:>8}", "server", "memory", "in use", "chunks", "")?;
+        for (at, server) in self.servers.iter().enumerate() {
+            let ServerUsage { chunks, chunks_used, chunk_bytes } = *server;
+            let share = if chunks == 0 { 0.0 } else { 100.0 * chunks_used as f64 / chunks as f64 };
+            writeln!(
+                f,
+                "{at:>6}{:>14}{:>14}{:>14}{:>8}",
+                bytes(chunks * chunk_bytes),
+                bytes(chunks_used * chunk_bytes),
+                format!("{chunks_used} of {chunks}"),
+                format!("{share:.0} %")
+            )?;
+        }
+        writeln!(f, "\n{:>6}  {:<9}{:>14}{:>14}", "member", "standing", "member for", "lease left")?;
+        for member in &self.members {
+            let (age, left) = (member.age.as_secs_f64(), member.lease_left.as_secs_f64());
+            let (age, left) = (format!("{age:.3} s"), format!("{left:.3} s"));
+            let own = if member.id == self.own { "  this command" } else { "" };
+            writeln!(f, "{:>6}  {:<9}{age:>14}{left:>14}{own}", member.id.0, standing_name(member.standing))?;
+        }
+        write!(f, "\n{}", trees::Table(&self.trees))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_members_and_trees_are_told() {
+        let cluster = Cluster::open("embedded:?servers=2&memory=64MiB&chunk=1MiB").expect("a cluster");
+        let _other = cluster.join().expect("another");
+        let client = cluster.tree::<u64, u64>("orders").expect("a tree").client().expect("a client");
+        for key in 0..100_000 {
+            client.insert(key, key).expect("an insert");
+        }
+        let stats = Stats::of(&cluster, "somewhere").expect("stats");
+        let json = stats.json();
+        assert_eq!((json["live"].as_u64(), json["dead"].as_u64()), (Some(2), Some(0)));
+        assert_eq!(json["trees"][0]["name"].as_str(), Some("orders"));
+        let servers = json["servers"].as_array().expect("servers");
+        assert_eq!(servers.len(), 2);
+        for server in servers {
+            let (used, all) = (server["bytes_used"].as_u64(), server["bytes"].as_u64());
+            assert!(used > Some(0) && used < all && all <= Some(64 << 20), "{server}");
+        }
+        let said = stats.to_string();
+        for words in ["somewhere", "server", "in use", "lease left", "this command", "orders", " of "] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        for (number, text) in [(0, "0.0 KiB"), (1 << 20, "1.0 MiB"), (3 << 29, "1.5 GiB"), (64 << 20, "64.0 MiB")] {
+            assert_eq!(bytes(number), text);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! `sherman trees`: the trees of a cluster, and their shapes.
+
+use super::args::TreesArgs;
+use super::column::Form;
+use crate::failure::Failure;
+use crate::output::{check_path, write};
+use serde_json::{Value, json};
+use sherman::{Cluster, TreeDescription};
+use std::fmt;
+
+/// Lists them.
+pub fn run(args: &TreesArgs) -> Result<(), Failure> {
+    check_path(args.json.as_deref())?;
+    let cluster = super::open(&args.cluster.cluster)?;
+    let trees = described(&cluster)?;
+    let report = json!({ "cluster": args.cluster.cluster, "trees": trees.iter().map(as_json).collect::<Vec<_>>() });
+    write(&Table(&trees), serde_json::to_string_pretty(&report), args.json.as_deref())
+}
+
+/// Every tree, by name.
+pub fn described(cluster: &Cluster) -> Result<Vec<TreeDescription>, Failure> {
+    let described = cluster.trees()?.into_iter().map(TreeDescription::try_from).collect::<Result<_, _>>();
+    Ok(described?)
+}
+
+/// A tree, for programs.
+pub fn as_json(tree: &TreeDescription) -> Value {
+    json!({
+        "name": tree.name,
+        "id": tree.id,
+        "format": tree.format.name(),
+        "key_size": tree.key_bytes,
+        "value_size": tree.value_bytes,
+        "leaf_size": tree.leaf_bytes,
+        "internal_size": tree.internal_bytes,
+        "entries_per_leaf": tree.entries_per_leaf,
+        "entries_per_internal": tree.entries_per_internal,
+        "key_type": Form::of_size(tree.key_bytes).name(),
+        "value_type": Form::of_size(tree.value_bytes).name(),
+    })
+}
+
+/// The trees, for people.
+pub struct Table<'t>(pub &'t [TreeDescription]);
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(trees) = self;
+        if trees.is_empty() {
+            return write!(f, "there are no trees");
+        }
+        let width = trees.iter().map(|tree| tree.name.chars().count()).max().unwrap_or(0).max("tree".len());
+        write!(
+            f,
+            "{:<width$}{:>8}{:>10}{:>10}{:>10}{:>14}{:>16}  format",
+            "tree", "id", "key", "value", "leaf", "internal node", "entries a leaf"
+        )?;
+        for tree in *trees {
+            let bytes = |bytes: usize| format!("{bytes} B");
+            write!(
+                f,
+                "\n{:<width$}{:>8}{:>10}{:>10}{:>10}{:>14}{:>16}  {}",
+                tree.name,
+                tree.id,
+                bytes(tree.key_bytes),
+                bytes(tree.value_bytes),
+                bytes(tree.leaf_bytes),
+                bytes(tree.internal_bytes),
+                tree.entries_per_leaf,
+                tree.format.name()
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::cluster;
+    use super::*;
+
+    #[test]
+    fn trees_are_listed_by_name_with_their_shapes() {
+        let cluster = cluster();
+        assert_eq!(Table(&described(&cluster).expect("trees")).to_string(), "there are no trees");
+        cluster.tree::<u64, [u8; 24]>("users").expect("a tree");
+        cluster.tree::<u64, u64>("orders").expect("a tree");
+        let trees = described(&cluster).expect("trees");
+        let said = Table(&trees).to_string();
+        let lines: Vec<&str> = said.lines().collect();
+        assert!(lines.len() == 3 && lines[1].starts_with("orders ") && lines[2].starts_with("users "), "{said}");
+        assert!(lines[2].contains("24 B") && lines[2].contains("15  line-stamped"), "{said}");
+        let json = as_json(&trees[1]);
+        assert_eq!((json["key_type"].as_str(), json["value_type"].as_str()), (Some("u64"), Some("hex")));
+        assert_eq!((json["value_size"].as_u64(), json["entries_per_leaf"].as_u64()), (Some(24), Some(15)));
+    }
+}

@@ -1,0 +1,86 @@
+//! The options of `sherman cluster up`, and their help.
+
+use crate::serve_config::{Bytes, Time};
+use clap::{Args, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+const UP_HELP: &str = "\
+Starts so many \"sherman serve\" on this host, says the cluster's URL, and waits: for SIGINT (Ctrl-C) or SIGTERM, for the time of
+--for, or for the end of a command, which is run with SHERMAN_CLUSTER set to the URL. Then it ends the servers, the last first, and
+removes what it made. The memory goes with them. If this command itself is killed, the servers notice and end.
+
+Without a command the URL is the first line on stdout; with one, stdout is the command's alone.
+
+Exit code: that of the command, if there is one, 128 and the signal's number if a signal ended it; otherwise 0 when it was
+ended, 2 if it cannot be asked that, 3 if it went wrong, as when a server ended by itself.
+
+Examples:
+  sherman cluster up --servers 3
+  sherman cluster up --servers 2 --tcp --memory 256MiB --for 10s --url-file url
+  sherman cluster up -- sh -c 'sherman put 7 700 --create --tree orders && sherman get 7'";
+
+/// The options of `sherman cluster`.
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub struct ClusterArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ClusterCommand,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Start a cluster of processes on this host, and end it again
+    Up(UpArgs),
+}
+
+/// The options of `sherman cluster up`.
+#[derive(Debug, Args)]
+#[command(after_long_help = UP_HELP, after_help = "What it waits for, exit codes and examples: see --help")]
+pub struct UpArgs {
+    /// Memory servers, 1 to 64
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub servers: u16,
+
+    /// Connect through Unix sockets: the default
+    #[arg(long, conflicts_with = "tcp")]
+    pub unix: bool,
+
+    /// Connect through TCP on 127.0.0.1, on ports that are free
+    #[arg(long)]
+    pub tcp: bool,
+
+    /// Memory of each server
+    #[arg(long, value_name = "BYTES", default_value = "1GiB")]
+    pub memory: Bytes,
+
+    /// How long a compute server is believed to be alive after it last said so
+    #[arg(long, value_name = "TIME", default_value = "3s")]
+    pub lease: Time,
+
+    /// Put sockets here (default: a directory of its own, removed at the end)
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+
+    /// The file with the cluster's secret: only who has it can connect
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
+
+    /// Write the URL to this file, too, while the cluster is up
+    #[arg(long, value_name = "FILE")]
+    pub url_file: Option<PathBuf>,
+
+    /// End after this time, as in 10s
+    #[arg(long = "for", value_name = "TIME", conflicts_with = "command")]
+    pub length: Option<Time>,
+
+    /// Say as JSON, on one line, what was started
+    #[arg(long, conflicts_with = "command")]
+    pub json: bool,
+
+    /// Run this command with SHERMAN_CLUSTER set, and end with it
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}

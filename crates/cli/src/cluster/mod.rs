@@ -1,0 +1,13 @@
+//! `sherman cluster up`: a whole cluster of processes on this host.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`args`] | the options |
+//! | [`place`] | the directory of its sockets |
+//! | [`fleet`] | the processes: starting them, noticing their end, ending them in order |
+//! | [`up`] | the command |
+
+pub mod args;
+mod fleet;
+mod place;
+pub mod up;

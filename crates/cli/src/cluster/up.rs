@@ -1,0 +1,213 @@
+//! `sherman cluster up`.
+
+use super::args::{ClusterArgs, ClusterCommand, UpArgs};
+use super::fleet::{Fleet, ended_within};
+use super::place::Place;
+use crate::failure::Failure;
+use crate::output::print;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether something has ended.
+const STEP: Duration = Duration::from_millis(20);
+/// How long a command may take to end after it was told to.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Does what is asked.
+pub fn run(args: &ClusterArgs) -> Result<ExitCode, Failure> {
+    let ClusterCommand::Up(args) = &args.command;
+    up(args).map_err(Failure::into_failed)
+}
+
+fn up(args: &UpArgs) -> Result<ExitCode, Failure> {
+    let told = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        let registered = signal_hook::flag::register(signal, Arc::clone(&told));
+        registered.map_err(|error| Failure::Runtime(format!("signals: {error}")))?;
+    }
+    let secret = args.secret_file.as_deref().map(absolute).transpose()?;
+    // Dropped from the last to the first: the file with the URL, the servers, their directory.
+    let mut place = Place::new(args.dir.as_deref())?;
+    let mut fleet = Fleet::start(args.servers, |id| serve(args, id, &mut place, secret.as_deref()))?;
+    let url = url(&fleet.addresses(), secret.as_deref());
+    let _file = args.url_file.as_deref().map(|path| UrlFile::write(path, &url)).transpose()?;
+    if args.command.is_empty() {
+        announce(args, &fleet, &url)?;
+        return wait(&mut fleet, args.length.map(|length| length.0), &told).map(|()| ExitCode::SUCCESS);
+    }
+    run_command(args, &url, &mut fleet, &told).map(exit_code)
+}
+
+/// The command that starts a server.
+fn serve(args: &UpArgs, id: u16, place: &mut Place, secret: Option<&Path>) -> Result<Command, Failure> {
+    let own = std::env::current_exe().map_err(|error| Failure::Runtime(format!("finding this program: {error}")))?;
+    let listen = if args.tcp {
+        "tcp://127.0.0.1:0".to_owned()
+    } else {
+        let path = place.file(&format!("server-{id}.sock"))?;
+        format!("unix:{}", path.display())
+    };
+    let UpArgs { servers, memory, lease, .. } = args;
+    let mut command = Command::new(own);
+    command.args(["serve", "--json", "--until-stdin-closes", "--listen", &listen]);
+    command.args(["--id", &id.to_string(), "--servers", &servers.to_string(), "--memory", &memory.0.to_string()]);
+    command.args(["--lease", &format!("{}us", lease.0.as_micros())]);
+    command.args(["--cluster-name", &format!("up-{}", std::process::id())]);
+    if let Some(secret) = secret {
+        command.arg("--secret-file").arg(secret);
+    }
+    Ok(command)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    let failed = |error: std::io::Error| Failure::option("secret-file", format!("{}: {error}", path.display()));
+    path.metadata().map_err(failed)?;
+    std::path::absolute(path).map_err(failed)
+}
+
+/// The URL of servers that listen at these addresses, all of one kind.
+fn url(addresses: &[&str], secret: Option<&Path>) -> String {
+    let scheme = if addresses.iter().all(|address| address.starts_with("unix:")) { "unix:" } else { "tcp://" };
+    let hosts: Vec<&str> = addresses.iter().map(|address| address.strip_prefix(scheme).unwrap_or(address)).collect();
+    let secret = secret.map_or_else(String::new, |path| format!("?secret-file={}", path.display()));
+    format!("{scheme}{}{secret}", hosts.join(","))
+}
+
+fn announce(args: &UpArgs, fleet: &Fleet, url: &str) -> Result<(), Failure> {
+    if !args.json {
+        return print(&format!("{url}\n"));
+    }
+    let servers = fleet.addresses().into_iter().zip(fleet.pids()).enumerate();
+    let servers = servers.map(|(id, (address, pid))| json!({ "server": id, "address": address, "pid": pid }));
+    print(&format!("{}\n", json!({ "url": url, "servers": servers.collect::<Vec<_>>() })))
+}
+
+fn lost((id, status): (u16, ExitStatus)) -> String {
+    format!("memory server {id} ended by itself: {status}")
+}
+
+/// Waits for a signal or so long. A server that ends by itself ends it.
+fn wait(fleet: &mut Fleet, length: Option<Duration>, told: &AtomicBool) -> Result<(), Failure> {
+    let deadline = length.map(|length| Instant::now() + length);
+    while !told.load(Ordering::Relaxed) && deadline.is_none_or(|deadline| Instant::now() < deadline) {
+        if let Some(server) = fleet.lost() {
+            return Err(Failure::Runtime(lost(server)));
+        }
+        sleep(STEP);
+    }
+    Ok(())
+}
+
+/// Runs the command to its end. A server that ends by itself is the command's business, and told.
+fn run_command(args: &UpArgs, url: &str, fleet: &mut Fleet, told: &AtomicBool) -> Result<ExitStatus, Failure> {
+    let Some((program, rest)) = args.command.split_first() else {
+        return Err(Failure::Usage("there is no command".to_owned()));
+    };
+    let mut child = Command::new(program)
+        .args(rest)
+        .env("SHERMAN_CLUSTER", url)
+        .spawn()
+        .map_err(|error| Failure::Usage(format!("{}: {error}", program.display())))?;
+    let failed = |error: std::io::Error| Failure::Runtime(format!("waiting for the command: {error}"));
+    loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            return Ok(status);
+        }
+        if told.load(Ordering::Relaxed) {
+            return end(&mut child).map_err(failed);
+        }
+        if let Some(server) = fleet.lost() {
+            eprintln!("warning: {}", lost(server));
+        }
+        sleep(STEP);
+    }
+}
+
+/// Has a command end: by SIGTERM, in the end by SIGKILL.
+fn end(child: &mut Child) -> std::io::Result<ExitStatus> {
+    // Not waited for yet, so that its id is still its own.
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    match ended_within(child, PATIENCE) {
+        Some(status) => Ok(status),
+        None => {
+            child.kill()?;
+            child.wait()
+        }
+    }
+}
+
+/// As shells say it.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(3);
+    ExitCode::from(u8::try_from(code).unwrap_or(3))
+}
+
+/// The file with the URL: whole as soon as it is there, and gone with the cluster.
+struct UrlFile(PathBuf);
+
+impl UrlFile {
+    fn write(path: &Path, url: &str) -> Result<Self, Failure> {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".new");
+        let written = fs::write(&beside, format!("{url}\n")).and_then(|()| fs::rename(&beside, path));
+        written.map_err(|error| Failure::option("url-file", format!("{}: {error}", path.display())))?;
+        Ok(Self(path.to_owned()))
+    }
+}
+
+impl Drop for UrlFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_every_server_in_order() {
+        assert_eq!(url(&["unix:/a.sock", "unix:/b.sock"], None), "unix:/a.sock,/b.sock");
+        assert_eq!(url(&["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"], None), "tcp://127.0.0.1:1,127.0.0.1:2");
+        assert_eq!(url(&["unix:/a"], Some(Path::new("/s"))), "unix:/a?secret-file=/s");
+    }
+
+    #[test]
+    fn a_command_that_a_signal_ended_is_told_as_shells_do() {
+        assert_eq!(exit_code(ExitStatus::from_raw(0)), ExitCode::SUCCESS);
+        assert_eq!(exit_code(ExitStatus::from_raw(7 << 8)), ExitCode::from(7));
+        assert_eq!(exit_code(ExitStatus::from_raw(9)), ExitCode::from(137));
+    }
+
+    #[test]
+    fn a_command_that_does_not_listen_to_sigterm_is_killed() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("it starts");
+        assert_eq!(end(&mut child).expect("it ends").signal(), Some(SIGTERM));
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' TERM; while :; do sleep 1; done"]);
+        let mut deaf = shell.spawn().expect("it starts");
+        sleep(Duration::from_millis(300));
+        assert_eq!(end(&mut deaf).expect("it ends").signal(), Some(9));
+    }
+
+    #[test]
+    fn the_file_with_the_url_goes_with_the_cluster() {
+        let path = std::env::temp_dir().join(format!("sherman-url-{}", std::process::id()));
+        let file = UrlFile::write(&path, "unix:/a").expect("a file");
+        assert_eq!(fs::read_to_string(&path).expect("the file"), "unix:/a\n");
+        drop(file);
+        assert!(!path.exists());
+        assert!(UrlFile::write(Path::new("/no/such/place"), "x").is_err());
+    }
+}

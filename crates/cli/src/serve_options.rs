@@ -1,0 +1,279 @@
+//! What a memory server is told, complete and checked: plain values that fit together.
+
+use crate::failure::Failure;
+use crate::serve_config::ServeSettings;
+use sherman_memory_server::FormatOptions;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// The most threads a server serves with.
+pub const MAX_THREADS: usize = 256;
+/// The longest lease.
+const MAX_LEASE: Duration = Duration::from_secs(3600);
+/// Bytes of the longest path of a Unix socket, on every system.
+const MAX_SOCKET_PATH: usize = 103;
+/// Bytes of the longest name of a cluster.
+const MAX_NAME: usize = 128;
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// A TCP port; 0 lets the system choose.
+    Tcp {
+        /// A name or an address.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl Listen {
+    /// Whether nobody on another host can reach it.
+    fn is_local(&self) -> bool {
+        match self {
+            Self::Unix(_) => true,
+            Self::Tcp { host, .. } => host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback()),
+        }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "tcp://[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "tcp://{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path.len() {
+                0 => Err("unix: is followed by the path of a socket".to_owned()),
+                1..=MAX_SOCKET_PATH => Ok(Self::Unix(PathBuf::from(path))),
+                _ => Err(format!("the path of a Unix socket has at most {MAX_SOCKET_PATH} bytes")),
+            };
+        }
+        let bad = || "write tcp://0.0.0.0:7000, tcp://[::1]:7000 or unix:/path".to_owned();
+        let (host, port) = text.strip_prefix("tcp://").and_then(|rest| rest.rsplit_once(':')).ok_or_else(bad)?;
+        let host = match host.strip_prefix('[').map(|host| host.strip_suffix(']')) {
+            Some(bracketed) => bracketed.filter(|host| host.parse().is_ok_and(|ip: IpAddr| ip.is_ipv6())),
+            None => Some(host).filter(|host| !host.is_empty() && !host.contains([':', '/', ','])),
+        };
+        match (host, port.parse()) {
+            (Some(host), Ok(port)) => Ok(Self::Tcp { host: host.to_owned(), port }),
+            _ => Err(bad()),
+        }
+    }
+}
+
+/// A memory server that can be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServeOptions {
+    /// Where it listens; at least one.
+    pub listen: Vec<Listen>,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Bytes of memory for locks.
+    pub on_chip: u64,
+    /// Which server of the cluster it is, from 0.
+    pub id: u16,
+    /// How many servers the cluster has.
+    pub servers: u16,
+    /// The cluster's name.
+    pub cluster_name: String,
+    /// Where the cluster's secret is.
+    pub secret_file: Option<PathBuf>,
+    /// Whether others may connect without a secret.
+    pub insecure: bool,
+    /// Where metrics are told.
+    pub metrics: Option<SocketAddr>,
+    /// The file the memory lies in.
+    pub file: Option<PathBuf>,
+    /// Threads that serve; the server knows how many suit this machine.
+    pub threads: Option<usize>,
+    /// Bytes of a chunk.
+    pub chunk: u64,
+    /// How long a compute server is believed to be alive after it last said so.
+    pub lease: Duration,
+    /// For tests: whether READs are torn wherever they may be.
+    pub tear_reads: bool,
+}
+
+impl ServeOptions {
+    /// The options that settings come to.
+    pub fn new(settings: ServeSettings) -> Result<Self, Failure> {
+        let defaults = FormatOptions::default();
+        let options = Self {
+            listen: settings.listen,
+            memory: settings.memory.map_or(1 << 30, |bytes| bytes.0),
+            on_chip: settings.on_chip.map_or(256 << 10, |bytes| bytes.0),
+            id: settings.id.unwrap_or(0),
+            servers: settings.servers.unwrap_or(1),
+            cluster_name: settings.cluster_name.unwrap_or_else(|| "sherman".to_owned()),
+            secret_file: settings.secret_file,
+            insecure: settings.insecure,
+            metrics: settings.metrics,
+            file: settings.file,
+            threads: settings.threads,
+            chunk: settings.chunk.map_or(defaults.chunk_bytes, |bytes| bytes.0),
+            lease: settings.lease.map_or(Duration::from_nanos(defaults.lease_nanos), |lease| lease.0),
+            tear_reads: settings.tear_reads,
+        };
+        options.check()?;
+        Ok(options)
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        if self.listen.is_empty() {
+            return Err(Failure::option("listen", "where? write --listen tcp://127.0.0.1:7000 or --listen unix:/path"));
+        }
+        if let Some(twice) = self.listen.iter().enumerate().find(|(at, own)| self.listen[..*at].contains(own)) {
+            return Err(Failure::option("listen", format!("{} comes twice", twice.1)));
+        }
+        let open = self.listen.iter().find(|listen| !listen.is_local());
+        if let (Some(open), None, false) = (open, &self.secret_file, self.insecure) {
+            let reason =
+                "anybody on the network could read and change everything: give a --secret-file, or say --insecure";
+            return Err(Failure::option("listen", format!("{open}: {reason}")));
+        }
+        if self.insecure && self.secret_file.is_some() {
+            return Err(Failure::option("insecure", "with a --secret-file it is not"));
+        }
+        if self.servers == 0 {
+            return Err(Failure::option("servers", "there must be at least one"));
+        }
+        if self.id >= self.servers {
+            let reason = format!("the servers of this cluster are 0 to {}; say --servers", self.servers - 1);
+            return Err(Failure::option("id", reason));
+        }
+        if !(1..=MAX_NAME).contains(&self.cluster_name.len()) {
+            return Err(Failure::option("cluster-name", format!("a name has 1 to {MAX_NAME} bytes")));
+        }
+        if self.threads.is_some_and(|threads| !(1..=MAX_THREADS).contains(&threads)) {
+            return Err(Failure::option("threads", format!("allowed are 1 to {MAX_THREADS}")));
+        }
+        if self.lease.is_zero() || self.lease > MAX_LEASE {
+            return Err(Failure::option("lease", "allowed is what is above 0 and at most 1h"));
+        }
+        let planned = self.format().plan(self.memory, self.on_chip);
+        planned.map(drop).map_err(|error| Failure::option("memory", error))
+    }
+
+    /// How its memory is laid out.
+    pub fn format(&self) -> FormatOptions {
+        FormatOptions {
+            cluster_id: cluster_id(&self.cluster_name),
+            server: self.id,
+            servers: self.servers,
+            chunk_bytes: self.chunk,
+            lease_nanos: u64::try_from(self.lease.as_nanos()).unwrap_or(u64::MAX),
+            ..FormatOptions::default()
+        }
+    }
+}
+
+/// A number that is the same for all servers of a cluster, and most likely another for another cluster: FNV-1a of its name.
+fn cluster_id(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve_config::{Bytes, Time};
+
+    fn settings() -> ServeSettings {
+        ServeSettings { listen: vec![Listen::Unix("/x".into())], ..ServeSettings::default() }
+    }
+
+    #[test]
+    fn addresses_are_read_as_they_are_written() {
+        for text in ["tcp://0.0.0.0:7000", "tcp://[::1]:7000", "tcp://memory-1:0", "unix:/run/a.sock", "unix:a"] {
+            assert_eq!(text.parse::<Listen>().expect(text).to_string(), text);
+        }
+        let long = format!("unix:/{}", "x".repeat(MAX_SOCKET_PATH));
+        for bad in [
+            "",
+            "7000",
+            "0.0.0.0:7000",
+            "tcp://",
+            "tcp://:7000",
+            "tcp://a",
+            "tcp://a:70000",
+            "tcp://::1:7000",
+            "tcp://[a]:1",
+            "tcp://a,b:1",
+            "udp://a:1",
+            "unix:",
+            "tcp://[::1:7000",
+            "http://a:1",
+            &long,
+        ] {
+            assert!(bad.parse::<Listen>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_a_cluster_of_one() {
+        let options = ServeOptions::new(settings()).expect("options");
+        assert_eq!((options.id, options.servers, options.memory, options.on_chip), (0, 1, 1 << 30, 256 << 10));
+        assert_eq!((options.chunk, options.lease), (8 << 20, Duration::from_secs(3)));
+        assert!(!options.insecure && options.threads.is_none() && options.file.is_none());
+        let format = options.format();
+        assert_eq!((format.server, format.servers, format.lease_nanos), (0, 1, 3_000_000_000));
+        assert_ne!(format.cluster_id, cluster_id("another"));
+    }
+
+    #[test]
+    fn without_a_secret_only_this_host_may_connect() {
+        let listen = |text: &str| vec![text.parse().expect("an address")];
+        let refused = |settings: ServeSettings| ServeOptions::new(settings).expect_err("refused").to_string();
+        for local in ["tcp://127.0.0.1:1", "tcp://127.9.9.9:1", "tcp://[::1]:1", "tcp://localhost:1", "unix:/x"] {
+            assert!(ServeOptions::new(ServeSettings { listen: listen(local), ..settings() }).is_ok(), "{local}");
+        }
+        for open in ["tcp://0.0.0.0:1", "tcp://[::]:1", "tcp://10.0.0.1:1", "tcp://memory-1:1", "tcp://localhost.a:1"] {
+            let both = [listen(open), listen("unix:/x")].concat();
+            let said = refused(ServeSettings { listen: both, ..settings() });
+            assert!(said.contains("--listen") && said.contains(open) && said.contains("--insecure"), "{said}");
+            let insecure = ServeSettings { listen: listen(open), insecure: true, ..settings() };
+            assert!(ServeOptions::new(insecure).is_ok());
+            let secret = ServeSettings { listen: listen(open), secret_file: Some("s".into()), ..settings() };
+            assert!(ServeOptions::new(secret).is_ok());
+        }
+        let both = ServeSettings { insecure: true, secret_file: Some("s".into()), ..settings() };
+        assert!(refused(both).contains("--insecure"));
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_refused_by_its_option() {
+        let twice = vec![Listen::Unix("/x".into()), Listen::Unix("/x".into())];
+        for (settings, option) in [
+            (ServeSettings::default(), "listen"),
+            (ServeSettings { listen: twice, ..settings() }, "listen"),
+            (ServeSettings { id: Some(1), ..settings() }, "id"),
+            (ServeSettings { servers: Some(0), ..settings() }, "servers"),
+            (ServeSettings { id: Some(3), servers: Some(3), ..settings() }, "id"),
+            (ServeSettings { cluster_name: Some(String::new()), ..settings() }, "cluster-name"),
+            (ServeSettings { threads: Some(0), ..settings() }, "threads"),
+            (ServeSettings { threads: Some(257), ..settings() }, "threads"),
+            (ServeSettings { lease: Some(Time(Duration::ZERO)), ..settings() }, "lease"),
+            (ServeSettings { lease: Some(Time(Duration::from_secs(3601))), ..settings() }, "lease"),
+            (ServeSettings { memory: Some(Bytes(1 << 20)), ..settings() }, "memory"),
+            (ServeSettings { on_chip: Some(Bytes(0)), ..settings() }, "memory"),
+            (ServeSettings { chunk: Some(Bytes(100)), ..settings() }, "memory"),
+        ] {
+            let said = ServeOptions::new(settings).expect_err(option).to_string();
+            assert!(said.starts_with(&format!("error: --{option}: ")), "{said}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! From options to a server at work: its memory, made or found in a file, and the threads that serve it.
+
+use crate::failure::Failure;
+use crate::serve_options::{Listen, ServeOptions};
+use sherman_embedded::Atomicity;
+use sherman_embedded::copy::CopyPath;
+use sherman_embedded::file::FileOptions;
+use sherman_embedded::host::Host;
+use sherman_embedded::memory::Region;
+use sherman_soft_nic::auth::Secret;
+use sherman_soft_nic::server::{self, RunningServer, ServeError, ServerOptions, SoftNicServer};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A server at work.
+pub struct Server {
+    running: RunningServer,
+}
+
+impl Server {
+    /// Starts it.
+    pub fn start(options: &ServeOptions) -> Result<Self, Failure> {
+        if options.metrics.is_some() {
+            return Err(Failure::option("metrics", "this version tells none yet"));
+        }
+        let secret = options.secret_file.as_deref().map(Secret::from_file).transpose();
+        let secret = secret.map_err(|error| Failure::option("secret-file", error))?;
+        let host = match &options.file {
+            Some(path) => in_file(options, path)?,
+            None => in_memory(options)?,
+        };
+        let mut server = ServerOptions::new(Arc::new(host), options.listen.iter().map(address).collect());
+        (server.secret, server.insecure, server.tear_reads) = (secret, options.insecure, options.tear_reads);
+        server.shards = options.threads.unwrap_or(server.shards);
+        let running = SoftNicServer::start(server).map_err(|error| match error {
+            ServeError::Bind { .. } | ServeError::InUse { .. } | ServeError::NotASocket { .. } => {
+                Failure::Runtime(format!("--listen: {error}"))
+            }
+            ServeError::Exposed { .. } => Failure::option("listen", error),
+            other => Failure::Runtime(other.to_string()),
+        })?;
+        Ok(Self { running })
+    }
+
+    /// Where it listens, with the ports it got.
+    pub fn addresses(&self) -> Vec<String> {
+        self.running.addresses().iter().map(server::Listen::to_string).collect()
+    }
+
+    /// Ends it in order.
+    pub fn stop(self) -> Result<(), ServeError> {
+        self.running.stop();
+        self.running.join()
+    }
+}
+
+fn address(listen: &Listen) -> server::Listen {
+    match listen {
+        Listen::Tcp { host, port } if host.contains(':') => server::Listen::Tcp(format!("[{host}]:{port}")),
+        Listen::Tcp { host, port } => server::Listen::Tcp(format!("{host}:{port}")),
+        Listen::Unix(path) => server::Listen::Unix(path.clone()),
+    }
+}
+
+/// Memory that goes with the process.
+fn in_memory(options: &ServeOptions) -> Result<Host, Failure> {
+    let (memory, on_chip) = (usize::try_from(options.memory).ok(), usize::try_from(options.on_chip).ok());
+    let region = memory
+        .zip(on_chip)
+        .and_then(|(memory, on_chip)| Region::new(memory, on_chip, Atomicity::Line, CopyPath::fastest()));
+    let region = region.ok_or_else(|| Failure::option("memory", "the system does not give so much"))?;
+    Host::format(region, &options.format()).map_err(|error| Failure::option("memory", error))
+}
+
+/// Memory in a file: what is there, or made now.
+fn in_file(options: &ServeOptions, path: &Path) -> Result<Host, Failure> {
+    let file = FileOptions {
+        path: path.to_owned(),
+        host_bytes: options.memory,
+        on_chip_bytes: options.on_chip,
+        atomicity: Atomicity::Line,
+        preallocate: false,
+    };
+    let (host, _) = Host::in_file(&file, &options.format())
+        .map_err(|error| Failure::Runtime(format!("--file: {}: {error}", path.display())))?;
+    let (found, asked) = (host.superblock().cluster_id, options.format().cluster_id);
+    if found != asked {
+        let reason = format!("{}: the file holds a server of another cluster", path.display());
+        return Err(Failure::Runtime(format!("--cluster-name: {reason}")));
+    }
+    Ok(host)
+}
