@@ -23,24 +23,28 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let end = end(args.until_stdin_closes)?;
     crate::serve_log::to_stderr();
     let server = Server::start(&options)?;
-    print(&announcement(&options, &server.addresses(), args.json))?;
+    print(&announcement(&options, &server, args.json))?;
     // That nobody is left to say so is an end as well.
     let _ = end.recv();
     server.stop().map_err(|error| Failure::Runtime(error.to_string()))
 }
 
 /// What it serves, and where: on one line of JSON, or in words with a line for each address.
-fn announcement(options: &ServeOptions, addresses: &[String], as_json: bool) -> String {
+fn announcement(options: &ServeOptions, server: &Server, as_json: bool) -> String {
+    let (addresses, metrics) = (server.addresses(), server.metrics());
     let ServeOptions { id, servers, memory, .. } = options;
     if as_json {
         let pid = std::process::id();
-        let said = json!({ "server": id, "servers": servers, "listen": addresses, "memory": memory, "pid": pid });
+        let said = json!({
+            "server": id, "servers": servers, "listen": addresses, "metrics": metrics, "memory": memory, "pid": pid,
+        });
         return format!("{said}\n");
     }
     let file = options.file.as_ref().map_or_else(String::new, |file| format!(" in {}", file.display()));
     let warning = if options.insecure { ", without a secret: whoever reaches it can change everything" } else { "" };
     let listening: String = addresses.iter().map(|address| format!("listening on {address}\n")).collect();
-    format!("memory server {id} of {servers}: {memory} bytes{file}{warning}\n{listening}")
+    let metrics = metrics.map_or_else(String::new, |address| format!("metrics at http://{address}/metrics\n"));
+    format!("memory server {id} of {servers}: {memory} bytes{file}{warning}\n{metrics}{listening}")
 }
 
 /// Tells once when it is time to end: a signal, or, where that is asked for, the end of stdin.

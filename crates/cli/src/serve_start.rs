@@ -8,21 +8,21 @@ use sherman_embedded::file::FileOptions;
 use sherman_embedded::host::Host;
 use sherman_embedded::memory::Region;
 use sherman_soft_nic::auth::Secret;
+use sherman_soft_nic::metrics::{MetricsListener, server_text};
 use sherman_soft_nic::server::{self, RunningServer, ServeError, ServerOptions, SoftNicServer};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 /// A server at work.
 pub struct Server {
     running: RunningServer,
+    metrics: Option<MetricsListener>,
 }
 
 impl Server {
     /// Starts it.
     pub fn start(options: &ServeOptions) -> Result<Self, Failure> {
-        if options.metrics.is_some() {
-            return Err(Failure::option("metrics", "this version tells none yet"));
-        }
         let secret = options.secret_file.as_deref().map(Secret::from_file).transpose();
         let secret = secret.map_err(|error| Failure::option("secret-file", error))?;
         let host = match &options.file {
@@ -39,7 +39,11 @@ impl Server {
             ServeError::Exposed { .. } => Failure::option("listen", error),
             other => Failure::Runtime(other.to_string()),
         })?;
-        Ok(Self { running })
+        let handle = running.handle();
+        let listen = |address| MetricsListener::start(address, move || server_text(&handle.stats()));
+        let metrics = options.metrics.map(listen).transpose();
+        let metrics = metrics.map_err(|error| Failure::Runtime(format!("--metrics: {error}")))?;
+        Ok(Self { running, metrics })
     }
 
     /// Where it listens, with the ports it got.
@@ -47,8 +51,14 @@ impl Server {
         self.running.addresses().iter().map(server::Listen::to_string).collect()
     }
 
+    /// Where it tells its counters.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(MetricsListener::address)
+    }
+
     /// Ends it in order.
     pub fn stop(self) -> Result<(), ServeError> {
+        drop(self.metrics);
         self.running.stop();
         self.running.join()
     }

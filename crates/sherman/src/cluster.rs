@@ -11,7 +11,7 @@ use crate::tree::Tree;
 use crate::url::Url;
 use sherman_core::{ComputeOptions, ComputeServer, Error, Techniques, TreeState, Worker};
 use sherman_executor::block_on;
-use sherman_fabric::{Counters, Endpoint, Request, Response};
+use sherman_fabric::{Counters, Endpoint, FabricError, Refusal, Request, Response, ServerStats};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -221,6 +221,23 @@ impl Cluster {
         trees.insert(name.to_owned(), Arc::downgrade(&state));
         drop(trees);
         RawTree::new(self.clone(), state)
+    }
+
+    /// What each memory server has counted since it was started; `None` where it counts nothing, as in this process.
+    pub fn server_stats(&self) -> Result<Vec<Option<ServerStats>>, Error> {
+        self.run(async |worker| {
+            let (endpoint, counters) = (worker.endpoint(), Counters::default());
+            let mut all = Vec::with_capacity(usize::from(endpoint.servers()));
+            for server in 0..endpoint.servers() {
+                all.push(match sherman_fabric::call(endpoint, server, Request::Stats, &counters).await {
+                    Ok(Response::Stats(stats)) => Some(*stats),
+                    Ok(_) => return Err(Error::Unsupported { what: "the memory server's answer about its counters" }),
+                    Err(FabricError::Refused(Refusal::BadRequest { .. })) => None,
+                    Err(error) => return Err(error.into()),
+                });
+            }
+            Ok(all)
+        })
     }
 
     /// Memory in use, server by server.

@@ -107,6 +107,7 @@ pub use sherman_core::session::{MAX_IN_FLIGHT, Operation};
 pub use sherman_core::{Broken, Cause, Check, Error, Format, Level, Participation, Recovery, Techniques, Walk};
 pub use sherman_embedded::EmbeddedError;
 pub use sherman_fabric::control::{ClientId, Standing, TreeInfo, TreeSpec};
+pub use sherman_fabric::stats::{HotWord, RefusedCount, ServerStats};
 pub use sherman_fabric::{GlobalAddress, Refusal, Verdict};
 #[cfg(target_os = "linux")]
 pub use sherman_soft_nic::JoinError;

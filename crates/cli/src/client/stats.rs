@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::members::{as_json, standing_name};
 use crate::output::{check_path, write};
 use serde_json::{Value, json};
-use sherman::{ClientId, Cluster, Member, ServerUsage, Standing, TreeDescription};
+use sherman::{ClientId, Cluster, Member, ServerStats, ServerUsage, Standing, TreeDescription};
 use std::fmt;
 
 /// Asks, and tells.
@@ -21,6 +21,8 @@ pub fn run(args: &StatsArgs) -> Result<(), Failure> {
 struct Stats {
     url: String,
     servers: Vec<ServerUsage>,
+    /// What those servers have counted that are processes of their own.
+    counted: Vec<Option<ServerStats>>,
     members: Vec<Member>,
     own: ClientId,
     trees: Vec<TreeDescription>,
@@ -31,6 +33,7 @@ impl Stats {
         Ok(Self {
             url: url.to_owned(),
             servers: cluster.usage()?,
+            counted: cluster.server_stats()?,
             members: cluster.members()?,
             own: cluster.id(),
             trees: trees::described(cluster)?,
@@ -42,7 +45,9 @@ impl Stats {
     }
 
     fn json(&self) -> Value {
-        let servers: Vec<Value> = self.servers.iter().enumerate().map(|(at, server)| server_json(at, server)).collect();
+        let servers = self.servers.iter().zip(&self.counted).enumerate();
+        let servers: Vec<Value> =
+            servers.map(|(at, (server, counted))| server_json(at, server, counted.as_ref())).collect();
         json!({
             "cluster": self.url,
             "servers": servers,
@@ -56,7 +61,7 @@ impl Stats {
     }
 }
 
-fn server_json(at: usize, usage: &ServerUsage) -> Value {
+fn server_json(at: usize, usage: &ServerUsage, counted: Option<&ServerStats>) -> Value {
     json!({
         "server": at,
         "chunk_bytes": usage.chunk_bytes,
@@ -64,7 +69,69 @@ fn server_json(at: usize, usage: &ServerUsage) -> Value {
         "chunks_used": usage.chunks_used,
         "bytes": usage.chunks * usage.chunk_bytes,
         "bytes_used": usage.chunks_used * usage.chunk_bytes,
+        "counted": counted.map(counted_json),
     })
+}
+
+fn counted_json(counted: &ServerStats) -> Value {
+    let refused = counted.refused.iter().map(|refused| (refused.reason.clone(), json!(refused.count)));
+    let lanes = counted.hottest.iter().map(|hot| json!({ "offset": hot.offset, "failed": hot.failed }));
+    json!({
+        "uptime_seconds": counted.uptime_nanos as f64 / 1e9,
+        "connections": counted.connections,
+        "accepted": counted.accepted,
+        "refused": refused.collect::<serde_json::Map<_, _>>(),
+        "lists": counted.lists,
+        "lists_failed": counted.lists_failed,
+        "reads": counted.reads,
+        "writes": counted.writes,
+        "cas": counted.cas,
+        "cas_failed": counted.cas_failed,
+        "faa": counted.faa,
+        "bytes_read": counted.bytes_read,
+        "bytes_written": counted.bytes_written,
+        "bytes_in": counted.bytes_in,
+        "bytes_out": counted.bytes_out,
+        "calls": counted.calls,
+        "fences": counted.fences,
+        "hottest_lanes": lanes.collect::<Vec<_>>(),
+    })
+}
+
+/// Lanes that are told of each server.
+const HOTTEST: usize = 4;
+
+/// What the servers have counted, one line each.
+struct Counted<'s>(&'s [Option<ServerStats>]);
+
+impl fmt::Display for Counted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        writeln!(
+            f,
+            "\n{:>6}{:>12}{:>8}{:>12}{:>12}{:>12}{:>12}{:>8}  hottest lanes (failed CAS)",
+            "server", "up", "clients", "lists", "READs", "WRITEs", "CAS failed", "fences"
+        )?;
+        for counted in self.0.iter().flatten() {
+            let up = format!("{:.1} s", counted.uptime_nanos as f64 / 1e9);
+            let lanes = counted.hottest.iter().take(HOTTEST).map(|hot| format!("{} ({})", hot.offset, hot.failed));
+            writeln!(
+                f,
+                "{:>6}{up:>12}{:>8}{:>12}{:>12}{:>12}{:>12}{:>8}  {}",
+                counted.server,
+                counted.connections,
+                counted.lists,
+                counted.reads,
+                counted.writes,
+                counted.cas_failed,
+                counted.fences,
+                lanes.collect::<Vec<_>>().join(", ")
+            )?;
+        }
+        Ok(())
+    }
 }
 
 /// `1.5 GiB`.
@@ -92,6 +159,7 @@ impl fmt::Display for Stats {
                 format!("{share:.0} %")
             )?;
         }
+        write!(f, "{}", Counted(&self.counted))?;
         writeln!(f, "\n{:>6}  {:<9}{:>14}{:>14}", "member", "standing", "member for", "lease left")?;
         for member in &self.members {
             let (age, left) = (member.age.as_secs_f64(), member.lease_left.as_secs_f64());
