@@ -31,7 +31,6 @@ fn clients_that_are_killed_lose_nothing_they_were_told_is_there() -> Result<(), 
         let mut random = fastrand::Rng::with_seed(7);
         let mut writers: Vec<Writer> =
             ledgers.iter().zip(0..).map(|(ledger, slot)| Writer::start(&url, slot, slot, ledger)).collect();
-        let cluster = Cluster::open(&url)?;
         for kill in 0..kills {
             std::thread::sleep(Duration::from_millis(random.u64(30..90)));
             let slot = random.usize(..writers.len());
@@ -39,6 +38,7 @@ fn clients_that_are_killed_lose_nothing_they_were_told_is_there() -> Result<(), 
             writers[slot] = Writer::start(&url, slot as u64, 1_000 + kill, &ledgers[slot]);
         }
         writers.clear();
+        let cluster = Cluster::open(&url)?;
         settle(&cluster, Duration::from_secs(20))?;
         let (acknowledged, uncertain) = verify(&cluster, &ledgers)?;
         println!(

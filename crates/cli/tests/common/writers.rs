@@ -3,14 +3,13 @@
 //! A writer is this very program again, at its ignored test `writer`; it keeps a diary on its standard output: what it is about
 //! to do, and what was acknowledged.
 
-use super::servers::wait_until;
 use sherman::{Client, Cluster, Error, Standing};
 use sherman_suites::{Failure, Ledger, Note};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a writer is told: URL, first key, seed.
 const ORDERS: &str = "SHERMAN_TEST_WRITER";
@@ -28,6 +27,8 @@ pub fn run_writer() {
     let url = words.next().expect("a URL").to_owned();
     let mut number = || words.next().expect("a number").parse::<u64>().expect("a number");
     let (first, seed) = (number(), number());
+    // Ends the line on which the test's name stands, lest the first of the diary is lost.
+    println!();
     let mut cluster = Cluster::open(&url).expect("a cluster");
     for round in 0.. {
         std::thread::scope(|scope| {
@@ -128,11 +129,19 @@ impl Drop for Writer {
 
 /// Everyone who died is recovered, every lane is free, and the tree is sound.
 pub fn settle(cluster: &Cluster, limit: Duration) -> Result<(), Failure> {
-    wait_until("the dead are recovered", limit, || {
-        cluster.members().is_ok_and(|members| {
-            members.iter().all(|member| member.standing == Standing::Live && member.id == cluster.id())
-        })
-    });
+    let end = Instant::now() + limit;
+    loop {
+        let members = cluster.members()?;
+        let others = members.iter().filter(|member| member.id != cluster.id() || member.standing != Standing::Live);
+        if others.clone().count() == 0 {
+            break;
+        }
+        if Instant::now() > end {
+            let others: Vec<_> = others.collect();
+            return Err(format!("not recovered within {limit:?}: {others:?}").into());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let check = cluster.tree::<u64, u64>(TREE)?.client()?.check()?;
     assert!(check.is_clean(), "{check:?}");
     Ok(())
