@@ -1,0 +1,50 @@
+//! What the README tells people to type works: every command of "Run a cluster", in order, in one shell.
+
+mod common;
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+
+/// The shell commands under a heading, block by block.
+fn blocks(heading: &str) -> Vec<String> {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = std::fs::read_to_string(readme).expect("the README");
+    let section = readme.split("\n## ").find(|section| section.starts_with(heading)).expect("the section");
+    let blocks = section.split("```sh\n").skip(1);
+    blocks.map(|block| block.split("```").next().expect("its end").to_owned()).collect()
+}
+
+/// A port that nobody listens on, most likely for a while.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    listener.local_addr().expect("its address").port()
+}
+
+#[test]
+fn every_command_about_a_cluster_works() {
+    let blocks = blocks("Run a cluster");
+    assert_eq!(blocks.len(), 2);
+    let binary = Path::new(env!("CARGO_BIN_EXE_sherman")).parent().expect("a directory");
+    let path = format!("{}:{}", binary.display(), std::env::var("PATH").expect("a path"));
+    for (number, mut block) in blocks.into_iter().enumerate() {
+        for port in ["7000", "7001", "9100"] {
+            block = block.replace(&format!(":{port}"), &format!(":{}", free_port()));
+        }
+        let directory = common::fresh_path(&format!("readme-{number}"));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let script = format!("set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n{block}");
+        let output = Command::new("timeout")
+            .args(["60", "bash", "-c", &script])
+            .env("PATH", &path)
+            .env_remove("SHERMAN_CLUSTER")
+            .current_dir(&directory)
+            .output()
+            .expect("a shell");
+        let said = format!("{}\n{}", common::text(&output.stdout), common::text(&output.stderr));
+        assert!(output.status.success(), "{script}\n{said}");
+        let expected = if number == 0 { "1000\t100000" } else { "1815" };
+        assert!(said.contains(expected), "{said}");
+        std::fs::remove_dir_all(&directory).expect("its files go");
+    }
+}
