@@ -340,9 +340,6 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
 
     /// Writes bytes of a node.
     async fn write_node(&mut self, address: GlobalAddress, at: usize, bytes: &[u8]) -> Result<(), Error> {
-        if self.lost.contains(&address.server()) {
-            return Ok(());
-        }
         let mut list = self.op.endpoint().list(address.server());
         list.write(Space::Host, address.offset() + at as u64, bytes);
         let outcome = self.op.execute(list).await;

@@ -66,6 +66,8 @@ enum Tidied {
 /// A parent as seen without its lane, and the children around the one that is too empty.
 struct Family {
     parent: GlobalAddress,
+    /// The parent's low fence.
+    low: Vec<u8>,
     before: Option<GlobalAddress>,
     child: GlobalAddress,
     after: Option<GlobalAddress>,
@@ -120,7 +122,7 @@ impl<E: Endpoint> Op<'_, E> {
 
     async fn tidy_level(&self, tree: &TreeState, level: u8, key: &[u8]) -> Result<Tidied, Error> {
         let Some(family) = self.family(tree, level, key).await? else { return self.tidy_root(tree, level).await };
-        let Family { parent, before, child, after } = family;
+        let Family { parent, low, before, child, after } = family;
         if before.is_none() && after.is_none() {
             // Not every node that is alone on its level is the root: one above it may be waiting to be shrunk.
             tree.forget_root();
@@ -130,7 +132,12 @@ impl<E: Endpoint> Op<'_, E> {
                 std::cmp::Ordering::Equal if root.address == parent => {
                     self.shrink(tree, parent, child, level + 1).await
                 }
-                _ => Ok(Tidied::Again),
+                // The root was split, and whoever did it may have died before it put a new one above the two.
+                std::cmp::Ordering::Equal => {
+                    self.post_upwards(tree, level + 2, low, parent).await;
+                    Ok(Tidied::Again)
+                }
+                std::cmp::Ordering::Less => Ok(Tidied::Again),
             };
         }
         for (left, right) in
@@ -161,11 +168,12 @@ impl<E: Endpoint> Op<'_, E> {
 
     /// The parent of the node at `level` that covers `key`, and its neighbours there. `None` if that node is the root.
     async fn family(&self, tree: &TreeState, level: u8, key: &[u8]) -> Result<Option<Family>, Error> {
-        self.visit_covering(tree, key, level + 1, |parent, _, body| {
+        self.visit_covering(tree, key, level + 1, |parent, node, body| {
             let at = body.responsible(key)?;
             let child = |index: usize| crate::cache::child_address(body, index);
             Some(Family {
                 parent,
+                low: node.low().to_vec(),
                 before: at.checked_sub(1).map(child),
                 child: child(at),
                 after: (at + 1 < body.len()).then(|| child(at + 1)),

@@ -1,11 +1,13 @@
 //! Memory servers whose answers make no sense: told as such, and nothing is lost by asking again.
 
 use crate::{cluster, key, tree, value, worker};
+use sherman_core::redo::{Kind, Record};
 use sherman_core::{ComputeOptions, ComputeServer, Error, Worker};
 use sherman_embedded::EmbeddedEndpoint;
 use sherman_executor::{Driver, block_on};
 use sherman_fabric::{
-    Caps, ClientId, Clock, Counters, Endpoint, FabricError, Request, Response, Ticket, Verdict, WorkList,
+    Caps, ClientId, Clock, Counters, Endpoint, FabricError, GlobalAddress, Memory, Request, Response, Space, Ticket,
+    Verdict, WorkList,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -166,7 +168,8 @@ fn nonsense_about_memory_is_told_before_it_is_used() {
 
 #[test]
 fn a_recovery_that_met_nonsense_is_done_when_asked_again() {
-    let abouts: [(About, &str); 2] = [
+    let abouts: [(About, &str); 3] = [
+        (|asked| matches!(asked, Request::OpenTree { .. }), "the memory server's answer to a catalog request"),
         (|asked| matches!(asked, Request::Suspect { .. }), "the memory server's answer to a suspicion"),
         (|asked| *asked == Request::ListTrees, "the memory server's answer to a catalog request"),
     ];
@@ -177,10 +180,25 @@ fn a_recovery_that_met_nonsense_is_done_when_asked_again() {
         let left = tree(&dead);
         block_on(dead.endpoint(), dead.op().insert(&left, &key(1), &value(1), &mut Vec::new())).expect("room");
         let free = dead.compute().census().free;
+        // About a root that was to be replaced, which did not happen: whether it did is asked of the tree.
+        let (server, slot) = dead.compute().redo_slots().places()[0];
+        let record = Record {
+            owner: dead.compute().client(),
+            kind: Kind::Replace,
+            tree: left.info().id,
+            node: GlobalAddress::NULL,
+            made: GlobalAddress::NULL,
+            version: 1,
+            made_version: 1,
+            level: 1,
+            root: (1, 2),
+            pieces: Vec::new(),
+        };
+        cluster.memory(server).expect("a server").store(Space::Host, slot, &record.encode());
         let other = worker(&cluster.join().expect("a compute server"), ComputeOptions::default(), Lying::new);
         let client = dead.compute().client();
         let recovery = ask_twice(&other, about, said, || other.condemn(client));
-        assert_eq!((recovery.verdict, recovery.places), (Verdict::Recover, free));
+        assert_eq!((recovery.verdict, recovery.records, recovery.places), (Verdict::Recover, 1, free));
         assert_eq!(Arc::clone(other.compute()).census().free, free, "what was free is the other's");
     }
 }

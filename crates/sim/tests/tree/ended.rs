@@ -20,7 +20,7 @@ fn lab(techniques: Techniques, lease_nanos: u64) -> Lab {
 /// `rival`, somebody creates a tree of the same name as soon as that can be: the root word is another's then. False if the
 /// change was done before it could die.
 fn race(deed: Deed, effects: u64, seed: u64, rival: bool) -> bool {
-    let techniques = Techniques { combine: seed % 3 != 0, ..Techniques::OURS };
+    let techniques = Techniques { combine: !seed.is_multiple_of(3), ..Techniques::OURS };
     let mut lab = lab(techniques, Scenario::default().lease_nanos);
     let [dropper, victim, recoverer] = [(); 3].map(|()| lab.join());
     lab.load(&dropper, deed.loaded());

@@ -3,7 +3,8 @@
 use sherman_core::{Cause, Op};
 use sherman_fabric::{Endpoint, FabricError, Refusal, Request, call};
 use sherman_sim::tree::{Compute, Lab, Scenario, Shape};
-use sherman_sim::{Knobs, SimEndpoint};
+use sherman_sim::{Knobs, Random, SimEndpoint};
+use std::sync::Arc;
 
 /// A tree of `keys` even keys in full leaves, one of which was split where its parent did not hear of it; and a compute server
 /// that has nothing to do with that.
@@ -71,4 +72,51 @@ fn a_merge_whose_separator_cannot_be_posted_gives_up_at_once() {
     }
     println!("{met} merges lacked a separator that could not be posted");
     assert!(met > 0);
+}
+
+/// A tree whose next key, the highest, makes its root split: so many keys it has.
+fn about_to_grow() -> u64 {
+    let mut lab = Lab::new(Scenario { shape: Shape::Four, loaded: 0, ..Scenario::default() }, Knobs::default());
+    let loader = lab.join();
+    (0..)
+        .find(|&key| {
+            lab.load(&loader, [(key, key)]);
+            lab.walk(&loader).expect("a sound tree").nodes.len() == 3
+        })
+        .expect("trees grow")
+}
+
+/// Whoever split the root died before it put a new one above its halves. Nobody else will: who tidies up there must not wait for it.
+#[test]
+fn a_root_that_was_split_and_never_grown_is_grown_by_who_needs_it() {
+    let keys = about_to_grow();
+    let mut met = 0;
+    for effects in 0.. {
+        let mut lab = Lab::new(Scenario { shape: Shape::Four, loaded: 0, ..Scenario::default() }, Knobs::default());
+        let [loader, victim, other] = [(); 3].map(|()| lab.join());
+        lab.load(&loader, (0..keys).map(|key| (key, key)));
+        let (worker, tree) = (victim.worker(), Arc::clone(&victim.tree));
+        let (key, value) = (lab.scenario.key(keys), lab.scenario.value(keys));
+        drop(lab.sim.spawn_on(&victim.fabric, 0, "victim", async move {
+            worker.op().insert(&tree, &key, &value, &mut Vec::new()).await
+        }));
+        lab.sim.kill_after(victim.fabric.number(), effects);
+        let _ = lab.sim.run(&mut Random::new(effects));
+        if !lab.sim.is_dead(victim.fabric.number()) {
+            break;
+        }
+        lab.quiet(other.worker().condemn(victim.fabric.client())).expect("it is recovered");
+        if lab.walk(&other).expect("a sound tree").nodes[1..] != [2] {
+            continue;
+        }
+        met += 1;
+        for key in (keys / 2..=keys).rev() {
+            let verbs = remove(&mut lab, &other, key, |op| op.tally().verbs());
+            assert!(verbs <= 60, "killed after {effects}, key {key}: {verbs} verbs");
+        }
+        let walk = lab.walk(&other).expect("a sound tree");
+        assert_ne!(walk.nodes[1..], [2], "killed after {effects}: {} separators are missing", walk.missing_separators);
+    }
+    assert!(met > 0, "nobody died between a split of the root and its growth");
+    println!("{keys} keys; {met} deaths between the split of the root and its growth");
 }
