@@ -27,11 +27,11 @@ impl Harness for Processes {
     }
 
     fn rounds(&self) -> u32 {
-        150
+        400
     }
 
     fn runs(&self) -> u32 {
-        1
+        4
     }
 
     /// Machines with other work are slow, not broken.

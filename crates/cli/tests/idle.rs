@@ -32,6 +32,7 @@ fn cpu_time(pid: u32) -> u64 {
 /// Part of a core that the process takes while nobody asks it anything.
 fn share(pid: u32) -> f64 {
     let (began, before) = (Instant::now(), cpu_time(pid));
+    assert!(before > 0, "it has done something to start");
     std::thread::sleep(Duration::from_secs(3));
     (cpu_time(pid) - before) as f64 / began.elapsed().as_nanos() as f64
 }
