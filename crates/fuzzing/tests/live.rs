@@ -124,7 +124,7 @@ impl Storm<'_> {
     /// whatever they say.
     fn compose(&self, source: &mut Source<'_>, greeted: bool) -> (Vec<u8>, u64) {
         let (mut stream, mut bytes, mut frames) = (Stream::default(), Vec::new(), 0);
-        let most = 1 + source.below(128) as u64;
+        let (most, mut skipped) = (1 + source.below(48) as u64, 0);
         while !source.is_empty() && bytes.len() < 32 << 10 {
             let frame = any(source, Side::Client);
             let (mut harm, mut last, mut more, mut next) = (false, !greeted, 0, stream.clone());
@@ -134,9 +134,12 @@ impl Storm<'_> {
                 more += u64::from(!matches!(heard, Heard::Verb(_)));
             });
             last |= outcome.is_err();
-            if self.guarded && harm || greeted && last && frames + more < most {
+            // What came before may be the beginning of something that nothing fits.
+            if self.guarded && harm || greeted && last && frames + more < most && skipped < 8 {
+                skipped += 1;
                 continue;
             }
+            skipped = 0;
             stream = next;
             bytes.extend(frame);
             frames += more + u64::from(outcome.is_err());
