@@ -1,4 +1,4 @@
-//! Memory that lies: the bodies of the fuzz targets in `fuzz/`, as plain functions over a string of bytes.
+//! Memory and connections that lie: the bodies of the fuzz targets in `fuzz/`, as plain functions over a string of bytes.
 //!
 //! What another machine wrote may be anything: it died in the middle, it has a bug, its memory rots. Whoever reads it gets
 //! a typed error (`Corrupt`, a refused open, a timeout) and never a panic, an endless loop or an access out of bounds.
@@ -14,6 +14,7 @@
 //! | [`redo`] | redo records |
 //! | [`replay`] | what a dead compute server left behind: records, lanes, nodes, for another to recover |
 //! | [`tree`] | the nodes, lanes and root word of a whole tree |
+//! | [`frames`] | what comes over a connection of the soft NIC: frames of either side |
 //! | [`source`] | how an input is read |
 //! | [`hasty`] | an endpoint in virtual time, on which every deadline passes at once |
 //!
@@ -21,6 +22,7 @@
 //! (`tests/seeded.rs`). Each returns how far its input got, so that the tests can tell whether inputs get anywhere.
 #![forbid(unsafe_code)]
 
+pub mod frames;
 pub mod hasty;
 mod lab;
 pub mod node;
@@ -44,11 +46,12 @@ pub enum Reached {
 pub type Target = fn(&[u8]) -> Reached;
 
 /// Every target by the name it has in `fuzz/`.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("node", node::run),
     ("superblock", superblock::run),
     ("server", server::run),
     ("redo", redo::run),
     ("replay", replay::run),
     ("tree", tree::run),
+    ("frames", frames::run),
 ];

@@ -2,35 +2,16 @@
 //!
 //! Each target runs in a thread of its own, watched: one that does not end is told by its seed.
 
+mod inputs;
+
+use inputs::{frames, input};
 use sherman_fuzzing::{Reached, TARGETS, Target};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// No single input takes nearly as long.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Numbers that are the same on every run (splitmix64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-}
-
-/// An input: bytes, of which some are rarely anything but small, as those are that choose.
-fn input(seed: u64) -> Vec<u8> {
-    let mut numbers = Numbers(seed);
-    let len = numbers.next() % [64, 300, 1500][(seed % 3) as usize];
-    let small = numbers.next().is_multiple_of(4);
-    (0..len)
-        .map(|_| numbers.next() as u8 & if small && numbers.next().is_multiple_of(2) { 0x0f } else { 0xff })
-        .collect()
-}
 
 /// Runs a target on `inputs` inputs; how many were taken for the truth.
 fn run(target: Target, inputs: u64) -> u64 {
@@ -92,4 +73,13 @@ fn what_the_dead_left_behind_stops_no_recoverer() {
 fn a_tree_that_lies_stops_no_client() {
     let taken = run(target("tree"), 4_000);
     assert!(taken > 500, "only {taken} were noticed");
+}
+
+#[test]
+fn bytes_that_are_no_frame_are_refused_and_never_read_past() {
+    let (began, count) = (Instant::now(), frames(400_000));
+    let taken = run(target("frames"), count);
+    let seconds = began.elapsed().as_secs_f64();
+    println!("{count} inputs in {seconds:.1} s, {:.0} a second, {taken} understood", count as f64 / seconds);
+    assert!((count / 5..count * 9 / 10).contains(&taken), "{taken} of {count} were understood");
 }

@@ -1,8 +1,10 @@
 //! Memory servers as processes of their own.
 
+use rustix::process::{Pid, Signal, kill_process};
+use sherman_soft_nic::server::Listen;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,8 +29,28 @@ pub struct Server {
 impl Server {
     /// Starts one and waits until it listens.
     pub fn start(args: Vec<String>) -> Self {
-        let (child, address) = launch(&args);
+        Self::start_telling(args, Stdio::inherit())
+    }
+
+    /// Starts one that tells there what it has to tell.
+    pub fn start_telling(args: Vec<String>, stderr: Stdio) -> Self {
+        let (child, address) = launch(&args, stderr);
         Self { args, child, address }
+    }
+
+    /// Asks it to end, as an operator does, and waits for that.
+    pub fn terminate(&mut self) -> ExitStatus {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).expect("a process");
+        kill_process(pid, Signal::TERM).expect("it runs");
+        self.child.wait().expect("it ends")
+    }
+
+    /// Where it listens.
+    pub fn listen(&self) -> Listen {
+        match self.address.starts_with('/') {
+            true => Listen::Unix(PathBuf::from(&self.address)),
+            false => Listen::Tcp(self.address.clone()),
+        }
     }
 
     /// Kills it, as the kernel does: no destructor, no last word.
@@ -43,7 +65,7 @@ impl Server {
         if let Some(tcp) = args.iter_mut().find(|arg| arg.starts_with("tcp://")) {
             *tcp = format!("tcp://{}", self.address);
         }
-        let (child, address) = launch(&args);
+        let (child, address) = launch(&args, Stdio::inherit());
         assert_eq!(address, self.address);
         self.child = child;
     }
@@ -62,11 +84,12 @@ impl Drop for Server {
 }
 
 /// Starts `sherman serve` and reads where it listens.
-fn launch(args: &[String]) -> (Child, String) {
+fn launch(args: &[String], stderr: Stdio) -> (Child, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_sherman"))
         .arg("serve")
         .args(args)
         .stdout(Stdio::piped())
+        .stderr(stderr)
         .spawn()
         .expect("the command starts");
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();

@@ -16,7 +16,7 @@ use sherman_soft_nic::wire::{
 };
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,9 +68,21 @@ pub fn eventually(what: impl Fn() -> bool) {
 }
 
 /// Either kind of socket.
-pub trait Socket: Read + Write + Send {}
-impl Socket for TcpStream {}
-impl Socket for UnixStream {}
+pub trait Socket: Read + Write + Send {
+    /// Sends nothing more, and says so.
+    fn end(&self);
+}
+impl Socket for TcpStream {
+    fn end(&self) {
+        // Whoever is gone need not be told.
+        let _ = self.shutdown(Shutdown::Write);
+    }
+}
+impl Socket for UnixStream {
+    fn end(&self) {
+        let _ = self.shutdown(Shutdown::Write);
+    }
+}
 
 pub struct Raw {
     pub socket: Box<dyn Socket>,
@@ -87,8 +99,12 @@ pub enum Reply {
 
 impl Raw {
     pub fn connect(server: &RunningServer, index: usize) -> Self {
+        Self::connect_to(&server.addresses()[index])
+    }
+
+    pub fn connect_to(at: &Listen) -> Self {
         let wait = Some(Duration::from_secs(10));
-        let socket: Box<dyn Socket> = match &server.addresses()[index] {
+        let socket: Box<dyn Socket> = match at {
             Listen::Tcp(address) => {
                 let socket = TcpStream::connect(address).unwrap();
                 socket.set_read_timeout(wait).unwrap();
@@ -115,7 +131,11 @@ impl Raw {
         secret: Option<&Secret>,
         role: Role,
     ) -> Result<(Self, Welcome), Goodbye> {
-        let mut raw = Self::connect(server, index);
+        Self::enter_to(&server.addresses()[index], secret, role)
+    }
+
+    pub fn enter_to(at: &Listen, secret: Option<&Secret>, role: Role) -> Result<(Self, Welcome), Goodbye> {
+        let mut raw = Self::connect_to(at);
         let hello = raw.hello();
         let introduce = Introduce { version: VERSION, nonce: auth::nonce().unwrap(), role };
         raw.send(&introduction(&introduce, secret, &hello));

@@ -1,0 +1,75 @@
+//! The fabric contract F1–F7 with memory servers that are processes of their own, new ones for every run.
+
+mod common;
+
+use common::servers::{Servers, Transport};
+use sherman_fabric::contract::{Breach, Harness, Participant, Patience, Scratch, on_threads, suite};
+use sherman_soft_nic::client::{JoinOptions, SoftNicEndpoint, SoftNicFabric};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+const SERVERS: u16 = 2;
+const MEMORY: u64 = 64 << 20;
+/// Well behind the superblock and the tables, in a chunk that nobody asks for.
+const SCRATCH: u64 = MEMORY / 2;
+
+struct Processes {
+    transport: Transport,
+    more: &'static [&'static str],
+}
+
+impl Harness for Processes {
+    type Endpoint = SoftNicEndpoint;
+
+    fn scratch(&self) -> Scratch {
+        let host = SCRATCH..SCRATCH + 64 * Scratch::HOST_UNITS;
+        Scratch { servers: SERVERS, host_bytes: MEMORY, host, on_chip: 0..Scratch::ON_CHIP_BYTES }
+    }
+
+    fn rounds(&self) -> u32 {
+        400
+    }
+
+    fn runs(&self) -> u32 {
+        4
+    }
+
+    /// Machines with other work are slow, not broken.
+    fn patience(&self) -> Patience {
+        Patience { nanos: 120_000_000_000, polls: u64::MAX }
+    }
+
+    fn run(&self, _: u64, participants: Vec<Participant<SoftNicEndpoint>>) -> Result<(), Breach> {
+        let servers = Servers::start(self.transport, SERVERS, self.more);
+        let options = JoinOptions::new(servers.servers.iter().map(|server| server.listen().into()).collect());
+        let groups = Mutex::new(BTreeMap::<usize, SoftNicFabric>::new());
+        let outcome = on_threads(participants, |group| -> Result<_, Box<dyn std::error::Error>> {
+            let mut groups = groups.lock().expect("nobody panics with it");
+            let fabric = match groups.get(&group) {
+                Some(fabric) => fabric.clone(),
+                None => groups.entry(group).or_insert(SoftNicFabric::join(&options)?).clone(),
+            };
+            Ok(fabric.endpoint()?)
+        });
+        // Clients leave before their servers go.
+        drop(groups);
+        outcome
+    }
+}
+
+fn passes(processes: Processes) {
+    let report = suite(&processes);
+    assert!(report.is_clean(), "{report}");
+    assert_eq!(report.skipped().count(), 0, "{report}");
+}
+
+#[test]
+fn processes_on_tcp_keep_the_contract() {
+    passes(Processes { transport: Transport::Tcp, more: &["--memory", "64MiB", "--chunk", "1MiB", "--threads", "2"] });
+}
+
+#[test]
+fn processes_on_unix_sockets_that_tear_their_reads_keep_the_contract() {
+    let more = &["--memory", "64MiB", "--chunk", "1MiB", "--threads", "2", "--tear-reads"];
+    passes(Processes { transport: Transport::Unix, more });
+}

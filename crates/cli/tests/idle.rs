@@ -1,0 +1,83 @@
+//! What a memory server costs while nobody asks it anything, and how it ends.
+#![cfg(target_os = "linux")]
+
+mod common;
+#[path = "../../soft-nic/tests/raw/mod.rs"]
+mod raw;
+
+use common::fresh_path;
+use common::servers::Server;
+use raw::Raw;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sherman_soft_nic::auth::Secret;
+use sherman_soft_nic::wire::{Role, Welcome};
+use std::time::{Duration, Instant};
+
+const CONNECTIONS: usize = 1_000;
+
+/// Kilobytes of memory that a process has.
+fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+/// Nanoseconds that a process has been on a CPU, all its threads together.
+fn cpu_time(pid: u32) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").map(|task| task.expect("it").path());
+    let stats = tasks.map(|task| std::fs::read_to_string(task.join("schedstat")).expect("a thread"));
+    stats.map(|stat| stat.split(' ').next().expect("a field").parse::<u64>().expect("a number")).sum()
+}
+
+/// Part of a core that the process takes while nobody asks it anything.
+fn share(pid: u32) -> f64 {
+    let (began, before) = (Instant::now(), cpu_time(pid));
+    assert!(before > 0, "it has done something to start");
+    std::thread::sleep(Duration::from_secs(3));
+    (cpu_time(pid) - before) as f64 / began.elapsed().as_nanos() as f64
+}
+
+#[test]
+fn an_idle_server_costs_nearly_nothing_and_ends_when_it_is_told_to() {
+    // This process has an end of each connection; the server inherits what is allowed.
+    let most = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).expect("as much as is allowed");
+    let (path, socket) = (fresh_path("idle-secret"), fresh_path("idle.sock"));
+    std::fs::write(&path, "a secret of this test\n").expect("a file");
+    let secret = Secret::from_file(&path).expect("a secret");
+    let args = [
+        "--listen",
+        &format!("unix:{}", socket.display()),
+        "--memory",
+        "256MiB",
+        "--secret-file",
+        path.to_str().expect("text"),
+    ];
+    let mut server = Server::start(args.map(str::to_owned).to_vec());
+    let (pid, at) = (server.pid(), server.listen());
+    let alone = share(pid);
+
+    let (first, welcome) = Raw::enter_to(&at, Some(&secret), Role::Join).expect("it is let in");
+    let before = resident(pid);
+    let Welcome { client, incarnation, boot, .. } = welcome;
+    let role = Role::Member { client, incarnation, boot };
+    let enter = || Raw::enter_to(&at, Some(&secret), role).expect("it is let in").0;
+    let connections: Vec<Raw> = (1..CONNECTIONS).map(|_| enter()).chain([first]).collect();
+    let grown = resident(pid).saturating_sub(before);
+    let connected = share(pid);
+    println!(
+        "idle: {:.3} % of a core, {:.3} % with {CONNECTIONS} connections; they cost {grown} KiB",
+        alone * 100.0,
+        connected * 100.0
+    );
+    assert!(alone <= 0.01 && connected <= 0.01, "{alone} {connected} of a core");
+    assert!(grown <= 64 << 10, "{grown} KiB for {CONNECTIONS} connections");
+
+    let began = Instant::now();
+    let status = server.terminate();
+    assert_eq!(status.code(), Some(0), "{status}");
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(!socket.exists(), "it takes its socket with it");
+    drop(connections);
+    let _ = std::fs::remove_file(path);
+}

@@ -1,0 +1,140 @@
+//! What a memory server does about those who mean no good, or know no better: it refuses, counts, and tells the operator
+//! once, however often they come.
+
+mod common;
+#[path = "../../soft-nic/tests/raw/mod.rs"]
+mod raw;
+
+use common::fresh_path;
+use common::servers::{Server, wait_until};
+use raw::{Raw, Reply, introduction};
+use sherman_fabric::{FabricError, Space, WorkList};
+use sherman_soft_nic::auth::{self, Secret};
+use sherman_soft_nic::server::Listen;
+use sherman_soft_nic::wire::{FrameHeader, GoodbyeCode, Introduce, Kind, Role, VERSION};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+const WORDS: &str = "a secret of this test";
+/// How often everything is tried.
+const TIMES: u64 = 3;
+
+/// A server that tells into a file.
+struct Watched {
+    server: Server,
+    at: Listen,
+    secret: Secret,
+    told: PathBuf,
+}
+
+impl Watched {
+    fn start(name: &str) -> Self {
+        let (path, told) = (fresh_path(&format!("{name}-secret")), fresh_path(&format!("{name}-told")));
+        std::fs::write(&path, format!("{WORDS}\n")).expect("a file");
+        let stderr = std::fs::File::create(&told).expect("a file");
+        let args =
+            ["--listen", "tcp://127.0.0.1:0", "--memory", "64MiB", "--secret-file", path.to_str().expect("text")];
+        let server = Server::start_telling(args.map(str::to_owned).to_vec(), Stdio::from(stderr));
+        let secret = Secret::from_file(&path).expect("a secret");
+        let _ = std::fs::remove_file(path);
+        Self { at: server.listen(), server, secret, told }
+    }
+
+    /// How often something was refused for this reason.
+    fn counted(&self, reason: &str) -> u64 {
+        let (mut raw, _) = Raw::enter_to(&self.at, Some(&self.secret), Role::Observer).expect("it knows the secret");
+        raw.stats().get(reason).copied().unwrap_or(0)
+    }
+
+    /// What it told.
+    fn lines(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(&self.told).expect("text");
+        assert!(!text.contains(WORDS), "no secret is told");
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Counted so often, and told once.
+    fn refused(&self, reason: &str, times: u64) {
+        assert_eq!(self.counted(reason), times, "{reason}");
+        let word = format!("reason={reason:?}");
+        let about: Vec<_> = self.lines().into_iter().filter(|line| line.contains(&word)).collect();
+        assert_eq!(about.len(), 1, "{reason}: {about:?}");
+        assert!(about[0].starts_with("warn: refused: "), "{about:?}");
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.told);
+    }
+}
+
+/// As a list's header says it: the number of verbs has 16 bits, their bytes have 32.
+fn million_verbs() -> Vec<u8> {
+    FrameHeader { len: 16_000_000, kind: Kind::List, count: u16::MAX, tag: 1 }.encode().to_vec()
+}
+
+#[test]
+fn every_kind_of_intruder_is_refused_and_counted_and_told_of_once() {
+    let mut watched = Watched::start("intruders");
+    let (at, secret) = (watched.at.clone(), watched.secret.clone());
+    // They say nothing, or only the half of it, and have five seconds.
+    let half_open: Vec<Raw> = (0..TIMES)
+        .map(|half| {
+            let mut raw = Raw::connect_to(&at);
+            let introduce = Introduce { version: VERSION, nonce: [1; 32], role: Role::Join };
+            let bytes = introduction(&introduce, Some(&secret), &raw.hello());
+            raw.send(&bytes[..bytes.len() / 2 * (half as usize % 2)]);
+            raw
+        })
+        .collect();
+
+    let wrong = Secret::new(b"another secret of this test").expect("long enough");
+    for _ in 0..TIMES {
+        let goodbye = Raw::enter_to(&at, Some(&wrong), Role::Join).err().expect("it is not let in");
+        assert_eq!(goodbye.code, GoodbyeCode::BadSecret);
+    }
+    watched.refused("bad_secret", TIMES);
+
+    let (mut member, welcome) = Raw::enter_to(&at, Some(&secret), Role::Join).expect("it is let in");
+    for _ in 0..TIMES {
+        let mut list = WorkList::new(0);
+        list.read(Space::Host, welcome.host_bytes - 4, 8);
+        assert!(matches!(member.execute(&mut list), Err(FabricError::OutOfBounds { .. })));
+    }
+    watched.refused("bad_address", TIMES);
+
+    for _ in 0..TIMES {
+        let (mut raw, _) = Raw::enter_to(&at, Some(&secret), Role::Join).expect("it is let in");
+        raw.send(&million_verbs());
+        assert_eq!(raw.goodbye().code, GoodbyeCode::TooLarge);
+    }
+    watched.refused("too_large", TIMES);
+
+    wait_until("half-open connections end", Duration::from_secs(10), || watched.counted("slow_handshake") == TIMES);
+    watched.refused("slow_handshake", TIMES);
+    for mut raw in half_open {
+        assert_eq!(raw.goodbye().code, GoodbyeCode::TooSlow);
+    }
+    assert_eq!(watched.lines().len(), 4, "{:?}", watched.lines());
+    assert_eq!(watched.server.terminate().code(), Some(0));
+}
+
+#[test]
+fn a_recorded_handshake_lets_nobody_in_and_is_told_of_once() {
+    let watched = Watched::start("recorded");
+    let mut first = Raw::connect_to(&watched.at);
+    let introduce = Introduce { version: VERSION, nonce: auth::nonce().expect("randomness"), role: Role::Join };
+    let recorded = introduction(&introduce, Some(&watched.secret), &first.hello());
+    first.send(&recorded);
+    assert!(matches!(first.receive(), Reply::Frame(Kind::Welcome, ..)));
+    for _ in 0..TIMES {
+        let mut raw = Raw::connect_to(&watched.at);
+        raw.hello();
+        raw.send(&recorded);
+        assert_eq!(raw.goodbye().code, GoodbyeCode::BadSecret);
+    }
+    // A replay is a proof that does not fit its connection: the server does not tell it from a wrong secret.
+    watched.refused("bad_secret", TIMES);
+}

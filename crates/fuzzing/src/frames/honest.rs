@@ -1,0 +1,256 @@
+//! Frames as they should be: messages of every kind, and lists whose values may lie.
+
+use super::Side;
+use crate::source::Source;
+use sherman_fabric::control::{ChunkClass, MemberInfo, Standing, TreeInfo, TreeSpec};
+use sherman_fabric::stats::{HotWord, RefusedCount};
+use sherman_fabric::{
+    Caps, ClientId, FabricError, FenceMode, GlobalAddress, Refusal, Request, Response, ServerStats, Space, Verdict,
+    WorkList,
+};
+use sherman_soft_nic::wire::frame::put_frame;
+use sherman_soft_nic::wire::{
+    Goodbye, GoodbyeCode, Hello, Introduce, Kind, Role, VERSION, Welcome, errors, requests, responses, verbs,
+};
+
+/// Where honest lists read and write: somewhere in the middle of a memory server.
+const AREA: u64 = 48 << 20;
+/// How far beyond.
+const AREA_BYTES: u64 = 1 << 20;
+
+/// A frame of any kind but `List`.
+pub(super) fn message(source: &mut Source<'_>, side: Side) -> Vec<u8> {
+    let tag = u64::from(source.byte());
+    let kind = match (side, source.below(10)) {
+        (_, 0) => Kind::Introduce,
+        (Side::Client, _) | (_, 1..=3) => Kind::Call,
+        (_, 4 | 5) => Kind::Answer,
+        (_, 6) => source.pick(&[Kind::Refused, Kind::ListFailed]),
+        (_, 7) => source.pick(&[Kind::Hello, Kind::Welcome]),
+        (_, 8) => Kind::Goodbye,
+        _ => Kind::ListDone,
+    };
+    let mut frame = Vec::new();
+    let put = put_frame(&mut frame, kind, tag, |out| body(source, kind, out));
+    assert_eq!(put, Ok(()), "an honest message fits a frame");
+    frame
+}
+
+/// The body of a frame of that kind.
+fn body(source: &mut Source<'_>, kind: Kind, out: &mut Vec<u8>) {
+    match kind {
+        Kind::Call => assert_eq!(requests::put_request(out, &request(source)), Ok(())),
+        Kind::Answer => assert_eq!(responses::put_response(out, &response(source)), Ok(())),
+        Kind::Refused | Kind::ListFailed => errors::put_error(out, &error(source)),
+        Kind::Introduce => introduce(source).put(out, |covered| [covered.len() as u8; 32]),
+        Kind::Hello => Hello { version_min: 1, version_max: 1, needs_secret: true, nonce: [7; 32] }.put(out),
+        Kind::Welcome => welcome(source).put(out, |_| [9; 32]),
+        Kind::Goodbye => {
+            let error = (source.byte() & 1 == 0).then(|| error(source));
+            Goodbye { code: source.pick(&GoodbyeCode::ALL), error }.put(out);
+        }
+        Kind::List | Kind::ListDone => out.extend(std::iter::repeat_n(source.byte(), source.below(600))),
+    }
+}
+
+/// A work list.
+pub(super) fn work(source: &mut Source<'_>) -> WorkList {
+    let mut list = WorkList::new(0);
+    for _ in 0..source.below(6) {
+        let how = source.byte();
+        let space = if how & 1 == 0 { Space::Host } else { Space::OnChip };
+        let offset = offset(source, how >> 1 & 7, space);
+        let len = if space == Space::Host { source.below(200) } else { 8 };
+        match how >> 4 {
+            0..=5 => _ = list.read(space, offset, len as u32),
+            6..=8 => _ = list.write(space, offset, &source.bytes(len)),
+            9 => _ = list.write_fenced(space, offset, &source.bytes(len)),
+            10..=12 => _ = list.masked_cas(space, offset, source.u64(), source.u64(), source.u64()),
+            _ => _ = list.faa(space, offset, source.u64()),
+        }
+    }
+    list
+}
+
+/// An offset: mostly a good one, else one at an edge, or anywhere.
+fn offset(source: &mut Source<'_>, how: u8, space: Space) -> u64 {
+    match (how, space) {
+        (0, _) => source.u64(),
+        (1, _) => u64::MAX - u64::from(source.byte()),
+        (2, _) => (64 << 20) - u64::from(source.byte()),
+        (_, Space::Host) => AREA + u64::from(source.u16()) * 8 % AREA_BYTES,
+        (_, Space::OnChip) => u64::from(source.u16()) * 8 % (64 << 10),
+    }
+}
+
+/// A frame of a list.
+pub(super) fn list(source: &mut Source<'_>) -> Vec<u8> {
+    let (tag, mut frame) = (source.u64(), Vec::new());
+    let put = verbs::put_list(&mut frame, tag, &mut work(source));
+    assert!(put.is_ok(), "an honest list fits a frame");
+    frame
+}
+
+fn client(source: &mut Source<'_>) -> ClientId {
+    ClientId(source.u16())
+}
+
+/// A name: short, empty, with letters of several bytes, or long.
+fn name(source: &mut Source<'_>) -> String {
+    let len = source.below(140);
+    source.pick(&["", "a", "orders", "straße"]).repeat(len / 6)
+}
+
+fn spec(source: &mut Source<'_>) -> TreeSpec {
+    TreeSpec {
+        format: source.byte() & 3,
+        key_len: 8,
+        value_len: u32::from(source.byte()),
+        leaf_bytes: 64 * u32::from(source.byte()),
+        internal_bytes: 1024,
+    }
+}
+
+fn request(source: &mut Source<'_>) -> Request {
+    match source.below(20) {
+        0 => Request::Join,
+        1 => Request::Leave,
+        2 => {
+            let (node_bytes, format) = (64 * u32::from(source.byte()), source.byte() & 3);
+            Request::AllocChunk { class: ChunkClass { node_bytes, format } }
+        }
+        3 => Request::FreeChunk { offset: source.u64() >> source.below(64) },
+        4 => Request::RedoArea,
+        5 => {
+            let (name, spec) = (name(source), spec(source));
+            Request::CreateTree { name, spec, id: u32::from(source.byte()), root: source.u64() }
+        }
+        6 => Request::NewTreeId,
+        7 => Request::OpenTree { name: name(source) },
+        8 => Request::ListTrees,
+        9 => Request::DropTree { name: name(source), id: u32::from(source.byte()) },
+        10 => Request::Fence { client: client(source) },
+        11 => Request::Usage,
+        12 => Request::Renew,
+        13 => Request::Depart,
+        14 => Request::Suspect { client: client(source) },
+        15 => Request::Condemn { client: client(source) },
+        16 => Request::TakeOver { client: client(source) },
+        17 => Request::Retire { client: client(source) },
+        18 => Request::Members,
+        _ => Request::Stats,
+    }
+}
+
+fn response(source: &mut Source<'_>) -> Response {
+    let tree = |source: &mut Source<'_>| TreeInfo {
+        id: u32::from(source.u16()),
+        name: name(source),
+        spec: spec(source),
+        root_word: source.u64(),
+    };
+    match source.below(12) {
+        0 => Response::Done,
+        1 => Response::Joined { client: client(source) },
+        2 => Response::Chunk { offset: source.u64(), bytes: source.u64() },
+        3 => Response::RedoArea { offset: source.u64(), bytes: source.u64() },
+        4 => Response::TreeId { id: u32::from(source.u16()) },
+        5 => Response::Tree { info: tree(source), created: source.byte() & 1 == 0 },
+        6 => Response::Trees((0..source.below(4)).map(|_| tree(source)).collect()),
+        7 => {
+            let members = (0..source.below(8)).map(|_| client(source)).collect();
+            Response::Usage { chunks: source.u64(), chunks_used: 8, chunk_bytes: 7, members }
+        }
+        8 => Response::Renewed { expired: (source.byte() & 1 == 0).then(|| client(source)) },
+        9 => Response::Verdict(match source.below(5) {
+            0 => Verdict::Alive { lease_left: source.u64() },
+            1 => Verdict::Recover,
+            2 => Verdict::Recovering { by: client(source) },
+            3 => Verdict::Displaced { by: client(source) },
+            _ => Verdict::Gone,
+        }),
+        10 => Response::Members((0..source.below(4)).map(|_| member(source)).collect()),
+        _ => Response::Stats(Box::new(stats(source))),
+    }
+}
+
+fn member(source: &mut Source<'_>) -> MemberInfo {
+    MemberInfo {
+        client: client(source),
+        standing: source.pick(&[Standing::Live, Standing::Leaving, Standing::Dead]),
+        incarnation: u32::from(source.u16()),
+        age: source.u64(),
+        lease_left: source.u64(),
+        recoverer: client(source),
+    }
+}
+
+fn stats(source: &mut Source<'_>) -> ServerStats {
+    let refused = (0..source.below(3)).map(|_| RefusedCount { reason: name(source), count: source.u64() });
+    let refused = refused.collect();
+    let hottest = (0..source.below(3)).map(|_| HotWord { space: Space::OnChip, offset: source.u64(), failed: 1 });
+    let hottest = hottest.collect();
+    ServerStats { server: source.u16(), boot: source.u64(), refused, hottest, ..ServerStats::default() }
+}
+
+fn error(source: &mut Source<'_>) -> FabricError {
+    let space = source.pick(&[Space::Host, Space::OnChip]);
+    let address = GlobalAddress::from_bits(source.u64());
+    let refusal = match source.below(16) {
+        0 => return FabricError::OutOfBounds { space, address, len: source.u64() },
+        1 => return FabricError::Misaligned { space, address },
+        2 => return FabricError::TooLarge { asked: source.u64(), limit: 64 },
+        3 => return FabricError::NoSuchServer { server: source.u16() },
+        4 => return FabricError::Fenced { client: client(source) },
+        5 => return FabricError::ServerLost { server: source.u16() },
+        6 => return FabricError::Disconnected { server: source.u16() },
+        7 => return FabricError::Unsupported { what: "this server does not know the request" },
+        8 => Refusal::OutOfMemory,
+        9 => Refusal::TooManyMembers,
+        10 => Refusal::NoSuchTree { name: name(source) },
+        11 => Refusal::BadName,
+        12 => Refusal::NotHere,
+        13 => Refusal::NotAMember { client: client(source) },
+        14 => Refusal::Fenced { client: client(source) },
+        _ => Refusal::BadRequest { what: "the root word is null" },
+    };
+    FabricError::Refused(refusal)
+}
+
+fn introduce(source: &mut Source<'_>) -> Introduce {
+    let role = match source.below(4) {
+        0 => Role::Join,
+        1 => Role::Observer,
+        _ => Role::Member { client: client(source), incarnation: u32::from(source.byte()), boot: source.u64() },
+    };
+    Introduce { version: if source.below(8) == 0 { source.u16() } else { VERSION }, nonce: [3; 32], role }
+}
+
+fn welcome(source: &mut Source<'_>) -> Welcome {
+    let caps = Caps {
+        atomic_unit: 64,
+        crash_unit: 64,
+        verb_atomic: false,
+        masked_cas: true,
+        write_releases: true,
+        lock_read: true,
+        on_chip_bytes: source.u64(),
+        fence: source.pick(&[FenceMode::Revoke, FenceMode::DeathOnly]),
+        shortest_write_nanos: 0,
+        max_verbs: 64,
+        max_transfer: u32::from(source.u16()),
+    };
+    Welcome {
+        version: VERSION,
+        boot: source.u64(),
+        server: 0,
+        servers: source.u16(),
+        client: client(source),
+        incarnation: 1,
+        host_bytes: source.u64(),
+        caps,
+        max_frame: 1 << 20,
+        max_reply: 1 << 20,
+        lease_nanos: source.u64(),
+    }
+}

@@ -1,0 +1,102 @@
+//! A connection's bytes, followed as a memory server follows them.
+
+use sherman_fabric::{Request, Space};
+use sherman_soft_nic::wire::bytes::WireError;
+use sherman_soft_nic::wire::{FrameHeader, HEADER_BYTES, Kind, ListDecoder, Next, WireVerb, requests};
+
+/// What was understood.
+#[derive(Debug)]
+pub enum Heard<'a> {
+    /// One verb of a list.
+    Verb(WireVerb<'a>),
+    /// The end of a list.
+    List,
+    /// A control request.
+    Call(Request),
+    /// The whole of another frame.
+    Other(FrameHeader),
+}
+
+impl Heard<'_> {
+    /// Mixes it into a digest of what was heard before.
+    pub fn digest(&self, before: u64) -> u64 {
+        let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+        let space = |space: &Space| u64::from(*space == Space::OnChip);
+        match self {
+            Self::Verb(WireVerb::Read { space: at, offset, len }) => {
+                [1, space(at), *offset, u64::from(*len)].into_iter().fold(before, mix)
+            }
+            Self::Verb(WireVerb::Write { space: at, offset, data, fenced }) => {
+                let head = [2, space(at), *offset, data.len() as u64, u64::from(*fenced)].into_iter().fold(before, mix);
+                data.iter().fold(head, |sum, byte| mix(sum, u64::from(*byte)))
+            }
+            Self::Verb(WireVerb::Cas { space: at, offset, compare, swap, mask }) => {
+                [3, space(at), *offset, *compare, *swap, *mask].into_iter().fold(before, mix)
+            }
+            Self::Verb(WireVerb::Faa { space: at, offset, add }) => {
+                [4, space(at), *offset, *add].into_iter().fold(before, mix)
+            }
+            Self::List => mix(before, 5),
+            Self::Call(_) => mix(before, 6),
+            Self::Other(header) => {
+                [7, header.kind as u64, header.tag, u64::from(header.len)].into_iter().fold(before, mix)
+            }
+        }
+    }
+}
+
+/// A connection as far as it has been followed.
+#[derive(Clone, Debug, Default)]
+pub struct Stream {
+    /// What has come and is not understood yet.
+    rest: Vec<u8>,
+    list: Option<ListDecoder>,
+}
+
+impl Stream {
+    /// Follows `bytes` behind what came before, and tells what they say. After an error nothing more is to be heard.
+    pub fn feed(&mut self, bytes: &[u8], mut hear: impl FnMut(Heard<'_>)) -> Result<(), WireError> {
+        let mut all = std::mem::take(&mut self.rest);
+        all.extend_from_slice(bytes);
+        let mut used = 0;
+        while let Some(more) = self.step(&all[used..], &mut hear)? {
+            used += more;
+            assert!(used <= all.len(), "nothing is read past what has arrived");
+        }
+        self.rest = all.split_off(used);
+        Ok(())
+    }
+
+    /// The next verb, list's beginning or end, or frame, if all of it is there; how many bytes it took.
+    fn step(&mut self, bytes: &[u8], hear: &mut impl FnMut(Heard<'_>)) -> Result<Option<usize>, WireError> {
+        if let Some(list) = &mut self.list {
+            return Ok(match list.next(bytes)? {
+                Next::Verb { verb, used } => {
+                    hear(Heard::Verb(verb));
+                    Some(used)
+                }
+                Next::Partial { needed } => {
+                    assert!(needed > bytes.len(), "more is asked for than is there, or it could go on");
+                    None
+                }
+                Next::End => {
+                    self.list = None;
+                    hear(Heard::List);
+                    Some(0)
+                }
+            });
+        }
+        let Some(header) = FrameHeader::decode(bytes)? else { return Ok(None) };
+        if header.kind == Kind::List {
+            self.list = Some(ListDecoder::new(&header));
+            return Ok(Some(HEADER_BYTES));
+        }
+        let whole = HEADER_BYTES + header.len as usize;
+        let Some(body) = bytes.get(HEADER_BYTES..whole) else { return Ok(None) };
+        match header.kind {
+            Kind::Call => hear(Heard::Call(requests::take_request(body)?)),
+            _ => hear(Heard::Other(header)),
+        }
+        Ok(Some(whole))
+    }
+}
