@@ -56,13 +56,13 @@ fn drawn(format: Format) -> impl Fn() -> Explorer + Sync {
 
 #[test]
 fn line_stamped_trees_are_linearizable_under_the_adversary() {
-    assert_clean(&explore("line-stamped", 0, 60_000, drawn(Format::LineStamped)), 60_000);
+    assert_clean(&explore("line-stamped", 0, 24_000, drawn(Format::LineStamped)), 24_000);
 }
 
 #[test]
 fn sorted_trees_are_linearizable_under_the_adversary() {
-    assert_clean(&explore("sorted", 1 << 32, 30_000, drawn(Format::Sorted)), 30_000);
-    assert_clean(&explore("sorted-stamped", 2 << 32, 80_000, drawn(Format::SortedStamped)), 80_000);
+    assert_clean(&explore("sorted", 1 << 32, 12_000, drawn(Format::Sorted)), 12_000);
+    assert_clean(&explore("sorted-stamped", 2 << 32, 24_000, drawn(Format::SortedStamped)), 24_000);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn two_level_trees_are_linearizable_where_verbs_are_atomic_as_a_whole() {
         let knobs = |seed| Knobs { verb_atomic: true, ..Knobs::swarm(seed) };
         Explorer::new(|draw| Scenario::drawn(draw, Format::TwoLevel), knobs)
     };
-    assert_clean(&explore("two-level, verbs atomic", 3 << 32, 30_000, make), 30_000);
+    assert_clean(&explore("two-level, verbs atomic", 3 << 32, 12_000, make), 12_000);
 }
 
 /// The paper's versions accept torn nodes where READs tear, as its authors' artifact says of itself. Readers and writers of
@@ -88,7 +88,7 @@ fn two_level_trees_are_caught_where_reads_tear() {
         };
         Explorer::new(choose, |seed| Knobs { step_nanos: 100, ..Knobs::swarm(seed) })
     };
-    let explored = explore("two-level, READs tear", 4 << 32, 40_000, make);
+    let explored = explore("two-level, READs tear", 4 << 32, 20_000, make);
     assert!(explored.violated > 0, "the paper's format was not caught");
     println!("the first: {}", explored.violations[0]);
 }
