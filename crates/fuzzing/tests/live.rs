@@ -194,6 +194,15 @@ fn behave((mut raw, welcome): (Raw, Welcome), end: &AtomicBool) -> u64 {
     0
 }
 
+/// Tells who behaves to end, even if the storm fails.
+struct EndOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// Reads all memory and writes it back, so that all of it is there before anything is measured.
 fn touch(at: &Listen, secret: Option<&Secret>) {
     let (mut raw, welcome) = Raw::enter_to(at, secret, Role::Join).expect("there is room");
@@ -288,8 +297,9 @@ fn guarded(all: u64) {
     let ((sent, grown), rounds) = std::thread::scope(|scope| {
         let member = Raw::enter_to(&at, Some(&secret), Role::Join).expect("there is room");
         let client = scope.spawn(|| behave(member, &end));
+        let until = EndOnDrop(&end);
         let outcome = storm(&server, &at, Some(&secret), 0, all);
-        end.store(true, Relaxed);
+        drop(until);
         (outcome, client.join().expect("a client that behaves is served"))
     });
     println!("meanwhile a client wrote and read its page {rounds} times");
