@@ -27,11 +27,11 @@ impl Harness for Processes {
     }
 
     fn rounds(&self) -> u32 {
-        400
+        150
     }
 
     fn runs(&self) -> u32 {
-        4
+        2
     }
 
     /// Machines with other work are slow, not broken.

@@ -132,7 +132,11 @@ fn understands(header: &FrameHeader, body: &[u8], source: &mut Source<'_>) -> bo
         // Followed by `Stream`.
         Kind::List => true,
         Kind::Call => {
-            again(requests::take_request(body), |out, it| known(requests::put_request(out, it)), requests::take_request)
+            let Ok(request) = requests::take_request(body) else { return false };
+            let mut bytes = Vec::new();
+            known(requests::put_request(&mut bytes, &request));
+            assert_eq!(bytes, body, "there is one way to write {request:?}");
+            true
         }
         Kind::Answer => again(
             responses::take_response(body),

@@ -50,7 +50,16 @@ impl Heard<'_> {
 pub struct Stream {
     /// What has come and is not understood yet.
     rest: Vec<u8>,
-    list: Option<ListDecoder>,
+    list: Option<List>,
+}
+
+/// A list that is being followed.
+#[derive(Clone, Debug)]
+struct List {
+    decoder: ListDecoder,
+    /// Verbs and bytes that its header announced and that have not come yet.
+    verbs: u64,
+    bytes: u64,
 }
 
 impl Stream {
@@ -70,8 +79,10 @@ impl Stream {
     /// The next verb, list's beginning or end, or frame, if all of it is there; how many bytes it took.
     fn step(&mut self, bytes: &[u8], hear: &mut impl FnMut(Heard<'_>)) -> Result<Option<usize>, WireError> {
         if let Some(list) = &mut self.list {
-            return Ok(match list.next(bytes)? {
+            return Ok(match list.decoder.next(bytes)? {
                 Next::Verb { verb, used } => {
+                    let left = list.verbs.checked_sub(1).zip(list.bytes.checked_sub(used as u64));
+                    (list.verbs, list.bytes) = left.expect("a list has no more than its header says");
                     hear(Heard::Verb(verb));
                     Some(used)
                 }
@@ -80,6 +91,7 @@ impl Stream {
                     None
                 }
                 Next::End => {
+                    assert_eq!((list.verbs, list.bytes), (0, 0), "a list has no less than its header says");
                     self.list = None;
                     hear(Heard::List);
                     Some(0)
@@ -88,7 +100,8 @@ impl Stream {
         }
         let Some(header) = FrameHeader::decode(bytes)? else { return Ok(None) };
         if header.kind == Kind::List {
-            self.list = Some(ListDecoder::new(&header));
+            let (verbs, bytes) = (header.count.into(), header.len.into());
+            self.list = Some(List { decoder: ListDecoder::new(&header), verbs, bytes });
             return Ok(Some(HEADER_BYTES));
         }
         let whole = HEADER_BYTES + header.len as usize;
