@@ -1,9 +1,6 @@
 //! Who may come in: with and without a secret, twice with the same words, in which role, into which start of the server.
-#![cfg(target_os = "linux")]
 
-mod raw;
-
-use raw::{Raw, Reply, eventually, host, introduction, member, options, refused, secret, start};
+use crate::raw::{Raw, Reply, eventually, host, introduction, member, options, refused, secret, start};
 use sherman_fabric::{ClientId, FabricError, Refusal, Request, Response, Space, WorkList};
 use sherman_soft_nic::auth;
 use sherman_soft_nic::server::{Limits, Listen, ServeError, ServerOptions, SoftNicServer};
@@ -20,8 +17,8 @@ fn a_client_joins_and_its_verbs_and_requests_are_served_on_tcp_and_unix() {
         assert_eq!((welcome.boot, welcome.server, welcome.servers), (server.boot(), 0, 1));
         assert!(welcome.incarnation > 0 && welcome.client != ClientId::NOBODY);
         let mut list = WorkList::new(0);
-        list.write(Space::Host, raw::FREE, b"one line");
-        let read = list.read(Space::Host, raw::FREE, 8);
+        list.write(Space::Host, crate::raw::FREE, b"one line");
+        let read = list.read(Space::Host, crate::raw::FREE, 8);
         let cas = list.cas(Space::OnChip, 8 * index as u64, 0, 5);
         let faa = list.faa(Space::OnChip, 8 * index as u64, 1);
         raw.execute(&mut list).unwrap();
@@ -139,7 +136,7 @@ fn other_servers_let_members_in_by_what_they_say_and_know_their_order() {
     let goodbye = Raw::enter(&server, None, member(7, 3, server.boot())).err().unwrap();
     assert_eq!(goodbye.code, GoodbyeCode::Fenced);
     let mut list = WorkList::new(1);
-    list.read(Space::Host, raw::FREE, 8);
+    list.read(Space::Host, crate::raw::FREE, 8);
     assert_eq!(old.execute(&mut list), Err(FabricError::Fenced { client: ClientId(7) }));
     assert_eq!(old.goodbye().code, GoodbyeCode::Fenced);
     assert!(new.execute(&mut list).is_ok());

@@ -1,8 +1,6 @@
 //! Real runs of the real command, small ones: every variant costs what its design says.
 
-mod common;
-
-use common::{fresh_path, sherman, text};
+use crate::common::{fresh_path, sherman, text};
 use serde_json::Value;
 
 const KEYS: u64 = 20_000;

@@ -1,5 +1,4 @@
 //! The suites that every backend runs, on memory servers that are threads of this process behind sockets.
-#![cfg(target_os = "linux")]
 
 use sherman::{Cluster, Error, OpenError};
 use sherman_embedded::Atomicity;

@@ -1,9 +1,7 @@
 //! What cannot be asked is refused: one line that names the option and says what is allowed, exit code 2, no JSON written.
 //! What goes wrong at run time: one line, exit code 1.
 
-mod common;
-
-use common::{fresh_path, sherman, text};
+use crate::common::{fresh_path, sherman, text};
 
 /// Asserts that `sherman bench` with `args` fails with `code` and one line that contains all of `words`.
 fn refuses(code: i32, args: &[&str], words: &[&str]) {

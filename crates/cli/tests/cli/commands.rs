@@ -1,9 +1,7 @@
 //! The client commands on memory servers that are processes of their own: what one command writes, the next one reads.
 
-mod common;
-
-use common::servers::{Servers, TRANSPORTS, Transport};
-use common::{command, fresh_path, sherman, text};
+use crate::common::servers::{Servers, TRANSPORTS, Transport};
+use crate::common::{command, fresh_path, sherman, text};
 use serde_json::Value;
 use sherman::Cluster;
 use std::io::Write;

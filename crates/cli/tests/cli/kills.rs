@@ -2,10 +2,8 @@
 //!
 //! 200 clients are killed, three at a time at work; `SHERMAN_KILLS=2000` for more.
 
-mod common;
-
-use common::servers::{Servers, Transport};
-use common::writers::{Writer, run_writer, settle, verify};
+use crate::common::servers::{Servers, Transport};
+use crate::common::writers::{Writer, run_writer, settle, verify};
 use sherman::Cluster;
 use sherman_suites::{Failure, Ledger};
 use std::sync::{Arc, Mutex};

@@ -1,8 +1,6 @@
 //! Real checks by the real command, small ones.
 
-mod common;
-
-use common::{fresh_path, sherman, text};
+use crate::common::{fresh_path, sherman, text};
 use serde_json::Value;
 
 /// Checks a small tree and returns the JSON.

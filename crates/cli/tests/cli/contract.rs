@@ -1,8 +1,6 @@
 //! The fabric contract F1–F7 with memory servers that are processes of their own, new ones for every run.
 
-mod common;
-
-use common::servers::{Servers, Transport};
+use crate::common::servers::{Servers, Transport};
 use sherman_fabric::contract::{Breach, Harness, Participant, Patience, Scratch, on_threads, suite};
 use sherman_soft_nic::client::{JoinOptions, SoftNicEndpoint, SoftNicFabric};
 use std::collections::BTreeMap;

@@ -1,9 +1,7 @@
 //! The client commands by the real command. Each has a cluster of its own in its process, so that what one writes no other reads:
 //! what they do to a tree is tested beside the code, and over the network in `cluster.rs`.
 
-mod common;
-
-use common::{fresh_path, run, sherman, text};
+use crate::common::{fresh_path, run, sherman, text};
 use serde_json::Value;
 
 const HERE: [&str; 2] = ["--cluster", "embedded:?memory=64MiB&chunk=1MiB"];
@@ -107,7 +105,7 @@ fn the_cluster_is_named_by_an_option_or_the_environment() {
     let output = sherman(&["trees"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("--cluster <URL>"), "{}", text(&output.stderr));
-    let mut command = common::command(&["trees"]);
+    let mut command = crate::common::command(&["trees"]);
     let output = command.env("SHERMAN_CLUSTER", "embedded:?memory=64MiB&chunk=1MiB").output().expect("it starts");
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "there are no trees\n"));
     let output = command.args(["--cluster", "carrier-pigeon:"]).output().expect("it starts");

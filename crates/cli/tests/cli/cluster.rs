@@ -1,8 +1,6 @@
 //! `sherman serve` and `sherman cluster up` with real processes.
 
-mod common;
-
-use common::{command, fresh_path, sherman, text};
+use crate::common::{command, fresh_path, sherman, text};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;

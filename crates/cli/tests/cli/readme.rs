@@ -1,7 +1,5 @@
 //! What the README tells people to type works: every command of "Run a cluster", in order, in one shell.
 
-mod common;
-
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
@@ -31,7 +29,7 @@ fn every_command_about_a_cluster_works() {
         for port in ["7000", "7001", "9100"] {
             block = block.replace(&format!(":{port}"), &format!(":{}", free_port()));
         }
-        let directory = common::fresh_path(&format!("readme-{number}"));
+        let directory = crate::common::fresh_path(&format!("readme-{number}"));
         std::fs::create_dir_all(&directory).expect("a directory");
         let script = format!("set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n{block}");
         let output = Command::new("timeout")
@@ -41,7 +39,7 @@ fn every_command_about_a_cluster_works() {
             .current_dir(&directory)
             .output()
             .expect("a shell");
-        let said = format!("{}\n{}", common::text(&output.stdout), common::text(&output.stderr));
+        let said = format!("{}\n{}", crate::common::text(&output.stdout), crate::common::text(&output.stderr));
         assert!(output.status.success(), "{script}\n{said}");
         let expected = if number == 0 { "1000\t100000" } else { "1815" };
         assert!(said.contains(expected), "{said}");

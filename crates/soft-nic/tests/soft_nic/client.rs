@@ -1,8 +1,6 @@
 //! What a client does when servers misbehave, die or are not there.
 
-mod fake;
-
-use fake::{CLIENT, FOUND, Lists, cluster};
+use crate::fake::{CLIENT, FOUND, Lists, cluster};
 use sherman_executor::{LocalExecutor, block_on};
 use sherman_fabric::{Clock, Counters, Endpoint, FabricError, Request, Response, Space, WorkList, call, execute};
 use sherman_soft_nic::auth::Secret;

@@ -1,13 +1,8 @@
 //! What a memory server costs while nobody asks it anything, and how it ends.
-#![cfg(target_os = "linux")]
 
-mod common;
-#[path = "../../soft-nic/tests/raw/mod.rs"]
-mod raw;
-
-use common::fresh_path;
-use common::servers::Server;
-use raw::Raw;
+use crate::common::fresh_path;
+use crate::common::servers::Server;
+use crate::raw::Raw;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sherman_soft_nic::auth::Secret;
 use sherman_soft_nic::wire::{Role, Welcome};

@@ -1,9 +1,6 @@
 //! F6 over the wire: who is fenced, has left or was succeeded is refused for ever, on every connection; others go on.
-#![cfg(target_os = "linux")]
 
-mod raw;
-
-use raw::{FREE, Raw, host, host_for, member, options, start};
+use crate::raw::{FREE, Raw, host, host_for, member, options, start};
 use sherman_fabric::{FabricError, Request, Response, Space, Verdict, WorkList};
 use sherman_soft_nic::server::{RunningServer, ServerOptions};
 use sherman_soft_nic::wire::{GoodbyeCode, Welcome};

@@ -1,10 +1,7 @@
 //! What clients may do wrong: every bad address, length, list and frame is refused and counted, and nobody else notices.
-#![cfg(target_os = "linux")]
 
-mod raw;
-
+use crate::raw::{FREE, Raw, Reply, eventually, options, refused, start};
 use fastrand::Rng;
-use raw::{FREE, Raw, Reply, eventually, options, refused, start};
 use sherman_fabric::{FabricError, Request, Space, WorkList};
 use sherman_soft_nic::server::{Limits, RunningServer, ServerOptions};
 use sherman_soft_nic::wire::verbs::put_list;

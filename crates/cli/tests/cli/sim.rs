@@ -1,8 +1,6 @@
 //! The simulated world by the real command: small explorations, replays, planted bugs, refusals.
 
-mod common;
-
-use common::{fresh_path, sherman, text};
+use crate::common::{fresh_path, sherman, text};
 use serde_json::Value;
 
 /// Explores and returns the JSON.

@@ -1,8 +1,6 @@
 //! The suites that every backend runs, on memory servers that are processes of their own.
 
-mod common;
-
-use common::servers::{Servers, TRANSPORTS, Transport};
+use crate::common::servers::{Servers, TRANSPORTS, Transport};
 use sherman::{Cluster, Error};
 use sherman_suites::Failure;
 use std::time::{Duration, Instant};

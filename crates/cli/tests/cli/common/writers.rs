@@ -1,12 +1,13 @@
 //! Writers that are processes of their own, and what is known of their keys when they are gone.
 //!
-//! A writer is this very program again, at its ignored test `writer`; it keeps a diary on its standard output: what it is about
+//! A writer is this very program again, at its ignored test `kills::writer`; it keeps a diary on its standard output: what it is about
 //! to do, and what was acknowledged.
 
-use sherman::{Client, Cluster, Error, Standing};
+use sherman::{Client, ClientId, Cluster, Error, Standing};
 use sherman_suites::{Failure, Ledger, Note};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ pub fn run_writer() {
     println!();
     let mut cluster = Cluster::open(&url).expect("a cluster");
     for round in 0.. {
+        println!("id {}", cluster.id());
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 let cluster = &cluster;
@@ -77,6 +79,8 @@ pub fn this_program() -> std::path::PathBuf {
 /// A writer at work, and who reads its diary.
 pub struct Writer {
     child: Child,
+    /// The id that it last told.
+    id: Arc<AtomicU16>,
     reader: Option<JoinHandle<()>>,
 }
 
@@ -89,7 +93,7 @@ impl Writer {
     /// Starts one by a command that is followed by the arguments.
     pub fn start_by(mut command: Command, url: &str, slot: u64, seed: u64, ledger: &Arc<Mutex<Ledger>>) -> Self {
         let mut child = command
-            .args(["--ignored", "--exact", "writer", "--nocapture", "--test-threads", "1"])
+            .args(["--ignored", "--exact", "kills::writer", "--nocapture", "--test-threads", "1"])
             .env(ORDERS, format!("{url} {} {seed}", slot * KEYS))
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -97,18 +101,27 @@ impl Writer {
             .expect("a writer starts");
         let mut diary = BufReader::new(child.stdout.take().expect("piped"));
         let ledger = Arc::clone(ledger);
+        let id = Arc::new(AtomicU16::new(0));
+        let told = Arc::clone(&id);
         let reader = std::thread::spawn(move || {
             let mut line = String::new();
             // A line that was cut off by its writer's death was never written.
             while diary.read_line(&mut line).is_ok_and(|read| read > 0) && line.ends_with('\n') {
-                if let Ok(note) = line.trim_end().parse() {
+                if let Some(Ok(id)) = line.trim_end().strip_prefix("id ").map(str::parse) {
+                    told.store(id, Ordering::Relaxed);
+                } else if let Ok(note) = line.trim_end().parse() {
                     ledger.lock().unwrap_or_else(PoisonError::into_inner).enter(note);
                 }
                 line.clear();
             }
             let _ = diary.read_to_end(&mut Vec::new());
         });
-        Self { child, reader: Some(reader) }
+        Self { child, id, reader: Some(reader) }
+    }
+
+    /// Who it is to the cluster.
+    pub fn id(&self) -> ClientId {
+        ClientId(self.id.load(Ordering::Relaxed))
     }
 
     /// Kills it; afterwards its diary has been read to the end.

@@ -1,13 +1,9 @@
 //! What a memory server does about those who mean no good, or know no better: it refuses, counts, and tells the operator
 //! once, however often they come.
 
-mod common;
-#[path = "../../soft-nic/tests/raw/mod.rs"]
-mod raw;
-
-use common::fresh_path;
-use common::servers::{Server, wait_until};
-use raw::{Raw, Reply, introduction};
+use crate::common::fresh_path;
+use crate::common::servers::{Server, wait_until};
+use crate::raw::{Raw, Reply, introduction};
 use sherman_fabric::{FabricError, Space, WorkList};
 use sherman_soft_nic::auth::{self, Secret};
 use sherman_soft_nic::server::Listen;

@@ -1,8 +1,6 @@
 //! `sherman members` and `sherman fence`, by the real command.
 
-mod common;
-
-use common::{fresh_path, sherman, text};
+use crate::common::{fresh_path, sherman, text};
 use serde_json::Value;
 
 fn json(args: &[&str]) -> Value {

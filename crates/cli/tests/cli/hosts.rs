@@ -6,11 +6,9 @@
 //!
 //! Needs `ip`, `nft` and the right to make namespaces; where they cannot be made it says so and does nothing.
 
-mod common;
-
-use common::servers::wait_until;
-use common::writers::{TREE, Writer, run_writer, settle, this_program, verify};
-use sherman::Cluster;
+use crate::common::servers::wait_until;
+use crate::common::writers::{TREE, Writer, settle, this_program, verify};
+use sherman::{Cluster, Standing};
 use sherman_suites::{Failure, Ledger};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -30,13 +28,6 @@ const PLAIN: usize = 3;
 /// How long a packet to or from the far client takes, one way.
 const DELAY: Duration = Duration::from_millis(5);
 const RELAY: &str = "SHERMAN_TEST_RELAY";
-
-/// Not a test: what a writer process runs.
-#[test]
-#[ignore = "run as a process of its own by the test beside it"]
-fn writer() {
-    run_writer();
-}
 
 /// Not a test: passes what comes at port 7000 + n of this host on to server n, later.
 #[test]
@@ -220,7 +211,7 @@ fn hosts_that_lose_packets_are_far_away_or_cut_off_lose_nothing_else() -> Result
 
     network.lose(SERVERS + LOSSY, 5)?;
     let mut relay = network.on(SERVERS + FAR, this_program());
-    relay.args(["--ignored", "--exact", "relay", "--nocapture"]).env(RELAY, addresses.join(","));
+    relay.args(["--ignored", "--exact", "hosts::relay", "--nocapture"]).env(RELAY, addresses.join(","));
     let relay = Process(relay.stdout(Stdio::null()).spawn()?);
     std::thread::sleep(Duration::from_millis(300));
 
@@ -235,12 +226,16 @@ fn hosts_that_lose_packets_are_far_away_or_cut_off_lose_nothing_else() -> Result
         ledgers.iter().all(|ledger| acknowledged(ledger) > 20)
     });
 
-    let recovered = cluster.participation().recoveries;
-    let before = cluster.members()?.len();
+    let id = writers[CUT].id();
+    let incarnation = || -> Result<Option<u32>, Failure> {
+        let live = |member: &&sherman::Member| member.id == id && member.standing == Standing::Live;
+        Ok(cluster.members()?.iter().find(live).map(|member| member.incarnation))
+    };
+    let before = incarnation()?.ok_or("the client that is to be cut off is a member")?;
     network.connect(SERVERS + CUT, false)?;
     let (at_cut, plain_at_cut) = (acknowledged(&ledgers[CUT]), acknowledged(&ledgers[PLAIN]));
     wait_until("the client that is cut off is fenced", Duration::from_secs(10), || {
-        cluster.members().is_ok_and(|members| members.len() < before) || cluster.participation().recoveries > recovered
+        incarnation().is_ok_and(|now| now != Some(before))
     });
     wait_until("the others go on", Duration::from_secs(10), || acknowledged(&ledgers[PLAIN]) > plain_at_cut + 1_000);
     let while_cut = acknowledged(&ledgers[CUT]);

@@ -1,0 +1,21 @@
+//! The real command, and clusters of real processes. One program, since each that is built takes as long as all of them.
+#![cfg(target_os = "linux")]
+
+mod bench;
+mod check;
+mod client;
+mod cluster;
+mod commands;
+mod common;
+mod contract;
+mod hosts;
+mod idle;
+mod intruders;
+mod kills;
+mod members;
+mod network;
+#[path = "../../../soft-nic/tests/raw/mod.rs"]
+mod raw;
+mod readme;
+mod refusals;
+mod sim;

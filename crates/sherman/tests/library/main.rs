@@ -1,0 +1,12 @@
+//! The library as its users see it.
+
+mod bad_input;
+mod callers;
+mod growth;
+mod membership;
+mod model;
+#[cfg(target_os = "linux")]
+mod network;
+mod panics;
+mod strays;
+mod suites;
