@@ -39,7 +39,7 @@ impl Failure {
         }
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             return Some(Self::Usage(
-                "what to do? \"sherman bench\", \"sherman check\", \"sherman cluster up\", \"sherman get\", or see \"sherman --help\""
+                "what to do? \"sherman bench\", \"sherman check\", \"sherman cluster up\", \"sherman get\", \"sherman sim explore\", or see \"sherman --help\""
                     .to_owned(),
             ));
         }

@@ -1,7 +1,7 @@
 //! The suites that every backend runs, on memory servers that are processes of their own.
 
 use crate::common::servers::{Servers, TRANSPORTS, Transport};
-use sherman::{Cluster, Error};
+use sherman::{BulkOptions, Cluster, Error};
 use sherman_suites::Failure;
 use std::time::{Duration, Instant};
 
@@ -79,16 +79,15 @@ fn operations_cost_the_round_trips_they_cost_in_one_process() -> Result<(), Fail
 #[test]
 fn a_server_that_is_gone_is_said_to_be_gone_within_the_deadline() -> Result<(), Failure> {
     for (transport, victim) in [(Transport::Tcp, 1), (Transport::Unix, 0)] {
-        // Chunks so small that both servers have leaves.
-        let mut servers = Servers::start(transport, 2, &["--memory", "16MiB", "--chunk", "64KiB"]);
+        let mut servers = Servers::start(transport, 2, SMALL);
         let cluster = open(&servers.url())?;
-        let client = cluster.tree::<u64, u64>("orders")?.client()?;
-        for key in 0..20_000 {
-            client.insert(key, key)?;
-        }
+        let tree = cluster.tree::<u64, u64>("orders")?;
+        // More than a chunk takes: both servers have leaves.
+        tree.bulk_load((0..100_000).map(|key| (key, key)), &BulkOptions::default())?;
+        let client = tree.client()?;
         servers.servers[victim].kill();
         let begun = Instant::now();
-        let lost = (0..20_000).map(|key| client.get(key)).find_map(Result::err);
+        let lost = (0..100_000).step_by(50).map(|key| client.get(key)).find_map(Result::err);
         assert!(matches!(lost, Some(Error::ServerLost { server }) if usize::from(server) == victim), "{lost:?}");
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     }
