@@ -4,8 +4,7 @@
 //! Rows, each over TCP and over a Unix socket, with 64 in flight and with one:
 //! - **bare loop**: two threads and a socket that move the bytes of a READ of 1 KiB, without anything around it; once with
 //!   both sides blocking, once with both spinning. The better one is what READs are compared with;
-//! - **READ 1 KiB**: one list of one verb, by the soft NIC, at random in 32 MiB, about what the tree's leaves fill; **READ 1 KiB,
-//!   hot** in 1 MiB: the bare loop touches no memory but its buffers;
+//! - **READ 1 KiB**: one list of one verb, by the soft NIC;
 //! - **lists of an insert**: pairs of the two lists that an insert posts: CAS of a lane and READ of a leaf; WRITE of a line and
 //!   WRITE of the lane. What the round trips of inserts allow;
 //! - **get, insert**: a tree of 1 KiB leaves, 8-byte keys and values, uniform keys that are all there, a warm cache; with 64 in
@@ -55,7 +54,6 @@ impl Transport {
 pub(crate) enum What {
     BareBlocking,
     BareSpinning,
-    ReadHot,
     Read,
     InsertLists,
     Get,
@@ -68,15 +66,7 @@ pub(crate) enum What {
 /// All rows over one kind of socket at one depth, in the order in which they are measured: Redis GETs find what SETs of the
 /// same size left.
 fn rows(transport: Transport, depth: u64, redis: bool) -> Vec<Row> {
-    let mut what = vec![
-        What::BareBlocking,
-        What::BareSpinning,
-        What::ReadHot,
-        What::Read,
-        What::InsertLists,
-        What::Get,
-        What::Insert,
-    ];
+    let mut what = vec![What::BareBlocking, What::BareSpinning, What::Read, What::InsertLists, What::Get, What::Insert];
     if depth > 1 {
         what.extend([What::GetMany, What::InsertMany]);
     }
@@ -112,7 +102,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     let spins = row.what == What::BareSpinning;
                     processor::in_threads(|| bare::run(near, far, raw::READ_SHAPE, row.depth, spins, WINDOW))?
                 }
-                What::ReadHot | What::Read | What::InsertLists => {
+                What::Read | What::InsertLists => {
                     processor::with_server(options.raw.pid, || raw.run(row.what, row.depth))?
                 }
                 What::Get | What::Insert | What::GetMany | What::InsertMany => {

@@ -14,9 +14,8 @@ use std::time::Instant;
 /// Where lists go: behind the server's tables.
 const FIRST: u64 = 128 << 20;
 const NODE: u64 = 1024;
-/// As many as the tree has leaves, about, so that memory is as cold as the tree's.
+/// As many leaves as half a million entries have, so that memory is as cold as the tree's.
 const NODES: u64 = 32 << 10;
-const HOT_NODES: u64 = 1 << 10;
 const LANES: u64 = 4096;
 const LINE: usize = 64;
 
@@ -29,15 +28,14 @@ pub(crate) struct Raw {
 }
 
 /// A leaf and a lane, at random but the same in each run.
-fn place(what: What, at: u64) -> (u64, u64) {
+fn place(at: u64) -> (u64, u64) {
     let random = at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-    let nodes = if what == What::ReadHot { HOT_NODES } else { NODES };
-    (FIRST + random % nodes * NODE, random % LANES * 8)
+    (FIRST + random % NODES * NODE, random % LANES * 8)
 }
 
 /// The list of the `turn`th round trip of operation `at`.
 fn fill(what: What, list: &mut WorkList, at: u64, turn: u64) {
-    let (node, lane) = place(what, at);
+    let (node, lane) = place(at);
     match (what, turn) {
         (What::InsertLists, 0) => {
             list.masked_cas(Space::OnChip, lane, 0, 1, 0xffff);

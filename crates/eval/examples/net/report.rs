@@ -47,7 +47,6 @@ impl Row {
         match self.what {
             What::BareBlocking => "bare loop, blocking".to_owned(),
             What::BareSpinning => "bare loop, spinning".to_owned(),
-            What::ReadHot => "READ 1 KiB, hot".to_owned(),
             What::Read => "READ 1 KiB".to_owned(),
             What::InsertLists => "lists of an insert".to_owned(),
             What::Get => "get".to_owned(),
@@ -79,7 +78,7 @@ impl Row {
     /// Its ratio to what bounds it.
     fn compared(&self, rows: &[Self]) -> Option<Compared> {
         let (to, bounds): (_, &[What]) = match self.what {
-            What::ReadHot | What::Read => ("bare loop", &[What::BareBlocking, What::BareSpinning]),
+            What::Read => ("bare loop", &[What::BareBlocking, What::BareSpinning]),
             What::Get | What::GetMany => ("READ 1 KiB", &[What::Read]),
             What::Insert | What::InsertMany => ("lists", &[What::InsertLists]),
             _ => return None,
