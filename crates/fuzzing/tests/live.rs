@@ -246,8 +246,14 @@ fn storm(server: &RunningServer, at: &Listen, secret: Option<&Secret>, seed: u64
                 scope.spawn(move || storm.rage(stormer))
             })
             .collect();
+        let mut tenths = 0;
         while ragers.iter().any(|rager| !rager.is_finished()) {
-            if storm.sent.load(Relaxed) >= all / 10 && warm.load(Relaxed) == 0 {
+            let sent = storm.sent.load(Relaxed);
+            if sent * 10 / all > tenths {
+                tenths = sent * 10 / all;
+                println!("{sent} frames after {:.1} s, {} MiB", began.elapsed().as_secs_f64(), resident() >> 20);
+            }
+            if tenths > 0 && warm.load(Relaxed) == 0 {
                 warm.store(resident() as u64, Relaxed);
             }
             std::thread::sleep(std::time::Duration::from_millis(2));
