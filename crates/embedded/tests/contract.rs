@@ -1,10 +1,8 @@
 //! The fabric contract F1–F7, on threads, once per atomicity.
 
-use sherman_embedded::{Atomicity, EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric, EmbeddedOptions};
-use sherman_fabric::contract::{Breach, Harness, Participant, Patience, Report, Scratch, on_threads, suite};
+use sherman_embedded::{Atomicity, EmbeddedCluster, EmbeddedEndpoint, EmbeddedOptions};
+use sherman_fabric::contract::{Breach, Harness, Participant, Patience, Report, Scratch, on_threads_of, suite};
 use sherman_memory_server::FormatOptions;
-use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 const MEMORY: u64 = 1 << 20;
 /// Well behind the superblock and the tables, in a chunk that nobody asks for.
@@ -47,15 +45,7 @@ impl Harness for Embedded {
         let options =
             EmbeddedOptions { servers: 2, memory_bytes: MEMORY, on_chip_bytes: 128, format, atomicity: self.atomicity };
         let cluster = EmbeddedCluster::new(options).expect("a small cluster");
-        let groups = Mutex::new(BTreeMap::<usize, EmbeddedFabric>::new());
-        on_threads(participants, |group| -> Result<_, Box<dyn std::error::Error>> {
-            let mut groups = groups.lock().expect("nobody panics with it");
-            let fabric = match groups.get(&group) {
-                Some(fabric) => fabric.clone(),
-                None => groups.entry(group).or_insert(cluster.join()?).clone(),
-            };
-            Ok(fabric.endpoint())
-        })
+        on_threads_of(participants, || cluster.join())
     }
 }
 

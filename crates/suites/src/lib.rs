@@ -5,17 +5,20 @@
 //!
 //! | module | what must hold |
 //! |---|---|
+//! | [`costs`](mod@costs) | a fixed sequence of operations costs the same everywhere |
 //! | [`model`](mod@model) | any sequence of operations has the outcomes it would have on a `BTreeMap` |
 //! | [`stress`](mod@stress) | threads of several compute servers at once: nothing lost, nothing doubled, no update forgotten |
 //! | [`ranges`](mod@ranges) | a range misses no key that is there throughout, gives none twice, and keeps its order |
 //! | [`ledger`](mod@ledger) | what was acknowledged is there, whoever died; what was not may or may not be |
 #![forbid(unsafe_code)]
 
+pub mod costs;
 pub mod ledger;
 pub mod model;
 pub mod ranges;
 pub mod stress;
 
+pub use costs::costs;
 pub use ledger::{Ledger, Note};
 pub use model::model;
 pub use ranges::ranges;

@@ -1,10 +1,8 @@
 //! The fabric contract F1–F7 with memory servers that are processes of their own, new ones for every run.
 
 use crate::common::servers::{Servers, Transport};
-use sherman_fabric::contract::{Breach, Harness, Participant, Patience, Scratch, on_threads, suite};
+use sherman_fabric::contract::{Breach, Harness, Participant, Patience, Scratch, on_threads_of, suite};
 use sherman_soft_nic::client::{JoinOptions, SoftNicEndpoint, SoftNicFabric};
-use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 const SERVERS: u16 = 2;
 const MEMORY: u64 = 64 << 20;
@@ -40,18 +38,7 @@ impl Harness for Processes {
     fn run(&self, _: u64, participants: Vec<Participant<SoftNicEndpoint>>) -> Result<(), Breach> {
         let servers = Servers::start(self.transport, SERVERS, self.more);
         let options = JoinOptions::new(servers.servers.iter().map(|server| server.listen().into()).collect());
-        let groups = Mutex::new(BTreeMap::<usize, SoftNicFabric>::new());
-        let outcome = on_threads(participants, |group| -> Result<_, Box<dyn std::error::Error>> {
-            let mut groups = groups.lock().expect("nobody panics with it");
-            let fabric = match groups.get(&group) {
-                Some(fabric) => fabric.clone(),
-                None => groups.entry(group).or_insert(SoftNicFabric::join(&options)?).clone(),
-            };
-            Ok(fabric.endpoint()?)
-        });
-        // Clients leave before their servers go.
-        drop(groups);
-        outcome
+        on_threads_of(participants, || SoftNicFabric::join(&options))
     }
 }
 

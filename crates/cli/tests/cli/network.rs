@@ -58,21 +58,8 @@ fn servers_that_tear_their_reads_fool_nobody() -> Result<(), Failure> {
 #[test]
 fn operations_cost_the_round_trips_they_cost_in_one_process() -> Result<(), Failure> {
     let servers = Servers::start(Transport::Unix, 2, SMALL);
-    let mut costs = Vec::new();
-    for url in ["embedded:?servers=2&memory=64MiB&chunk=1MiB", &servers.url()] {
-        let cluster = open(url)?;
-        let client = cluster.tree::<u64, u64>("orders")?.client()?;
-        for key in 0..3_000 {
-            client.insert(key * 7 % 3_000, key)?;
-        }
-        for key in 0..500 {
-            client.get(key)?;
-            client.insert(key, 1)?;
-            client.remove(key)?;
-        }
-        costs.push(client.stats());
-    }
-    assert_eq!(costs[0], costs[1]);
+    let embedded = open("embedded:?servers=2&memory=64MiB&chunk=1MiB")?;
+    assert_eq!(sherman_suites::costs(&open(&servers.url())?, "costs")?, sherman_suites::costs(&embedded, "costs")?);
     Ok(())
 }
 

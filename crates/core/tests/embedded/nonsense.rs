@@ -4,16 +4,14 @@ use crate::{cluster, key, tree, value, worker};
 use sherman_core::redo::{Kind, Record};
 use sherman_core::{ComputeOptions, ComputeServer, Error, Worker};
 use sherman_embedded::EmbeddedEndpoint;
-use sherman_executor::{Driver, block_on};
+use sherman_executor::block_on;
 use sherman_fabric::{
-    Caps, ClientId, Clock, Counters, Endpoint, FabricError, GlobalAddress, Memory, Request, Response, Space, Ticket,
-    Verdict, WorkList,
+    ClientId, Endpoint, FabricError, GlobalAddress, Memory, Request, Response, Space, Ticket, Verdict, WorkList,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::task::{Context, Poll};
 
 /// Which requests are answered by nonsense.
 type About = fn(&Request) -> bool;
@@ -32,46 +30,10 @@ impl<E> Lying<E> {
     }
 }
 
-impl<E: Clock> Clock for Lying<E> {
-    fn now(&self) -> u64 {
-        self.inner.now()
-    }
-
-    fn wake_at(&self, at: u64, waker: &Waker) {
-        self.inner.wake_at(at, waker);
-    }
-}
-
-impl<E: Driver> Driver for Lying<E> {
-    fn progress(&self) -> bool {
-        self.inner.progress()
-    }
-
-    fn idle_for(&self) -> Option<Duration> {
-        self.inner.idle_for()
-    }
-}
+forward_clock_and_driver!(Lying);
 
 impl<E: Endpoint> Endpoint for Lying<E> {
-    fn caps(&self) -> &Caps {
-        self.inner.caps()
-    }
-
-    fn servers(&self) -> u16 {
-        self.inner.servers()
-    }
-
-    fn client(&self) -> ClientId {
-        self.inner.client()
-    }
-
-    fn list(&self, server: u16) -> WorkList {
-        self.inner.list(server)
-    }
-
-    fn recycle(&self, list: WorkList) {
-        self.inner.recycle(list);
-    }
+    forward_the_rest!();
 
     fn post(&self, list: WorkList) -> Ticket {
         self.inner.post(list)
@@ -79,10 +41,6 @@ impl<E: Endpoint> Endpoint for Lying<E> {
 
     fn poll(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
         self.inner.poll(ticket, cx)
-    }
-
-    fn forget(&self, ticket: Ticket) {
-        self.inner.forget(ticket);
     }
 
     fn call(&self, server: u16, request: Request) -> Ticket {
@@ -100,10 +58,6 @@ impl<E: Endpoint> Endpoint for Lying<E> {
             return Poll::Ready(Ok(Response::Joined { client: ClientId(1) }));
         }
         answer
-    }
-
-    fn counters(&self) -> &Counters {
-        self.inner.counters()
     }
 }
 

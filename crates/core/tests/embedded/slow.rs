@@ -1,11 +1,9 @@
 //! An endpoint whose completions always come one poll late.
 
-use sherman_executor::Driver;
-use sherman_fabric::{Caps, ClientId, Clock, Counters, Endpoint, FabricError, Request, Response, Ticket, WorkList};
+use sherman_fabric::{Endpoint, FabricError, Request, Response, Ticket, WorkList};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::task::{Context, Poll};
 
 /// Wraps an endpoint: every list and call is pending at its first poll.
 #[derive(Debug)]
@@ -31,46 +29,10 @@ impl<E> Slow<E> {
     }
 }
 
-impl<E: Clock> Clock for Slow<E> {
-    fn now(&self) -> u64 {
-        self.inner.now()
-    }
-
-    fn wake_at(&self, at: u64, waker: &Waker) {
-        self.inner.wake_at(at, waker);
-    }
-}
-
-impl<E: Driver> Driver for Slow<E> {
-    fn progress(&self) -> bool {
-        self.inner.progress()
-    }
-
-    fn idle_for(&self) -> Option<Duration> {
-        self.inner.idle_for()
-    }
-}
+forward_clock_and_driver!(Slow);
 
 impl<E: Endpoint> Endpoint for Slow<E> {
-    fn caps(&self) -> &Caps {
-        self.inner.caps()
-    }
-
-    fn servers(&self) -> u16 {
-        self.inner.servers()
-    }
-
-    fn client(&self) -> ClientId {
-        self.inner.client()
-    }
-
-    fn list(&self, server: u16) -> WorkList {
-        self.inner.list(server)
-    }
-
-    fn recycle(&self, list: WorkList) {
-        self.inner.recycle(list);
-    }
+    forward_the_rest!();
 
     fn post(&self, list: WorkList) -> Ticket {
         self.inner.post(list)
@@ -80,19 +42,11 @@ impl<E: Endpoint> Endpoint for Slow<E> {
         if self.is_due(false, ticket, cx) { self.inner.poll(ticket, cx) } else { Poll::Pending }
     }
 
-    fn forget(&self, ticket: Ticket) {
-        self.inner.forget(ticket);
-    }
-
     fn call(&self, server: u16, request: Request) -> Ticket {
         self.inner.call(server, request)
     }
 
     fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {
         if self.is_due(true, ticket, cx) { self.inner.poll_call(ticket, cx) } else { Poll::Pending }
-    }
-
-    fn counters(&self) -> &Counters {
-        self.inner.counters()
     }
 }

@@ -34,4 +34,4 @@ mod threads;
 pub use harness::{Body, Harness, Participant, Patience, Scratch};
 pub use report::{Breach, Entry, Outcome, Report, Rule};
 pub use scenario::{only, replay, suite};
-pub use threads::on_threads;
+pub use threads::{on_threads, on_threads_of};

@@ -2,11 +2,13 @@
 
 use super::harness::{Body, Participant};
 use super::report::Breach;
-use crate::Endpoint;
+use crate::{Endpoint, Fabric};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::Display;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -42,6 +44,28 @@ where
         // All are joined before any result is told: a breach stops the others, it does not abandon them.
         let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
         results.into_iter().try_for_each(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
+
+/// The same for a backend whose endpoints come from a [`Fabric`]: `join` is called once for each group, and everyone has left
+/// when this returns.
+pub fn on_threads_of<F, X>(
+    participants: Vec<Participant<F::Endpoint>>,
+    join: impl Fn() -> Result<F, X> + Sync,
+) -> Result<(), Breach>
+where
+    F: Fabric + Send,
+    F::Endpoint: 'static,
+    X: Display,
+{
+    let groups = Mutex::new(BTreeMap::<usize, F>::new());
+    on_threads(participants, |group| {
+        let mut groups = groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let fabric = match groups.entry(group) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(join().map_err(|why| why.to_string())?),
+        };
+        fabric.endpoint().map_err(|why| why.to_string())
     })
 }
 

@@ -64,28 +64,6 @@ fn ranges_miss_nothing_that_is_there_throughout() -> Result<(), Failure> {
     Ok(())
 }
 
-/// An operation costs on a network what it costs in one process.
-#[test]
-fn operations_cost_the_round_trips_they_cost_in_one_process() -> Result<(), Failure> {
-    let servers = Servers::start(2)?;
-    let embedded = Cluster::open("embedded:?servers=2&memory=64MiB&chunk=1MiB")?;
-    let mut costs = Vec::new();
-    for cluster in [embedded, servers.open()?] {
-        let client = cluster.tree::<u64, u64>("orders")?.client()?;
-        for key in 0..3_000 {
-            client.insert(key * 7 % 3_000, key)?;
-        }
-        for key in 0..500 {
-            client.get(key)?;
-            client.insert(key, 1)?;
-            client.remove(key)?;
-        }
-        costs.push(client.stats());
-    }
-    assert_eq!(costs[0], costs[1]);
-    Ok(())
-}
-
 #[test]
 fn who_was_fenced_goes_on_as_another() -> Result<(), Failure> {
     let servers = Servers::start(2)?;

@@ -6,6 +6,7 @@
 use super::check::{self, Found, Property};
 use super::lab::{Compute, Lab, TREE};
 use super::script::Record;
+use crate::SimMemory;
 use crate::linear::Checker;
 use crate::sim::{Run, Sim};
 use sherman_core::{ComputeServer, Error, Walk};
@@ -205,7 +206,7 @@ impl Left {
         }
         let lost: BTreeSet<GlobalAddress> = gone.iter().flat_map(|compute| compute.shared.free_places()).collect();
         let geometry = self.inspector.shared.geometry();
-        for place in (0..servers).flat_map(|server| issued_places(sim, geometry, server)) {
+        for place in (0..servers).flat_map(|server| issued_places(&sim.memory(server), geometry, server)) {
             if !used.contains_key(&place) && !lost.contains(&place) {
                 return Err(Found::new(
                     Property::Space,
@@ -218,8 +219,7 @@ impl Left {
 }
 
 /// Every place for a node on a server.
-fn issued_places(sim: &Sim, geometry: &Geometry, server: u16) -> Vec<GlobalAddress> {
-    let memory = sim.memory(server);
+pub fn issued_places(memory: &SimMemory, geometry: &Geometry, server: u16) -> Vec<GlobalAddress> {
     let mut places = Vec::new();
     for index in 0..geometry.chunks {
         let entry = ChunkEntry::from_bits(memory.load_u64(Space::Host, geometry.chunk_entry(index)));

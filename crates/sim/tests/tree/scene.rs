@@ -3,8 +3,7 @@
 use sherman_core::node::Header;
 use sherman_core::{Error, Loading, TreeState, Worker};
 use sherman_fabric::{GlobalAddress, Memory, Space, yield_now};
-use sherman_memory_server::{ChunkEntry, Geometry};
-use sherman_sim::tree::{Compute, Lab, Scenario};
+use sherman_sim::tree::{Compute, Lab, Scenario, issued_places};
 use sherman_sim::{SimEndpoint, SimMemory};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -93,20 +92,6 @@ pub fn lanes_held(memory: &SimMemory) -> usize {
     (0..memory.size(Space::OnChip) / 8).filter(|word| memory.load_u64(Space::OnChip, 8 * word) != 0).count()
 }
 
-/// Every place for a node on a server.
-pub fn places(memory: &SimMemory, geometry: &Geometry, server: u16) -> Vec<GlobalAddress> {
-    let mut places = Vec::new();
-    for index in 0..geometry.chunks {
-        let entry = ChunkEntry::from_bits(memory.load_u64(Space::Host, geometry.chunk_entry(index)));
-        if let Some(ChunkEntry::Issued { class, .. }) = entry {
-            let (first, bytes) = (geometry.chunk_offset(index), u64::from(class.node_bytes));
-            let offsets = (0..geometry.chunk_bytes / bytes).map(|at| first + at * bytes);
-            places.extend(offsets.map(|offset| GlobalAddress::new(server, offset)));
-        }
-    }
-    places
-}
-
 /// The header at a place, if there is one.
 pub fn header(memory: &SimMemory, place: GlobalAddress) -> Option<Header> {
     let mut line = [0; 64];
@@ -131,7 +116,7 @@ pub fn assert_nothing_is_lost(lab: &mut Lab, alive: &[&Compute], what: &str) {
     for server in 0..lab.scenario.servers {
         let memory = lab.sim.memory(server);
         assert_eq!(lanes_held(&memory), 0, "{what}: lanes of server {server}");
-        for place in places(&memory, alive[0].shared.geometry_of(server), server) {
+        for place in issued_places(&memory, alive[0].shared.geometry_of(server), server) {
             let times = used.get(&place).copied().unwrap_or(0);
             assert_eq!(times, 1, "{what}: {place} is in {times} trees and free lists: {:?}", header(&memory, place));
         }

@@ -3,14 +3,13 @@
 
 use sherman_embedded::host::Host;
 use sherman_embedded::{Atomicity, copy::CopyPath, memory::Region};
-use sherman_fabric::contract::{Breach, Harness, Participant, Patience, Report, Scratch, on_threads, suite};
+use sherman_fabric::contract::{Breach, Harness, Participant, Patience, Report, Scratch, on_threads_of, suite};
 use sherman_memory_server::FormatOptions;
 use sherman_soft_nic::auth::Secret;
 use sherman_soft_nic::client::{JoinOptions, SoftNicEndpoint, SoftNicFabric};
 use sherman_soft_nic::server::{Listen, RunningServer, ServerOptions, SoftNicServer};
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 const SERVERS: u16 = 2;
 const MEMORY: u64 = 1 << 20;
@@ -91,18 +90,7 @@ impl Harness for SoftNic {
         let servers: Vec<RunningServer> = (0..SERVERS).map(|server| self.serve(server)).collect();
         let addresses = servers.iter().map(|server| server.addresses()[0].clone().into()).collect();
         let options = JoinOptions { secret: self.secret.clone(), ..JoinOptions::new(addresses) };
-        let groups = Mutex::new(BTreeMap::<usize, SoftNicFabric>::new());
-        let outcome = on_threads(participants, |group| -> Result<_, Box<dyn std::error::Error>> {
-            let mut groups = groups.lock().expect("nobody panics with it");
-            let fabric = match groups.get(&group) {
-                Some(fabric) => fabric.clone(),
-                None => groups.entry(group).or_insert(SoftNicFabric::join(&options)?).clone(),
-            };
-            Ok(fabric.endpoint()?)
-        });
-        // Clients leave before their servers go.
-        drop(groups);
-        outcome
+        on_threads_of(participants, || SoftNicFabric::join(&options))
     }
 }
 
