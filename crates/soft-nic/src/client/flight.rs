@@ -209,6 +209,12 @@ impl Flight {
         }
     }
 
+    /// Whether somebody is to be woken.
+    #[inline]
+    pub(crate) fn has_woken(&self) -> bool {
+        !self.woken.is_empty()
+    }
+
     /// Those to be woken, to be given back when they are.
     #[inline]
     pub(crate) fn take_woken(&mut self) -> Vec<Waker> {

@@ -24,6 +24,10 @@ const HIGH_WATER: usize = 1 << 20;
 /// Lists that are sent together without waiting for more: enough for a send to be worth it, few enough for the server to be at
 /// work while the client's tasks still post the others.
 const BATCH: usize = 32;
+/// Fewer than one in so many of the lists that the server has may wait, once, for those that its next answers make the
+/// client's tasks post: a send costs as much as the work of several lists. Without this, a batch and one list more would stay
+/// apart for ever.
+const FEW: usize = 8;
 /// The most bytes that an empty buffer for sending keeps.
 const KEPT: usize = 256 << 10;
 
@@ -69,6 +73,8 @@ struct Pending {
     lists: VecDeque<Ticket>,
     /// How many of them are encoded: the first ones.
     encoded: usize,
+    /// Those that are not have waited for others.
+    waited: bool,
     calls: Vec<Ticket>,
 }
 
@@ -151,11 +157,20 @@ impl Line {
         }
     }
 
+    /// Whether what is not sent yet is so little that it waits for the next answers. Says so once until it is sent.
+    #[inline]
+    pub(crate) fn waits(&mut self) -> bool {
+        let Pending { lists, encoded, waited, .. } = &mut self.pending;
+        let unsent = lists.len() - *encoded;
+        unsent > 0 && unsent * FEW < *encoded && !std::mem::replace(waited, true)
+    }
+
     /// Encodes and sends as much as the connection takes.
     #[inline]
     pub(crate) fn pump(&mut self, flight: &mut Flight) {
         let Ok(wire) = &mut self.wire else { return };
-        let Pending { lists, encoded, .. } = &mut self.pending;
+        let Pending { lists, encoded, waited, .. } = &mut self.pending;
+        *waited = false;
         loop {
             let full = wire.out.len() - wire.sent >= HIGH_WATER;
             let next = lists.get(*encoded).copied().filter(|_| !full && !wire.deaf);

@@ -82,6 +82,30 @@ fn the_first_list_is_sent_at_once_and_the_others_when_they_are_many() {
 }
 
 #[test]
+fn a_few_lists_wait_once_for_others_and_many_do_not() {
+    let (mut line, _server) = line();
+    let mut flight = Flight::default();
+    let post = |line: &mut Line, flight: &mut Flight, lists: usize| {
+        for _ in 0..lists {
+            let ticket = flight.begin_list(write_list(8));
+            line.post(ticket, flight, || 0);
+        }
+    };
+    assert!(!line.waits(), "for what?");
+    post(&mut line, &mut flight, 1 + BATCH);
+    assert!(!line.waits(), "everything is sent");
+    post(&mut line, &mut flight, BATCH / FEW);
+    assert!(line.waits(), "these are few");
+    assert!(!line.waits(), "it waits once");
+    line.pump(&mut flight);
+    post(&mut line, &mut flight, 1);
+    assert!(line.waits(), "the others have been sent");
+    line.pump(&mut flight);
+    post(&mut line, &mut flight, BATCH / 2);
+    assert!(!line.waits(), "these are many");
+}
+
+#[test]
 fn an_answer_out_of_order_ends_the_connection() {
     let (mut line, mut server) = line();
     let mut flight = Flight::default();

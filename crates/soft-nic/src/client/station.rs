@@ -110,8 +110,16 @@ impl Station {
             if line.is_idle() {
                 continue;
             }
-            line.pump(&mut self.flight);
-            let end = match line.receive(&mut self.flight, || peers.now()) {
+            let waits = line.waits();
+            if !waits {
+                line.pump(&mut self.flight);
+            }
+            let received = line.receive(&mut self.flight, || peers.now());
+            // Nobody who is woken will post what it could wait for.
+            if waits && !(matches!(received, Ok(true)) && self.flight.has_woken()) {
+                line.pump(&mut self.flight);
+            }
+            let end = match received {
                 Ok(true) => continue,
                 Ok(false) => match line.silent_since() {
                     Some(since) if peers.now().saturating_sub(since) > nanos(peers.options.patience) => End::Broken,
