@@ -67,7 +67,7 @@ impl<E: Endpoint> Session<E> {
 
     /// Starts an operation: `operation` is given the worker and runs as a task, while the session [runs](Session::run). With
     /// [`MAX_IN_FLIGHT`] in flight it is refused, and resolves to [`Error::TooManyInFlight`].
-    pub fn start<T, F>(&self, operation: impl FnOnce(Rc<Worker<E>>) -> F) -> Operation<T>
+    pub fn start<T, F>(&self, operation: impl FnOnce(Rc<Worker<E>>) -> F + 'static) -> Operation<T>
     where
         T: 'static,
         F: Future<Output = Result<T, Error>> + 'static,
@@ -75,7 +75,8 @@ impl<E: Endpoint> Session<E> {
         if self.in_flight() >= MAX_IN_FLIGHT {
             return Operation { handle: None };
         }
-        Operation { handle: Some(self.executor.spawn(operation(Rc::clone(&self.worker)))) }
+        let worker = Rc::clone(&self.worker);
+        Operation { handle: Some(self.executor.spawn_with(|| operation(worker))) }
     }
 
     /// Runs `future` and every operation in flight until `future` is done.

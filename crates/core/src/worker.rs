@@ -21,8 +21,8 @@ pub struct Worker<E: Endpoint> {
 
 /// Scans whose buffers a worker keeps.
 const KEPT_SCANS: usize = 4;
-/// Node buffers a worker keeps for its next operations.
-const KEPT_BUFFERS: usize = 16;
+/// Buffers a worker keeps for its next operations: as many as are in flight where throughput matters.
+const KEPT_BUFFERS: usize = 64;
 
 impl<E: Endpoint> Worker<E> {
     /// A worker of `compute` that acts through `endpoint`.
@@ -41,13 +41,15 @@ impl<E: Endpoint> Worker<E> {
         &self.compute
     }
 
-    /// A buffer for a node, used before if there is one.
-    pub(crate) fn buffer(&self) -> Vec<u8> {
+    /// A buffer for a node or a value, used before if there is one.
+    #[inline]
+    pub fn buffer(&self) -> Vec<u8> {
         self.buffers.borrow_mut().pop().unwrap_or_default()
     }
 
     /// Keeps a buffer for later.
-    pub(crate) fn keep_buffer(&self, buffer: Vec<u8>) {
+    #[inline]
+    pub fn keep_buffer(&self, buffer: Vec<u8>) {
         let mut buffers = self.buffers.borrow_mut();
         if buffers.len() < KEPT_BUFFERS {
             buffers.push(buffer);

@@ -95,12 +95,15 @@ impl<T> Drop for Report<T> {
     }
 }
 
-/// Splits `future` into what the executor runs and what the caller holds.
-pub(crate) fn task<F: Future + 'static>(future: F) -> (Body, JoinHandle<F::Output>) {
+/// Splits the future that `make` makes into what the executor runs and what the caller holds.
+///
+/// It is made where it runs: a future that is given to an `async` block and awaited there takes its room twice, and is
+/// copied on its way.
+pub(crate) fn task<F: Future + 'static>(make: impl FnOnce() -> F + 'static) -> (Body, JoinHandle<F::Output>) {
     let outcome = Rc::new(Outcome { value: Cell::new(None), waiter: Cell::new(None) });
     let report = Report(Some(Rc::clone(&outcome)));
     let body = Box::pin(async move {
-        let value = future.await;
+        let value = make().await;
         report.finish(value);
     });
     (body, JoinHandle { outcome })

@@ -66,7 +66,17 @@ impl LocalExecutor {
         F: Future + 'static,
         F::Output: 'static,
     {
-        let (body, handle) = join::task(future);
+        self.spawn_with(|| future)
+    }
+
+    /// The same, of the future that `make` makes when the task is polled for the first time. It is made in its place, so a large
+    /// one takes half the room and is not copied there.
+    pub fn spawn_with<F>(&self, make: impl FnOnce() -> F + 'static) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        let (body, handle) = join::task(make);
         let mut slab = self.slab.borrow_mut();
         let id = slab.claim(|index| self.shared.waker(index));
         slab.rest(id.index(), body);

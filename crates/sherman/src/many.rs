@@ -4,9 +4,11 @@
 //! finishes in its first poll, as they do on memory of this process, leaves its place to the next one at once: then the
 //! batch runs as a loop, and one place is all it allocates.
 
+use crate::codec::Rows;
 use crate::ops::Ops;
 use sherman_core::Error;
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,13 +27,28 @@ pub(crate) enum Each<'f, 'v> {
 }
 
 impl Ops<'_> {
-    /// Does the same with `count` keys: what each found, in their order. Operations on equal keys follow each other in that order.
+    /// Does the same with `count` keys, and answers with which were found and their values, of `len` bytes.
+    pub(crate) async fn many_rows(
+        &self,
+        count: usize,
+        keys: &Rows,
+        each: Each<'_, '_>,
+        len: usize,
+    ) -> (Vec<Result<Option<()>, Error>>, Rows) {
+        let values = RefCell::new(Rows::zeroed(count, len));
+        let keep = |at: usize, value: &[u8]| values.borrow_mut().row_mut(at).copy_from_slice(value);
+        let found = self.many(count, |at| keys.row(at), each, keep).await;
+        (found, values.into_inner())
+    }
+
+    /// Does the same with `count` keys: what each found, in their order, as `decode` makes it of its number and value. Operations
+    /// on equal keys follow each other in that order.
     pub(crate) async fn many<'k, 'v, R>(
         &self,
         count: usize,
         key: impl Fn(usize) -> &'k [u8],
         each: Each<'_, 'v>,
-        decode: impl Fn(&[u8]) -> R,
+        decode: impl Fn(usize, &[u8]) -> R,
     ) -> Vec<Result<Option<R>, Error>> {
         // What stays like this did not run to its end; in a batch that returns there is none.
         let results = RefCell::new((0..count).map(|_| Err(Error::SessionDropped)).collect::<Vec<_>>());
@@ -50,7 +67,7 @@ impl Ops<'_> {
                     Each::Insert(value) => self.insert(key(number), value(number), &mut buffer).await,
                     Each::Remove => self.remove(key(number), &mut buffer).await,
                 };
-                results_of.borrow_mut()[number] = found.map(|found| found.then(|| decode(&buffer)));
+                results_of.borrow_mut()[number] = found.map(|found| found.then(|| decode(number, &buffer)));
                 at = chains.as_ref().and_then(|chains| chains.next[number]);
             }
             buffers_of.borrow_mut().push(buffer);
@@ -73,13 +90,12 @@ struct Chains {
 
 impl Chains {
     fn of<'k>(count: usize, key: &impl Fn(usize) -> &'k [u8]) -> Self {
-        let mut order: Vec<usize> = (0..count).collect();
-        order.sort_unstable_by_key(|&number| (key(number), number));
         let mut chains = Self { next: vec![None; count], first: vec![true; count] };
-        for pair in order.windows(2) {
-            if key(pair[0]) == key(pair[1]) {
-                chains.next[pair[0]] = Some(pair[1]);
-                chains.first[pair[1]] = false;
+        let mut last = HashMap::with_capacity(count);
+        for number in 0..count {
+            if let Some(before) = last.insert(key(number), number) {
+                chains.next[before] = Some(number);
+                chains.first[number] = false;
             }
         }
         chains
@@ -106,9 +122,10 @@ impl Wake for Woken {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Before the batch is woken, which looks at it.
+        // Before the batch is woken, which looks at it. Who finds no waker comes after another who took it, before the batch
+        // was polled: it puts its waker there first and looks then.
         self.woken.store(true, Ordering::Release);
-        let batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(waker) = batch {
             waker.wake();
         }
@@ -123,7 +140,8 @@ impl<F: Future<Output = ()>> Place<F> {
 
     /// Polls what is here, if it was woken, and what comes after it, until something waits. Whether something does.
     fn advance<T>(&mut self, items: &mut impl Iterator<Item = T>, start: &impl Fn(T) -> F) -> bool {
-        while self.busy && self.woken.woken.swap(false, Ordering::Acquire) {
+        // First a look: most were not woken, and a swap costs as much as a lock.
+        while self.busy && self.woken.woken.load(Ordering::Relaxed) && self.woken.woken.swap(false, Ordering::Acquire) {
             if self.future.as_mut().poll(&mut Context::from_waker(&self.waker)).is_pending() {
                 continue;
             }
@@ -219,5 +237,31 @@ mod tests {
         assert_eq!(*done.borrow(), vec![1; 1_000]);
         assert_eq!(most.get(), WINDOW);
         assert!(turns > 10, "only {turns} turns");
+    }
+
+    /// Counts how often it was called.
+    #[derive(Default)]
+    struct Calls(std::sync::atomic::AtomicUsize);
+
+    impl Wake for Calls {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn the_first_wake_after_a_poll_wakes_the_batch_and_the_others_need_not() {
+        let (parked, calls) = (RefCell::default(), Arc::new(Calls::default()));
+        let waker = Waker::from(Arc::clone(&calls));
+        let mut cx = Context::from_waker(&waker);
+        let mut batch = std::pin::pin!(in_parallel(0..WINDOW, |_| waits(3, &parked)));
+        for turn in 1..=3 {
+            assert!(batch.as_mut().poll(&mut cx).is_pending());
+            let woken: Vec<Waker> = parked.borrow_mut().drain(..).collect();
+            assert_eq!(woken.len(), WINDOW, "somebody was woken and not polled");
+            woken.into_iter().for_each(Waker::wake);
+            assert_eq!(calls.0.load(Ordering::Relaxed), turn);
+        }
+        assert!(batch.as_mut().poll(&mut cx).is_ready());
     }
 }

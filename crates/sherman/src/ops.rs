@@ -1,6 +1,7 @@
 //! The operations, once: what clients, sessions and handles all do, on byte strings, counted and within a deadline.
 
 use crate::cluster::AnyEndpoint;
+use crate::codec::Packed;
 use crate::range::{Plan, RawEntry, Reading};
 use crate::stats::{Ledger, OpKind};
 use sherman_core::{Cause, Check, Error, Exchange, Op, Scan, TreeState, Worker};
@@ -35,6 +36,19 @@ impl<'a> Ops<'a> {
     #[inline]
     fn count<T>(&self, op: &Op<'_, AnyEndpoint>, kind: OpKind, outcome: &Result<T, Error>) {
         self.ledger.count(outcome.is_ok().then_some(kind), op);
+    }
+
+    /// Runs an operation that may leave a value in the buffer it is given, and answers with that value.
+    #[inline]
+    pub(crate) async fn find(
+        &self,
+        operation: impl AsyncFnOnce(&mut Vec<u8>) -> Result<bool, Error>,
+    ) -> Result<Option<Packed>, Error> {
+        let mut buffer = self.worker.buffer();
+        let found = operation(&mut buffer).await;
+        let found = found.map(|found| found.then(|| Packed::copy(&buffer)));
+        self.worker.keep_buffer(buffer);
+        found
     }
 
     /// Looks `key` up; `value` receives what is found.

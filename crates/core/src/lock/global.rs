@@ -97,12 +97,16 @@ impl<E: Endpoint> Op<'_, E> {
             };
             if grant == Grant::HandedOver {
                 self.count_handover();
-                return self.read_under(self.hold(lane), nodes).await;
+                return Box::pin(self.read_under(self.hold(lane), nodes)).await;
             }
         }
+        // Boxed, as all that not every operation does: what is in flight stays small, and its memory is quickly had.
         if !(self.techniques().lock_read && self.worker.compute.caps().lock_read) {
-            let held = self.lock_globally(lane).await?;
-            return self.read_under(held, nodes).await;
+            return Box::pin(async {
+                let held = self.lock_globally(lane).await?;
+                self.read_under(held, nodes).await
+            })
+            .await;
         }
         // A failed CAS discards the image, so only the first try pays for the READ.
         let mut list = self.endpoint().list(lane.server);
@@ -115,8 +119,8 @@ impl<E: Endpoint> Op<'_, E> {
                 self.unhold(held);
                 self.suspect_holder(lane, list.old(cas));
                 if planted(Mutant::StaleImage) {
-                    self.retry_lane(lane).await?;
-                    return Ok(Locked { held: self.lock_globally(lane).await?, address, list, read, also });
+                    Box::pin(self.retry_lane(lane)).await?;
+                    return Ok(Locked { held: Box::pin(self.lock_globally(lane)).await?, address, list, read, also });
                 }
                 self.endpoint().recycle(list);
                 Box::pin(async {
@@ -126,7 +130,7 @@ impl<E: Endpoint> Op<'_, E> {
                 })
                 .await
             }
-            Err(error) => Err(self.lock_failed(held, error).await),
+            Err(error) => Err(Box::pin(self.lock_failed(held, error)).await),
         }
     }
 
@@ -289,13 +293,13 @@ impl<E: Endpoint> Op<'_, E> {
         let plan = self.plan_release(&held);
         let combined = plan == Plan::Global && (self.techniques().combine || list.is_empty());
         if combined && planted(Mutant::ReleaseBeforeData) && !list.is_empty() {
-            self.release_alone(&held).await?;
+            Box::pin(self.release_alone(&held)).await?;
         } else if combined {
             self.push_release(&held, &mut list);
         }
         if planted(Mutant::HandoverBeforeCompletion) && plan == Plan::HandOver && !list.is_empty() {
-            let posted = self.execute(list);
-            let handed_over = self.finish_release(held, plan).await;
+            let posted = Box::pin(self.execute(list));
+            let handed_over = Box::pin(self.finish_release(held, plan)).await;
             return posted.await.map(drop).and(handed_over);
         }
         let mut outcome = Ok(());

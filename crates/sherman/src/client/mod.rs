@@ -198,7 +198,7 @@ impl<K: Key, V: Value> Client<K, V> {
     /// ```
     pub fn get_many(&self, keys: &[K]) -> Vec<Result<Option<V>, Error>> {
         let bytes = Rows::of(keys.iter());
-        self.raw.run(async |ops| ops.many(keys.len(), |at| bytes.row(at), Each::Get, V::decode).await)
+        self.raw.run(async |ops| ops.many(keys.len(), |at| bytes.row(at), Each::Get, |_, value| V::decode(value)).await)
     }
 
     /// Inserts many entries, up to 64 at once: the value each replaced, in their order. Two round trips each. Not atomic; if a
@@ -207,13 +207,16 @@ impl<K: Key, V: Value> Client<K, V> {
         let keys = Rows::of(entries.iter().map(|(key, _)| key));
         let values = Rows::of(entries.iter().map(|(_, value)| value));
         let value = |at: usize| values.row(at);
-        self.raw.run(async |ops| ops.many(entries.len(), |at| keys.row(at), Each::Insert(&value), V::decode).await)
+        self.raw.run(async |ops| {
+            ops.many(entries.len(), |at| keys.row(at), Each::Insert(&value), |_, value| V::decode(value)).await
+        })
     }
 
     /// Removes many keys, up to 64 at once: the value each had, in their order. Two round trips each. Not atomic.
     pub fn remove_many(&self, keys: &[K]) -> Vec<Result<Option<V>, Error>> {
         let bytes = Rows::of(keys.iter());
-        self.raw.run(async |ops| ops.many(keys.len(), |at| bytes.row(at), Each::Remove, V::decode).await)
+        self.raw
+            .run(async |ops| ops.many(keys.len(), |at| bytes.row(at), Each::Remove, |_, value| V::decode(value)).await)
     }
 
     /// The entries whose keys lie in `range`, ascending or [descending](Range::descending). Reads as it is iterated, a few leaves

@@ -127,7 +127,7 @@ impl RawClient {
 
     /// Looks many keys up, up to 64 at once: what each found, in their order. One round trip each; not one moment for all.
     pub fn get_many<B: AsRef<[u8]>>(&self, keys: &[B]) -> Vec<Result<Option<Vec<u8>>, Error>> {
-        self.run(async |ops| ops.many(keys.len(), |at| keys[at].as_ref(), Each::Get, <[u8]>::to_vec).await)
+        self.run(async |ops| ops.many(keys.len(), |at| keys[at].as_ref(), Each::Get, |_, value| value.to_vec()).await)
     }
 
     /// Inserts many entries, up to 64 at once: the value each replaced, in their order. Two round trips each. Not atomic; if a
@@ -138,13 +138,15 @@ impl RawClient {
     ) -> Vec<Result<Option<Vec<u8>>, Error>> {
         let value = |at: usize| entries[at].1.as_ref();
         self.run(async |ops| {
-            ops.many(entries.len(), |at| entries[at].0.as_ref(), Each::Insert(&value), <[u8]>::to_vec).await
+            ops.many(entries.len(), |at| entries[at].0.as_ref(), Each::Insert(&value), |_, value| value.to_vec()).await
         })
     }
 
     /// Removes many keys, up to 64 at once: the value each had, in their order. Two round trips each. Not atomic.
     pub fn remove_many<B: AsRef<[u8]>>(&self, keys: &[B]) -> Vec<Result<Option<Vec<u8>>, Error>> {
-        self.run(async |ops| ops.many(keys.len(), |at| keys[at].as_ref(), Each::Remove, <[u8]>::to_vec).await)
+        self.run(async |ops| {
+            ops.many(keys.len(), |at| keys[at].as_ref(), Each::Remove, |_, value| value.to_vec()).await
+        })
     }
 
     /// The entries whose keys lie in `range`, ascending or [descending](RawRange::descending). Not a snapshot: see

@@ -72,6 +72,64 @@ impl DerefMut for Encoded {
     }
 }
 
+/// The longest that a [`Packed`] keeps in itself.
+const PACKED: usize = 30;
+
+/// A key or value as bytes, for an operation in flight: small, since it is moved several times, and without an allocation if it is
+/// short.
+pub(crate) enum Packed {
+    Short { len: u8, bytes: [u8; PACKED] },
+    Long(Box<[u8]>),
+}
+
+const _: () = assert!(size_of::<Packed>() == 32);
+
+impl Packed {
+    /// `len` bytes, as `fill` makes them of zeros.
+    #[inline]
+    fn filled(len: usize, fill: impl FnOnce(&mut [u8])) -> Self {
+        if len <= PACKED {
+            let mut bytes = [0; PACKED];
+            fill(&mut bytes[..len]);
+            return Self::Short { len: len as u8, bytes };
+        }
+        let mut bytes = vec![0; len];
+        fill(&mut bytes);
+        Self::Long(bytes.into())
+    }
+
+    /// `value` as bytes.
+    #[inline]
+    pub(crate) fn of<T: Value>(value: &T) -> Self {
+        Self::filled(T::LEN, |bytes| value.encode(bytes))
+    }
+
+    /// A copy of `bytes`.
+    #[inline]
+    pub(crate) fn copy(bytes: &[u8]) -> Self {
+        Self::filled(bytes.len(), |own| own.copy_from_slice(bytes))
+    }
+}
+
+impl AsRef<[u8]> for Packed {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl Deref for Packed {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.as_ref()
+    }
+}
+
 /// `value` as bytes of its own.
 pub(crate) fn owned<T: Value>(value: &T) -> Vec<u8> {
     let mut bytes = vec![0; T::LEN];
@@ -106,6 +164,16 @@ impl Rows {
             value.encode(&mut bytes[at * T::LEN..][..T::LEN]);
         }
         Self { bytes, len: T::LEN }
+    }
+
+    /// So many, all zero, of `len` bytes each.
+    pub(crate) fn zeroed(count: usize, len: usize) -> Self {
+        Self { bytes: vec![0; count * len], len }
+    }
+
+    /// The bytes of one, to be written.
+    pub(crate) fn row_mut(&mut self, at: usize) -> &mut [u8] {
+        &mut self.bytes[at * self.len..][..self.len]
     }
 
     /// The bytes of one.

@@ -30,7 +30,7 @@ mod short_layout;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use encoded::{Encoded, Rows, encode_change, owned};
+pub(crate) use encoded::{Encoded, Packed, Rows, encode_change, owned};
 pub use scalars::Total;
 pub use short_bytes::{ShortBytes, TooLong};
 pub use short_layout::ShortLayout;

@@ -12,9 +12,10 @@ mod worker;
 
 pub use raw::{HandleOperation, RawHandle};
 
-use crate::codec::{Key, Value, encode_change, owned};
+use crate::codec::{Key, Packed, Rows, Value, encode_change, owned};
 use crate::exchange::Exchange;
-use crate::operations::{decoded, decoded_entry, decoded_many, typed_operations};
+use crate::many::Each;
+use crate::operations::{decode, decoded, decoded_entry, decoded_exchange, decoded_many, typed_operations};
 use crate::range::{HandleRange, Plan, RawHandleRange};
 use crate::stats::Stats;
 use sherman_core::{Check, Error};
@@ -103,7 +104,7 @@ impl<K, V> fmt::Debug for Handle<K, V> {
     }
 }
 
-typed_operations!(Handle);
+typed_operations!(Handle, call);
 
 impl<K: Key, V: Value> Handle<K, V> {
     pub(crate) fn new(raw: RawHandle) -> Self {
@@ -136,7 +137,8 @@ impl<K: Key, V: Value> Handle<K, V> {
         key: K,
         mut change: F,
     ) -> impl Future<Output = Result<Option<V>, Error>> + use<K, V, F> {
-        decoded(self.raw.update(owned(&key), move |old, new| encode_change(&mut change, old, new)))
+        let update = self.raw.update(owned(&key), move |old, new| encode_change(&mut change, old, new));
+        async move { decode(update.await) }
     }
 
     /// The entries whose keys lie in `range`, ascending or [descending](HandleRange::descending). Not a snapshot: see

@@ -4,9 +4,10 @@ mod raw;
 
 pub use raw::RawSession;
 
-use crate::codec::{Key, Value, encode_change, owned};
+use crate::codec::{Key, Packed, Rows, Value, encode_change, owned};
 use crate::exchange::Exchange;
-use crate::operations::{decoded, decoded_entry, decoded_many, typed_operations};
+use crate::many::Each;
+use crate::operations::{decode, decoded, decoded_entry, decoded_exchange, decoded_many, typed_operations};
 use crate::range::{Plan, RawSessionRange, SessionRange};
 use crate::stats::Stats;
 use crate::within::Within;
@@ -31,7 +32,7 @@ impl<K, V> fmt::Debug for Session<K, V> {
     }
 }
 
-typed_operations!(Session);
+typed_operations!(Session, start);
 
 impl<K: Key, V: Value> Session<K, V> {
     pub(crate) fn new(raw: RawSession) -> Self {
@@ -45,7 +46,8 @@ impl<K: Key, V: Value> Session<K, V> {
         key: K,
         mut change: F,
     ) -> impl Future<Output = Result<Option<V>, Error>> + use<K, V, F> {
-        decoded(self.raw.update(owned(&key), move |old, new| encode_change(&mut change, old, new)))
+        let update = self.raw.update(owned(&key), move |old, new| encode_change(&mut change, old, new));
+        async move { decode(update.await) }
     }
 
     /// The entries whose keys lie in `range`, ascending or [descending](SessionRange::descending). Not a snapshot: see

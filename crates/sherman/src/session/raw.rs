@@ -61,7 +61,7 @@ impl RawSession {
         operation: impl AsyncFnOnce(Ops<'_>) -> Result<T, Error> + 'static,
     ) -> Operation<T> {
         let (tree, ledger) = (Arc::clone(&self.tree), Rc::clone(&self.ledger));
-        self.session.start(|worker| async move {
+        self.session.start(move |worker| async move {
             operation(Ops { worker: &worker, tree: &tree, ledger: &ledger, timeout }).await
         })
     }

@@ -235,3 +235,38 @@ fn batches_of_every_size_answer_in_order() {
         assert_eq!(client.is_empty(), Ok(true));
     }
 }
+
+/// Keys and values on both sides of what is kept without an allocation.
+#[test]
+fn keys_and_values_of_any_length_pass_through_sessions_and_handles() {
+    fn is_unpin<T: Unpin>(future: T) -> T {
+        future
+    }
+    fn pass<const K: usize, const V: usize>() {
+        let cluster = Cluster::open("embedded:?memory=64MiB").expect("a cluster");
+        let tree: Tree<[u8; K], [u8; V]> = cluster.tree("t").expect("a tree");
+        let (session, handle) = (tree.session().expect("a session"), tree.handle().expect("a handle"));
+        let (key, other) = ([1; K], [2; K]);
+        session.run(async {
+            assert_eq!(is_unpin(session.insert(key, [3; V])).await, Ok(None));
+            assert_eq!(is_unpin(handle.insert(key, [4; V])).await, Ok(Some([3; V])));
+            assert_eq!(is_unpin(session.insert_if_absent(key, [5; V])).await, Ok(Some([4; V])));
+            assert_eq!(is_unpin(handle.get(key)).await, Ok(Some([4; V])));
+            assert_eq!(is_unpin(session.get(other)).await, Ok(None));
+            let entries = [(other, [6; V]), (key, [7; V]), (other, [8; V])];
+            let before = [Ok(None), Ok(Some([4; V])), Ok(Some([6; V]))];
+            assert_eq!(is_unpin(session.insert_many(&entries)).await, before);
+            let now = [Ok(Some([7; V])), Ok(None), Ok(Some([8; V]))];
+            assert_eq!(is_unpin(handle.get_many(&[key, [9; K], other])).await, now);
+            assert_eq!(is_unpin(session.get_many(&[key, [9; K], other])).await, now);
+            assert_eq!(is_unpin(handle.remove_many(&[other, other])).await, [Ok(Some([8; V])), Ok(None)]);
+            assert_eq!(is_unpin(session.remove(key)).await, Ok(Some([7; V])));
+            assert_eq!(is_unpin(session.is_empty()).await, Ok(true));
+        });
+    }
+    pass::<8, 8>();
+    pass::<30, 31>();
+    pass::<64, 1>();
+    pass::<40, 90>();
+    pass::<16, 0>();
+}
