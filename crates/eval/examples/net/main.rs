@@ -4,7 +4,8 @@
 //! Rows, each over TCP and over a Unix socket, with 64 in flight and with one:
 //! - **bare loop**: two threads and a socket that move the bytes of a READ of 1 KiB, without anything around it; once with
 //!   both sides blocking, once with both spinning. The better one is what READs are compared with;
-//! - **READ 1 KiB**: one list of one verb, by the soft NIC;
+//! - **READ 1 KiB**: one list of one verb, by the soft NIC, at random in as much memory as the tree's leaves take; **hot** in
+//!   a quarter of a megabyte, which stays in the cache as the bare loop's buffers do;
 //! - **lists of an insert**: pairs of the two lists that an insert posts: CAS of a lane and READ of a leaf; WRITE of a line and
 //!   WRITE of the lane. What the round trips of inserts allow;
 //! - **get, insert**: a tree of 1 KiB leaves, 8-byte keys and values, uniform keys that are all there, a warm cache; with 64 in
@@ -41,6 +42,13 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
+    const ALL: [Self; 2] = [Self::Tcp, Self::Unix];
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|transport| transport.name() == text);
+        found.ok_or_else(|| format!("{text}: sockets are tcp or unix"))
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -55,6 +63,7 @@ pub(crate) enum What {
     BareBlocking,
     BareSpinning,
     Read,
+    HotRead,
     InsertLists,
     Get,
     GetMany,
@@ -66,7 +75,8 @@ pub(crate) enum What {
 /// All rows over one kind of socket at one depth, in the order in which they are measured: Redis GETs find what SETs of the
 /// same size left.
 fn rows(transport: Transport, depth: u64, redis: bool) -> Vec<Row> {
-    let mut what = vec![What::BareBlocking, What::BareSpinning, What::Read, What::InsertLists, What::Get, What::Insert];
+    let mut what = vec![What::BareBlocking, What::BareSpinning, What::HotRead, What::Read, What::InsertLists];
+    what.extend([What::Get, What::Insert]);
     if depth > 1 {
         what.extend([What::GetMany, What::InsertMany]);
     }
@@ -81,7 +91,9 @@ fn rows(transport: Transport, depth: u64, redis: bool) -> Vec<Row> {
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse()?;
     let mut sides = Vec::new();
-    for transport in [Transport::Tcp, Transport::Unix] {
+    for transport in
+        Transport::ALL.into_iter().filter(|transport| options.transport.is_none_or(|only| only == *transport))
+    {
         sides.push((transport, raw::Raw::join(&options, transport)?, trees::Trees::open(&options, transport)?));
     }
     let depths = [64, 1];
@@ -90,6 +102,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .flat_map(|(transport, ..)| depths.map(|depth| (*transport, depth)))
         .flat_map(|(transport, depth)| rows(transport, depth, options.redis.is_some()))
         .filter(|row| options.only.is_empty() || options.only.contains(&row.name()))
+        .filter(|row| options.depth.is_none_or(|depth| depth == row.depth))
         .collect();
     for _ in 0..options.windows {
         for row in &mut rows {
@@ -102,7 +115,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     let spins = row.what == What::BareSpinning;
                     processor::in_threads(|| bare::run(near, far, raw::READ_SHAPE, row.depth, spins, WINDOW))?
                 }
-                What::Read | What::InsertLists => {
+                What::Read | What::HotRead | What::InsertLists => {
                     processor::with_server(options.raw.pid, || raw.run(row.what, row.depth))?
                 }
                 What::Get | What::Insert | What::GetMany | What::InsertMany => {

@@ -51,6 +51,10 @@ pub(crate) struct Options {
     pub(crate) keys: u64,
     /// The names of the rows to measure; none means all.
     pub(crate) only: Vec<String>,
+    /// The kind of socket to measure; none means both.
+    pub(crate) transport: Option<Transport>,
+    /// How many operations to keep in flight; none means all.
+    pub(crate) depth: Option<u64>,
 }
 
 impl Options {
@@ -67,6 +71,8 @@ impl Options {
                 "--windows" => options.windows = value.parse()?,
                 "--keys" => options.keys = value.parse()?,
                 "--only" => options.only.push(value),
+                "--transport" => options.transport = Some(Transport::parse(&value)?),
+                "--depth" => options.depth = Some(value.parse()?),
                 _ => return Err(format!("unknown option {name}").into()),
             }
         }

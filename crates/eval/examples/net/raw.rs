@@ -16,6 +16,8 @@ const FIRST: u64 = 128 << 20;
 const NODE: u64 = 1024;
 /// As many leaves as half a million entries have, so that memory is as cold as the tree's.
 const NODES: u64 = 32 << 10;
+/// As many as stay in a core's cache.
+const HOT_NODES: u64 = 256;
 const LANES: u64 = 4096;
 const LINE: usize = 64;
 
@@ -27,15 +29,15 @@ pub(crate) struct Raw {
     endpoint: Rc<SoftNicEndpoint>,
 }
 
-/// A leaf and a lane, at random but the same in each run.
-fn place(at: u64) -> (u64, u64) {
+/// One of the first `nodes` leaves and a lane, at random but the same in each run.
+fn place(at: u64, nodes: u64) -> (u64, u64) {
     let random = at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-    (FIRST + random % NODES * NODE, random % LANES * 8)
+    (FIRST + random % nodes * NODE, random % LANES * 8)
 }
 
 /// The list of the `turn`th round trip of operation `at`.
 fn fill(what: What, list: &mut WorkList, at: u64, turn: u64) {
-    let (node, lane) = place(at);
+    let (node, lane) = place(at, if what == What::HotRead { HOT_NODES } else { NODES });
     match (what, turn) {
         (What::InsertLists, 0) => {
             list.masked_cas(Space::OnChip, lane, 0, 1, 0xffff);

@@ -48,6 +48,7 @@ impl Row {
             What::BareBlocking => "bare loop, blocking".to_owned(),
             What::BareSpinning => "bare loop, spinning".to_owned(),
             What::Read => "READ 1 KiB".to_owned(),
+            What::HotRead => "READ 1 KiB, hot".to_owned(),
             What::InsertLists => "lists of an insert".to_owned(),
             What::Get => "get".to_owned(),
             What::GetMany => "get_many".to_owned(),
@@ -78,7 +79,7 @@ impl Row {
     /// Its ratio to what bounds it.
     fn compared(&self, rows: &[Self]) -> Option<Compared> {
         let (to, bounds): (_, &[What]) = match self.what {
-            What::Read => ("bare loop", &[What::BareBlocking, What::BareSpinning]),
+            What::Read | What::HotRead => ("bare loop", &[What::BareBlocking, What::BareSpinning]),
             What::Get | What::GetMany => ("READ 1 KiB", &[What::Read]),
             What::Insert | What::InsertMany => ("lists", &[What::InsertLists]),
             _ => return None,

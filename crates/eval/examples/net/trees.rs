@@ -82,7 +82,7 @@ impl Trees {
     }
 
     /// Keeps `depth` operations in flight; waits for the oldest before it starts another.
-    fn in_flight<F: Future<Output = Result<Option<u64>, sherman::Error>>>(
+    fn in_flight<F: Future<Output = Result<Option<u64>, sherman::Error>> + Unpin>(
         &self,
         depth: u64,
         start: impl Fn(u64) -> F,
@@ -93,7 +93,7 @@ impl Trees {
             loop {
                 let over = done % 256 == 0 && begun.elapsed() >= WINDOW;
                 while !over && (flight.len() as u64) < depth {
-                    flight.push_back(Box::pin(start(done)));
+                    flight.push_back(start(done));
                 }
                 let Some(oldest) = flight.pop_front() else { return Ok(done) };
                 oldest.await?.ok_or("a key is missing")?;
