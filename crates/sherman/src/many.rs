@@ -1,14 +1,14 @@
 //! Many operations at once, on one thread and in one future.
 //!
-//! A window of operations is in flight; each has a waker of its own, so that only those are polled that were woken. An operation that
-//! finishes in its first poll, as they do on memory of this process, leaves its place to the next one at once: then the
-//! batch runs as a loop, and one place is all it allocates.
+//! Up to a window of *hands* are at work; each takes a key, does what is to be done with it, and takes the next. Each has a waker of its
+//! own, so that only those are polled that were woken. A hand whose operations finish in their first poll, as they do on memory of
+//! this process, goes on until there is no key left: then the batch runs as a loop, and one hand is all it allocates.
 
 use crate::codec::Rows;
 use crate::ops::Ops;
 use sherman_core::Error;
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,68 +52,164 @@ impl Ops<'_> {
     ) -> Vec<Result<Option<R>, Error>> {
         // What stays like this did not run to its end; in a batch that returns there is none.
         let results = RefCell::new((0..count).map(|_| Err(Error::SessionDropped)).collect::<Vec<_>>());
-        let buffers: RefCell<Vec<Vec<u8>>> = RefCell::default();
-        let next = match each {
+        let order = match each {
             Each::Get => None,
-            Each::Insert(_) | Each::Remove => Some(Chains::of(count, &key)),
+            Each::Insert(_) | Each::Remove => Some(RefCell::default()),
         };
-        let (results_of, buffers_of, key, each, decode, chains) = (&results, &buffers, &key, &each, &decode, &next);
-        let chain = |first: usize| async move {
-            let mut buffer = buffers_of.borrow_mut().pop().unwrap_or_default();
-            let mut at = Some(first);
-            while let Some(number) = at {
-                let found = match each {
-                    Each::Get => self.get(key(number), &mut buffer).await,
-                    Each::Insert(value) => self.insert(key(number), value(number), &mut buffer).await,
-                    Each::Remove => self.remove(key(number), &mut buffer).await,
-                };
-                results_of.borrow_mut()[number] = found.map(|found| found.then(|| decode(number, &buffer)));
-                at = chains.as_ref().and_then(|chains| chains.next[number]);
-            }
-            buffers_of.borrow_mut().push(buffer);
-        };
-        match chains {
-            None => in_parallel(0..count, chain).await,
-            Some(chains) => in_parallel((0..count).filter(|&number| chains.first[number]), chain).await,
-        }
+        let queue = Queue { key, count, next: Cell::new(0), order };
+        in_parallel(
+            || queue.is_empty(),
+            async || {
+                let mut buffer = Vec::new();
+                let mut after = None;
+                while let Some(number) = queue.take(after) {
+                    let key = (queue.key)(number);
+                    let found = match &each {
+                        Each::Get => self.get(key, &mut buffer).await,
+                        Each::Insert(value) => self.insert(key, value(number), &mut buffer).await,
+                        Each::Remove => self.remove(key, &mut buffer).await,
+                    };
+                    results.borrow_mut()[number] = found.map(|found| found.then(|| decode(number, &buffer)));
+                    after = Some(number);
+                }
+            },
+        )
+        .await;
         results.into_inner()
     }
 }
 
-/// Which keys of a batch are equal.
-struct Chains {
-    /// The next of the same key.
-    next: Vec<Option<usize>>,
-    /// Whether it is the first of its key.
-    first: Vec<bool>,
+/// Gives the keys of a batch out, by number.
+struct Queue<K> {
+    key: K,
+    count: usize,
+    /// The first that was not looked at.
+    next: Cell<usize>,
+    /// If equal keys are to be worked on one after the other. There are then less than 2³² of them.
+    order: Option<RefCell<Order>>,
 }
 
-impl Chains {
-    fn of<'k>(count: usize, key: &impl Fn(usize) -> &'k [u8]) -> Self {
-        let mut chains = Self { next: vec![None; count], first: vec![true; count] };
-        let mut last = HashMap::with_capacity(count);
-        for number in 0..count {
-            if let Some(before) = last.insert(key(number), number) {
-                chains.next[before] = Some(number);
-                chains.first[number] = false;
-            }
-        }
-        chains
+/// What is being worked on, and what waits for it. Keys are told apart by a short hash: two different ones may wait for each other
+/// now and then, which is cheaper than to compare all.
+struct Order {
+    /// Of each hash that is being worked on, the last number that is known, plus one.
+    last: Vec<u32>,
+    /// Which number comes next after one of the same hash.
+    after: BTreeMap<usize, usize>,
+}
+
+/// Hashes that are told apart: many more than there are keys in flight.
+const HASHES: usize = 4096;
+
+impl Default for Order {
+    fn default() -> Self {
+        Self { last: vec![0; HASHES], after: BTreeMap::new() }
     }
 }
 
-/// A place of the window.
-struct Place<F> {
+/// A short hash. Keys that are made to collide are worked on one after the other.
+#[inline]
+fn hash(key: &[u8]) -> usize {
+    let (words, rest) = key.as_chunks::<8>();
+    // Both halves of a product: every bit of a word, first or last, reaches the bits that are used.
+    let mix = |hash: u64, word: u64| {
+        let product = u128::from(hash ^ word) * 0x9e37_79b9_7f4a_7c15;
+        product as u64 ^ (product >> 64) as u64
+    };
+    let hash = words.iter().fold(key.len() as u64, |hash, word| mix(hash, u64::from_be_bytes(*word)));
+    let hash = rest.iter().fold(hash, |hash, byte| mix(hash, u64::from(*byte)));
+    (hash >> 40) as usize % HASHES
+}
+
+impl<'k, K: Fn(usize) -> &'k [u8]> Queue<K> {
+    /// Whether every number was given out, or waits for one that was.
+    fn is_empty(&self) -> bool {
+        self.next.get() == self.count
+    }
+
+    /// The next number for a hand that has done `done`: of the same key, if there is one.
+    #[inline]
+    fn take(&self, done: Option<usize>) -> Option<usize> {
+        if let (Some(done), Some(order)) = (done, &self.order) {
+            let following = order.borrow_mut().end(done, (self.key)(done));
+            if following.is_some() {
+                return following;
+            }
+        }
+        while !self.is_empty() {
+            let number = self.next.get();
+            self.next.set(number + 1);
+            if self.order.as_ref().is_none_or(|order| order.borrow_mut().begin(number, (self.key)(number))) {
+                return Some(number);
+            }
+        }
+        None
+    }
+}
+
+impl Order {
+    /// Whether nobody works on the key of `number`, who is to begin now. Else it waits.
+    #[inline]
+    fn begin(&mut self, number: usize, key: &[u8]) -> bool {
+        match std::mem::replace(&mut self.last[hash(key)], number as u32 + 1) {
+            0 => true,
+            last => {
+                self.after.insert(last as usize - 1, number);
+                false
+            }
+        }
+    }
+
+    /// `number` is done: which is next of its key.
+    #[inline]
+    fn end(&mut self, number: usize, key: &[u8]) -> Option<usize> {
+        let following = self.after.remove(&number);
+        if following.is_none() {
+            self.last[hash(key)] = 0;
+        }
+        following
+    }
+}
+
+/// One that works on the batch.
+struct Hand<F> {
     future: Pin<Box<F>>,
     busy: bool,
     woken: Arc<Woken>,
     waker: Waker,
 }
 
-/// The waker of one place: says which it was, and wakes the batch.
+/// The waker of one hand: says which it was, and wakes the batch.
 struct Woken {
     woken: AtomicBool,
-    batch: Arc<Mutex<Option<Waker>>>,
+    batch: Arc<Bell>,
+}
+
+/// Wakes a batch, once between two polls of it.
+#[derive(Default)]
+struct Bell {
+    rung: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Bell {
+    /// The batch is about to look who was woken: it is to be woken again by whoever comes now.
+    ///
+    /// Who finds the bell rung, which is before this, has said before that it was woken; so this look sees it.
+    fn hang(&self, waker: &Waker) {
+        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
+        self.rung.swap(false, Ordering::AcqRel);
+    }
+
+    fn ring(&self) {
+        if self.rung.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
 }
 
 impl Wake for Woken {
@@ -122,59 +218,41 @@ impl Wake for Woken {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Before the batch is woken, which looks at it. Who finds no waker comes after another who took it, before the batch
-        // was polled: it puts its waker there first and looks then.
         self.woken.store(true, Ordering::Release);
-        let batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(waker) = batch {
-            waker.wake();
-        }
+        self.batch.ring();
     }
 }
 
-impl<F: Future<Output = ()>> Place<F> {
-    fn new(future: F, batch: &Arc<Mutex<Option<Waker>>>) -> Self {
+impl<F: Future<Output = ()>> Hand<F> {
+    fn new(future: F, batch: &Arc<Bell>) -> Self {
         let woken = Arc::new(Woken { woken: AtomicBool::new(true), batch: Arc::clone(batch) });
         Self { future: Box::pin(future), busy: true, waker: Waker::from(Arc::clone(&woken)), woken }
     }
 
-    /// Polls what is here, if it was woken, and what comes after it, until something waits. Whether something does.
-    fn advance<T>(&mut self, items: &mut impl Iterator<Item = T>, start: &impl Fn(T) -> F) -> bool {
+    /// Goes on if it was woken. Whether there is more to be done.
+    fn advance(&mut self) -> bool {
         // First a look: most were not woken, and a swap costs as much as a lock.
         while self.busy && self.woken.woken.load(Ordering::Relaxed) && self.woken.woken.swap(false, Ordering::Acquire) {
-            if self.future.as_mut().poll(&mut Context::from_waker(&self.waker)).is_pending() {
-                continue;
-            }
-            match items.next() {
-                Some(item) => {
-                    self.future.set(start(item));
-                    self.woken.woken.store(true, Ordering::Relaxed);
-                }
-                None => self.busy = false,
-            }
+            self.busy = self.future.as_mut().poll(&mut Context::from_waker(&self.waker)).is_pending();
         }
         self.busy
     }
 }
 
-/// Runs `start` of every item, a window of them at a time.
-async fn in_parallel<T, F: Future<Output = ()>>(items: impl Iterator<Item = T>, start: impl Fn(T) -> F) {
-    let mut items = items;
-    let mut places: Vec<Place<F>> = Vec::new();
-    let batch = Arc::new(Mutex::new(None));
+/// Runs `work` by as many hands as there is work for, up to a window of them, until all of them are done.
+async fn in_parallel(is_empty: impl Fn() -> bool, work: impl AsyncFn()) {
+    let mut hands = Vec::new();
+    let batch = Arc::<Bell>::default();
     poll_fn(|cx| {
-        // Before anything is polled: a wake from now on wakes us again.
-        *batch.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
+        batch.hang(cx.waker());
         let mut busy = false;
-        for place in &mut places {
-            busy |= place.advance(&mut items, &start);
+        for hand in &mut hands {
+            busy |= Hand::advance(hand);
         }
-        while places.len() < WINDOW
-            && let Some(item) = items.next()
-        {
-            let mut place = Place::new(start(item), &batch);
-            busy |= place.advance(&mut items, &start);
-            places.push(place);
+        while hands.len() < WINDOW && !is_empty() {
+            let mut hand = Hand::new(work(), &batch);
+            busy |= hand.advance();
+            hands.push(hand);
         }
         if busy { Poll::Pending } else { Poll::Ready(()) }
     })
@@ -184,14 +262,44 @@ async fn in_parallel<T, F: Future<Output = ()>>(items: impl Iterator<Item = T>, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::Cell;
+
+    /// A queue of these keys.
+    fn queue<'k>(keys: &'k [&'k [u8]]) -> Queue<impl Fn(usize) -> &'k [u8]> {
+        Queue { key: |at| keys[at], count: keys.len(), next: Cell::new(0), order: Some(RefCell::default()) }
+    }
 
     #[test]
-    fn equal_keys_form_chains_in_input_order() {
-        let keys: [&[u8]; 6] = [b"b", b"a", b"b", b"c", b"a", b"b"];
-        let chains = Chains::of(keys.len(), &|at| keys[at]);
-        assert_eq!(chains.next, [Some(2), Some(4), Some(5), None, None, None]);
-        assert_eq!(chains.first, [true, true, false, true, false, false]);
+    fn equal_keys_are_given_out_one_after_the_other() {
+        let queue = queue(&[b"b", b"a", b"b", b"c", b"a", b"b"]);
+        assert_eq!([queue.take(None), queue.take(None), queue.take(None)], [Some(0), Some(1), Some(3)]);
+        assert!(queue.take(None).is_none() && queue.is_empty());
+        assert_eq!(queue.take(Some(0)), Some(2));
+        assert_eq!(queue.take(Some(3)), None);
+        assert_eq!(queue.take(Some(1)), Some(4));
+        assert_eq!(queue.take(Some(2)), Some(5));
+        assert_eq!([queue.take(Some(4)), queue.take(Some(5))], [None, None]);
+        let order = queue.order.unwrap().into_inner();
+        assert!(order.last.iter().all(|last| *last == 0) && order.after.is_empty());
+    }
+
+    #[test]
+    fn a_key_that_is_done_may_begin_again() {
+        let mut order = Order::default();
+        assert!(order.begin(0, b"a"));
+        assert_eq!(order.end(0, b"a"), None);
+        assert!(order.begin(1, b"a"));
+        assert!(!order.begin(2, b"a"));
+        assert_eq!(order.end(1, b"a"), Some(2));
+    }
+
+    #[test]
+    fn hashes_of_numbers_are_many() {
+        for keys in [u64::to_be_bytes, u64::to_le_bytes] {
+            let hashes: std::collections::BTreeSet<usize> =
+                (0..HASHES as u64).map(|number| hash(&keys(number))).collect();
+            assert!(hashes.len() > HASHES / 2, "{}", hashes.len());
+        }
+        assert_ne!(hash(b"a"), hash(b"b"));
     }
 
     /// Waits `turns` times, each until it is woken by whoever holds its waker.
@@ -212,18 +320,18 @@ mod tests {
     #[test]
     fn so_many_run_at_once_and_all_run_to_their_end() {
         let parked = RefCell::default();
-        let (running, most, done) = (Cell::new(0), Cell::new(0), RefCell::new(vec![0; 1_000]));
-        let start = |item: usize| {
-            let (parked, running, most, done) = (&parked, &running, &most, &done);
-            async move {
+        let (next, running, most, done) = (Cell::new(0), Cell::new(0), Cell::new(0), RefCell::new(vec![0; 1_000]));
+        let work = async || {
+            while next.get() < 1_000 {
+                let item = next.replace(next.get() + 1);
                 running.set(running.get() + 1);
                 most.set(most.get().max(running.get()));
-                waits(item % 4, parked).await;
+                waits(item % 4, &parked).await;
                 running.set(running.get() - 1);
                 done.borrow_mut()[item] += 1;
             }
         };
-        let mut batch = std::pin::pin!(in_parallel(0..1_000, start));
+        let mut batch = std::pin::pin!(in_parallel(|| next.get() == 1_000, work));
         let mut cx = Context::from_waker(Waker::noop());
         let mut turns = 0;
         while batch.as_mut().poll(&mut cx).is_pending() {
@@ -237,6 +345,18 @@ mod tests {
         assert_eq!(*done.borrow(), vec![1; 1_000]);
         assert_eq!(most.get(), WINDOW);
         assert!(turns > 10, "only {turns} turns");
+    }
+
+    #[test]
+    fn who_never_waits_needs_one_hand() {
+        let (next, hands) = (Cell::new(0), Cell::new(0));
+        let work = async || {
+            hands.set(hands.get() + 1);
+            next.set(1_000);
+        };
+        let mut batch = std::pin::pin!(in_parallel(|| next.get() == 1_000, work));
+        assert!(batch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        assert_eq!(hands.get(), 1);
     }
 
     /// Counts how often it was called.
@@ -254,7 +374,12 @@ mod tests {
         let (parked, calls) = (RefCell::default(), Arc::new(Calls::default()));
         let waker = Waker::from(Arc::clone(&calls));
         let mut cx = Context::from_waker(&waker);
-        let mut batch = std::pin::pin!(in_parallel(0..WINDOW, |_| waits(3, &parked)));
+        let begun = Cell::new(0);
+        let work = async || {
+            begun.set(begun.get() + 1);
+            waits(3, &parked).await;
+        };
+        let mut batch = std::pin::pin!(in_parallel(|| begun.get() == WINDOW, work));
         for turn in 1..=3 {
             assert!(batch.as_mut().poll(&mut cx).is_pending());
             let woken: Vec<Waker> = parked.borrow_mut().drain(..).collect();
