@@ -501,3 +501,35 @@ impl<'s> Merged<'s> {
         Plan::Merge(Box::new(Self { parent, parent_patch, left, left_patch, right, right_patch, body }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_merge_with_room_to_spare_or_if_one_is_of_no_use() {
+        // (left, right, capacity, level) and whether.
+        for (left, right, capacity, level, merge) in [
+            (15, 15, 40, 0, true),
+            (15, 16, 40, 0, false),
+            (0, 40, 40, 0, true),
+            (0, 41, 40, 0, false),
+            (1, 39, 40, 0, false),
+            (1, 39, 40, 1, true),
+            (2, 38, 40, 1, false),
+            (3, 0, 4, 0, true),
+            (1, 2, 4, 0, true),
+            (2, 2, 4, 0, false),
+            (3, 3, 10, 2, true),
+        ] {
+            assert_eq!(should_merge(left, right, capacity, level), merge, "{left} and {right} of {capacity} at {level}");
+        }
+    }
+
+    #[test]
+    fn a_node_is_tried_when_it_becomes_small_and_then_ever_more_rarely() {
+        let tried: Vec<usize> = (0..=40).filter(|&len| worth_a_try(len, 40)).collect();
+        assert_eq!(tried, [0, 1, 2, 4, 8]);
+        assert!(is_small(13, 40) && !is_small(14, 40));
+    }
+}
