@@ -522,7 +522,11 @@ mod tests {
             (2, 2, 4, 0, false),
             (3, 3, 10, 2, true),
         ] {
-            assert_eq!(should_merge(left, right, capacity, level), merge, "{left} and {right} of {capacity} at {level}");
+            assert_eq!(
+                should_merge(left, right, capacity, level),
+                merge,
+                "{left} and {right} of {capacity} at {level}"
+            );
         }
     }
 
