@@ -149,7 +149,7 @@ impl Shard {
 
     /// Serves until the server stops.
     pub(super) fn run(mut self) {
-        let stopper = StopOnPanic(Arc::clone(&self.shared));
+        let _stopper = StopWithMe(Arc::clone(&self.shared));
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         while !self.shared.is_stopping() {
             self.wait(&mut events);
@@ -167,7 +167,6 @@ impl Shard {
             self.see_to_deadlines();
         }
         self.farewell(&mut events);
-        std::mem::forget(stopper);
     }
 
     /// Waits for events: looks, looks again for a while, sleeps.
@@ -483,9 +482,9 @@ fn shared_of(shard: &Shard) -> Arc<Shared> {
 }
 
 /// A shard that fails takes the server down rather than leave its connections hanging.
-struct StopOnPanic(Arc<Shared>);
+struct StopWithMe(Arc<Shared>);
 
-impl Drop for StopOnPanic {
+impl Drop for StopWithMe {
     fn drop(&mut self) {
         self.0.stop();
     }

@@ -5,6 +5,7 @@ use sherman_fabric::{ClientId, FabricError, Refusal, Request, Response, Space, W
 use sherman_soft_nic::auth;
 use sherman_soft_nic::server::{Limits, Listen, ServeError, ServerOptions, SoftNicServer};
 use sherman_soft_nic::wire::{GoodbyeCode, Introduce, Kind, Role, VERSION};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -34,6 +35,16 @@ fn a_client_joins_and_its_verbs_and_requests_are_served_on_tcp_and_unix() {
     eventually(|| server.stats().connections == 0);
     drop(server);
     assert!(!path.exists());
+}
+
+#[test]
+fn a_server_that_was_stopped_lets_its_memory_go() {
+    let server = start(options());
+    let memory = Arc::downgrade(server.host());
+    let (_member, _) = Raw::enter_at(&server, 0, None, Role::Join).unwrap();
+    server.stop();
+    server.join().unwrap();
+    assert_eq!(memory.strong_count(), 0);
 }
 
 #[test]
