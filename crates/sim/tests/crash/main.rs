@@ -7,6 +7,8 @@ use std::time::Instant;
 
 /// Schedules of each play.
 const SEEDS: u64 = 10;
+/// Plays between two words on how far it is.
+const TOLD: usize = 1000;
 
 /// Enumerates every play of `setups` on two threads.
 fn enumerate(what: &str, plots: &[(Plot, usize)], setups: &[Setup]) -> Enumerated {
@@ -17,7 +19,12 @@ fn enumerate(what: &str, plots: &[(Plot, usize)], setups: &[Setup]) -> Enumerate
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while let Some(&(plot, height, setup)) = plays.get(next.fetch_add(1, Relaxed)) {
+                loop {
+                    let number = next.fetch_add(1, Relaxed);
+                    let Some(&(plot, height, setup)) = plays.get(number) else { break };
+                    if number > 0 && number % TOLD == 0 {
+                        println!("{number} of {} plays after {:.0} s", plays.len(), began.elapsed().as_secs_f64());
+                    }
                     let enumerated = Play::new(plot, height, setup).enumerate(0..SEEDS);
                     all.lock().expect("nobody panicked").merge(enumerated);
                 }
