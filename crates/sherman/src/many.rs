@@ -54,7 +54,7 @@ impl Ops<'_> {
         let results = RefCell::new((0..count).map(|_| Err(Error::SessionDropped)).collect::<Vec<_>>());
         let order = match each {
             Each::Get => None,
-            Each::Insert(_) | Each::Remove => Some(RefCell::default()),
+            Each::Insert(_) | Each::Remove => Some(RefCell::new(Order::of(count))),
         };
         let queue = Queue { key, count, next: Cell::new(0), order };
         in_parallel(
@@ -85,7 +85,7 @@ struct Queue<K> {
     count: usize,
     /// The first that was not looked at.
     next: Cell<usize>,
-    /// If equal keys are to be worked on one after the other. There are then less than 2³² of them.
+    /// If equal keys are to be worked on one after the other.
     order: Option<RefCell<Order>>,
 }
 
@@ -93,21 +93,15 @@ struct Queue<K> {
 /// now and then, which is cheaper than to compare all.
 struct Order {
     /// Of each hash that is being worked on, the last number that is known, plus one.
-    last: Vec<u32>,
+    last: Vec<usize>,
     /// Which number comes next after one of the same hash.
     after: BTreeMap<usize, usize>,
 }
 
-/// Hashes that are told apart: many more than there are keys in flight.
-const HASHES: usize = 4096;
+/// Hashes that are told apart for each key that may be in flight.
+const HASHES: usize = 64;
 
-impl Default for Order {
-    fn default() -> Self {
-        Self { last: vec![0; HASHES], after: BTreeMap::new() }
-    }
-}
-
-/// A short hash. Keys that are made to collide are worked on one after the other.
+/// A hash, of which a few bits are used. Keys that are made to collide are worked on one after the other.
 #[inline]
 fn hash(key: &[u8]) -> usize {
     let (words, rest) = key.as_chunks::<8>();
@@ -118,7 +112,7 @@ fn hash(key: &[u8]) -> usize {
     };
     let hash = words.iter().fold(key.len() as u64, |hash, word| mix(hash, u64::from_be_bytes(*word)));
     let hash = rest.iter().fold(hash, |hash, byte| mix(hash, u64::from(*byte)));
-    (hash >> 40) as usize % HASHES
+    (hash >> 40) as usize
 }
 
 impl<'k, K: Fn(usize) -> &'k [u8]> Queue<K> {
@@ -148,13 +142,26 @@ impl<'k, K: Fn(usize) -> &'k [u8]> Queue<K> {
 }
 
 impl Order {
+    /// The order of a batch of `count` keys.
+    fn of(count: usize) -> Self {
+        let hashes = (HASHES * count.clamp(1, WINDOW)).next_power_of_two();
+        Self { last: vec![0; hashes], after: BTreeMap::new() }
+    }
+
+    /// What is known of the hash of `key`.
+    #[inline]
+    fn last(&mut self, key: &[u8]) -> &mut usize {
+        let mask = self.last.len() - 1;
+        &mut self.last[hash(key) & mask]
+    }
+
     /// Whether nobody works on the key of `number`, who is to begin now. Else it waits.
     #[inline]
     fn begin(&mut self, number: usize, key: &[u8]) -> bool {
-        match std::mem::replace(&mut self.last[hash(key)], number as u32 + 1) {
+        match std::mem::replace(self.last(key), number + 1) {
             0 => true,
             last => {
-                self.after.insert(last as usize - 1, number);
+                self.after.insert(last - 1, number);
                 false
             }
         }
@@ -165,7 +172,7 @@ impl Order {
     fn end(&mut self, number: usize, key: &[u8]) -> Option<usize> {
         let following = self.after.remove(&number);
         if following.is_none() {
-            self.last[hash(key)] = 0;
+            *self.last(key) = 0;
         }
         following
     }
@@ -265,7 +272,12 @@ mod tests {
 
     /// A queue of these keys.
     fn queue<'k>(keys: &'k [&'k [u8]]) -> Queue<impl Fn(usize) -> &'k [u8]> {
-        Queue { key: |at| keys[at], count: keys.len(), next: Cell::new(0), order: Some(RefCell::default()) }
+        Queue {
+            key: |at| keys[at],
+            count: keys.len(),
+            next: Cell::new(0),
+            order: Some(RefCell::new(Order::of(WINDOW))),
+        }
     }
 
     #[test]
@@ -284,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_key_that_is_done_may_begin_again() {
-        let mut order = Order::default();
+        let mut order = Order::of(1);
         assert!(order.begin(0, b"a"));
         assert_eq!(order.end(0, b"a"), None);
         assert!(order.begin(1, b"a"));
@@ -294,12 +306,13 @@ mod tests {
 
     #[test]
     fn hashes_of_numbers_are_many() {
+        let all = HASHES * WINDOW;
         for keys in [u64::to_be_bytes, u64::to_le_bytes] {
             let hashes: std::collections::BTreeSet<usize> =
-                (0..HASHES as u64).map(|number| hash(&keys(number))).collect();
-            assert!(hashes.len() > HASHES / 2, "{}", hashes.len());
+                (0..all as u64).map(|number| hash(&keys(number)) % all).collect();
+            assert!(hashes.len() > all / 2, "{}", hashes.len());
         }
-        assert_ne!(hash(b"a"), hash(b"b"));
+        assert_ne!(hash(b"a") % all, hash(b"b") % all);
     }
 
     /// Waits `turns` times, each until it is woken by whoever holds its waker.
