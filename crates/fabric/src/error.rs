@@ -56,6 +56,12 @@ pub enum FabricError {
         /// The server's index.
         server: u16,
     },
+    /// A client that lives stopped in the middle of a change (shared memory): what it holds is not given back until it runs
+    /// again or dies.
+    OwnerStalled {
+        /// Who.
+        client: ClientId,
+    },
     /// The backend cannot do this.
     Unsupported {
         /// What it cannot do.
@@ -77,6 +83,9 @@ impl fmt::Display for FabricError {
             Self::Fenced { client } => write!(f, "client {client} has been fenced; open the cluster again"),
             Self::ServerLost { server } => write!(f, "memory server {server} is gone"),
             Self::Disconnected { server } => write!(f, "the connection to memory server {server} broke"),
+            Self::OwnerStalled { client } => {
+                write!(f, "client {client} was stopped in the middle of a change, and lives: continue or kill it")
+            }
             Self::Unsupported { what } => write!(f, "this backend cannot {what}"),
             Self::Refused(refusal) => write!(f, "{refusal}"),
         }

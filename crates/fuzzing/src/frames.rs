@@ -131,6 +131,8 @@ fn understands(header: &FrameHeader, body: &[u8], source: &mut Source<'_>) -> bo
     match header.kind {
         // Followed by `Stream`.
         Kind::List => true,
+        // In the words of a data path, which are its own.
+        Kind::Attach | Kind::Attached => true,
         Kind::Call => {
             let Ok(request) = requests::take_request(body) else { return false };
             let mut bytes = Vec::new();

@@ -29,4 +29,4 @@ pub mod wire;
 
 pub use auth::{Secret, SecretError};
 #[cfg(target_os = "linux")]
-pub use client::{Address, ConnectError, JoinError, JoinOptions, SoftNicEndpoint, SoftNicFabric};
+pub use client::{Address, Attachment, ConnectError, JoinError, JoinOptions, SoftNicEndpoint, SoftNicFabric};

@@ -22,7 +22,7 @@ const AREA_BYTES: u64 = 1 << 20;
 pub(super) fn message(source: &mut Source<'_>, side: Side) -> Vec<u8> {
     let tag = u64::from(source.byte());
     let kind = match (side, source.below(10)) {
-        (_, 0) => Kind::Introduce,
+        (_, 0) => source.pick(&[Kind::Introduce, Kind::Introduce, Kind::Attach]),
         (Side::Client, _) | (_, 1..=3) => Kind::Call,
         (_, 4 | 5) => Kind::Answer,
         (_, 6) => source.pick(&[Kind::Refused, Kind::ListFailed]),
@@ -49,7 +49,9 @@ fn body(source: &mut Source<'_>, kind: Kind, out: &mut Vec<u8>) {
             let error = (source.byte() & 1 == 0).then(|| error(source));
             Goodbye { code: source.pick(&GoodbyeCode::ALL), error }.put(out);
         }
-        Kind::List | Kind::ListDone => out.extend(std::iter::repeat_n(source.byte(), source.below(600))),
+        Kind::List | Kind::ListDone | Kind::Attach | Kind::Attached => {
+            out.extend(std::iter::repeat_n(source.byte(), source.below(600)));
+        }
     }
 }
 
@@ -196,7 +198,7 @@ fn stats(source: &mut Source<'_>) -> ServerStats {
 fn error(source: &mut Source<'_>) -> FabricError {
     let space = source.pick(&[Space::Host, Space::OnChip]);
     let address = GlobalAddress::from_bits(source.u64());
-    let refusal = match source.below(16) {
+    let refusal = match source.below(17) {
         0 => return FabricError::OutOfBounds { space, address, len: source.u64() },
         1 => return FabricError::Misaligned { space, address },
         2 => return FabricError::TooLarge { asked: source.u64(), limit: 64 },
@@ -212,6 +214,7 @@ fn error(source: &mut Source<'_>) -> FabricError {
         12 => Refusal::NotHere,
         13 => Refusal::NotAMember { client: client(source) },
         14 => Refusal::Fenced { client: client(source) },
+        15 => return FabricError::OwnerStalled { client: client(source) },
         _ => Refusal::BadRequest { what: "the root word is null" },
     };
     FabricError::Refused(refusal)

@@ -176,7 +176,7 @@ fn frame(stream: &Stream, kind: Kind, deadline: Instant) -> Result<Vec<u8>, Conn
     Ok(body)
 }
 
-fn receive_exactly(stream: &Stream, into: &mut [u8], deadline: Instant) -> Result<(), ConnectError> {
+pub(crate) fn receive_exactly(stream: &Stream, into: &mut [u8], deadline: Instant) -> Result<(), ConnectError> {
     let mut done = 0;
     while done < into.len() {
         match stream.receive(&mut into[done..]).map_err(ConnectError::Unreachable)? {
@@ -188,7 +188,7 @@ fn receive_exactly(stream: &Stream, into: &mut [u8], deadline: Instant) -> Resul
     Ok(())
 }
 
-fn send_all(stream: &Stream, mut bytes: &[u8], deadline: Instant) -> Result<(), ConnectError> {
+pub(crate) fn send_all(stream: &Stream, mut bytes: &[u8], deadline: Instant) -> Result<(), ConnectError> {
     while !bytes.is_empty() {
         match stream.send(bytes).map_err(ConnectError::Unreachable)? {
             Some(sent) => bytes = &bytes[sent..],

@@ -9,6 +9,7 @@
 //! nobody did, the last handle to go says goodbye to every server, server 0 last. An identity that lost a connection neither
 //! renews nor leaves: it may have left a lane behind, which only recovery can free (I40).
 
+use super::attach::Attachment;
 use super::bell::Bell;
 use super::connect::{ConnectError, Connected, connect};
 use super::endpoint::SoftNicEndpoint;
@@ -116,6 +117,38 @@ impl SoftNicFabric {
             bell.map_err(|_| FabricError::Unsupported { what: "open one more endpoint: too many files are open" })?;
         let station = membership.station()?;
         Ok(SoftNicEndpoint::new(Arc::clone(membership), station, bell))
+    }
+
+    /// Opens a link of another data path to `server`: one more connection, attached with `body`, which are that path's words.
+    ///
+    /// # Errors
+    /// What the server refuses with; else as [`endpoint`](Self::endpoint), and [`FabricError::ServerLost`] if it is.
+    pub fn attach(&self, server: u16, body: &[u8]) -> Result<Attachment, FabricError> {
+        if self.is_over() {
+            return Err(self.membership.peers.fenced());
+        }
+        if server >= self.servers() {
+            return Err(FabricError::NoSuchServer { server });
+        }
+        Attachment::open(&self.membership.peers, server, body)
+    }
+
+    /// What became of a server with which something went wrong on another data path: asks it again, for a moment. Fenced, lost
+    /// or disconnected; the latter two are remembered, and disconnected is the end of this identity (I40).
+    pub fn explain_break(&self, server: u16) -> FabricError {
+        self.membership.peers.explain_break(server)
+    }
+
+    /// Whether `server` is known to be lost.
+    #[inline]
+    pub fn is_lost(&self, server: u16) -> bool {
+        self.membership.peers.is_lost(server)
+    }
+
+    /// Whether nothing may be posted any more: it has left, or was abandoned.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.membership.is_over()
     }
 
     /// Gives the identity up without leaving, as one must that may have left something behind: its lease runs out, and others

@@ -11,6 +11,7 @@
 //! | `input` | received bytes, cut into frames |
 //! | `flight` | lists and calls by ticket, and the pool of empty lists |
 //! | `peers` | who we are to whom: what tells a broken connection from a lost server |
+//! | `attach` | links of another data path |
 //! | `connect` | a connection and its handshake |
 //! | `stream` | sockets of either kind |
 //! | `bell` | how a thread that sleeps on its sockets is woken by another |
@@ -28,6 +29,7 @@
 //! the end of this identity, which renews its lease no more (I40); if nobody listens there or it was started anew,
 //! [`ServerLost`](sherman_fabric::FabricError::ServerLost).
 
+mod attach;
 mod bell;
 mod connect;
 mod endpoint;
@@ -41,6 +43,7 @@ mod peers;
 mod station;
 mod stream;
 
+pub use attach::Attachment;
 pub use connect::ConnectError;
 pub use endpoint::SoftNicEndpoint;
 pub use error::JoinError;

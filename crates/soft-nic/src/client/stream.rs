@@ -4,10 +4,11 @@ use super::options::Address;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send, socket_with,
-    sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, connect, recv, recvmsg, send, socket_with, sockopt,
 };
-use std::io;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -70,6 +71,20 @@ impl Stream {
     /// Receives what there is; `None` if there is nothing now, 0 at the end.
     pub(crate) fn receive(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
         now_or_never(|| recv(&self.0, &mut *into, RecvFlags::DONTWAIT).map(|(received, _)| received))
+    }
+
+    /// Receives what there is, 0 bytes at the end or if there is nothing now, and a file that came with it.
+    pub(crate) fn receive_with_file(&self, into: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let received =
+            now_or_never(|| recvmsg(&self.0, &mut [IoSliceMut::new(into)], &mut control, flags).map(|got| got.bytes))?;
+        let files = control.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(files) => Some(files),
+            _ => None,
+        });
+        Ok((received.unwrap_or(0), files.flatten().last()))
     }
 
     /// Waits until the socket is ready for `what`, but not beyond `deadline`.

@@ -11,7 +11,8 @@
 //! retired before it came here is let in if it comes late. It does no harm: a compute server posts nothing before server 0
 //! has confirmed, *after* all its connections were made, that it is still a member.
 
-use sherman_embedded::host::{Drain, Session};
+use super::path::{DataPath, Ending};
+use sherman_embedded::host::Session;
 use sherman_fabric::{ClientId, FabricError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,12 +26,26 @@ struct Entry {
 
 /// The sessions by id. At most one per id that the cluster has.
 #[derive(Debug, Default)]
-pub(super) struct Book(Mutex<BTreeMap<ClientId, Entry>>);
+pub(super) struct Book {
+    entries: Mutex<BTreeMap<ClientId, Entry>>,
+    /// What has to be stopped too when a session ends.
+    path: Option<Arc<dyn DataPath>>,
+}
 
 impl Book {
+    /// An empty book of a server with this data path.
+    pub(super) fn new(path: Option<Arc<dyn DataPath>>) -> Self {
+        Self { path, ..Self::default() }
+    }
+
+    /// The server's data path.
+    pub(super) fn path(&self) -> Option<&dyn DataPath> {
+        self.path.as_deref()
+    }
+
     fn entries(&self) -> MutexGuard<'_, BTreeMap<ClientId, Entry>> {
         // Every change is one insertion or one store, so what a poisoned lock guards is still right.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The session of this incarnation, made if it is the first connection of it; `Fenced` if the incarnation is over.
@@ -48,6 +63,7 @@ impl Book {
             Some(entry) => {
                 // Its predecessor has left or was retired and is over; should it not be, it is now.
                 entry.session.fence();
+                self.path().map(|path| path.stop(&entry.session));
                 entry.floor
             }
             None => 0,
@@ -57,12 +73,17 @@ impl Book {
         Ok(session)
     }
 
-    /// Ends the incarnation that has the id now, if one is known here. What it has in progress is in the drain.
-    pub(super) fn fence(&self, client: ClientId) -> Option<Drain> {
+    /// Ends the incarnation that has the id now, if one is known here. What it has in progress is in the answer.
+    pub(super) fn fence(&self, client: ClientId) -> Option<Ending> {
         let mut entries = self.entries();
         let entry = entries.get_mut(&client)?;
         entry.floor = entry.floor.max(entry.session.incarnation().saturating_add(1));
-        Some(entry.session.fence())
+        Some(Ending::new(entry.session.fence(), self.path(), &entry.session))
+    }
+
+    /// Ends `session` at its own wish.
+    pub(super) fn leave(&self, session: &Session) -> Ending {
+        Ending::new(session.leave(), self.path(), session)
     }
 
     /// `session` has gone by itself.
@@ -92,7 +113,7 @@ mod tests {
     fn a_fence_ends_one_incarnation_for_ever_and_not_the_next() {
         let book = Book::default();
         let old = book.admit(CLIENT, 5).unwrap();
-        assert!(book.fence(CLIENT).unwrap().is_over());
+        assert_eq!(book.fence(CLIENT).unwrap().is_over(), Ok(true));
         assert!(old.is_fenced());
         assert_eq!(book.admit(CLIENT, 5).err(), Some(FENCED));
         let new = book.admit(CLIENT, 6).unwrap();

@@ -1,14 +1,15 @@
 //! Control requests: what the memory server's CPU answers, and the three that stop somebody's verbs.
 //!
-//! A fence is answered only when the turns that did not see it have ended (F6), and that somebody leaves or departs is told
+//! A fence is answered only when the turns that did not see it have ended (F6), and the links of another data path are stopped; that somebody leaves or departs is told
 //! to the tables only then. Such a call waits without holding a lock: the shard looks again.
 
 use super::greet::Peer;
+use super::path::Ending;
 use super::shared::Shared;
 use crate::wire::frame::put_frame;
 use crate::wire::words::JOIN_BY_CALL;
 use crate::wire::{Kind, errors, responses};
-use sherman_embedded::host::{Asker, Drain, Session};
+use sherman_embedded::host::{Asker, Session};
 use sherman_fabric::{ClientId, FabricError, Refusal, Request, Response};
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ pub(super) enum Call {
 /// What a call waits for, and what is done then.
 #[derive(Debug)]
 pub(super) struct Wait {
-    drain: Drain,
+    ending: Ending,
     then: Then,
 }
 
@@ -57,7 +58,7 @@ fn of_member(shared: &Shared, session: &Arc<Session>, request: Request) -> Call 
         _ => false,
     };
     if goes {
-        let wait = Wait { drain: session.leave(), then: Then::Go(Arc::clone(session), request) };
+        let wait = Wait { ending: shared.book.leave(session), then: Then::Go(Arc::clone(session), request) };
         return wait.look(shared);
     }
     let host = &shared.host;
@@ -76,7 +77,7 @@ fn of_member(shared: &Shared, session: &Arc<Session>, request: Request) -> Call 
         },
     );
     match answer {
-        Ok((response, Some(drain))) => Wait { drain, then: Then::Answer(response) }.look(shared),
+        Ok((response, Some(ending))) => Wait { ending, then: Then::Answer(response) }.look(shared),
         Ok((response, None)) => Call::Answered(Ok(response)),
         Err(error) => Call::Answered(Err(error)),
     }
@@ -85,8 +86,10 @@ fn of_member(shared: &Shared, session: &Arc<Session>, request: Request) -> Call 
 impl Wait {
     /// Ends the call, if what it waits for is over.
     pub(super) fn look(mut self, shared: &Shared) -> Call {
-        if !self.drain.is_over() {
-            return Call::Waiting(self);
+        match self.ending.is_over() {
+            Ok(true) => {}
+            Ok(false) => return Call::Waiting(self),
+            Err(error) => return Call::Answered(Err(error)),
         }
         let host = &shared.host;
         Call::Answered(match self.then {

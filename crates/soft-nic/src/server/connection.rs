@@ -13,14 +13,19 @@ use super::execute::{self, List, Stop, Work};
 use super::greet::{self, Peer, goodbye, malformed};
 use super::input::Input;
 use super::out::Out;
+use super::path::{Attached, Attaching, Link};
 use super::shared::Shared;
 use crate::wire::frame::put_frame;
 use crate::wire::handshake::Nonce;
-use crate::wire::{FrameHeader, Goodbye, GoodbyeCode, HEADER_BYTES, Kind, requests};
+use crate::wire::words::NO_PATH;
+use crate::wire::{FrameHeader, Goodbye, GoodbyeCode, HEADER_BYTES, Kind, errors, requests};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use rustix::net::{SendFlags, Shutdown, send, shutdown};
-use std::os::fd::OwnedFd;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, send, sendmsg, shutdown};
+use sherman_fabric::FabricError;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// Where a connection is in its life.
 #[derive(Debug)]
@@ -45,6 +50,8 @@ pub(super) struct Connection {
     list: Option<List>,
     /// The call that waits, and its tag. Nothing behind it is looked at meanwhile.
     waiting: Option<(u64, Wait)>,
+    /// What it holds of another data path.
+    link: Option<Box<dyn Link>>,
     /// The events it is registered for.
     pub(super) interest: EventFlags,
     /// Bytes it was last charged for.
@@ -73,6 +80,7 @@ impl Connection {
             out: None,
             list: None,
             waiting: None,
+            link: None,
             interest: EventFlags::IN,
             charged: 0,
         }
@@ -81,11 +89,14 @@ impl Connection {
     /// Understands and executes `input`; says how many bytes of it were used.
     pub(super) fn advance(&mut self, work: &mut Work<'_>, input: &[u8], out: &mut Out) -> (usize, Further) {
         let mut used = 0;
+        let takes_frames = work.shared.path().is_none_or(|path| path.takes_frames());
         loop {
             let rest = &input[used..];
             let (more, stop) = match &mut self.phase {
-                Phase::Open(Peer::Member(gate)) => execute::lists(work, gate, &mut self.list, rest, out),
-                Phase::Open(Peer::Observer) | Phase::Greeting(_) => match FrameHeader::decode(rest) {
+                Phase::Open(Peer::Member(gate)) if takes_frames => {
+                    execute::lists(work, gate, &mut self.list, rest, out)
+                }
+                Phase::Open(_) | Phase::Greeting(_) => match FrameHeader::decode(rest) {
                     Ok(Some(header)) if header.kind == Kind::List => (0, execute::not_allowed()),
                     Ok(Some(header)) => (0, Stop::Other(header)),
                     Ok(None) => (0, Stop::Need(HEADER_BYTES)),
@@ -138,8 +149,48 @@ impl Connection {
                 self.conclude(work.shared, header.tag, call, out);
                 Ok(())
             }
+            (Phase::Open(Peer::Member(gate)), Kind::Attach) if self.link.is_none() => {
+                let none = FabricError::Unsupported { what: NO_PATH };
+                let asking = Attaching { session: gate.session(), body, socket: self.socket.as_fd() };
+                match work.shared.path().ok_or(none).and_then(|path| path.attach(&asking)) {
+                    Ok(attached) => self.link(header.tag, attached, out),
+                    Err(error) => {
+                        let mut frame = Vec::new();
+                        // An error is far shorter than a frame may be.
+                        let _ = put_frame(&mut frame, Kind::Refused, header.tag, |out| errors::put_error(out, &error));
+                        out.put(&frame);
+                        Ok(())
+                    }
+                }
+            }
             _ => Err(goodbye(GoodbyeCode::Malformed)),
         }
+    }
+
+    /// Gives the client its link.
+    fn link(&mut self, tag: u64, attached: Attached, out: &mut Out) -> Result<(), Goodbye> {
+        let Attached { reply, file, link } = attached;
+        let mut frame = Vec::new();
+        put_frame(&mut frame, Kind::Attached, tag, |out| out.extend_from_slice(&reply)).map_err(malformed)?;
+        match file {
+            None => out.put(&frame),
+            // The file goes with the frame's first bytes. Whoever attaches waits for the answer, so nothing is in the way; a
+            // client that made it otherwise is told goodbye.
+            Some(file) if out.is_empty() => {
+                let files = [file.as_fd()];
+                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+                let mut control = SendAncillaryBuffer::new(&mut space);
+                control.push(SendAncillaryMessage::ScmRights(&files));
+                let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+                match sendmsg(&self.socket, &[IoSlice::new(&frame)], &mut control, flags) {
+                    Ok(sent) => out.put(&frame[sent..]),
+                    Err(_) => return Err(goodbye(GoodbyeCode::Internal)),
+                }
+            }
+            Some(_) => return Err(goodbye(GoodbyeCode::Malformed)),
+        }
+        self.link = Some(link);
+        Ok(())
     }
 
     /// Answers a call, or lets it wait.
@@ -187,7 +238,7 @@ impl Connection {
         // A goodbye is far shorter than a frame may be.
         let _ = put_frame(&mut frame, Kind::Goodbye, 0, |out| goodbye.put(out));
         out.put(&frame);
-        (self.phase, self.list, self.waiting) = (Phase::Closing, None, None);
+        (self.phase, self.list, self.waiting, self.link) = (Phase::Closing, None, None, None);
         self.input = Input::default();
     }
 

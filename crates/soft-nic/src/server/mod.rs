@@ -10,6 +10,7 @@
 //! | `greet` | the handshake: who may come in |
 //! | `execute` | lists of verbs, executed as they arrive |
 //! | `calls` | control requests |
+//! | [`path`] | other ways to the memory than lists in frames |
 //! | `book` | which incarnation of each client may be served (F6) |
 //! | `shared` | what all threads share |
 //! | `counters` | what is counted |
@@ -40,11 +41,13 @@ mod greet;
 mod input;
 mod listen;
 mod out;
+pub mod path;
 mod shard;
 mod shared;
 
 pub use error::ServeError;
 pub use listen::Listen;
+pub use path::DataPath;
 
 use crate::auth::Secret;
 use accept::Acceptor;
@@ -105,6 +108,8 @@ pub struct ServerOptions {
     pub tear_reads: bool,
     /// What clients are allowed.
     pub limits: Limits,
+    /// Another way to the memory, for clients that ask for it.
+    pub path: Option<Arc<dyn DataPath>>,
 }
 
 impl ServerOptions {
@@ -119,6 +124,7 @@ impl ServerOptions {
             insecure: false,
             tear_reads: false,
             limits: Limits::default(),
+            path: None,
         }
     }
 }
@@ -130,7 +136,7 @@ pub struct SoftNicServer;
 impl SoftNicServer {
     /// Listens, and serves in threads of its own until it is stopped.
     pub fn start(options: ServerOptions) -> Result<RunningServer, ServeError> {
-        let ServerOptions { host, listen, shards, secret, insecure, tear_reads, limits } = options;
+        let ServerOptions { host, listen, shards, secret, insecure, tear_reads, limits, path } = options;
         if listen.is_empty() {
             return Err(ServeError::NoListeners);
         }
@@ -140,7 +146,7 @@ impl SoftNicServer {
         let addresses: Vec<_> = listeners.iter().map(|listener| listener.at.clone()).collect();
         let mailboxes = (0..shards.max(1)).map(|_| Mailbox::new());
         let mailboxes = mailboxes.collect::<Result<Vec<_>, _>>().map_err(ServeError::System)?;
-        let shared = Arc::new(Shared::new(host, secret, tear_reads, limits, mailboxes)?);
+        let shared = Arc::new(Shared::new(host, secret, tear_reads, limits, path, mailboxes)?);
         let mut server = RunningServer { shared, addresses, threads: Vec::new() };
         for index in 0..server.shared.mailboxes.len() {
             let shard = Shard::new(Arc::clone(&server.shared), index).map_err(ServeError::System)?;

@@ -4,6 +4,7 @@ use super::Limits;
 use super::book::Book;
 use super::counters::{Reason, Refusals, ShardCounters, hottest};
 use super::error::ServeError;
+use super::path::DataPath;
 use super::shard::Mailbox;
 use crate::auth::{self, Secret};
 use crate::wire::{MAX_TRANSFER, MAX_VERBS};
@@ -47,6 +48,7 @@ impl Shared {
         secret: Option<Secret>,
         tear_reads: bool,
         limits: Limits,
+        path: Option<Arc<dyn DataPath>>,
         mailboxes: Vec<Mailbox>,
     ) -> Result<Self, ServeError> {
         let nonce = auth::nonce().map_err(ServeError::NoRandomness)?;
@@ -57,7 +59,7 @@ impl Shared {
             tear_reads,
             limits,
             boot: u64::from_le_bytes(*word).max(1),
-            book: Book::default(),
+            book: Book::new(path),
             counters: mailboxes.iter().map(|_| ShardCounters::default()).collect(),
             mailboxes,
             stopper: Mailbox::new().map_err(ServeError::System)?,
@@ -70,8 +72,16 @@ impl Shared {
         })
     }
 
+    /// The other way to the memory, if there is one.
+    pub(super) fn path(&self) -> Option<&dyn DataPath> {
+        self.book.path()
+    }
+
     /// What a client may expect of this server.
     pub(super) fn caps(&self) -> Caps {
+        if let Some(path) = self.path() {
+            return path.caps();
+        }
         Caps {
             atomic_unit: LINE as u32,
             crash_unit: LINE as u32,

@@ -33,6 +33,7 @@ pub fn put_error(out: &mut Vec<u8>, error: &FabricError) {
             out.put_u8(9);
             put_refusal(out, refusal);
         }
+        FabricError::OwnerStalled { client } => put_numbered(out, 10, client.0),
         _ => put_worded(out, 8, UNNAMED),
     }
 }
@@ -61,6 +62,7 @@ pub fn read_error(reader: &mut Reader<'_>) -> Result<FabricError, WireError> {
         7 => FabricError::Disconnected { server: reader.u16()? },
         8 => FabricError::Unsupported { what: known(reader.text()?) },
         9 => FabricError::Refused(read_refusal(reader)?),
+        10 => FabricError::OwnerStalled { client: ClientId(reader.u16()?) },
         other => return Err(WireError::Unknown { what: "error", found: other.into() }),
     })
 }

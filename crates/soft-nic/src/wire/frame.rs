@@ -5,7 +5,7 @@
 //!  | len    | kind | flags | count | tag            |  body: len bytes
 //! ```
 //! `flags` is 0 in version 1. `count` is the number of verbs of a `List`, else 0. `tag` is chosen by the client for a
-//! `List` or `Call` and comes back with its answer; else 0.
+//! `List`, `Call` or `Attach` and comes back with its answer; else 0.
 
 use super::bytes::WireError;
 
@@ -37,6 +37,8 @@ pub enum Kind {
     Call = 2,
     /// Client: who it is.
     Introduce = 3,
+    /// Client: a link of another data path, in that path's own words.
+    Attach = 4,
     /// Server: the results of a list.
     ListDone = 0x81,
     /// Server: why a list failed.
@@ -51,14 +53,17 @@ pub enum Kind {
     Welcome = 0x86,
     /// Server: the last frame of a connection, and why.
     Goodbye = 0x87,
+    /// Server: the link, in the path's own words.
+    Attached = 0x88,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::List,
         Self::Call,
         Self::Introduce,
+        Self::Attach,
         Self::ListDone,
         Self::ListFailed,
         Self::Answer,
@@ -66,6 +71,7 @@ impl Kind {
         Self::Hello,
         Self::Welcome,
         Self::Goodbye,
+        Self::Attached,
     ];
 
     /// The kind that `number` stands for.
@@ -75,6 +81,7 @@ impl Kind {
             1 => Self::List,
             2 => Self::Call,
             3 => Self::Introduce,
+            4 => Self::Attach,
             0x81 => Self::ListDone,
             0x82 => Self::ListFailed,
             0x83 => Self::Answer,
@@ -82,6 +89,7 @@ impl Kind {
             0x85 => Self::Hello,
             0x86 => Self::Welcome,
             0x87 => Self::Goodbye,
+            0x88 => Self::Attached,
             _ => return None,
         })
     }
@@ -217,7 +225,7 @@ mod tests {
         for header in bad {
             assert!(FrameHeader::decode(&header.encode()).is_err(), "{header:?}");
         }
-        for (at, byte) in [(4, 0), (4, 4), (4, 0xff), (5, 1), (5, 0x80)] {
+        for (at, byte) in [(4, 0), (4, 5), (4, 0xff), (5, 1), (5, 0x80)] {
             let mut bytes = good.encode();
             bytes[at] = byte;
             assert!(matches!(FrameHeader::decode(&bytes), Err(WireError::Unknown { .. })));

@@ -21,6 +21,7 @@
 //! | | `Welcome` | which server this is, what it can do, proof of the secret; or `Goodbye` |
 //! | `List`* | `ListDone` or `ListFailed` | in order; the tag says which is answered |
 //! | `Call`* | `Answer` or `Refused` | not ordered with lists, nor with each other |
+//! | `Attach` | `Attached` or `Refused` | a link of another data path; on a Unix socket a file may come with it |
 //! | | `Goodbye` | at any time, the last frame |
 //!
 //! **What must hold.** A decoder never reads past the bytes it is given, never allocates more than those bytes justify,

@@ -13,6 +13,7 @@ const KNOWN: &[&str] = &[
     UNKNOWN,
     super::errors::UNNAMED,
     JOIN_BY_CALL,
+    NO_PATH,
     "a member suspects itself",
     "who is to be recovered is not fenced here",
     "node_bytes is not a multiple of 64 from 256 to 65536 that fits",
@@ -30,6 +31,9 @@ const KNOWN: &[&str] = &[
 
 /// Why a `Join` that comes as a call is refused.
 pub const JOIN_BY_CALL: &str = "one joins by introducing oneself, not by a call";
+
+/// Why an attachment is refused where there is nothing to attach to.
+pub const NO_PATH: &str = "attach: this server is reached by lists in frames alone";
 
 /// The text of this program that reads like `text`.
 pub fn known(text: &str) -> &'static str {

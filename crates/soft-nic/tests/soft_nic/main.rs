@@ -7,5 +7,6 @@ mod fake;
 mod fences;
 mod handshake;
 mod hostile;
+mod paths;
 #[path = "../raw/mod.rs"]
 mod raw;

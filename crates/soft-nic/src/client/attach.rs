@@ -1,0 +1,71 @@
+//! Links of another data path: one more connection, attached in that path's own words (`server::path`).
+
+use super::connect::{ConnectError, receive_exactly, send_all};
+use super::peers::Peers;
+use super::stream::Stream;
+use crate::wire::frame::put_frame;
+use crate::wire::{FrameHeader, Goodbye, HEADER_BYTES, Kind, WireError, errors};
+use rustix::event::PollFlags;
+use sherman_fabric::FabricError;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+/// A link, as long as it is kept: its end is told to the server by the end of its connection.
+#[derive(Debug)]
+pub struct Attachment {
+    stream: Stream,
+    reply: Vec<u8>,
+    file: Option<OwnedFd>,
+}
+
+impl Attachment {
+    /// Connects to `server` and attaches.
+    pub(crate) fn open(peers: &Peers, server: u16, body: &[u8]) -> Result<Self, FabricError> {
+        if peers.is_lost(server) {
+            return Err(FabricError::ServerLost { server });
+        }
+        let deadline = Instant::now() + peers.options.connect_timeout;
+        let explain =
+            |error: ConnectError| peers.verdict(server, &error).unwrap_or_else(|| error.as_fabric_error(server));
+        let stream = peers.connect(server, deadline).map_err(explain)?.stream;
+        exchange(stream, body, deadline).map_err(explain)?
+    }
+
+    /// What the server answered.
+    pub fn reply(&self) -> &[u8] {
+        &self.reply
+    }
+
+    /// What came with the answer, once.
+    pub fn take_file(&mut self) -> Option<OwnedFd> {
+        self.file.take()
+    }
+
+    /// Whether the server has ended the link: it has nothing more to say but that.
+    pub fn is_over(&self) -> bool {
+        !matches!(self.stream.receive(&mut [0]), Ok(None))
+    }
+}
+
+/// Sends the words and receives the answer, or the server's refusal.
+fn exchange(stream: Stream, body: &[u8], deadline: Instant) -> Result<Result<Attachment, FabricError>, ConnectError> {
+    let mut out = Vec::new();
+    put_frame(&mut out, Kind::Attach, 0, |out| out.extend_from_slice(body))?;
+    send_all(&stream, &out, deadline)?;
+    stream.wait(PollFlags::IN, deadline).map_err(ConnectError::Unreachable)?;
+    let mut head = [0; HEADER_BYTES];
+    // A file comes with the first bytes of the frame that it belongs to.
+    let (received, file) = stream.receive_with_file(&mut head).map_err(ConnectError::Unreachable)?;
+    receive_exactly(&stream, &mut head[received..], deadline)?;
+    let header = FrameHeader::decode(&head)?.ok_or(WireError::Truncated)?;
+    if !matches!(header.kind, Kind::Attached | Kind::Refused | Kind::Goodbye) {
+        return Err(WireError::Unknown { what: "answer to an attachment", found: header.kind as u64 }.into());
+    }
+    let mut reply = vec![0; header.len as usize];
+    receive_exactly(&stream, &mut reply, deadline)?;
+    match header.kind {
+        Kind::Attached => Ok(Ok(Attachment { stream, reply, file })),
+        Kind::Refused => Ok(Err(errors::take_error(&reply)?)),
+        _ => Err(ConnectError::Goodbye(Goodbye::take(&reply)?)),
+    }
+}
