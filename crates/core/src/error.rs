@@ -91,6 +91,12 @@ pub enum Error {
         /// Which.
         server: u16,
     },
+    /// Another compute server was stopped in the middle of a change and lives, where only its death could stop it (shared
+    /// memory): what it holds is not given back until it runs again or dies. The operation changed nothing.
+    OwnerStalled {
+        /// Which.
+        client: ClientId,
+    },
     /// A list that carried the change failed after it was posted: the change may or may not have happened. Never retried
     /// silently; read the key to find out.
     OutcomeUnknown {
@@ -132,6 +138,7 @@ impl From<FabricError> for Error {
         match error {
             FabricError::Fenced { client } => Self::Fenced { client },
             FabricError::ServerLost { server } => Self::ServerLost { server },
+            FabricError::OwnerStalled { client } => Self::OwnerStalled { client },
             FabricError::Unsupported { what } => Self::Unsupported { what },
             FabricError::Refused(Refusal::OutOfMemory) => Self::OutOfMemory,
             FabricError::Refused(Refusal::NoSuchTree { name }) => Self::NoSuchTree { name },
@@ -169,6 +176,9 @@ impl fmt::Display for Error {
             Self::Corrupt { address, invariant } => write!(f, "the node at {address} is corrupt: {invariant}"),
             Self::Fenced { client } => write!(f, "compute server {client} has been fenced; open the cluster again"),
             Self::ServerLost { server } => write!(f, "memory server {server} is gone"),
+            Self::OwnerStalled { client } => {
+                write!(f, "compute server {client} was stopped in the middle of a change: continue or kill its process")
+            }
             Self::OutcomeUnknown { source } => {
                 write!(f, "the change may or may not have happened ({source}); read the key to find out")
             }

@@ -23,6 +23,9 @@ const WEDGED_AFTER_LEASES: u64 = 2;
 pub(crate) struct Membership {
     doomed: AtomicBool,
     suspects: Mutex<BTreeSet<ClientId>>,
+    /// Those who live and could not be fenced, and how many there are.
+    stalled: Mutex<BTreeSet<ClientId>>,
+    stalls: AtomicU32,
     keeper: Mutex<Option<Waker>>,
     next_renewal: AtomicU64,
     renewals: AtomicU64,
@@ -107,6 +110,26 @@ impl Membership {
         if lock(&self.suspects).insert(client) {
             self.wake_keeper();
         }
+    }
+
+    /// Whether `client` could not be fenced when that was last tried: it lives, and stands still in the middle of a change.
+    #[inline]
+    pub fn is_stalled(&self, client: ClientId) -> bool {
+        self.stalls.load(Relaxed) != 0 && lock(&self.stalled).contains(&client)
+    }
+
+    /// Remembers whether `client` is.
+    pub fn set_stalled(&self, client: ClientId, is: bool) {
+        if !is && self.stalls.load(Relaxed) == 0 {
+            return;
+        }
+        let mut stalled = lock(&self.stalled);
+        if is {
+            stalled.insert(client);
+        } else {
+            stalled.remove(&client);
+        }
+        self.stalls.store(stalled.len() as u32, Relaxed);
     }
 
     /// The names that were left since.

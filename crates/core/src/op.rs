@@ -33,6 +33,8 @@ pub struct Op<'w, E: Endpoint> {
     started: Cell<Option<u64>>,
     tries: Cell<u32>,
     obstacles: Cell<bool>,
+    /// Whoever is waited for, if that one is known to stand still.
+    stalled: Cell<ClientId>,
 }
 
 impl<'w, E: Endpoint> Op<'w, E> {
@@ -48,6 +50,7 @@ impl<'w, E: Endpoint> Op<'w, E> {
             started: Cell::new(None),
             tries: Cell::new(0),
             obstacles: Cell::new(false),
+            stalled: Cell::new(ClientId::NOBODY),
         }
     }
 
@@ -115,7 +118,13 @@ impl<'w, E: Endpoint> Op<'w, E> {
 
     /// After some waiting, has the keeper find out whether `client`, who is waited for, is dead.
     pub(crate) fn suspect(&self, client: ClientId) {
-        if client != ClientId::NOBODY && client != self.endpoint().client() && self.is_suspicious() {
+        if client == ClientId::NOBODY || client == self.endpoint().client() {
+            return;
+        }
+        if self.worker.compute.membership.is_stalled(client) {
+            self.stalled.set(client);
+        }
+        if self.is_suspicious() {
             self.worker.compute.suspect(client);
         }
     }
@@ -165,6 +174,10 @@ impl<'w, E: Endpoint> Op<'w, E> {
         self.retries.add(cause);
         if self.worker.compute.is_doomed() {
             return Err(Error::Fenced { client: self.endpoint().client() });
+        }
+        let stalled = self.stalled.replace(ClientId::NOBODY);
+        if stalled != ClientId::NOBODY {
+            return Err(Error::OwnerStalled { client: stalled });
         }
         if self.endpoint().now() >= self.deadline() { Err(self.timed_out(cause)) } else { Ok(()) }
     }

@@ -20,6 +20,14 @@ pub enum Fault {
         /// For how many events.
         steps: u64,
     },
+    /// As [`Sleep`](Self::Sleep), in the middle of a change: whoever would fence it meanwhile is told
+    /// [`OwnerStalled`](sherman_fabric::FabricError::OwnerStalled), as on shared memory.
+    Stall {
+        /// Its [number](crate::SimFabric::number).
+        compute_server: u32,
+        /// For how many events.
+        steps: u64,
+    },
     /// Queue pairs of a compute server break: what is in flight there ends in `Disconnected` as the prefix that was
     /// executed, even if that is all of it, and so does everything posted there later. Others are not concerned.
     Disconnect {
@@ -42,6 +50,7 @@ impl fmt::Display for Fault {
         match self {
             Self::Kill { compute_server } => write!(f, "cs{compute_server} dies"),
             Self::Sleep { compute_server, steps } => write!(f, "cs{compute_server} sleeps for {steps} events"),
+            Self::Stall { compute_server, steps } => write!(f, "cs{compute_server} is stalled for {steps} events"),
             Self::Disconnect { compute_server, endpoint, server } => match endpoint {
                 Some(nth) => write!(f, "endpoint {nth} of cs{compute_server} loses its connection to server {server}"),
                 None => write!(f, "cs{compute_server} loses its connections to server {server}"),

@@ -348,7 +348,12 @@ impl<E: Endpoint> Op<'_, E> {
     /// fenced us, is past caring.
     async fn release_if_ours(&self, lane: LaneIndex, error: &FabricError) {
         let past = matches!(error, FabricError::ServerLost { .. }) || Membership::is_fatal(error);
-        if past || !self.techniques().hierarchical {
+        if past {
+            return;
+        }
+        if !self.techniques().hierarchical {
+            // Other threads of ours may hold it under the same id by now: who has it, recovery finds out.
+            self.worker.compute.doom();
             return;
         }
         let id = u64::from(self.endpoint().client().0);

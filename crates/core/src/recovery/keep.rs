@@ -174,8 +174,11 @@ impl<E: Endpoint> Worker<E> {
             }
             for client in dead {
                 self.renew_if_due().await?;
-                if self.recover(client).await?.verdict == Verdict::Recover {
-                    recovered += 1;
+                match self.recover(client).await {
+                    Ok(report) => recovered += u64::from(report.verdict == Verdict::Recover),
+                    // It may run again, or die, while there is patience.
+                    Err(Error::OwnerStalled { .. }) => {}
+                    Err(error) => return Err(error),
                 }
             }
             op.retry(Cause::LaneHeld).await?;

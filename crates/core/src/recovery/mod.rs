@@ -103,6 +103,8 @@ impl<E: Endpoint> Worker<E> {
         loop {
             let whom = chain[chain.len() - 1];
             let verdict = self.ask(whom).await?;
+            // Whatever it was when that was last found out.
+            self.compute.membership.set_stalled(whom, false);
             let mut report = Recovery { verdict, records: 0, lanes: 0, places: 0 };
             match verdict {
                 Verdict::Recover | Verdict::Displaced { .. }
@@ -113,6 +115,9 @@ impl<E: Endpoint> Worker<E> {
                     let mut recoverer = Recoverer::new(self, whom, report);
                     let outcome = recoverer.run().await;
                     recoverer.keep_adopted(outcome.is_ok());
+                    if outcome == (Err(Error::OwnerStalled { client: whom })) {
+                        self.compute.membership.set_stalled(whom, true);
+                    }
                     outcome?;
                     report = recoverer.report;
                     self.compute.membership.count_recovery();

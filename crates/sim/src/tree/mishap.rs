@@ -35,6 +35,8 @@ pub enum Mishap {
         step: u64,
         /// For how many events.
         steps: u64,
+        /// Whether in the middle of a change: then nobody can fence it meanwhile.
+        midway: bool,
     },
     /// One loses the connections of one of its endpoints, or of all, to a memory server.
     Disconnect {
@@ -80,7 +82,10 @@ impl Mishap {
                 let most = EFFECTS_OF_OPERATION * threads * operations;
                 Self::KillAfter { compute, effects: rng.below(most as usize) as u64 }
             }
-            5 | 6 => Self::Sleep { compute, step, steps: (lease / 2 + rng.below(3 * lease)) as u64 },
+            5 | 6 => {
+                let steps = (lease / 2 + rng.below(3 * lease)) as u64;
+                Self::Sleep { compute, step, steps, midway: step.is_multiple_of(4) }
+            }
             _ => {
                 // A thread's, the keeper's (the last), or all.
                 let endpoint = rng.below(scenario.threads as usize + 2) as u32;
@@ -98,8 +103,10 @@ impl Mishap {
             Self::Kill { compute, step } => sim.fault_at(step, Fault::Kill { compute_server: number(compute) }),
             Self::KillAfter { compute, effects } => sim.kill_after(number(compute), effects + 1),
             Self::Ambush { effects } => sim.ambush(effects),
-            Self::Sleep { compute, step, steps } => {
-                sim.fault_at(step, Fault::Sleep { compute_server: number(compute), steps });
+            Self::Sleep { compute, step, steps, midway } => {
+                let compute_server = number(compute);
+                let sleep = Fault::Sleep { compute_server, steps };
+                sim.fault_at(step, if midway { Fault::Stall { compute_server, steps } } else { sleep });
             }
             Self::Disconnect { compute, endpoint, server, step } => {
                 let first = first_endpoint.get(compute as usize).copied().unwrap_or(0);
@@ -118,8 +125,9 @@ impl fmt::Display for Mishap {
                 write!(f, "compute server {compute} dies after its effect {}", effects + 1)
             }
             Self::Ambush { effects } => write!(f, "whoever fences another dies {effects} effects later"),
-            Self::Sleep { compute, step, steps } => {
-                write!(f, "compute server {compute} sleeps for {steps} events from event {step}")
+            Self::Sleep { compute, step, steps, midway } => {
+                let how = if *midway { "stalls" } else { "sleeps" };
+                write!(f, "compute server {compute} {how} for {steps} events from event {step}")
             }
             Self::Disconnect { compute, endpoint, server, step } => match endpoint {
                 Some(nth) => {

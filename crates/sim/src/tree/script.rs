@@ -161,6 +161,7 @@ impl Script {
         match error {
             // A deadline, met because time jumped.
             Error::Timeout { .. } => self.time_jumps,
+            Error::OwnerStalled { .. } => self.company.is_some(),
             _ => self.company.is_some() && over && worker.compute().is_doomed(),
         }
     }

@@ -101,6 +101,9 @@ impl World {
         }
         let response = self.serve(server, client, request, now)?;
         if let Request::Fence { client } = *request {
+            if self.compute_servers.iter().any(|other| other.client == client && other.stalled_until > now) {
+                return Err(FabricError::OwnerStalled { client });
+            }
             self.fence(server, client);
             self.spring(owner);
         }
@@ -170,6 +173,12 @@ impl World {
             match fault {
                 Fault::Kill { compute_server } => self.kill(compute_server, false),
                 Fault::Sleep { compute_server, steps } => self.lull(compute_server, steps),
+                Fault::Stall { compute_server, steps } => {
+                    self.lull(compute_server, steps);
+                    if let Some(stalled) = self.compute_servers.get_mut(compute_server as usize) {
+                        stalled.stalled_until = stalled.asleep_until;
+                    }
+                }
                 Fault::Disconnect { compute_server, endpoint, server } => {
                     self.disconnect(compute_server, endpoint, server);
                 }
@@ -183,6 +192,7 @@ impl World {
     pub(super) fn kill(&mut self, owner: u32, at_once: bool) {
         let Some(compute_server) = self.compute_servers.get_mut(owner as usize) else { return };
         compute_server.dead = true;
+        compute_server.stalled_until = 0;
         compute_server.dies_after = u64::MAX;
         for task in 0..self.tasks.len() as u32 {
             if self.tasks[task as usize].owner == Some(owner) {

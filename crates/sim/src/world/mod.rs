@@ -68,6 +68,8 @@ pub(crate) struct ComputeServer {
     pub(crate) dies_after: u64,
     /// No task of it runs before this time.
     pub(crate) asleep_until: u64,
+    /// Until when nobody can fence it.
+    pub(crate) stalled_until: u64,
 }
 
 /// One endpoint.
@@ -255,6 +257,7 @@ impl World {
             effects: 0,
             dies_after: u64::MAX,
             asleep_until: 0,
+            stalled_until: 0,
         });
         self.compute_servers.len() as u32 - 1
     }

@@ -117,6 +117,7 @@ impl World {
             }
             if owner.asleep_until > self.now {
                 hash = mix(hash, owner.asleep_until - self.now);
+                hash = mix(hash, u64::from(owner.stalled_until > self.now));
             }
         }
         hash = self.slumber.iter().fold(hash, |hash, &task| mix(hash, u64::from(task)));

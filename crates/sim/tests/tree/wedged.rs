@@ -1,7 +1,7 @@
 //! A compute server that lives but no longer moves: it gives itself up, and nobody waits for it for ever.
 
 use sherman_core::Error;
-use sherman_fabric::{Memory, Space, yield_now};
+use sherman_fabric::{Clock, Memory, Space, sleep_until, yield_now};
 use sherman_sim::tree::{Compute, Lab, Scenario, Shape};
 use sherman_sim::{Knobs, Random, SimMemory};
 use std::cell::Cell;
@@ -98,4 +98,57 @@ fn a_worker_that_goes_while_it_holds_a_lane_ends_its_identity() {
     let _ = lab.sim.run(&mut Random::new(1));
     task.take().expect("it goes");
     assert!(a_lane_is_held(&lab.sim.memory(0)) && compute.shared.is_doomed());
+}
+
+/// On shared memory, one that is stopped in the middle of a change cannot be fenced while it lives: whoever waits for it hears of
+/// that, and loses nothing but the wait. When it runs again it finds itself fenced, and what it held is free.
+#[test]
+fn a_stalled_owner_is_named_to_who_waits_and_is_recovered_once_it_runs_again() {
+    for seed in 0..20 {
+        let mut lab = lab();
+        let (stalled, other) = (lab.join(), lab.join());
+        lab.load(&other, (0..4).map(|key| (2 * key, key)));
+        let over = Rc::new(Cell::new(false));
+        for compute in [&stalled, &other] {
+            employ_keeper(&mut lab, compute, &over);
+        }
+        let (key, value) = (lab.scenario.key(2), lab.scenario.value(33));
+        let (worker, tree) = (stalled.worker(), Arc::clone(&stalled.tree));
+        let memory = lab.sim.memory(0);
+        let (its_key, its_value) = (key.clone(), value.clone());
+        let stuck = lab.sim.spawn_on(&stalled.fabric, 0, "stuck", async move {
+            let operation = async { worker.op().insert(&tree, &its_key, &its_value, &mut Vec::new()).await };
+            stop_under_a_lane(operation, memory).await;
+            std::future::pending::<()>().await;
+        });
+        // It holds its lane within a hundred events.
+        let (compute_server, steps) = (stalled.fabric.number(), 20_000);
+        lab.sim.fault_at(120, sherman_sim::Fault::Stall { compute_server, steps });
+        let (worker, tree) = (other.worker(), Arc::clone(&other.tree));
+        let (memory, ended) = (lab.sim.memory(0), Rc::clone(&over));
+        let waits = lab.sim.spawn_on(&other.fabric, 1, "waits", async move {
+            while !a_lane_is_held(&memory) {
+                yield_now().await;
+            }
+            let mut told = 0;
+            loop {
+                let outcome = worker.op().insert(&tree, &key, &value, &mut Vec::new()).await;
+                match outcome {
+                    Err(Error::OwnerStalled { client }) => told = client.0,
+                    outcome => {
+                        ended.set(true);
+                        return (told, worker.endpoint().now(), outcome);
+                    }
+                }
+                sleep_until(worker.endpoint(), worker.endpoint().now() + LEASE / 4).await;
+            }
+        });
+        let _ = lab.sim.run(&mut Random::new(seed));
+        let (told, at, outcome) = waits.take().expect("it ends");
+        assert_eq!((told, outcome), (stalled.fabric.client().0, Ok(true)), "seed {seed}");
+        assert!(at >= steps * 100, "seed {seed}: not before it ran again");
+        assert!(!other.shared.is_doomed() && !a_lane_is_held(&lab.sim.memory(0)), "seed {seed}");
+        assert_eq!(other.shared.participation().recoveries, 1, "seed {seed}");
+        assert!(stuck.take().is_none());
+    }
 }
