@@ -83,6 +83,7 @@ mutants! {
     OutcomeClaimed "outcome-claimed" "a change that may have been posted is said to have failed"
 
     ReplayWithoutFencing "replay-without-fencing" "records are replayed before their owner is fenced"
+    StallIgnored "stall-ignored" "one that lives and cannot be fenced is recovered all the same"
     TakeoverWithoutFencing "takeover-without-fencing" "lanes and places are taken from one that is not fenced yet"
     SweepBeforeReplay "sweep-before-replay" "lanes are swept before the records are replayed"
     SweepsOthers "sweeps-others" "recovery sweeps every lane that is taken, whoever holds it"

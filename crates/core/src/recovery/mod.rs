@@ -211,6 +211,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
                 self.lost.insert(server);
                 Ok(None)
             }
+            Err(FabricError::OwnerStalled { .. }) if planted(Mutant::StallIgnored) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }

@@ -71,6 +71,7 @@ impl Hunt {
             Mutant::HeaderBeforeSibling
             | Mutant::OutcomeClaimed
             | Mutant::ReplayWithoutFencing
+            | Mutant::StallIgnored
             | Mutant::TakeoverWithoutFencing
             | Mutant::SweepBeforeReplay
             | Mutant::SweepsOthers
