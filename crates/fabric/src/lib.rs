@@ -19,6 +19,7 @@
 //! | [`zeroed`] | large arrays that cost nothing until used, in huge pages |
 //! | [`mapped`] | such an array in a file |
 //! | [`contract`] | F1–F7 as a test suite |
+//! | [`litmus`] | programs that count how often hardware breaks F1–F4 |
 //!
 //! `unsafe` is in [`zeroed`] and [`mapped`] alone: an allocation or a mapped file as a slice, and advice about its pages.
 
@@ -29,6 +30,7 @@ pub mod control;
 pub mod counters;
 pub mod endpoint;
 pub mod error;
+pub mod litmus;
 pub mod mapped;
 pub mod memory;
 pub mod prometheus;

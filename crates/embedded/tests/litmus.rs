@@ -1,0 +1,262 @@
+//! The litmus programs: nothing to count on a backend that keeps the contract, something on one that breaks a rule.
+
+use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric, EmbeddedOptions};
+use sherman_executor::{Driver, block_on};
+use sherman_fabric::litmus::{Count, Finding, Place, all, run};
+use sherman_fabric::{
+    Caps, ClientId, Clock, Counters, Endpoint, Fabric, FabricError, Request, Response, Space, Ticket, Verb, WorkList,
+    execute,
+};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+const PLACE: Place = Place { server: 0, host: 32 << 20, on_chip: Some(128) };
+
+/// How a list is done wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wrong {
+    Nothing,
+    /// WRITEs are made word by word.
+    WordByWord,
+    /// Verbs execute in the reverse of their order.
+    Reversed,
+    /// WRITEs come first, fenced or not.
+    WritesFirst,
+    /// A CAS or FAA is a READ and a WRITE.
+    NotAtomic,
+    /// WRITEs of more than a word are made after the next list.
+    Late,
+}
+
+struct Fabrics(EmbeddedFabric, Wrong);
+
+struct Weak {
+    inner: EmbeddedEndpoint,
+    wrong: Wrong,
+    late: std::cell::RefCell<Vec<(Space, u64, Vec<u8>)>>,
+}
+
+impl Fabric for Fabrics {
+    type Endpoint = Weak;
+
+    fn endpoint(&self) -> Result<Weak, FabricError> {
+        Ok(Weak { inner: self.0.endpoint(), wrong: self.1, late: Default::default() })
+    }
+}
+
+/// Time for the other to look: what is done wrongly is to be seen however few cores there are.
+fn dawdle() {
+    std::thread::sleep(Duration::from_micros(1));
+}
+
+impl Weak {
+    fn alone<T>(&self, fill: impl FnOnce(&mut WorkList) -> T) -> (WorkList, T) {
+        let mut list = self.inner.list(PLACE.server);
+        let id = fill(&mut list);
+        (block_on(&self.inner, execute(&self.inner, list, &Counters::default())).unwrap(), id)
+    }
+
+    fn write(&self, space: Space, offset: u64, data: &[u8]) {
+        let step = if self.wrong == Wrong::WordByWord && space == Space::Host { 8 } else { data.len() };
+        for (index, part) in data.chunks(step).enumerate() {
+            self.alone(|list| list.write(space, offset + (index * step) as u64, part));
+            if step < data.len() {
+                dawdle();
+            }
+        }
+    }
+
+    /// Executes one verb of `list` by itself, wrongly.
+    fn step(&self, list: &mut WorkList, index: usize) {
+        let (verb, arena) = list.parts_mut(index);
+        match verb {
+            Verb::Read { space, offset, at, len } => {
+                let (done, read) = self.alone(|list| list.read(space, offset, len));
+                arena[at as usize..][..len as usize].copy_from_slice(done.bytes(read));
+            }
+            Verb::Write { space, offset, at, len, .. } => {
+                let data = arena[at as usize..][..len as usize].to_vec();
+                if self.wrong == Wrong::Late && len > 8 {
+                    self.late.borrow_mut().push((space, offset, data));
+                } else {
+                    self.write(space, offset, &data);
+                }
+            }
+            Verb::Cas { space, offset, compare, swap, mask, .. } => {
+                let (done, cas) = self.alone(|list| match self.wrong {
+                    Wrong::NotAtomic => list.masked_cas(space, offset, 0, 0, 0),
+                    _ => list.masked_cas(space, offset, compare, swap, mask),
+                });
+                let old = done.old(cas);
+                if self.wrong == Wrong::NotAtomic && (old ^ compare) & mask == 0 {
+                    dawdle();
+                    self.write(space, offset, &((old & !mask) | (swap & mask)).to_le_bytes());
+                }
+                list.set_old(index, old);
+            }
+            Verb::Faa { space, offset, add, .. } => {
+                let (done, faa) =
+                    self.alone(|list| list.faa(space, offset, if self.wrong == Wrong::NotAtomic { 0 } else { add }));
+                let old = done.old(faa);
+                if self.wrong == Wrong::NotAtomic {
+                    dawdle();
+                    self.write(space, offset, &old.wrapping_add(add).to_le_bytes());
+                }
+                list.set_old(index, old);
+            }
+        }
+    }
+}
+
+impl Endpoint for Weak {
+    fn caps(&self) -> &Caps {
+        self.inner.caps()
+    }
+
+    fn servers(&self) -> u16 {
+        self.inner.servers()
+    }
+
+    fn client(&self) -> ClientId {
+        self.inner.client()
+    }
+
+    fn list(&self, server: u16) -> WorkList {
+        self.inner.list(server)
+    }
+
+    fn recycle(&self, list: WorkList) {
+        self.inner.recycle(list);
+    }
+
+    fn post(&self, mut list: WorkList) -> Ticket {
+        if self.wrong == Wrong::Nothing {
+            return self.inner.post(list);
+        }
+        let late = self.late.take();
+        let is_write = |verb: &Verb| matches!(verb, Verb::Write { .. });
+        let mut order: Vec<usize> = (0..list.len()).collect();
+        match self.wrong {
+            Wrong::Reversed => order.reverse(),
+            Wrong::WritesFirst => order.sort_by_key(|index| !is_write(&list.verbs()[*index])),
+            _ => {}
+        }
+        let several = order.len() > 1;
+        for index in order {
+            self.step(&mut list, index);
+            if several {
+                dawdle();
+            }
+        }
+        dawdle();
+        for (space, offset, data) in late {
+            self.write(space, offset, &data);
+        }
+        // What is posted is a list that changes nothing more; its results are the wrong ones.
+        let empty = self.inner.list(list.server());
+        let ticket = self.inner.post(empty);
+        DONE.with(|done| done.borrow_mut().push((ticket, list)));
+        ticket
+    }
+
+    fn poll(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
+        let polled = self.inner.poll(ticket, cx);
+        let ours = DONE.with(|done| {
+            let mut done = done.borrow_mut();
+            done.iter().position(|(known, _)| *known == ticket).map(|at| done.swap_remove(at).1)
+        });
+        match ours {
+            Some(list) if polled.is_ready() => Poll::Ready(Ok(list)),
+            _ => polled,
+        }
+    }
+
+    fn forget(&self, ticket: Ticket) {
+        self.inner.forget(ticket);
+    }
+
+    fn call(&self, server: u16, request: Request) -> Ticket {
+        self.inner.call(server, request)
+    }
+
+    fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {
+        self.inner.poll_call(ticket, cx)
+    }
+
+    fn counters(&self) -> &Counters {
+        self.inner.counters()
+    }
+}
+
+thread_local! {
+    /// Lists that were done wrongly, by the ticket of what was posted in their place: an endpoint stays on its thread.
+    static DONE: std::cell::RefCell<Vec<(Ticket, WorkList)>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+impl Clock for Weak {
+    fn now(&self) -> u64 {
+        self.inner.now()
+    }
+
+    fn wake_at(&self, at: u64, waker: &Waker) {
+        self.inner.wake_at(at, waker);
+    }
+}
+
+impl Driver for Weak {
+    fn progress(&self) -> bool {
+        self.inner.progress()
+    }
+
+    fn idle_for(&self) -> Option<Duration> {
+        self.inner.idle_for()
+    }
+}
+
+fn findings(wrong: Wrong, millis: u64) -> Vec<Finding> {
+    let cluster = EmbeddedCluster::new(EmbeddedOptions { memory_bytes: 64 << 20, ..Default::default() }).unwrap();
+    let [one, two] = [(); 2].map(|()| Fabrics(Arc::clone(&cluster).join().unwrap(), wrong));
+    let mut findings = Vec::new();
+    run([&one, &two], &PLACE, Duration::from_millis(millis), |_| true, |found| findings.push(found.clone())).unwrap();
+    findings
+}
+
+#[test]
+#[cfg_attr(miri, ignore)]
+fn a_backend_that_keeps_the_contract_violates_nothing() {
+    let findings = findings(Wrong::Nothing, 100);
+    assert_eq!(findings.len(), all().len());
+    for Finding { about, outcome } in findings {
+        let Count { rounds, violations, first, .. } = outcome.expect("it needs nothing that is not here");
+        assert!(rounds > 100, "{about:?}: {rounds} rounds");
+        assert_eq!(violations, 0, "{about:?}: {first:?}");
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore)]
+fn every_program_sees_the_rule_broken_that_it_looks_at() {
+    let seen: Vec<_> = [Wrong::WordByWord, Wrong::Reversed, Wrong::WritesFirst, Wrong::NotAtomic, Wrong::Late]
+        .into_iter()
+        .flat_map(|wrong| findings(wrong, 80).into_iter().map(move |found| (wrong, found)))
+        .filter(|(_, found)| found.outcome.as_ref().is_ok_and(|count| count.violations > 0))
+        .map(|(wrong, found)| {
+            assert!(found.outcome.unwrap().first.is_some());
+            (wrong, found.about.name)
+        })
+        .collect();
+    for about in all() {
+        assert!(seen.iter().any(|(_, name)| *name == about.name), "nothing made {about:?} speak: {seen:?}");
+    }
+    for expected in [
+        (Wrong::WordByWord, "whole-lines"),
+        (Wrong::WordByWord, "part-of-a-line"),
+        (Wrong::Reversed, "write-then-write"),
+        (Wrong::WritesFirst, "fenced-write"),
+        (Wrong::NotAtomic, "faa-sum"),
+        (Wrong::Late, "lists-in-order"),
+    ] {
+        assert!(seen.contains(&expected), "{expected:?}: {seen:?}");
+    }
+}
