@@ -4,6 +4,7 @@ use crate::check_args::CheckArgs;
 use crate::client::ClientCommand;
 use crate::cluster::args::ClusterArgs;
 use crate::completions::CompletionsArgs;
+use crate::litmus_args::LitmusArgs;
 use crate::members_args::{FenceArgs, MembersArgs};
 use crate::parse::{fill, format, percent, positive, runs, seconds, size, theta, threads};
 use crate::serve_args::ServeArgs;
@@ -40,6 +41,8 @@ pub enum Command {
     Members(MembersArgs),
     /// Put an end to a compute server that is broken, and recover what it was at
     Fence(FenceArgs),
+    /// Count how often a fabric, an RDMA device above all, breaks the rules that the index rests on
+    Litmus(LitmusArgs),
     /// Run the tree in a simulated world whose adversary tries to break it
     Sim(SimArgs),
     /// Write what makes a shell complete this command

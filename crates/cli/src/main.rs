@@ -13,6 +13,7 @@
 //! | [`serve`], [`serve_start`] | `sherman serve` |
 //! | [`serve_log`] | what a server tells on stderr |
 //! | [`cluster`] | `sherman cluster up` |
+//! | [`litmus`], [`litmus_args`], [`litmus_device`] | `sherman litmus` |
 //! | [`completions`] | `sherman completions` |
 //! | [`members_args`] | the options of `sherman members` and `sherman fence` |
 //! | [`members`] | `sherman members`, `sherman fence` |
@@ -32,6 +33,9 @@ mod client;
 mod cluster;
 mod completions;
 mod failure;
+mod litmus;
+mod litmus_args;
+mod litmus_device;
 mod members;
 mod members_args;
 mod output;
@@ -80,6 +84,7 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Check(args) => check::run(args),
         Command::Members(args) => members::list(args),
         Command::Fence(args) => members::fence(args),
+        Command::Litmus(args) => litmus::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Completions(args) => completions::run(args),
     }

@@ -8,7 +8,7 @@ use sherman_core::Error;
 use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric};
 use sherman_executor::{Driver, Unpark};
 use sherman_fabric::{
-    Caps, ClientId, Clock, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Ticket, WorkList,
+    Caps, ClientId, Clock, Counters, Endpoint, Fabric, FabricError, GlobalAddress, Request, Response, Ticket, WorkList,
 };
 #[cfg(target_os = "linux")]
 use sherman_soft_nic::{JoinOptions, SoftNicEndpoint, SoftNicFabric};
@@ -16,9 +16,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// One compute server's way into a cluster.
+/// One compute server's way into a cluster, below the tree: for tools that post verbs themselves.
 #[derive(Debug)]
-pub(crate) enum AnyFabric {
+#[non_exhaustive]
+pub enum AnyFabric {
     /// Memory servers in this process.
     Embedded(EmbeddedFabric),
     /// Memory servers in other processes, and how to reach them again under another identity.
@@ -27,6 +28,12 @@ pub(crate) enum AnyFabric {
 }
 
 impl AnyFabric {
+    /// Joins the cluster at `url` as a compute server that nobody keeps: whoever opens one renews its lease itself, or does
+    /// without ([`Request::Renew`]).
+    pub fn open(url: &str) -> Result<Self, OpenError> {
+        Self::join(Url::parse(url)?)
+    }
+
     /// Joins the cluster that `url` names.
     pub(crate) fn join(url: Url) -> Result<Self, OpenError> {
         match url {
@@ -45,7 +52,7 @@ impl AnyFabric {
     }
 
     /// Joins the same memory servers under another identity.
-    pub(crate) fn join_again(&self) -> Result<Self, OpenError> {
+    pub fn join_again(&self) -> Result<Self, OpenError> {
         match self {
             Self::Embedded(fabric) => Ok(Self::Embedded(fabric.cluster().join().map_err(Error::from)?)),
             #[cfg(target_os = "linux")]
@@ -54,7 +61,7 @@ impl AnyFabric {
     }
 
     /// A new endpoint, for the calling thread.
-    pub(crate) fn endpoint(&self) -> Result<AnyEndpoint, FabricError> {
+    pub fn endpoint(&self) -> Result<AnyEndpoint, FabricError> {
         match self {
             Self::Embedded(fabric) => Ok(AnyEndpoint::Embedded(fabric.endpoint())),
             #[cfg(target_os = "linux")]
@@ -74,12 +81,21 @@ impl AnyFabric {
 
 /// The endpoint behind clients and sessions.
 #[derive(Debug)]
-pub(crate) enum AnyEndpoint {
+#[non_exhaustive]
+pub enum AnyEndpoint {
     /// Of memory servers in this process.
     Embedded(EmbeddedEndpoint),
     /// Of memory servers in other processes.
     #[cfg(target_os = "linux")]
     SoftNic(SoftNicEndpoint),
+}
+
+impl Fabric for AnyFabric {
+    type Endpoint = AnyEndpoint;
+
+    fn endpoint(&self) -> Result<AnyEndpoint, FabricError> {
+        AnyFabric::endpoint(self)
+    }
 }
 
 macro_rules! each {

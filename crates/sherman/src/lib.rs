@@ -90,6 +90,7 @@ mod tree;
 mod url;
 mod within;
 
+pub use any::{AnyEndpoint, AnyFabric};
 pub use bulk::BulkOptions;
 pub use catalog::TreeDescription;
 pub use client::{Client, RawClient};

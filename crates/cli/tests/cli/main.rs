@@ -12,6 +12,7 @@ mod hosts;
 mod idle;
 mod intruders;
 mod kills;
+mod litmus;
 mod members;
 mod network;
 #[path = "../../../soft-nic/tests/raw/mod.rs"]

@@ -1,0 +1,208 @@
+//! `sherman litmus`: how often a fabric breaks F1 to F4.
+
+use crate::failure::Failure;
+use crate::litmus_args::LitmusArgs;
+use crate::litmus_device::Serving;
+use crate::output::{check_path, print, write};
+use serde_json::{Value, json};
+use sherman::{AnyFabric, ClientId};
+use sherman_fabric::control::{ChunkClass, Standing};
+use sherman_fabric::litmus::{About, Count, Finding, Place, all, run as run_programs};
+use sherman_fabric::{Caps, Endpoint, FabricError, Request, Response, call};
+use std::fmt;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The cluster where none is named.
+const DEFAULT: &str = "embedded:?memory=64MiB&chunk=1MiB";
+/// A class that any server takes.
+const CLASS: ChunkClass = ChunkClass { node_bytes: 1024, format: 1 };
+
+/// Runs the programs and reports.
+pub fn run(args: &LitmusArgs) -> Result<ExitCode, Failure> {
+    check_path(args.json.as_deref())?;
+    let known = all();
+    if let Some(unknown) = args.only.iter().find(|name| known.iter().all(|about| about.name != **name)) {
+        return Err(Failure::option("only", format!("there is no program {unknown:?}; --list lists them")));
+    }
+    if args.list {
+        return list(&known, args);
+    }
+    if args.seconds <= 0.0 {
+        return Err(Failure::option("seconds", "a program must run for some time"));
+    }
+    let serving = args.device.as_deref().map(Serving::start).transpose()?;
+    let own = serving.as_ref().map(Serving::url);
+    let url = own.or(args.cluster.as_deref()).unwrap_or(DEFAULT);
+    let report = examine(url.to_owned(), args).map_err(Failure::into_unanswered)?;
+    let code = if report.violations() == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) };
+    write(&report, serde_json::to_string_pretty(&report.json()), args.json.as_deref())
+        .map_err(Failure::into_unanswered)?;
+    Ok(code)
+}
+
+fn list(known: &[About], args: &LitmusArgs) -> Result<ExitCode, Failure> {
+    let wanted = known.iter().filter(|about| is_wanted(about, args));
+    let lines = wanted.map(|about| format!("{:<26} {}  {}\n", about.name, about.rule, about.violation));
+    print(&lines.collect::<String>())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_wanted(about: &About, args: &LitmusArgs) -> bool {
+    args.only.is_empty() || args.only.iter().any(|name| name == about.name)
+}
+
+/// Asks server 0.
+fn ask(endpoint: &impl Endpoint, request: Request) -> Result<Response, Failure> {
+    let asked = call(endpoint, 0, request, endpoint.counters());
+    sherman_executor::block_on(endpoint, asked).map_err(|error| Failure::Runtime(error.to_string()))
+}
+
+fn examine(url: String, args: &LitmusArgs) -> Result<Report, Failure> {
+    let first = AnyFabric::open(&url)?;
+    let endpoint = first.endpoint().map_err(|error| Failure::Runtime(error.to_string()))?;
+    expect_fresh(&endpoint)?;
+    let second = first.join_again()?;
+    let Response::Chunk { offset, .. } = ask(&endpoint, Request::AllocChunk { class: CLASS })? else {
+        return Err(Failure::Runtime("server 0 gave no memory".to_owned()));
+    };
+    let caps = endpoint.caps().clone();
+    // No tree, so no lock is anybody's.
+    let on_chip = (caps.on_chip_bytes >= Place::ON_CHIP_BYTES).then_some(0);
+    let place = Place { server: 0, host: offset, on_chip };
+    let mut findings = Vec::new();
+    let time = Duration::from_secs_f64(args.seconds);
+    let bar = std::io::stderr().is_terminal();
+    let ran = run_programs(
+        [&first, &second],
+        &place,
+        time,
+        |about| is_wanted(about, args),
+        |found| {
+            if bar {
+                eprintln!("{}", Row(found));
+            }
+            findings.push(found.clone());
+        },
+    );
+    ran.map_err(|interrupted| Failure::Runtime(interrupted.to_string()))?;
+    ask(&endpoint, Request::FreeChunk { offset })?;
+    Ok(Report { url, caps, findings })
+}
+
+/// Nobody's memory must be touched: the cluster has no tree, and nobody is in it but this command.
+fn expect_fresh(endpoint: &impl Endpoint) -> Result<(), Failure> {
+    match ask(endpoint, Request::ListTrees)? {
+        Response::Trees(trees) if trees.is_empty() => {}
+        Response::Trees(trees) => {
+            let name = &trees[0].name;
+            return Err(Failure::Usage(format!("the cluster has a tree {name:?}: litmus programs need a fresh one")));
+        }
+        _ => return Err(Failure::Runtime("server 0 lists no trees".to_owned())),
+    }
+    let Response::Members(members) = ask(endpoint, Request::Members)? else {
+        return Err(Failure::Runtime("server 0 lists no members".to_owned()));
+    };
+    let own: ClientId = endpoint.client();
+    match members.iter().find(|member| member.client != own && member.standing == Standing::Live) {
+        Some(other) => Err(Failure::Usage(format!(
+            "compute server {} is in the cluster: litmus programs need one to themselves",
+            other.client
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// What was found.
+struct Report {
+    url: String,
+    caps: Caps,
+    findings: Vec<Finding>,
+}
+
+impl Report {
+    fn violations(&self) -> u64 {
+        self.findings.iter().filter_map(|found| found.outcome.as_ref().ok()).map(|count| count.violations).sum()
+    }
+
+    fn json(&self) -> Value {
+        let findings = self.findings.iter().map(|Finding { about, outcome }| {
+            let About { name, rule, violation, weak } = about;
+            let about = json!({ "program": name, "rule": rule.to_string(), "violation": violation, "weak": weak });
+            let told = match outcome {
+                Ok(Count { rounds, violations, weak, first }) => {
+                    json!({ "rounds": rounds, "violations": violations, "weak_outcomes": weak, "first_violation": first })
+                }
+                Err(reason) => json!({ "skipped": reason }),
+            };
+            merge(about, told)
+        });
+        json!({
+            "cluster": self.url,
+            "masked_cas": self.caps.masked_cas,
+            "on_chip_bytes": self.caps.on_chip_bytes,
+            "violations": self.violations(),
+            "programs": findings.collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn merge(mut one: Value, other: Value) -> Value {
+    if let (Value::Object(into), Value::Object(from)) = (&mut one, other) {
+        into.extend(from);
+    }
+    one
+}
+
+/// One line of the table.
+struct Row<'f>(&'f Finding);
+
+impl fmt::Display for Row<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Finding { about, outcome } = self.0;
+        write!(f, "{} {:<26}", about.rule, about.name)?;
+        match outcome {
+            Err(reason) => write!(f, " skipped: {reason}"),
+            Ok(Count { rounds, violations, weak, first }) => {
+                write!(f, "{rounds:>12} rounds {violations:>6} violations")?;
+                if !about.weak.is_empty() {
+                    write!(f, " {weak:>10} weak: {}", about.weak)?;
+                }
+                match first {
+                    Some(first) => write!(f, "\n   VIOLATED: {}; the first: {first}", about.violation),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{}, masked CAS {}, {} bytes on-chip",
+            self.url,
+            yes(self.caps.masked_cas),
+            self.caps.on_chip_bytes
+        )?;
+        for finding in &self.findings {
+            writeln!(f, "{}", Row(finding))?;
+        }
+        match self.violations() {
+            0 => write!(f, "no violation"),
+            some => write!(f, "{some} violations: this fabric breaks the contract"),
+        }
+    }
+}
+
+fn yes(is: bool) -> &'static str {
+    if is { "yes" } else { "no" }
+}
+
+impl From<FabricError> for Failure {
+    fn from(error: FabricError) -> Self {
+        Self::Runtime(error.to_string())
+    }
+}

@@ -1,0 +1,53 @@
+//! The options of `sherman litmus`, and their help.
+
+use crate::parse::seconds;
+use clap::Args;
+use std::path::PathBuf;
+
+const HELP: &str = "\
+The index rests on what its memory does with verbs that race: rules F1 to F4 of docs/FABRIC.md. A NIC's promises about them are
+few, so this counts what it really does. Each program is two compute servers that hammer a few lines of one memory server:
+
+  violation   an outcome that the rule forbids; one is one too many
+  weak        an outcome that the rule allows and a naive reader would not expect: it shows that the program looks closely
+
+On an RDMA device, --device starts a memory server in this process and reaches it through the device (\"\" takes the first
+device there is); better is another host: start `sherman serve --listen verbs://HOST:PORT` there and name it with --cluster. The
+cluster must be fresh: no tree in it, and no other member. Please report what you find, with the device and its firmware.
+
+Exit code: 0 if nothing was violated, 1 if something was, 2 if that could not be found out.
+
+Examples:
+  sherman litmus
+  sherman litmus --seconds 60 --json findings.json
+  sherman litmus --device mlx5_0 --only fenced-write --only whole-lines
+  sherman litmus --cluster verbs://10.0.0.1:7000";
+
+/// The options of `sherman litmus`.
+#[derive(Debug, Args)]
+#[command(after_long_help = HELP, after_help = "What is counted, and examples: see --help")]
+pub struct LitmusArgs {
+    /// The cluster, which must be fresh (default: an embedded one)
+    #[arg(long, value_name = "URL", env = "SHERMAN_CLUSTER", hide_env_values = true)]
+    pub cluster: Option<String>,
+
+    /// Start a memory server in this process and reach it through this RDMA device
+    #[arg(long, value_name = "NAME", conflicts_with = "cluster", num_args = 0..=1, default_missing_value = "")]
+    pub device: Option<String>,
+
+    /// How long each program runs
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub seconds: f64,
+
+    /// Run this program only; may be given several times
+    #[arg(long, value_name = "PROGRAM")]
+    pub only: Vec<String>,
+
+    /// List the programs and run none
+    #[arg(long)]
+    pub list: bool,
+
+    /// Write the result to FILE as JSON; - or nothing writes it, and nothing else, to stdout
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub json: Option<PathBuf>,
+}

@@ -1,0 +1,42 @@
+//! `sherman litmus`, by the real command.
+
+use crate::common::{sherman, text};
+use serde_json::Value;
+
+#[test]
+fn an_embedded_cluster_violates_nothing() {
+    let output = sherman(&["litmus", "--seconds", "0.02", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else on stdout");
+    let programs = json["programs"].as_array().expect("programs");
+    assert!(programs.len() >= 14, "{json}");
+    for program in programs {
+        assert_eq!(program["violations"].as_u64(), Some(0), "{program}");
+        assert!(program["rounds"].as_u64() > Some(0), "{program}");
+    }
+}
+
+#[test]
+fn programs_are_listed_and_picked_by_name() {
+    let output = sherman(&["litmus", "--list"]);
+    let names = text(&output.stdout);
+    assert!(names.contains("fenced-write") && names.contains("F1") && names.lines().count() >= 14, "{names}");
+    let output = sherman(&["litmus", "--only", "faa-sum", "--seconds", "0.02"]);
+    let told = text(&output.stdout);
+    assert!(told.contains("faa-sum") && told.ends_with("no violation\n") && told.lines().count() == 3, "{told}");
+}
+
+#[test]
+fn what_cannot_be_asked_is_told_on_one_line() {
+    for (args, words) in [
+        (vec!["litmus", "--only", "nonsense"], "no program \"nonsense\""),
+        (vec!["litmus", "--seconds", "0"], "--seconds"),
+        (vec!["litmus", "--cluster", "tcp://127.0.0.1:1"], "nobody listens"),
+        (vec!["litmus", "--cluster", "nonsense"], "scheme"),
+    ] {
+        let output = sherman(&args);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1 && stderr.contains(words), "{stderr}");
+    }
+}
