@@ -44,40 +44,46 @@ pub(crate) struct Gate {
 
 /// Proof of having passed a gate.
 #[derive(Debug)]
-pub(crate) struct Passed(u64);
+pub struct Passed(u64);
 
 impl Gate {
     /// Passes, unless the flag is up.
     #[inline]
     pub(crate) fn enter(&self, flag: &Flag) -> Option<Passed> {
-        let even = self.turn.load(Relaxed);
-        self.turn.swap(even + 1, SeqCst);
-        if flag.0.load(SeqCst) == 0 {
-            return Some(Passed(even + 2));
-        }
-        self.turn.store(even + 2, Release);
-        None
+        enter(&self.turn, || flag.0.load(SeqCst) == 0)
     }
 
     /// Passes for the last time, if nothing but a halt speaks against it.
     pub(crate) fn enter_halted(&self, flag: &Flag) -> Option<Passed> {
-        let even = self.turn.load(Relaxed);
-        self.turn.swap(even + 1, SeqCst);
-        if flag.0.load(SeqCst) & !HALTED == 0 {
-            return Some(Passed(even + 2));
-        }
-        self.turn.store(even + 2, Release);
-        None
+        enter(&self.turn, || flag.0.load(SeqCst) & !HALTED == 0)
     }
 
     /// Ends a list. `settled` says that no later load can overtake what it stored.
     #[inline]
     pub(crate) fn leave(&self, passed: Passed, settled: bool) {
-        if !settled {
-            full_barrier();
-        }
-        self.turn.store(passed.0, Release);
+        leave(&self.turn, passed, settled);
     }
+}
+
+/// Makes `turn` odd, unless the flag at which `may` then looks, sequentially consistent, is up. Only its owner changes `turn`.
+#[inline]
+pub fn enter(turn: &AtomicU64, may: impl FnOnce() -> bool) -> Option<Passed> {
+    let even = turn.load(Relaxed) & !1;
+    turn.swap(even.wrapping_add(1), SeqCst);
+    if may() {
+        return Some(Passed(even.wrapping_add(2)));
+    }
+    turn.store(even.wrapping_add(2), Release);
+    None
+}
+
+/// Ends what [`enter`] began. `settled` says that no later load can overtake what was stored since.
+#[inline]
+pub fn leave(turn: &AtomicU64, passed: Passed, settled: bool) {
+    if !settled {
+        full_barrier();
+    }
+    turn.store(passed.0, Release);
 }
 
 /// Whether one server executes nothing of one member any more, and why.

@@ -24,6 +24,7 @@
 //! | `halt` | a compute server that stops dead, for tests and tools |
 //! | `gate` | fencing (F6) and when a WRITE counts as done |
 //! | [`host`] | one memory server for many connections: what a server of verbs over a network is built on |
+//! | [`shared`] | memory that several processes map |
 //! | `tickets` | completed lists, and the pool of empty ones |
 //! | `server` | a memory, and the state machine that keeps its superblock |
 //! | [`memory`] | checked verbs on one server's memory |
@@ -63,6 +64,7 @@ pub mod line;
 pub mod memory;
 mod on_chip;
 mod server;
+pub mod shared;
 mod tickets;
 mod verbs;
 

@@ -30,6 +30,10 @@
 //! so the second look at j sees W's odd word or a later one, and equals the first only if that was taken after W
 //! released j.
 //!
+//! **Who holds a line.** Taking a line is left to a [`Holder`]. In one process nobody needs to know who it is, nobody who
+//! holds a line dies alone, and so [`Alone`] keeps nothing. Where several processes map the lines ([`shared`](crate::shared)), the
+//! odd word names the holder, and the holder keeps what it takes to mend the line after its death.
+//!
 //! **In a file** the lines outlive the process, but not their sequence words: nobody holds a line when a file is opened. A
 //! line that a killed process was changing is put back by the module `journal`.
 //!
@@ -38,11 +42,19 @@
 //! word wraps after 2^31 changes: a reader stopped in mid-copy for exactly a multiple of that many (over half a minute
 //! of nothing but WRITEs to the line) would be fooled.
 
+mod hold;
+mod keep;
+mod whole;
+
+pub(crate) use hold::{Alone, unstalled};
+pub use hold::{Backoff, Holder, Stalled};
+pub use keep::Keeper;
+
 use crate::copy::{CopyPath, LINE, LINE_WORDS, Line, WORD, load_part, prefetch, store_part};
 use crate::journal::Journal;
 use sherman_fabric::zeroed::Zeroed;
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 /// What is atomic.
@@ -59,15 +71,9 @@ pub enum Atomicity {
 const GROUP: usize = 16;
 /// Optimistic attempts before a reader takes the lines.
 const OPTIMISM: u32 = 64;
-/// Lines that a whole-verb READ tries optimistically: the largest node, 64 KiB. A longer one takes its lines.
-const SNAPSHOT: usize = 1024;
-/// Lines of a READ whose samples fit a small array.
-const SMALL_SNAPSHOT: usize = 32;
 /// How many lines of a verb are asked for before the first is used: a longer one is a stream, which the processor
 /// recognises.
 const AHEAD_LINES: usize = 32;
-/// Looks at a held line before each look costs a yield.
-const SPINS: u32 = 64;
 
 /// Host memory of one server.
 #[derive(Debug)]
@@ -89,21 +95,6 @@ enum Writing {
     ByVerb,
     /// Either of these, saving each line in the file's journal first.
     Journaled(Box<Journal>),
-}
-
-/// Waits a little longer each time.
-#[derive(Default)]
-pub(crate) struct Backoff(u32);
-
-impl Backoff {
-    pub(crate) fn wait(&mut self) {
-        self.0 += 1;
-        if self.0 < SPINS && !cfg!(miri) {
-            std::hint::spin_loop();
-        } else {
-            std::thread::yield_now();
-        }
-    }
 }
 
 /// The part of a verb that lies in one line.
@@ -135,6 +126,12 @@ fn lines_of(offset: usize, len: usize) -> Range<usize> {
     if len == 0 { 0..0 } else { offset / LINE..(offset + len - 1) / LINE + 1 }
 }
 
+/// Whether `len` bytes from byte `skip` of a line on lie in one word, so that they are changed by one store.
+#[inline]
+fn in_one_word(skip: usize, len: usize) -> bool {
+    skip / WORD == (skip + len.max(1) - 1) / WORD
+}
+
 /// All methods take offsets in bounds: [`Region`](crate::memory::Region) checks. Others panic.
 impl Lines {
     /// `bytes` bytes of zeroes, a multiple of 64; `None` if the system has not as much.
@@ -156,9 +153,21 @@ impl Lines {
         Self::over(words, Writing::Journaled(Box::new(journal)), atomicity, path)
     }
 
+    /// The lines of `words`, which other processes map too, with their sequence words; `None` if those are not
+    /// [as many as they must be](Self::sequence_words), or `words` not whole lines.
+    pub(crate) fn mapped(words: Zeroed<AtomicU64>, seqs: Zeroed<AtomicU32>, path: CopyPath) -> Option<Self> {
+        let fits = words.len().is_multiple_of(LINE_WORDS) && seqs.len() == Self::sequence_words(words.len() * WORD);
+        fits.then_some(Self { words, seqs, atomicity: Atomicity::Line, writing: Writing::ByLine, path })
+    }
+
     fn over(words: Zeroed<AtomicU64>, writing: Writing, atomicity: Atomicity, path: CopyPath) -> Option<Self> {
-        let seqs = Zeroed::new((words.len() / LINE_WORDS).next_multiple_of(GROUP))?;
+        let seqs = Zeroed::new(Self::sequence_words(words.len() * WORD))?;
         Some(Self { words, seqs, atomicity, writing, path })
+    }
+
+    /// How many sequence words `bytes` bytes have.
+    pub(crate) fn sequence_words(bytes: usize) -> usize {
+        (bytes / LINE).next_multiple_of(GROUP)
     }
 
     /// Its size.
@@ -176,17 +185,22 @@ impl Lines {
     }
 
     /// Takes a line: its sequence word becomes odd. Answers the even word to release it from.
-    fn take(&self, line: usize) -> u32 {
+    #[inline]
+    fn take<H: Holder + ?Sized>(&self, holder: &H, line: usize) -> Result<u32, H::Stalled> {
         let seq = &self.seqs[line];
         let mut backoff = Backoff::default();
         loop {
             let even = seq.load(Relaxed);
-            if even & 1 == 0 && seq.compare_exchange(even, even | 1, Acquire, Relaxed).is_ok() {
-                // A reader that sees one of our stores must see the odd word afterwards.
-                fence(Release);
-                return even;
+            if even & 1 == 0 {
+                holder.takes(line, even);
+                // Release, so that who sees whose line it is sees what the holder keeps about it.
+                if seq.compare_exchange(even, holder.odd(even), AcqRel, Relaxed).is_ok() {
+                    // A reader that sees one of our stores must see the odd word afterwards.
+                    fence(Release);
+                    return Ok(even);
+                }
             }
-            backoff.wait();
+            holder.wait(&mut backoff, even)?;
         }
     }
 
@@ -214,24 +228,34 @@ impl Lines {
     }
 
     /// Copies bytes out.
-    pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
+    #[inline]
+    pub(crate) fn read<H: Holder + ?Sized>(
+        &self,
+        holder: &H,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<(), H::Stalled> {
         match self.atomicity {
-            Atomicity::Line => self.read_lines(offset, into),
-            Atomicity::Verb => self.read_verb(offset, into),
+            Atomicity::Line => self.read_lines(holder, offset, into),
+            Atomicity::Verb => {
+                self.read_verb(offset, into);
+                Ok(())
+            }
         }
     }
 
-    fn read_lines(&self, offset: usize, into: &mut [u8]) {
+    fn read_lines<H: Holder + ?Sized>(&self, holder: &H, offset: usize, into: &mut [u8]) -> Result<(), H::Stalled> {
         if offset.is_multiple_of(LINE) && into.len().is_multiple_of(LINE) {
-            return self.read_groups(offset / LINE, into.as_chunks_mut().0);
+            return self.read_groups(holder, offset / LINE, into.as_chunks_mut().0);
         }
         for piece in pieces(offset, into.len()) {
-            self.read_piece(piece.line, piece.skip, &mut into[piece.bytes]);
+            self.read_piece(holder, piece.line, piece.skip, &mut into[piece.bytes])?;
         }
+        Ok(())
     }
 
     /// Whole lines, group by group; a line that moved is read again by itself.
-    fn read_groups(&self, first: usize, into: &mut [Line]) {
+    fn read_groups<H: Holder + ?Sized>(&self, holder: &H, first: usize, into: &mut [Line]) -> Result<(), H::Stalled> {
         let mut line = first;
         let mut rest = into;
         while !rest.is_empty() {
@@ -239,11 +263,12 @@ impl Lines {
             let (part, tail) = rest.split_at_mut(count);
             let moved = self.read_group(line, part);
             if moved != 0 {
-                self.reread(line, moved, part);
+                self.reread(holder, line, moved, part)?;
             }
             line += count;
             rest = tail;
         }
+        Ok(())
     }
 
     /// One optimistic attempt at lines of one group. Answers a bit per line: set if it was held or changed.
@@ -277,16 +302,29 @@ impl Lines {
 
     /// Reads again the lines from `first` on whose bit is set in `which`.
     #[cold]
-    fn reread(&self, first: usize, which: u32, into: &mut [Line]) {
+    fn reread<H: Holder + ?Sized>(
+        &self,
+        holder: &H,
+        first: usize,
+        which: u32,
+        into: &mut [Line],
+    ) -> Result<(), H::Stalled> {
         for (i, bytes) in into.iter_mut().enumerate() {
             if which & (1 << i) != 0 {
-                self.read_piece(first + i, 0, bytes);
+                self.read_piece(holder, first + i, 0, bytes)?;
             }
         }
+        Ok(())
     }
 
     /// Reads bytes of one line.
-    fn read_piece(&self, line: usize, skip: usize, into: &mut [u8]) {
+    fn read_piece<H: Holder + ?Sized>(
+        &self,
+        holder: &H,
+        line: usize,
+        skip: usize,
+        into: &mut [u8],
+    ) -> Result<(), H::Stalled> {
         let seq = &self.seqs[line];
         let words = self.line(line);
         let mut backoff = Backoff::default();
@@ -296,64 +334,15 @@ impl Lines {
                 load_part(words, skip, into);
                 fence(Acquire);
                 if seq.load(Relaxed) == before {
-                    return;
+                    return Ok(());
                 }
             }
             backoff.wait();
         }
-        let even = self.take(line);
+        let even = self.take(holder, line)?;
         load_part(words, skip, into);
         self.release_unchanged(line, even);
-    }
-
-    fn read_verb(&self, offset: usize, into: &mut [u8]) {
-        let lines = lines_of(offset, into.len());
-        if lines.len() <= SNAPSHOT {
-            let mut backoff = Backoff::default();
-            for _ in 0..OPTIMISM {
-                // Two sizes, so that a common node does not pay for clearing the samples of the largest.
-                let accepted = match lines.len() {
-                    ..=SMALL_SNAPSHOT => self.try_snapshot::<SMALL_SNAPSHOT>(lines.clone(), offset, into),
-                    _ => self.try_snapshot::<SNAPSHOT>(lines.clone(), offset, into),
-                };
-                if accepted {
-                    return;
-                }
-                backoff.wait();
-            }
-        }
-        self.take_all(lines.clone());
-        self.copy_out(offset, into);
-        for line in lines {
-            let odd = self.seqs[line].load(Relaxed);
-            self.release_unchanged(line, odd & !1);
-        }
-    }
-
-    /// One optimistic attempt at a whole verb.
-    fn try_snapshot<const N: usize>(&self, lines: Range<usize>, offset: usize, into: &mut [u8]) -> bool {
-        let mut before = [0u32; N];
-        let before = &mut before[..lines.len()];
-        let seqs = &self.seqs[lines];
-        let mut odd = 0;
-        for (sample, seq) in before.iter_mut().zip(seqs) {
-            *sample = seq.load(Acquire);
-            odd |= *sample & 1;
-        }
-        if odd != 0 {
-            return false;
-        }
-        self.copy_out(offset, into);
-        fence(Acquire);
-        before.iter().zip(seqs).all(|(sample, seq)| seq.load(Relaxed) == *sample)
-    }
-
-    /// Takes lines in ascending order, the order of everybody who takes more than one. Their sequence words, odd
-    /// and ours, remember what to release them from.
-    fn take_all(&self, lines: Range<usize>) {
-        for line in lines {
-            self.take(line);
-        }
+        Ok(())
     }
 
     /// Copies bytes out, under no protocol.
@@ -377,7 +366,8 @@ impl Lines {
     }
 
     /// Copies bytes in.
-    pub(crate) fn write(&self, offset: usize, from: &[u8]) {
+    #[inline]
+    pub(crate) fn write<H: Holder + ?Sized>(&self, holder: &H, offset: usize, from: &[u8]) -> Result<(), H::Stalled> {
         if from.len() > LINE {
             // Taking a line is an atomic that no later load overtakes, so without this each would be waited for in turn:
             // 1 KiB of cold memory is written in half the time.
@@ -386,28 +376,31 @@ impl Lines {
         match &self.writing {
             Writing::ByLine => {
                 for piece in pieces(offset, from.len()) {
-                    let even = self.take(piece.line);
-                    self.copy_piece_in(piece.line, piece.skip, &from[piece.bytes]);
-                    self.release_changed(piece.line, even);
+                    self.write_piece(holder, piece.line, piece.skip, &from[piece.bytes])?;
                 }
             }
-            Writing::ByVerb => {
-                let lines = lines_of(offset, from.len());
-                self.take_all(lines.clone());
-                for piece in pieces(offset, from.len()) {
-                    self.copy_piece_in(piece.line, piece.skip, &from[piece.bytes]);
-                }
-                self.release_all_changed(lines);
-            }
+            Writing::ByVerb => self.write_verb(offset, from),
             Writing::Journaled(journal) => self.write_journaled(journal, offset, from),
         }
+        Ok(())
     }
 
-    fn release_all_changed(&self, lines: Range<usize>) {
-        for line in lines {
-            let odd = self.seqs[line].load(Relaxed);
-            self.release_changed(line, odd & !1);
+    /// Copies bytes into one line.
+    #[inline]
+    fn write_piece<H: Holder + ?Sized>(
+        &self,
+        holder: &H,
+        line: usize,
+        skip: usize,
+        from: &[u8],
+    ) -> Result<(), H::Stalled> {
+        let even = self.take(holder, line)?;
+        if !in_one_word(skip, from.len()) {
+            holder.changes(self.line(line));
         }
+        self.copy_piece_in(line, skip, from);
+        self.release_changed(line, even);
+        Ok(())
     }
 
     /// Copies bytes in, line by line through the journal. A verb that is atomic as a whole among the living is still cut
@@ -420,11 +413,11 @@ impl Lines {
             self.take_all(lines.clone());
         }
         for Piece { line, skip, bytes } in pieces(offset, from.len()) {
-            let even = if by_verb { None } else { Some(self.take(line)) };
-            let last = skip + bytes.len() - 1;
+            let even = if by_verb { None } else { Some(unstalled(self.take(&Alone, line))) };
+            let one_word = in_one_word(skip, bytes.len());
             let store = || self.copy_piece_in(line, skip, &from[bytes]);
             // What lies in one word is one store and needs no journal, as a CAS and an FAA do not.
-            if skip / WORD == last / WORD {
+            if one_word {
                 store()
             } else {
                 journal.change(line, self.line(line), store)
@@ -448,15 +441,23 @@ impl Lines {
     }
 
     /// Compares the bits of the word at `offset` under `mask` and swaps them if equal. Answers the word as it was.
-    pub(crate) fn cas(&self, offset: usize, compare: u64, swap: u64, mask: u64) -> u64 {
+    #[inline]
+    pub(crate) fn cas<H: Holder + ?Sized>(
+        &self,
+        holder: &H,
+        offset: usize,
+        compare: u64,
+        swap: u64,
+        mask: u64,
+    ) -> Result<u64, H::Stalled> {
         let line = offset / LINE;
         let word = &self.words[offset / WORD];
         if let Some(seen) = self.peek(line, word)
             && (seen ^ compare) & mask != 0
         {
-            return seen;
+            return Ok(seen);
         }
-        let even = self.take(line);
+        let even = self.take(holder, line)?;
         let old = u64::from_le(word.load(Relaxed));
         if (old ^ compare) & mask != 0 {
             self.release_unchanged(line, even);
@@ -464,17 +465,18 @@ impl Lines {
             word.store(((old & !mask) | (swap & mask)).to_le(), Relaxed);
             self.release_changed(line, even);
         }
-        old
+        Ok(old)
     }
 
     /// Adds to the word at `offset`, wrapping. Answers the word as it was.
-    pub(crate) fn faa(&self, offset: usize, add: u64) -> u64 {
+    #[inline]
+    pub(crate) fn faa<H: Holder + ?Sized>(&self, holder: &H, offset: usize, add: u64) -> Result<u64, H::Stalled> {
         let line = offset / LINE;
         let word = &self.words[offset / WORD];
-        let even = self.take(line);
+        let even = self.take(holder, line)?;
         let old = u64::from_le(word.load(Relaxed));
         word.store(old.wrapping_add(add).to_le(), Relaxed);
         self.release_changed(line, even);
-        old
+        Ok(old)
     }
 }

@@ -5,9 +5,10 @@
 
 use crate::copy::{CopyPath, LINE, WORD};
 use crate::file::{self, Contents, FileError, FileOptions, Header};
-use crate::line::{Atomicity, Lines};
+use crate::line::{Alone, Atomicity, Holder, Keeper, Lines, Stalled, unstalled};
 use crate::on_chip::OnChip;
-use sherman_fabric::{Memory, Space};
+use sherman_fabric::{ClientId, Memory, Space};
+use std::convert::Infallible;
 
 /// The memory of one memory server.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub struct Region {
     chip: OnChip,
     /// If it lies in a file.
     header: Option<Box<Header>>,
+    /// If other processes map it: as whom this one takes lines.
+    keeper: Option<Box<dyn Keeper>>,
 }
 
 /// Why an access is refused.
@@ -25,6 +28,23 @@ pub enum BadAccess {
     OutOfBounds,
     /// It is not aligned to its width, crosses a word, or has a width that on-chip memory and atomics do not know.
     Misaligned,
+    /// Somebody alive holds a line of it and does not go on. What lies before that line has been done.
+    OwnerStalled {
+        /// Who.
+        client: ClientId,
+    },
+}
+
+impl From<Infallible> for BadAccess {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+impl From<Stalled> for BadAccess {
+    fn from(stalled: Stalled) -> Self {
+        Self::OwnerStalled { client: stalled.client }
+    }
 }
 
 impl Region {
@@ -35,7 +55,7 @@ impl Region {
             return None;
         }
         let (host, chip) = (Lines::new(host_bytes, atomicity, path)?, OnChip::new(chip_bytes)?);
-        Some(Self { host, chip, header: None })
+        Some(Self { host, chip, header: None, keeper: None })
     }
 
     /// The memory in a file, made if there is none: what was in it when the process that last had it ended, in whatever way,
@@ -43,7 +63,12 @@ impl Region {
     pub fn in_file(options: &FileOptions) -> Result<(Self, Contents), FileError> {
         let (host, chip, header) = file::open(options)?;
         let contents = header.contents();
-        Ok((Self { host, chip, header: Some(Box::new(header)) }, contents))
+        Ok((Self { host, chip, header: Some(Box::new(header)), keeper: None }, contents))
+    }
+
+    /// Memory that other processes map too, for the one that takes lines as `keeper`.
+    pub(crate) fn mapped(host: Lines, chip: OnChip, keeper: Option<Box<dyn Keeper>>) -> Self {
+        Self { host, chip, header: None, keeper }
     }
 
     /// Calls what `format` does to it a formatting: cut short, it leaves memory in a file [`Contents::Fresh`].
@@ -97,39 +122,102 @@ impl Region {
     }
 
     /// READ.
+    #[inline]
     pub fn read(&self, space: Space, offset: u64, into: &mut [u8]) -> Result<(), BadAccess> {
+        match &self.keeper {
+            None => self.read_by(&Alone, space, offset, into),
+            Some(keeper) => self.read_by(&**keeper, space, offset, into),
+        }
+    }
+
+    /// WRITE.
+    #[inline]
+    pub fn write(&self, space: Space, offset: u64, from: &[u8]) -> Result<(), BadAccess> {
+        match &self.keeper {
+            None => self.write_by(&Alone, space, offset, from),
+            Some(keeper) => self.write_by(&**keeper, space, offset, from),
+        }
+    }
+
+    /// CAS of the bits under `mask`; answers the word as it was.
+    #[inline]
+    pub fn cas(&self, space: Space, offset: u64, compare: u64, swap: u64, mask: u64) -> Result<u64, BadAccess> {
+        match &self.keeper {
+            None => self.cas_by(&Alone, space, offset, compare, swap, mask),
+            Some(keeper) => self.cas_by(&**keeper, space, offset, compare, swap, mask),
+        }
+    }
+
+    /// Fetch-and-add; answers the word as it was.
+    #[inline]
+    pub fn faa(&self, space: Space, offset: u64, add: u64) -> Result<u64, BadAccess> {
+        match &self.keeper {
+            None => self.faa_by(&Alone, space, offset, add),
+            Some(keeper) => self.faa_by(&**keeper, space, offset, add),
+        }
+    }
+}
+
+/// Verbs by a given holder of lines.
+impl Region {
+    #[inline]
+    pub(crate) fn read_by<H>(&self, holder: &H, space: Space, offset: u64, into: &mut [u8]) -> Result<(), BadAccess>
+    where
+        H: Holder + ?Sized,
+        BadAccess: From<H::Stalled>,
+    {
         let start = self.bound_bytes(space, offset, into.len())?;
         match space {
-            Space::Host => self.host.read(start, into),
+            Space::Host => self.host.read(holder, start, into)?,
             Space::OnChip => self.chip.read(start, into),
         }
         Ok(())
     }
 
-    /// WRITE.
-    pub fn write(&self, space: Space, offset: u64, from: &[u8]) -> Result<(), BadAccess> {
+    #[inline]
+    pub(crate) fn write_by<H>(&self, holder: &H, space: Space, offset: u64, from: &[u8]) -> Result<(), BadAccess>
+    where
+        H: Holder + ?Sized,
+        BadAccess: From<H::Stalled>,
+    {
         let start = self.bound_bytes(space, offset, from.len())?;
         match space {
-            Space::Host => self.host.write(start, from),
+            Space::Host => self.host.write(holder, start, from)?,
             Space::OnChip => self.chip.write(start, from),
         }
         Ok(())
     }
 
-    /// CAS of the bits under `mask`; answers the word as it was.
-    pub fn cas(&self, space: Space, offset: u64, compare: u64, swap: u64, mask: u64) -> Result<u64, BadAccess> {
+    #[inline]
+    pub(crate) fn cas_by<H>(
+        &self,
+        holder: &H,
+        space: Space,
+        offset: u64,
+        compare: u64,
+        swap: u64,
+        mask: u64,
+    ) -> Result<u64, BadAccess>
+    where
+        H: Holder + ?Sized,
+        BadAccess: From<H::Stalled>,
+    {
         let start = self.bound_word(space, offset)?;
         Ok(match space {
-            Space::Host => self.host.cas(start, compare, swap, mask),
+            Space::Host => self.host.cas(holder, start, compare, swap, mask)?,
             Space::OnChip => self.chip.cas(start, compare, swap, mask),
         })
     }
 
-    /// Fetch-and-add; answers the word as it was.
-    pub fn faa(&self, space: Space, offset: u64, add: u64) -> Result<u64, BadAccess> {
+    #[inline]
+    pub(crate) fn faa_by<H>(&self, holder: &H, space: Space, offset: u64, add: u64) -> Result<u64, BadAccess>
+    where
+        H: Holder + ?Sized,
+        BadAccess: From<H::Stalled>,
+    {
         let start = self.bound_word(space, offset)?;
         Ok(match space {
-            Space::Host => self.host.faa(start, add),
+            Space::Host => self.host.faa(holder, start, add)?,
             Space::OnChip => self.chip.faa(start, add),
         })
     }
@@ -147,7 +235,10 @@ impl Memory for Region {
     fn load(&self, space: Space, offset: u64, into: &mut [u8]) {
         let start = self.bound(space, offset, into.len()).expect("the server stays inside its own memory");
         match space {
-            Space::Host => self.host.read(start, into),
+            Space::Host => match &self.keeper {
+                None => unstalled(self.host.read(&Alone, start, into)),
+                Some(keeper) => self.host.read_as_keeper(&**keeper, start, into),
+            },
             Space::OnChip => {
                 let mut done = 0;
                 while done < into.len() {
@@ -162,7 +253,10 @@ impl Memory for Region {
     fn store(&self, space: Space, offset: u64, from: &[u8]) {
         let start = self.bound(space, offset, from.len()).expect("the server stays inside its own memory");
         match space {
-            Space::Host => self.host.write(start, from),
+            Space::Host => match &self.keeper {
+                None => unstalled(self.host.write(&Alone, start, from)),
+                Some(keeper) => self.host.write_as_keeper(&**keeper, start, from),
+            },
             Space::OnChip => {
                 let mut done = 0;
                 while done < from.len() {

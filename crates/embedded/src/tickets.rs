@@ -6,14 +6,14 @@
 use sherman_fabric::{FabricError, Ticket, WorkList};
 
 /// The most tickets that may be waiting to be polled.
-pub(crate) const MAX_IN_FLIGHT: usize = 1 << 16;
+pub const MAX_IN_FLIGHT: usize = 1 << 16;
 /// The most lists that a pool keeps.
 const POOL_LISTS: usize = 64;
 /// The most bytes of a list that is kept: several of the largest nodes.
 const POOL_LIST_BYTES: usize = 512 << 10;
 
 /// The ticket of what found no slot.
-pub(crate) const NO_ROOM: Ticket = Ticket(u64::MAX);
+pub const NO_ROOM: Ticket = Ticket(u64::MAX);
 /// Ends the list of free slots.
 const NONE: u32 = u32::MAX;
 
@@ -28,7 +28,7 @@ enum Slot<T> {
 /// slot that holds nothing else is moved in and out as one piece, which halves the cost of a round trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// A list that completed.
     Done = 0,
     /// An error, or a call.
@@ -37,32 +37,33 @@ pub(crate) enum Kind {
 
 /// The kind that `ticket` names.
 #[inline]
-pub(crate) fn kind(ticket: Ticket) -> Kind {
+pub fn kind(ticket: Ticket) -> Kind {
     if ticket.0 as u32 & Kind::Other as u32 == 0 { Kind::Done } else { Kind::Other }
 }
 
 /// Things of one kind, by ticket.
 #[derive(Debug)]
-pub(crate) struct Tickets<T> {
+pub struct Tickets<T> {
     kind: Kind,
     slots: Vec<(u32, Slot<T>)>,
     free: u32,
 }
 
 impl<T> Tickets<T> {
-    pub(crate) fn new(kind: Kind) -> Self {
+    /// None yet.
+    pub fn new(kind: Kind) -> Self {
         Self { kind, slots: Vec::new(), free: NONE }
     }
 
     /// Whether there is room for one more.
     #[inline]
-    pub(crate) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         self.free != NONE || self.slots.len() < MAX_IN_FLIGHT
     }
 
     /// Keeps `thing`. Without room it is dropped, and its ticket will say so.
     #[inline]
-    pub(crate) fn put(&mut self, thing: T) -> Ticket {
+    pub fn put(&mut self, thing: T) -> Ticket {
         let index = self.free;
         match self.slots.get_mut(index as usize) {
             Some((generation, slot @ Slot::Free(_))) => {
@@ -94,7 +95,7 @@ impl<T> Tickets<T> {
 
     /// Takes what was kept under `ticket`.
     #[inline]
-    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<T> {
+    pub fn take(&mut self, ticket: Ticket) -> Option<T> {
         let free = self.free;
         match self.slot(ticket) {
             Some((generation, slot @ Slot::Full(_))) => {
@@ -111,7 +112,7 @@ impl<T> Tickets<T> {
     }
 
     /// Looks at what was kept under `ticket`.
-    pub(crate) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut T> {
+    pub fn get_mut(&mut self, ticket: Ticket) -> Option<&mut T> {
         match self.slot(ticket) {
             Some((_, Slot::Full(thing))) => Some(thing),
             _ => None,
@@ -125,7 +126,7 @@ fn ticket(generation: u32, kind: Kind, index: u32) -> Ticket {
 
 /// Why there is nothing under `ticket`.
 #[cold]
-pub(crate) fn unknown(ticket: Ticket) -> FabricError {
+pub fn unknown(ticket: Ticket) -> FabricError {
     if ticket == NO_ROOM {
         return FabricError::TooLarge { asked: MAX_IN_FLIGHT as u64 + 1, limit: MAX_IN_FLIGHT as u64 };
     }
@@ -134,11 +135,12 @@ pub(crate) fn unknown(ticket: Ticket) -> FabricError {
 
 /// Empty lists that kept their buffers.
 #[derive(Debug, Default)]
-pub(crate) struct Pool(Vec<WorkList>);
+pub struct Pool(Vec<WorkList>);
 
 impl Pool {
+    /// An empty list for `server`.
     #[inline]
-    pub(crate) fn take(&mut self, server: u16) -> WorkList {
+    pub fn take(&mut self, server: u16) -> WorkList {
         match self.0.pop() {
             Some(mut list) => {
                 list.reset(server);
@@ -148,8 +150,9 @@ impl Pool {
         }
     }
 
+    /// Keeps a list's buffers, unless they are too many or too large.
     #[inline]
-    pub(crate) fn give(&mut self, list: WorkList) {
+    pub fn give(&mut self, list: WorkList) {
         if self.0.len() < POOL_LISTS && list.capacity() <= POOL_LIST_BYTES {
             self.0.push(list);
         }

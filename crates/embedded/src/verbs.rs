@@ -22,23 +22,64 @@ use crate::memory::{BadAccess, Region};
 use sherman_fabric::{FabricError, GlobalAddress, Space, Verb, WorkList};
 
 /// The most verbs in one list.
-pub(crate) const MAX_VERBS: u32 = 64;
+pub const MAX_VERBS: u32 = 64;
 /// The most bytes that one READ or WRITE may move.
-pub(crate) const MAX_TRANSFER: u32 = 1 << 20;
+pub const MAX_TRANSFER: u32 = 1 << 20;
 
 /// How many verbs ahead a list with several READs asks for their lines.
 const AHEAD: usize = 8;
 
+/// What verbs are executed on.
+pub trait Target {
+    /// READ.
+    fn read(&self, space: Space, offset: u64, into: &mut [u8]) -> Result<(), BadAccess>;
+    /// WRITE.
+    fn write(&self, space: Space, offset: u64, from: &[u8]) -> Result<(), BadAccess>;
+    /// CAS of the bits under `mask`; answers the word as it was.
+    fn cas(&self, space: Space, offset: u64, compare: u64, swap: u64, mask: u64) -> Result<u64, BadAccess>;
+    /// Fetch-and-add; answers the word as it was.
+    fn faa(&self, space: Space, offset: u64, add: u64) -> Result<u64, BadAccess>;
+    /// Asks the caches for the first lines of a READ to come.
+    fn prefetch(&self, space: Space, offset: u64, len: usize);
+}
+
+impl Target for Region {
+    #[inline]
+    fn read(&self, space: Space, offset: u64, into: &mut [u8]) -> Result<(), BadAccess> {
+        Region::read(self, space, offset, into)
+    }
+
+    #[inline]
+    fn write(&self, space: Space, offset: u64, from: &[u8]) -> Result<(), BadAccess> {
+        Region::write(self, space, offset, from)
+    }
+
+    #[inline]
+    fn cas(&self, space: Space, offset: u64, compare: u64, swap: u64, mask: u64) -> Result<u64, BadAccess> {
+        Region::cas(self, space, offset, compare, swap, mask)
+    }
+
+    #[inline]
+    fn faa(&self, space: Space, offset: u64, add: u64) -> Result<u64, BadAccess> {
+        Region::faa(self, space, offset, add)
+    }
+
+    #[inline]
+    fn prefetch(&self, space: Space, offset: u64, len: usize) {
+        Region::prefetch(self, space, offset, len);
+    }
+}
+
 /// Whether nothing in the list changes memory.
 #[inline]
-pub(crate) fn only_reads(list: &WorkList) -> bool {
+pub fn only_reads(list: &WorkList) -> bool {
     list.verbs().iter().all(|verb| matches!(verb, Verb::Read { .. }))
 }
 
 /// Executes `list`. `settled` tells whether later loads can no longer overtake its last store ([`gate`](crate::gate)), even
 /// if the list fails.
 #[inline]
-pub(crate) fn execute(memory: &Region, list: &mut WorkList, settled: &mut bool) -> Result<(), FabricError> {
+pub fn execute<T: Target>(memory: &T, list: &mut WorkList, settled: &mut bool) -> Result<(), FabricError> {
     if list.len() > MAX_VERBS as usize {
         return Err(FabricError::TooLarge { asked: list.len() as u64, limit: u64::from(MAX_VERBS) });
     }
@@ -73,14 +114,14 @@ pub(crate) fn execute_until(memory: &Region, list: &mut WorkList, cut: Cut) -> R
 }
 
 #[inline]
-fn prefetch(memory: &Region, verb: &Verb) {
+fn prefetch<T: Target>(memory: &T, verb: &Verb) {
     if let Verb::Read { space, offset, len, .. } = *verb {
         memory.prefetch(space, offset, len as usize);
     }
 }
 
 #[inline]
-fn step(memory: &Region, list: &mut WorkList, index: usize, settled: &mut bool) -> Result<(), FabricError> {
+fn step<T: Target>(memory: &T, list: &mut WorkList, index: usize, settled: &mut bool) -> Result<(), FabricError> {
     let server = list.server();
     let (verb, arena) = list.parts_mut(index);
     match verb {
@@ -130,6 +171,7 @@ pub(crate) fn explain(bad: BadAccess, server: u16, space: Space, offset: u64, le
     match bad {
         BadAccess::OutOfBounds => FabricError::OutOfBounds { space, address, len },
         BadAccess::Misaligned => FabricError::Misaligned { space, address },
+        BadAccess::OwnerStalled { client } => FabricError::OwnerStalled { client },
     }
 }
 

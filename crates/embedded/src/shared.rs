@@ -1,0 +1,108 @@
+//! Memory that several processes map: what a backend of such memory is built on.
+//!
+//! The lines are those of [`line`](mod@crate::line), with their sequence words in the same mapping, and the READ of a line is the
+//! same code. What differs is taking one. Its odd word must name the holder, so that others know whose line it is; and what
+//! it takes to mend the line must outlive the holder, since here a process may die alone, between two stores. Both are the business
+//! of a [`Holder`], of which every process has its own for each of its threads.
+//!
+//! | what | for |
+//! |---|---|
+//! | [`Parts`] | the arrays in the mapping |
+//! | [`Parts::serve`] | the process of the memory server itself: a [`Region`] as any other, which takes lines as a [`Keeper`] |
+//! | [`Parts::map`], [`Shared::by`] | every other process |
+//! | [`execute`], [`enter`], [`leave`], [`Tickets`], [`Pool`] | what an endpoint is made of whose verbs finish inside `post` |
+
+pub use crate::gate::{Passed, enter, leave};
+pub use crate::line::{Backoff, Holder, Keeper, Stalled};
+pub use crate::tickets::{Kind, NO_ROOM, Pool, Tickets, kind, unknown};
+pub use crate::verbs::{MAX_TRANSFER, MAX_VERBS, Target, execute, only_reads};
+
+use crate::copy::CopyPath;
+use crate::line::Lines;
+use crate::memory::{BadAccess, Region};
+use crate::on_chip::OnChip;
+use sherman_fabric::Space;
+use sherman_fabric::zeroed::Zeroed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// The arrays of one memory server's memory, in a mapping.
+#[derive(Debug)]
+pub struct Parts {
+    /// Host memory, whole lines.
+    pub host: Zeroed<AtomicU64>,
+    /// Its sequence words, as many as [`Parts::sequence_words`] says.
+    pub sequence: Zeroed<AtomicU32>,
+    /// On-chip memory.
+    pub on_chip: Zeroed<AtomicU64>,
+}
+
+impl Parts {
+    /// How many sequence words `bytes` bytes of host memory have.
+    pub fn sequence_words(bytes: usize) -> usize {
+        Lines::sequence_words(bytes)
+    }
+
+    /// The memory, for the process that serves it; `None` if the arrays do not belong together.
+    pub fn serve(self, keeper: Box<dyn Keeper>) -> Option<Region> {
+        let host = Lines::mapped(self.host, self.sequence, CopyPath::fastest())?;
+        Some(Region::mapped(host, OnChip::in_file(self.on_chip), Some(keeper)))
+    }
+
+    /// The memory, for every other process; `None` if the arrays do not belong together.
+    pub fn map(self) -> Option<Shared> {
+        let host = Lines::mapped(self.host, self.sequence, CopyPath::fastest())?;
+        Some(Shared(Region::mapped(host, OnChip::in_file(self.on_chip), None)))
+    }
+}
+
+/// Memory that another process serves.
+#[derive(Debug)]
+pub struct Shared(Region);
+
+impl Shared {
+    /// It, for somebody who takes lines as `holder`.
+    #[inline]
+    pub fn by<'m, H: Holder<Stalled = Stalled>>(&'m self, holder: &'m H) -> By<'m, H> {
+        By { region: &self.0, holder }
+    }
+
+    /// Asks the caches for the first lines of a READ to come.
+    #[inline]
+    pub fn prefetch(&self, space: Space, offset: u64, len: usize) {
+        self.0.prefetch(space, offset, len);
+    }
+}
+
+/// Memory as one holder of lines reaches it.
+#[derive(Debug)]
+pub struct By<'m, H> {
+    region: &'m Region,
+    holder: &'m H,
+}
+
+impl<H: Holder<Stalled = Stalled>> Target for By<'_, H> {
+    #[inline]
+    fn read(&self, space: Space, offset: u64, into: &mut [u8]) -> Result<(), BadAccess> {
+        self.region.read_by(self.holder, space, offset, into)
+    }
+
+    #[inline]
+    fn write(&self, space: Space, offset: u64, from: &[u8]) -> Result<(), BadAccess> {
+        self.region.write_by(self.holder, space, offset, from)
+    }
+
+    #[inline]
+    fn cas(&self, space: Space, offset: u64, compare: u64, swap: u64, mask: u64) -> Result<u64, BadAccess> {
+        self.region.cas_by(self.holder, space, offset, compare, swap, mask)
+    }
+
+    #[inline]
+    fn faa(&self, space: Space, offset: u64, add: u64) -> Result<u64, BadAccess> {
+        self.region.faa_by(self.holder, space, offset, add)
+    }
+
+    #[inline]
+    fn prefetch(&self, space: Space, offset: u64, len: usize) {
+        self.region.prefetch(space, offset, len);
+    }
+}
