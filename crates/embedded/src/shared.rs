@@ -48,61 +48,70 @@ impl Parts {
         Some(Region::mapped(host, OnChip::in_file(self.on_chip), Some(keeper)))
     }
 
-    /// The memory, for every other process; `None` if the arrays do not belong together.
-    pub fn map(self) -> Option<Shared> {
+    /// The memory, for every other process; `None` if the arrays do not belong together. No READ or WRITE may move more than
+    /// `longest` bytes.
+    pub fn map(self, longest: u32) -> Option<Shared> {
         let host = Lines::mapped(self.host, self.sequence, CopyPath::fastest())?;
-        Some(Shared(Region::mapped(host, OnChip::in_file(self.on_chip), None)))
+        Some(Shared { region: Region::mapped(host, OnChip::in_file(self.on_chip), None), longest })
     }
 }
 
 /// Memory that another process serves.
 #[derive(Debug)]
-pub struct Shared(Region);
+pub struct Shared {
+    region: Region,
+    longest: u32,
+}
 
 impl Shared {
     /// It, for somebody who takes lines as `holder`.
     #[inline]
     pub fn by<'m, H: Holder<Stalled = Stalled>>(&'m self, holder: &'m H) -> By<'m, H> {
-        By { region: &self.0, holder }
+        By { memory: self, holder }
     }
 
     /// Asks the caches for the first lines of a READ to come.
     #[inline]
     pub fn prefetch(&self, space: Space, offset: u64, len: usize) {
-        self.0.prefetch(space, offset, len);
+        self.region.prefetch(space, offset, len);
     }
 }
 
 /// Memory as one holder of lines reaches it.
 #[derive(Debug)]
 pub struct By<'m, H> {
-    region: &'m Region,
+    memory: &'m Shared,
     holder: &'m H,
 }
 
 impl<H: Holder<Stalled = Stalled>> Target for By<'_, H> {
     #[inline]
     fn read(&self, space: Space, offset: u64, into: &mut [u8]) -> Result<(), BadAccess> {
-        self.region.read_by(self.holder, space, offset, into)
+        self.memory.region.read_by(self.holder, space, offset, into)
     }
 
     #[inline]
     fn write(&self, space: Space, offset: u64, from: &[u8]) -> Result<(), BadAccess> {
-        self.region.write_by(self.holder, space, offset, from)
+        self.memory.region.write_by(self.holder, space, offset, from)
     }
 
     #[inline]
     fn cas(&self, space: Space, offset: u64, compare: u64, swap: u64, mask: u64) -> Result<u64, BadAccess> {
-        self.region.cas_by(self.holder, space, offset, compare, swap, mask)
+        self.memory.region.cas_by(self.holder, space, offset, compare, swap, mask)
     }
 
     #[inline]
     fn faa(&self, space: Space, offset: u64, add: u64) -> Result<u64, BadAccess> {
-        self.region.faa_by(self.holder, space, offset, add)
+        self.memory.region.faa_by(self.holder, space, offset, add)
     }
 
     #[inline]
     fn prefetch(&self, space: Space, offset: u64, len: usize) {
-        self.region.prefetch(space, offset, len);
+        self.memory.region.prefetch(space, offset, len);
+    }
+
+    #[inline]
+    fn longest(&self) -> u32 {
+        self.memory.longest
     }
 }

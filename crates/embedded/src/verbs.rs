@@ -41,6 +41,12 @@ pub trait Target {
     fn faa(&self, space: Space, offset: u64, add: u64) -> Result<u64, BadAccess>;
     /// Asks the caches for the first lines of a READ to come.
     fn prefetch(&self, space: Space, offset: u64, len: usize);
+
+    /// The most bytes that one READ or WRITE may move.
+    #[inline]
+    fn longest(&self) -> u32 {
+        MAX_TRANSFER
+    }
 }
 
 impl Target for Region {
@@ -103,7 +109,7 @@ pub(crate) fn execute_until(memory: &Region, list: &mut WorkList, cut: Cut) -> R
         step(memory, list, index, &mut settled)?;
     }
     if let Some(&Verb::Write { space, offset, at, len, fenced: _ }) = list.verbs().get(cut.verbs) {
-        check_transfer(len)?;
+        check_transfer(len, memory.longest())?;
         let (_, arena) = list.parts_mut(cut.verbs);
         let from = &arena[at as usize..][..bytes_in_lines(offset, len, cut.lines) as usize];
         if !from.is_empty() {
@@ -130,12 +136,12 @@ fn step<T: Target>(memory: &T, list: &mut WorkList, index: usize, settled: &mut 
                 full_barrier();
                 *settled = true;
             }
-            check_transfer(len)?;
+            check_transfer(len, memory.longest())?;
             let into = &mut arena[at as usize..][..len as usize];
             memory.read(space, offset, into).map_err(|bad| explain(bad, server, space, offset, len.into()))
         }
         Verb::Write { space, offset, at, len, fenced: _ } => {
-            check_transfer(len)?;
+            check_transfer(len, memory.longest())?;
             let from = &arena[at as usize..][..len as usize];
             memory.write(space, offset, from).map_err(|bad| explain(bad, server, space, offset, len.into()))?;
             *settled = RMW_IS_BARRIER;
@@ -156,11 +162,12 @@ fn step<T: Target>(memory: &T, list: &mut WorkList, index: usize, settled: &mut 
     }
 }
 
-fn check_transfer(len: u32) -> Result<(), FabricError> {
-    if len <= MAX_TRANSFER {
+#[inline]
+fn check_transfer(len: u32, longest: u32) -> Result<(), FabricError> {
+    if len <= longest {
         return Ok(());
     }
-    Err(FabricError::TooLarge { asked: len.into(), limit: MAX_TRANSFER.into() })
+    Err(FabricError::TooLarge { asked: len.into(), limit: longest.into() })
 }
 
 /// What a client is told of a bad access.

@@ -1,7 +1,8 @@
 //! A file as memory: mapped, shared with the file, read and written through atomics alone.
 //!
-//! What must hold: nobody shortens the file while it is mapped, and whoever else maps it accesses it by atomics too. So the
-//! file is locked as long as it is mapped ([`LockedFile`]), against all who respect such locks.
+//! What must hold: nobody shortens the file while it is mapped, and whoever else maps it accesses it by atomics too. So a
+//! file is locked as long as it is mapped ([`LockedFile`]), against all who respect such locks; or it is [sealed](make_sealed),
+//! which holds against everybody, and then several processes may map it.
 //!
 //! What may go wrong: a page that cannot be had when it is touched first (the disk is full, the file was shortened, the
 //! device fails) ends the process by `SIGBUS`. There is no answer to a load or a store that could say it instead;
@@ -49,8 +50,8 @@ impl Drop for LockedFile {
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
-    /// Unlocked after the bytes are unmapped.
-    _file: LockedFile,
+    /// Unlocked after the bytes are unmapped. `None` if the file is sealed.
+    _file: Option<LockedFile>,
 }
 
 impl Mapping {
@@ -59,7 +60,19 @@ impl Mapping {
         if usize::try_from(file.metadata()?.len()).is_ok_and(|bytes| bytes < len) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the file is shorter than what is to be mapped"));
         }
-        Ok(Self { start: map(&file, len)?, len, _file: file })
+        Ok(Self { start: map(&file, len)?, len, _file: Some(file) })
+    }
+
+    /// Maps the first `len` bytes of `file`, which is [sealed](make_sealed), for reading and writing, in huge pages where the system
+    /// has them for such files.
+    pub fn sealed(file: &File, len: usize) -> io::Result<Self> {
+        if !is_sealed(file)? {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the file could be shortened while it is mapped"));
+        }
+        if usize::try_from(file.metadata()?.len()).is_ok_and(|bytes| bytes < len) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the file is shorter than what is to be mapped"));
+        }
+        Ok(Self { start: map_aligned(file, len)?, len, _file: None })
     }
 
     /// How many bytes it has.
@@ -93,6 +106,60 @@ fn map(file: &File, len: usize) -> io::Result<NonNull<u8>> {
     NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
+/// A mapping that begins at a multiple of [`HUGE`], so that huge pages of the file can be mapped as such.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn map_aligned(file: &File, len: usize) -> io::Result<NonNull<u8>> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+    let room = len.checked_next_multiple_of(PAGE).and_then(|bytes| bytes.checked_add(HUGE)).filter(|_| len > 0);
+    let room = room.ok_or(io::ErrorKind::InvalidInput)?;
+    // SAFETY: a new mapping, at an address that the kernel chooses, changes no memory of this process.
+    let base = unsafe { mmap_anonymous(std::ptr::null_mut(), room, ProtFlags::empty(), MapFlags::PRIVATE) }?;
+    let skip = base.cast::<u8>().align_offset(HUGE);
+    let used = len.next_multiple_of(PAGE);
+    // SAFETY: `skip` is less than HUGE, and the mapping has HUGE bytes more than what is used.
+    let start = unsafe { base.cast::<u8>().add(skip) };
+    let (flags, all) = (MapFlags::SHARED | MapFlags::FIXED, ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: it replaces a part of the mapping just made, which nobody else knows of.
+    if let Err(error) = unsafe { mmap(start.cast(), len, all, flags, file, 0) } {
+        // SAFETY: the mapping just made, whole.
+        let _ = unsafe { munmap(base, room) };
+        return Err(error.into());
+    }
+    // SAFETY: what lies before and behind the part that is used; both are whole pages of the mapping just made.
+    unsafe {
+        if skip > 0 {
+            let _ = munmap(base, skip);
+        }
+        let _ = munmap(start.add(used).cast(), room - skip - used);
+        // Advice about pages that are ours: it changes what backs them, if anything.
+        let _ = madvise(start.cast(), len, Advice::LinuxHugepage);
+    }
+    NonNull::new(start).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
+/// Bytes of a huge page, and of a page.
+#[cfg(all(target_os = "linux", not(miri)))]
+const HUGE: usize = 2 << 20;
+#[cfg(all(target_os = "linux", not(miri)))]
+const PAGE: usize = 4096;
+
+#[cfg(all(target_os = "linux", not(miri)))]
+fn is_sealed(file: &File) -> io::Result<bool> {
+    Ok(rustix::fs::fcntl_get_seals(file)?.contains(rustix::fs::SealFlags::SHRINK))
+}
+
+/// A new file of `len` bytes, all zero, in memory alone and in no folder: it goes with the last process that has it. Nobody can
+/// change its length. Pages that were never touched cost nothing.
+#[cfg(all(target_os = "linux", not(miri)))]
+pub fn make_sealed(name: &str, len: u64) -> io::Result<File> {
+    use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    fchmod(&file, Mode::RUSR | Mode::WUSR)?;
+    ftruncate(&file, len)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(file.into())
+}
+
 #[cfg(all(target_os = "linux", not(miri)))]
 fn unmap(start: NonNull<u8>, len: usize) {
     // SAFETY: these are the bounds of a mapping made by `map` and unmapped once, by its owner's drop; every array in it kept
@@ -106,6 +173,22 @@ fn map(_: &File, _: usize) -> io::Result<NonNull<u8>> {
 }
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
+fn map_aligned(file: &File, len: usize) -> io::Result<NonNull<u8>> {
+    map(file, len)
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn is_sealed(_: &File) -> io::Result<bool> {
+    Ok(false)
+}
+
+/// As on Linux, where it is refused.
+#[cfg(not(all(target_os = "linux", not(miri))))]
+pub fn make_sealed(_: &str, _: u64) -> io::Result<File> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "memory in a sealed file needs Linux"))
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
 fn unmap(_: NonNull<u8>, _: usize) {}
 
 #[cfg(all(test, target_os = "linux", not(miri)))]
@@ -114,6 +197,7 @@ mod tests {
     use crate::zeroed::{ALIGN, Zeroed};
     use std::fs::OpenOptions;
     use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
@@ -131,11 +215,11 @@ mod tests {
         assert!(Mapping::new(open().unwrap(), 0).is_err());
         let file = open().unwrap();
         let mapping = Arc::new(Mapping::new(file, 8192).unwrap());
-        assert!(Zeroed::in_mapping(&mapping, 4096, 513).is_none());
-        assert!(Zeroed::in_mapping(&mapping, 4096 + ALIGN / 2, 1).is_none());
-        assert!(Zeroed::in_mapping(&mapping, 0, usize::MAX / 4).is_none());
-        assert_eq!(Zeroed::in_mapping(&mapping, 8192, 0).unwrap().len(), 0);
-        let words = Zeroed::in_mapping(&mapping, 4096, 512).unwrap();
+        assert!(Zeroed::<AtomicU64>::in_mapping(&mapping, 4096, 513).is_none());
+        assert!(Zeroed::<AtomicU64>::in_mapping(&mapping, 4096 + ALIGN / 2, 1).is_none());
+        assert!(Zeroed::<AtomicU64>::in_mapping(&mapping, 0, usize::MAX / 4).is_none());
+        assert_eq!(Zeroed::<AtomicU64>::in_mapping(&mapping, 8192, 0).unwrap().len(), 0);
+        let words = Zeroed::<AtomicU64>::in_mapping(&mapping, 4096, 512).unwrap();
         drop(mapping);
         assert!(matches!(open(), Err(TryLockError::WouldBlock)), "an array keeps the mapping");
         assert!(words.iter().all(|word| word.load(Relaxed) == 0));

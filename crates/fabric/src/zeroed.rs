@@ -76,16 +76,26 @@ impl<T: Zeroable> Zeroed<T> {
     }
 }
 
-impl Zeroed<AtomicU64> {
-    /// The `len` words of `mapping` that begin at byte `offset`; `None` if they are not inside it or do not begin at a
-    /// multiple of [`ALIGN`]. Arrays may share words: they are atomics.
+/// Types of which any bytes are a value.
+///
+/// # Safety
+/// That must be true of the implementing type.
+pub unsafe trait Plain: Zeroable {}
+// SAFETY: an atomic integer has the layout of its integer, for which any bytes are a value.
+unsafe impl Plain for AtomicU32 {}
+// SAFETY: as above.
+unsafe impl Plain for AtomicU64 {}
+
+impl<T: Plain> Zeroed<T> {
+    /// The `len` elements in `mapping` that begin at byte `offset`; `None` if they are not inside it or do not begin at a
+    /// multiple of [`ALIGN`]. Arrays may share bytes: they are atomics.
     pub fn in_mapping(mapping: &Arc<Mapping>, offset: usize, len: usize) -> Option<Self> {
-        let end = len.checked_mul(size_of::<AtomicU64>())?.checked_add(offset)?;
+        let end = len.checked_mul(size_of::<T>())?.checked_add(offset)?;
         if end > mapping.len() || !offset.is_multiple_of(ALIGN) {
             return None;
         }
         // SAFETY: `offset` is at most the mapping's length, so the result is inside it or one past its end. The mapping
-        // begins at a page, so the result is aligned to ALIGN, and `len` words from there on are inside the mapping.
+        // begins at a page, so the result is aligned to ALIGN, and `len` elements from there on are inside the mapping.
         let first = unsafe { mapping.start().add(offset) };
         Some(Self { first: first.cast(), len, backing: Backing::File { _mapping: Arc::clone(mapping) } })
     }
@@ -115,8 +125,8 @@ impl<T: Zeroable> Deref for Zeroed<T> {
 
     fn deref(&self) -> &[T] {
         // SAFETY: `first` is aligned and `len` elements lie inside the block or mapping, which lives as long as `self`. On
-        // the heap they were zeroed, which is a valid value (`Zeroable`); in a file they are `AtomicU64`s, for which any
-        // bytes are. Nobody makes `&mut` references to them.
+        // the heap they were zeroed, which is a valid value (`Zeroable`); in a file any bytes are
+        // one (`Plain`). Nobody makes `&mut` references to them.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 }

@@ -7,7 +7,7 @@ use crate::wire::frame::put_frame;
 use crate::wire::{FrameHeader, Goodbye, HEADER_BYTES, Kind, WireError, errors};
 use rustix::event::PollFlags;
 use sherman_fabric::FabricError;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 /// A link, as long as it is kept: its end is told to the server by the end of its connection.
@@ -44,6 +44,13 @@ impl Attachment {
     /// Whether the server has ended the link: it has nothing more to say but that.
     pub fn is_over(&self) -> bool {
         !matches!(self.stream.receive(&mut [0]), Ok(None))
+    }
+}
+
+/// For whoever waits for the link's end: it is readable then.
+impl AsFd for Attachment {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 

@@ -29,6 +29,9 @@ pub trait DataPath: fmt::Debug + Send + Sync {
 
     /// The session's flag has just gone up, or is up still: stops whatever of it may execute.
     fn stop(&self, session: &Session) -> Box<dyn Stopping>;
+
+    /// The server stops: whatever is posted from now on need not be executed.
+    fn close(&self) {}
 }
 
 /// Who asks for a link, and in which words.

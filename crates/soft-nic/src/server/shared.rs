@@ -131,6 +131,9 @@ impl Shared {
     /// Tells every thread to end.
     pub(super) fn stop(&self) {
         self.stopping.store(true, SeqCst);
+        if let Some(path) = self.path() {
+            path.close();
+        }
         self.mailboxes.iter().chain([&self.stopper]).for_each(Mailbox::wake);
     }
 

@@ -1,0 +1,224 @@
+//! The links there are, the slots they have, and the processes they belong to.
+//!
+//! **When a slot is free again.** A client that lost its connection, or was fenced, may still come to its slot, to find the flag
+//! up. Had the slot been given to another meanwhile, it would find that one's flag down. So a slot is free when its owner has
+//! said that it will never touch it again, or is dead.
+
+use crate::segment::Segment;
+use crate::slot::{Flag, Slot};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use sherman_embedded::host::Session;
+use sherman_fabric::zeroed::Zeroed;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+/// A client's process.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pid: Pid,
+    /// Readable when the process has ended.
+    fd: OwnedFd,
+}
+
+impl Process {
+    /// The process at the other end of `socket`, which must still be open after the process was found: else its number may be
+    /// another's by now.
+    pub(crate) fn behind(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        let pid = rustix::net::sockopt::socket_peercred(socket)?.pid;
+        let fd = pidfd_open(pid, PidfdFlags::empty())?;
+        if is_ready(socket, PollFlags::RDHUP | PollFlags::HUP) {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        Ok(Self { pid, fd })
+    }
+
+    /// Whether it has ended: no thread of it will execute anything.
+    pub(crate) fn has_ended(&self) -> bool {
+        is_ready(self.fd.as_fd(), PollFlags::IN)
+    }
+}
+
+impl AsFd for Process {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn is_ready(fd: BorrowedFd<'_>, what: PollFlags) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, what)];
+    matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
+}
+
+/// A link.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Its slot; 0 if it has none.
+    pub(crate) slot: u32,
+    pub(crate) session: Arc<Session>,
+    process: Arc<Process>,
+    /// Its owner is dead and its line mended.
+    mended: AtomicBool,
+}
+
+impl Entry {
+    pub(crate) fn is_mended(&self) -> bool {
+        self.mended.load(Acquire)
+    }
+
+    fn is_of(&self, session: &Session) -> bool {
+        (self.session.client(), self.session.incarnation()) == (session.client(), session.incarnation())
+    }
+}
+
+/// All links. Behind the path's lock.
+#[derive(Debug)]
+pub(crate) struct Table {
+    segment: Arc<Segment>,
+    sequence: Zeroed<AtomicU32>,
+    host: Zeroed<AtomicU64>,
+    links: BTreeMap<u64, Arc<Entry>>,
+    /// Links whose connection has ended and whose slot its owner may still touch.
+    orphans: Vec<Arc<Entry>>,
+    free: Vec<u32>,
+    /// The least slot that was never used.
+    fresh: u32,
+    next: u64,
+    closed: bool,
+}
+
+impl Table {
+    pub(crate) fn new(segment: &Arc<Segment>) -> Option<Self> {
+        Some(Self {
+            segment: Arc::clone(segment),
+            sequence: segment.sequence()?,
+            host: segment.host()?,
+            links: BTreeMap::new(),
+            orphans: Vec::new(),
+            free: Vec::new(),
+            fresh: 1,
+            next: 0,
+            closed: false,
+        })
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    fn slot(&self, entry: &Entry) -> Option<Slot<'_>> {
+        self.segment.slots.get(entry.slot).filter(|_| entry.slot > 0)
+    }
+
+    /// A new link, with a slot if `slot` says so; `None` if there is none left. Links of one process share what is known of it.
+    pub(crate) fn enter(&mut self, session: &Arc<Session>, process: Process, slot: bool) -> Option<(u64, Arc<Entry>)> {
+        let known = self.processes().find(|known| known.pid == process.pid && !known.has_ended()).cloned();
+        let process = known.unwrap_or_else(|| Arc::new(process));
+        let slot = if slot { self.take_slot()? } else { 0 };
+        let session = Arc::clone(session);
+        let entry = Arc::new(Entry { slot, session, process, mended: AtomicBool::new(false) });
+        if let Some(slot) = self.slot(&entry) {
+            slot.open(entry.session.client());
+        }
+        self.next += 1;
+        self.links.insert(self.next, Arc::clone(&entry));
+        Some((self.next, entry))
+    }
+
+    fn take_slot(&mut self) -> Option<u32> {
+        if self.free.is_empty() {
+            let (free, kept) = std::mem::take(&mut self.orphans)
+                .into_iter()
+                .partition::<Vec<_>, _>(|entry| self.slot(entry).is_none_or(Slot::is_finished));
+            self.free.extend(free.iter().map(|entry| entry.slot));
+            self.orphans = kept;
+        }
+        self.free.pop().or_else(|| {
+            let fresh = self.fresh;
+            (fresh < self.segment.geometry().slots).then(|| self.fresh += 1).map(|()| fresh)
+        })
+    }
+
+    /// The connection of link `id` has ended.
+    pub(crate) fn end(&mut self, id: u64) {
+        let Some(entry) = self.links.remove(&id) else { return };
+        let Some(slot) = self.slot(&entry) else { return };
+        slot.raise(Flag::Ended);
+        if slot.is_finished() {
+            self.free.push(entry.slot);
+        } else {
+            self.orphans.push(entry);
+        }
+    }
+
+    /// Raises the flags of a session's links. Answers those that are in the middle of a list, and their turns.
+    pub(crate) fn stop(&self, session: &Session) -> Vec<(Arc<Entry>, u64)> {
+        let mut busy = Vec::new();
+        for entry in self.all().filter(|entry| entry.is_of(session)) {
+            let Some(slot) = self.slot(entry) else { continue };
+            slot.raise(Flag::Fenced);
+            let turn = slot.turn();
+            if !turn.is_multiple_of(2) {
+                busy.push((Arc::clone(entry), turn));
+            }
+        }
+        busy
+    }
+
+    /// Nothing more is to be executed, and nobody gets a link.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+        self.all().filter_map(|entry| self.slot(entry)).for_each(|slot| slot.raise(Flag::Closed));
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.links.values().chain(&self.orphans)
+    }
+
+    /// The processes of all links, often repeated.
+    fn processes(&self) -> impl Iterator<Item = &Arc<Process>> {
+        self.all().map(|entry| &entry.process)
+    }
+
+    /// Every process once.
+    pub(crate) fn each_process(&self) -> Vec<Arc<Process>> {
+        let mut each: Vec<_> = self.processes().cloned().collect();
+        each.sort_unstable_by_key(|process| Arc::as_ptr(process));
+        each.dedup_by_key(|process| Arc::as_ptr(process));
+        each
+    }
+
+    /// Mends and forgets what `process`, which has ended, left behind. Answers the sessions that have no other.
+    pub(crate) fn bury(&mut self, process: &Arc<Process>) -> Vec<Arc<Session>> {
+        let ids: Vec<u64> =
+            self.links.iter().filter(|(_, of)| Arc::ptr_eq(&of.process, process)).map(|(id, _)| *id).collect();
+        let mut dead: Vec<_> = ids.iter().filter_map(|id| self.links.remove(id)).collect();
+        let (orphans, kept) = std::mem::take(&mut self.orphans)
+            .into_iter()
+            .partition::<Vec<_>, _>(|of| Arc::ptr_eq(&of.process, process));
+        self.orphans = kept;
+        dead.extend(orphans);
+        for entry in &dead {
+            if let Some(slot) = self.slot(entry) {
+                slot.raise(Flag::Fenced);
+                if slot.mend(entry.slot, &self.sequence, &self.host) {
+                    tracing::info!(client = entry.session.client().0, "a line was mended that its owner died over");
+                }
+                self.free.push(entry.slot);
+            }
+            entry.mended.store(true, Release);
+        }
+        let mut sessions: Vec<Arc<Session>> = Vec::new();
+        for session in dead.iter().map(|entry| &entry.session) {
+            let alone = self.all().all(|entry| !entry.is_of(session));
+            if alone && !sessions.iter().any(|known| Arc::ptr_eq(known, session)) {
+                sessions.push(Arc::clone(session));
+            }
+        }
+        sessions
+    }
+}

@@ -1,0 +1,1 @@
+pub(crate) fn midway(_: &[std::sync::atomic::AtomicU64]) {}

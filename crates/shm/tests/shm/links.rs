@@ -1,0 +1,1 @@
+//! Links come and go with their endpoints.

@@ -1,0 +1,6 @@
+//! Servers in threads of this process, clients that map their memory.
+#![cfg(target_os = "linux")]
+
+mod contract;
+mod links;
+mod raw;

@@ -1,0 +1,67 @@
+//! What the tests need of servers.
+
+use sherman_fabric::{Request, Response};
+use sherman_memory_server::FormatOptions;
+use sherman_shm::{ShmOptions, ShmPath};
+use sherman_soft_nic::JoinOptions;
+use sherman_soft_nic::server::{DataPath, Listen, RunningServer, ServerOptions, SoftNicServer};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Bytes of a server's memory.
+pub const MEMORY: u64 = 1 << 20;
+/// Well behind the superblock and the tables, in a chunk that nobody asks for.
+pub const SCRATCH: u64 = MEMORY / 2;
+
+/// Small memory.
+pub fn options() -> ShmOptions {
+    ShmOptions { memory_bytes: MEMORY, on_chip_bytes: 128, links: 64, patience: Duration::from_secs(1) }
+}
+
+/// Server `server` of `servers`, on a socket of its own.
+pub fn serve(server: u16, servers: u16, options: &ShmOptions) -> RunningServer {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let socket = std::env::temp_dir().join(format!("sherman-shm-{}-{number}.sock", std::process::id()));
+    let format = FormatOptions {
+        server,
+        servers,
+        chunk_bytes: MEMORY / 16,
+        redo_slot_bytes: 1 << 10,
+        redo_area_bytes: 1 << 10,
+        member_capacity: 8,
+        catalog_capacity: 4,
+        ..FormatOptions::default()
+    };
+    let (host, path) = ShmPath::format(options, &format).expect("a small memory");
+    let path = Some(path as Arc<dyn DataPath>);
+    let options = ServerOptions { shards: 2, path, ..ServerOptions::new(host, vec![Listen::Unix(socket)]) };
+    SoftNicServer::start(options).expect("a server")
+}
+
+/// How to join these servers.
+pub fn join(servers: &[RunningServer]) -> JoinOptions {
+    JoinOptions::new(servers.iter().map(|server| server.addresses()[0].clone().into()).collect())
+}
+
+/// Waits for `what`.
+pub fn eventually(what: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !what() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it never came");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Asks server 0 how a member is; `None` if nobody has the id.
+pub fn lease_left(
+    answer: Result<Response, sherman_fabric::FabricError>,
+    client: sherman_fabric::ClientId,
+) -> Option<u64> {
+    let Ok(Response::Members(members)) = answer else { panic!("{answer:?}") };
+    members.iter().find(|member| member.client == client).map(|member| member.lease_left)
+}
+
+/// The question to that.
+pub const MEMBERS: Request = Request::Members;
