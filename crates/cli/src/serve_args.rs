@@ -14,6 +14,9 @@ A cluster is one or more such servers, numbered from 0 in the order of its URL. 
 there are. Without a --secret-file it listens on this host only (127.0.0.1, ::1, Unix sockets), unless --insecure says
 otherwise; traffic is authenticated on connecting, not encrypted.
 
+Where it listens on shm:/path, compute servers of this host that open the cluster as shm:/path map the memory and read and
+change it with no process in between. Others can connect to the same server as unix:/path, or by TCP if it listens there too.
+
 With --file the memory outlives the process: a server that is started again with the same file has all that was acknowledged.
 Who was connected before must join again. It does not outlive a power loss or a crash of the host.
 
@@ -26,6 +29,7 @@ Examples:
   sherman serve --listen tcp://127.0.0.1:7000
   sherman serve --listen tcp://0.0.0.0:7000 --secret-file secret --memory 8GiB --id 1 --servers 3
   sherman serve --listen unix:/run/sherman.sock --file /var/lib/sherman/memory
+  sherman serve --listen shm:/run/sherman.sock --listen tcp://127.0.0.1:7000
   sherman serve --config /etc/sherman/server.toml";
 
 /// The options of `sherman serve`.

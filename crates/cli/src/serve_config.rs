@@ -53,7 +53,7 @@ impl FromStr for Time {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct ServeSettings {
-    /// Where to listen: tcp://0.0.0.0:7000, unix:/path; may be said several times. Port 0 lets the system choose
+    /// Where to listen: tcp://0.0.0.0:7000, unix:/path, or shm:/path to share the memory itself; may be said several times. Port 0 lets the system choose
     #[arg(long, value_name = "ADDRESS")]
     #[serde(deserialize_with = "one_or_several")]
     pub listen: Vec<Listen>,
@@ -164,7 +164,7 @@ impl ServeSettings {
             *path = folder.join(&path);
         }
         for listen in &mut self.listen {
-            if let Listen::Unix(path) = listen {
+            if let Listen::Unix(path) | Listen::Shm(path) = listen {
                 *path = folder.join(&path);
             }
         }

@@ -30,13 +30,15 @@ pub enum Listen {
     },
     /// A Unix socket.
     Unix(PathBuf),
+    /// A Unix socket, through which clients get the memory itself.
+    Shm(PathBuf),
 }
 
 impl Listen {
     /// Whether nobody on another host can reach it.
     fn is_local(&self) -> bool {
         match self {
-            Self::Unix(_) => true,
+            Self::Unix(_) | Self::Shm(_) => true,
             Self::Tcp { host, .. } => host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback()),
         }
     }
@@ -48,6 +50,7 @@ impl fmt::Display for Listen {
             Self::Tcp { host, port } if host.contains(':') => write!(f, "tcp://[{host}]:{port}"),
             Self::Tcp { host, port } => write!(f, "tcp://{host}:{port}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Shm(path) => write!(f, "shm:{}", path.display()),
         }
     }
 }
@@ -56,14 +59,17 @@ impl FromStr for Listen {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            return match path.len() {
-                0 => Err("unix: is followed by the path of a socket".to_owned()),
-                1..=MAX_SOCKET_PATH => Ok(Self::Unix(PathBuf::from(path))),
-                _ => Err(format!("the path of a Unix socket has at most {MAX_SOCKET_PATH} bytes")),
-            };
+        let sockets = [("unix:", Self::Unix as fn(PathBuf) -> Self), ("shm:", Self::Shm)];
+        for (scheme, listen) in sockets {
+            if let Some(path) = text.strip_prefix(scheme) {
+                return match path.len() {
+                    0 => Err(format!("{scheme} is followed by the path of a socket")),
+                    1..=MAX_SOCKET_PATH => Ok(listen(PathBuf::from(path))),
+                    _ => Err(format!("the path of a Unix socket has at most {MAX_SOCKET_PATH} bytes")),
+                };
+            }
         }
-        let bad = || "write tcp://0.0.0.0:7000, tcp://[::1]:7000 or unix:/path".to_owned();
+        let bad = || "write tcp://0.0.0.0:7000, tcp://[::1]:7000, unix:/path or shm:/path".to_owned();
         let (host, port) = text.strip_prefix("tcp://").and_then(|rest| rest.rsplit_once(':')).ok_or_else(bad)?;
         let host = match host.strip_prefix('[').map(|host| host.strip_suffix(']')) {
             Some(bracketed) => bracketed.filter(|host| host.parse().is_ok_and(|ip: IpAddr| ip.is_ipv6())),
@@ -140,6 +146,12 @@ impl ServeOptions {
         if let Some(twice) = self.listen.iter().enumerate().find(|(at, own)| self.listen[..*at].contains(own)) {
             return Err(Failure::option("listen", format!("{} comes twice", twice.1)));
         }
+        if self.shares_memory() && self.file.is_some() {
+            return Err(Failure::option(
+                "file",
+                "memory in a file cannot be shared: leave it away, or listen on unix:",
+            ));
+        }
         let open = self.listen.iter().find(|listen| !listen.is_local());
         if let (Some(open), None, false) = (open, &self.secret_file, self.insecure) {
             let reason =
@@ -167,6 +179,11 @@ impl ServeOptions {
         }
         let planned = self.format().plan(self.memory, self.on_chip);
         planned.map(drop).map_err(|error| Failure::option("memory", error))
+    }
+
+    /// Whether clients map its memory.
+    pub fn shares_memory(&self) -> bool {
+        self.listen.iter().any(|listen| matches!(listen, Listen::Shm(_)))
     }
 
     /// How its memory is laid out.
@@ -198,7 +215,9 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_they_are_written() {
-        for text in ["tcp://0.0.0.0:7000", "tcp://[::1]:7000", "tcp://memory-1:0", "unix:/run/a.sock", "unix:a"] {
+        for text in
+            ["tcp://0.0.0.0:7000", "tcp://[::1]:7000", "tcp://memory-1:0", "unix:/run/a.sock", "unix:a", "shm:/a"]
+        {
             assert_eq!(text.parse::<Listen>().expect(text).to_string(), text);
         }
         let long = format!("unix:/{}", "x".repeat(MAX_SOCKET_PATH));
@@ -215,6 +234,7 @@ mod tests {
             "tcp://a,b:1",
             "udp://a:1",
             "unix:",
+            "shm:",
             "tcp://[::1:7000",
             "http://a:1",
             &long,
@@ -238,7 +258,9 @@ mod tests {
     fn without_a_secret_only_this_host_may_connect() {
         let listen = |text: &str| vec![text.parse().expect("an address")];
         let refused = |settings: ServeSettings| ServeOptions::new(settings).expect_err("refused").to_string();
-        for local in ["tcp://127.0.0.1:1", "tcp://127.9.9.9:1", "tcp://[::1]:1", "tcp://localhost:1", "unix:/x"] {
+        for local in
+            ["tcp://127.0.0.1:1", "tcp://127.9.9.9:1", "tcp://[::1]:1", "tcp://localhost:1", "unix:/x", "shm:/x"]
+        {
             assert!(ServeOptions::new(ServeSettings { listen: listen(local), ..settings() }).is_ok(), "{local}");
         }
         for open in ["tcp://0.0.0.0:1", "tcp://[::]:1", "tcp://10.0.0.1:1", "tcp://memory-1:1", "tcp://localhost.a:1"] {
@@ -257,9 +279,11 @@ mod tests {
     #[test]
     fn what_does_not_fit_together_is_refused_by_its_option() {
         let twice = vec![Listen::Unix("/x".into()), Listen::Unix("/x".into())];
+        let shm = ServeSettings { listen: vec![Listen::Shm("/x".into())], ..settings() };
         for (settings, option) in [
             (ServeSettings::default(), "listen"),
             (ServeSettings { listen: twice, ..settings() }, "listen"),
+            (ServeSettings { file: Some("f".into()), ..shm }, "file"),
             (ServeSettings { id: Some(1), ..settings() }, "id"),
             (ServeSettings { servers: Some(0), ..settings() }, "servers"),
             (ServeSettings { id: Some(3), servers: Some(3), ..settings() }, "id"),

@@ -7,9 +7,10 @@ use sherman_embedded::copy::CopyPath;
 use sherman_embedded::file::FileOptions;
 use sherman_embedded::host::Host;
 use sherman_embedded::memory::Region;
+use sherman_shm::{ServeShmError, ShmOptions, ShmPath};
 use sherman_soft_nic::auth::Secret;
 use sherman_soft_nic::metrics::{MetricsListener, server_text};
-use sherman_soft_nic::server::{self, RunningServer, ServeError, ServerOptions, SoftNicServer};
+use sherman_soft_nic::server::{self, DataPath, RunningServer, ServeError, ServerOptions, SoftNicServer};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use std::sync::Arc;
 /// A server at work.
 pub struct Server {
     running: RunningServer,
+    /// Where it listens, with the ports it got.
+    addresses: Vec<String>,
     metrics: Option<MetricsListener>,
 }
 
@@ -25,11 +28,16 @@ impl Server {
     pub fn start(options: &ServeOptions) -> Result<Self, Failure> {
         let secret = options.secret_file.as_deref().map(Secret::from_file).transpose();
         let secret = secret.map_err(|error| Failure::option("secret-file", error))?;
-        let host = match &options.file {
-            Some(path) => in_file(options, path)?,
-            None => in_memory(options)?,
+        let (host, path) = match &options.file {
+            Some(path) => (Arc::new(in_file(options, path)?), None),
+            None if options.shares_memory() => {
+                let (host, path) = shared(options)?;
+                (host, Some(path as Arc<dyn DataPath>))
+            }
+            None => (Arc::new(in_memory(options)?), None),
         };
-        let mut server = ServerOptions::new(Arc::new(host), options.listen.iter().map(address).collect());
+        let listen = options.listen.iter().map(address).collect();
+        let mut server = ServerOptions { path, ..ServerOptions::new(host, listen) };
         (server.secret, server.insecure, server.tear_reads) = (secret, options.insecure, options.tear_reads);
         server.shards = options.threads.unwrap_or(server.shards);
         let running = SoftNicServer::start(server).map_err(|error| match error {
@@ -43,12 +51,16 @@ impl Server {
         let listen = |address| MetricsListener::start(address, move || server_text(&handle.stats()));
         let metrics = options.metrics.map(listen).transpose();
         let metrics = metrics.map_err(|error| Failure::Runtime(format!("--metrics: {error}")))?;
-        Ok(Self { running, metrics })
+        let addresses = options.listen.iter().zip(running.addresses()).map(|(asked, got)| match asked {
+            Listen::Shm(_) => asked.to_string(),
+            _ => got.to_string(),
+        });
+        Ok(Self { addresses: addresses.collect(), running, metrics })
     }
 
     /// Where it listens, with the ports it got.
-    pub fn addresses(&self) -> Vec<String> {
-        self.running.addresses().iter().map(server::Listen::to_string).collect()
+    pub fn addresses(&self) -> &[String] {
+        &self.addresses
     }
 
     /// Where it tells its counters.
@@ -68,7 +80,7 @@ fn address(listen: &Listen) -> server::Listen {
     match listen {
         Listen::Tcp { host, port } if host.contains(':') => server::Listen::Tcp(format!("[{host}]:{port}")),
         Listen::Tcp { host, port } => server::Listen::Tcp(format!("{host}:{port}")),
-        Listen::Unix(path) => server::Listen::Unix(path.clone()),
+        Listen::Unix(path) | Listen::Shm(path) => server::Listen::Unix(path.clone()),
     }
 }
 
@@ -80,6 +92,16 @@ fn in_memory(options: &ServeOptions) -> Result<Host, Failure> {
         .and_then(|(memory, on_chip)| Region::new(memory, on_chip, Atomicity::Line, CopyPath::fastest()));
     let region = region.ok_or_else(|| Failure::option("memory", "the system does not give so much"))?;
     Host::format(region, &options.format()).map_err(|error| Failure::option("memory", error))
+}
+
+/// Memory that goes with the processes that map it, and the way to it.
+fn shared(options: &ServeOptions) -> Result<(Arc<Host>, Arc<ShmPath>), Failure> {
+    let (memory_bytes, on_chip_bytes) = (options.memory, options.on_chip);
+    let shared = ShmOptions { memory_bytes, on_chip_bytes, ..ShmOptions::default() };
+    ShmPath::format(&shared, &options.format()).map_err(|error| match error {
+        ServeShmError::Thread(_) => Failure::Runtime(error.to_string()),
+        error => Failure::option("memory", error),
+    })
 }
 
 /// Memory in a file: what is there, or made now.

@@ -11,6 +11,8 @@ use sherman_fabric::{
     Caps, ClientId, Clock, Counters, Endpoint, Fabric, FabricError, GlobalAddress, Request, Response, Ticket, WorkList,
 };
 #[cfg(target_os = "linux")]
+use sherman_shm::{ShmEndpoint, ShmFabric};
+#[cfg(target_os = "linux")]
 use sherman_soft_nic::{JoinOptions, SoftNicEndpoint, SoftNicFabric};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -25,6 +27,9 @@ pub enum AnyFabric {
     /// Memory servers in other processes, and how to reach them again under another identity.
     #[cfg(target_os = "linux")]
     SoftNic(SoftNicFabric, Box<JoinOptions>),
+    /// Memory servers in other processes of this host, whose memory is mapped.
+    #[cfg(target_os = "linux")]
+    Shm(ShmFabric, Box<JoinOptions>),
 }
 
 impl AnyFabric {
@@ -43,7 +48,14 @@ impl AnyFabric {
             }
             #[cfg(target_os = "linux")]
             Url::SoftNic(options) => Self::join_soft_nic(options),
+            #[cfg(target_os = "linux")]
+            Url::Shm(options) => Self::join_shm(options),
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn join_shm(options: Box<JoinOptions>) -> Result<Self, OpenError> {
+        Ok(Self::Shm(ShmFabric::join(&options)?, options))
     }
 
     #[cfg(target_os = "linux")]
@@ -57,6 +69,8 @@ impl AnyFabric {
             Self::Embedded(fabric) => Ok(Self::Embedded(fabric.cluster().join().map_err(Error::from)?)),
             #[cfg(target_os = "linux")]
             Self::SoftNic(_, options) => Self::join_soft_nic(options.clone()),
+            #[cfg(target_os = "linux")]
+            Self::Shm(_, options) => Self::join_shm(options.clone()),
         }
     }
 
@@ -66,6 +80,8 @@ impl AnyFabric {
             Self::Embedded(fabric) => Ok(AnyEndpoint::Embedded(fabric.endpoint())),
             #[cfg(target_os = "linux")]
             Self::SoftNic(fabric, _) => Ok(AnyEndpoint::SoftNic(fabric.endpoint()?)),
+            #[cfg(target_os = "linux")]
+            Self::Shm(fabric, _) => Ok(AnyEndpoint::Shm(fabric.endpoint()?)),
         }
     }
 
@@ -75,6 +91,8 @@ impl AnyFabric {
             Self::Embedded(fabric) => fabric.halt(0),
             #[cfg(target_os = "linux")]
             Self::SoftNic(fabric, _) => fabric.abandon(),
+            #[cfg(target_os = "linux")]
+            Self::Shm(fabric, _) => fabric.abandon(),
         }
     }
 }
@@ -88,6 +106,9 @@ pub enum AnyEndpoint {
     /// Of memory servers in other processes.
     #[cfg(target_os = "linux")]
     SoftNic(SoftNicEndpoint),
+    /// Of memory servers whose memory is mapped.
+    #[cfg(target_os = "linux")]
+    Shm(ShmEndpoint),
 }
 
 impl Fabric for AnyFabric {
@@ -104,6 +125,8 @@ macro_rules! each {
             AnyEndpoint::Embedded($endpoint) => $call,
             #[cfg(target_os = "linux")]
             AnyEndpoint::SoftNic($endpoint) => $call,
+            #[cfg(target_os = "linux")]
+            AnyEndpoint::Shm($endpoint) => $call,
         }
     };
 }

@@ -3,6 +3,8 @@
 use sherman_core::Error;
 use sherman_embedded::EmbeddedError;
 #[cfg(target_os = "linux")]
+use sherman_shm::JoinShmError;
+#[cfg(target_os = "linux")]
 use sherman_soft_nic::JoinError;
 use std::fmt;
 #[cfg(target_os = "linux")]
@@ -24,6 +26,9 @@ pub enum OpenError {
     /// The memory servers could not be reached, or did not let this client in.
     #[cfg(target_os = "linux")]
     Join(Arc<JoinError>),
+    /// The memory servers let this client in, but it cannot map their memory.
+    #[cfg(target_os = "linux")]
+    Shm(Arc<JoinShmError>),
     /// The memory servers are there, but this client cannot use them.
     Cluster(Error),
 }
@@ -35,6 +40,8 @@ impl fmt::Display for OpenError {
             Self::Embedded(error) => write!(f, "{error}"),
             #[cfg(target_os = "linux")]
             Self::Join(error) => write!(f, "{error}"),
+            #[cfg(target_os = "linux")]
+            Self::Shm(error) => write!(f, "{error}"),
             Self::Cluster(error) => write!(f, "{error}"),
         }
     }
@@ -47,6 +54,8 @@ impl std::error::Error for OpenError {
             Self::Embedded(error) => Some(error),
             #[cfg(target_os = "linux")]
             Self::Join(error) => Some(error.as_ref()),
+            #[cfg(target_os = "linux")]
+            Self::Shm(error) => Some(error.as_ref()),
             Self::Cluster(error) => Some(error),
         }
     }
@@ -62,6 +71,16 @@ impl From<EmbeddedError> for OpenError {
 impl From<JoinError> for OpenError {
     fn from(error: JoinError) -> Self {
         Self::Join(Arc::new(error))
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl From<JoinShmError> for OpenError {
+    fn from(error: JoinShmError) -> Self {
+        match error {
+            JoinShmError::Join(error) => error.into(),
+            error => Self::Shm(Arc::new(error)),
+        }
     }
 }
 

@@ -111,6 +111,8 @@ pub use sherman_fabric::control::{ClientId, Standing, TreeInfo, TreeSpec};
 pub use sherman_fabric::stats::{HotWord, RefusedCount, ServerStats};
 pub use sherman_fabric::{GlobalAddress, Refusal, Verdict};
 #[cfg(target_os = "linux")]
+pub use sherman_shm::JoinShmError;
+#[cfg(target_os = "linux")]
 pub use sherman_soft_nic::JoinError;
 pub use sherman_soft_nic::metrics::MetricsListener;
 pub use stats::{KindStats, OpKind, Stats};

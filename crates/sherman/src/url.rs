@@ -1,4 +1,4 @@
-//! Cluster URLs: `embedded:?servers=2&memory=1GiB`, `tcp://a:7000,b:7000`, `unix:/run/sherman/0.sock`.
+//! Cluster URLs: `embedded:?servers=2&memory=1GiB`, `tcp://a:7000,b:7000`, `unix:/run/sherman/0.sock`, `shm:/run/sherman/0.sock`.
 
 use crate::error::OpenError;
 use sherman_embedded::{Atomicity, EmbeddedOptions};
@@ -54,6 +54,9 @@ pub(crate) enum Url {
     /// Memory servers that listen somewhere.
     #[cfg(target_os = "linux")]
     SoftNic(Box<JoinOptions>),
+    /// Memory servers of this host, whose memory is to be mapped.
+    #[cfg(target_os = "linux")]
+    Shm(Box<JoinOptions>),
 }
 
 impl Url {
@@ -64,7 +67,9 @@ impl Url {
 
     fn read(url: &str) -> Result<Self, String> {
         let Some((scheme, rest)) = url.split_once(':') else {
-            return Err("it has no scheme; try \"embedded:\", \"tcp://host:7000\" or \"unix:/path\"".to_owned());
+            return Err(
+                "it has no scheme; try \"embedded:\", \"tcp://host:7000\", \"unix:/path\" or \"shm:/path\"".to_owned()
+            );
         };
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         match scheme {
@@ -77,27 +82,32 @@ impl Url {
             #[cfg(target_os = "linux")]
             "tcp" => {
                 let hosts = place.strip_prefix("//").ok_or("\"tcp:\" is followed by \"//\" and the servers")?;
-                Self::soft_nic(hosts.split(',').map(tcp_address).collect::<Result<_, _>>()?, query)
+                Ok(Self::SoftNic(join_options(hosts.split(',').map(tcp_address).collect::<Result<_, _>>()?, query)?))
             }
             #[cfg(target_os = "linux")]
-            "unix" => Self::soft_nic(place.split(',').map(unix_address).collect::<Result<_, _>>()?, query),
+            "unix" => Ok(Self::SoftNic(join_options(unix_addresses(place, scheme)?, query)?)),
+            #[cfg(target_os = "linux")]
+            "shm" => Ok(Self::Shm(join_options(unix_addresses(place, scheme)?, query)?)),
             #[cfg(not(target_os = "linux"))]
-            "tcp" | "unix" => Err(format!("scheme {scheme:?} needs Linux; there is \"embedded:\"")),
-            _ => Err(format!("scheme {scheme:?} is not known; there are \"embedded:\", \"tcp://\" and \"unix:\"")),
+            "tcp" | "unix" | "shm" => Err(format!("scheme {scheme:?} needs Linux; there is \"embedded:\"")),
+            _ => Err(format!(
+                "scheme {scheme:?} is not known; there are \"embedded:\", \"tcp://\", \"unix:\" and \"shm:\""
+            )),
         }
     }
+}
 
-    #[cfg(target_os = "linux")]
-    fn soft_nic(servers: Vec<Address>, query: &str) -> Result<Self, String> {
-        let mut options = JoinOptions::new(servers);
-        each_parameter(query, |name, value| set_soft_nic(&mut options, name, value))?;
-        if options.secret.is_none()
-            && let Some(path) = std::env::var_os(SECRET_FILE)
-        {
-            options.secret = Some(read_secret(path.as_ref())?);
-        }
-        Ok(Self::SoftNic(Box::new(options)))
+/// How to join these servers.
+#[cfg(target_os = "linux")]
+fn join_options(servers: Vec<Address>, query: &str) -> Result<Box<JoinOptions>, String> {
+    let mut options = JoinOptions::new(servers);
+    each_parameter(query, |name, value| set_soft_nic(&mut options, name, value))?;
+    if options.secret.is_none()
+        && let Some(path) = std::env::var_os(SECRET_FILE)
+    {
+        options.secret = Some(read_secret(path.as_ref())?);
     }
+    Ok(Box::new(options))
 }
 
 /// The environment variable that names a secret file where the URL does not.
@@ -115,11 +125,12 @@ fn tcp_address(text: &str) -> Result<Address, String> {
 }
 
 #[cfg(target_os = "linux")]
-fn unix_address(text: &str) -> Result<Address, String> {
-    if text.is_empty() {
-        return Err("a server's path is empty; write for example unix:/run/sherman/0.sock".to_owned());
-    }
-    Ok(Address::Unix(text.into()))
+fn unix_addresses(place: &str, scheme: &str) -> Result<Vec<Address>, String> {
+    let address = |text: &str| match text {
+        "" => Err(format!("a server's path is empty; write for example {scheme}:/run/sherman/0.sock")),
+        path => Ok(Address::Unix(path.into())),
+    };
+    place.split(',').map(address).collect()
 }
 
 fn each_parameter(query: &str, mut set: impl FnMut(&str, &str) -> Result<(), String>) -> Result<(), String> {
@@ -256,6 +267,8 @@ mod tests {
         let (named, patience) = servers("unix:/run/0.sock,/run/1.sock?patience=700ms&connect=1s");
         assert_eq!(named, [Address::Unix("/run/0.sock".into()), Address::Unix("/run/1.sock".into())]);
         assert_eq!(patience, Duration::from_millis(700));
+        let Ok(Url::Shm(shared)) = Url::parse("shm:/run/0.sock,/run/1.sock?patience=700ms") else { panic!() };
+        assert_eq!((shared.servers, shared.patience), (named, patience));
     }
 
     #[test]
@@ -284,6 +297,9 @@ mod tests {
             ("tcp://a:7000?secret-file=/nowhere/at/all", "/nowhere/at/all"),
             ("unix:", "path is empty"),
             ("unix:/a,,/b", "path is empty"),
+            ("shm:", "shm:/run"),
+            ("shm:/a,", "path is empty"),
+            ("shm:/a?memory=1GiB", "secret-file"),
         ] {
             let error = Url::parse(url).expect_err(url).to_string();
             assert!(error.contains(word), "{url}: {error}");

@@ -18,6 +18,7 @@ ended, 2 if it cannot be asked that, 3 if it went wrong, as when a server ended 
 Examples:
   sherman cluster up --servers 3
   sherman cluster up --servers 2 --tcp --memory 256MiB --for 10s --url-file url
+  sherman cluster up --servers 2 --shm
   sherman cluster up -- sh -c 'sherman put 7 700 --create --tree orders && sherman get 7'";
 
 /// The options of `sherman cluster`.
@@ -45,12 +46,16 @@ pub struct UpArgs {
     pub servers: u16,
 
     /// Connect through Unix sockets: the default
-    #[arg(long, conflicts_with = "tcp")]
+    #[arg(long, conflicts_with_all = ["tcp", "shm"])]
     pub unix: bool,
 
     /// Connect through TCP on 127.0.0.1, on ports that are free
     #[arg(long)]
     pub tcp: bool,
+
+    /// Share the servers' memory with compute servers of this host
+    #[arg(long, conflicts_with = "tcp")]
+    pub shm: bool,
 
     /// Memory of each server
     #[arg(long, value_name = "BYTES", default_value = "1GiB")]

@@ -54,7 +54,7 @@ fn serve(args: &UpArgs, id: u16, place: &mut Place, secret: Option<&Path>) -> Re
         "tcp://127.0.0.1:0".to_owned()
     } else {
         let path = place.file(&format!("server-{id}.sock"))?;
-        format!("unix:{}", path.display())
+        format!("{}:{}", if args.shm { "shm" } else { "unix" }, path.display())
     };
     let UpArgs { servers, memory, lease, .. } = args;
     let mut command = Command::new(own);
@@ -76,7 +76,8 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
 
 /// The URL of servers that listen at these addresses, all of one kind.
 fn url(addresses: &[&str], secret: Option<&Path>) -> String {
-    let scheme = if addresses.iter().all(|address| address.starts_with("unix:")) { "unix:" } else { "tcp://" };
+    let is_of = |scheme: &&str| addresses.iter().all(|address| address.starts_with(*scheme));
+    let scheme = ["unix:", "shm:"].into_iter().find(is_of).unwrap_or("tcp://");
     let hosts: Vec<&str> = addresses.iter().map(|address| address.strip_prefix(scheme).unwrap_or(address)).collect();
     let secret = secret.map_or_else(String::new, |path| format!("?secret-file={}", path.display()));
     format!("{scheme}{}{secret}", hosts.join(","))
@@ -180,6 +181,7 @@ mod tests {
     fn a_url_names_every_server_in_order() {
         assert_eq!(url(&["unix:/a.sock", "unix:/b.sock"], None), "unix:/a.sock,/b.sock");
         assert_eq!(url(&["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"], None), "tcp://127.0.0.1:1,127.0.0.1:2");
+        assert_eq!(url(&["shm:/a.sock", "shm:/b.sock"], None), "shm:/a.sock,/b.sock");
         assert_eq!(url(&["unix:/a"], Some(Path::new("/s"))), "unix:/a?secret-file=/s");
     }
 

@@ -57,15 +57,18 @@ fn servers_that_tear_their_reads_fool_nobody() -> Result<(), Failure> {
 /// Round trips are the currency: an operation costs on a network what it costs in one process.
 #[test]
 fn operations_cost_the_round_trips_they_cost_in_one_process() -> Result<(), Failure> {
-    let servers = Servers::start(Transport::Unix, 2, SMALL);
-    let embedded = open("embedded:?servers=2&memory=64MiB&chunk=1MiB")?;
-    assert_eq!(sherman_suites::costs(&open(&servers.url())?, "costs")?, sherman_suites::costs(&embedded, "costs")?);
+    let embedded = sherman_suites::costs(&open("embedded:?servers=2&memory=64MiB&chunk=1MiB")?, "costs")?;
+    for transport in [Transport::Unix, Transport::Shm] {
+        let servers = Servers::start(transport, 2, SMALL);
+        assert_eq!(sherman_suites::costs(&open(&servers.url())?, "costs")?, embedded, "{transport:?}");
+    }
     Ok(())
 }
 
 #[test]
 fn a_server_that_is_gone_is_said_to_be_gone_within_the_deadline() -> Result<(), Failure> {
-    for (transport, victim) in [(Transport::Tcp, 1), (Transport::Unix, 0)] {
+    let all = [(Transport::Tcp, 1), (Transport::Unix, 0), (Transport::Shm, 0), (Transport::Shm, 1)];
+    for (transport, victim) in all {
         let mut servers = Servers::start(transport, 2, SMALL);
         let cluster = open(&servers.url())?;
         let tree = cluster.tree::<u64, u64>("orders")?;

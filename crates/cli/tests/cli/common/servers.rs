@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 pub enum Transport {
     Tcp,
     Unix,
+    Shm,
 }
 
 /// The transports that every suite runs on.
-pub const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Unix];
+pub const TRANSPORTS: [Transport; 3] = [Transport::Tcp, Transport::Unix, Transport::Shm];
 
 /// One server process. Killed when it is dropped.
 pub struct Server {
@@ -96,7 +97,8 @@ fn launch(args: &[String], stderr: Stdio) -> (Child, String) {
     let address = lines.find_map(|line| {
         let line = line.expect("text");
         let url = line.strip_prefix("listening on ")?.to_owned();
-        Some(url.trim_start_matches("tcp://").trim_start_matches("unix:").to_owned())
+        let place = ["tcp://", "unix:", "shm:"].into_iter().find_map(|scheme| url.strip_prefix(scheme));
+        place.map(str::to_owned)
     });
     (child, address.expect("a server says where it listens"))
 }
@@ -122,6 +124,7 @@ impl Servers {
             let listen = match transport {
                 Transport::Tcp => "tcp://127.0.0.1:0".to_owned(),
                 Transport::Unix => format!("unix:{dir}/{id}.sock"),
+                Transport::Shm => format!("shm:{dir}/{id}.sock"),
             };
             let own = ["--listen".to_owned(), listen, "--id".to_owned(), id.to_string()];
             let count = ["--servers".to_owned(), count.to_string()];
@@ -137,6 +140,7 @@ impl Servers {
         let scheme = match self.transport {
             Transport::Tcp => "tcp://",
             Transport::Unix => "unix:",
+            Transport::Shm => "shm:",
         };
         let addresses: Vec<&str> = self.servers.iter().map(|server| server.address.as_str()).collect();
         format!("{scheme}{}", addresses.join(","))
