@@ -99,6 +99,13 @@ impl ShmPath {
     }
 }
 
+impl ShmPath {
+    /// How many lines were mended that their owners had died over.
+    pub fn mended(&self) -> u64 {
+        self.inner.table().mended()
+    }
+}
+
 impl Drop for ShmPath {
     fn drop(&mut self) {
         self.inner.table().close();

@@ -89,6 +89,8 @@ pub(crate) struct Table {
     fresh: u32,
     next: u64,
     closed: bool,
+    /// Lines that their owners died over.
+    mended: u64,
 }
 
 impl Table {
@@ -103,7 +105,13 @@ impl Table {
             fresh: 1,
             next: 0,
             closed: false,
+            mended: 0,
         })
+    }
+
+    /// How many lines were mended.
+    pub(crate) fn mended(&self) -> u64 {
+        self.mended
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -187,7 +195,7 @@ impl Table {
     /// Every process once.
     pub(crate) fn each_process(&self) -> Vec<Arc<Process>> {
         let mut each: Vec<_> = self.processes().cloned().collect();
-        each.sort_unstable_by_key(|process| Arc::as_ptr(process));
+        each.sort_unstable_by_key(Arc::as_ptr);
         each.dedup_by_key(|process| Arc::as_ptr(process));
         each
     }
@@ -206,6 +214,7 @@ impl Table {
             if let Some(slot) = self.slot(entry) {
                 slot.raise(Flag::Fenced);
                 if slot.mend(entry.slot, &self.sequence, &self.host) {
+                    self.mended += 1;
                     tracing::info!(client = entry.session.client().0, "a line was mended that its owner died over");
                 }
                 self.free.push(entry.slot);

@@ -1,1 +1,86 @@
-//! Links come and go with their endpoints.
+//! Links come and go with their endpoints, and end with their servers.
+
+use crate::raw::{MEMBERS, SCRATCH, eventually, join, options, serve};
+use sherman_executor::block_on;
+use sherman_fabric::{Counters, Endpoint, FabricError, Response, Space, call, execute};
+use sherman_shm::{JoinShmError, ShmEndpoint, ShmFabric, ShmOptions};
+use sherman_soft_nic::server::{Listen, ServerOptions, SoftNicServer};
+use std::sync::Arc;
+
+fn write(endpoint: &ShmEndpoint, server: u16) -> Result<(), FabricError> {
+    let mut list = endpoint.list(server);
+    list.write(Space::Host, SCRATCH, &[7; 64]);
+    block_on(endpoint, execute(endpoint, list, &Counters::default())).map(drop)
+}
+
+fn read(endpoint: &ShmEndpoint, server: u16) -> Result<(), FabricError> {
+    let mut list = endpoint.list(server);
+    list.read(Space::Host, SCRATCH, 64);
+    block_on(endpoint, execute(endpoint, list, &Counters::default())).map(drop)
+}
+
+#[test]
+fn slots_are_used_again_and_their_end_is_an_error() {
+    let servers = [serve(0, 1, &ShmOptions { links: 6, ..options() })];
+    let fabric = ShmFabric::join(&join(&servers)).unwrap();
+    for _ in 0..3 {
+        // The server hears of the end of those before a little later.
+        let endpoints: Vec<ShmEndpoint> = (0..6)
+            .map(|_| {
+                eventually(|| fabric.endpoint().is_ok());
+                fabric.endpoint().unwrap()
+            })
+            .collect();
+        assert_eq!(fabric.endpoint().err(), Some(FabricError::TooLarge { asked: 7, limit: 6 }));
+        endpoints.iter().for_each(|endpoint| write(endpoint, 0).unwrap());
+    }
+}
+
+#[test]
+fn a_server_that_stops_is_lost_to_those_who_map_its_memory() {
+    let mut servers = vec![serve(0, 2, &options()), serve(1, 2, &options())];
+    let fabric = ShmFabric::join(&join(&servers)).unwrap();
+    let endpoint = fabric.endpoint().unwrap();
+    assert_eq!((write(&endpoint, 1), read(&endpoint, 1)), (Ok(()), Ok(())));
+    drop(servers.pop());
+    let lost = Err(FabricError::ServerLost { server: 1 });
+    assert_eq!((write(&endpoint, 1), read(&endpoint, 1)), (lost.clone(), lost.clone()));
+    assert_eq!((write(&endpoint, 0), read(&endpoint, 0)), (Ok(()), Ok(())));
+    assert_eq!(write(&endpoint, 2), Err(FabricError::NoSuchServer { server: 2 }));
+    eventually(|| fabric.endpoint().is_ok_and(|another| write(&another, 1) == lost));
+}
+
+#[test]
+fn who_gives_its_identity_up_posts_nothing_and_who_leaves_is_gone() {
+    let servers = [serve(0, 1, &options())];
+    let watcher = ShmFabric::join(&join(&servers)).unwrap().endpoint().unwrap();
+    let members = || match block_on(&watcher, call(&watcher, 0, MEMBERS, &Counters::default())) {
+        Ok(Response::Members(members)) => members.len(),
+        other => panic!("{other:?}"),
+    };
+    let fabric = ShmFabric::join(&join(&servers)).unwrap();
+    let endpoint = fabric.endpoint().unwrap();
+    assert_eq!((write(&endpoint, 0), members()), (Ok(()), 2));
+    drop((fabric, endpoint));
+    assert_eq!(members(), 1);
+    let fabric = ShmFabric::join(&join(&servers)).unwrap();
+    let endpoint = fabric.endpoint().unwrap();
+    fabric.abandon();
+    let fenced = Err(FabricError::Fenced { client: fabric.client() });
+    assert_eq!((write(&endpoint, 0), read(&endpoint, 0)), (fenced.clone(), fenced));
+    assert!(fabric.endpoint().is_err());
+    drop((fabric, endpoint));
+    assert_eq!(members(), 2, "its lease has not run out");
+}
+
+#[test]
+fn servers_that_do_not_share_their_memory_say_so() {
+    let shared = serve(0, 1, &options());
+    let socket = std::env::temp_dir().join(format!("sherman-shm-none-{}.sock", std::process::id()));
+    let listen = vec![Listen::Unix(socket), Listen::Tcp("127.0.0.1:0".into())];
+    let plain = SoftNicServer::start(ServerOptions::new(Arc::clone(shared.host()), listen)).unwrap();
+    let refused = ShmFabric::join(&join(&[plain])).unwrap_err();
+    assert!(matches!(refused, JoinShmError::Refused { server: 0, .. }), "{refused}");
+    let nobody = ShmFabric::join(&sherman_soft_nic::JoinOptions::new(Vec::new())).unwrap_err();
+    assert!(matches!(nobody, JoinShmError::Join(_)), "{nobody}");
+}

@@ -1,6 +1,6 @@
 //! What the tests need of servers.
 
-use sherman_fabric::{Request, Response};
+use sherman_fabric::Request;
 use sherman_memory_server::FormatOptions;
 use sherman_shm::{ShmOptions, ShmPath};
 use sherman_soft_nic::JoinOptions;
@@ -54,14 +54,5 @@ pub fn eventually(what: impl Fn() -> bool) {
     }
 }
 
-/// Asks server 0 how a member is; `None` if nobody has the id.
-pub fn lease_left(
-    answer: Result<Response, sherman_fabric::FabricError>,
-    client: sherman_fabric::ClientId,
-) -> Option<u64> {
-    let Ok(Response::Members(members)) = answer else { panic!("{answer:?}") };
-    members.iter().find(|member| member.client == client).map(|member| member.lease_left)
-}
-
-/// The question to that.
+/// Who is a member.
 pub const MEMBERS: Request = Request::Members;
