@@ -75,6 +75,14 @@ impl Mapping {
         Ok(Self { start: map_aligned(file, len)?, len, _file: None })
     }
 
+    /// Has the huge pages around `len` bytes at `offset` made now, where there can be any: what was scattered over small
+    /// pages is moved into one. For files in memory the system makes none by itself unless it is told to for all of them. It is
+    /// advice: if it is not taken nothing changes but the speed.
+    pub fn gather(&self, offset: usize, len: usize) {
+        let Some(end) = offset.checked_add(len).filter(|end| *end <= self.len) else { return };
+        gather(self.start, self.len, offset..end);
+    }
+
     /// How many bytes it has.
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -143,6 +151,30 @@ const HUGE: usize = 2 << 20;
 #[cfg(all(target_os = "linux", not(miri)))]
 const PAGE: usize = 4096;
 
+/// As [`Mapping::gather`], of a mapping of `len` bytes at `start`.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn gather(start: NonNull<u8>, len: usize, range: std::ops::Range<usize>) {
+    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+    if !start.addr().get().is_multiple_of(HUGE) || range.is_empty() {
+        return;
+    }
+    for page in (range.start / HUGE..range.end.div_ceil(HUGE)).map(|page| page * HUGE) {
+        if page + HUGE > len {
+            return;
+        }
+        // SAFETY: a byte inside the mapping, which is shared and accessed through atomics alone.
+        let byte = unsafe { AtomicU8::from_ptr(start.as_ptr().add(page)) };
+        // A huge page that has nothing in it is not made.
+        byte.load(Relaxed);
+        // SAFETY: whole pages of the mapping; what is in them stays, only what backs them changes.
+        let _ = unsafe { libc::madvise(start.as_ptr().add(page).cast(), HUGE, MADV_COLLAPSE) };
+    }
+}
+
+/// Linux 6.1 and later; others refuse it.
+#[cfg(all(target_os = "linux", not(miri)))]
+const MADV_COLLAPSE: libc::c_int = 25;
+
 #[cfg(all(target_os = "linux", not(miri)))]
 fn is_sealed(file: &File) -> io::Result<bool> {
     Ok(rustix::fs::fcntl_get_seals(file)?.contains(rustix::fs::SealFlags::SHRINK))
@@ -178,6 +210,9 @@ fn map_aligned(file: &File, len: usize) -> io::Result<NonNull<u8>> {
 }
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
+fn gather(_: NonNull<u8>, _: usize, _: std::ops::Range<usize>) {}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
 fn is_sealed(_: &File) -> io::Result<bool> {
     Ok(false)
 }
@@ -197,8 +232,8 @@ mod tests {
     use crate::zeroed::{ALIGN, Zeroed};
     use std::fs::OpenOptions;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::Relaxed;
+    use std::sync::atomic::{AtomicU32, AtomicU64};
 
     #[test]
     fn what_is_stored_is_in_the_file_and_bounds_are_kept() {
@@ -230,5 +265,38 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         assert_eq!(bytes[8184..], 7u64.to_le_bytes());
         assert!(bytes[..8184].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn what_is_gathered_is_what_it_was() {
+        let file = make_sealed("sherman-test", 5 * HUGE as u64 + 4096).unwrap();
+        let mapping = Arc::new(Mapping::sealed(&file, 5 * HUGE + 4096).unwrap());
+        let words = Zeroed::<AtomicU64>::in_mapping(&mapping, 0, 5 * HUGE / 8 + 512).unwrap();
+        words.iter().zip(1..).step_by(1000).for_each(|(word, i)| word.store(i, Relaxed));
+        for (offset, len) in [(HUGE - 64, 128), (0, 0), (4 * HUGE, HUGE + 4096), (HUGE, 6 * HUGE), (usize::MAX, 2)] {
+            mapping.gather(offset, len);
+        }
+        assert!(words.iter().zip(1..).step_by(1000).all(|(word, i)| word.load(Relaxed) == i));
+    }
+
+    #[test]
+    fn a_sealed_file_is_shared_and_keeps_its_length() {
+        let file = make_sealed("sherman-test", 8192).unwrap();
+        assert!(file.set_len(4096).is_err() && file.set_len(16384).is_err());
+        assert!(Mapping::sealed(&file, 8193).is_err());
+        assert!(Mapping::sealed(&file, 0).is_err());
+        let map = || Arc::new(Mapping::sealed(&file, 8192).unwrap());
+        let (one, other) = (Zeroed::<AtomicU64>::in_mapping(&map(), 4096, 512).unwrap(), map());
+        assert_eq!(one.as_ptr().addr() % HUGE, 4096);
+        let half = Zeroed::<AtomicU32>::in_mapping(&other, 4096, 1024).unwrap();
+        assert!(Zeroed::<AtomicU32>::in_mapping(&other, 4096, 1025).is_none());
+        one[511].store(7 | 9 << 32, Relaxed);
+        let halves = [half[1022].load(Relaxed), half[1023].load(Relaxed)];
+        assert_eq!(halves.map(u64::from).iter().sum::<u64>(), 16);
+        let plain = std::env::temp_dir().join(format!("sherman-unsealed-{}", std::process::id()));
+        let unsealed = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&plain).unwrap();
+        unsealed.set_len(8192).unwrap();
+        assert!(Mapping::sealed(&unsealed, 8192).is_err());
+        std::fs::remove_file(&plain).unwrap();
     }
 }

@@ -10,10 +10,14 @@ use sherman_fabric::{
 };
 use sherman_soft_nic::SoftNicEndpoint;
 use std::cell::{OnceCell, RefCell};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+
+/// Requests for chunks that are remembered.
+const MAX_CHUNKS: usize = 16;
 
 /// An endpoint. One per thread: it may be sent to another, not shared.
 pub struct ShmEndpoint {
@@ -24,6 +28,8 @@ pub struct ShmEndpoint {
     /// By server: what a link came to whose server has gone or has broken it off.
     ends: Vec<OnceCell<FabricError>>,
     control: SoftNicEndpoint,
+    /// Requests for chunks that are under way, and to whom they went.
+    chunks: RefCell<VecDeque<(Ticket, u16)>>,
     /// Last: it may be the end of the membership.
     fabric: Arc<Inner>,
 }
@@ -40,7 +46,7 @@ impl ShmEndpoint {
         let (done, failed) = (Tickets::new(Kind::Done), Tickets::new(Kind::Other));
         let flight = RefCell::new(Flight { done, failed, pool: Pool::default() });
         let ends = bonds.iter().map(|_| OnceCell::new()).collect();
-        Self { flight, bonds, ends, control, fabric }
+        Self { flight, bonds, ends, control, chunks: RefCell::default(), fabric }
     }
 
     #[inline]
@@ -84,6 +90,17 @@ impl ShmEndpoint {
             (Some(Flag::Ended), _, Some(end)) => end.get_or_init(|| control.explain_break(server)).clone(),
             (_, Some(Bond { hand: Err(error), .. }), _) => error.clone(),
             _ => FabricError::Disconnected { server },
+        }
+    }
+
+    /// Makes the pages of a chunk that came.
+    #[cold]
+    fn prepare(&self, ticket: Ticket, offset: u64, bytes: u64) {
+        let chunks = &mut *self.chunks.borrow_mut();
+        let at = chunks.iter().position(|(known, _)| *known == ticket);
+        let server = at.and_then(|at| chunks.remove(at)).map(|(_, server)| usize::from(server));
+        if let Some(map) = server.and_then(|server| self.fabric.maps.get(server)) {
+            map.segment.gather(offset, bytes);
         }
     }
 
@@ -186,11 +203,23 @@ impl Endpoint for ShmEndpoint {
     }
 
     fn call(&self, server: u16, request: Request) -> Ticket {
-        self.control.call(server, request)
+        let chunk = matches!(request, Request::AllocChunk { .. });
+        let ticket = self.control.call(server, request);
+        if chunk {
+            let chunks = &mut *self.chunks.borrow_mut();
+            // Of those that nobody polls to their end.
+            chunks.truncate(MAX_CHUNKS - 1);
+            chunks.push_front((ticket, server));
+        }
+        ticket
     }
 
     fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {
-        self.control.poll_call(ticket, cx)
+        let answer = self.control.poll_call(ticket, cx);
+        if let Poll::Ready(Ok(Response::Chunk { offset, bytes })) = answer {
+            self.prepare(ticket, offset, bytes);
+        }
+        answer
     }
 
     fn counters(&self) -> &Counters {

@@ -29,7 +29,7 @@ pub struct ShmFabric {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    maps: Vec<Map>,
+    pub(crate) maps: Vec<Map>,
     /// Before the control plane, as links say goodbye before it does.
     spares: Mutex<Vec<Vec<Bond>>>,
     _watch: Watch,
@@ -39,7 +39,7 @@ pub(crate) struct Inner {
 /// A server's memory, mapped.
 #[derive(Debug)]
 pub(crate) struct Map {
-    segment: Arc<Segment>,
+    pub(crate) segment: Arc<Segment>,
     pub(crate) memory: Arc<Shared>,
 }
 

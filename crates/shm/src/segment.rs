@@ -23,6 +23,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
 const LINE: u64 = 64;
+/// The least memory that is worth huge pages.
+const LARGE: u64 = 16 << 20;
 const WORD: u64 = 8;
 
 /// The first word.
@@ -149,6 +151,18 @@ impl Segment {
 
     fn on_chip(&self) -> Option<Zeroed<AtomicU64>> {
         Zeroed::in_mapping(&self.mapping, self.places.chip, (self.geometry.on_chip_bytes / WORD) as usize)
+    }
+
+    /// Has the huge pages of `bytes` bytes of host memory at `offset`, and of their sequence words, made now, if the memory is large
+    /// enough for that to matter: at random, small ones cost a walk of the page table with nearly every access.
+    pub(crate) fn gather(&self, offset: u64, bytes: u64) {
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.geometry.host_bytes);
+        if self.geometry.host_bytes < LARGE || !inside {
+            return;
+        }
+        let (offset, bytes) = (offset as usize, bytes as usize);
+        self.mapping.gather(self.places.host + offset, bytes);
+        self.mapping.gather(self.places.sequence + offset / 16, bytes.div_ceil(16));
     }
 
     /// The sequence words of its lines.
