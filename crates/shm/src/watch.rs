@@ -9,7 +9,7 @@ use sherman_soft_nic::SoftNicFabric;
 use sherman_soft_nic::client::Attachment;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// Waits for the end of connections.
@@ -17,7 +17,8 @@ use std::thread::JoinHandle;
 pub(crate) struct Watch {
     /// Rings for the thread to end.
     bell: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
+    /// Behind a lock, so that a panic elsewhere finds it whole.
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Watch {
@@ -29,14 +30,15 @@ impl Watch {
             let bell = Arc::clone(&bell);
             move || watch(&control, anchors, &bell)
         })?;
-        Ok(Self { bell, thread: Some(thread) })
+        Ok(Self { bell, thread: Mutex::new(Some(thread)) })
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
         let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
             let _ = thread.join();
         }
     }

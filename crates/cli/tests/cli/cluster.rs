@@ -56,7 +56,7 @@ impl Drop for Running {
 /// Whether a memory server says hello there.
 fn greets(address: &str) -> bool {
     let mut hello = [0; 16];
-    let read = match address.strip_prefix("unix:") {
+    let read = match address.strip_prefix("unix:").or(address.strip_prefix("shm:")) {
         Some(path) => UnixStream::connect(path).and_then(|mut stream| stream.read_exact(&mut hello)),
         None => {
             let host = address.strip_prefix("tcp://").expect("an address");
@@ -81,9 +81,9 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 #[test]
 fn a_server_serves_until_a_signal_ends_it() {
-    for signal in ["-TERM", "-INT"] {
+    for (signal, scheme) in [("-TERM", "unix"), ("-INT", "unix"), ("-TERM", "shm")] {
         let socket = fresh_path(&format!("serve{signal}.sock"));
-        let listen = format!("unix:{}", socket.display());
+        let listen = format!("{scheme}:{}", socket.display());
         let mut server = Running::start(command(&[
             "serve",
             "--json",
@@ -120,8 +120,13 @@ fn a_server_says_in_words_what_it_serves_and_ends_with_its_stdin() {
 
 #[test]
 fn an_idle_server_takes_next_to_no_processor_time() {
-    let listen = format!("unix:{}", fresh_path("idle.sock").display());
-    let mut server = Running::start(command(&["serve", "--listen", &listen, "--memory", "64MiB"]));
+    for scheme in ["unix", "shm"] {
+        takes_next_to_no_processor_time(&format!("{scheme}:{}", fresh_path("idle.sock").display()));
+    }
+}
+
+fn takes_next_to_no_processor_time(listen: &str) {
+    let mut server = Running::start(command(&["serve", "--listen", listen, "--memory", "64MiB"]));
     server.line();
     let ticks = |pid: u32| -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
@@ -177,6 +182,8 @@ fn servers_that_cannot_be_are_refused() {
         (2, &["--listen", "unix:/a", "--secret-file", "/no/such/file"], "--secret-file: "),
         (2, &["--listen", "unix:/a", "--secret-file", secret], "--secret-file: "),
         (2, &["--listen", "unix:/a", "--memory", "1MiB"], "--memory: "),
+        (2, &["--listen", "shm:/a", "--memory", "1MiB"], "--memory: "),
+        (2, &["--listen", "shm:/a", "--file", "f"], "--file: "),
         (2, &["--listen", "unix:/a", "--config", "/no/such/file"], "--config: /no/such/file"),
         (3, &["--listen", "unix:/no/such/place/a.sock", "--memory", "64MiB"], "--listen: "),
         (3, &["--listen", "unix:/dev/null", "--memory", "64MiB"], "--listen: /dev/null"),
@@ -194,7 +201,7 @@ fn servers_that_cannot_be_are_refused() {
 fn a_cluster_is_up_until_a_signal_and_leaves_nothing_behind() {
     let url_file = fresh_path("url");
     let name = url_file.to_str().expect("UTF-8");
-    for kind in ["--unix", "--tcp"] {
+    for (kind, scheme) in [("--unix", "unix:"), ("--tcp", "tcp://"), ("--shm", "shm:")] {
         let line = ["cluster", "up", "--servers", "3", kind, "--memory", "64MiB", "--json", "--url-file", name];
         let mut up = Running::start(command(&line));
         let said: Value = serde_json::from_str(&up.line()).expect("JSON");
@@ -202,7 +209,6 @@ fn a_cluster_is_up_until_a_signal_and_leaves_nothing_behind() {
         assert_eq!(servers.len(), 3);
         let addresses: Vec<&str> = servers.iter().map(|server| server["address"].as_str().expect("one")).collect();
         assert!(addresses.iter().all(|address| greets(address)), "{said}");
-        let scheme = if kind == "--unix" { "unix:" } else { "tcp://" };
         let hosts: Vec<&str> = addresses.iter().map(|address| address.strip_prefix(scheme).expect(scheme)).collect();
         assert_eq!(said["url"].as_str(), Some(format!("{scheme}{}", hosts.join(",")).as_str()));
         let written = std::fs::read_to_string(&url_file).expect("the file");
@@ -211,7 +217,7 @@ fn a_cluster_is_up_until_a_signal_and_leaves_nothing_behind() {
         assert_eq!(up.code(), Some(0), "{kind}");
         assert!(!url_file.exists() && !addresses.iter().any(|address| greets(address)), "{kind}");
         assert!(servers.iter().all(|server| !is_alive(server["pid"].as_u64().expect("a pid"))), "{kind}");
-        if kind == "--unix" {
+        if kind != "--tcp" {
             assert!(!Path::new(hosts[0]).parent().expect("a directory").exists(), "its directory has gone");
         }
     }
@@ -273,6 +279,8 @@ fn clusters_that_cannot_be_are_refused() {
         (2, &["--servers", "0"][..], "--servers"),
         (2, &["--servers", "65"], "--servers"),
         (2, &["--unix", "--tcp"], "--tcp"),
+        (2, &["--unix", "--shm"], "--shm"),
+        (2, &["--shm", "--tcp"], "--tcp"),
         (2, &["--memory", "lots"], "--memory"),
         (2, &["--dir", "/no/such/parent/x"], "--dir: "),
         (2, &["--secret-file", "/no/such/file"], "--secret-file: "),

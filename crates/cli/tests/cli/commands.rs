@@ -147,7 +147,7 @@ fn a_cluster_that_is_not_there_is_exit_code_3() {
 fn a_command_in_a_cluster_of_its_own_needs_no_url() {
     let sherman_path = env!("CARGO_BIN_EXE_sherman");
     let script = format!("{sherman_path} put 7 700 --tree orders --create && {sherman_path} get 7 --json");
-    for kind in ["--unix", "--tcp"] {
+    for kind in ["--unix", "--tcp", "--shm"] {
         let line = ["cluster", "up", "--servers", "3", kind, "--memory", "64MiB", "--", "sh", "-c", &script];
         let output = sherman(&line);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));

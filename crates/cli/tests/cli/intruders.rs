@@ -25,12 +25,17 @@ struct Watched {
 }
 
 impl Watched {
-    fn start(name: &str) -> Self {
+    /// Servers whose memory clients map are reached through a socket like any other.
+    fn start_all(name: &str) -> [Self; 2] {
+        let socket = format!("shm:{}", fresh_path(&format!("{name}.sock")).display());
+        [Self::start(&format!("{name}-tcp"), "tcp://127.0.0.1:0"), Self::start(&format!("{name}-shm"), &socket)]
+    }
+
+    fn start(name: &str, listen: &str) -> Self {
         let (path, told) = (fresh_path(&format!("{name}-secret")), fresh_path(&format!("{name}-told")));
         std::fs::write(&path, format!("{WORDS}\n")).expect("a file");
         let stderr = std::fs::File::create(&told).expect("a file");
-        let args =
-            ["--listen", "tcp://127.0.0.1:0", "--memory", "64MiB", "--secret-file", path.to_str().expect("text")];
+        let args = ["--listen", listen, "--memory", "64MiB", "--secret-file", path.to_str().expect("text")];
         let server = Server::start_telling(args.map(str::to_owned).to_vec(), Stdio::from(stderr));
         let secret = Secret::from_file(&path).expect("a secret");
         let _ = std::fs::remove_file(path);
@@ -73,7 +78,10 @@ fn million_verbs() -> Vec<u8> {
 
 #[test]
 fn every_kind_of_intruder_is_refused_and_counted_and_told_of_once() {
-    let mut watched = Watched::start("intruders");
+    Watched::start_all("intruders").into_iter().for_each(intrude);
+}
+
+fn intrude(mut watched: Watched) {
     let (at, secret) = (watched.at.clone(), watched.secret.clone());
     // They say nothing, or only the half of it, and have five seconds.
     let half_open: Vec<Raw> = (0..TIMES)
@@ -119,7 +127,10 @@ fn every_kind_of_intruder_is_refused_and_counted_and_told_of_once() {
 
 #[test]
 fn a_recorded_handshake_lets_nobody_in_and_is_told_of_once() {
-    let watched = Watched::start("recorded");
+    Watched::start_all("recorded").iter().for_each(replay);
+}
+
+fn replay(watched: &Watched) {
     let mut first = Raw::connect_to(&watched.at);
     let introduce = Introduce { version: VERSION, nonce: auth::nonce().expect("randomness"), role: Role::Join };
     let recorded = introduction(&introduce, Some(&watched.secret), &first.hello());

@@ -1,5 +1,6 @@
 //! `sherman litmus`, by the real command.
 
+use crate::common::servers::{Servers, Transport};
 use crate::common::{sherman, text};
 use serde_json::Value;
 
@@ -14,6 +15,14 @@ fn an_embedded_cluster_violates_nothing() {
         assert_eq!(program["violations"].as_u64(), Some(0), "{program}");
         assert!(program["rounds"].as_u64() > Some(0), "{program}");
     }
+}
+
+#[test]
+fn a_cluster_that_shares_its_memory_violates_nothing() {
+    let servers = Servers::start(Transport::Shm, 1, &["--memory", "64MiB"]);
+    let output = sherman(&["litmus", "--seconds", "0.05", "--cluster", &servers.url()]);
+    assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(text(&output.stdout).ends_with("no violation\n"), "{}", text(&output.stdout));
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn free_port() -> u16 {
 #[test]
 fn every_command_about_a_cluster_works() {
     let blocks = blocks("Run a cluster");
-    assert_eq!(blocks.len(), 2);
+    assert_eq!(blocks.len(), 3);
     let binary = Path::new(env!("CARGO_BIN_EXE_sherman")).parent().expect("a directory");
     let path = format!("{}:{}", binary.display(), std::env::var("PATH").expect("a path"));
     for (number, mut block) in blocks.into_iter().enumerate() {
@@ -41,7 +41,7 @@ fn every_command_about_a_cluster_works() {
             .expect("a shell");
         let said = format!("{}\n{}", crate::common::text(&output.stdout), crate::common::text(&output.stderr));
         assert!(output.status.success(), "{script}\n{said}");
-        let expected = if number == 0 { "1000\t100000" } else { "1815" };
+        let expected = ["1000\t100000", "700", "1815"][number];
         assert!(said.contains(expected), "{said}");
         std::fs::remove_dir_all(&directory).expect("its files go");
     }

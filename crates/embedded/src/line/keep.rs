@@ -2,9 +2,10 @@
 
 use super::{Holder, Lines, Stalled, pieces};
 use crate::copy::{Line, load_part, store_part};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 /// The holder for a memory server's own process, where others map its memory too.
-pub trait Keeper: Holder<Stalled = Stalled> + Send + Sync {
+pub trait Keeper: Holder<Stalled = Stalled> + Send + Sync + UnwindSafe + RefUnwindSafe {
     /// `line` as it was before whoever holds it began to change it, if it was saved.
     fn saved(&self, line: usize) -> Option<Line>;
 }

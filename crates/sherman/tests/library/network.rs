@@ -1,4 +1,5 @@
-//! The suites that every backend runs, on memory servers that are threads of this process behind sockets.
+//! The suites that every backend runs, on memory servers that are threads of this process behind sockets, and on those that
+//! share their memory.
 
 use sherman::{Cluster, Error, OpenError};
 use sherman_embedded::Atomicity;
@@ -6,10 +7,21 @@ use sherman_embedded::copy::CopyPath;
 use sherman_embedded::host::Host;
 use sherman_embedded::memory::Region;
 use sherman_memory_server::FormatOptions;
-use sherman_soft_nic::server::{Listen, RunningServer, ServerOptions, SoftNicServer};
+use sherman_shm::{ShmOptions, ShmPath};
+use sherman_soft_nic::server::{DataPath, Listen, RunningServer, ServerOptions, SoftNicServer};
 use sherman_suites::Failure;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+
+/// How they are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transport {
+    Tcp,
+    Shm,
+}
+
+const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Shm];
 
 /// Memory servers behind sockets, and the URL that opens them.
 struct Servers {
@@ -18,21 +30,37 @@ struct Servers {
 }
 
 impl Servers {
-    fn start(count: u16) -> Result<Self, Failure> {
+    fn start(transport: Transport, count: u16) -> Result<Self, Failure> {
         let mut running = Vec::new();
         for server in 0..count {
-            let region = Region::new(64 << 20, 256 << 10, Atomicity::Line, CopyPath::fastest()).ok_or("memory")?;
             let format = FormatOptions { server, servers: count, chunk_bytes: 1 << 20, ..FormatOptions::default() };
-            let host = Arc::new(Host::format(region, &format)?);
-            let listen = vec![Listen::Tcp("127.0.0.1:0".to_owned())];
-            running.push(SoftNicServer::start(ServerOptions::new(host, listen))?);
+            running.push(SoftNicServer::start(Self::options(transport, &format)?)?);
         }
         let addresses = running.iter().map(|server| match &server.addresses()[0] {
             Listen::Tcp(address) => address.clone(),
-            Listen::Unix(_) => unreachable!("none was asked for"),
+            Listen::Unix(path) => path.display().to_string(),
         });
-        let addresses: Vec<String> = addresses.collect();
-        Ok(Self { url: format!("tcp://{}", addresses.join(",")), running })
+        let addresses = addresses.collect::<Vec<_>>().join(",");
+        let url = match transport {
+            Transport::Tcp => format!("tcp://{addresses}"),
+            Transport::Shm => format!("shm:{addresses}"),
+        };
+        Ok(Self { url, running })
+    }
+
+    fn options(transport: Transport, format: &FormatOptions) -> Result<ServerOptions, Failure> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        if transport == Transport::Shm {
+            let memory = ShmOptions { memory_bytes: 64 << 20, ..ShmOptions::default() };
+            let (host, path) = ShmPath::format(&memory, format)?;
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let socket = std::env::temp_dir().join(format!("sherman-library-{}-{number}.sock", std::process::id()));
+            let path = Some(path as Arc<dyn DataPath>);
+            return Ok(ServerOptions { path, ..ServerOptions::new(host, vec![Listen::Unix(socket)]) });
+        }
+        let region = Region::new(64 << 20, 256 << 10, Atomicity::Line, CopyPath::fastest()).ok_or("memory")?;
+        let host = Arc::new(Host::format(region, format)?);
+        Ok(ServerOptions::new(host, vec![Listen::Tcp("127.0.0.1:0".to_owned())]))
     }
 
     fn open(&self) -> Result<Cluster, Failure> {
@@ -42,51 +70,64 @@ impl Servers {
 
 #[test]
 fn operations_do_what_they_do_to_a_map() -> Result<(), Failure> {
-    let servers = Servers::start(3)?;
-    sherman_suites::model(&servers.open()?, "model", 0, 4_000)
+    for transport in TRANSPORTS {
+        let servers = Servers::start(transport, 3)?;
+        sherman_suites::model(&servers.open()?, "model", 0, 4_000)?;
+    }
+    Ok(())
 }
 
 #[test]
 fn threads_of_many_compute_servers_lose_nothing() -> Result<(), Failure> {
-    let servers = Servers::start(2)?;
-    let done = sherman_suites::stress(&|| servers.open(), "stress", 1, 3, 2, Duration::from_secs(2))?;
-    println!("{done:?}");
-    assert!(done.operations > 1_000 && done.increments > 10, "{done:?}");
+    for transport in TRANSPORTS {
+        let servers = Servers::start(transport, 2)?;
+        let done = sherman_suites::stress(&|| servers.open(), "stress", 1, 3, 2, Duration::from_secs(2))?;
+        println!("{transport:?}: {done:?}");
+        assert!(done.operations > 1_000 && done.increments > 10, "{done:?}");
+    }
     Ok(())
 }
 
 #[test]
 fn ranges_miss_nothing_that_is_there_throughout() -> Result<(), Failure> {
-    let servers = Servers::start(2)?;
-    let read = sherman_suites::ranges(&|| servers.open(), "ranges", 1, 2, Duration::from_secs(2))?;
-    println!("{read}");
-    assert!(read > 10, "{read}");
+    for transport in TRANSPORTS {
+        let servers = Servers::start(transport, 2)?;
+        let read = sherman_suites::ranges(&|| servers.open(), "ranges", 1, 2, Duration::from_secs(2))?;
+        println!("{transport:?}: {read}");
+        assert!(read > 10, "{read}");
+    }
     Ok(())
 }
 
 #[test]
 fn who_was_fenced_goes_on_as_another() -> Result<(), Failure> {
-    let servers = Servers::start(2)?;
-    let (cluster, broken) = (servers.open()?, servers.open()?);
-    let client = broken.tree::<u64, u64>("orders")?.client()?;
-    client.insert(7, 700)?;
-    cluster.fence(broken.id())?;
-    let fenced = client.get(7);
-    assert!(matches!(fenced, Err(Error::Fenced { .. })), "{fenced:?}");
-    let again = broken.join()?;
-    assert_eq!(again.tree::<u64, u64>("orders")?.client()?.get(7)?, Some(700));
-    assert_eq!(cluster.members()?.len(), 2);
+    for transport in TRANSPORTS {
+        let servers = Servers::start(transport, 2)?;
+        let (cluster, broken) = (servers.open()?, servers.open()?);
+        let client = broken.tree::<u64, u64>("orders")?.client()?;
+        client.insert(7, 700)?;
+        cluster.fence(broken.id())?;
+        let fenced = client.get(7);
+        assert!(matches!(fenced, Err(Error::Fenced { .. })), "{transport:?}: {fenced:?}");
+        let again = broken.join()?;
+        assert_eq!(again.tree::<u64, u64>("orders")?.client()?.get(7)?, Some(700));
+        assert_eq!(cluster.members()?.len(), 2);
+    }
     Ok(())
 }
 
 #[test]
 fn a_list_of_servers_that_is_wrong_is_told_so() -> Result<(), Failure> {
-    let servers = Servers::start(2)?;
+    let (servers, shared) = (Servers::start(Transport::Tcp, 2)?, Servers::start(Transport::Shm, 2)?);
     let (first, second) = servers.url["tcp://".len()..].split_once(',').ok_or("two servers")?;
+    let (mapped, other) = shared.url["shm:".len()..].split_once(',').ok_or("two servers")?;
     for (url, word) in [
         (format!("tcp://{second},{first}"), "order"),
         (format!("tcp://{first}"), "list all"),
         ("tcp://127.0.0.1:1".to_owned(), "127.0.0.1:1"),
+        (format!("shm:{other},{mapped}"), "order"),
+        (format!("shm:{mapped}"), "list all"),
+        ("shm:/nowhere/at/all".to_owned(), "/nowhere/at/all"),
     ] {
         let refused = Cluster::open(&url).map(drop);
         assert!(
