@@ -18,8 +18,8 @@ use std::time::Duration;
 #[inline]
 fn wait(segment: &Segment, patience: Duration, backoff: &mut Backoff, seen: u32) -> Result<(), Stalled> {
     if seen.is_multiple_of(2) {
-        // Somebody was faster. That one goes on.
-        backoff.wait();
+        // Somebody was faster. That one goes on, and so did the one before.
+        backoff.wait_anew();
         return Ok(());
     }
     let slot = || segment.slots.get(slot::holder(seen));

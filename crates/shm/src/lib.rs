@@ -11,6 +11,7 @@
 //! | `hold` | how lines are taken, by a client's thread and by the server's own |
 //! | `words` | what is said when a link is attached |
 //! | [`path`] | the server's side: links, fences (F6), deaths |
+//! | `peer` | which process is at the other end of a socket |
 //! | `table` | the links there are, and the processes they belong to |
 //! | [`fabric`], [`endpoint`] | the client's side |
 //! | `watch` | how a client learns that a server was killed |
@@ -27,8 +28,8 @@
 //! be known; beyond that, processes of one user trust each other, as far as not to write nonsense on purpose. What the server
 //! itself takes from the segment it checks.
 //!
-//! `unsafe` is in none of it: mappings and copies are those of `sherman-fabric` and `sherman-embedded`.
-#![forbid(unsafe_code)]
+//! `unsafe` is in `peer` alone, one question to the kernel: mappings and copies are those of `sherman-fabric` and `sherman-embedded`.
+#![deny(unsafe_code)]
 #![cfg(target_os = "linux")]
 
 pub mod endpoint;
@@ -36,6 +37,7 @@ pub mod error;
 pub mod fabric;
 mod hold;
 pub mod path;
+mod peer;
 pub mod segment;
 mod slot;
 mod table;

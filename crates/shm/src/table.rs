@@ -4,6 +4,7 @@
 //! up. Had the slot been given to another meanwhile, it would find that one's flag down. So a slot is free when its owner has
 //! said that it will never touch it again, or is dead.
 
+use crate::peer::process_of;
 use crate::segment::Segment;
 use crate::slot::{Flag, Slot};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -29,7 +30,7 @@ impl Process {
     /// The process at the other end of `socket`, which must still be open after the process was found: else its number may be
     /// another's by now.
     pub(crate) fn behind(socket: BorrowedFd<'_>) -> io::Result<Self> {
-        let pid = rustix::net::sockopt::socket_peercred(socket)?.pid;
+        let pid = process_of(socket)?;
         let fd = pidfd_open(pid, PidfdFlags::empty())?;
         if is_ready(socket, PollFlags::RDHUP | PollFlags::HUP) {
             return Err(io::ErrorKind::ConnectionReset.into());

@@ -4,6 +4,7 @@
 
 use crate::common::servers::{Servers, Transport};
 use crate::common::writers::{Writer, run_writer, settle, verify};
+use rustix::process::Signal;
 use sherman::Cluster;
 use sherman_suites::{Failure, Ledger};
 use std::sync::{Arc, Mutex};
@@ -46,6 +47,34 @@ fn clients_that_are_killed_lose_nothing_they_were_told_is_there() -> Result<(), 
             "{transport:?}: {kills} killed, {acknowledged} changes acknowledged, {uncertain} keys of unknown outcome"
         );
         assert!(acknowledged > kills, "{acknowledged}");
+    }
+    Ok(())
+}
+
+/// Stopped for longer than its lease, a client is taken for dead, and goes on as another. On mapped memory it may be stopped in
+/// the middle of a change: until it goes on it cannot be fenced, and that is all.
+#[test]
+fn clients_that_are_stopped_and_go_on_lose_nothing() -> Result<(), Failure> {
+    for transport in [Transport::Unix, Transport::Shm] {
+        let servers = Servers::start(transport, 2, &["--memory", "1GiB", "--chunk", "1MiB", "--lease", "300ms"]);
+        let url = servers.url();
+        let ledgers: Vec<_> = (0..3).map(|_| Arc::new(Mutex::new(Ledger::default()))).collect();
+        let mut random = fastrand::Rng::with_seed(9);
+        let writers: Vec<Writer> =
+            ledgers.iter().zip(0..).map(|(ledger, slot)| Writer::start(&url, slot, slot, ledger)).collect();
+        for _ in 0..8 {
+            std::thread::sleep(Duration::from_millis(random.u64(100..300)));
+            let writer = random.choice(&writers).ok_or("writers")?;
+            writer.signal(Signal::STOP);
+            std::thread::sleep(Duration::from_millis(random.u64(50..900)));
+            writer.signal(Signal::CONT);
+        }
+        drop(writers);
+        let cluster = Cluster::open(&url)?;
+        settle(&cluster, Duration::from_secs(20))?;
+        let (acknowledged, uncertain) = verify(&cluster, &ledgers)?;
+        println!("{transport:?}: {acknowledged} changes acknowledged, {uncertain} keys of unknown outcome");
+        assert!(acknowledged > 100, "{acknowledged}");
     }
     Ok(())
 }

@@ -31,7 +31,7 @@ fn every_command_about_a_cluster_works() {
         }
         let directory = crate::common::fresh_path(&format!("readme-{number}"));
         std::fs::create_dir_all(&directory).expect("a directory");
-        let script = format!("set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n{block}");
+        let script = format!("set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n{block}");
         let output = Command::new("timeout")
             .args(["60", "bash", "-c", &script])
             .env("PATH", &path)

@@ -31,6 +31,13 @@ impl Backoff {
         }
     }
 
+    /// Waits for something else than before.
+    #[inline]
+    pub fn wait_anew(&mut self) {
+        self.watched = None;
+        self.wait();
+    }
+
     /// Waits; says whether `what` has answered the same for longer than `patience`. It is asked now and then only, so that a short
     /// wait costs no look at the clock.
     #[inline]

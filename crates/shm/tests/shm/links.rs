@@ -81,6 +81,10 @@ fn servers_that_do_not_share_their_memory_say_so() {
     let plain = SoftNicServer::start(ServerOptions::new(Arc::clone(shared.host()), listen)).unwrap();
     let refused = ShmFabric::join(&join(&[plain])).unwrap_err();
     assert!(matches!(refused, JoinShmError::Refused { server: 0, .. }), "{refused}");
+    // By TCP nobody knows which process asks, nor could it be given the memory.
+    let far = sherman_soft_nic::JoinOptions::new(vec![shared.addresses()[1].clone().into()]);
+    let refused = ShmFabric::join(&far).unwrap_err();
+    assert!(matches!(refused, JoinShmError::Refused { error: FabricError::Unsupported { .. }, .. }), "{refused}");
     let nobody = ShmFabric::join(&sherman_soft_nic::JoinOptions::new(Vec::new())).unwrap_err();
     assert!(matches!(nobody, JoinShmError::Join(_)), "{nobody}");
 }

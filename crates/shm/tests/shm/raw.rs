@@ -19,7 +19,7 @@ pub fn options() -> ShmOptions {
     ShmOptions { memory_bytes: MEMORY, on_chip_bytes: 128, links: 64, patience: Duration::from_secs(1) }
 }
 
-/// Server `server` of `servers`, on a socket of its own.
+/// Server `server` of `servers`, on a Unix socket of its own, and on a TCP port.
 pub fn serve(server: u16, servers: u16, options: &ShmOptions) -> RunningServer {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -36,7 +36,8 @@ pub fn serve(server: u16, servers: u16, options: &ShmOptions) -> RunningServer {
     };
     let (host, path) = ShmPath::format(options, &format).expect("a small memory");
     let path = Some(path as Arc<dyn DataPath>);
-    let options = ServerOptions { shards: 2, path, ..ServerOptions::new(host, vec![Listen::Unix(socket)]) };
+    let listen = vec![Listen::Unix(socket), Listen::Tcp("127.0.0.1:0".to_owned())];
+    let options = ServerOptions { shards: 2, path, ..ServerOptions::new(host, listen) };
     SoftNicServer::start(options).expect("a server")
 }
 

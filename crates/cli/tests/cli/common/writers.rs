@@ -3,6 +3,7 @@
 //! A writer is this very program again, at its ignored test `kills::writer`; it keeps a diary on its standard output: what it is about
 //! to do, and what was acknowledged.
 
+use rustix::process::{Pid, Signal, kill_process};
 use sherman::{Client, ClientId, Cluster, Error, Standing};
 use sherman_suites::{Failure, Ledger, Note};
 use std::io::{BufRead, BufReader, Read};
@@ -122,6 +123,11 @@ impl Writer {
     /// Who it is to the cluster.
     pub fn id(&self) -> ClientId {
         ClientId(self.id.load(Ordering::Relaxed))
+    }
+
+    /// Stops it, or has it go on.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it lives");
     }
 
     /// Kills it; afterwards its diary has been read to the end.
