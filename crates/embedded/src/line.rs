@@ -187,20 +187,40 @@ impl Lines {
     /// Takes a line: its sequence word becomes odd. Answers the even word to release it from.
     #[inline]
     fn take<H: Holder + ?Sized>(&self, holder: &H, line: usize) -> Result<u32, H::Stalled> {
+        match self.try_take(holder, line) {
+            Ok(even) => Ok(even),
+            Err(seen) => self.take_later(holder, line, seen),
+        }
+    }
+
+    /// One attempt; answers the word that it met if it fails.
+    #[inline]
+    fn try_take<H: Holder + ?Sized>(&self, holder: &H, line: usize) -> Result<u32, u32> {
         let seq = &self.seqs[line];
+        let even = seq.load(Relaxed);
+        if even & 1 == 0 {
+            holder.takes(line, even);
+            // Release, so that who sees whose line it is sees what the holder keeps about it.
+            if seq.compare_exchange(even, holder.odd(even), AcqRel, Relaxed).is_ok() {
+                // A reader that sees one of our stores must see the odd word afterwards.
+                fence(Release);
+                return Ok(even);
+            }
+        }
+        Err(even)
+    }
+
+    /// Waits for a line whose word was `seen`.
+    #[cold]
+    #[inline(never)]
+    fn take_later<H: Holder + ?Sized>(&self, holder: &H, line: usize, mut seen: u32) -> Result<u32, H::Stalled> {
         let mut backoff = Backoff::default();
         loop {
-            let even = seq.load(Relaxed);
-            if even & 1 == 0 {
-                holder.takes(line, even);
-                // Release, so that who sees whose line it is sees what the holder keeps about it.
-                if seq.compare_exchange(even, holder.odd(even), AcqRel, Relaxed).is_ok() {
-                    // A reader that sees one of our stores must see the odd word afterwards.
-                    fence(Release);
-                    return Ok(even);
-                }
+            holder.wait(&mut backoff, seen)?;
+            match self.try_take(holder, line) {
+                Ok(even) => return Ok(even),
+                Err(word) => seen = word,
             }
-            holder.wait(&mut backoff, even)?;
         }
     }
 

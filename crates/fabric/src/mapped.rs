@@ -154,7 +154,7 @@ const PAGE: usize = 4096;
 /// As [`Mapping::gather`], of a mapping of `len` bytes at `start`.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn gather(start: NonNull<u8>, len: usize, range: std::ops::Range<usize>) {
-    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     if !start.addr().get().is_multiple_of(HUGE) || range.is_empty() {
         return;
     }
@@ -162,10 +162,10 @@ fn gather(start: NonNull<u8>, len: usize, range: std::ops::Range<usize>) {
         if page + HUGE > len {
             return;
         }
-        // SAFETY: a byte inside the mapping, which is shared and accessed through atomics alone.
-        let byte = unsafe { AtomicU8::from_ptr(start.as_ptr().add(page)) };
+        // SAFETY: the first word of a page of the mapping, which is shared and accessed through atomics alone.
+        let word = unsafe { AtomicU64::from_ptr(start.as_ptr().add(page).cast()) };
         // A huge page that has nothing in it is not made.
-        byte.load(Relaxed);
+        word.load(Relaxed);
         // SAFETY: whole pages of the mapping; what is in them stays, only what backs them changes.
         let _ = unsafe { libc::madvise(start.as_ptr().add(page).cast(), HUGE, MADV_COLLAPSE) };
     }
