@@ -8,14 +8,14 @@ use sherman_fabric::{FabricError, Response, Ticket, WorkList};
 use std::task::{Context, Poll, Waker};
 
 /// The most tickets that may be in flight or waiting to be polled.
-pub(crate) const MAX_IN_FLIGHT: usize = 1 << 16;
+pub const MAX_IN_FLIGHT: usize = 1 << 16;
 /// The most lists that the pool keeps.
 const POOL_LISTS: usize = 256;
 /// The most bytes of a list that is kept: several of the largest nodes.
 const POOL_LIST_BYTES: usize = 512 << 10;
 
 /// The ticket of what found no slot.
-pub(crate) const NO_ROOM: Ticket = Ticket(u64::MAX);
+pub const NO_ROOM: Ticket = Ticket(u64::MAX);
 
 const NOT_A_CALL: FabricError = FabricError::Unsupported { what: "answer a list as a call" };
 const NOT_A_LIST: FabricError = FabricError::Unsupported { what: "answer a call as a list" };
@@ -50,7 +50,7 @@ const _: () = assert!(size_of::<Slot>() <= 40, "a slot is moved in and out of in
 
 /// Lists and calls by ticket.
 #[derive(Debug, Default)]
-pub(crate) struct Flight {
+pub struct Flight {
     slots: Vec<Slot>,
     /// The first free slot, plus one; 0 if there is none.
     free: u32,
@@ -62,7 +62,7 @@ pub(crate) struct Flight {
 impl Flight {
     /// An empty list for `server`.
     #[inline]
-    pub(crate) fn list(&mut self, server: u16) -> WorkList {
+    pub fn list(&mut self, server: u16) -> WorkList {
         match self.pool.pop() {
             Some(mut list) => {
                 list.reset(server);
@@ -74,7 +74,7 @@ impl Flight {
 
     /// Keeps an empty list's buffers.
     #[inline]
-    pub(crate) fn recycle(&mut self, list: WorkList) {
+    pub fn recycle(&mut self, list: WorkList) {
         if self.pool.len() < POOL_LISTS && list.capacity() <= POOL_LIST_BYTES {
             self.pool.push(list);
         }
@@ -82,29 +82,29 @@ impl Flight {
 
     /// A list that is posted.
     #[inline]
-    pub(crate) fn begin_list(&mut self, list: WorkList) -> Ticket {
+    pub fn begin_list(&mut self, list: WorkList) -> Ticket {
         self.put(State::List(list, None))
     }
 
     /// A list that was not worth posting.
-    pub(crate) fn refuse_list(&mut self, list: WorkList, error: FabricError) -> Ticket {
+    pub fn refuse_list(&mut self, list: WorkList, error: FabricError) -> Ticket {
         self.recycle(list);
         self.put(State::Failed(Box::new(error)))
     }
 
     /// A call that is sent.
-    pub(crate) fn begin_call(&mut self) -> Ticket {
+    pub fn begin_call(&mut self) -> Ticket {
         self.put(State::Call(None))
     }
 
     /// A call that is answered without being sent.
-    pub(crate) fn refuse_call(&mut self, error: FabricError) -> Ticket {
+    pub fn refuse_call(&mut self, error: FabricError) -> Ticket {
         self.put(State::Answered(Box::new(Err(error))))
     }
 
     /// The list in flight under `ticket`, for who encodes it.
     #[inline]
-    pub(crate) fn list_mut(&mut self, ticket: Ticket) -> Option<&mut WorkList> {
+    pub fn list_mut(&mut self, ticket: Ticket) -> Option<&mut WorkList> {
         match self.slot(ticket) {
             Some(Slot { state: State::List(list, _), .. }) => Some(list),
             _ => None,
@@ -113,7 +113,7 @@ impl Flight {
 
     /// The list under `ticket` ends as `outcome` says of it.
     #[inline]
-    pub(crate) fn end_list<X>(
+    pub fn end_list<X>(
         &mut self,
         ticket: Ticket,
         outcome: impl FnOnce(&mut WorkList) -> Result<Result<(), FabricError>, X>,
@@ -141,7 +141,7 @@ impl Flight {
     }
 
     /// The call under `ticket` is answered.
-    pub(crate) fn end_call(&mut self, ticket: Ticket, answer: Result<Response, FabricError>) {
+    pub fn end_call(&mut self, ticket: Ticket, answer: Result<Response, FabricError>) {
         let Some(slot) = self.slot(ticket) else { return };
         let State::Call(waker) = &mut slot.state else { return };
         let waker = waker.take();
@@ -155,7 +155,7 @@ impl Flight {
 
     /// The outcome of a list.
     #[inline]
-    pub(crate) fn poll_list(&mut self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
+    pub fn poll_list(&mut self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
         match self.slot(ticket) {
             Some(Slot { state: State::List(_, waker), .. }) => wait(waker, cx),
             Some(Slot { state: State::Done(_), .. }) => match self.release(ticket) {
@@ -180,7 +180,7 @@ impl Flight {
     }
 
     /// The outcome of a call.
-    pub(crate) fn poll_call(&mut self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {
+    pub fn poll_call(&mut self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {
         match self.slot(ticket) {
             Some(Slot { state: State::Call(waker), .. }) => wait(waker, cx),
             Some(Slot { state: State::Answered(_), .. }) => match self.release(ticket) {
@@ -193,7 +193,7 @@ impl Flight {
     }
 
     /// Nobody will ask for the outcome of `ticket`.
-    pub(crate) fn forget(&mut self, ticket: Ticket) {
+    pub fn forget(&mut self, ticket: Ticket) {
         let Some(slot) = self.slot(ticket) else { return };
         match &mut slot.state {
             State::List(_, waker) | State::Call(waker) => {
@@ -211,19 +211,19 @@ impl Flight {
 
     /// Whether somebody is to be woken.
     #[inline]
-    pub(crate) fn has_woken(&self) -> bool {
+    pub fn has_woken(&self) -> bool {
         !self.woken.is_empty()
     }
 
     /// Those to be woken, to be given back when they are.
     #[inline]
-    pub(crate) fn take_woken(&mut self) -> Vec<Waker> {
+    pub fn take_woken(&mut self) -> Vec<Waker> {
         std::mem::take(&mut self.woken)
     }
 
     /// Keeps the buffer of [`Flight::take_woken`].
     #[inline]
-    pub(crate) fn give_woken(&mut self, woken: Vec<Waker>) {
+    pub fn give_woken(&mut self, woken: Vec<Waker>) {
         if self.woken.is_empty() {
             self.woken = woken;
         }

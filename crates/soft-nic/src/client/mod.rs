@@ -35,7 +35,7 @@ mod connect;
 mod endpoint;
 pub mod error;
 mod fabric;
-mod flight;
+pub mod flight;
 mod input;
 mod line;
 pub mod options;
