@@ -54,6 +54,7 @@ use crate::copy::{CopyPath, LINE, LINE_WORDS, Line, WORD, load_part, prefetch, s
 use crate::journal::Journal;
 use sherman_fabric::zeroed::Zeroed;
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
@@ -168,6 +169,11 @@ impl Lines {
     /// How many sequence words `bytes` bytes have.
     pub(crate) fn sequence_words(bytes: usize) -> usize {
         (bytes / LINE).next_multiple_of(GROUP)
+    }
+
+    /// Where its bytes are, and how many.
+    pub(crate) fn place(&self) -> (NonNull<u8>, usize) {
+        (NonNull::from(&*self.words).cast(), self.bytes())
     }
 
     /// Its size.

@@ -9,6 +9,7 @@ use crate::line::{Alone, Atomicity, Holder, Keeper, Lines, Stalled, unstalled};
 use crate::on_chip::OnChip;
 use sherman_fabric::{ClientId, Memory, Space};
 use std::convert::Infallible;
+use std::ptr::NonNull;
 
 /// The memory of one memory server.
 #[derive(Debug)]
@@ -83,6 +84,22 @@ impl Region {
     /// What is atomic in it.
     pub fn atomicity(&self) -> Atomicity {
         self.host.atomicity()
+    }
+
+    /// Where `space` lies and how many bytes it has, for a device that reaches it past this process.
+    ///
+    /// Such a device does not know of line seqlocks: it keeps F1 and F4 by its own means, and as long as it has the place, no
+    /// verb is executed through this region but those of the server's own CPU.
+    pub fn place(&self, space: Space) -> (NonNull<u8>, usize) {
+        match space {
+            Space::Host => self.host.place(),
+            Space::OnChip => self.chip.place(),
+        }
+    }
+
+    /// Whether it lies in a file.
+    pub fn is_in_file(&self) -> bool {
+        self.header.is_some()
     }
 
     /// `offset` as an index, if `len` bytes from there are inside `space`.
@@ -347,6 +364,20 @@ mod tests {
             assert_eq!(back[44..48], [0; 4]);
             assert_eq!(region.load_u64(space, 48), u64::MAX - 1);
         }
+    }
+
+    #[test]
+    fn what_lies_in_a_place_is_what_verbs_see() {
+        let region = Region::new(128, 64, Atomicity::Line, CopyPath::fastest()).unwrap();
+        for (space, bytes) in [(Space::Host, 128), (Space::OnChip, 64)] {
+            region.store(space, 8, &[1, 2, 3, 4]);
+            let (start, len) = region.place(space);
+            assert_eq!((len, start.as_ptr() as usize % 64), (bytes, 0));
+            // SAFETY: the place has as many bytes, and nobody writes them meanwhile.
+            let found = unsafe { start.add(8).cast::<[u8; 4]>().read() };
+            assert_eq!(found, [1, 2, 3, 4]);
+        }
+        assert!(!region.is_in_file());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! Changes are Release and looks are Acquire: whoever sees a lane released sees what its holder wrote before (F3).
 
 use sherman_fabric::zeroed::Zeroed;
+use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -34,6 +35,11 @@ impl OnChip {
     /// The given words, which lie in a file. Each change is one store, so it needs no journal.
     pub(crate) fn in_file(words: Zeroed<AtomicU64>) -> Self {
         Self { words }
+    }
+
+    /// Where its bytes are, and how many.
+    pub(crate) fn place(&self) -> (NonNull<u8>, usize) {
+        (NonNull::from(&*self.words).cast(), self.bytes())
     }
 
     /// Its size.

@@ -171,7 +171,8 @@ impl Answer {
     pub fn decode(bytes: &[u8]) -> Result<Self, CardError> {
         let bytes: &[u8; ANSWER] = bytes.try_into().map_err(|_| CardError::Length { found: bytes.len() })?;
         let card = Card::decode(&bytes[..OFFER])?;
-        let place = |at: usize| Place { base: u64_at(bytes, at), bytes: u64_at(bytes, at + 8), key: u32_at(bytes, at + 16) };
+        let place =
+            |at: usize| Place { base: u64_at(bytes, at), bytes: u64_at(bytes, at + 8), key: u32_at(bytes, at + 16) };
         let (host, chip) = (place(44), place(64));
         let bad = |what| CardError::Field { what };
         if [host, chip].iter().any(|place| place.base.checked_add(place.bytes).is_none()) {

@@ -47,7 +47,9 @@ impl fmt::Display for VerbsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotBuilt => write!(f, "this build has no RDMA: build with --features verbs"),
-            Self::NoLibrary => write!(f, "libibverbs.so.1 is not installed (on Debian: libibverbs1, ibverbs-providers)"),
+            Self::NoLibrary => {
+                write!(f, "libibverbs.so.1 is not installed (on Debian: libibverbs1, ibverbs-providers)")
+            }
             Self::NoAccess(error) => write!(f, "this system gives no access to RDMA devices: {error}"),
             Self::NoDevice => write!(f, "there is no RDMA device"),
             Self::Address(error) => error.fmt(f),

@@ -62,7 +62,8 @@ impl Slab {
         let at = self.free.partition_point(|free| free.start < extent.start);
         let end = extent.start + extent.len;
         let touches_next = self.free.get(at).is_some_and(|next| next.start == end);
-        let before = at.checked_sub(1).filter(|&before| self.free[before].start + self.free[before].len == extent.start);
+        let before =
+            at.checked_sub(1).filter(|&before| self.free[before].start + self.free[before].len == extent.start);
         match (before, touches_next) {
             (Some(before), true) => {
                 self.free[before].len += extent.len + self.free[at].len;
@@ -109,7 +110,9 @@ mod tests {
                 Some(extent) => {
                     assert!(extent.len >= bytes && extent.start + extent.len <= 1 << 16);
                     let apart = |other: &Extent| {
-                        other.len == 0 || extent.start + extent.len <= other.start || other.start + other.len <= extent.start
+                        other.len == 0
+                            || extent.start + extent.len <= other.start
+                            || other.start + other.len <= extent.start
                     };
                     assert!(extent.len == 0 || taken.iter().all(apart));
                     taken.push(extent);

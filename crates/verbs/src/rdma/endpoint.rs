@@ -1,0 +1,218 @@
+//! A client thread's endpoint: verbs through queue pairs, everything else over the control connections.
+
+use super::fabric::Shared;
+use super::station::{Sabotage, Station};
+use crate::wire::Wire;
+use sherman_executor::{Driver, Unpark};
+use sherman_fabric::{Caps, ClientId, Clock, Counters, Endpoint, FabricError, Request, Response, Ticket, WorkList};
+use sherman_soft_nic::SoftNicEndpoint;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// Rounds before the first yield: a NIC answers within a few microseconds.
+const HASTY_ROUNDS: u32 = 64;
+/// How long to ask again without a sleep, in nanoseconds.
+const SPIN: u64 = 200_000;
+/// The longest sleep while something is in flight: a completion wakes nobody.
+const NAP: Duration = Duration::from_micros(50);
+/// How often a server's patience is had with the last lists of an endpoint.
+const FINISH_PATIENCE: u64 = 4;
+
+/// An endpoint. One per thread: it may be sent to another, not shared.
+///
+/// Dropping it waits until the lists that were posted have executed: nobody else could tell that a lane was not released. Its
+/// links then serve the next endpoint.
+pub struct VerbsEndpoint {
+    /// Borrowed only for the length of one access; no waker is called meanwhile. There until the drop.
+    station: ManuallyDrop<RefCell<Station>>,
+    /// When the present spin began.
+    began: Cell<u64>,
+    control: SoftNicEndpoint,
+    shared: Arc<Shared>,
+}
+
+impl VerbsEndpoint {
+    pub(super) fn new(shared: Arc<Shared>, control: SoftNicEndpoint, mut station: Station) -> Self {
+        station.wire = Wire::default();
+        Self { station: ManuallyDrop::new(RefCell::new(station)), began: Cell::new(0), control, shared }
+    }
+
+    /// What it asked of its NIC.
+    pub fn wire(&self) -> Wire {
+        self.station.borrow().wire
+    }
+
+    /// For tests: moves the queue pair to `server` to its error state, as a fault of the device would.
+    #[doc(hidden)]
+    pub fn end_queue_pair(&self, server: u16) {
+        self.station.borrow_mut().sabotage(server, Sabotage::End);
+    }
+
+    /// For tests: names the memory of `server` with a key that it did not give out.
+    #[doc(hidden)]
+    pub fn spoil_key(&self, server: u16) {
+        self.station.borrow_mut().sabotage(server, Sabotage::Key);
+    }
+
+    /// For tests: believes that `server` has more memory than it has.
+    #[doc(hidden)]
+    pub fn believe_more(&self, server: u16) {
+        self.station.borrow_mut().sabotage(server, Sabotage::Beyond);
+    }
+
+    fn drive(&self) -> bool {
+        let station = &mut *self.station.borrow_mut();
+        station.drive(&self.shared.control, self.shared.patience, || self.control.now());
+        station.flight.has_woken()
+    }
+
+    /// Wakes whom the station says, with nothing borrowed: a waker may do anything.
+    fn wake(&self) {
+        let mut woken = self.station.borrow_mut().flight.take_woken();
+        woken.drain(..).for_each(Waker::wake);
+        self.station.borrow_mut().flight.give_woken(woken);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.station.borrow().is_idle()
+    }
+}
+
+impl fmt::Debug for VerbsEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerbsEndpoint").field("client", &self.client()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for VerbsEndpoint {
+    fn drop(&mut self) {
+        // SAFETY: this is the end of the endpoint, and nobody looks at the field again.
+        let mut station = unsafe { ManuallyDrop::take(&mut self.station) }.into_inner();
+        let shared = &self.shared;
+        if shared.control.is_over() {
+            return;
+        }
+        let deadline = self.control.now().saturating_add(shared.patience.saturating_mul(FINISH_PATIENCE));
+        let mut rounds = 0u32;
+        while !station.is_idle() {
+            station.drive(&shared.control, shared.patience, || self.control.now());
+            if self.control.now() > deadline {
+                station.give_up(&shared.control);
+            }
+            match rounds {
+                0..HASTY_ROUNDS => std::thread::yield_now(),
+                _ => std::thread::sleep(NAP),
+            }
+            rounds = rounds.saturating_add(1);
+        }
+        // Whoever waited is gone with the endpoint.
+        station.flight = Default::default();
+        shared.give_back(station);
+    }
+}
+
+impl Endpoint for VerbsEndpoint {
+    fn caps(&self) -> &Caps {
+        &self.shared.caps
+    }
+
+    fn servers(&self) -> u16 {
+        self.control.servers()
+    }
+
+    fn client(&self) -> ClientId {
+        self.control.client()
+    }
+
+    #[inline]
+    fn list(&self, server: u16) -> WorkList {
+        self.station.borrow_mut().flight.list(server)
+    }
+
+    #[inline]
+    fn recycle(&self, list: WorkList) {
+        self.station.borrow_mut().flight.recycle(list);
+    }
+
+    #[inline]
+    fn post(&self, list: WorkList) -> Ticket {
+        let station = &mut *self.station.borrow_mut();
+        if self.shared.control.is_over() {
+            return station.flight.refuse_list(list, FabricError::Fenced { client: self.client() });
+        }
+        station.post(list, || self.control.now())
+    }
+
+    #[inline]
+    fn poll(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
+        self.station.borrow_mut().flight.poll_list(ticket, cx)
+    }
+
+    fn forget(&self, ticket: Ticket) {
+        self.station.borrow_mut().flight.forget(ticket);
+    }
+
+    fn call(&self, server: u16, request: Request) -> Ticket {
+        self.control.call(server, request)
+    }
+
+    fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {
+        self.control.poll_call(ticket, cx)
+    }
+
+    fn counters(&self) -> &Counters {
+        self.control.counters()
+    }
+}
+
+impl Clock for VerbsEndpoint {
+    fn now(&self) -> u64 {
+        self.control.now()
+    }
+
+    fn wake_at(&self, at: u64, waker: &Waker) {
+        self.control.wake_at(at, waker);
+    }
+}
+
+impl Driver for VerbsEndpoint {
+    fn progress(&self) -> bool {
+        let any = self.drive();
+        if any {
+            self.wake();
+        }
+        self.control.progress() || any
+    }
+
+    fn idle_for(&self) -> Option<Duration> {
+        if self.is_idle() { self.control.idle_for() } else { Some(Duration::ZERO) }
+    }
+
+    fn spins(&self, rounds: u32) -> bool {
+        if self.is_idle() {
+            return self.control.spins(rounds);
+        }
+        if rounds < HASTY_ROUNDS {
+            if rounds == 0 {
+                self.began.set(self.control.now());
+            }
+            return true;
+        }
+        // On a soft device who is waited for may need this processor.
+        std::thread::yield_now();
+        self.control.now().saturating_sub(self.began.get()) < SPIN
+    }
+
+    fn unparker(&self) -> Option<Arc<dyn Unpark>> {
+        self.control.unparker()
+    }
+
+    fn park(&self, limit: Option<Duration>) {
+        let limit = if self.is_idle() { limit } else { Some(limit.map_or(NAP, |limit| limit.min(NAP))) };
+        self.control.park(limit);
+    }
+}

@@ -1,0 +1,270 @@
+//! The server's side: its memory, registered once, and a queue pair for each link.
+//!
+//! The path is exclusive: a NIC's atomics are atomic among themselves alone, so no list is executed by this process.
+//!
+//! **A fence (F6)** ends all queue pairs of the session: first each is moved to the error state, from which its answers are
+//! refused, then it is destroyed, which returns only when the device is done with it. The fence is answered after that, and waits for
+//! nothing else. A link that is being made meanwhile is found by it, or finds the flag up ([`DataPath`]'s rule).
+//!
+//! **On-chip memory** is the device's own where it has as much, else words of host memory, registered by themselves. The
+//! server's CPU clears lanes when memory is formatted and never touches them again, so it needs no way to the device's.
+
+use super::device::Device;
+use super::memory::{Access, DeviceMemory, Registration};
+use super::queue::{CompletionQueue, QueuePair};
+use crate::VerbsError;
+use crate::card::{Answer, Card, Place};
+use crate::facts::Chip;
+use rustix::net::getsockname;
+use sherman_embedded::host::{Host, Session};
+use sherman_fabric::{Caps, FabricError, Memory, Refusal, Space};
+use sherman_soft_nic::server::path::{Attached, Attaching, DataPath, Link, Stopping};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a client is refused with that offers what is no card.
+const NO_CARD: &str = "this is no description of a queue pair";
+/// What a client is refused with whose address does not reach ours.
+const NO_WAY: &str = "reach the client's RDMA address";
+/// What a client is refused with if the device has no queue pair left.
+const NO_PAIR: &str = "make one more queue pair";
+
+/// A memory server's memory, reached through a NIC.
+#[derive(Debug)]
+pub struct VerbsPath {
+    device: Device,
+    host: Place,
+    chip: Place,
+    chip_is: Chip,
+    caps: Caps,
+    links: Arc<Links>,
+    /// What keeps the places alive; unregistered before the memory goes.
+    _registered: Registered,
+    _memory: Arc<Host>,
+}
+
+#[derive(Debug)]
+struct Registered {
+    _host: Registration,
+    _chip: Option<Registration>,
+    _device: Option<DeviceMemory>,
+}
+
+/// The ends of links, by client and incarnation.
+type Table = BTreeMap<(u16, u32), Vec<Arc<End>>>;
+
+/// The links of every session.
+#[derive(Debug, Default)]
+struct Links(Mutex<Table>);
+
+impl Links {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Every change is one insertion or removal, so what a poisoned lock guards is still right.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The server's end of a link: a queue pair, until somebody ends it.
+#[derive(Debug)]
+struct End(Mutex<Option<QueuePair>>);
+
+impl End {
+    fn pair(&self) -> MutexGuard<'_, Option<QueuePair>> {
+        // What it guards is there or not.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets it answer nothing more.
+    fn stop(&self) {
+        if let Some(pair) = self.pair().as_mut() {
+            // If it cannot be ended, it is destroyed all the same, and until then nobody is told that it is over.
+            let _ = pair.end();
+        }
+    }
+
+    /// Destroys it: when this returns, nothing of it executes.
+    fn destroy(&self) {
+        drop(self.pair().take());
+    }
+}
+
+impl VerbsPath {
+    /// Registers the memory of `host` with `device`: all of its pages are locked from now on.
+    ///
+    /// # Errors
+    /// If the system or the device does not allow it, or the memory lies in a file.
+    pub fn new(device: Device, memory: Arc<Host>) -> Result<Self, VerbsError> {
+        let region = memory.memory();
+        if region.is_in_file() {
+            let error = std::io::ErrorKind::Unsupported.into();
+            return Err(VerbsError::System { what: "give an RDMA device memory that lies in a file", error });
+        }
+        let (start, bytes) = region.place(Space::Host);
+        // SAFETY: the region lies still as long as `memory` lives, which this path keeps until after the registration is
+        // gone. It consists of atomics, and the server's CPU touches what is its own.
+        let host = unsafe { Registration::new(&device.opened, start, bytes, Access::Remote) }?;
+        let host_place = Place { base: start.as_ptr() as u64, bytes: bytes as u64, key: host.remote_key() };
+        let on_chip = region.size(Space::OnChip);
+        let mut chip_is = device.facts.chip(on_chip, &device.options);
+        let mut given = None;
+        if chip_is == Chip::Device {
+            match DeviceMemory::new(&device.opened, on_chip as usize) {
+                Ok(memory) => given = Some(memory),
+                Err(error) => {
+                    tracing::warn!(%error, "lock lanes lie in host memory");
+                    chip_is = Chip::Host;
+                }
+            }
+        }
+        let (mut chip, mut chip_place) = (None, given.as_ref().map_or(Place::default(), DeviceMemory::place));
+        if chip_is == Chip::Host {
+            let (start, bytes) = region.place(Space::OnChip);
+            // SAFETY: as above.
+            let words = unsafe { Registration::new(&device.opened, start, bytes, Access::Remote) }?;
+            chip_place = Place { base: start.as_ptr() as u64, bytes: bytes as u64, key: words.remote_key() };
+            chip = Some(words);
+        }
+        let caps = device.facts.caps(on_chip, chip_is);
+        Ok(Self {
+            device,
+            host: host_place,
+            chip: chip_place,
+            chip_is,
+            caps,
+            links: Arc::default(),
+            _registered: Registered { _host: host, _chip: chip, _device: given },
+            _memory: memory,
+        })
+    }
+
+    /// Where lock lanes lie.
+    pub fn chip_is(&self) -> Chip {
+        self.chip_is
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Connects the queue pair of `end` to the client's.
+    fn connect(&self, end: &End, offer: &Card, near: Option<IpAddr>) -> Result<Answer, FabricError> {
+        let Address { address, index } = self.address(offer, near)?;
+        let rd_atomic = self.device.facts.rd_atomic(true, &self.device.options).min(offer.rd_atomic);
+        let mut pair = end.pair();
+        let Some(pair) = pair.as_mut() else { return Err(unsupported(NO_PAIR)) };
+        let (queue_pair, packet) = (pair.number(), super::link::random_packet());
+        let card = Card { address, mtu: self.device.mtu(), rd_atomic, queue_pair, packet };
+        pair.connect(&self.device, &card, index, offer).map_err(|error| {
+            tracing::warn!(%error, ?offer, "a link was not made");
+            unsupported(NO_WAY)
+        })?;
+        Ok(Answer { card, host: self.host, chip: self.chip, chip_is: self.chip_is })
+    }
+
+    fn address(&self, offer: &Card, near: Option<IpAddr>) -> Result<Address, FabricError> {
+        let peer = (offer.address.kind, offer.address.gid);
+        let found = self.device.address(near, Some(peer));
+        let (address, index) = found.map_err(|_| unsupported(NO_WAY))?;
+        Ok(Address { address, index })
+    }
+}
+
+struct Address {
+    address: crate::address::Address,
+    index: u8,
+}
+
+fn unsupported(what: &'static str) -> FabricError {
+    FabricError::Unsupported { what }
+}
+
+/// The address of this host on which `socket` was reached.
+fn reached_at(socket: BorrowedFd<'_>) -> Option<IpAddr> {
+    SocketAddr::try_from(getsockname(socket).ok()?).ok().map(|address| address.ip().to_canonical())
+}
+
+impl DataPath for VerbsPath {
+    fn caps(&self) -> Caps {
+        self.caps.clone()
+    }
+
+    fn takes_frames(&self) -> bool {
+        false
+    }
+
+    fn attach(&self, asking: &Attaching<'_>) -> Result<Attached, FabricError> {
+        let offer =
+            Card::decode(asking.body).map_err(|_| FabricError::Refused(Refusal::BadRequest { what: NO_CARD }))?;
+        let no_pair = |error: VerbsError| {
+            tracing::warn!(%error, "a link was not made");
+            unsupported(NO_PAIR)
+        };
+        let cq = CompletionQueue::new(&self.device.opened, 1).map_err(no_pair)?;
+        let pair = QueuePair::answering(&self.device, &cq).map_err(no_pair)?;
+        let end = Arc::new(End(Mutex::new(Some(pair))));
+        let session = asking.session;
+        let key = (session.client().0, session.incarnation());
+        self.links.table().entry(key).or_default().push(Arc::clone(&end));
+        // From here on a fence finds it; dropping the link takes it from the table.
+        let link = PathLink { links: Arc::clone(&self.links), key, end };
+        if session.is_over() {
+            return Err(FabricError::Fenced { client: session.client() });
+        }
+        // A fence that came since has taken the queue pair away.
+        let answer = self.connect(&link.end, &offer, reached_at(asking.socket)).map_err(|error| {
+            if session.is_over() { FabricError::Fenced { client: session.client() } } else { error }
+        })?;
+        Ok(Attached { reply: answer.encode().to_vec(), file: None, link: Box::new(link) })
+    }
+
+    fn stop(&self, session: &Session) -> Box<dyn Stopping> {
+        let key = (session.client().0, session.incarnation());
+        let ends = self.links.table().get(&key).cloned().unwrap_or_default();
+        ends.iter().for_each(|end| end.stop());
+        Box::new(Ends(ends))
+    }
+}
+
+/// The ends of a session that is being stopped.
+#[derive(Debug)]
+struct Ends(Vec<Arc<End>>);
+
+impl Stopping for Ends {
+    fn is_over(&mut self) -> Result<bool, FabricError> {
+        self.0.drain(..).for_each(|end| end.destroy());
+        Ok(true)
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|end| end.destroy());
+    }
+}
+
+/// What a connection holds.
+#[derive(Debug)]
+struct PathLink {
+    links: Arc<Links>,
+    key: (u16, u32),
+    end: Arc<End>,
+}
+
+impl Link for PathLink {}
+
+impl Drop for PathLink {
+    fn drop(&mut self) {
+        // Destroyed while a fence can still find it: so none is answered before it is gone.
+        self.end.destroy();
+        let mut table = self.links.table();
+        if let Some(ends) = table.get_mut(&self.key) {
+            ends.retain(|end| !Arc::ptr_eq(end, &self.end));
+            if ends.is_empty() {
+                table.remove(&self.key);
+            }
+        }
+    }
+}

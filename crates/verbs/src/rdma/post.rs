@@ -1,0 +1,175 @@
+//! Work requests as the library wants them: a list is one chain, rung in once, of which only the last is signalled.
+
+use super::masked;
+use super::memory::Buffer;
+use super::queue::QueuePair;
+use crate::VerbsError;
+use crate::card::Place;
+use crate::plan::{Task, Work};
+use crate::slab::Extent;
+use rdma_mummy_sys as ffi;
+use sherman_fabric::Space;
+
+/// What all requests of a list have in common.
+#[derive(Debug)]
+pub(super) struct Batch<'b> {
+    /// What its completion is called.
+    pub(super) id: u64,
+    /// The server's memory.
+    pub(super) host: &'b Place,
+    /// The server's on-chip memory.
+    pub(super) chip: &'b Place,
+    /// Registered memory, and the list's part of it.
+    pub(super) buffer: &'b Buffer,
+    pub(super) extent: Extent,
+    /// The list's own bytes, for what travels inside requests.
+    pub(super) arena: &'b [u8],
+}
+
+impl Batch<'_> {
+    /// Where `work` goes, as verbs name it, and the key to it.
+    fn remote(&self, work: &Work) -> (u64, u32) {
+        let place = match work.space {
+            Space::Host => self.host,
+            Space::OnChip => self.chip,
+        };
+        (place.base + work.offset, place.key)
+    }
+
+    /// Where its bytes are on this side.
+    fn local(&self, work: &Work) -> ffi::ibv_sge {
+        let (addr, lkey) = match work.task {
+            // The library copies them while it is called, and asks for no key.
+            Task::Inline { at, .. } => (self.arena[at as usize..][..work.len as usize].as_ptr() as u64, 0),
+            _ => (self.buffer.address(self.extent.start + work.local), self.buffer.registration().local_key()),
+        };
+        ffi::ibv_sge { addr, length: work.len, lkey }
+    }
+}
+
+/// Room for the structures of a chain, kept from list to list.
+#[derive(Default)]
+pub(super) struct Chain {
+    requests: Vec<ffi::ibv_send_wr>,
+    places: Vec<ffi::ibv_sge>,
+}
+
+// SAFETY: the pointers in it are set anew before each use and not looked at in between.
+unsafe impl Send for Chain {}
+
+impl std::fmt::Debug for Chain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Chain").finish_non_exhaustive()
+    }
+}
+
+/// The flags of a request.
+fn flags(work: &Work, last: bool) -> u32 {
+    use ffi::ibv_send_flags as flag;
+    let mut flags = 0;
+    if last {
+        flags |= flag::IBV_SEND_SIGNALED.0;
+    }
+    if let Task::Inline { .. } = work.task {
+        flags |= flag::IBV_SEND_INLINE.0;
+    }
+    if let Task::Inline { fenced: true, .. } | Task::Write { fenced: true } = work.task {
+        flags |= flag::IBV_SEND_FENCE.0;
+    }
+    flags
+}
+
+impl Chain {
+    /// Posts `works`, at least one, in order. There is room for them.
+    pub(super) fn post(&mut self, pair: &mut QueuePair, works: &[Work], batch: &Batch<'_>) -> Result<(), VerbsError> {
+        match pair.ex {
+            None => self.post_chain(pair, works, batch),
+            Some(_) => post_calls(pair, works, batch),
+        }
+    }
+
+    fn post_chain(&mut self, pair: &mut QueuePair, works: &[Work], batch: &Batch<'_>) -> Result<(), VerbsError> {
+        self.places.clear();
+        self.places.extend(works.iter().map(|work| batch.local(work)));
+        self.requests.clear();
+        for (at, work) in works.iter().enumerate() {
+            // SAFETY: plain numbers and pointers, for which zero is valid.
+            let mut request: ffi::ibv_send_wr = unsafe { std::mem::zeroed() };
+            request.wr_id = batch.id;
+            request.sg_list = &raw mut self.places[at];
+            request.num_sge = 1;
+            request.send_flags = flags(work, at + 1 == works.len());
+            let (remote_addr, rkey) = batch.remote(work);
+            let rdma = ffi::wr_t { rdma: ffi::rdma_t { remote_addr, rkey } };
+            let atomic =
+                |compare_add, swap| ffi::wr_t { atomic: ffi::atomic_t { remote_addr, compare_add, swap, rkey } };
+            use ffi::ibv_wr_opcode as op;
+            (request.opcode, request.wr) = match work.task {
+                Task::Read => (op::IBV_WR_RDMA_READ, rdma),
+                Task::Write { .. } | Task::Inline { .. } => (op::IBV_WR_RDMA_WRITE, rdma),
+                Task::Cas { compare, swap } => (op::IBV_WR_ATOMIC_CMP_AND_SWP, atomic(compare, swap)),
+                Task::Faa { add } => (op::IBV_WR_ATOMIC_FETCH_AND_ADD, atomic(add, 0)),
+                // Planned only where both sides have it, and then queue pairs are posted to by calls.
+                Task::MaskedCas { .. } => return Err(not_here()),
+            };
+            self.requests.push(request);
+        }
+        // Linked when none of them moves any more.
+        let first = self.requests.as_mut_ptr();
+        for at in 1..self.requests.len() {
+            // SAFETY: both are elements of the vector.
+            unsafe { (*first.add(at - 1)).next = first.add(at) };
+        }
+        let mut bad = std::ptr::null_mut();
+        // SAFETY: the chain and the places it points to are alive during the call, which keeps none of them. What they
+        // name is registered and stays until the completion, or travels inside the request.
+        let code = unsafe { ffi::ibv_post_send(pair.qp.as_ptr(), first, &raw mut bad) };
+        super::done(code, "post work requests")
+    }
+}
+
+fn not_here() -> VerbsError {
+    VerbsError::System { what: "post a masked CAS", error: std::io::ErrorKind::Unsupported.into() }
+}
+
+/// Posts by calls, between a begin and an end that rings.
+fn post_calls(pair: &mut QueuePair, works: &[Work], batch: &Batch<'_>) -> Result<(), VerbsError> {
+    let Some(ex) = pair.ex.map(std::ptr::NonNull::as_ptr) else { return Err(not_here()) };
+    if pair.raw.is_none() && works.iter().any(|work| matches!(work.task, Task::MaskedCas { .. })) {
+        return Err(not_here());
+    }
+    // SAFETY: the queue pair is alive, was made with all these operations, and nobody else posts to it (`&mut`). What
+    // requests name is registered and stays until the completion, or is copied by the call.
+    unsafe {
+        ffi::ibv_wr_start(ex);
+        for (at, work) in works.iter().enumerate() {
+            let flags = flags(work, at + 1 == works.len());
+            (*ex).wr_id = batch.id;
+            // That bytes travel inside is said by how they are set; soft-RoCE wants the flag as well, others do not mind.
+            (*ex).wr_flags = flags;
+            let (remote, key) = batch.remote(work);
+            let local = batch.local(work);
+            match work.task {
+                Task::Read => ffi::ibv_wr_rdma_read(ex, key, remote),
+                Task::Write { .. } | Task::Inline { .. } => ffi::ibv_wr_rdma_write(ex, key, remote),
+                Task::Cas { compare, swap } => ffi::ibv_wr_atomic_cmp_swp(ex, key, remote, compare, swap),
+                Task::Faa { add } => ffi::ibv_wr_atomic_fetch_add(ex, key, remote, add),
+                Task::MaskedCas { compare, swap, mask } => {
+                    if let Some(raw) = pair.raw {
+                        let signalled = flags & ffi::ibv_send_flags::IBV_SEND_SIGNALED.0 != 0;
+                        let swap = masked::Swap { compare, swap, mask };
+                        let request = masked::request(pair.number(), signalled, (remote, key), swap, &local);
+                        ffi::mlx5dv_wr_raw_wqe(raw.as_ptr(), request.0.as_ptr().cast());
+                    }
+                    // It has its place in it.
+                    continue;
+                }
+            }
+            match work.task {
+                Task::Inline { .. } => ffi::ibv_wr_set_inline_data(ex, local.addr as *mut _, work.len as usize),
+                _ => ffi::ibv_wr_set_sge(ex, local.lkey, local.addr, local.length),
+            }
+        }
+        super::done(ffi::ibv_wr_complete(ex), "post work requests")
+    }
+}

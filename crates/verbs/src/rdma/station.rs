@@ -1,0 +1,360 @@
+//! The links of one endpoint, one to each server, and what is in flight on them: all of the data path but wakers and sleep.
+//!
+//! **Order.** Lists of one link are posted in order and their completions come in order, so the first in flight is the one that
+//! a completion is of. Lists that find no room in the queue or in registered memory wait in the order they came.
+//!
+//! **Bounds.** A queue never holds more requests than it was made for, nor the completion queue more completions than requests of
+//! all queues, which is what it was made for. Tickets are bounded, so what waits is.
+
+use super::device::Device;
+use super::link::{Flying, Link, LinkLimits, read_id};
+use super::memory::{Access, Buffer};
+use super::post::{Batch, Chain};
+use super::queue::{Completion, CompletionQueue};
+use crate::VerbsError;
+use crate::fault::Fault;
+use crate::plan::{Task, Work, plan};
+use crate::slab::Slab;
+use crate::wire::Wire;
+use sherman_fabric::{FabricError, Ticket, Verb, WorkList};
+use sherman_soft_nic::SoftNicFabric;
+use sherman_soft_nic::client::flight::{Flight, NO_ROOM};
+use std::convert::Infallible;
+use std::sync::Arc;
+
+/// How often, in nanoseconds, it is looked whether servers hung up or are silent for too long.
+const LOOK_EVERY: u64 = 2_000_000;
+/// How many rounds in vain before the clock is asked whether it is time for that.
+const ROUNDS: u32 = 16;
+
+/// The links of one endpoint.
+#[derive(Debug)]
+pub(super) struct Station {
+    /// First: queue pairs are destroyed before what they use.
+    links: Vec<Link>,
+    cq: Arc<CompletionQueue>,
+    slab: Slab,
+    buffer: Buffer,
+    pub(super) flight: Flight,
+    works: Vec<Work>,
+    chain: Chain,
+    completions: Vec<Completion>,
+    pub(super) wire: Wire,
+    /// Lists in flight or waiting.
+    busy: usize,
+    rounds: u32,
+    looked: u64,
+}
+
+/// What became of a list that was to be posted.
+enum Launch {
+    /// It is in flight.
+    Posted,
+    /// There is no room now.
+    NoRoom,
+    /// It is over: it had nothing to do, or must not be posted.
+    Over(Result<(), FabricError>),
+}
+
+impl Station {
+    /// Connects to every server that is not lost.
+    ///
+    /// # Errors
+    /// If a server does not answer or has no room for us, or the device has none. One that is lost or has fenced us is no error
+    /// here: everything posted there will say so.
+    pub(super) fn connect(device: &Device, control: &SoftNicFabric, limits: &LinkLimits) -> Result<Self, FabricError> {
+        let failed = |error: VerbsError| {
+            tracing::warn!(%error, "no endpoint");
+            FabricError::Unsupported { what: "open one more endpoint: an RDMA device has no room" }
+        };
+        let servers = control.servers();
+        let cq = CompletionQueue::new(&device.opened, limits.depth * u32::from(servers)).map_err(failed)?;
+        let slab = Slab::new(limits.slab);
+        let buffer = Buffer::new(&device.opened, slab.bytes() as usize, Access::Local).map_err(failed)?;
+        let mut links = Vec::with_capacity(usize::from(servers));
+        for server in 0..servers {
+            links.push(match Link::connect(device, control, server, &cq, limits) {
+                Ok(link) => link,
+                Err(error @ (FabricError::ServerLost { .. } | FabricError::Fenced { .. })) => {
+                    Link::ended(server, error)
+                }
+                Err(error) => return Err(error),
+            });
+        }
+        Ok(Self {
+            links,
+            cq,
+            slab,
+            buffer,
+            flight: Flight::default(),
+            works: Vec::new(),
+            chain: Chain::default(),
+            completions: Vec::new(),
+            wire: Wire::default(),
+            busy: 0,
+            rounds: 0,
+            looked: 0,
+        })
+    }
+
+    /// Posts `list`, or refuses it.
+    #[inline]
+    pub(super) fn post(&mut self, list: WorkList, now: impl FnOnce() -> u64) -> Ticket {
+        let server = list.server();
+        let at = usize::from(server);
+        let Some(link) = self.links.get_mut(at) else {
+            return self.flight.refuse_list(list, FabricError::NoSuchServer { server });
+        };
+        if let Some(error) = &link.error {
+            return self.flight.refuse_list(list, error.clone());
+        }
+        let ticket = self.flight.begin_list(list);
+        // A list whose outcome cannot be kept is not executed: its error must be the truth.
+        if ticket == NO_ROOM {
+            return ticket;
+        }
+        self.busy += 1;
+        let idle = link.flying.is_empty();
+        let launch = if link.waiting.is_empty() { self.launch(at, ticket) } else { Launch::NoRoom };
+        match launch {
+            Launch::Posted if idle => self.links[at].since = now(),
+            Launch::Posted => {}
+            Launch::NoRoom => {
+                self.wire.waited += 1;
+                self.links[at].waiting.push_back(ticket);
+            }
+            Launch::Over(outcome) => self.end(ticket, outcome),
+        }
+        ticket
+    }
+
+    /// Posts the list under `ticket`, if there is room.
+    fn launch(&mut self, at: usize, ticket: Ticket) -> Launch {
+        let Self { links, flight, slab, buffer, works, chain, wire, .. } = self;
+        let link = &mut links[at];
+        let Some(list) = flight.list_mut(ticket) else { return Launch::Over(Ok(())) };
+        let bytes = match plan(list, &link.reach, works) {
+            Ok(_) if works.is_empty() => return Launch::Over(Ok(())),
+            Ok(bytes) => bytes,
+            Err(error) => return Launch::Over(Err(error)),
+        };
+        // There are at most 64.
+        let requests = works.len() as u32;
+        if requests > link.room || link.fault.is_some() {
+            return Launch::NoRoom;
+        }
+        let Some(extent) = slab.take(bytes) else { return Launch::NoRoom };
+        for work in works.iter() {
+            if let (Task::Write { .. }, (Verb::Write { at, len, .. }, arena)) =
+                (work.task, list.parts_mut(work.verb as usize))
+            {
+                buffer.put(extent.start + work.local, &arena[at as usize..][..len as usize]);
+                wire.bytes_copied += u64::from(len);
+            }
+        }
+        let (number, id) = link.next_number();
+        link.room -= requests;
+        link.flying.push_back(Flying { ticket, number, requests, extent });
+        let (_, arena) = list.parts_mut(0);
+        let batch = Batch { id, host: &link.host, chip: &link.chip, buffer, extent, arena };
+        let posted = link.alive.as_mut().map(|alive| chain.post(&mut alive.pair, works, &batch));
+        if !matches!(posted, Some(Ok(()))) {
+            // Some of it may be on its way: so it is in flight, and its link at its end.
+            tracing::debug!(?posted, "a list was not posted");
+            link.fault = Some(Fault::NotPosted);
+        }
+        wire.lists += 1;
+        wire.work_requests += u64::from(requests);
+        wire.doorbells += 1;
+        wire.signalled += 1;
+        wire.inline_writes += works.iter().filter(|work| matches!(work.task, Task::Inline { .. })).count() as u64;
+        Launch::Posted
+    }
+
+    /// The list under `ticket` is over.
+    fn end(&mut self, ticket: Ticket, outcome: Result<(), FabricError>) {
+        self.busy -= 1;
+        let ended: Result<(), Infallible> = self.flight.end_list(ticket, |_| Ok(outcome));
+        let Ok(()) = ended;
+    }
+
+    /// Delivers what has completed, posts what waited, and ends links that are at their end.
+    pub(super) fn drive(&mut self, control: &SoftNicFabric, patience: u64, now: impl Fn() -> u64) {
+        if self.busy == 0 {
+            return;
+        }
+        let mut completions = std::mem::take(&mut self.completions);
+        let polled = self.cq.poll(|completion| completions.push(completion));
+        let any = !completions.is_empty();
+        let time = if any { now() } else { 0 };
+        for completion in completions.drain(..) {
+            self.complete(completion, time);
+        }
+        self.completions = completions;
+        if polled.is_err() {
+            // Nothing will come of any of them.
+            self.links.iter_mut().for_each(|link| _ = link.fault.get_or_insert(Fault::Local));
+        }
+        if any {
+            self.rounds = 0;
+        } else {
+            self.rounds += 1;
+            if self.rounds.is_multiple_of(ROUNDS) {
+                self.look(patience, now());
+            }
+        }
+        self.break_off(control);
+        if any {
+            self.pump(&now);
+        }
+    }
+
+    /// One list has completed, or its link has failed.
+    fn complete(&mut self, completion: Completion, now: u64) {
+        let (at, number) = read_id(completion.id);
+        let Self { links, flight, slab, buffer, works, wire, .. } = self;
+        let Some(link) = links.get_mut(at).filter(|link| link.alive.is_some()) else { return };
+        if let Some(fault) = completion.fault {
+            // Those behind the first are only flushed.
+            link.fault.get_or_insert(fault);
+            return;
+        }
+        // A completion of what is not the first in flight is none of ours.
+        let Some(flying) = link.flying.pop_front_if(|flying| flying.number == number) else { return };
+        wire.completions += 1;
+        link.room += flying.requests;
+        link.since = now;
+        let reach = link.reach;
+        let ended: Result<(), Infallible> = flight.end_list(flying.ticket, |list| {
+            if plan(list, &reach, works).is_ok() {
+                wire.bytes_copied += fetch(list, works, buffer, flying.extent.start);
+            }
+            Ok(Ok(()))
+        });
+        let Ok(()) = ended;
+        slab.give(flying.extent);
+        self.busy -= 1;
+    }
+
+    /// Posts what waits, as far as there is room.
+    fn pump(&mut self, now: &impl Fn() -> u64) {
+        for at in 0..self.links.len() {
+            while let Some(&ticket) = self.links[at].waiting.front() {
+                let idle = self.links[at].flying.is_empty();
+                match self.launch(at, ticket) {
+                    Launch::NoRoom => break,
+                    Launch::Over(outcome) => self.end(ticket, outcome),
+                    Launch::Posted if idle => self.links[at].since = now(),
+                    Launch::Posted => {}
+                }
+                self.links[at].waiting.pop_front();
+            }
+        }
+    }
+
+    /// Looks whether servers that owe us something hung up, or are silent for too long.
+    fn look(&mut self, patience: u64, now: u64) {
+        if now.saturating_sub(self.looked) < LOOK_EVERY {
+            return;
+        }
+        self.looked = now;
+        for link in self.links.iter_mut().filter(|link| !link.flying.is_empty() && link.fault.is_none()) {
+            link.fault = match &link.alive {
+                Some(alive) if alive.attachment.is_over() => Some(Fault::HungUp),
+                Some(_) if now.saturating_sub(link.since) > patience => Some(Fault::Silent),
+                _ => None,
+            };
+        }
+    }
+
+    /// Ends links with a fault: what became of the server, the control plane knows.
+    fn break_off(&mut self, control: &SoftNicFabric) {
+        for at in 0..self.links.len() {
+            let Some(fault) = self.links[at].fault.take() else { continue };
+            let error = control.explain_break(at as u16);
+            tracing::warn!(server = at, %fault, %error, "an RDMA link ended");
+            self.end_link(at, &error);
+        }
+    }
+
+    fn end_link(&mut self, at: usize, error: &FabricError) {
+        let link = &mut self.links[at];
+        // Destroyed first: only then is nothing more written to what its lists have.
+        drop(link.alive.take());
+        link.error = Some(error.clone());
+        let (flying, waiting) = (std::mem::take(&mut link.flying), std::mem::take(&mut link.waiting));
+        for flying in flying {
+            self.slab.give(flying.extent);
+            self.end(flying.ticket, Err(error.clone()));
+        }
+        for ticket in waiting {
+            self.end(ticket, Err(error.clone()));
+        }
+    }
+
+    /// Whether nothing is in flight anywhere.
+    pub(super) fn is_idle(&self) -> bool {
+        self.busy == 0
+    }
+
+    /// Whether it can serve another endpoint.
+    pub(super) fn is_fit(&self) -> bool {
+        self.is_idle()
+            && self
+                .links
+                .iter()
+                .all(|link| link.is_idle() && matches!(link.error, None | Some(FabricError::ServerLost { .. })))
+    }
+
+    /// Gives up what is still in flight.
+    pub(super) fn give_up(&mut self, control: &SoftNicFabric) {
+        for link in self.links.iter_mut().filter(|link| !link.is_idle()) {
+            link.fault.get_or_insert(Fault::Silent);
+        }
+        self.break_off(control);
+    }
+
+    /// For tests: ends the queue pair to `server` as a fault of the device would.
+    pub(super) fn sabotage(&mut self, server: u16, how: Sabotage) {
+        let Some(link) = self.links.get_mut(usize::from(server)) else { return };
+        match (how, &mut link.alive) {
+            (Sabotage::End, Some(alive)) => _ = alive.pair.end(),
+            (Sabotage::Key, _) => link.host.key ^= 0x5555,
+            (Sabotage::Beyond, _) => link.reach.host_bytes += 1 << 20,
+            _ => {}
+        }
+    }
+}
+
+/// Ways to break a link on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sabotage {
+    /// The queue pair is moved to its error state.
+    End,
+    /// Host memory is named with a key that nobody gave out.
+    Key,
+    /// What lies beyond the end of host memory is believed to be inside.
+    Beyond,
+}
+
+/// Copies what a list brought into it. How many bytes that was.
+fn fetch(list: &mut WorkList, works: &[Work], buffer: &Buffer, start: u32) -> u64 {
+    let mut copied = 0;
+    for work in works {
+        let place = start + work.local;
+        match work.task {
+            Task::Read => {
+                if let (Verb::Read { at, len, .. }, arena) = list.parts_mut(work.verb as usize) {
+                    buffer.get(place, &mut arena[at as usize..][..len as usize]);
+                    copied += u64::from(len);
+                }
+            }
+            Task::Cas { .. } | Task::MaskedCas { .. } | Task::Faa { .. } => {
+                list.set_old(work.verb as usize, buffer.word(place));
+                copied += 8;
+            }
+            Task::Write { .. } | Task::Inline { .. } => {}
+        }
+    }
+    copied
+}

@@ -1,0 +1,65 @@
+//! Servers in threads of this process, whose memory is reached through the device.
+
+use sherman_embedded::host::Host;
+use sherman_embedded::{Atomicity, copy::CopyPath, memory::Region};
+use sherman_memory_server::{FormatOptions, LaneWidth, LockOptions};
+use sherman_soft_nic::client::JoinOptions;
+use sherman_soft_nic::server::{DataPath, Listen, RunningServer, ServerOptions, SoftNicServer};
+use sherman_verbs::{Device, VerbsFabric, VerbsJoinError, VerbsOptions, VerbsPath};
+use std::sync::Arc;
+
+pub(crate) const MEMORY: u64 = 1 << 20;
+pub(crate) const ON_CHIP: usize = 128;
+
+/// Whether there is a device to test with.
+pub(crate) fn has_device() -> bool {
+    match Device::open(&VerbsOptions::default(), None) {
+        Ok(_) => true,
+        Err(error) if std::env::var_os("SHERMAN_VERBS_REQUIRED").is_some() => panic!("a device is required: {error}"),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            false
+        }
+    }
+}
+
+/// A small memory server.
+pub(crate) fn serve(server: u16, servers: u16, verbs: &VerbsOptions) -> RunningServer {
+    let format = FormatOptions {
+        server,
+        servers,
+        chunk_bytes: MEMORY / 16,
+        redo_slot_bytes: 1 << 10,
+        redo_area_bytes: 1 << 10,
+        member_capacity: 8,
+        catalog_capacity: 4,
+        locks: LockOptions { width: LaneWidth::Bits64, ..LockOptions::default() },
+        ..FormatOptions::default()
+    };
+    serve_as(&format, MEMORY as usize, ON_CHIP, verbs)
+}
+
+/// A memory server like that.
+pub(crate) fn serve_as(format: &FormatOptions, memory: usize, on_chip: usize, verbs: &VerbsOptions) -> RunningServer {
+    let region = Region::new(memory, on_chip, Atomicity::Line, CopyPath::fastest()).expect("memory");
+    let host = Arc::new(Host::format(region, format).expect("a server"));
+    let device = Device::open(verbs, None).expect("a device");
+    let path = VerbsPath::new(device, Arc::clone(&host)).expect("registered memory");
+    let path: Arc<dyn DataPath> = Arc::new(path);
+    let options = ServerOptions {
+        shards: 1,
+        path: Some(path),
+        ..ServerOptions::new(host, vec![Listen::Tcp("127.0.0.1:0".to_owned())])
+    };
+    SoftNicServer::start(options).expect("a server")
+}
+
+/// How to join those servers.
+pub(crate) fn options(servers: &[RunningServer]) -> JoinOptions {
+    JoinOptions::new(servers.iter().map(|server| server.addresses()[0].clone().into()).collect())
+}
+
+/// A compute server of theirs.
+pub(crate) fn join(servers: &[RunningServer], verbs: &VerbsOptions) -> Result<VerbsFabric, VerbsJoinError> {
+    VerbsFabric::join(&options(servers), verbs)
+}

@@ -1,0 +1,6 @@
+//! On a real RDMA device, or a soft one. Where there is none these tests say so and pass; with `SHERMAN_VERBS_REQUIRED` set
+//! they fail.
+#![cfg(all(feature = "rdma", target_os = "linux"))]
+
+mod common;
+mod contract;
