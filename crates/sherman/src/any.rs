@@ -14,6 +14,8 @@ use sherman_fabric::{
 use sherman_shm::{ShmEndpoint, ShmFabric};
 #[cfg(target_os = "linux")]
 use sherman_soft_nic::{JoinOptions, SoftNicEndpoint, SoftNicFabric};
+#[cfg(all(feature = "verbs", target_os = "linux"))]
+use sherman_verbs::{VerbsEndpoint, VerbsFabric, VerbsOptions};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -30,6 +32,9 @@ pub enum AnyFabric {
     /// Memory servers in other processes of this host, whose memory is mapped.
     #[cfg(target_os = "linux")]
     Shm(ShmFabric, Box<JoinOptions>),
+    /// Memory servers whose memory is reached through a NIC, and how to reach them again.
+    #[cfg(all(feature = "verbs", target_os = "linux"))]
+    Verbs(VerbsFabric, Box<JoinOptions>, Box<VerbsOptions>),
 }
 
 impl AnyFabric {
@@ -50,6 +55,8 @@ impl AnyFabric {
             Url::SoftNic(options) => Self::join_soft_nic(options),
             #[cfg(target_os = "linux")]
             Url::Shm(options) => Self::join_shm(options),
+            #[cfg(all(feature = "verbs", target_os = "linux"))]
+            Url::Verbs(options, verbs) => Self::join_verbs(options, verbs),
         }
     }
 
@@ -63,6 +70,11 @@ impl AnyFabric {
         Ok(Self::SoftNic(SoftNicFabric::join(&options)?, options))
     }
 
+    #[cfg(all(feature = "verbs", target_os = "linux"))]
+    fn join_verbs(options: Box<JoinOptions>, verbs: Box<VerbsOptions>) -> Result<Self, OpenError> {
+        Ok(Self::Verbs(VerbsFabric::join(&options, &verbs)?, options, verbs))
+    }
+
     /// Joins the same memory servers under another identity.
     pub fn join_again(&self) -> Result<Self, OpenError> {
         match self {
@@ -71,6 +83,8 @@ impl AnyFabric {
             Self::SoftNic(_, options) => Self::join_soft_nic(options.clone()),
             #[cfg(target_os = "linux")]
             Self::Shm(_, options) => Self::join_shm(options.clone()),
+            #[cfg(all(feature = "verbs", target_os = "linux"))]
+            Self::Verbs(_, options, verbs) => Self::join_verbs(options.clone(), verbs.clone()),
         }
     }
 
@@ -82,6 +96,8 @@ impl AnyFabric {
             Self::SoftNic(fabric, _) => Ok(AnyEndpoint::SoftNic(fabric.endpoint()?)),
             #[cfg(target_os = "linux")]
             Self::Shm(fabric, _) => Ok(AnyEndpoint::Shm(fabric.endpoint()?)),
+            #[cfg(all(feature = "verbs", target_os = "linux"))]
+            Self::Verbs(fabric, ..) => Ok(AnyEndpoint::Verbs(fabric.endpoint()?)),
         }
     }
 
@@ -93,6 +109,8 @@ impl AnyFabric {
             Self::SoftNic(fabric, _) => fabric.abandon(),
             #[cfg(target_os = "linux")]
             Self::Shm(fabric, _) => fabric.abandon(),
+            #[cfg(all(feature = "verbs", target_os = "linux"))]
+            Self::Verbs(fabric, ..) => fabric.abandon(),
         }
     }
 }
@@ -109,6 +127,9 @@ pub enum AnyEndpoint {
     /// Of memory servers whose memory is mapped.
     #[cfg(target_os = "linux")]
     Shm(ShmEndpoint),
+    /// Of memory servers whose memory is reached through a NIC.
+    #[cfg(all(feature = "verbs", target_os = "linux"))]
+    Verbs(VerbsEndpoint),
 }
 
 impl Fabric for AnyFabric {
@@ -127,6 +148,8 @@ macro_rules! each {
             AnyEndpoint::SoftNic($endpoint) => $call,
             #[cfg(target_os = "linux")]
             AnyEndpoint::Shm($endpoint) => $call,
+            #[cfg(all(feature = "verbs", target_os = "linux"))]
+            AnyEndpoint::Verbs($endpoint) => $call,
         }
     };
 }

@@ -6,6 +6,8 @@ use sherman_embedded::EmbeddedError;
 use sherman_shm::JoinShmError;
 #[cfg(target_os = "linux")]
 use sherman_soft_nic::JoinError;
+#[cfg(all(feature = "verbs", target_os = "linux"))]
+use sherman_verbs::VerbsJoinError;
 use std::fmt;
 #[cfg(target_os = "linux")]
 use std::sync::Arc;
@@ -29,6 +31,9 @@ pub enum OpenError {
     /// The memory servers let this client in, but it cannot map their memory.
     #[cfg(target_os = "linux")]
     Shm(Arc<JoinShmError>),
+    /// There is no RDMA device to reach their memory with, or they are not reached by RDMA.
+    #[cfg(all(feature = "verbs", target_os = "linux"))]
+    Verbs(Arc<VerbsJoinError>),
     /// The memory servers are there, but this client cannot use them.
     Cluster(Error),
 }
@@ -42,6 +47,8 @@ impl fmt::Display for OpenError {
             Self::Join(error) => write!(f, "{error}"),
             #[cfg(target_os = "linux")]
             Self::Shm(error) => write!(f, "{error}"),
+            #[cfg(all(feature = "verbs", target_os = "linux"))]
+            Self::Verbs(error) => write!(f, "{error}"),
             Self::Cluster(error) => write!(f, "{error}"),
         }
     }
@@ -56,6 +63,8 @@ impl std::error::Error for OpenError {
             Self::Join(error) => Some(error.as_ref()),
             #[cfg(target_os = "linux")]
             Self::Shm(error) => Some(error.as_ref()),
+            #[cfg(all(feature = "verbs", target_os = "linux"))]
+            Self::Verbs(error) => Some(error.as_ref()),
             Self::Cluster(error) => Some(error),
         }
     }
@@ -80,6 +89,16 @@ impl From<JoinShmError> for OpenError {
         match error {
             JoinShmError::Join(error) => error.into(),
             error => Self::Shm(Arc::new(error)),
+        }
+    }
+}
+
+#[cfg(all(feature = "verbs", target_os = "linux"))]
+impl From<VerbsJoinError> for OpenError {
+    fn from(error: VerbsJoinError) -> Self {
+        match error {
+            VerbsJoinError::Join(error) => error.into(),
+            error => Self::Verbs(Arc::new(error)),
         }
     }
 }

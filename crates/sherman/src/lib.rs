@@ -115,6 +115,8 @@ pub use sherman_shm::JoinShmError;
 #[cfg(target_os = "linux")]
 pub use sherman_soft_nic::JoinError;
 pub use sherman_soft_nic::metrics::MetricsListener;
+#[cfg(all(feature = "verbs", target_os = "linux"))]
+pub use sherman_verbs::VerbsJoinError;
 pub use stats::{KindStats, OpKind, Stats};
 pub use tree::Tree;
 pub use url::{parse_bytes, parse_time};

@@ -1,4 +1,5 @@
-//! Cluster URLs: `embedded:?servers=2&memory=1GiB`, `tcp://a:7000,b:7000`, `unix:/run/sherman/0.sock`, `shm:/run/sherman/0.sock`.
+//! Cluster URLs: `embedded:?servers=2&memory=1GiB`, `tcp://a:7000,b:7000`, `unix:/run/sherman/0.sock`, `shm:/run/sherman/0.sock`,
+//! `verbs://a:7000,b:7000`.
 
 use crate::error::OpenError;
 use sherman_embedded::{Atomicity, EmbeddedOptions};
@@ -6,6 +7,8 @@ use sherman_fabric::Space;
 use sherman_memory_server::{LaneWidth, ReleaseMode};
 #[cfg(target_os = "linux")]
 use sherman_soft_nic::{Address, JoinOptions, Secret};
+#[cfg(all(feature = "verbs", target_os = "linux"))]
+use sherman_verbs::{VerbsOptions, options::PARAMETERS as VERBS_PARAMETERS};
 #[cfg(target_os = "linux")]
 use std::path::Path;
 use std::time::Duration;
@@ -57,6 +60,9 @@ pub(crate) enum Url {
     /// Memory servers of this host, whose memory is to be mapped.
     #[cfg(target_os = "linux")]
     Shm(Box<JoinOptions>),
+    /// Memory servers that listen somewhere, and whose memory is reached through a NIC.
+    #[cfg(all(feature = "verbs", target_os = "linux"))]
+    Verbs(Box<JoinOptions>, Box<VerbsOptions>),
 }
 
 impl Url {
@@ -88,12 +94,33 @@ impl Url {
             "unix" => Ok(Self::SoftNic(join_options(unix_addresses(place, scheme)?, query)?)),
             #[cfg(target_os = "linux")]
             "shm" => Ok(Self::Shm(join_options(unix_addresses(place, scheme)?, query)?)),
+            "verbs" => Self::verbs(place, query),
             #[cfg(not(target_os = "linux"))]
             "tcp" | "unix" | "shm" => Err(format!("scheme {scheme:?} needs Linux; there is \"embedded:\"")),
             _ => Err(format!(
-                "scheme {scheme:?} is not known; there are \"embedded:\", \"tcp://\", \"unix:\" and \"shm:\""
+                "scheme {scheme:?} is not known; there are \"embedded:\", \"tcp://\", \"unix:\", \"shm:\" and \"verbs://\""
             )),
         }
+    }
+
+    #[cfg(all(feature = "verbs", target_os = "linux"))]
+    fn verbs(place: &str, query: &str) -> Result<Self, String> {
+        let hosts = place.strip_prefix("//").ok_or("\"verbs:\" is followed by \"//\" and the servers")?;
+        let mut options = JoinOptions::new(hosts.split(',').map(tcp_address).collect::<Result<_, _>>()?);
+        let mut verbs = VerbsOptions::default();
+        each_parameter(query, |name, value| {
+            if verbs.set(name, value)? {
+                return Ok(());
+            }
+            set_soft_nic(&mut options, name, value).map_err(|said| format!("{said}; and {VERBS_PARAMETERS}"))
+        })?;
+        find_secret(&mut options)?;
+        Ok(Self::Verbs(Box::new(options), Box::new(verbs)))
+    }
+
+    #[cfg(not(all(feature = "verbs", target_os = "linux")))]
+    fn verbs(_: &str, _: &str) -> Result<Self, String> {
+        Err("this build has no RDMA: build with --features verbs, on Linux".to_owned())
     }
 }
 
@@ -102,11 +129,7 @@ impl Url {
 fn join_options(servers: Vec<Address>, query: &str) -> Result<Box<JoinOptions>, String> {
     let mut options = JoinOptions::new(servers);
     each_parameter(query, |name, value| set_soft_nic(&mut options, name, value))?;
-    if options.secret.is_none()
-        && let Some(path) = std::env::var_os(SECRET_FILE)
-    {
-        options.secret = Some(read_secret(path.as_ref())?);
-    }
+    find_secret(&mut options)?;
     Ok(Box::new(options))
 }
 
@@ -137,6 +160,17 @@ fn each_parameter(query: &str, mut set: impl FnMut(&str, &str) -> Result<(), Str
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
         let (name, value) = parameter.split_once('=').ok_or_else(|| format!("parameter {parameter:?} has no value"))?;
         set(name, value)?;
+    }
+    Ok(())
+}
+
+/// The secret that the environment names, if the URL does not.
+#[cfg(target_os = "linux")]
+fn find_secret(options: &mut JoinOptions) -> Result<(), String> {
+    if options.secret.is_none()
+        && let Some(path) = std::env::var_os(SECRET_FILE)
+    {
+        options.secret = Some(read_secret(path.as_ref())?);
     }
     Ok(())
 }
@@ -271,6 +305,19 @@ mod tests {
         assert_eq!((shared.servers, shared.patience), (named, patience));
     }
 
+    #[cfg(all(feature = "verbs", target_os = "linux"))]
+    #[test]
+    fn a_url_names_a_device_and_what_the_control_plane_needs() {
+        let Ok(Url::Verbs(options, verbs)) =
+            Url::parse("verbs://a:7000,b:7000?device=mlx5_1&mtu=2048&patience=2s&gid=3&port=2")
+        else {
+            panic!("a URL");
+        };
+        assert_eq!((options.servers.len(), options.patience), (2, Duration::from_secs(2)));
+        assert_eq!((verbs.device.as_deref(), verbs.port, verbs.gid), (Some("mlx5_1"), Some(2), Some(3)));
+        assert_eq!(verbs.mtu.map(sherman_verbs::address::Mtu::bytes), Some(2048));
+    }
+
     #[test]
     fn a_bad_url_says_what_is_wrong() {
         for (url, word) in [
@@ -295,6 +342,10 @@ mod tests {
             ("tcp://a:7000?memory=1GiB", "secret-file"),
             ("tcp://a:7000?patience=5", "200ms or 3s"),
             ("tcp://a:7000?secret-file=/nowhere/at/all", "/nowhere/at/all"),
+            ("verbs:a:7000", if cfg!(feature = "verbs") { "//" } else { "--features verbs" }),
+            ("verbs://a", if cfg!(feature = "verbs") { "not a server" } else { "--features verbs" }),
+            ("verbs://a:7000?speed=max", if cfg!(feature = "verbs") { "rd-atomic" } else { "--features verbs" }),
+            ("verbs://a:7000?mtu=1500", if cfg!(feature = "verbs") { "4096" } else { "--features verbs" }),
             ("unix:", "path is empty"),
             ("unix:/a,,/b", "path is empty"),
             ("shm:", "shm:/run"),

@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 /// How long an answer may take before a request is sent again: 4.096 µs times two to this, 67 ms.
 const TIMEOUT: u8 = 14;
-/// How often it is sent again. With the above, half a second at least until the other side is given up.
-const RETRIES: u8 = 7;
+/// How often it is sent again. With the above, half a second at least until the other side is given up. Not 7, which soft-RoCE
+/// takes for ever.
+const RETRIES: u8 = 6;
 /// Completions that are asked for at a time.
 const BATCH: usize = 16;
 

@@ -2,14 +2,18 @@
 
 use sherman_embedded::host::Host;
 use sherman_embedded::{Atomicity, copy::CopyPath, memory::Region};
+use sherman_executor::block_on;
+use sherman_fabric::{Counters, Endpoint, FabricError, Space, WorkList, execute};
 use sherman_memory_server::{FormatOptions, LaneWidth, LockOptions};
 use sherman_soft_nic::client::JoinOptions;
 use sherman_soft_nic::server::{DataPath, Listen, RunningServer, ServerOptions, SoftNicServer};
-use sherman_verbs::{Device, VerbsFabric, VerbsJoinError, VerbsOptions, VerbsPath};
+use sherman_verbs::{Device, VerbsEndpoint, VerbsFabric, VerbsJoinError, VerbsOptions, VerbsPath};
 use std::sync::Arc;
 
 pub(crate) const MEMORY: u64 = 1 << 20;
 pub(crate) const ON_CHIP: usize = 128;
+/// Memory well behind the superblock and the tables, in a chunk that nobody asks for.
+pub(crate) const SCRATCH: u64 = MEMORY / 2;
 
 /// Whether there is a device to test with.
 pub(crate) fn has_device() -> bool {
@@ -62,4 +66,26 @@ pub(crate) fn options(servers: &[RunningServer]) -> JoinOptions {
 /// A compute server of theirs.
 pub(crate) fn join(servers: &[RunningServer], verbs: &VerbsOptions) -> Result<VerbsFabric, VerbsJoinError> {
     VerbsFabric::join(&options(servers), verbs)
+}
+
+/// Posts `list` and waits for it.
+pub(crate) fn run(endpoint: &VerbsEndpoint, list: WorkList) -> Result<WorkList, FabricError> {
+    block_on(endpoint, execute(endpoint, list, &Counters::default()))
+}
+
+/// A list of one WRITE of a word.
+pub(crate) fn write(endpoint: &VerbsEndpoint, server: u16, offset: u64, word: u64) -> Result<(), FabricError> {
+    let mut list = endpoint.list(server);
+    list.write(Space::Host, offset, &word.to_le_bytes());
+    run(endpoint, list).map(|list| endpoint.recycle(list))
+}
+
+/// The word there.
+pub(crate) fn read(endpoint: &VerbsEndpoint, server: u16, offset: u64) -> Result<u64, FabricError> {
+    let mut list = endpoint.list(server);
+    let read = list.read(Space::Host, offset, 8);
+    let list = run(endpoint, list)?;
+    let word = u64::from_le_bytes(list.bytes(read).try_into().expect("eight bytes"));
+    endpoint.recycle(list);
+    Ok(word)
 }

@@ -1,13 +1,11 @@
 //! The fabric contract F1–F7, with servers in threads of this process.
 
-use crate::common::{MEMORY, has_device, join, serve};
+use crate::common::{MEMORY, SCRATCH, has_device, join, serve};
 use sherman_fabric::contract::{Breach, Harness, Participant, Patience, Report, Scratch, on_threads_of, suite};
 use sherman_soft_nic::server::RunningServer;
 use sherman_verbs::{VerbsEndpoint, VerbsOptions};
 
 const SERVERS: u16 = 2;
-/// Well behind the superblock and the tables, in a chunk that nobody asks for.
-const SCRATCH: u64 = MEMORY / 2;
 
 struct Nic(VerbsOptions);
 

@@ -1,6 +1,10 @@
 //! On a real RDMA device, or a soft one. Where there is none these tests say so and pass; with `SHERMAN_VERBS_REQUIRED` set
-//! they fail.
+//! they fail. In a guest with soft-RoCE: `scripts/verbs-test`.
 #![cfg(all(feature = "rdma", target_os = "linux"))]
 
 mod common;
 mod contract;
+mod faults;
+mod links;
+mod lists;
+mod trees;

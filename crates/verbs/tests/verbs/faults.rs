@@ -1,0 +1,167 @@
+//! What a NIC says when something goes wrong, and what the caller is told.
+
+use crate::common::{SCRATCH, has_device, join, read, serve, write};
+use sherman_executor::block_on;
+use sherman_fabric::{Counters, Endpoint, FabricError, Request, Space, call};
+use sherman_verbs::{VerbsEndpoint, VerbsOptions};
+use std::future::poll_fn;
+use std::time::{Duration, Instant};
+
+fn options() -> VerbsOptions {
+    VerbsOptions::default()
+}
+
+/// A queue pair that fails is the end of its endpoint's way to the server, and of nobody else's.
+fn breaks(break_it: fn(&VerbsEndpoint), offset: u64) {
+    if !has_device() {
+        return;
+    }
+    let servers = [serve(0, 1, &options())];
+    let [mine, other] = [(); 2].map(|()| join(&servers, &options()).expect("a cluster"));
+    let (endpoint, beside) = (mine.endpoint().expect("an endpoint"), other.endpoint().expect("an endpoint"));
+    write(&endpoint, 0, SCRATCH, 5).expect("all is well");
+    break_it(&endpoint);
+    // Several in flight: all of them end, and the first of them had no effect.
+    let tickets: Vec<_> = (0..3u64)
+        .map(|at| {
+            let mut list = endpoint.list(0);
+            list.write(Space::Host, offset, &at.to_le_bytes());
+            list.write(Space::Host, SCRATCH + 64, &[9; 8]);
+            endpoint.post(list)
+        })
+        .collect();
+    let began = Instant::now();
+    for ticket in tickets {
+        let outcome = block_on(&endpoint, poll_fn(|cx| endpoint.poll(ticket, cx)));
+        assert!(matches!(outcome, Err(FabricError::Disconnected { server: 0 })), "{outcome:?}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let after = write(&endpoint, 0, SCRATCH, 6);
+    assert_eq!(after, Err(FabricError::Disconnected { server: 0 }));
+    assert_eq!((read(&beside, 0, SCRATCH), read(&beside, 0, SCRATCH + 64)), (Ok(5), Ok(0)));
+    // It gave up its identity: it neither renews nor leaves.
+    let renewed = block_on(&endpoint, call(&endpoint, 0, Request::Renew, &Counters::default()));
+    assert_eq!(renewed, Err(FabricError::Disconnected { server: 0 }));
+}
+
+#[test]
+fn a_key_that_nobody_gave_out_ends_the_link() {
+    breaks(|endpoint| endpoint.spoil_key(0), SCRATCH + 64);
+}
+
+#[test]
+fn memory_that_is_not_there_ends_the_link() {
+    breaks(|endpoint| endpoint.believe_more(0), crate::common::MEMORY + 4096);
+}
+
+#[test]
+fn a_queue_pair_in_error_ends_the_link() {
+    breaks(|endpoint| endpoint.end_queue_pair(0), SCRATCH + 64);
+}
+
+#[test]
+fn a_server_that_is_gone_is_lost_and_others_are_not() {
+    if !has_device() {
+        return;
+    }
+    let mut servers = vec![serve(0, 2, &options()), serve(1, 2, &options())];
+    let fabric = join(&servers, &options()).expect("a cluster");
+    let endpoint = fabric.endpoint().expect("an endpoint");
+    write(&endpoint, 1, SCRATCH, 1).expect("all is well");
+    drop(servers.pop());
+    let began = Instant::now();
+    let outcome = write(&endpoint, 1, SCRATCH, 2);
+    println!("a server that is gone: {outcome:?} after {:?}", began.elapsed());
+    assert_eq!(outcome, Err(FabricError::ServerLost { server: 1 }));
+    assert!(began.elapsed() < Duration::from_secs(5));
+    write(&endpoint, 0, SCRATCH, 3).expect("this one is there");
+    // The next endpoint knows it from the start.
+    let next = fabric.endpoint().expect("an endpoint");
+    assert_eq!(write(&next, 1, SCRATCH, 2), Err(FabricError::ServerLost { server: 1 }));
+    assert_eq!(read(&next, 0, SCRATCH), Ok(3));
+}
+
+#[test]
+fn nothing_of_a_fenced_client_is_executed_and_it_is_told_so() {
+    if !has_device() {
+        return;
+    }
+    let servers = [serve(0, 1, &options())];
+    let [mine, other] = [(); 2].map(|()| join(&servers, &options()).expect("a cluster"));
+    let (endpoint, beside) = (mine.endpoint().expect("an endpoint"), other.endpoint().expect("an endpoint"));
+    write(&endpoint, 0, SCRATCH, 1).expect("all is well");
+    let client = endpoint.client();
+    let fenced = block_on(&beside, call(&beside, 0, Request::Fence { client }, &Counters::default()));
+    assert!(fenced.is_ok(), "{fenced:?}");
+    let began = Instant::now();
+    assert_eq!(write(&endpoint, 0, SCRATCH, 2), Err(FabricError::Fenced { client }));
+    println!("a fenced client was told so after {:?}", began.elapsed());
+    // By the device, long before anybody's patience is at its end.
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert_eq!((read(&beside, 0, SCRATCH), write(&beside, 0, SCRATCH, 3)), (Ok(1), Ok(())));
+    // No new link either.
+    let again = mine.endpoint().map(|endpoint| write(&endpoint, 0, SCRATCH, 4));
+    assert!(matches!(again, Err(FabricError::Fenced { .. }) | Ok(Err(FabricError::Fenced { .. }))), "{again:?}");
+    assert_eq!(read(&beside, 0, SCRATCH), Ok(3));
+}
+
+/// A fence in the midst of a stream of lists: what the client was told is there, and nothing moves after the answer.
+#[test]
+fn a_fence_stops_a_stream_of_lists() {
+    if !has_device() {
+        return;
+    }
+    let servers = [serve(0, 1, &options())];
+    let [mine, other] = [(); 2].map(|()| join(&servers, &options()).expect("a cluster"));
+    let beside = other.endpoint().expect("an endpoint");
+    let client = mine.client();
+    let acknowledged = std::thread::scope(|scope| {
+        let stream = scope.spawn(|| {
+            let endpoint = mine.endpoint().expect("an endpoint");
+            let mut last = 0;
+            loop {
+                match write(&endpoint, 0, SCRATCH, last + 1) {
+                    Ok(()) => last += 1,
+                    Err(error) => {
+                        assert_eq!(error, FabricError::Fenced { client });
+                        return last;
+                    }
+                }
+            }
+        });
+        while read(&beside, 0, SCRATCH).expect("a word") < 20 {}
+        let fenced = block_on(&beside, call(&beside, 0, Request::Fence { client }, &Counters::default()));
+        assert!(fenced.is_ok(), "{fenced:?}");
+        let still = read(&beside, 0, SCRATCH).expect("a word");
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(read(&beside, 0, SCRATCH), Ok(still), "memory moved after the fence was answered");
+        let last = stream.join().expect("it ends");
+        assert!(last == still || last + 1 == still, "{last} acknowledged, {still} found");
+        last
+    });
+    assert!(acknowledged >= 19, "{acknowledged}");
+}
+
+#[test]
+fn bad_verbs_are_refused_before_they_cost_the_link() {
+    if !has_device() {
+        return;
+    }
+    let servers = [serve(0, 1, &options())];
+    let fabric = join(&servers, &options()).expect("a cluster");
+    let endpoint = fabric.endpoint().expect("an endpoint");
+    for round in 0..3 {
+        let mut list = endpoint.list(0);
+        list.write(Space::Host, SCRATCH, &[1; 8]);
+        match round {
+            0 => list.cas(Space::Host, SCRATCH + 4, 0, 1),
+            1 => list.faa(Space::OnChip, 3, 1),
+            _ => list.read(Space::Host, u64::MAX - 3, 8),
+        };
+        let refused = crate::common::run(&endpoint, list);
+        let due = matches!(refused, Err(FabricError::Misaligned { .. } | FabricError::OutOfBounds { .. }));
+        assert!(due, "{refused:?}");
+        // Nothing of it happened, and the link is whole.
+        assert_eq!(read(&endpoint, 0, SCRATCH), Ok(0));
+    }
+}

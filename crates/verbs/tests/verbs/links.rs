@@ -1,0 +1,94 @@
+//! Who gets a link and who does not.
+
+use crate::common::{SCRATCH, has_device, join, options as join_options, read, serve, write};
+use sherman_embedded::host::Host;
+use sherman_embedded::{Atomicity, copy::CopyPath, memory::Region};
+use sherman_executor::block_on;
+use sherman_fabric::{Counters, Endpoint, FabricError, Refusal, Space, execute};
+use sherman_memory_server::FormatOptions;
+use sherman_soft_nic::SoftNicFabric;
+use sherman_soft_nic::server::{Listen, ServerOptions, SoftNicServer};
+use sherman_verbs::{VerbsJoinError, VerbsOptions};
+use std::sync::Arc;
+
+#[test]
+fn lists_in_frames_are_refused_where_a_nic_serves() {
+    if !has_device() {
+        return;
+    }
+    let servers = [serve(0, 1, &VerbsOptions::default())];
+    let fabric = SoftNicFabric::join(&join_options(&servers)).expect("the control plane is open");
+    let endpoint = fabric.endpoint().expect("an endpoint");
+    let mut list = endpoint.list(0);
+    list.write(Space::Host, SCRATCH, &[1; 8]);
+    let refused = block_on(&endpoint, execute(&endpoint, list, &Counters::default()));
+    assert!(refused.is_err(), "a list in a frame was executed");
+    let nic = join(&servers, &VerbsOptions::default()).expect("a cluster").endpoint().expect("an endpoint");
+    assert_eq!(read(&nic, 0, SCRATCH), Ok(0));
+}
+
+#[test]
+fn what_is_no_card_gets_no_link() {
+    if !has_device() {
+        return;
+    }
+    let servers = [serve(0, 1, &VerbsOptions::default())];
+    let fabric = SoftNicFabric::join(&join_options(&servers)).expect("the control plane is open");
+    for body in [&[][..], &[0; 44], &[0xff; 44], &[1; 43], &[7; 1000]] {
+        let refused = fabric.attach(0, body).expect_err("no link");
+        assert!(matches!(refused, FabricError::Refused(Refusal::BadRequest { .. })), "{refused}");
+    }
+    let nic = join(&servers, &VerbsOptions::default()).expect("a cluster").endpoint().expect("an endpoint");
+    assert_eq!(write(&nic, 0, SCRATCH, 1), Ok(()));
+}
+
+#[test]
+fn a_server_without_a_nic_says_so() {
+    if !has_device() {
+        return;
+    }
+    let region = Region::new(64 << 20, 256 << 10, Atomicity::Line, CopyPath::fastest()).expect("memory");
+    let host = Arc::new(Host::format(region, &FormatOptions::default()).expect("a server"));
+    let options = ServerOptions::new(host, vec![Listen::Tcp("127.0.0.1:0".to_owned())]);
+    let servers = [SoftNicServer::start(options).expect("a server")];
+    match join(&servers, &VerbsOptions::default()) {
+        Err(error @ VerbsJoinError::Attach(_)) => println!("{error}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn two_clients_exclude_each_other_by_a_lane() {
+    if !has_device() {
+        return;
+    }
+    const ROUNDS: u64 = 60;
+    let servers = [serve(0, 1, &VerbsOptions::default())];
+    std::thread::scope(|scope| {
+        for me in 1..=2u64 {
+            let servers = &servers;
+            scope.spawn(move || {
+                let fabric = join(servers, &VerbsOptions::default()).expect("a cluster");
+                let endpoint = fabric.endpoint().expect("an endpoint");
+                for _ in 0..ROUNDS {
+                    let count = loop {
+                        let mut list = endpoint.list(0);
+                        let lock = list.cas(Space::OnChip, 0, 0, me);
+                        let count = list.read(Space::Host, SCRATCH, 8);
+                        let list = crate::common::run(&endpoint, list).expect("a round trip");
+                        if list.swapped(lock) {
+                            break u64::from_le_bytes(list.bytes(count).try_into().expect("eight bytes"));
+                        }
+                        std::thread::yield_now();
+                    };
+                    let mut list = endpoint.list(0);
+                    list.write(Space::Host, SCRATCH, &(count + 1).to_le_bytes());
+                    list.write(Space::OnChip, 0, &0u64.to_le_bytes());
+                    crate::common::run(&endpoint, list).expect("a round trip");
+                }
+            });
+        }
+    });
+    let fabric = join(&servers, &VerbsOptions::default()).expect("a cluster");
+    assert_eq!(read(&fabric.endpoint().expect("an endpoint"), 0, SCRATCH), Ok(2 * ROUNDS));
+}
