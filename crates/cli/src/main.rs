@@ -47,6 +47,7 @@ mod serve_config;
 mod serve_log;
 mod serve_options;
 mod serve_start;
+mod serve_verbs;
 mod sim;
 mod sim_args;
 mod sim_replay;

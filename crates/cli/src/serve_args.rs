@@ -20,6 +20,10 @@ change it with no process in between. Others can connect to the same server as u
 With --file the memory outlives the process: a server that is started again with the same file has all that was acknowledged.
 Who was connected before must join again. It does not outlive a power loss or a crash of the host.
 
+With --listen verbs://HOST:PORT clients reach the memory through this host's RDMA NIC; HOST:PORT is where they are connected to it.
+Device, port, address and packet size are found out unless the URL says ?device=mlx5_0&port=1&gid=3&mtu=4096. All memory is
+locked; nothing else can be listened on, and there is no --file. Needs a build with --features verbs.
+
 All options can stand in a file of TOML under the same names, as in memory = \"8GiB\"; relative paths there begin beside it.
 What the command line says wins.
 
@@ -30,6 +34,7 @@ Examples:
   sherman serve --listen tcp://0.0.0.0:7000 --secret-file secret --memory 8GiB --id 1 --servers 3
   sherman serve --listen unix:/run/sherman.sock --file /var/lib/sherman/memory
   sherman serve --listen shm:/run/sherman.sock --listen tcp://127.0.0.1:7000
+  sherman serve --listen verbs://10.0.0.1:7000 --secret-file secret --memory 8GiB
   sherman serve --config /etc/sherman/server.toml";
 
 /// The options of `sherman serve`.

@@ -53,7 +53,7 @@ impl FromStr for Time {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct ServeSettings {
-    /// Where to listen: tcp://0.0.0.0:7000, unix:/path, or shm:/path to share the memory itself; may be said several times. Port 0 lets the system choose
+    /// Where to listen: tcp://0.0.0.0:7000, unix:/path, or shm:/path to share the memory itself; may be said several times. Port 0 lets the system choose. Or, alone, verbs://10.0.0.1:7000 to reach the memory through an RDMA NIC
     #[arg(long, value_name = "ADDRESS")]
     #[serde(deserialize_with = "one_or_several")]
     pub listen: Vec<Listen>,

@@ -2,7 +2,8 @@
 
 use crate::failure::Failure;
 use crate::serve_config::ServeSettings;
-use sherman_memory_server::FormatOptions;
+use crate::serve_verbs::VerbsListen;
+use sherman_memory_server::{FormatOptions, LaneWidth, LockOptions};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -32,6 +33,8 @@ pub enum Listen {
     Unix(PathBuf),
     /// A Unix socket, through which clients get the memory itself.
     Shm(PathBuf),
+    /// A TCP port for everything but verbs, which go through a NIC.
+    Verbs(VerbsListen),
 }
 
 impl Listen {
@@ -39,7 +42,9 @@ impl Listen {
     fn is_local(&self) -> bool {
         match self {
             Self::Unix(_) | Self::Shm(_) => true,
-            Self::Tcp { host, .. } => host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback()),
+            Self::Tcp { host, .. } | Self::Verbs(VerbsListen { host, .. }) => {
+                host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+            }
         }
     }
 }
@@ -51,6 +56,7 @@ impl fmt::Display for Listen {
             Self::Tcp { host, port } => write!(f, "tcp://{host}:{port}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Shm(path) => write!(f, "shm:{}", path.display()),
+            Self::Verbs(verbs) => verbs.fmt(f),
         }
     }
 }
@@ -69,17 +75,23 @@ impl FromStr for Listen {
                 };
             }
         }
-        let bad = || "write tcp://0.0.0.0:7000, tcp://[::1]:7000, unix:/path or shm:/path".to_owned();
-        let (host, port) = text.strip_prefix("tcp://").and_then(|rest| rest.rsplit_once(':')).ok_or_else(bad)?;
-        let host = match host.strip_prefix('[').map(|host| host.strip_suffix(']')) {
-            Some(bracketed) => bracketed.filter(|host| host.parse().is_ok_and(|ip: IpAddr| ip.is_ipv6())),
-            None => Some(host).filter(|host| !host.is_empty() && !host.contains([':', '/', ','])),
-        };
-        match (host, port.parse()) {
-            (Some(host), Ok(port)) => Ok(Self::Tcp { host: host.to_owned(), port }),
-            _ => Err(bad()),
+        if let Some(rest) = text.strip_prefix("verbs://") {
+            return VerbsListen::read(rest).map(Self::Verbs);
         }
+        let bad = || "write tcp://0.0.0.0:7000, tcp://[::1]:7000, unix:/path, shm:/path or verbs://10.0.0.1:7000".to_owned();
+        let (host, port) = text.strip_prefix("tcp://").and_then(host_and_port).ok_or_else(bad)?;
+        Ok(Self::Tcp { host, port })
     }
+}
+
+/// Reads `host:port`; an address of IPv6 is in brackets, which are left out.
+pub fn host_and_port(text: &str) -> Option<(String, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    let host = match host.strip_prefix('[').map(|host| host.strip_suffix(']')) {
+        Some(bracketed) => bracketed.filter(|host| host.parse().is_ok_and(|ip: IpAddr| ip.is_ipv6())),
+        None => Some(host).filter(|host| !host.is_empty() && !host.contains([':', '/', ','])),
+    };
+    Some((host?.to_owned(), port.parse().ok()?))
 }
 
 /// A memory server that can be started.
@@ -152,6 +164,9 @@ impl ServeOptions {
                 "memory in a file cannot be shared: leave it away, or listen on unix:",
             ));
         }
+        if let Some(verbs) = self.verbs() {
+            verbs.check(self)?;
+        }
         let open = self.listen.iter().find(|listen| !listen.is_local());
         if let (Some(open), None, false) = (open, &self.secret_file, self.insecure) {
             let reason =
@@ -186,9 +201,23 @@ impl ServeOptions {
         self.listen.iter().any(|listen| matches!(listen, Listen::Shm(_)))
     }
 
+    /// The NIC through which its memory is reached, if that is so.
+    pub fn verbs(&self) -> Option<&VerbsListen> {
+        self.listen.iter().find_map(|listen| match listen {
+            Listen::Verbs(verbs) => Some(verbs),
+            _ => None,
+        })
+    }
+
     /// How its memory is laid out.
     pub fn format(&self) -> FormatOptions {
+        let mut locks = LockOptions::default();
+        if self.verbs().is_some() {
+            // Unless the NIC turns out to have more.
+            locks.width = LaneWidth::Bits64;
+        }
         FormatOptions {
+            locks,
             cluster_id: cluster_id(&self.cluster_name),
             server: self.id,
             servers: self.servers,
@@ -215,9 +244,15 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_they_are_written() {
-        for text in
-            ["tcp://0.0.0.0:7000", "tcp://[::1]:7000", "tcp://memory-1:0", "unix:/run/a.sock", "unix:a", "shm:/a"]
-        {
+        for text in [
+            "tcp://0.0.0.0:7000",
+            "tcp://[::1]:7000",
+            "tcp://memory-1:0",
+            "unix:/run/a.sock",
+            "unix:a",
+            "shm:/a",
+            "verbs://[::1]:7?mtu=1024",
+        ] {
             assert_eq!(text.parse::<Listen>().expect(text).to_string(), text);
         }
         let long = format!("unix:/{}", "x".repeat(MAX_SOCKET_PATH));
@@ -233,6 +268,9 @@ mod tests {
             "tcp://[a]:1",
             "tcp://a,b:1",
             "udp://a:1",
+            "verbs://a",
+            "verbs://a:1?speed=max",
+            "verbs://a:1?mtu",
             "unix:",
             "shm:",
             "tcp://[::1:7000",

@@ -2,11 +2,13 @@
 
 use crate::failure::Failure;
 use crate::serve_options::{Listen, ServeOptions};
+use crate::serve_verbs::{Nic, VerbsListen};
 use sherman_embedded::Atomicity;
 use sherman_embedded::copy::CopyPath;
 use sherman_embedded::file::FileOptions;
 use sherman_embedded::host::Host;
 use sherman_embedded::memory::Region;
+use sherman_memory_server::FormatOptions;
 use sherman_shm::{ServeShmError, ShmOptions, ShmPath};
 use sherman_soft_nic::auth::Secret;
 use sherman_soft_nic::metrics::{MetricsListener, server_text};
@@ -28,13 +30,17 @@ impl Server {
     pub fn start(options: &ServeOptions) -> Result<Self, Failure> {
         let secret = options.secret_file.as_deref().map(Secret::from_file).transpose();
         let secret = secret.map_err(|error| Failure::option("secret-file", error))?;
-        let (host, path) = match &options.file {
-            Some(path) => (Arc::new(in_file(options, path)?), None),
-            None if options.shares_memory() => {
+        let (host, path) = match (&options.file, options.verbs()) {
+            (Some(path), _) => (Arc::new(in_file(options, path)?), None),
+            (None, Some(verbs)) => {
+                let (host, path) = behind_a_nic(options, verbs)?;
+                (host, Some(path))
+            }
+            (None, None) if options.shares_memory() => {
                 let (host, path) = shared(options)?;
                 (host, Some(path as Arc<dyn DataPath>))
             }
-            None => (Arc::new(in_memory(options)?), None),
+            (None, None) => (Arc::new(in_memory(options, &options.format())?), None),
         };
         let listen = options.listen.iter().map(address).collect();
         let mut server = ServerOptions { path, ..ServerOptions::new(host, listen) };
@@ -51,8 +57,9 @@ impl Server {
         let listen = |address| MetricsListener::start(address, move || server_text(&handle.stats()));
         let metrics = options.metrics.map(listen).transpose();
         let metrics = metrics.map_err(|error| Failure::Runtime(format!("--metrics: {error}")))?;
-        let addresses = options.listen.iter().zip(running.addresses()).map(|(asked, got)| match asked {
-            Listen::Shm(_) => asked.to_string(),
+        let addresses = options.listen.iter().zip(running.addresses()).map(|(asked, got)| match (asked, got) {
+            (Listen::Shm(_), _) => asked.to_string(),
+            (Listen::Verbs(_), server::Listen::Tcp(host)) => format!("verbs://{host}"),
             _ => got.to_string(),
         });
         Ok(Self { addresses: addresses.collect(), running, metrics })
@@ -78,20 +85,34 @@ impl Server {
 
 fn address(listen: &Listen) -> server::Listen {
     match listen {
-        Listen::Tcp { host, port } if host.contains(':') => server::Listen::Tcp(format!("[{host}]:{port}")),
-        Listen::Tcp { host, port } => server::Listen::Tcp(format!("{host}:{port}")),
+        Listen::Tcp { host, port } | Listen::Verbs(VerbsListen { host, port, .. }) if host.contains(':') => {
+            server::Listen::Tcp(format!("[{host}]:{port}"))
+        }
+        Listen::Tcp { host, port } | Listen::Verbs(VerbsListen { host, port, .. }) => {
+            server::Listen::Tcp(format!("{host}:{port}"))
+        }
         Listen::Unix(path) | Listen::Shm(path) => server::Listen::Unix(path.clone()),
     }
 }
 
 /// Memory that goes with the process.
-fn in_memory(options: &ServeOptions) -> Result<Host, Failure> {
+fn in_memory(options: &ServeOptions, format: &FormatOptions) -> Result<Host, Failure> {
     let (memory, on_chip) = (usize::try_from(options.memory).ok(), usize::try_from(options.on_chip).ok());
     let region = memory
         .zip(on_chip)
         .and_then(|(memory, on_chip)| Region::new(memory, on_chip, Atomicity::Line, CopyPath::fastest()));
     let region = region.ok_or_else(|| Failure::option("memory", "the system does not give so much"))?;
-    Host::format(region, &options.format()).map_err(|error| Failure::option("memory", error))
+    Host::format(region, format).map_err(|error| Failure::option("memory", error))
+}
+
+/// Memory that goes with the process, and that a NIC moves.
+fn behind_a_nic(options: &ServeOptions, verbs: &VerbsListen) -> Result<(Arc<Host>, Arc<dyn DataPath>), Failure> {
+    let nic = Nic::open(verbs)?;
+    let mut format = options.format();
+    format.locks.width = nic.lane_width(options.on_chip);
+    let host = Arc::new(in_memory(options, &format)?);
+    let path = nic.serve(Arc::clone(&host))?;
+    Ok((host, path))
 }
 
 /// Memory that goes with the processes that map it, and the way to it.

@@ -97,7 +97,7 @@ impl AnyFabric {
             #[cfg(target_os = "linux")]
             Self::Shm(fabric, _) => Ok(AnyEndpoint::Shm(fabric.endpoint()?)),
             #[cfg(all(feature = "verbs", target_os = "linux"))]
-            Self::Verbs(fabric, ..) => Ok(AnyEndpoint::Verbs(fabric.endpoint()?)),
+            Self::Verbs(fabric, ..) => Ok(AnyEndpoint::Verbs(Box::new(fabric.endpoint()?))),
         }
     }
 
@@ -129,7 +129,7 @@ pub enum AnyEndpoint {
     Shm(ShmEndpoint),
     /// Of memory servers whose memory is reached through a NIC.
     #[cfg(all(feature = "verbs", target_os = "linux"))]
-    Verbs(VerbsEndpoint),
+    Verbs(Box<VerbsEndpoint>),
 }
 
 impl Fabric for AnyFabric {

@@ -102,14 +102,21 @@ impl Facts {
         }
     }
 
-    /// What clients may expect of a server on this device.
-    pub fn caps(&self, on_chip_bytes: u64, chip: Chip) -> Caps {
+    /// Whether `bytes` of lock lanes can have 16 bits each, and be released by a plain WRITE.
+    pub fn narrow_lanes(&self, bytes: u64, options: &VerbsOptions) -> bool {
+        self.masked_cas && self.chip(bytes, options) == Chip::Device
+    }
+
+    /// What clients may expect of a server on this device, whose lanes are `narrow` (16 bits) or not. Where they are not,
+    /// nobody needs a masked CAS, and none is promised.
+    pub fn caps(&self, on_chip_bytes: u64, chip: Chip, narrow: bool) -> Caps {
+        let masked_cas = self.masked_cas && narrow;
         Caps {
             atomic_unit: LINE,
             crash_unit: LINE,
             verb_atomic: false,
-            masked_cas: self.masked_cas,
-            write_releases: !self.masked_cas || chip == Chip::Device,
+            masked_cas,
+            write_releases: !masked_cas || chip == Chip::Device,
             lock_read: true,
             on_chip_bytes,
             fence: FenceMode::Revoke,
@@ -162,22 +169,28 @@ mod tests {
     #[test]
     fn lanes_are_where_they_fit_and_release_by_write_only_where_none_is_lost() {
         let any = VerbsOptions::default();
-        for (facts, bytes, chip, masked, releases) in [
-            (soft_roce(), CHIP, Chip::Host, false, true),
-            (soft_roce(), 0, Chip::None, false, true),
-            (complete(), CHIP, Chip::Device, true, true),
-            (complete(), CHIP + 8, Chip::Host, true, false),
-            (Facts { device_memory: 0, ..complete() }, CHIP, Chip::Host, true, false),
-            (Facts { masked_cas: false, ..complete() }, CHIP, Chip::Device, false, true),
+        for (facts, bytes, narrow, chip, masked, releases) in [
+            (soft_roce(), CHIP, false, Chip::Host, false, true),
+            (soft_roce(), CHIP, true, Chip::Host, false, true),
+            (soft_roce(), 0, false, Chip::None, false, true),
+            (complete(), CHIP, true, Chip::Device, true, true),
+            (complete(), CHIP, false, Chip::Device, false, true),
+            (complete(), CHIP + 8, true, Chip::Host, true, false),
+            (complete(), CHIP + 8, false, Chip::Host, false, true),
+            (Facts { device_memory: 0, ..complete() }, CHIP, true, Chip::Host, true, false),
+            (Facts { masked_cas: false, ..complete() }, CHIP, false, Chip::Device, false, true),
         ] {
             assert_eq!(facts.chip(bytes, &any), chip, "{facts:?}");
-            let caps = facts.caps(bytes, chip);
+            let caps = facts.caps(bytes, chip, narrow);
             assert_eq!((caps.masked_cas, caps.write_releases, caps.on_chip_bytes), (masked, releases, bytes));
             assert_eq!((caps.atomic_unit, caps.crash_unit, caps.fence), (64, 64, FenceMode::Revoke));
             assert!(!caps.verb_atomic && caps.lock_read);
+            // A server that may choose never chooses lanes that it cannot release.
+            assert!(facts.caps(bytes, chip, facts.narrow_lanes(bytes, &any)).write_releases);
         }
+        assert!(complete().narrow_lanes(CHIP, &any) && !complete().narrow_lanes(CHIP + 8, &any));
         let in_host = VerbsOptions { chip_in_host: true, ..any };
-        assert_eq!(complete().chip(CHIP, &in_host), Chip::Host);
+        assert_eq!((complete().chip(CHIP, &in_host), complete().narrow_lanes(CHIP, &in_host)), (Chip::Host, false));
     }
 
     #[test]

@@ -20,3 +20,5 @@ mod raw;
 mod readme;
 mod refusals;
 mod sim;
+#[cfg(feature = "verbs")]
+mod verbs;

@@ -105,6 +105,11 @@ impl Device {
         &self.facts
     }
 
+    /// Whether `bytes` of lock lanes can have 16 bits each ([`Facts::narrow_lanes`]).
+    pub fn has_narrow_lanes(&self, bytes: u64) -> bool {
+        self.facts.narrow_lanes(bytes, &self.options)
+    }
+
     /// The largest packet.
     pub fn mtu(&self) -> Mtu {
         self.options.mtu.map_or(self.port.mtu, |asked| asked.min(self.port.mtu))

@@ -8,6 +8,9 @@
 //!
 //! **On-chip memory** is the device's own where it has as much, else words of host memory, registered by themselves. The
 //! server's CPU clears lanes when memory is formatted and never touches them again, so it needs no way to the device's.
+//!
+//! **Host memory** is both sides'. The CPU stores whole words, into tables that clients only read (chunks, members) and into catalog
+//! entries that nobody knows yet; root words and nodes are clients' alone. So no word is changed by both.
 
 use super::device::Device;
 use super::memory::{Access, DeviceMemory, Registration};
@@ -18,6 +21,7 @@ use crate::facts::Chip;
 use rustix::net::getsockname;
 use sherman_embedded::host::{Host, Session};
 use sherman_fabric::{Caps, FabricError, Memory, Refusal, Space};
+use sherman_memory_server::LaneWidth;
 use sherman_soft_nic::server::path::{Attached, Attaching, DataPath, Link, Stopping};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -126,7 +130,8 @@ impl VerbsPath {
             chip_place = Place { base: start.as_ptr() as u64, bytes: bytes as u64, key: words.remote_key() };
             chip = Some(words);
         }
-        let caps = device.facts.caps(on_chip, chip_is);
+        let narrow = memory.superblock().geometry.lock.width == LaneWidth::Bits16;
+        let caps = device.facts.caps(on_chip, chip_is, narrow);
         Ok(Self {
             device,
             host: host_place,

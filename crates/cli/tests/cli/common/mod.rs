@@ -8,9 +8,14 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+/// The command: where it was built, unless the environment says where it has been brought.
+pub fn program() -> PathBuf {
+    std::env::var_os("SHERMAN_BIN").map_or_else(|| env!("CARGO_BIN_EXE_sherman").into(), PathBuf::from)
+}
+
 /// `sherman` with these arguments, wherever the tests themselves are run.
 pub fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sherman"));
+    let mut command = Command::new(program());
     command.args(args).env_remove("SHERMAN_CLUSTER");
     command
 }

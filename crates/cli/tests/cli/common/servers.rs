@@ -14,6 +14,7 @@ pub enum Transport {
     Tcp,
     Unix,
     Shm,
+    Verbs,
 }
 
 /// The transports that every suite runs on.
@@ -86,7 +87,7 @@ impl Drop for Server {
 
 /// Starts `sherman serve` and reads where it listens.
 fn launch(args: &[String], stderr: Stdio) -> (Child, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_sherman"))
+    let mut child = Command::new(super::program())
         .arg("serve")
         .args(args)
         .stdout(Stdio::piped())
@@ -97,7 +98,8 @@ fn launch(args: &[String], stderr: Stdio) -> (Child, String) {
     let address = lines.find_map(|line| {
         let line = line.expect("text");
         let url = line.strip_prefix("listening on ")?.to_owned();
-        let place = ["tcp://", "unix:", "shm:"].into_iter().find_map(|scheme| url.strip_prefix(scheme));
+        let schemes = ["tcp://", "unix:", "shm:", "verbs://"];
+        let place = schemes.into_iter().find_map(|scheme| url.strip_prefix(scheme));
         place.map(str::to_owned)
     });
     (child, address.expect("a server says where it listens"))
@@ -125,6 +127,7 @@ impl Servers {
                 Transport::Tcp => "tcp://127.0.0.1:0".to_owned(),
                 Transport::Unix => format!("unix:{dir}/{id}.sock"),
                 Transport::Shm => format!("shm:{dir}/{id}.sock"),
+                Transport::Verbs => "verbs://127.0.0.1:0".to_owned(),
             };
             let own = ["--listen".to_owned(), listen, "--id".to_owned(), id.to_string()];
             let count = ["--servers".to_owned(), count.to_string()];
@@ -141,6 +144,7 @@ impl Servers {
             Transport::Tcp => "tcp://",
             Transport::Unix => "unix:",
             Transport::Shm => "shm:",
+            Transport::Verbs => "verbs://",
         };
         let addresses: Vec<&str> = self.servers.iter().map(|server| server.address.as_str()).collect();
         format!("{scheme}{}", addresses.join(","))

@@ -1,0 +1,100 @@
+//! Clusters of processes whose memory is reached through an RDMA device. Where there is none these tests say so and pass; with
+//! `SHERMAN_VERBS_REQUIRED` set they fail. In a guest with soft-RoCE: `scripts/verbs-test`.
+
+use crate::common::servers::{Servers, Transport};
+use crate::common::writers::{Writer, settle, verify};
+use crate::common::{sherman, text};
+use sherman::Cluster;
+use sherman_suites::{Failure, Ledger};
+use sherman_verbs::{Device, VerbsOptions};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Little memory, since all of it is locked; leases that a slow machine keeps.
+const SMALL: &[&str] = &["--memory", "64MiB", "--chunk", "1MiB", "--lease", "4s"];
+
+fn has_device() -> bool {
+    match Device::open(&VerbsOptions::default(), None) {
+        Ok(_) => true,
+        Err(error) if std::env::var_os("SHERMAN_VERBS_REQUIRED").is_some() => panic!("a device is required: {error}"),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            false
+        }
+    }
+}
+
+/// What a command said, if it went well.
+fn says(args: &[&str], url: &str) -> String {
+    let output = sherman(&[args, &["--cluster", url]].concat());
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn commands_work_through_a_device() {
+    if !has_device() {
+        return;
+    }
+    let servers = Servers::start(Transport::Verbs, 2, SMALL);
+    let url = servers.url();
+    assert_eq!(says(&["put", "7", "700", "--tree", "orders", "--create"], &url), "inserted\n");
+    assert_eq!(says(&["put", "8", "800", "--tree", "orders"], &url), "inserted\n");
+    assert_eq!(says(&["get", "7", "--tree", "orders"], &url).trim(), "700");
+    let scanned = says(&["scan", "--tree", "orders"], &url);
+    assert!(scanned.contains("700") && scanned.contains("800"), "{scanned}");
+    // A device that is not there is said to be.
+    let output = sherman(&["get", "7", "--tree", "orders", "--cluster", &format!("{url}?device=nowhere")]);
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("nowhere") && said.lines().count() == 1, "{said}");
+    // And who comes with lists in frames is refused.
+    let frames = url.replace("verbs://", "tcp://");
+    let output = sherman(&["get", "7", "--tree", "orders", "--cluster", &frames]);
+    assert!(!output.status.success() && text(&output.stderr).starts_with("error: "), "{}", text(&output.stderr));
+}
+
+#[test]
+fn clients_that_are_killed_lose_nothing_they_were_told_is_there() -> Result<(), Failure> {
+    if !has_device() {
+        return Ok(());
+    }
+    const KILLS: u64 = 4;
+    let more = ["--memory", "96MiB", "--chunk", "1MiB", "--lease", "2s"];
+    let servers = Servers::start(Transport::Verbs, 2, &more);
+    let url = servers.url();
+    let ledgers: Vec<_> = (0..2).map(|_| Arc::new(Mutex::new(Ledger::default()))).collect();
+    let start = |slot: usize, seed| Writer::start(&url, slot as u64, seed, &ledgers[slot]);
+    let mut writers = vec![start(0, 1), start(1, 2)];
+    for kill in 0..KILLS {
+        std::thread::sleep(Duration::from_millis(2_500 + 130 * kill));
+        let slot = kill as usize % 2;
+        writers[slot].kill();
+        writers[slot] = start(slot, 1_000 + kill);
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    writers.clear();
+    let cluster = Cluster::open(&url)?;
+    settle(&cluster, Duration::from_secs(40))?;
+    let (acknowledged, uncertain) = verify(&cluster, &ledgers)?;
+    println!("{KILLS} killed, {acknowledged} changes acknowledged, {uncertain} keys of unknown outcome");
+    assert!(acknowledged > 100, "{acknowledged}");
+    Ok(())
+}
+
+#[test]
+fn a_server_that_is_killed_is_lost_soon() -> Result<(), Failure> {
+    if !has_device() {
+        return Ok(());
+    }
+    let mut servers = Servers::start(Transport::Verbs, 1, SMALL);
+    let cluster = Cluster::open(&servers.url())?;
+    let client = cluster.tree::<u64, u64>("t")?.client()?;
+    client.insert(1, 1)?;
+    servers.servers[0].kill();
+    let began = Instant::now();
+    let error = client.insert(2, 2).expect_err("nobody is there");
+    println!("after {:?}: {error}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(error.to_string().contains('0'), "{error}");
+    Ok(())
+}
