@@ -11,7 +11,7 @@ pub struct Wire {
     pub doorbells: u64,
     /// Requests that asked for a completion: the last of each list.
     pub signalled: u64,
-    /// Completions that came.
+    /// Completions that came, of whatever.
     pub completions: u64,
     /// WRITEs that travelled inside their request.
     pub inline_writes: u64,

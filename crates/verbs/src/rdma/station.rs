@@ -193,7 +193,8 @@ impl Station {
         self.completions = completions;
         if polled.is_err() {
             // Nothing will come of any of them.
-            self.links.iter_mut().for_each(|link| _ = link.fault.get_or_insert(Fault::Local));
+            let alive = self.links.iter_mut().filter(|link| link.alive.is_some());
+            alive.for_each(|link| _ = link.fault.get_or_insert(Fault::Local));
         }
         if any {
             self.rounds = 0;
@@ -203,8 +204,8 @@ impl Station {
                 self.look(patience, now());
             }
         }
-        self.break_off(control);
-        if any {
+        // A link that ends makes room too.
+        if self.break_off(control) || any {
             self.pump(&now);
         }
     }
@@ -213,6 +214,7 @@ impl Station {
     fn complete(&mut self, completion: Completion, now: u64) {
         let (at, number) = read_id(completion.id);
         let Self { links, flight, slab, buffer, works, wire, .. } = self;
+        wire.completions += 1;
         let Some(link) = links.get_mut(at).filter(|link| link.alive.is_some()) else { return };
         if let Some(fault) = completion.fault {
             // Those behind the first are only flushed.
@@ -221,7 +223,6 @@ impl Station {
         }
         // A completion of what is not the first in flight is none of ours.
         let Some(flying) = link.flying.pop_front_if(|flying| flying.number == number) else { return };
-        wire.completions += 1;
         link.room += flying.requests;
         link.since = now;
         let reach = link.reach;
@@ -267,14 +268,17 @@ impl Station {
         }
     }
 
-    /// Ends links with a fault: what became of the server, the control plane knows.
-    fn break_off(&mut self, control: &SoftNicFabric) {
+    /// Ends links with a fault: what became of the server, the control plane knows. Whether there was one.
+    fn break_off(&mut self, control: &SoftNicFabric) -> bool {
+        let mut any = false;
         for at in 0..self.links.len() {
             let Some(fault) = self.links[at].fault.take() else { continue };
             let error = control.explain_break(at as u16);
             tracing::warn!(server = at, %fault, %error, "an RDMA link ended");
             self.end_link(at, &error);
+            any = true;
         }
+        any
     }
 
     fn end_link(&mut self, at: usize, error: &FabricError) {

@@ -81,6 +81,33 @@ fn a_server_that_is_gone_is_lost_and_others_are_not() {
     assert_eq!(read(&next, 0, SCRATCH), Ok(3));
 }
 
+/// Registered memory that lists to a lost server held is for those who wait for it.
+#[test]
+fn lists_that_wait_for_room_go_on_when_another_server_is_lost() {
+    if !has_device() {
+        return;
+    }
+    let mut servers = vec![serve(0, 2, &options()), serve(1, 2, &options())];
+    let fabric = join(&servers, &options()).expect("a cluster");
+    let endpoint = fabric.endpoint().expect("an endpoint");
+    write(&endpoint, 0, SCRATCH, 7).expect("all is well");
+    drop(servers.pop());
+    let post = |server, bytes: u32| {
+        let mut list = endpoint.list(server);
+        list.read(Space::Host, SCRATCH, bytes);
+        endpoint.post(list)
+    };
+    let lost: Vec<_> = (0..8).map(|_| post(1, 512 << 10)).collect();
+    let waiting = post(0, 512 << 10);
+    assert_eq!(endpoint.wire().waited, 1);
+    let list = block_on(&endpoint, poll_fn(|cx| endpoint.poll(waiting, cx))).expect("this one is there");
+    assert_eq!(list.len(), 1);
+    for ticket in lost {
+        let outcome = block_on(&endpoint, poll_fn(|cx| endpoint.poll(ticket, cx)));
+        assert!(matches!(outcome, Err(FabricError::ServerLost { server: 1 })), "{outcome:?}");
+    }
+}
+
 #[test]
 fn nothing_of_a_fenced_client_is_executed_and_it_is_told_so() {
     if !has_device() {
