@@ -173,3 +173,28 @@ fn post_calls(pair: &mut QueuePair, works: &[Work], batch: &Batch<'_>) -> Result
         super::done(ffi::ibv_wr_complete(ex), "post work requests")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ffi::ibv_send_flags as flag;
+
+    /// On soft-RoCE nothing overtakes, so that a fence is asked for shows only here.
+    #[test]
+    fn fences_inline_bytes_and_the_last_request_are_flagged() {
+        let work = |task| Work { verb: 0, space: Space::Host, offset: 0, len: 8, local: 0, task };
+        let (signalled, inline, fence) = (flag::IBV_SEND_SIGNALED.0, flag::IBV_SEND_INLINE.0, flag::IBV_SEND_FENCE.0);
+        for (task, expected) in [
+            (Task::Read, 0),
+            (Task::Write { fenced: false }, 0),
+            (Task::Write { fenced: true }, fence),
+            (Task::Inline { fenced: false, at: 0 }, inline),
+            (Task::Inline { fenced: true, at: 0 }, inline | fence),
+            (Task::Cas { compare: 0, swap: 1 }, 0),
+            (Task::Faa { add: 1 }, 0),
+        ] {
+            assert_eq!(flags(&work(task), false), expected, "{task:?}");
+            assert_eq!(flags(&work(task), true), expected | signalled, "{task:?}");
+        }
+    }
+}

@@ -2,13 +2,15 @@
 
 use sherman_embedded::host::Host;
 use sherman_embedded::{Atomicity, copy::CopyPath, memory::Region};
-use sherman_executor::block_on;
-use sherman_fabric::{Counters, Endpoint, FabricError, Space, WorkList, execute};
+use sherman_executor::{Driver, block_on};
+use sherman_fabric::{Counters, Endpoint, FabricError, Space, Ticket, WorkList, execute};
 use sherman_memory_server::{FormatOptions, LaneWidth, LockOptions};
 use sherman_soft_nic::client::JoinOptions;
 use sherman_soft_nic::server::{DataPath, Listen, RunningServer, ServerOptions, SoftNicServer};
 use sherman_verbs::{Device, VerbsEndpoint, VerbsFabric, VerbsJoinError, VerbsOptions, VerbsPath};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 pub(crate) const MEMORY: u64 = 1 << 20;
 pub(crate) const ON_CHIP: usize = 128;
@@ -88,4 +90,18 @@ pub(crate) fn read(endpoint: &VerbsEndpoint, server: u16, offset: u64) -> Result
     let word = u64::from_le_bytes(list.bytes(read).try_into().expect("eight bytes"));
     endpoint.recycle(list);
     Ok(word)
+}
+
+/// The outcome of a list that was posted; fails if there is none in time, since who loses one must not hang.
+pub(crate) fn outcome(endpoint: &VerbsEndpoint, ticket: Ticket) -> Result<WorkList, FabricError> {
+    let end = Instant::now() + Duration::from_secs(20);
+    let mut cx = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(outcome) = endpoint.poll(ticket, &mut cx) {
+            return outcome;
+        }
+        assert!(Instant::now() < end, "a list has no outcome");
+        endpoint.progress();
+        std::thread::yield_now();
+    }
 }

@@ -1,10 +1,9 @@
 //! What a NIC says when something goes wrong, and what the caller is told.
 
-use crate::common::{SCRATCH, has_device, join, read, serve, write};
+use crate::common::{SCRATCH, has_device, join, outcome, read, serve, write};
 use sherman_executor::block_on;
 use sherman_fabric::{Counters, Endpoint, FabricError, Request, Space, call};
 use sherman_verbs::{VerbsEndpoint, VerbsOptions};
-use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
 fn options() -> VerbsOptions {
@@ -32,8 +31,8 @@ fn breaks(break_it: fn(&VerbsEndpoint), offset: u64) {
         .collect();
     let began = Instant::now();
     for ticket in tickets {
-        let outcome = block_on(&endpoint, poll_fn(|cx| endpoint.poll(ticket, cx)));
-        assert!(matches!(outcome, Err(FabricError::Disconnected { server: 0 })), "{outcome:?}");
+        let ended = outcome(&endpoint, ticket);
+        assert!(matches!(ended, Err(FabricError::Disconnected { server: 0 })), "{ended:?}");
     }
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     let after = write(&endpoint, 0, SCRATCH, 6);
@@ -70,9 +69,9 @@ fn a_server_that_is_gone_is_lost_and_others_are_not() {
     write(&endpoint, 1, SCRATCH, 1).expect("all is well");
     drop(servers.pop());
     let began = Instant::now();
-    let outcome = write(&endpoint, 1, SCRATCH, 2);
-    println!("a server that is gone: {outcome:?} after {:?}", began.elapsed());
-    assert_eq!(outcome, Err(FabricError::ServerLost { server: 1 }));
+    let ended = write(&endpoint, 1, SCRATCH, 2);
+    println!("a server that is gone: {ended:?} after {:?}", began.elapsed());
+    assert_eq!(ended, Err(FabricError::ServerLost { server: 1 }));
     assert!(began.elapsed() < Duration::from_secs(5));
     write(&endpoint, 0, SCRATCH, 3).expect("this one is there");
     // The next endpoint knows it from the start.
@@ -100,11 +99,11 @@ fn lists_that_wait_for_room_go_on_when_another_server_is_lost() {
     let lost: Vec<_> = (0..8).map(|_| post(1, 512 << 10)).collect();
     let waiting = post(0, 512 << 10);
     assert_eq!(endpoint.wire().waited, 1);
-    let list = block_on(&endpoint, poll_fn(|cx| endpoint.poll(waiting, cx))).expect("this one is there");
+    let list = outcome(&endpoint, waiting).expect("this one is there");
     assert_eq!(list.len(), 1);
     for ticket in lost {
-        let outcome = block_on(&endpoint, poll_fn(|cx| endpoint.poll(ticket, cx)));
-        assert!(matches!(outcome, Err(FabricError::ServerLost { server: 1 })), "{outcome:?}");
+        let ended = outcome(&endpoint, ticket);
+        assert!(matches!(ended, Err(FabricError::ServerLost { server: 1 })), "{ended:?}");
     }
 }
 
@@ -145,8 +144,9 @@ fn a_fence_stops_a_stream_of_lists() {
     let acknowledged = std::thread::scope(|scope| {
         let stream = scope.spawn(|| {
             let endpoint = mine.endpoint().expect("an endpoint");
-            let mut last = 0;
+            let (mut last, began) = (0, Instant::now());
             loop {
+                assert!(began.elapsed() < Duration::from_secs(20), "nobody stops it");
                 match write(&endpoint, 0, SCRATCH, last + 1) {
                     Ok(()) => last += 1,
                     Err(error) => {

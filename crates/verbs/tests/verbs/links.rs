@@ -1,14 +1,18 @@
 //! Who gets a link and who does not.
 
 use crate::common::{SCRATCH, has_device, join, options as join_options, read, serve, write};
-use sherman_embedded::host::Host;
+use sherman_embedded::host::{Host, Session};
 use sherman_embedded::{Atomicity, copy::CopyPath, memory::Region};
 use sherman_executor::block_on;
-use sherman_fabric::{Counters, Endpoint, FabricError, Refusal, Space, execute};
+use sherman_fabric::{ClientId, Counters, Endpoint, FabricError, Refusal, Space, execute};
 use sherman_memory_server::FormatOptions;
 use sherman_soft_nic::SoftNicFabric;
+use sherman_soft_nic::server::path::{Attaching, DataPath};
 use sherman_soft_nic::server::{Listen, ServerOptions, SoftNicServer};
-use sherman_verbs::{VerbsJoinError, VerbsOptions};
+use sherman_verbs::address::{Address, Gid, GidKind, Layer, Mtu};
+use sherman_verbs::card::Card;
+use sherman_verbs::{Device, VerbsJoinError, VerbsOptions, VerbsPath};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 #[test]
@@ -40,6 +44,27 @@ fn what_is_no_card_gets_no_link() {
     }
     let nic = join(&servers, &VerbsOptions::default()).expect("a cluster").endpoint().expect("an endpoint");
     assert_eq!(write(&nic, 0, SCRATCH, 1), Ok(()));
+}
+
+/// A link that is asked for while its session ends: the flag is up, whoever looked last.
+#[test]
+fn a_session_that_is_over_gets_no_link() {
+    if !has_device() {
+        return;
+    }
+    let region = Region::new(64 << 20, 256 << 10, Atomicity::Line, CopyPath::fastest()).expect("memory");
+    let host = Arc::new(Host::format(region, &FormatOptions::default()).expect("a server"));
+    let device = Device::open(&VerbsOptions::default(), None).expect("a device");
+    let path = VerbsPath::new(device, host).expect("registered memory");
+    let session = Arc::new(Session::new(ClientId(3), 1).expect("a session"));
+    session.fence();
+    assert!(path.stop(&session).is_over().expect("nothing is in its way"));
+    let address = Address { layer: Layer::Ethernet, lid: 0, kind: GidKind::RoceV2, gid: Gid([1; 16]) };
+    let offer = Card { address, mtu: Mtu::M1024, rd_atomic: 1, queue_pair: 17, packet: 0 };
+    let (socket, _other) = std::os::unix::net::UnixStream::pair().expect("sockets");
+    let asking = Attaching { session: &session, body: &offer.encode(), socket: socket.as_fd() };
+    let refused = path.attach(&asking).expect_err("no link");
+    assert_eq!(refused, FabricError::Fenced { client: ClientId(3) });
 }
 
 #[test]

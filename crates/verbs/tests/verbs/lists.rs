@@ -1,12 +1,10 @@
 //! Lists as work requests: how many, in how many calls, with how many completions; queues and buffers that are full.
 
-use crate::common::{SCRATCH, has_device, join, read, run, serve, write};
-use sherman_executor::block_on;
+use crate::common::{SCRATCH, has_device, join, outcome, read, run, serve, write};
 use sherman_fabric::{Endpoint, FabricError, Space};
 use sherman_verbs::address::Mtu;
 use sherman_verbs::wire::Wire;
 use sherman_verbs::{VerbsEndpoint, VerbsOptions};
-use std::future::poll_fn;
 
 fn options() -> VerbsOptions {
     VerbsOptions::default()
@@ -61,7 +59,7 @@ fn flood(
 ) -> Result<(), FabricError> {
     let tickets: Vec<_> = (0..count).map(|at| endpoint.post(make(at))).collect();
     for ticket in tickets {
-        let list = block_on(endpoint, poll_fn(|cx| endpoint.poll(ticket, cx)))?;
+        let list = outcome(endpoint, ticket)?;
         endpoint.recycle(list);
     }
     Ok(())
@@ -86,7 +84,7 @@ fn more_lists_than_a_queue_holds_wait_in_order() -> Result<(), FabricError> {
         })
         .collect();
     for (ticket, sum) in tickets {
-        let list = block_on(&endpoint, poll_fn(|cx| endpoint.poll(ticket, cx)))?;
+        let list = outcome(&endpoint, ticket)?;
         found.borrow_mut().push(list.old(sum));
     }
     assert_eq!(found.into_inner(), (0..300).collect::<Vec<u64>>());
