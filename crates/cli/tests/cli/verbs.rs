@@ -54,6 +54,54 @@ fn commands_work_through_a_device() {
 }
 
 #[test]
+fn operations_do_what_they_do_to_a_map() -> Result<(), Failure> {
+    if !has_device() {
+        return Ok(());
+    }
+    let servers = Servers::start(Transport::Verbs, 2, SMALL);
+    sherman_suites::model(&Cluster::open(&servers.url())?, "model", 1, 1_500)
+}
+
+#[test]
+fn operations_cost_the_round_trips_they_cost_in_one_process() -> Result<(), Failure> {
+    if !has_device() {
+        return Ok(());
+    }
+    let servers = Servers::start(Transport::Verbs, 2, SMALL);
+    // Without masked CAS, lanes have 64 bits.
+    let embedded = Cluster::open("embedded:?servers=2&memory=64MiB&chunk=1MiB&lane-bits=64")?;
+    let cluster = Cluster::open(&servers.url())?;
+    assert_eq!(sherman_suites::costs(&cluster, "costs")?, sherman_suites::costs(&embedded, "costs")?);
+    Ok(())
+}
+
+#[test]
+fn threads_of_several_compute_servers_lose_nothing() -> Result<(), Failure> {
+    if !has_device() {
+        return Ok(());
+    }
+    let servers = Servers::start(Transport::Verbs, 2, SMALL);
+    let url = servers.url();
+    let done = sherman_suites::stress(&|| Ok(Cluster::open(&url)?), "stress", 1, 2, 2, Duration::from_secs(5))?;
+    println!("{done:?}");
+    assert!(done.operations > 100 && done.increments > 2, "{done:?}");
+    Ok(())
+}
+
+#[test]
+fn ranges_miss_nothing_that_is_there_throughout() -> Result<(), Failure> {
+    if !has_device() {
+        return Ok(());
+    }
+    let servers = Servers::start(Transport::Verbs, 2, SMALL);
+    let url = servers.url();
+    let read = sherman_suites::ranges(&|| Ok(Cluster::open(&url)?), "ranges", 1, 2, Duration::from_secs(4))?;
+    println!("{read} ranges");
+    assert!(read > 2, "{read}");
+    Ok(())
+}
+
+#[test]
 fn clients_that_are_killed_lose_nothing_they_were_told_is_there() -> Result<(), Failure> {
     if !has_device() {
         return Ok(());

@@ -7,4 +7,3 @@ mod contract;
 mod faults;
 mod links;
 mod lists;
-mod trees;
