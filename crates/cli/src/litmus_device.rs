@@ -1,22 +1,56 @@
 //! A memory server in this process behind an RDMA device, for `sherman litmus --device`.
 
 use crate::failure::Failure;
+#[cfg(feature = "verbs")]
+use crate::serve_config::{Bytes, ServeSettings};
+#[cfg(feature = "verbs")]
+use crate::serve_options::ServeOptions;
+#[cfg(feature = "verbs")]
+use crate::serve_start::Server;
 
-/// A memory server that serves for as long as this is kept.
-#[derive(Debug)]
+/// A memory server in this process, as long as it is kept.
+#[cfg(feature = "verbs")]
 pub struct Serving {
     url: String,
+    _server: Server,
 }
 
+#[cfg(feature = "verbs")]
 impl Serving {
-    /// Starts a memory server behind `device`.
+    /// Starts a memory server behind `device`, or the first there is if that is empty.
     pub fn start(device: &str) -> Result<Self, Failure> {
-        let _ = device;
-        Err(Failure::option("device", "this build has no RDMA: build it with --features verbs"))
+        let query = if device.is_empty() { String::new() } else { format!("?device={device}") };
+        let listen = format!("verbs://127.0.0.1:0{query}").parse().map_err(|said| Failure::option("device", said))?;
+        let settings = ServeSettings {
+            listen: vec![listen],
+            memory: Some(Bytes(64 << 20)),
+            chunk: Some(Bytes(1 << 20)),
+            ..ServeSettings::default()
+        };
+        let server = Server::start(&ServeOptions::new(settings)?)?;
+        let url = server.addresses().concat() + &query;
+        Ok(Self { url, _server: server })
     }
 
-    /// Where it is reached.
+    /// How to reach it.
     pub fn url(&self) -> &str {
         &self.url
+    }
+}
+
+/// There is none.
+#[cfg(not(feature = "verbs"))]
+pub enum Serving {}
+
+#[cfg(not(feature = "verbs"))]
+impl Serving {
+    /// Refuses.
+    pub fn start(_: &str) -> Result<Self, Failure> {
+        Err(Failure::option("device", sherman_verbs::VerbsError::NotBuilt))
+    }
+
+    /// Never called.
+    pub fn url(&self) -> &str {
+        match *self {}
     }
 }

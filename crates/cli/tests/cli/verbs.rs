@@ -53,6 +53,21 @@ fn commands_work_through_a_device() {
     assert!(!output.status.success() && text(&output.stderr).starts_with("error: "), "{}", text(&output.stderr));
 }
 
+/// Each program runs briefly; that they speak up when a device breaks a rule is tested elsewhere.
+#[test]
+fn litmus_programs_find_nothing_on_a_device() {
+    if !has_device() {
+        return;
+    }
+    let output = sherman(&["litmus", "--device", "--seconds", "0.3"]);
+    let said = text(&output.stdout);
+    println!("{said}");
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    assert!(said.starts_with("verbs://") && said.ends_with("no violation\n"), "{said}");
+    let refused = sherman(&["litmus", "--device", "nowhere"]);
+    assert!(text(&refused.stderr).contains("nowhere"), "{}", text(&refused.stderr));
+}
+
 #[test]
 fn operations_do_what_they_do_to_a_map() -> Result<(), Failure> {
     if !has_device() {
