@@ -78,7 +78,8 @@ impl FromStr for Listen {
         if let Some(rest) = text.strip_prefix("verbs://") {
             return VerbsListen::read(rest).map(Self::Verbs);
         }
-        let bad = || "write tcp://0.0.0.0:7000, tcp://[::1]:7000, unix:/path, shm:/path or verbs://10.0.0.1:7000".to_owned();
+        let bad =
+            || "write tcp://0.0.0.0:7000, tcp://[::1]:7000, unix:/path, shm:/path or verbs://10.0.0.1:7000".to_owned();
         let (host, port) = text.strip_prefix("tcp://").and_then(host_and_port).ok_or_else(bad)?;
         Ok(Self::Tcp { host, port })
     }
