@@ -124,6 +124,10 @@ impl Cluster {
     /// [`Cluster::join`]. Parameters: `servers` (1), `memory` per server (1GiB; pages never written cost nothing),
     /// `on-chip` (256KiB), `chunk` (8MiB), `lease` (3s), `lane-bits` (16, 64), `locks` (on-chip, host), `release` (write, faa,
     /// cas), `atomicity` (line, verb).
+    ///
+    /// `tcp://a:7000,b:7000`, `unix:/run/0.sock,/run/1.sock` and `shm:/run/0.sock` name memory servers in their order. Parameters:
+    /// `secret-file`, `patience` (5s), `connect` (5s). `verbs://a:7000` reaches their memory through an RDMA device, in builds with the
+    /// feature `verbs`; besides these, `device`, `port`, `gid`, `mtu` and `rd-atomic`.
     pub fn open(url: &str) -> Result<Self, OpenError> {
         Self::open_with(url, ClusterOptions::default())
     }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// The cluster.
 #[derive(Debug, Args)]
 pub struct ClusterArgs {
-    /// The cluster, as in tcp://a:7000,b:7000, unix:/run/a.sock,/run/b.sock or shm:/run/a.sock
+    /// The cluster, as in tcp://a:7000,b:7000, unix:/run/a.sock,/run/b.sock, shm:/run/a.sock or verbs://a:7000
     #[arg(long, value_name = "URL", env = "SHERMAN_CLUSTER", hide_env_values = true)]
     pub cluster: String,
 }

@@ -2,9 +2,10 @@
 //!
 //! The path is exclusive: a NIC's atomics are atomic among themselves alone, so no list is executed by this process.
 //!
-//! **A fence (F6)** ends all queue pairs of the session: first each is moved to the error state, from which its answers are
-//! refused, then it is destroyed, which returns only when the device is done with it. The fence is answered after that, and waits for
-//! nothing else. A link that is being made meanwhile is found by it, or finds the flag up ([`DataPath`]'s rule).
+//! **A fence (F6)** ends all queue pairs of the session: each is moved to the error state, in which it answers nothing more, then
+//! reset, which returns only when the device is done with what it was at. The fence is answered after that, and waits for
+//! nothing else. A link that is being made meanwhile is found by it, or finds the flag up ([`DataPath`]'s rule). The pair is destroyed
+//! when its connection ends: until then nobody else gets its number, so the last packets of a fenced client meet no other's.
 //!
 //! **On-chip memory** is the device's own where it has as much, else words of host memory, registered by themselves. The
 //! server's CPU clears lanes when memory is formatted and never touches them again, so it needs no way to the device's.
@@ -70,27 +71,43 @@ impl Links {
     }
 }
 
-/// The server's end of a link: a queue pair, until somebody ends it.
+/// The server's end of a link: a queue pair, until it is destroyed.
 #[derive(Debug)]
-struct End(Mutex<Option<QueuePair>>);
+struct End(Mutex<Option<Held>>);
+
+#[derive(Debug)]
+struct Held {
+    pair: QueuePair,
+    /// Its session is over: it must not be connected any more.
+    stopped: bool,
+}
 
 impl End {
-    fn pair(&self) -> MutexGuard<'_, Option<QueuePair>> {
+    fn held(&self) -> MutexGuard<'_, Option<Held>> {
         // What it guards is there or not.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets it answer nothing more.
     fn stop(&self) {
-        if let Some(pair) = self.pair().as_mut() {
-            // If it cannot be ended, it is destroyed all the same, and until then nobody is told that it is over.
-            let _ = pair.end();
+        if let Some(held) = self.held().as_mut() {
+            held.stopped = true;
+            // If it cannot be ended, it is reset or destroyed all the same, and until then nobody is told that it is over.
+            let _ = held.pair.end();
         }
     }
 
-    /// Destroys it: when this returns, nothing of it executes.
+    /// Waits for the device to be done with it: when this returns, nothing of it executes.
+    fn quiet(&self) {
+        let mut held = self.held();
+        if held.as_mut().is_some_and(|held| held.pair.reset().is_err()) {
+            *held = None;
+        }
+    }
+
+    /// Destroys it.
     fn destroy(&self) {
-        drop(self.pair().take());
+        drop(self.held().take());
     }
 }
 
@@ -158,8 +175,8 @@ impl VerbsPath {
     fn connect(&self, end: &End, offer: &Card, near: Option<IpAddr>) -> Result<Answer, FabricError> {
         let Address { address, index } = self.address(offer, near)?;
         let rd_atomic = self.device.facts.rd_atomic(true, &self.device.options).min(offer.rd_atomic);
-        let mut pair = end.pair();
-        let Some(pair) = pair.as_mut() else { return Err(unsupported(NO_PAIR)) };
+        let mut held = end.held();
+        let Some(Held { pair, stopped: false }) = held.as_mut() else { return Err(unsupported(NO_PAIR)) };
         let (queue_pair, packet) = (pair.number(), super::link::random_packet());
         let card = Card { address, mtu: self.device.mtu(), rd_atomic, queue_pair, packet };
         pair.connect(&self.device, &card, index, offer).map_err(|error| {
@@ -209,7 +226,7 @@ impl DataPath for VerbsPath {
         };
         let cq = CompletionQueue::new(&self.device.opened, 1).map_err(no_pair)?;
         let pair = QueuePair::answering(&self.device, &cq).map_err(no_pair)?;
-        let end = Arc::new(End(Mutex::new(Some(pair))));
+        let end = Arc::new(End(Mutex::new(Some(Held { pair, stopped: false }))));
         let session = asking.session;
         let key = (session.client().0, session.incarnation());
         self.links.table().entry(key).or_default().push(Arc::clone(&end));
@@ -218,7 +235,7 @@ impl DataPath for VerbsPath {
         if session.is_over() {
             return Err(FabricError::Fenced { client: session.client() });
         }
-        // A fence that came since has taken the queue pair away.
+        // A fence that came since has stopped it.
         let answer = self.connect(&link.end, &offer, reached_at(asking.socket)).map_err(|error| {
             if session.is_over() { FabricError::Fenced { client: session.client() } } else { error }
         })?;
@@ -239,14 +256,14 @@ struct Ends(Vec<Arc<End>>);
 
 impl Stopping for Ends {
     fn is_over(&mut self) -> Result<bool, FabricError> {
-        self.0.drain(..).for_each(|end| end.destroy());
+        self.0.drain(..).for_each(|end| end.quiet());
         Ok(true)
     }
 }
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        self.0.drain(..).for_each(|end| end.destroy());
+        self.0.drain(..).for_each(|end| end.quiet());
     }
 }
 

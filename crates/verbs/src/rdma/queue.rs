@@ -261,6 +261,12 @@ impl QueuePair {
         self.modify(attributes(ffi::ibv_qp_state::IBV_QPS_ERR), none, "end a queue pair")
     }
 
+    /// Puts it back to where it was born. Returns when the device is done with it.
+    pub(super) fn reset(&mut self) -> Result<(), VerbsError> {
+        let none = ffi::ibv_qp_attr_mask(0);
+        self.modify(attributes(ffi::ibv_qp_state::IBV_QPS_RESET), none, "reset a queue pair")
+    }
+
     fn modify(
         &mut self,
         mut attr: ffi::ibv_qp_attr,
