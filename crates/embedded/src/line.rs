@@ -31,7 +31,7 @@
 //! released j.
 //!
 //! **Who holds a line.** Taking a line is left to a [`Holder`]. In one process nobody needs to know who it is, nobody who
-//! holds a line dies alone, and so [`Alone`] keeps nothing. Where several processes map the lines ([`shared`](crate::shared)), the
+//! holds a line dies alone, and so `Alone` keeps nothing. Where several processes map the lines ([`shared`](crate::shared)), the
 //! odd word names the holder, and the holder keeps what it takes to mend the line after its death.
 //!
 //! **In a file** the lines outlive the process, but not their sequence words: nobody holds a line when a file is opened. A

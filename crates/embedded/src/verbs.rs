@@ -82,7 +82,7 @@ pub fn only_reads(list: &WorkList) -> bool {
     list.verbs().iter().all(|verb| matches!(verb, Verb::Read { .. }))
 }
 
-/// Executes `list`. `settled` tells whether later loads can no longer overtake its last store ([`gate`](crate::gate)), even
+/// Executes `list`. `settled` tells whether later loads can no longer overtake its last store (module `gate`), even
 /// if the list fails.
 #[inline]
 pub fn execute<T: Target>(memory: &T, list: &mut WorkList, settled: &mut bool) -> Result<(), FabricError> {
