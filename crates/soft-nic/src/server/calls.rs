@@ -67,7 +67,11 @@ fn of_member(shared: &Shared, session: &Arc<Session>, request: Request) -> Call 
         &request,
         || host.now(),
         |_, response| match request {
-            Request::Fence { client } => (response, shared.book.fence(client)),
+            Request::Fence { client } => {
+                let ending = shared.book.fence(client);
+                shared.note_fence();
+                (response, ending)
+            }
             Request::Retire { client } => {
                 // Whoever is retired was fenced here, so nothing of it is in progress.
                 shared.book.fence(client);

@@ -210,6 +210,12 @@ impl Connection {
         }
     }
 
+    /// Whether it is a link of a session that was fenced.
+    pub(super) fn is_fenced_link(&self) -> bool {
+        let fenced = matches!(&self.phase, Phase::Open(Peer::Member(gate)) if gate.session().is_fenced());
+        self.link.is_some() && fenced
+    }
+
     /// Whether a call waits.
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
@@ -238,7 +244,7 @@ impl Connection {
         // A goodbye is far shorter than a frame may be.
         let _ = put_frame(&mut frame, Kind::Goodbye, 0, |out| goodbye.put(out));
         out.put(&frame);
-        (self.phase, self.list, self.waiting, self.link) = (Phase::Closing, None, None, None);
+        (self.phase, self.list, self.waiting) = (Phase::Closing, None, None);
         self.input = Input::default();
     }
 

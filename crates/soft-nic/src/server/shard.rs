@@ -125,6 +125,8 @@ pub(super) struct Shard {
     arena: Out,
     random: Rng,
     pace: Pace,
+    /// The fences that its connections were told of.
+    fences: u64,
 }
 
 impl Shard {
@@ -144,6 +146,7 @@ impl Shard {
             scratch: vec![0; SCRATCH],
             arena: Out::default(),
             pace: Pace::new(),
+            fences: 0,
         })
     }
 
@@ -163,6 +166,7 @@ impl Shard {
             // Only now, so that no event of this round is taken for one of a connection that came into its place.
             if events.iter().any(|event| event.data.u64() == MAIL) {
                 self.take_in();
+                self.tell_fenced();
             }
             self.see_to_deadlines();
         }
@@ -387,6 +391,24 @@ impl Shard {
                 shared.refused(Reason::Internal, error);
                 shared.close_connection(0);
             }
+        }
+    }
+
+    /// Tells goodbye to the links of those that were fenced since: they have nothing to say, and are there to be heard of. Other
+    /// connections hear of it when they speak.
+    fn tell_fenced(&mut self) {
+        let fences = self.shared.fences();
+        if std::mem::replace(&mut self.fences, fences) == fences {
+            return;
+        }
+        let is_fenced = |place: &Place| place.connection.as_ref().is_some_and(|connection| connection.is_fenced_link());
+        let tokens = (0..).zip(&self.places).filter(|(_, place)| is_fenced(place));
+        let tokens: Vec<_> = tokens.map(|(index, place)| Token { index, uses: place.uses }).collect();
+        for token in tokens {
+            self.with(token, |shard, connection, out, tally| {
+                connection.say_goodbye(&shared_of(shard), &goodbye(GoodbyeCode::Fenced), out);
+                if connection.send(out, tally).is_ok() { Fate::Stays } else { Fate::Ends }
+            });
         }
     }
 

@@ -39,6 +39,8 @@ pub(super) struct Shared {
     /// Bytes that connections make us hold.
     buffered: AtomicUsize,
     stopping: AtomicBool,
+    /// How often somebody was fenced.
+    fences: AtomicU64,
     began: Instant,
 }
 
@@ -68,6 +70,7 @@ impl Shared {
             accepted: AtomicU64::new(0),
             buffered: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
+            fences: AtomicU64::new(0),
             began: Instant::now(),
         })
     }
@@ -126,6 +129,17 @@ impl Shared {
     /// Counts a refusal.
     pub(super) fn refused(&self, reason: Reason, detail: impl Display) {
         self.refusals.note(reason, detail);
+    }
+
+    /// Somebody was fenced: every shard tells the links it has of that one.
+    pub(super) fn note_fence(&self) {
+        self.fences.fetch_add(1, SeqCst);
+        self.mailboxes.iter().for_each(Mailbox::wake);
+    }
+
+    /// How often somebody was fenced.
+    pub(super) fn fences(&self) -> u64 {
+        self.fences.load(SeqCst)
     }
 
     /// Tells every thread to end.

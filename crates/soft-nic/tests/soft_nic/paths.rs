@@ -102,6 +102,12 @@ fn join(server: &RunningServer) -> SoftNicFabric {
     SoftNicFabric::join(&JoinOptions::new(vec![address])).unwrap()
 }
 
+fn attach(raw: &mut Raw) {
+    let mut frame = Vec::new();
+    sherman_soft_nic::wire::frame::put_frame(&mut frame, Kind::Attach, 4, |out| out.push(1)).unwrap();
+    raw.send(&frame);
+}
+
 #[test]
 fn a_link_is_made_in_the_path_s_own_words_and_ends_with_its_connection() {
     let path = Arc::new(Echo::default());
@@ -152,7 +158,11 @@ fn a_fence_is_answered_when_the_path_has_stopped_the_session_too() {
     let server = serve(&path, tcp());
     let (mut fencer, _) = Raw::join(&server);
     let (_fenced, welcome) = Raw::join(&server);
+    let (mut link, _) = Raw::again(&server, &welcome).unwrap();
+    attach(&mut link);
+    assert!(matches!(link.receive(), Reply::Frame(Kind::Attached, 4, ..)));
     assert_eq!(fencer.call(&Request::Fence { client: welcome.client }), Ok(Response::Done));
+    assert_eq!(link.goodbye().code, GoodbyeCode::Fenced, "though it has said nothing");
     assert_eq!(path.slow.load(SeqCst), 0);
     assert_eq!(*path.stopped.lock().unwrap(), [(welcome.client, welcome.incarnation)]);
     assert_eq!(Raw::again(&server, &welcome).err().unwrap().code, GoodbyeCode::Fenced);
@@ -198,11 +208,6 @@ fn an_exclusive_path_takes_no_lists_in_frames_and_a_server_without_one_no_links(
 fn nobody_attaches_twice_nor_before_it_has_introduced_itself() {
     let path = Arc::new(Echo::default());
     let server = serve(&path, tcp());
-    let attach = |raw: &mut Raw| {
-        let mut frame = Vec::new();
-        sherman_soft_nic::wire::frame::put_frame(&mut frame, Kind::Attach, 4, |out| out.push(1)).unwrap();
-        raw.send(&frame);
-    };
     let (mut raw, _) = Raw::join(&server);
     attach(&mut raw);
     assert!(matches!(raw.receive(), Reply::Frame(Kind::Attached, 4, ..)));
