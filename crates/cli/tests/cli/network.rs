@@ -77,9 +77,11 @@ fn a_server_that_is_gone_is_said_to_be_gone_within_the_deadline() -> Result<(), 
         let client = tree.client()?;
         servers.servers[victim].kill();
         let begun = Instant::now();
-        let lost = (0..100_000).step_by(50).map(|key| client.get(key)).find_map(Result::err);
+        // Memory that is mapped outlives its server for the moment that it takes to hear of that.
+        let keys = (0..100_000).step_by(50).cycle().take_while(|_| begun.elapsed() < Duration::from_secs(10));
+        let lost = keys.map(|key| client.get(key)).find_map(Result::err);
         assert!(matches!(lost, Some(Error::ServerLost { server }) if usize::from(server) == victim), "{lost:?}");
-        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        println!("{transport:?}: server {victim} was gone after {:?}", begun.elapsed());
         // Another start of it is another server, though it is there where the first one was.
         servers.servers[victim].restart();
         let lost = (0..100_000).step_by(50).map(|key| client.get(key)).find_map(Result::err);
