@@ -41,7 +41,8 @@ pub struct ShmOptions {
     pub on_chip_bytes: u64,
     /// How many links there may be at the same time: each thread of each client has one.
     pub links: u32,
-    /// How long a living client may stand still in the middle of a change before those who wait for it are told so.
+    /// How long a living client may stand still in the middle of a change before those who wait for it are told so; at most a
+    /// quarter of a lease, since who fences it has a lease of its own to renew.
     pub patience: Duration,
 }
 
@@ -87,7 +88,8 @@ impl ShmPath {
         let table = Mutex::new(Table::new(&segment).ok_or_else(impossible)?);
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let bell = bell.map_err(|error| ServeShmError::Thread(error.into()))?;
-        let (patience, ending) = (options.patience, AtomicBool::new(false));
+        let lease = Duration::from_nanos(format.lease_nanos);
+        let (patience, ending) = (options.patience.min(lease / 4), AtomicBool::new(false));
         let inner = Arc::new(Inner { segment, file, host: Arc::clone(&host), patience, table, bell, ending });
         let undertaker = std::thread::Builder::new().name("sherman-undertaker".to_owned());
         let thread = undertaker.spawn({
