@@ -177,6 +177,7 @@ fn acknowledged(ledger: &Mutex<Ledger>) -> u64 {
 
 #[test]
 fn hosts_that_lose_packets_are_far_away_or_cut_off_lose_nothing_else() -> Result<(), Failure> {
+    let _alone = crate::common::alone();
     let network = match Network::new(SERVERS + CLIENTS) {
         Ok(network) => network,
         Err(why) => {

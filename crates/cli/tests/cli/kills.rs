@@ -23,6 +23,7 @@ fn kills() -> u64 {
 
 #[test]
 fn clients_that_are_killed_lose_nothing_they_were_told_is_there() -> Result<(), Failure> {
+    let _alone = crate::common::alone();
     // A writer that maps the memory may be killed between any two stores to it, so those are killed as often as all others.
     let all = [(Transport::Tcp, kills().div_ceil(2)), (Transport::Unix, kills() / 2), (Transport::Shm, kills())];
     for (transport, kills) in all {
@@ -55,6 +56,7 @@ fn clients_that_are_killed_lose_nothing_they_were_told_is_there() -> Result<(), 
 /// the middle of a change: until it goes on it cannot be fenced, and that is all.
 #[test]
 fn clients_that_are_stopped_and_go_on_lose_nothing() -> Result<(), Failure> {
+    let _alone = crate::common::alone();
     for transport in [Transport::Unix, Transport::Shm] {
         let servers = Servers::start(transport, 2, &["--memory", "1GiB", "--chunk", "1MiB", "--lease", "300ms"]);
         let url = servers.url();
@@ -81,6 +83,7 @@ fn clients_that_are_stopped_and_go_on_lose_nothing() -> Result<(), Failure> {
 
 #[test]
 fn a_server_that_is_killed_comes_back_with_what_its_file_holds() -> Result<(), Failure> {
+    let _alone = crate::common::alone();
     let more = ["--memory", "64MiB", "--chunk", "1MiB", "--lease", "300ms", "--file", "{dir}/{id}.mem"];
     for transport in [Transport::Tcp, Transport::Unix] {
         let mut servers = Servers::start(transport, 2, &more);

@@ -7,6 +7,13 @@ pub mod writers;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// For tests whose clients have to keep their leases while others fill every processor: one of them at a time.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The command: where it was built, unless the environment says where it has been brought.
 pub fn program() -> PathBuf {
