@@ -1,4 +1,4 @@
-//! Schedules in which compute servers die, sleep, lose connections, are recovered and come back, every history checked: 400,000 of
+//! Schedules in which compute servers die, sleep, lose connections, are recovered and come back, every history checked: 300,000 of
 //! them, or as many as `SHERMAN_SCHEDULES` says.
 
 use super::adversary::{assert_clean_with, explore};
@@ -25,7 +25,7 @@ fn assert_clean(explored: &Explored, count: u64) {
 /// As many of each hundred schedules.
 fn percent(share: u64) -> u64 {
     let all = std::env::var("SHERMAN_SCHEDULES").map(|all| all.parse().expect("SHERMAN_SCHEDULES is a number"));
-    all.unwrap_or(400_000) / 100 * share
+    all.unwrap_or(300_000) / 100 * share
 }
 
 fn check(name: &str, seed: u64, share: u64, format: Format) {
