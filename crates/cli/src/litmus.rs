@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use sherman::{AnyFabric, ClientId};
 use sherman_fabric::control::{ChunkClass, Standing};
 use sherman_fabric::litmus::{About, Count, Finding, Place, all, run as run_programs};
-use sherman_fabric::{Caps, Endpoint, FabricError, Request, Response, call};
+use sherman_fabric::{Caps, Endpoint, Request, Response, call};
 use std::fmt;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -199,10 +199,4 @@ impl fmt::Display for Report {
 
 fn yes(is: bool) -> &'static str {
     if is { "yes" } else { "no" }
-}
-
-impl From<FabricError> for Failure {
-    fn from(error: FabricError) -> Self {
-        Self::Runtime(error.to_string())
-    }
 }

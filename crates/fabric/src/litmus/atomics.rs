@@ -6,49 +6,57 @@ use crate::contract::Rule;
 use crate::{Caps, Endpoint, FabricError, Space, WorkList};
 use std::time::{Duration, Instant};
 
+/// What the programs are about.
+pub(super) const ABOUT: [About; 5] = [
+    About {
+        name: "faa-sum",
+        rule: Rule::F4,
+        violation: "two FAAs of one word brought the same, or one was lost",
+        weak: "",
+    },
+    About {
+        name: "cas-increments",
+        rule: Rule::F4,
+        violation: "two CASes succeeded from the same value, or one was lost",
+        weak: "a CAS failed",
+    },
+    About {
+        name: "lock-by-write",
+        rule: Rule::F4,
+        violation: "two held a lock at once that is taken by CAS and released by WRITE, or a release was lost",
+        weak: "the lock was taken already",
+    },
+    About {
+        name: "lock-and-read",
+        rule: Rule::F3,
+        violation: "a READ in one list with the CAS that takes the lock missed what the holder before wrote",
+        weak: "the lock was taken already",
+    },
+    About {
+        name: "neighbouring-lanes",
+        rule: Rule::F4,
+        violation: "a lane of 16 bits lost what its holder wrote to a neighbour's CAS",
+        weak: "",
+    },
+];
+
 pub(super) fn programs<E: Endpoint>() -> Vec<Program<E>> {
     let always = |_: &Caps, _: &Place| Ok(());
     let releases = |caps: &Caps, _: &Place| match caps.write_releases {
         true => Ok(()),
         false => Err("a WRITE does not release a lane here"),
     };
-    let about = |name, rule, violation, weak| About { name, rule, violation, weak };
     vec![
+        Program { about: ABOUT[0], needs: always, roles: [add, add], after: Some(sum_is_rounds) },
+        Program { about: ABOUT[1], needs: always, roles: [increment, increment], after: Some(sum_is_rounds) },
         Program {
-            about: about("faa-sum", Rule::F4, "two FAAs of one word brought the same, or one was lost", ""),
-            needs: always,
-            roles: [add, add],
-            after: Some(sum_is_rounds),
-        },
-        Program {
-            about: about(
-                "cas-increments",
-                Rule::F4,
-                "two CASes succeeded from the same value, or one was lost",
-                "a CAS failed",
-            ),
-            needs: always,
-            roles: [increment, increment],
-            after: Some(sum_is_rounds),
-        },
-        Program {
-            about: about(
-                "lock-by-write",
-                Rule::F4,
-                "two held a lock at once that is taken by CAS and released by WRITE, or a release was lost",
-                "the lock was taken already",
-            ),
+            about: ABOUT[2],
             needs: releases,
             roles: [lock_then_count::<E, 1>, lock_then_count::<E, 2>],
             after: Some(count_is_rounds),
         },
         Program {
-            about: about(
-                "lock-and-read",
-                Rule::F3,
-                "a READ in one list with the CAS that takes the lock missed what the holder before wrote",
-                "the lock was taken already",
-            ),
+            about: ABOUT[3],
             needs: |caps, _| match (caps.lock_read, caps.write_releases) {
                 (true, true) => Ok(()),
                 _ => Err("CAS and READ do not share a list here, or a WRITE does not release"),
@@ -57,12 +65,7 @@ pub(super) fn programs<E: Endpoint>() -> Vec<Program<E>> {
             after: Some(count_is_rounds),
         },
         Program {
-            about: about(
-                "neighbouring-lanes",
-                Rule::F4,
-                "a lane of 16 bits lost what its holder wrote to a neighbour's CAS",
-                "",
-            ),
+            about: ABOUT[4],
             needs: |caps, _| match (caps.masked_cas, caps.write_releases) {
                 (true, true) => Ok(()),
                 _ => Err("CAS has no mask, or a WRITE does not release a lane"),

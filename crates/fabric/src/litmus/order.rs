@@ -5,54 +5,65 @@ use super::{About, Place, Program};
 use crate::contract::Rule;
 use crate::{Caps, Endpoint, FabricError, Space};
 
+/// What the programs are about.
+pub(super) const ABOUT: [About; 6] = [
+    About {
+        name: "write-then-write",
+        rule: Rule::F3,
+        violation: "a WRITE was seen before the one posted ahead of it in its list",
+        weak: "",
+    },
+    About {
+        name: "lists-in-order",
+        rule: Rule::F3,
+        violation: "a list's WRITE was seen before that of the list posted ahead of it",
+        weak: "",
+    },
+    About {
+        name: "host-then-chip",
+        rule: Rule::F3,
+        violation: "an on-chip WRITE was seen before the one to host memory ahead of it",
+        weak: "",
+    },
+    About {
+        name: "read-own-write",
+        rule: Rule::F3,
+        violation: "a READ missed the WRITE ahead of it in its list",
+        weak: "",
+    },
+    About {
+        name: "fenced-write",
+        rule: Rule::F3,
+        violation: "a fenced WRITE was seen by a READ, CAS or FAA ahead of it in its list",
+        weak: "without the fence, it was",
+    },
+    About {
+        name: "atomic-then-fenced-write",
+        rule: Rule::F3,
+        violation: "a fenced WRITE was seen before the FAA ahead of it in its list took effect",
+        weak: "",
+    },
+];
+
 pub(super) fn programs<E: Endpoint>() -> Vec<Program<E>> {
     let always = |_: &Caps, _: &Place| Ok(());
-    let about = |name, violation, weak| About { name, rule: Rule::F3, violation, weak };
     vec![
+        Program { about: ABOUT[0], needs: always, roles: [write_pairs, read_pairs], after: None },
+        Program { about: ABOUT[1], needs: always, roles: [write_lists, read_pairs], after: None },
         Program {
-            about: about("write-then-write", "a WRITE was seen before the one posted ahead of it in its list", ""),
-            needs: always,
-            roles: [write_pairs, read_pairs],
-            after: None,
-        },
-        Program {
-            about: about("lists-in-order", "a list's WRITE was seen before that of the list posted ahead of it", ""),
-            needs: always,
-            roles: [write_lists, read_pairs],
-            after: None,
-        },
-        Program {
-            about: about("host-then-chip", "an on-chip WRITE was seen before the one to host memory ahead of it", ""),
+            about: ABOUT[2],
             needs: |_, place| if place.on_chip.is_some() { Ok(()) } else { Err("no on-chip memory") },
             roles: [write_to_both, read_from_both],
             after: None,
         },
+        Program { about: ABOUT[3], needs: always, roles: [read_own::<E, 2>, read_own::<E, 3>], after: None },
         Program {
-            about: about("read-own-write", "a READ missed the WRITE ahead of it in its list", ""),
-            needs: always,
-            roles: [read_own::<E, 2>, read_own::<E, 3>],
-            after: None,
-        },
-        Program {
-            about: about(
-                "fenced-write",
-                "a fenced WRITE was seen by a READ, CAS or FAA ahead of it in its list",
-                "without the fence, it was",
-            ),
+            about: ABOUT[4],
             needs: always,
             roles: [overtake::<E, 4, true>, overtake::<E, 6, false>],
             after: None,
         },
-        Program {
-            about: about(
-                "atomic-then-fenced-write",
-                "a fenced WRITE was seen before the FAA ahead of it in its list took effect",
-                "",
-            ),
-            needs: always,
-            roles: [add_then_flag, read_flag_then_sum],
-            after: None,
-        },
+        Program { about: ABOUT[5], needs: always, roles: [add_then_flag, read_flag_then_sum], after: None },
     ]
 }
 
