@@ -19,7 +19,7 @@ const OFFSET: u64 = 0x2545_f491_4f6c_dd1d;
 const TAGGED_VALUE: usize = 8;
 
 /// Whether hot keys are neighbours.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub enum HotKeys {
     /// Spread over the key range.
     #[default]

@@ -14,7 +14,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A system, or a step from one to another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub enum Variant {
     /// FG: lanes in host memory, released by FAA; sorted leaves with a checksum; no cache.
     Fg,

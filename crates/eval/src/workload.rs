@@ -16,7 +16,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A mix of operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub enum Workload {
     /// The paper's: all inserts.
     WriteOnly,

@@ -49,6 +49,7 @@ pub mod history;
 pub mod knobs;
 pub mod linear;
 mod memory;
+pub mod nic;
 pub mod outcome;
 pub mod rng;
 pub mod scheduler;
