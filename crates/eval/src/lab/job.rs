@@ -50,6 +50,9 @@ pub struct TreeJob {
     pub coroutines: u16,
     /// Bytes of index cache of each compute server.
     pub cache_bytes: u64,
+    /// Whether the cache is filled by lookups before the experiment. Otherwise it is taken to hold as many nodes as it has room for,
+    /// each as likely as the others, which costs nothing; the hottest get there while warming up.
+    pub fill_cache: bool,
     /// Entries of a range.
     pub range_size: u64,
     /// Operations to measure, all clients together, after a quarter as many to warm up.

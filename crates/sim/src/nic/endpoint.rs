@@ -81,6 +81,11 @@ impl NicEndpoint {
         self.number
     }
 
+    /// Verbs that all threads have posted so far, without those while time stood still.
+    pub fn verbs(&self) -> u64 {
+        self.world.borrow().verbs
+    }
+
     /// The CPU works for so long. Means nothing outside of a task.
     pub fn spend(&self, nanos: u64) {
         self.world.borrow_mut().spend(nanos * NANO);

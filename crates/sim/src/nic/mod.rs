@@ -208,11 +208,6 @@ impl NicSim {
     pub fn now(&self) -> u64 {
         self.world.borrow().now / NANO
     }
-
-    /// Verbs posted so far, without those while time stood still.
-    pub fn verbs(&self) -> u64 {
-        self.world.borrow().verbs
-    }
 }
 
 impl Drop for NicSim {

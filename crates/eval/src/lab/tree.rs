@@ -1,0 +1,286 @@
+//! A cluster with a loaded tree, without having loaded it: nodes come into being when they are first touched.
+
+use super::client::{Client, Ledger, Warmth, failed};
+use super::job::{Measured, TreeJob};
+use crate::error::BenchError;
+use crate::keys::Keys;
+use crate::variant::Variant;
+use crate::workload::{Demand, Generator};
+use crate::zipf::Zipf;
+use fastrand::Rng;
+use sherman_core::tree::image::{Entries, LoadImage};
+use sherman_core::{ComputeOptions, ComputeServer, Error, Format, TreeState, Worker};
+use sherman_fabric::control::TreeSpec;
+use sherman_fabric::{Fabric, FabricError, Space};
+use sherman_memory_server::{FormatOptions, LaneWidth, LockOptions, ReleaseMode};
+use sherman_sim::nic::{Image, NicConfig, NicEndpoint, NicSim, Params};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The most machines.
+pub(crate) const MAX_MACHINES: u16 = 1024;
+/// The most clients: each has a task.
+pub(crate) const MAX_CLIENTS: u64 = 100_000;
+/// The paper's chunks.
+const MOST_CHUNK: u64 = 8 << 20;
+/// Chunks of leaves that a server has at least, if leaves are that many: else some servers would have none.
+const CHUNKS_PER_SERVER: u64 = 16;
+/// Redo slots of a compute server on a memory server.
+const REDO_SLOTS: u64 = 64;
+/// How long an operation may wait: nobody dies here.
+const PATIENCE: Duration = Duration::from_secs(100);
+
+/// The loaded entries.
+struct Loaded {
+    keys: Keys,
+}
+
+impl Entries for Loaded {
+    fn count(&self) -> u64 {
+        self.keys.count()
+    }
+
+    fn write(&self, nth: u64, key: &mut [u8], value: &mut [u8]) {
+        let index = self.keys.nth(nth);
+        self.keys.write_key(index, key);
+        self.keys.write_value(index, 0, value);
+    }
+}
+
+/// The loaded nodes.
+struct Nodes {
+    image: LoadImage,
+    entries: Loaded,
+}
+
+impl Image for Nodes {
+    fn fill(&self, server: u16, offset: u64, node: &mut [u8]) {
+        if let Some(image) = self.image.node(&self.entries, server, offset) {
+            node.copy_from_slice(&image);
+        }
+    }
+}
+
+/// What a client's CPU does with a line of a node, in picoseconds.
+pub(crate) fn line_picos(params: &Params, format: Format) -> u64 {
+    match format {
+        Format::Sorted => params.checksum_line_picos,
+        Format::SortedStamped => params.sorted_line_picos,
+        Format::TwoLevel | Format::LineStamped => params.unsorted_line_picos,
+    }
+}
+
+/// Where locks are, and how they are released.
+fn locks(variant: Variant) -> LockOptions {
+    let host = matches!(variant, Variant::Fg | Variant::FgCache | Variant::FgPlus | Variant::Combine);
+    let faa = matches!(variant, Variant::Fg | Variant::FgCache);
+    LockOptions {
+        space: if host { Space::Host } else { Space::OnChip },
+        width: LaneWidth::Bits16,
+        lanes: None,
+        release: if faa { ReleaseMode::Faa } else { ReleaseMode::Write },
+    }
+}
+
+fn check(job: &TreeJob) -> Result<(), BenchError> {
+    for (option, number) in [("compute", job.compute), ("memory", job.memory)] {
+        if !(1..=MAX_MACHINES).contains(&number) {
+            return Err(BenchError::option(option, format!("{number} servers are not from 1 to {MAX_MACHINES}")));
+        }
+    }
+    for (option, number) in [("threads", job.threads), ("coroutines", job.coroutines)] {
+        if number == 0 {
+            return Err(BenchError::option(option, "there must be at least one"));
+        }
+    }
+    let clients = u64::from(job.compute) * u64::from(job.threads) * u64::from(job.coroutines);
+    if clients > MAX_CLIENTS {
+        return Err(BenchError::option("threads", format!("{clients} clients are more than {MAX_CLIENTS}")));
+    }
+    if job.operations == 0 {
+        return Err(BenchError::option("ops", "there must be at least one operation"));
+    }
+    Ok(())
+}
+
+/// A cluster with a tree.
+struct Stage {
+    sim: NicSim,
+    spec: TreeSpec,
+    computes: Vec<Arc<ComputeServer>>,
+    trees: Vec<Arc<TreeState>>,
+    /// Threads, by compute server.
+    workers: Vec<Vec<Rc<Worker<NicEndpoint>>>>,
+    nodes: Vec<u64>,
+    /// Keys below a node above the leaves.
+    span: u64,
+}
+
+fn fabric(error: FabricError) -> BenchError {
+    failed(error.into())
+}
+
+/// What must be possible while time stands still.
+fn quietly<T>(sim: &NicSim, future: impl Future<Output = Result<T, Error>>) -> Result<T, BenchError> {
+    let stuck = || BenchError::Thread("the simulated cluster did not answer".to_owned());
+    sim.quiet().run(future).ok_or_else(stuck)?.map_err(BenchError::Create)
+}
+
+/// How the memory servers are to be.
+fn config(job: &TreeJob, spec: &TreeSpec) -> Result<NicConfig, BenchError> {
+    let shape = sherman_core::node::TreeShape::new(spec, 1).map_err(|error| BenchError::Create(error.into()))?;
+    let full = shape.leaf.capacity() as u64 / 2;
+    let bytes = job.keys.div_ceil(full.max(1)).saturating_mul(u64::from(spec.leaf_bytes));
+    let largest = u64::from(spec.leaf_bytes.max(spec.internal_bytes));
+    let slot = largest + (4 << 10);
+    let area = slot * REDO_SLOTS;
+    let share = bytes / u64::from(job.memory) / CHUNKS_PER_SERVER;
+    let chunk =
+        share.next_power_of_two().min(MOST_CHUNK).max(area.next_power_of_two()).max(largest.next_power_of_two());
+    let machines = job.compute.max(job.memory);
+    // Internal nodes, new ones, and a chunk for every compute server and class.
+    let per_server = bytes / u64::from(job.memory) * 2 + chunk * (64 + 8 * u64::from(job.compute)) + (64 << 20);
+    Ok(NicConfig {
+        machines,
+        servers: (0..job.memory).collect(),
+        host_bytes: per_server.next_multiple_of(4096),
+        on_chip_bytes: 256 << 10,
+        format: FormatOptions {
+            chunk_bytes: chunk,
+            redo_slot_bytes: slot as u32,
+            redo_area_bytes: area,
+            member_capacity: u32::from(job.compute) + 1,
+            catalog_capacity: 4,
+            lease_nanos: PATIENCE.as_nanos() as u64 * 100,
+            locks: locks(job.variant),
+            ..FormatOptions::default()
+        },
+        params: job.params,
+    })
+}
+
+fn prepare(job: &TreeJob, keys: Keys) -> Result<Stage, BenchError> {
+    let spec = TreeSpec {
+        format: job.variant.format().number(),
+        key_len: job.key_size as u16,
+        value_len: job.value_size as u32,
+        leaf_bytes: job.leaf_size as u32,
+        internal_bytes: job.internal_size as u32,
+    };
+    let sim = NicSim::new(&config(job, &spec)?).map_err(|error| BenchError::option("memory", error))?;
+    let mut stage =
+        Stage { sim, spec, computes: Vec::new(), trees: Vec::new(), workers: Vec::new(), nodes: Vec::new(), span: 1 };
+    for compute in 0..job.compute {
+        stage.add_compute(job, compute)?;
+        if compute == 0 {
+            stage.load(job, keys)?;
+        }
+    }
+    Ok(stage)
+}
+
+impl Stage {
+    fn add_compute(&mut self, job: &TreeJob, number: u16) -> Result<(), BenchError> {
+        let here = self.sim.join(number).map_err(fabric)?;
+        here.set_line_picos(line_picos(&job.params, job.variant.format()));
+        let options = ComputeOptions {
+            techniques: job.variant.techniques(),
+            timeout: PATIENCE,
+            cache_bytes: usize::try_from(job.cache_bytes).unwrap_or(usize::MAX),
+            allow_torn_reads: true,
+        };
+        let mut workers = Vec::new();
+        let mut compute = None;
+        for _ in 0..job.threads {
+            let endpoint = here.endpoint().map_err(fabric)?;
+            let shared = match &compute {
+                Some(shared) => Arc::clone(shared),
+                None => quietly(&self.sim, ComputeServer::open(&endpoint, options.clone()))?,
+            };
+            compute = Some(Arc::clone(&shared));
+            workers.push(Rc::new(Worker::new(endpoint, shared)));
+        }
+        self.trees.push(quietly(&self.sim, workers[0].tree("lab", &self.spec))?);
+        self.computes.extend(compute);
+        self.workers.push(workers);
+        Ok(())
+    }
+
+    fn load(&mut self, job: &TreeJob, keys: Keys) -> Result<(), BenchError> {
+        let op = self.workers[0][0].op();
+        let plan = LoadImage::plan(&op, &self.trees[0], keys.count(), f64::from(job.fill) / 100.0);
+        let image = quietly(&self.sim, plan)?;
+        let (per_leaf, per_internal) = image.per_node();
+        self.span = per_leaf * per_internal;
+        self.nodes = image.nodes();
+        let chunks = image.chunks();
+        let nodes = Rc::new(Nodes { image, entries: Loaded { keys } });
+        self.sim.load(&(Rc::clone(&nodes) as Rc<dyn Image>), &chunks);
+        quietly(&self.sim, nodes.image.install(&op, &self.trees[0]))
+    }
+
+    /// How a compute server's cache is warm: filled here, or by and by as it is needed.
+    fn warmth(&self, job: &TreeJob, keys: &Keys, compute: usize) -> Result<Option<Rc<Warmth>>, BenchError> {
+        if !job.variant.techniques().cache {
+            return Ok(None);
+        }
+        let cache = self.trees[compute].cache();
+        let above: u64 = self.nodes.iter().skip(1).sum();
+        let share = cache.room() as f64 / above.max(1) as f64;
+        if !job.fill_cache || share >= 1.0 {
+            let salt = compute as u64 + 1;
+            return Ok(Some(Rc::new(Warmth::new(self.sim.quiet(), keys.count(), self.span, share, salt))));
+        }
+        // Twice as many lookups as it has room: what it then holds is what its way of giving things up leaves.
+        let worker = &self.workers[compute][0];
+        let mut rng = Rng::with_seed(job.seed ^ (compute as u64 + 1) << 32);
+        let mut key = vec![0; keys.key_size()];
+        for _ in 0..2 * cache.room() {
+            keys.write_key(keys.nth(rng.u64(0..keys.count())), &mut key);
+            let op = worker.op();
+            quietly(&self.sim, op.warm(&self.trees[compute], &key))?;
+        }
+        Ok(None)
+    }
+}
+
+/// Runs a workload on a tree.
+pub(super) fn run(job: &TreeJob) -> Result<Measured, BenchError> {
+    check(job)?;
+    let keys = Keys::even(job.keys, job.key_size, job.hot).map_err(|error| BenchError::option("keys", error))?;
+    let zipf = Zipf::new(job.keys, job.zipf).map_err(|error| BenchError::option("zipf", error))?;
+    let stage = prepare(job, keys)?;
+    let locks = locks(job.variant);
+    let release = if locks.release == ReleaseMode::Write { locks.width.bytes() } else { 0 };
+    let ledger = Rc::new(RefCell::new(Ledger::new(job.operations, release, job.leaf_size as u64)?));
+    let demand = Demand { workload: job.workload, removes: 0, range_size: job.range_size };
+    let clients = u64::from(job.compute) * u64::from(job.threads) * u64::from(job.coroutines);
+    let mut number = 0;
+    for (compute, workers) in stage.workers.iter().enumerate() {
+        let warmth = stage.warmth(job, &keys, compute)?;
+        for worker in workers {
+            for _ in 0..job.coroutines {
+                let client = Client {
+                    worker: Rc::clone(worker),
+                    tree: Arc::clone(&stage.trees[compute]),
+                    generator: Generator::new(demand, keys, zipf.clone(), job.seed, number, clients),
+                    ledger: Rc::clone(&ledger),
+                    warmth: warmth.clone(),
+                    value_size: job.value_size,
+                    operation_nanos: job.params.operation_nanos,
+                    delay_nanos: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53,
+                };
+                let _ = stage.sim.spawn_on(worker.endpoint().thread(), client.run());
+                number += 1;
+            }
+        }
+    }
+    stage.sim.run().map_err(|stuck| BenchError::Thread(stuck.to_string()))?;
+    let mut ledger = ledger.borrow_mut();
+    match ledger.failure.take() {
+        Some(error) => Err(error),
+        None => Ok(ledger.measured()),
+    }
+}
