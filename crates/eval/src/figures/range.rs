@@ -55,10 +55,9 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         name: SOURCE.name,
         title: SOURCE.title,
         paper: "Figure 12, §5.3",
-        about: "Ranges that begin at skewed keys, alone and with as many inserts; of the latter the rate of the ranges is shown. Alone, \
+        about: "Ranges that begin at skewed keys: alone, and while every second client only inserts, where the rate of the ranges is shown. Alone, \
                 Sherman pays a little for leaves that are not sorted, and nothing where bandwidth is the limit. Among writes it wins, since its \
-                writes leave more of the NIC to ranges. In the paper one half of the threads writes and the other reads ranges; here every \
-                client does both in turn, so that slow writes hold up ranges too."
+                writes leave more of the NIC to ranges."
             .to_owned(),
         panels: vec![
             panel("Range-only", Workload::RangeOnly, parts::mops),
