@@ -20,7 +20,7 @@ const VARIANTS: [Variant; 2] = [Variant::Sherman, Variant::Ours];
 fn job(scale: &Scale, variant: Variant, megabytes: u64) -> Job {
     // The part of the index that fits is what matters: no least size, unlike elsewhere.
     let cache_bytes = cache_share(scale, megabytes << 20);
-    Job::Tree(TreeJob { cache_bytes, ..tree(scale, variant, Workload::WriteIntensive, UNIFORM) })
+    Job::Tree(TreeJob { cache_bytes, fill_cache: true, ..tree(scale, variant, Workload::WriteIntensive, UNIFORM) })
 }
 
 fn jobs(scale: &Scale) -> Vec<Job> {

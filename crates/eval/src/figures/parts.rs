@@ -34,6 +34,7 @@ pub(super) fn tree(scale: &Scale, variant: Variant, workload: Workload, zipf: f6
         threads: setup::THREADS_PER_COMPUTE_SERVER,
         coroutines: 1,
         cache_bytes: cache_share(scale, setup::INDEX_CACHE_BYTES).max(LEAST_CACHE),
+        fill_cache: false,
         range_size: 100,
         operations: scale.operations,
         seed: scale.seed,

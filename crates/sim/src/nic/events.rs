@@ -12,6 +12,8 @@ pub(super) enum Event {
     Arrive(u32),
     /// The next verb of a list, or one that waited for the receiving link, goes to the processing units.
     Admit(u32),
+    /// A unit goes on with the next verb of a list.
+    Process(u32),
     /// A verb of a list takes effect.
     Execute(u32, u16),
     /// On a machine, an atomic in host memory has stored its word: its bucket and unit are free.

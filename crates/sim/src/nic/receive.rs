@@ -101,39 +101,34 @@ impl World {
     }
 
     /// A verb that has a unit is worked on.
-    fn process(&mut self, slot: u32) {
+    pub(super) fn process(&mut self, slot: u32) {
         let (timing, now) = (self.timing, self.now);
         let flight = self.flights.get(slot);
         let index = flight.cursor;
-        let machine = self.machine_of(slot);
         match flight.list.verbs()[usize::from(index)] {
             Verb::Read { space, len, .. } => {
                 let fetch = if space == Space::Host { timing.pcie + timing.dma(u64::from(len)) } else { 0 };
                 let (free, at) = (now + timing.unit, now + timing.unit + fetch);
-                self.machines[machine].free_unit_at(free);
                 let pair = self.pair(flight.endpoint, flight.server);
                 let pair = &mut self.queue_pairs[pair];
                 pair.reads_until = pair.reads_until.max(at);
                 self.events.plan(at, Event::Execute(slot, index));
-                self.move_on(slot, free);
+                self.leave_unit(slot, free);
             }
             Verb::Write { .. } => {
                 let at = now + timing.unit;
-                self.machines[machine].free_unit_at(at);
                 self.events.plan(at, Event::Execute(slot, index));
-                self.move_on(slot, at);
+                self.leave_unit(slot, at);
             }
             Verb::Cas { space: Space::OnChip, offset, .. } | Verb::Faa { space: Space::OnChip, offset, .. } => {
-                let bucket = self.bucket(offset);
-                let nic = &mut self.machines[machine];
-                let begin = nic.buckets[bucket].on_chip.begin(now, timing.on_chip_conflict);
+                let (machine, bucket) = (self.machine_of(slot), self.bucket(offset));
+                let begin = self.machines[machine].buckets[bucket].on_chip.begin(now, timing.on_chip_conflict);
                 let at = begin + timing.params.on_chip_unit_picos.max(timing.on_chip_conflict);
-                nic.free_unit_at(at);
                 self.events.plan(at, Event::Execute(slot, index));
-                self.move_on(slot, at);
+                self.leave_unit(slot, at);
             }
             Verb::Cas { space: Space::Host, offset, .. } | Verb::Faa { space: Space::Host, offset, .. } => {
-                let at = self.bucket(offset);
+                let (machine, at) = (self.machine_of(slot), self.bucket(offset));
                 let bucket = &mut self.machines[machine].buckets[at];
                 if std::mem::replace(&mut bucket.busy, true) {
                     bucket.waiting.push_back(slot);
@@ -142,6 +137,24 @@ impl World {
                 }
             }
         }
+    }
+
+    /// A unit is done with a verb at `at`. It goes on with the next of the same list if that has come by then, as it has when a list
+    /// was posted as one: what arrives together is not queued apart.
+    fn leave_unit(&mut self, slot: u32, at: u64) {
+        let machine = self.machine_of(slot);
+        let flight = self.flights.get_mut(slot);
+        let next = usize::from(flight.cursor) + 1;
+        let fenced = matches!(flight.list.verbs().get(next), Some(Verb::Write { fenced: true, .. }));
+        if fenced || flight.arrivals.get(next).is_none_or(|&arrival| arrival > at) {
+            self.machines[machine].free_unit_at(at);
+            self.move_on(slot, at);
+            return;
+        }
+        flight.cursor += 1;
+        let duration = self.timing.wire(request_bytes(&flight.list.verbs()[next]));
+        self.machines[machine].receive.begin(self.now, duration.max(self.timing.params.receive_message_picos));
+        self.events.plan(at, Event::Process(slot));
     }
 
     /// An atomic that has its bucket reads its word over PCIe.

@@ -351,6 +351,7 @@ impl World {
                 Event::Send(slot) => self.send(slot, at),
                 Event::Arrive(slot) => self.arrive(slot),
                 Event::Admit(slot) => self.admit(slot),
+                Event::Process(slot) => self.process(slot),
                 Event::Execute(slot, verb) => self.execute(slot, verb),
                 Event::Stored(machine, bucket) => self.release_bucket(usize::from(machine), bucket as usize),
                 Event::UnitFree(machine) => self.unit_free(machine),
