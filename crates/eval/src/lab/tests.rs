@@ -39,8 +39,19 @@ fn ablation() {
         for variant in Variant::ALL {
             let began = std::time::Instant::now();
             let now = run(&Job::Tree(tree(variant, zipf))).expect("a result");
-            println!("{zipf} {:14} {:.3} Mops, p50 {:.1} p99 {:.1} us, verbs {} splits {:.4} hand {:.3} hit {:.3}; {:.2} Mverbs/s {:.0} kops/s", variant.name(), now.mops, now.all.p50, now.all.p99,
-                now.verbs, now.splits, now.handovers, now.hit_ratio, now.verbs as f64 / began.elapsed().as_secs_f64() / 1e6, now.operations as f64 / began.elapsed().as_secs_f64() / 1e3);
+            println!(
+                "{zipf} {:14} {:.3} Mops, p50 {:.1} p99 {:.1} us, verbs {} splits {:.4} hand {:.3} hit {:.3}; {:.2} Mverbs/s {:.0} kops/s",
+                variant.name(),
+                now.mops,
+                now.all.p50,
+                now.all.p99,
+                now.verbs,
+                now.splits,
+                now.handovers,
+                now.hit_ratio,
+                now.verbs as f64 / began.elapsed().as_secs_f64() / 1e6,
+                now.operations as f64 / began.elapsed().as_secs_f64() / 1e3
+            );
         }
     }
 }

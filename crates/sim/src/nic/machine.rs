@@ -1,5 +1,6 @@
 //! A machine's NIC: its link each way, its processing units, its buckets of atomics.
 
+use super::events::MOST_BUCKET_BITS;
 use super::params::Params;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -103,7 +104,7 @@ impl Machine {
             free: params.units.max(1),
             waiting: VecDeque::new(),
             watched: false,
-            buckets: vec![Bucket::default(); 1 << params.bucket_bits.clamp(3, 20)],
+            buckets: vec![Bucket::default(); 1 << params.bucket_bits.clamp(3, MOST_BUCKET_BITS)],
         }
     }
 

@@ -136,7 +136,7 @@ impl NicSim {
             on_chip_bytes: config.on_chip_bytes as u64,
             fence: FenceMode::Revoke,
             shortest_write_nanos: 0,
-            max_verbs: 64,
+            max_verbs: events::MOST_VERBS,
             max_transfer: 1 << 20,
         };
         let world = World::new(Timing::new(config.params), caps, config.machines, stations);

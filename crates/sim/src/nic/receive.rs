@@ -1,6 +1,6 @@
 //! The receiver's half of a list's way: link, RC order, processing units, buckets, memory, answer.
 
-use super::events::Event;
+use super::events::{Event, MOST_BUCKET_BITS};
 use super::tear::Recent;
 use super::world::{World, request_bytes};
 use sherman_fabric::{Space, Verb};
@@ -97,7 +97,7 @@ impl World {
     }
 
     fn bucket(&self, offset: u64) -> usize {
-        (offset & ((1 << self.timing.params.bucket_bits.clamp(3, 20)) - 1)) as usize
+        (offset & ((1 << self.timing.params.bucket_bits.clamp(3, MOST_BUCKET_BITS)) - 1)) as usize
     }
 
     /// A verb that has a unit is worked on.

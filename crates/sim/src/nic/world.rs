@@ -270,7 +270,8 @@ impl World {
         Ok(station.cpu.handle(&CpuView::new(&mut station.memory), from, request, now)?)
     }
 
-    fn complete(&mut self, slot: u32) {
+    /// A list or call is complete; who waits for it, if that one's thread has time now.
+    fn complete(&mut self, slot: u32) -> Option<Next> {
         self.answer(slot);
         let flight = self.flights.get_mut(slot);
         flight.done = true;
@@ -278,9 +279,25 @@ impl World {
         if flight.forgotten {
             let list = self.flights.close(slot);
             self.recycle(list);
-        } else if task != NO_TASK {
-            self.make_ready(task, self.now);
+            return None;
         }
+        if task == NO_TASK {
+            return None;
+        }
+        let number = self.task_threads[task as usize];
+        let thread = &self.threads[number as usize];
+        if thread.planned || !thread.ready.is_empty() || thread.clock > self.now {
+            self.make_ready(task, self.now);
+            return None;
+        }
+        Some(self.begin(task, number))
+    }
+
+    fn begin(&mut self, task: u32, number: u32) -> Next {
+        let thread = &mut self.threads[number as usize];
+        thread.clock = thread.clock.max(self.now) + self.timing.params.resume_nanos * NANO;
+        self.current = Some((task, number));
+        Next::Poll { task, thread: number }
     }
 
     /// Gives up interest in a list.
@@ -314,9 +331,7 @@ impl World {
             return None;
         }
         thread.ready.pop_front();
-        thread.clock = thread.clock.max(self.now) + self.timing.params.resume_nanos * NANO;
-        self.current = Some((task, number));
-        Some(Next::Poll { task, thread: number })
+        Some(self.begin(task, number))
     }
 
     /// A task of `thread` has been polled.
@@ -356,7 +371,11 @@ impl World {
                 Event::Stored(machine, bucket) => self.release_bucket(usize::from(machine), bucket as usize),
                 Event::UnitFree(machine) => self.unit_free(machine),
                 Event::Return(slot) => self.receive_answer(slot),
-                Event::Complete(slot) => self.complete(slot),
+                Event::Complete(slot) => {
+                    if let Some(next) = self.complete(slot) {
+                        return next;
+                    }
+                }
                 Event::Resume(thread) => {
                     if let Some(next) = self.resume(thread) {
                         return next;
