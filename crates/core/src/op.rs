@@ -183,12 +183,12 @@ impl<'w, E: Endpoint> Op<'w, E> {
     }
 
     /// Counts a retry and lets time pass before it: first other tasks run, then the operation sleeps, ever longer up to a
-    /// bound, until the deadline.
+    /// bound, until the deadline. Without the technique `backoff` it never sleeps.
     pub(crate) async fn retry(&self, cause: Cause) -> Result<(), Error> {
         self.note(cause)?;
         let tries = self.tries.get();
         self.tries.set(tries.saturating_add(1));
-        if tries < EAGER_RETRIES {
+        if tries < EAGER_RETRIES || !self.worker.compute.techniques().backoff {
             sherman_fabric::yield_now().await;
         } else {
             let pause = (1_000_u64 << (tries - EAGER_RETRIES).min(10)).min(MAX_PAUSE_NANOS);

@@ -19,6 +19,9 @@ pub struct Techniques {
     pub cache: bool,
     /// Whatever is not one unit is logged first, so that a client's death at any verb can be mended. Not in the paper.
     pub redo: bool,
+    /// After a few tries in vain an operation pauses between them, ever longer; otherwise it tries again at once, for ever. Not in
+    /// the paper.
+    pub backoff: bool,
 }
 
 impl Techniques {
@@ -34,14 +37,15 @@ impl Techniques {
         lock_read: false,
         cache: false,
         redo: false,
+        backoff: false,
     };
 
     /// The paper, complete.
     pub const SHERMAN: Self =
         Self { combine: true, hierarchical: true, queue: true, handover: true, cache: true, ..Self::NONE };
 
-    /// Ours: the paper's, with lock and READ in one list, and crash-safe.
-    pub const OURS: Self = Self { lock_read: true, redo: true, ..Self::SHERMAN };
+    /// Ours: the paper's, with lock and READ in one list, crash-safe, and patient with those in the way.
+    pub const OURS: Self = Self { lock_read: true, redo: true, backoff: true, ..Self::SHERMAN };
 }
 
 impl Default for Techniques {

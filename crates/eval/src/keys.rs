@@ -6,6 +6,9 @@
 //!   ones. YCSB's "scrambled", without its collisions.
 //! - [`HotKeys::Clustered`]: keys ascend with indexes, so hot keys are neighbours and fill a few leaves.
 //!
+//! Loaded keys in order are had by sorting all of them, or, of [`Keys::even`] ones, by arithmetic: those lie at equal distances, and
+//! scattered indexes are dealt out to them by strides of the golden ratio. That makes trees possible of which most is never made.
+//!
 //! A key is a number, big-endian, in the first eight bytes of the key size, zeros behind. Shorter keys have fewer values; an
 //! index that has none is refused, never wrapped.
 
@@ -87,6 +90,8 @@ pub struct Keys {
     count: u64,
     key_size: usize,
     hot: HotKeys,
+    /// Whether loaded keys lie at equal distances.
+    even: bool,
     bits: u32,
     /// Clustered: distance of neighbouring loaded keys. New keys lie in between.
     step: u64,
@@ -112,7 +117,29 @@ impl Keys {
         }
         let step = (last / count).max(1);
         let stride = coprime_near_golden(count);
-        Ok(Self { count, key_size, hot, bits, step, stride, unstride: inverse(stride, count) })
+        // Clustered keys always do.
+        let even = hot == HotKeys::Clustered;
+        Ok(Self { count, key_size, hot, even, bits, step, stride, unstride: inverse(stride, count) })
+    }
+
+    /// The same with loaded keys at equal distances, so that [`Keys::nth`] is known.
+    pub fn even(count: u64, key_size: usize, hot: HotKeys) -> Result<Self, KeysError> {
+        Ok(Self { even: true, ..Self::new(count, key_size, hot)? })
+    }
+
+    /// The index of the `nth` loaded key in order. Of even keys.
+    pub fn nth(&self, nth: u64) -> u64 {
+        debug_assert!(self.even && nth < self.count);
+        match self.hot {
+            HotKeys::Scattered => self.unshuffled(nth),
+            HotKeys::Clustered => nth,
+        }
+    }
+
+    /// How many loaded keys lie below the key of `index`, which must have one. Of even keys.
+    pub fn place(&self, index: u64) -> u64 {
+        debug_assert!(self.even);
+        self.number(index).div_ceil(self.step).min(self.count)
     }
 
     /// How many keys are loaded.
@@ -133,18 +160,18 @@ impl Keys {
     /// Whether `index` has a key.
     pub fn has(&self, index: u64) -> bool {
         index < self.count
-            || match self.hot {
-                HotKeys::Scattered => index <= mask(self.bits),
-                HotKeys::Clustered => index / self.count < self.step,
+            || match self.even {
+                false => index <= mask(self.bits),
+                true => index / self.count < self.step,
             }
     }
 
     /// The index to load as the `nth`: every index once, in no order of keys, so that loaded leaves are as full as random
     /// inserts leave them.
     pub fn loaded(&self, nth: u64) -> u64 {
-        match self.hot {
-            HotKeys::Scattered => nth,
-            HotKeys::Clustered => self.shuffled(nth),
+        match self.even {
+            false => nth,
+            true => self.shuffled(nth),
         }
     }
 
@@ -161,21 +188,21 @@ impl Keys {
     pub fn number(&self, index: u64) -> u64 {
         debug_assert!(self.has(index));
         match self.hot {
-            HotKeys::Scattered => scatter(index, self.bits),
+            HotKeys::Scattered if !self.even => scatter(index, self.bits),
             HotKeys::Clustered if index < self.count => index * self.step,
-            HotKeys::Clustered => self.shuffled(index % self.count) * self.step + index / self.count,
+            _ => self.shuffled(index % self.count) * self.step + index / self.count,
         }
     }
 
     /// The index whose key is `number`; `None` if none has it.
     pub fn index_of(&self, number: u64) -> Option<u64> {
-        let index = match self.hot {
-            HotKeys::Scattered => gather(number, self.bits),
-            HotKeys::Clustered => {
+        let index = match self.even {
+            false => gather(number, self.bits),
+            true => {
                 let (nth, turn) = (number / self.step, number % self.step);
                 let loaded = nth < self.count;
                 match turn {
-                    0 => loaded.then_some(nth)?,
+                    0 => loaded.then(|| self.nth(nth))?,
                     _ => loaded.then(|| turn.checked_mul(self.count)?.checked_add(self.unshuffled(nth))).flatten()?,
                 }
             }
@@ -186,13 +213,13 @@ impl Keys {
     /// The numbers of all keys to load, ascending. Scattered ones take eight bytes of memory each.
     pub fn sorted(&self) -> Box<dyn Iterator<Item = u64>> {
         let keys = *self;
-        match self.hot {
-            HotKeys::Scattered => {
+        match self.even {
+            false => {
                 let mut numbers: Vec<u64> = (0..self.count).map(|index| keys.number(index)).collect();
                 numbers.sort_unstable();
                 Box::new(numbers.into_iter())
             }
-            HotKeys::Clustered => Box::new((0..self.count).map(move |index| keys.number(index))),
+            true => Box::new((0..self.count).map(move |nth| nth * keys.step)),
         }
     }
 
@@ -362,6 +389,29 @@ mod tests {
                 let sorted: Vec<u64> = keys.sorted().collect();
                 assert!(sorted.is_sorted_by(|a, b| a < b) && sorted.len() as u64 == count);
                 assert!(sorted.iter().all(|&number| keys.index_of(number).is_some_and(|index| index < count)));
+            }
+        }
+    }
+
+    #[test]
+    fn even_keys_are_known_by_their_place() {
+        for hot in [HotKeys::Scattered, HotKeys::Clustered] {
+            for (count, size) in [(1, 1), (200, 1), (1, 8), (1000, 2), (5_001, 8), (5_000, 20)] {
+                let keys = Keys::even(count, size, hot).expect("legal keys");
+                let sorted: Vec<u64> = keys.sorted().collect();
+                let distinct: BTreeSet<u64> = (0..2 * count).filter(|&i| keys.has(i)).map(|i| keys.number(i)).collect();
+                assert!(distinct.len() as u64 >= count);
+                for nth in 0..count {
+                    let index = keys.nth(nth);
+                    assert_eq!((keys.number(index), keys.place(index)), (sorted[nth as usize], nth), "{hot:?} {count}");
+                }
+                for index in (0..3 * count).filter(|&index| keys.has(index)) {
+                    assert_eq!(keys.index_of(keys.number(index)), Some(index), "{hot:?} {count} {size}");
+                    let below = sorted.partition_point(|&number| number < keys.number(index)) as u64;
+                    assert_eq!(keys.place(index), below);
+                }
+                let loaded: BTreeSet<u64> = (0..count).map(|nth| keys.loaded(nth)).collect();
+                assert_eq!(loaded, (0..count).collect());
             }
         }
     }

@@ -7,7 +7,8 @@
 //! do: then a loaded key may be there or not, and the answers tell how many entries are left.
 //!
 //! A range begins at a key drawn as a lookup's. The paper's ranges have one size; YCSB's have one to that many entries, all sizes
-//! alike. In the paper half of the threads of range-write only write; here every client does both.
+//! alike. In range-write every second client only writes and the others only read, as half of the paper's threads do; with one client
+//! it does both.
 
 use crate::keys::Keys;
 use crate::zipf::Zipf;
@@ -219,6 +220,7 @@ pub struct Generator {
     client: u64,
     clients: u64,
     inserted: u64,
+    mix: Mix,
 }
 
 impl Generator {
@@ -227,7 +229,12 @@ impl Generator {
         debug_assert!(zipf.n() == keys.count() && client < clients);
         // Seeds one apart must not give streams that overlap; the generator mixes well, so a hash of the pair is enough.
         let rng = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(client).rotate_left(32) ^ seed);
-        Self { demand, keys, zipf, rng, client, clients, inserted: 0 }
+        let mix = match demand.workload {
+            Workload::RangeWrite if clients > 1 && client.is_multiple_of(2) => Workload::RangeOnly.mix(),
+            Workload::RangeWrite if clients > 1 => Workload::WriteOnly.mix(),
+            workload => workload.mix(),
+        };
+        Self { demand, keys, zipf, rng, client, clients, inserted: 0, mix }
     }
 
     /// The next thing to do. Where short keys have run out of new values, inserts of new keys become updates.
@@ -236,7 +243,7 @@ impl Generator {
         if self.demand.removes > 0 && self.rng.u32(0..100) < self.demand.removes {
             return Action::Remove(self.existing());
         }
-        let mix = self.demand.workload.mix();
+        let mix = self.mix;
         let dice = self.rng.u32(0..Mix::WHOLE);
         if dice < mix.get {
             return Action::Get(self.existing());
@@ -347,6 +354,14 @@ mod tests {
             assert!((workload.new_keys() * 100.0 - expected[2]).abs() < 0.1);
             assert_eq!(workload.has_ranges(), expected[4] > 0.0);
         }
+    }
+
+    #[test]
+    fn in_range_write_half_of_the_clients_write_and_the_others_read() {
+        let shares = |client, clients| shares(&mut generator(Workload::RangeWrite, 1000, 0.5, client, clients));
+        assert_eq!(shares(0, 4)[4].round(), 100.0);
+        assert_eq!(shares(3, 4)[1].round() + shares(3, 4)[2].round(), 100.0);
+        assert_eq!(shares(0, 1)[4].round(), 50.0);
     }
 
     #[test]

@@ -41,6 +41,7 @@
 #![forbid(unsafe_code)]
 
 pub mod atlas;
+mod bounds;
 pub mod choice;
 pub mod endpoint;
 pub mod explore;

@@ -13,16 +13,16 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
 
-/// A lane this operation holds. It must be given back by [`Op::release`] or [`Op::write_back`].
+/// A lane this operation holds. It must be given back.
 #[derive(Debug)]
 #[must_use = "a lane must be given back"]
-pub(crate) struct Held {
+pub struct Held {
     lane: LaneIndex,
 }
 
 impl Held {
     /// The memory server the lane is on.
-    pub fn server(&self) -> u16 {
+    pub(crate) fn server(&self) -> u16 {
         self.lane.server
     }
 }
@@ -179,8 +179,8 @@ impl<E: Endpoint> Op<'_, E> {
         error.into()
     }
 
-    /// Takes a lane alone: what it protects is read later.
-    pub(crate) async fn take_lane(&self, lane: LaneIndex) -> Result<Held, Error> {
+    /// Takes a lane alone: what it protects is read later. [`Op::give_lane`] gives it back.
+    pub async fn take_lane(&self, lane: LaneIndex) -> Result<Held, Error> {
         if self.techniques().hierarchical && self.lock_locally(lane).await? == Grant::HandedOver {
             self.count_handover();
             return Ok(self.hold(lane));
@@ -369,6 +369,11 @@ impl<E: Endpoint> Op<'_, E> {
         let mut list = self.endpoint().list(held.lane.server);
         self.push_release(held, &mut list);
         self.execute(list).await.map(|list| self.endpoint().recycle(list))
+    }
+
+    /// Gives a lane back that was taken alone.
+    pub async fn give_lane(&self, held: Held) -> Result<(), FabricError> {
+        self.release(held).await
     }
 
     /// Gives the lane back without a change.

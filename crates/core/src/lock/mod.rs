@@ -12,5 +12,6 @@ pub mod global;
 pub mod local;
 pub mod several;
 
-pub(crate) use global::{Held, Locked};
+pub use global::Held;
+pub(crate) use global::Locked;
 pub(crate) use several::{Lanes, LockedSeveral};

@@ -69,13 +69,16 @@ pub struct Written {
     pending: Vec<(GlobalAddress, [u8; LINE])>,
 }
 
+/// How many entries a load gives a node that is to be filled to `fill` of its capacity.
+pub(super) fn entries_of(shape: &Shape, fill: f64) -> usize {
+    let capacity = shape.capacity();
+    ((capacity as f64 * fill) as usize).clamp(capacity.div_ceil(2), capacity)
+}
+
 impl Loading {
     /// A load of `tree`, whose leaves and internal nodes are to be filled to `fill` of their capacity, but at least half.
     pub fn new(tree: &TreeState, fill: f64) -> Self {
-        let share = |shape: &Shape| {
-            let capacity = shape.capacity();
-            ((capacity as f64 * fill) as usize).clamp(capacity.div_ceil(2), capacity)
-        };
+        let share = |shape: &Shape| entries_of(shape, fill);
         let leaf = &tree.shape.leaf;
         Self {
             key_len: leaf.key_len(),

@@ -133,6 +133,12 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
+    /// Reads what the cache does not know of the way to `key`, so that the next operation on it need not.
+    pub async fn warm(&self, tree: &TreeState, key: &[u8]) -> Result<(), Error> {
+        tree.check_key(key)?;
+        self.locate(tree, key, 0).await.map(drop)
+    }
+
     /// The address of a node at `level` believed to be responsible for `key`: no round trip if the cache knows its parent.
     /// `None` if the tree is not that high.
     pub(crate) async fn locate(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<Option<GlobalAddress>, Error> {

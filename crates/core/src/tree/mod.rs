@@ -9,6 +9,7 @@
 //! | [`separator`] | telling the parent of a split; growing the root |
 //! | [`range`] | scans in either direction |
 //! | [`bulk`] | bulk load |
+//! | [`image`] | what a bulk load leaves, node by node, without doing it |
 //! | [`merge`] | merging what became too empty; shrinking the root |
 //! | [`mod@write`] | turning patches and splits into work lists, redo records included |
 //! | [`clear`] | clearing a tree, and dropping it |
@@ -20,6 +21,7 @@ pub mod check;
 pub mod clear;
 pub mod descend;
 pub mod get;
+pub mod image;
 pub mod insert;
 pub mod merge;
 pub mod range;

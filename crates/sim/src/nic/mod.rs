@@ -1,5 +1,258 @@
-//! The NIC model: virtual time instead of an adversary.
+//! The NIC model: the same fabric in virtual time, with the speed of the paper's machines instead of an adversary.
+//!
+//! The adversary's world asks what can go wrong; this one asks how long it takes. Each machine has one NIC, which the memory server
+//! and the compute server on it share. `docs/EVALUATION.md` says what is modelled and what is not.
+//!
+//! One thread, no clock but its own, no random number: the same calls give the same times on every machine.
+//!
+//! ```
+//! use sherman_fabric::{Clock, Counters, Endpoint, Fabric, Space, execute};
+//! use sherman_sim::nic::{NicConfig, NicSim};
+//!
+//! let sim = NicSim::new(&NicConfig::default())?;
+//! let endpoint = sim.join(1)?.endpoint()?;
+//! let thread = endpoint.thread();
+//! let took = sim.spawn_on(thread, async move {
+//!     let mut list = endpoint.list(0);
+//!     list.read(Space::Host, 0, 64);
+//!     let began = endpoint.now();
+//!     execute(&endpoint, list, &Counters::default()).await.map(|_| endpoint.now() - began)
+//! });
+//! sim.run()?;
+//! assert!((1_000..3_000).contains(&took.take().expect("it has run")?));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`params`] | every number, with its source |
+//! | `world` | lists from post to completion, threads and their CPUs |
+//! | `receive` | the receiving NIC: link, order, units, buckets, answers |
+//! | `machine` | a NIC's resources |
+//! | `tear` | READs that overlap WRITEs |
+//! | `memory` | memory that comes into being when touched |
+//! | `endpoint` | [`NicFabric`], [`NicEndpoint`] |
 
-mod params;
+mod endpoint;
+mod events;
+mod flight;
+mod machine;
+mod memory;
+pub mod params;
+mod receive;
+mod tear;
+#[cfg(test)]
+mod tests;
+mod world;
 
+pub use endpoint::{NicEndpoint, NicFabric};
+pub use memory::Image;
 pub use params::Params;
+
+use crate::tasks::{TaskHandle, TaskName, Tasks, poll_task};
+use endpoint::SharedWorld;
+use machine::{NANO, Timing};
+use memory::{CpuView, Sparse};
+use sherman_fabric::{Caps, ClientId, FabricError, FenceMode, Request, Response};
+use sherman_memory_server::{FormatError, FormatOptions, Geometry, MemoryServer};
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use world::{Next, Station, World};
+
+/// The world to be made.
+#[derive(Clone, Debug)]
+pub struct NicConfig {
+    /// Machines, each with a NIC.
+    pub machines: u16,
+    /// The machine of each memory server.
+    pub servers: Vec<u16>,
+    /// Bytes of host memory of each server. Only what is touched takes any.
+    pub host_bytes: u64,
+    /// Bytes of on-chip memory of each.
+    pub on_chip_bytes: usize,
+    /// How each is formatted; `server` and `servers` are filled in.
+    pub format: FormatOptions,
+    /// The model's numbers.
+    pub params: Params,
+}
+
+impl Default for NicConfig {
+    /// Two machines, a memory server on the first.
+    fn default() -> Self {
+        Self {
+            machines: 2,
+            servers: vec![0],
+            host_bytes: 64 << 30,
+            on_chip_bytes: 256 << 10,
+            format: FormatOptions::default(),
+            params: Params::PAPER,
+        }
+    }
+}
+
+/// Why a run did not end as it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// Tasks that wait for something that will not happen.
+    pub waiting: usize,
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tasks of the simulated world wait for something that will not happen", self.waiting)
+    }
+}
+
+impl std::error::Error for Stuck {}
+
+/// A world in virtual time.
+pub struct NicSim {
+    world: SharedWorld,
+    tasks: Rc<RefCell<Tasks>>,
+    alive: Cell<usize>,
+}
+
+impl NicSim {
+    /// Makes and formats the servers.
+    pub fn new(config: &NicConfig) -> Result<Self, FormatError> {
+        let mut stations = Vec::new();
+        for (server, &machine) in (0..).zip(&config.servers) {
+            let mut memory = Sparse::new(server, config.host_bytes, config.on_chip_bytes);
+            let format = FormatOptions { server, servers: config.servers.len() as u16, ..config.format };
+            let cpu = MemoryServer::format(&CpuView::new(&mut memory), &format)?;
+            stations.push(Station { machine, memory, cpu, recent: tear::Recent::default() });
+        }
+        let caps = Caps {
+            atomic_unit: 64,
+            crash_unit: 64,
+            verb_atomic: false,
+            masked_cas: true,
+            write_releases: true,
+            lock_read: true,
+            on_chip_bytes: config.on_chip_bytes as u64,
+            fence: FenceMode::Revoke,
+            shortest_write_nanos: 0,
+            max_verbs: 64,
+            max_transfer: 1 << 20,
+        };
+        let world = World::new(Timing::new(config.params), caps, config.machines, stations);
+        Ok(Self {
+            world: Rc::new(RefCell::new(world)),
+            tasks: Rc::new(RefCell::new(Tasks::new())),
+            alive: Cell::new(0),
+        })
+    }
+
+    /// A compute server on `machine`, joined at once.
+    pub fn join(&self, machine: u16) -> Result<NicFabric, FabricError> {
+        let mut world = self.world.borrow_mut();
+        let Response::Joined { client } = world.serve(0, ClientId::NOBODY, &Request::Join)? else {
+            return Err(FabricError::Unsupported { what: "join a server that answers otherwise" });
+        };
+        Ok(NicFabric::new(Rc::clone(&self.world), client, machine))
+    }
+
+    /// How a server is laid out.
+    pub fn geometry(&self, server: u16) -> Geometry {
+        *self.world.borrow().stations[usize::from(server)].cpu.geometry()
+    }
+
+    /// From now on the given chunks (server, offset, bytes of a node) hold the nodes of `image`.
+    pub fn load(&self, image: &Rc<dyn Image>, chunks: &[(u16, u64, u32)]) {
+        let mut world = self.world.borrow_mut();
+        for (server, station) in (0..).zip(&mut world.stations) {
+            let geometry = *station.cpu.geometry();
+            let here = chunks.iter().filter(|(on, ..)| *on == server).map(|&(_, offset, bytes)| (offset, bytes));
+            station.memory.load(Rc::clone(image), geometry.chunks_offset, geometry.chunk_bytes, here);
+        }
+    }
+
+    /// Adds a task to a thread.
+    pub fn spawn_on<T: 'static>(&self, thread: u32, future: impl Future<Output = T> + 'static) -> TaskHandle<T> {
+        let (handle, body) = TaskHandle::wrap(future);
+        let name = TaskName { compute_server: None, thread, name: "client".into() };
+        let task = self.tasks.borrow_mut().spawn(name, body);
+        self.world.borrow_mut().add_task(task, thread);
+        self.alive.set(self.alive.get() + 1);
+        handle
+    }
+
+    /// Lets time pass until every task has ended.
+    pub fn run(&self) -> Result<(), Stuck> {
+        let wakes = self.tasks.borrow().queue();
+        while self.alive.get() > 0 {
+            let next = self.world.borrow_mut().advance(&wakes);
+            match next {
+                Next::End => return Err(Stuck { waiting: self.alive.get() }),
+                Next::Poll { task, thread } => {
+                    if poll_task(&self.tasks, task) {
+                        self.alive.set(self.alive.get() - 1);
+                    }
+                    self.world.borrow_mut().ran(thread, &wakes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A way to do things while time stands still, for tasks to keep.
+    pub fn quiet(&self) -> Quiet {
+        Quiet(Rc::clone(&self.world))
+    }
+
+    /// Nanoseconds that have passed.
+    pub fn now(&self) -> u64 {
+        self.world.borrow().now / NANO
+    }
+
+    /// Verbs posted so far, without those while time stood still.
+    pub fn verbs(&self) -> u64 {
+        self.world.borrow().verbs
+    }
+}
+
+impl Drop for NicSim {
+    /// Futures hold endpoints and endpoints hold the world: they go first.
+    fn drop(&mut self) {
+        let bodies = self.tasks.borrow_mut().clear();
+        drop(bodies);
+    }
+}
+
+impl fmt::Debug for NicSim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NicSim({} ns)", self.now())
+    }
+}
+
+/// Does things while time stands still: verbs happen at once and cost nothing.
+#[derive(Clone)]
+pub struct Quiet(SharedWorld);
+
+impl Quiet {
+    /// Runs `future` to its end; `None` if it waits for somebody else, in which case it is dropped.
+    pub fn run<F: Future>(&self, future: F) -> Option<F::Output> {
+        let before = std::mem::replace(&mut self.0.borrow_mut().quiet, true);
+        let mut future = pin!(future);
+        let mut outcome = None;
+        // A few rounds, for what lets others run in between.
+        for _ in 0..64 {
+            if let Poll::Ready(ready) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                outcome = Some(ready);
+                break;
+            }
+        }
+        self.0.borrow_mut().quiet = before;
+        outcome
+    }
+}
+
+impl fmt::Debug for Quiet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Quiet")
+    }
+}

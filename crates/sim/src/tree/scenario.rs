@@ -149,6 +149,7 @@ impl Scenario {
                     lock_read: rng.one_in(2),
                     cache: !rng.one_in(4),
                     redo: rng.one_in(2),
+                    backoff: true,
                 }
             }
         };

@@ -3,10 +3,11 @@
 use super::World;
 use super::flight::{NO_TASK, Phase};
 use super::queue_pair::{Pending, unit_range};
+use crate::bounds::check_verb;
 use crate::choice::{Actor, Choice, Kind};
 use crate::hash::{mix, mix_bytes};
 use crate::trace::{Detail, Place};
-use sherman_fabric::{FabricError, GlobalAddress, Space, Ticket, Verb, WorkList};
+use sherman_fabric::{FabricError, Space, Ticket, Verb, WorkList};
 
 impl World {
     /// Puts a list in flight on the endpoint's queue pair to its server.
@@ -79,37 +80,11 @@ impl World {
             return (0, Some(FabricError::TooLarge { asked, limit }));
         }
         for (index, verb) in list.verbs().iter().enumerate() {
-            if let Err(error) = self.check_verb(server, verb) {
+            if let Err(error) = check_verb(&self.caps, server, verb, |space| target.memory.size(space)) {
                 return (index, Some(error));
             }
         }
         (list.len(), None)
-    }
-
-    fn check_verb(&self, server: u16, verb: &Verb) -> Result<(), FabricError> {
-        let (space, offset, len, aligned) = match *verb {
-            Verb::Read { space, offset, len, .. } | Verb::Write { space, offset, len, .. } => {
-                let limit = u64::from(self.caps.max_transfer);
-                if u64::from(len) > limit {
-                    return Err(FabricError::TooLarge { asked: u64::from(len), limit });
-                }
-                let len = u64::from(len);
-                (space, offset, len, space == Space::Host || (len <= 8 && offset % 8 + len <= 8))
-            }
-            Verb::Cas { space, offset, mask, .. } => {
-                if mask != u64::MAX && !self.knobs.masked_cas {
-                    return Err(FabricError::Unsupported { what: "compare under a mask" });
-                }
-                (space, offset, 8, offset.is_multiple_of(8))
-            }
-            Verb::Faa { space, offset, .. } => (space, offset, 8, offset.is_multiple_of(8)),
-        };
-        let address = GlobalAddress::new(server, offset.min(GlobalAddress::OFFSET_LIMIT - 1));
-        let size = self.servers[usize::from(server)].memory.size(space);
-        if offset.checked_add(len).is_none_or(|end| end > size) {
-            return Err(FabricError::OutOfBounds { space, address, len });
-        }
-        if aligned { Ok(()) } else { Err(FabricError::Misaligned { space, address }) }
     }
 
     /// Executes one event of a queue pair.

@@ -49,6 +49,7 @@ impl Setup {
                 lock_read: on(4),
                 cache: on(5),
                 redo: true,
+                backoff: true,
             },
             format: FORMATS[row[6]],
             release: RELEASES[row[7]],

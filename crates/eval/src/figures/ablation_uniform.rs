@@ -1,0 +1,34 @@
+//! What each technique contributes, uniform (figure 11, §5.2.2).
+
+use super::ablation;
+use super::model::Figure;
+use super::paper::sherman_over_fg_plus as gains;
+use super::parts::UNIFORM;
+use super::plan::{Outcomes, Scale, Source};
+use crate::lab::Job;
+use crate::workload::Workload;
+
+/// The figure.
+pub(super) const SOURCE: Source =
+    Source { name: "ablation-uniform", title: "What each technique contributes: uniform", jobs, draw };
+
+fn jobs(scale: &Scale) -> Vec<Job> {
+    ablation::jobs(scale, UNIFORM)
+}
+
+fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
+    let gain = |workload, key, paper| ablation::gain(scale, outcomes, (workload, UNIFORM), key, paper);
+    let write_only = gain(Workload::WriteOnly, "uniform_write_only", gains::UNIFORM_WRITE_ONLY);
+    let write_intensive = gain(Workload::WriteIntensive, "uniform_write_intensive", gains::UNIFORM_WRITE_INTENSIVE);
+    Figure {
+        name: SOURCE.name,
+        title: SOURCE.title,
+        paper: "Figure 11, §5.2.2",
+        about: "The same steps where all keys are equally likely, so that clients hardly meet. What is left of the gain comes from a round \
+                trip less per write and from small write-backs; locks are free nearly always, wherever they lie."
+            .to_owned(),
+        panels: ablation::panels(scale, outcomes, UNIFORM),
+        tables: Vec::new(),
+        claims: write_only.into_iter().chain(write_intensive).collect(),
+    }
+}

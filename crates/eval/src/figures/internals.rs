@@ -1,0 +1,48 @@
+//! What the three figures of internal metrics share: the write-intensive, skewed runs, and how histograms are drawn (§5.5).
+
+use super::model::{Point, Series};
+use super::parts::{SKEW, point, series, share, tree};
+use super::plan::{Outcomes, Scale};
+use crate::lab::{Job, Measured};
+use crate::variant::Variant;
+use crate::workload::Workload;
+
+/// The systems.
+pub(super) const VARIANTS: [Variant; 3] = [Variant::FgPlus, Variant::Sherman, Variant::Ours];
+
+/// A histogram of a run.
+pub(super) type Histogram = fn(&Measured) -> &[(u64, u64)];
+
+/// A system's experiment: the same as in the figure of contributions.
+pub(super) fn job(scale: &Scale, variant: Variant) -> Job {
+    Job::Tree(tree(scale, variant, Workload::WriteIntensive, SKEW))
+}
+
+/// All.
+pub(super) fn jobs(scale: &Scale) -> Vec<Job> {
+    VARIANTS.map(|variant| job(scale, variant)).into()
+}
+
+/// For every system the share of operations that `within` takes, at each `x`. Shares of nothing are left out: they have no place
+/// on a logarithmic axis.
+pub(super) fn shares(
+    scale: &Scale,
+    outcomes: &dyn Outcomes,
+    histogram: Histogram,
+    at: &[(f64, u64, u64)],
+) -> Vec<Series> {
+    let of = |variant: Variant| {
+        let runs = outcomes.of(&job(scale, variant));
+        let point = |&(x, from, to): &(f64, u64, u64)| {
+            point(x, runs, |run| share(histogram(run), |value| (from..=to).contains(&value)))
+        };
+        series(variant.name(), at.iter().map(point).filter(|point: &Point| point.y > 0.0))
+    };
+    VARIANTS.map(of).into()
+}
+
+/// For every system the share of operations with at most so much, at each of `limits`.
+pub(super) fn cumulative(scale: &Scale, outcomes: &dyn Outcomes, histogram: Histogram, limits: &[u64]) -> Vec<Series> {
+    let at: Vec<_> = limits.iter().map(|&limit| (limit as f64, 0, limit)).collect();
+    shares(scale, outcomes, histogram, &at)
+}

@@ -1,0 +1,74 @@
+//! WRITEs of all sizes (figure 3, §3.2.3).
+
+use super::model::Figure;
+use super::paper::nic;
+use super::parts::{self, axis, lines, log_axis, mean, mops, point, series, told};
+use super::plan::{Outcomes, Scale, Source};
+use crate::lab::{Direction, Job, Measured, WriteJob};
+use sherman_sim::nic::Params;
+
+/// The figure.
+pub(super) const SOURCE: Source = Source { name: "write-size", title: "A NIC prefers small WRITEs", jobs, draw };
+
+const SIZES: [u32; 9] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
+const DIRECTIONS: [(Direction, &str); 2] = [(Direction::Inbound, "inbound"), (Direction::Outbound, "outbound")];
+/// The share of the link from which on WRITEs count as bound by bandwidth.
+const BOUND: f64 = 0.8;
+
+fn job(scale: &Scale, direction: Direction, bytes: u32) -> Job {
+    Job::Writes(WriteJob { bytes, direction, operations: scale.operations, params: Params::PAPER })
+}
+
+fn jobs(scale: &Scale) -> Vec<Job> {
+    DIRECTIONS.iter().flat_map(|&(direction, _)| SIZES.map(|bytes| job(scale, direction, bytes))).collect()
+}
+
+/// Payload in bits per nanosecond.
+fn gbps(run: &Measured, bytes: u32) -> f64 {
+    run.mops * f64::from(bytes) * 8.0 / 1000.0
+}
+
+fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
+    let runs = |direction, bytes| outcomes.of(&job(scale, direction, bytes));
+    let curves = |metric: fn(&Measured, u32) -> f64| {
+        let curve = |&(direction, name): &(Direction, &str)| {
+            let at = |&bytes: &u32| point(f64::from(bytes), runs(direction, bytes), |run| metric(run, bytes));
+            series(name, SIZES.iter().map(at))
+        };
+        DIRECTIONS.iter().map(curve).collect::<Vec<_>>()
+    };
+    let mut claims = Vec::new();
+    for (direction, name) in DIRECTIONS {
+        claims.push(told(
+            format!("nic.write_mops_at_or_below_128B.{name}"),
+            format!("{name} WRITEs of 128 bytes: at least so many"),
+            nic::WRITE_MOPS_AT_OR_BELOW_128B,
+            mean(runs(direction, 128), mops),
+            "Mops",
+        ));
+        let full = |&&bytes: &&u32| mean(runs(direction, bytes), |run| gbps(run, bytes)) >= BOUND * nic::LINK_GBPS;
+        claims.push(told(
+            format!("nic.write_bandwidth_bound_from_bytes.{name}"),
+            format!("{name} WRITEs that fill four fifths of the link: the smallest"),
+            nic::WRITE_BANDWIDTH_BOUND_FROM_BYTES,
+            SIZES.iter().find(full).map_or(f64::INFINITY, |&bytes| f64::from(bytes)),
+            "B",
+        ));
+    }
+    let bytes = || log_axis("bytes of a WRITE");
+    Figure {
+        name: SOURCE.name,
+        title: SOURCE.title,
+        paper: "Figure 3, §3.2.3",
+        about: "Seven machines write to one (inbound), and one to seven (outbound), as fast as they can. The paper has more than 50 \
+                million a second up to 128 bytes, and sees the link's bandwidth as the limit from 256 bytes on: a write-back of a whole \
+                leaf costs several times the NIC's time of an entry's."
+            .to_owned(),
+        panels: vec![
+            lines("Rate", bytes(), axis("Mops"), curves(|run, _| parts::mops(run))),
+            lines("Payload", bytes(), axis("Gbit/s"), curves(gbps)),
+        ],
+        tables: Vec::new(),
+        claims,
+    }
+}

@@ -1,0 +1,193 @@
+//! Endpoints of the modelled fabric.
+
+use super::machine::NANO;
+use super::world::{Port, World};
+use sherman_executor::Driver;
+use sherman_fabric::{
+    Caps, ClientId, Clock, Counters, Endpoint, Fabric, FabricError, Request, Response, Ticket, WorkList,
+};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+pub(super) type SharedWorld = Rc<RefCell<World>>;
+
+fn unknown() -> FabricError {
+    FabricError::Unsupported { what: "poll what was not posted" }
+}
+
+/// A compute server in the modelled world: one identity on one machine, any number of threads.
+#[derive(Clone)]
+pub struct NicFabric {
+    world: SharedWorld,
+    client: ClientId,
+    machine: u16,
+    line_picos: Cell<u64>,
+}
+
+impl NicFabric {
+    pub(super) fn new(world: SharedWorld, client: ClientId, machine: u16) -> Self {
+        Self { world, client, machine, line_picos: Cell::new(0) }
+    }
+
+    /// What the CPU of threads made from now on does with a line that it has read, in picoseconds.
+    pub fn set_line_picos(&self, picos: u64) {
+        self.line_picos.set(picos);
+    }
+
+    /// Its identity.
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+}
+
+impl std::fmt::Debug for NicFabric {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "NicFabric(machine {}, client {})", self.machine, self.client)
+    }
+}
+
+impl Fabric for NicFabric {
+    type Endpoint = NicEndpoint;
+
+    fn endpoint(&self) -> Result<NicEndpoint, FabricError> {
+        let mut world = self.world.borrow_mut();
+        let port = Port { client: self.client, machine: self.machine, line: self.line_picos.get() };
+        Ok(NicEndpoint {
+            number: world.add_port(port),
+            caps: Rc::clone(&world.caps),
+            servers: world.stations.len() as u16,
+            client: self.client,
+            counters: Counters::default(),
+            world: Rc::clone(&self.world),
+        })
+    }
+}
+
+/// One modelled thread: its CPU, and a queue pair to every memory server.
+pub struct NicEndpoint {
+    world: SharedWorld,
+    caps: Rc<Caps>,
+    servers: u16,
+    client: ClientId,
+    number: u32,
+    counters: Counters,
+}
+
+impl NicEndpoint {
+    /// The number of its thread, for [`NicSim::spawn_on`](super::NicSim::spawn_on).
+    pub fn thread(&self) -> u32 {
+        self.number
+    }
+
+    /// The CPU works for so long. Means nothing outside of a task.
+    pub fn spend(&self, nanos: u64) {
+        self.world.borrow_mut().spend(nanos * NANO);
+    }
+}
+
+impl std::fmt::Debug for NicEndpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "NicEndpoint({}, client {})", self.number, self.client)
+    }
+}
+
+impl Clock for NicEndpoint {
+    fn now(&self) -> u64 {
+        self.world.borrow().time() / NANO
+    }
+
+    fn wake_at(&self, at: u64, waker: &Waker) {
+        self.world.borrow_mut().timers.add(at, waker);
+    }
+}
+
+impl Driver for NicEndpoint {
+    fn progress(&self) -> bool {
+        false
+    }
+
+    fn idle_for(&self) -> Option<Duration> {
+        None
+    }
+}
+
+impl Endpoint for NicEndpoint {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn servers(&self) -> u16 {
+        self.servers
+    }
+
+    fn client(&self) -> ClientId {
+        self.client
+    }
+
+    fn list(&self, server: u16) -> WorkList {
+        self.world.borrow_mut().list(server)
+    }
+
+    fn recycle(&self, list: WorkList) {
+        self.world.borrow_mut().recycle(list);
+    }
+
+    fn post(&self, list: WorkList) -> Ticket {
+        self.world.borrow_mut().post(self.number, list)
+    }
+
+    /// The task that posted a list is woken when it completes, whoever polls.
+    fn poll(&self, ticket: Ticket, _cx: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
+        let mut world = self.world.borrow_mut();
+        let Some(slot) = world.flights.find(ticket) else { return Poll::Ready(Err(unknown())) };
+        let flight = world.flights.get_mut(slot);
+        if !flight.done {
+            return Poll::Pending;
+        }
+        let (error, lines) = (flight.error.take(), flight.reply.div_ceil(64));
+        let list = world.flights.close(slot);
+        let looked_at = lines * world.ports[self.number as usize].line;
+        let poll = world.timing.params.poll_nanos * NANO;
+        world.spend(poll + looked_at);
+        match error {
+            None => Poll::Ready(Ok(list)),
+            Some(error) => {
+                world.recycle(list);
+                Poll::Ready(Err(error))
+            }
+        }
+    }
+
+    fn forget(&self, ticket: Ticket) {
+        let mut world = self.world.borrow_mut();
+        if let Some(slot) = world.flights.find(ticket) {
+            world.forget(slot);
+        }
+    }
+
+    fn call(&self, server: u16, request: Request) -> Ticket {
+        self.world.borrow_mut().call(self.number, server, request)
+    }
+
+    fn poll_call(&self, ticket: Ticket, _cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {
+        let mut world = self.world.borrow_mut();
+        let Some(slot) = world.flights.find(ticket) else { return Poll::Ready(Err(unknown())) };
+        let flight = world.flights.get_mut(slot);
+        if !flight.done {
+            return Poll::Pending;
+        }
+        let (response, error) = (flight.response.take(), flight.error.take());
+        let list = world.flights.close(slot);
+        world.recycle(list);
+        match (response, error) {
+            (Some(response), None) => Poll::Ready(Ok(response)),
+            (_, error) => Poll::Ready(Err(error.unwrap_or_else(unknown))),
+        }
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}

@@ -1,0 +1,130 @@
+//! A machine's NIC: its link each way, its processing units, its buckets of atomics.
+
+use super::params::Params;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// Picoseconds of a nanosecond.
+pub(super) const NANO: u64 = 1000;
+
+/// Durations that follow from the parameters, in picoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timing {
+    pub params: Params,
+    link_byte: u64,
+    pcie_byte: u64,
+    pub one_way: u64,
+    pub doorbell: u64,
+    pub pcie: u64,
+    pub completion: u64,
+    pub unit: u64,
+    pub on_chip_conflict: u64,
+}
+
+impl Timing {
+    pub(super) fn new(params: Params) -> Self {
+        // A byte of 8 bits at so many bits a nanosecond; at least something, so that time passes.
+        let byte = |gbps: u64| (8 * NANO).div_ceil(gbps.max(1));
+        Self {
+            params,
+            link_byte: byte(params.link_gbps),
+            pcie_byte: byte(params.pcie_gbps),
+            one_way: params.one_way_nanos * NANO,
+            doorbell: params.doorbell_nanos * NANO,
+            pcie: params.pcie_nanos * NANO,
+            completion: params.completion_nanos * NANO,
+            unit: params.unit_nanos * NANO,
+            on_chip_conflict: params.on_chip_conflict_nanos * NANO,
+        }
+    }
+
+    /// For how long a message with so much payload occupies a link.
+    pub(super) fn wire(&self, payload: u64) -> u64 {
+        let packets = payload.div_ceil(self.params.packet_payload_bytes.max(1)).max(1);
+        (payload + packets * self.params.packet_header_bytes) * self.link_byte
+    }
+
+    /// For how long so much payload of one WRITE comes in.
+    pub(super) fn landing(&self, payload: u64) -> u64 {
+        payload * self.link_byte
+    }
+
+    /// For how long so much payload occupies PCIe.
+    pub(super) fn dma(&self, payload: u64) -> u64 {
+        payload * self.pcie_byte
+    }
+}
+
+/// Something that does one thing at a time, in the order asked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Server(u64);
+
+impl Server {
+    /// Begins at `at` or when it is free; when that is.
+    pub(super) fn begin(&mut self, at: u64, duration: u64) -> u64 {
+        let begin = at.max(self.0);
+        self.0 = begin + duration;
+        begin
+    }
+}
+
+/// Atomics on addresses that the NIC takes for the same: one at a time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bucket {
+    /// In host memory: whether one is under way, and who waits, each in a processing unit.
+    pub busy: bool,
+    pub waiting: VecDeque<u32>,
+    /// On chip, where durations are known beforehand.
+    pub on_chip: Server,
+}
+
+/// The NIC of one machine.
+#[derive(Debug)]
+pub(super) struct Machine {
+    pub send: Server,
+    pub receive: Server,
+    /// Units whose end is known.
+    busy: BinaryHeap<Reverse<u64>>,
+    /// Units that are free.
+    free: u64,
+    /// Verbs that wait for a unit.
+    pub waiting: VecDeque<u32>,
+    /// Whether an event is planned for the next unit that becomes free.
+    pub watched: bool,
+    pub buckets: Vec<Bucket>,
+}
+
+impl Machine {
+    pub(super) fn new(params: &Params) -> Self {
+        Self {
+            send: Server::default(),
+            receive: Server::default(),
+            busy: BinaryHeap::new(),
+            free: params.units.max(1),
+            waiting: VecDeque::new(),
+            watched: false,
+            buckets: vec![Bucket::default(); 1 << params.bucket_bits.clamp(3, 20)],
+        }
+    }
+
+    /// A unit for a verb that begins now, if one is free.
+    pub(super) fn take_unit(&mut self, now: u64) -> bool {
+        while self.busy.peek().is_some_and(|Reverse(end)| *end <= now) {
+            self.busy.pop();
+            self.free += 1;
+        }
+        let got = self.free > 0;
+        self.free -= u64::from(got);
+        got
+    }
+
+    /// The unit taken is going to be free at `at`.
+    pub(super) fn free_unit_at(&mut self, at: u64) {
+        self.busy.push(Reverse(at));
+    }
+
+    /// When the next unit becomes free whose end is known.
+    pub(super) fn next_free(&self) -> Option<u64> {
+        self.busy.peek().map(|Reverse(end)| *end)
+    }
+}

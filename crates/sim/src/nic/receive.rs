@@ -1,0 +1,275 @@
+//! The receiver's half of a list's way: link, RC order, processing units, buckets, memory, answer.
+
+use super::events::Event;
+use super::tear::Recent;
+use super::world::{World, request_bytes};
+use sherman_fabric::{Space, Verb};
+
+/// Payload of the answer to an atomic.
+const ATOMIC_REPLY: u64 = 8;
+
+impl World {
+    fn machine_of(&self, slot: u32) -> usize {
+        usize::from(self.stations[usize::from(self.flights.get(slot).server)].machine)
+    }
+
+    /// A list is there; its turn comes when that of those before it on the same queue pair is over.
+    pub(super) fn arrive(&mut self, slot: u32) {
+        let flight = self.flights.get(slot);
+        let pair = self.pair(flight.endpoint, flight.server);
+        let pair = &mut self.queue_pairs[pair];
+        if std::mem::replace(&mut pair.busy, true) {
+            pair.waiting.push_back(slot);
+        } else {
+            self.enter(slot);
+        }
+    }
+
+    /// The next verb of a list takes the receiving link.
+    fn enter(&mut self, slot: u32) {
+        let flight = self.flights.get(slot);
+        let index = usize::from(flight.cursor);
+        let verb = flight.list.verbs()[index];
+        let mut at = self.now.max(flight.arrivals[index]);
+        if let Verb::Write { fenced: true, .. } = verb {
+            at = at.max(self.queue_pairs[self.pair(flight.endpoint, flight.server)].reads_until);
+        }
+        if at > self.now {
+            self.events.plan(at, Event::Admit(slot));
+            return;
+        }
+        let duration = self.timing.wire(request_bytes(&verb)).max(self.timing.params.receive_message_picos);
+        let machine = self.machine_of(slot);
+        let begin = self.machines[machine].receive.begin(at, duration);
+        if begin > self.now {
+            // Its place on the link is taken; what is left is to wait for it.
+            self.flights.get_mut(slot).arrivals[index] = 0;
+            self.events.plan(begin, Event::Admit(slot));
+        } else {
+            self.take_unit(slot);
+        }
+    }
+
+    /// The time has come for a verb that waited.
+    pub(super) fn admit(&mut self, slot: u32) {
+        let flight = self.flights.get(slot);
+        if flight.arrivals[usize::from(flight.cursor)] == 0 { self.take_unit(slot) } else { self.enter(slot) }
+    }
+
+    fn take_unit(&mut self, slot: u32) {
+        let machine = self.machine_of(slot);
+        let now = self.now;
+        let nic = &mut self.machines[machine];
+        // First come, first served: nobody passes those who wait.
+        if nic.waiting.is_empty() && nic.take_unit(now) {
+            self.process(slot);
+        } else {
+            nic.waiting.push_back(slot);
+            self.watch_units(machine);
+        }
+    }
+
+    /// Sees to it that who waits for a unit gets one.
+    fn watch_units(&mut self, machine: usize) {
+        let nic = &mut self.machines[machine];
+        if !nic.waiting.is_empty()
+            && !nic.watched
+            && let Some(at) = nic.next_free()
+        {
+            nic.watched = true;
+            self.events.plan(at.max(self.now), Event::UnitFree(machine as u16));
+        }
+    }
+
+    pub(super) fn unit_free(&mut self, machine: u16) {
+        self.machines[usize::from(machine)].watched = false;
+        self.serve_waiting(usize::from(machine));
+    }
+
+    fn serve_waiting(&mut self, machine: usize) {
+        let now = self.now;
+        while !self.machines[machine].waiting.is_empty() && self.machines[machine].take_unit(now) {
+            if let Some(slot) = self.machines[machine].waiting.pop_front() {
+                self.process(slot);
+            }
+        }
+        self.watch_units(machine);
+    }
+
+    fn bucket(&self, offset: u64) -> usize {
+        (offset & ((1 << self.timing.params.bucket_bits.clamp(3, 20)) - 1)) as usize
+    }
+
+    /// A verb that has a unit is worked on.
+    fn process(&mut self, slot: u32) {
+        let (timing, now) = (self.timing, self.now);
+        let flight = self.flights.get(slot);
+        let index = flight.cursor;
+        let machine = self.machine_of(slot);
+        match flight.list.verbs()[usize::from(index)] {
+            Verb::Read { space, len, .. } => {
+                let fetch = if space == Space::Host { timing.pcie + timing.dma(u64::from(len)) } else { 0 };
+                let (free, at) = (now + timing.unit, now + timing.unit + fetch);
+                self.machines[machine].free_unit_at(free);
+                let pair = self.pair(flight.endpoint, flight.server);
+                let pair = &mut self.queue_pairs[pair];
+                pair.reads_until = pair.reads_until.max(at);
+                self.events.plan(at, Event::Execute(slot, index));
+                self.move_on(slot, free);
+            }
+            Verb::Write { .. } => {
+                let at = now + timing.unit;
+                self.machines[machine].free_unit_at(at);
+                self.events.plan(at, Event::Execute(slot, index));
+                self.move_on(slot, at);
+            }
+            Verb::Cas { space: Space::OnChip, offset, .. } | Verb::Faa { space: Space::OnChip, offset, .. } => {
+                let bucket = self.bucket(offset);
+                let nic = &mut self.machines[machine];
+                let begin = nic.buckets[bucket].on_chip.begin(now, timing.on_chip_conflict);
+                let at = begin + timing.params.on_chip_unit_picos.max(timing.on_chip_conflict);
+                nic.free_unit_at(at);
+                self.events.plan(at, Event::Execute(slot, index));
+                self.move_on(slot, at);
+            }
+            Verb::Cas { space: Space::Host, offset, .. } | Verb::Faa { space: Space::Host, offset, .. } => {
+                let at = self.bucket(offset);
+                let bucket = &mut self.machines[machine].buckets[at];
+                if std::mem::replace(&mut bucket.busy, true) {
+                    bucket.waiting.push_back(slot);
+                } else {
+                    self.fetch_word(slot);
+                }
+            }
+        }
+    }
+
+    /// An atomic that has its bucket reads its word over PCIe.
+    fn fetch_word(&mut self, slot: u32) {
+        let index = self.flights.get(slot).cursor;
+        let transactions = self.timing.params.failed_cas_transactions.max(1);
+        self.events.plan(self.now + transactions * self.timing.pcie, Event::Execute(slot, index));
+    }
+
+    /// The verb at the cursor is out of the way at `at`: the next one of its queue pair may enter then.
+    fn move_on(&mut self, slot: u32, at: u64) {
+        let flight = self.flights.get_mut(slot);
+        flight.cursor += 1;
+        if usize::from(flight.cursor) < flight.list.len() {
+            let index = usize::from(flight.cursor);
+            flight.arrivals[index] = flight.arrivals[index].max(at);
+            self.enter(slot);
+            return;
+        }
+        let (endpoint, server) = (flight.endpoint, flight.server);
+        let pair = self.pair(endpoint, server);
+        let pair = &mut self.queue_pairs[pair];
+        pair.busy = false;
+        if let Some(next) = pair.waiting.pop_front() {
+            pair.busy = true;
+            let arrival = &mut self.flights.get_mut(next).arrivals[0];
+            *arrival = (*arrival).max(at);
+            self.enter(next);
+        }
+    }
+
+    /// A verb takes effect.
+    pub(super) fn execute(&mut self, slot: u32, index: u16) {
+        let stores = self.apply(slot, index);
+        let timing = self.timing;
+        let machine = self.machine_of(slot);
+        let verb = self.flights.get(slot).list.verbs()[usize::from(index)];
+        let payload = match verb {
+            Verb::Read { len, .. } => u64::from(len),
+            Verb::Write { .. } => 0,
+            Verb::Cas { .. } | Verb::Faa { .. } => ATOMIC_REPLY,
+        };
+        if let Verb::Cas { space: Space::Host, offset, .. } | Verb::Faa { space: Space::Host, offset, .. } = verb {
+            let more = timing.params.atomic_transactions.saturating_sub(timing.params.failed_cas_transactions.max(1));
+            let bucket = self.bucket(offset);
+            if stores && more > 0 {
+                self.events.plan(self.now + more * timing.pcie, Event::Stored(machine as u16, bucket as u32));
+            } else {
+                self.release_bucket(machine, bucket);
+            }
+            self.move_on(slot, self.now);
+        }
+        // An acknowledgement travels with others; what carries bytes takes the link.
+        let returned = if payload == 0 {
+            self.now + timing.one_way
+        } else {
+            let wire = timing.wire(payload);
+            let begin = self.machines[machine].send.begin(self.now, wire);
+            begin + wire + timing.one_way
+        };
+        let flight = self.flights.get_mut(slot);
+        flight.returned = flight.returned.max(returned);
+        flight.reply += payload;
+        flight.left -= 1;
+        if flight.left == 0 {
+            let (at, bytes) = (flight.returned, flight.reply);
+            match bytes {
+                // Too little to wait for the link.
+                0..=64 => self.events.plan(at + timing.completion, Event::Complete(slot)),
+                _ => self.events.plan(at, Event::Return(slot)),
+            }
+        }
+    }
+
+    /// An atomic in host memory is through: its bucket goes to the next, its unit to whoever waits for one.
+    pub(super) fn release_bucket(&mut self, machine: usize, bucket: usize) {
+        let now = self.now;
+        let nic = &mut self.machines[machine];
+        nic.free_unit_at(now);
+        let next = nic.buckets[bucket].waiting.pop_front();
+        nic.buckets[bucket].busy = next.is_some();
+        if let Some(next) = next {
+            self.fetch_word(next);
+        }
+        self.serve_waiting(machine);
+    }
+
+    /// Moves the bytes of a verb; whether an atomic stored.
+    pub(super) fn apply(&mut self, slot: u32, index: u16) -> bool {
+        let (timing, now, quiet) = (self.timing, self.now, self.quiet);
+        let flight = self.flights.get_mut(slot);
+        let station = &mut self.stations[usize::from(flight.server)];
+        let (verb, arena) = flight.list.parts_mut(usize::from(index));
+        match verb {
+            Verb::Read { space, offset, at, len } => {
+                let image = &mut arena[at as usize..(at + len) as usize];
+                station.memory.load_bytes(space, offset, image);
+                if !quiet && space == Space::Host {
+                    station.recent.tear(now, offset, image, &timing);
+                }
+                false
+            }
+            Verb::Write { space, offset, at, len, .. } => {
+                let data = &arena[at as usize..(at + len) as usize];
+                if !quiet && space == Space::Host && Recent::concerns(offset, u64::from(len)) {
+                    let mut old = station.recent.buffer(data.len());
+                    station.memory.load_bytes(space, offset, &mut old);
+                    station.recent.note(now, offset, old, &timing);
+                }
+                station.memory.store_bytes(space, offset, data);
+                true
+            }
+            Verb::Cas { space, offset, compare, swap, mask, .. } => {
+                let old = station.memory.word(space, offset);
+                let swaps = old & mask == compare & mask;
+                if swaps {
+                    let new = old & !mask | swap & mask;
+                    station.memory.store_bytes(space, offset, &new.to_le_bytes());
+                }
+                flight.list.set_old(usize::from(index), old);
+                swaps
+            }
+            Verb::Faa { space, offset, add, .. } => {
+                let old = station.memory.word(space, offset);
+                station.memory.store_bytes(space, offset, &old.wrapping_add(add).to_le_bytes());
+                flight.list.set_old(usize::from(index), old);
+                true
+            }
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! The world: machines, memory servers, queue pairs, threads, and what happens when.
+//!
+//! The way of a list: the client's CPU posts it; its NIC fetches what is not inline and sends verb after verb; the link and the
+//! switch carry them; at the receiver each waits for the link, for the verb before it (RC order), and for a processing unit; an atomic
+//! waits for its bucket too, in its unit; the answer takes the link back, and the client's CPU finds the completion. `receive.rs` has
+//! the receiver's half. A list posted while time stands still (`quiet`) happens at once: that is how trees are opened and caches
+//! warmed.
+
+use super::events::{Event, Events};
+use super::flight::{Flights, NO_TASK};
+use super::machine::{Machine, NANO, Timing};
+use super::memory::{CpuView, Sparse};
+use super::tear::Recent;
+use crate::bounds::check_verb;
+use crate::tasks::WakeQueue;
+use crate::world::timers::Timers;
+use sherman_fabric::{Caps, ClientId, FabricError, Request, Response, Space, Ticket, Verb, WorkList};
+use sherman_memory_server::MemoryServer;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// A memory server.
+pub(super) struct Station {
+    pub machine: u16,
+    pub memory: Sparse,
+    pub cpu: MemoryServer,
+    pub recent: Recent,
+}
+
+/// A thread of a compute server: one thing at a time.
+#[derive(Debug, Default)]
+struct Thread {
+    /// Until when it is busy.
+    clock: u64,
+    ready: VecDeque<(u64, u32)>,
+    planned: bool,
+}
+
+/// A thread's queue pair with a server: one list after the other.
+#[derive(Debug, Default)]
+pub(super) struct QueuePair {
+    pub busy: bool,
+    pub waiting: VecDeque<u32>,
+    /// When the last list posted is sent.
+    pub sent: u64,
+    /// When the last READ before takes effect: what a fenced WRITE waits for.
+    pub reads_until: u64,
+}
+
+/// One endpoint: the thread it is for, and its machine.
+#[derive(Debug)]
+pub(super) struct Port {
+    pub client: ClientId,
+    pub machine: u16,
+    /// What the client's CPU does with a line that it has read, in picoseconds.
+    pub line: u64,
+}
+
+/// What is to be done outside of the world's borrow.
+pub(super) enum Next {
+    Poll {
+        task: u32,
+        thread: u32,
+    },
+    /// Nothing is going to happen any more.
+    End,
+}
+
+pub(super) struct World {
+    pub timing: Timing,
+    pub caps: Rc<Caps>,
+    pub now: u64,
+    pub quiet: bool,
+    pub events: Events,
+    pub machines: Vec<Machine>,
+    pub stations: Vec<Station>,
+    pub flights: Flights,
+    pub ports: Vec<Port>,
+    pub queue_pairs: Vec<QueuePair>,
+    threads: Vec<Thread>,
+    /// The thread of each task.
+    task_threads: Vec<u32>,
+    pub timers: Timers,
+    /// Who runs: a task and its thread.
+    current: Option<(u32, u32)>,
+    pool: Vec<WorkList>,
+    pub verbs: u64,
+}
+
+impl World {
+    pub(super) fn new(timing: Timing, caps: Caps, machines: u16, stations: Vec<Station>) -> Self {
+        Self {
+            machines: (0..machines).map(|_| Machine::new(&timing.params)).collect(),
+            timing,
+            caps: Rc::new(caps),
+            now: 0,
+            quiet: false,
+            events: Events::default(),
+            stations,
+            flights: Flights::default(),
+            ports: Vec::new(),
+            queue_pairs: Vec::new(),
+            threads: Vec::new(),
+            task_threads: Vec::new(),
+            timers: Timers::new(),
+            current: None,
+            pool: Vec::new(),
+            verbs: 0,
+        }
+    }
+
+    /// A new endpoint, with a thread of its own of the same number.
+    pub(super) fn add_port(&mut self, port: Port) -> u32 {
+        self.ports.push(port);
+        self.threads.push(Thread::default());
+        self.queue_pairs.extend((0..self.stations.len()).map(|_| QueuePair::default()));
+        self.ports.len() as u32 - 1
+    }
+
+    pub(super) fn add_task(&mut self, task: u32, thread: u32) {
+        debug_assert_eq!(task as usize, self.task_threads.len());
+        self.task_threads.push(thread);
+    }
+
+    /// The time as whoever runs has it, in picoseconds.
+    pub(super) fn time(&self) -> u64 {
+        match self.current {
+            Some((_, thread)) if !self.quiet => self.threads[thread as usize].clock,
+            _ => self.now,
+        }
+    }
+
+    /// Whoever runs is busy for so long.
+    pub(super) fn spend(&mut self, picos: u64) {
+        if let Some((_, thread)) = self.current.filter(|_| !self.quiet) {
+            self.threads[thread as usize].clock += picos;
+        }
+    }
+
+    pub(super) fn list(&mut self, server: u16) -> WorkList {
+        let mut list = self.pool.pop().unwrap_or_default();
+        list.reset(server);
+        list
+    }
+
+    pub(super) fn recycle(&mut self, list: WorkList) {
+        self.pool.push(list);
+    }
+
+    pub(super) fn pair(&self, endpoint: u32, server: u16) -> usize {
+        endpoint as usize * self.stations.len() + usize::from(server)
+    }
+
+    fn check(&self, list: &WorkList) -> Result<(), FabricError> {
+        let server = list.server();
+        let station = self.stations.get(usize::from(server)).ok_or(FabricError::NoSuchServer { server })?;
+        let (asked, limit) = (list.len() as u64, u64::from(self.caps.max_verbs));
+        if asked > limit {
+            return Err(FabricError::TooLarge { asked, limit });
+        }
+        let size = |space: Space| station.memory.size(space);
+        list.verbs().iter().try_for_each(|verb| check_verb(&self.caps, server, verb, size))
+    }
+
+    /// Posts a list.
+    pub(super) fn post(&mut self, endpoint: u32, list: WorkList) -> Ticket {
+        let task = self.current.map_or(NO_TASK, |(task, _)| task);
+        let (server, verbs) = (list.server(), list.len());
+        let refused = self.check(&list).err();
+        let slot = self.flights.open(endpoint, server, task);
+        let flight = self.flights.get_mut(slot);
+        flight.list = list;
+        flight.left = verbs as u16;
+        flight.error = refused;
+        let ticket = self.flights.ticket(slot);
+        if self.quiet || self.flights.get(slot).error.is_some() || verbs == 0 {
+            if self.flights.get(slot).error.is_none() {
+                for verb in 0..verbs as u16 {
+                    self.apply(slot, verb);
+                }
+            }
+            self.flights.get_mut(slot).done = true;
+            return ticket;
+        }
+        self.verbs += verbs as u64;
+        let params = &self.timing.params;
+        self.spend((params.post_nanos + params.post_verb_nanos * (verbs as u64 - 1)) * NANO);
+        let mut at = self.time() + self.timing.doorbell;
+        let bytes = self.fetched(slot);
+        if bytes > 0 {
+            at += self.timing.pcie + self.timing.dma(bytes);
+        }
+        // Lists of one queue pair leave in the order in which they were posted.
+        let pair = self.pair(endpoint, server);
+        let before = &mut self.queue_pairs[pair].sent;
+        let waits = bytes > 0 || *before > at;
+        at = at.max(*before);
+        *before = at;
+        if waits {
+            self.events.plan(at, Event::Send(slot));
+        } else {
+            self.send(slot, at);
+        }
+        ticket
+    }
+
+    /// Bytes of a list that its NIC has to fetch from the client's memory.
+    fn fetched(&self, slot: u32) -> u64 {
+        let inline = self.timing.params.inline_bytes;
+        let payload = |verb: &Verb| match *verb {
+            Verb::Write { len, .. } if u64::from(len) > inline => u64::from(len),
+            _ => 0,
+        };
+        self.flights.get(slot).list.verbs().iter().map(payload).sum()
+    }
+
+    /// The sender's NIC sends the verbs of a list, from `at` on.
+    fn send(&mut self, slot: u32, at: u64) {
+        let timing = self.timing;
+        let flight = self.flights.get_mut(slot);
+        let nic = &mut self.machines[usize::from(self.ports[flight.endpoint as usize].machine)];
+        for verb in flight.list.verbs() {
+            let wire = timing.wire(request_bytes(verb));
+            let begin = nic.send.begin(at, wire.max(timing.params.send_message_picos));
+            flight.arrivals.push(begin + wire + timing.one_way);
+        }
+        self.events.plan(flight.arrivals[0], Event::Arrive(slot));
+    }
+
+    /// The last answer has reached the sender's NIC, or will at `at`.
+    fn receive_answer(&mut self, slot: u32) {
+        let timing = self.timing;
+        let flight = self.flights.get(slot);
+        let nic = &mut self.machines[usize::from(self.ports[flight.endpoint as usize].machine)];
+        let begin = nic.receive.begin(self.now, timing.wire(flight.reply));
+        self.events.plan(begin + timing.dma(flight.reply) + timing.completion, Event::Complete(slot));
+    }
+
+    /// Sends a control request.
+    pub(super) fn call(&mut self, endpoint: u32, server: u16, request: Request) -> Ticket {
+        let task = self.current.map_or(NO_TASK, |(task, _)| task);
+        let slot = self.flights.open(endpoint, server, task);
+        self.flights.get_mut(slot).request = Some(request);
+        if self.quiet {
+            self.answer(slot);
+            self.flights.get_mut(slot).done = true;
+        } else {
+            self.spend(self.timing.params.post_nanos * NANO);
+            self.events.plan(self.time() + self.timing.params.call_nanos * NANO, Event::Complete(slot));
+        }
+        self.flights.ticket(slot)
+    }
+
+    fn answer(&mut self, slot: u32) {
+        let flight = self.flights.get_mut(slot);
+        let Some(request) = flight.request.take() else { return };
+        let (server, client) = (flight.server, self.ports[flight.endpoint as usize].client);
+        let answer = self.serve(server, client, &request);
+        let flight = self.flights.get_mut(slot);
+        match answer {
+            Ok(response) => flight.response = Some(response),
+            Err(error) => flight.error = Some(error),
+        }
+    }
+
+    /// Lets a server's CPU answer at once.
+    pub(super) fn serve(&mut self, server: u16, from: ClientId, request: &Request) -> Result<Response, FabricError> {
+        let now = self.now / NANO;
+        let station = self.stations.get_mut(usize::from(server)).ok_or(FabricError::NoSuchServer { server })?;
+        Ok(station.cpu.handle(&CpuView::new(&mut station.memory), from, request, now)?)
+    }
+
+    fn complete(&mut self, slot: u32) {
+        self.answer(slot);
+        let flight = self.flights.get_mut(slot);
+        flight.done = true;
+        let task = flight.task;
+        if flight.forgotten {
+            let list = self.flights.close(slot);
+            self.recycle(list);
+        } else if task != NO_TASK {
+            self.make_ready(task, self.now);
+        }
+    }
+
+    /// Gives up interest in a list.
+    pub(super) fn forget(&mut self, slot: u32) {
+        if self.flights.get(slot).done {
+            let list = self.flights.close(slot);
+            self.recycle(list);
+        } else {
+            self.flights.get_mut(slot).forgotten = true;
+        }
+    }
+
+    /// `task` is to run at `at` or later.
+    fn make_ready(&mut self, task: u32, at: u64) {
+        let number = self.task_threads[task as usize];
+        let thread = &mut self.threads[number as usize];
+        thread.ready.push_back((at, task));
+        if !std::mem::replace(&mut thread.planned, true) {
+            self.events.plan(at.max(thread.clock), Event::Resume(number));
+        }
+    }
+
+    /// What `thread` goes on with now, if anything is ready.
+    fn resume(&mut self, number: u32) -> Option<Next> {
+        let thread = &mut self.threads[number as usize];
+        thread.planned = false;
+        let (at, task) = *thread.ready.front()?;
+        if at > self.now {
+            thread.planned = true;
+            self.events.plan(at, Event::Resume(number));
+            return None;
+        }
+        thread.ready.pop_front();
+        thread.clock = thread.clock.max(self.now) + self.timing.params.resume_nanos * NANO;
+        self.current = Some((task, number));
+        Some(Next::Poll { task, thread: number })
+    }
+
+    /// A task of `thread` has been polled.
+    pub(super) fn ran(&mut self, number: u32, wakes: &WakeQueue) {
+        self.current = None;
+        let at = self.threads[number as usize].clock;
+        wakes.drain(|task| self.make_ready(task, at));
+        let thread = &mut self.threads[number as usize];
+        if let Some(&(ready, _)) = thread.ready.front()
+            && !std::mem::replace(&mut thread.planned, true)
+        {
+            self.events.plan(ready.max(at), Event::Resume(number));
+        }
+    }
+
+    /// Lets things happen until a task has to run.
+    pub(super) fn advance(&mut self, wakes: &WakeQueue) -> Next {
+        let now = self.now;
+        wakes.drain(|task| self.make_ready(task, now));
+        loop {
+            let due = self.timers.next().saturating_mul(NANO);
+            if due <= self.events.next_at() && due != u64::MAX {
+                self.now = self.now.max(due);
+                self.timers.fire(self.now / NANO);
+                let now = self.now;
+                wakes.drain(|task| self.make_ready(task, now));
+                continue;
+            }
+            let Some((at, event)) = self.events.next() else { return Next::End };
+            self.now = at;
+            match event {
+                Event::Send(slot) => self.send(slot, at),
+                Event::Arrive(slot) => self.arrive(slot),
+                Event::Admit(slot) => self.admit(slot),
+                Event::Execute(slot, verb) => self.execute(slot, verb),
+                Event::Stored(machine, bucket) => self.release_bucket(usize::from(machine), bucket as usize),
+                Event::UnitFree(machine) => self.unit_free(machine),
+                Event::Return(slot) => self.receive_answer(slot),
+                Event::Complete(slot) => self.complete(slot),
+                Event::Resume(thread) => {
+                    if let Some(next) = self.resume(thread) {
+                        return next;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Payload of a verb on its way there.
+pub(super) fn request_bytes(verb: &Verb) -> u64 {
+    match *verb {
+        Verb::Read { .. } => 0,
+        Verb::Write { len, .. } => u64::from(len),
+        // Compare, swap and their masks.
+        Verb::Cas { .. } | Verb::Faa { .. } => 28,
+    }
+}
