@@ -98,7 +98,7 @@ fn bar(drawing: &mut Drawing, frame: &Frame, (left, wide): (f64, f64), look: Loo
     let middle = left + inner / 2.0;
     whisker(drawing, frame, middle, (inner / 4.0).min(4.0), point);
     let label = short(point.y);
-    if width(&label, SMALL) <= wide + 4.0 {
+    if width(&label, SMALL) <= wide + 1.0 {
         let above = frame.y.place(point.most).map_or(top, |most| most.min(top));
         drawing.text((middle, above - 3.0), Anchor::Middle, "value", &label);
     }

@@ -18,6 +18,11 @@ const LINE: f64 = 14.0;
 /// More values of lines than this are not named one by one.
 const NAMED: usize = 12;
 
+/// Text from the bottom to the top: its angle in degrees, with sine and cosine.
+const UPRIGHT: (f64, f64, f64) = (90.0, 1.0, 0.0);
+/// How names that are too long may slant, the flattest first.
+const SLANTS: [(f64, f64, f64); 3] = [(35.0, 0.574, 0.819), (50.0, 0.766, 0.643), UPRIGHT];
+
 /// A panel, drawn.
 pub struct Drawn {
     /// The markup inside `<svg>` or `<g>`.
@@ -171,12 +176,13 @@ fn name_places(drawing: &mut Drawing, frame: &Frame, names: &[(f64, String)], ro
         }
         return frame.bottom + 6.0 + wrapped.iter().map(Vec::len).max().unwrap_or(0) as f64 * 12.5;
     }
-    // The sine of 35 degrees is 0.574.
-    for (x, name) in names {
-        drawing.turned((x + 4.0, frame.bottom + 13.0), -35.0, Anchor::End, "", name);
-    }
     let longest = names.iter().map(|(_, name)| width(name, TEXT)).fold(0.0, f64::max);
-    frame.bottom + 16.0 + longest * 0.574
+    let fits = |&(_, _, cosine): &(f64, f64, f64)| names.iter().all(|(x, name)| width(name, TEXT) * cosine <= *x);
+    let (degrees, sine, _) = SLANTS.into_iter().find(fits).unwrap_or(UPRIGHT);
+    for (x, name) in names {
+        drawing.turned((x + 4.0, frame.bottom + 13.0), -degrees, Anchor::End, "", name);
+    }
+    frame.bottom + 16.0 + longest * sine
 }
 
 /// Names values of an axis of numbers, or of categories, and gives where the names end.

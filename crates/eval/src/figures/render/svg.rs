@@ -35,22 +35,28 @@ pub fn width(text: &str, size: f64) -> f64 {
     let letters = text.chars().map(|letter| match letter {
         'i' | 'j' | 'l' | 't' | 'f' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' | ' ' | '(' | ')' => 0.34,
         'm' | 'w' | 'M' | 'W' | '%' | '@' => 0.9,
-        'A'..='Z' | '+' | '×' | '=' | '<' | '>' => 0.7,
-        _ => 0.58,
+        'A'..='Z' | '+' | '×' | '=' | '<' | '>' => 0.72,
+        '0'..='9' => 0.64,
+        _ => 0.6,
     });
     letters.sum::<f64>() * size
 }
 
-/// Breaks text at spaces into lines that are no wider than `room`, except for words that are wider.
+/// Breaks text at spaces into lines that are no wider than `room`; words that are wider, after hyphens; and what is still too wide
+/// not at all.
 pub fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if width(line, size) + width(word, size) + width(" ", size) <= room => {
-                line.push(' ');
-                line.push_str(word);
+        let parts: Vec<&str> = if width(word, size) > room { word.split_inclusive('-').collect() } else { vec![word] };
+        for (number, part) in parts.into_iter().enumerate() {
+            let space = if number == 0 { " " } else { "" };
+            match lines.last_mut() {
+                Some(line) if width(line, size) + width(space, size) + width(part, size) <= room => {
+                    line.push_str(space);
+                    line.push_str(part);
+                }
+                _ => lines.push(part.to_owned()),
             }
-            _ => lines.push(word.to_owned()),
         }
     }
     lines
@@ -126,8 +132,10 @@ mod tests {
     }
 
     #[test]
-    fn lines_break_at_spaces() {
+    fn lines_break_at_spaces_and_where_they_must_at_hyphens() {
         assert_eq!(wrap("one two three", 10.0, 45.0), ["one two", "three"]);
+        assert_eq!(wrap("read-intensive, uniform", 10.0, 60.0), ["read-", "intensive,", "uniform"]);
+        assert_eq!(wrap("read-only mix", 10.0, 60.0), ["read-only", "mix"]);
         assert_eq!(wrap("incomprehensibilities", 10.0, 10.0), ["incomprehensibilities"]);
         assert!(wrap("", 10.0, 10.0).is_empty());
     }
