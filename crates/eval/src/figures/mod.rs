@@ -1,34 +1,62 @@
 //! Every figure and table of the paper's evaluation and motivation, with ours beside.
 //!
 //! A figure is one file: which experiments it needs, how it is drawn from them, and which of the paper's numbers it is to be
-//! compared with. Those numbers are all in [`paper`].
+//! compared with. Those numbers are all in [`paper`]. [`run`] runs the experiments of several figures, each once, and draws
+//! these; [`Output`] writes them.
+//!
+//! Besides the figures:
+//!
+//! | module | what |
+//! |---|---|
+//! | `plan` | what a figure is made from |
+//! | `parts` | what figures share |
+//! | `model` | what a figure is |
+//! | `engine`, `kept` | running experiments, and keeping what they gave |
+//! | `judge` | how near the model comes to the paper |
+//! | `results`, `text` | figures as numbers |
+//! | `render` | figures as pictures |
+//! | `output` | the folder they go to |
 
 mod ablation;
 mod ablation_skewed;
 mod ablation_uniform;
 mod cache_size;
+mod engine;
+mod error;
 mod hocl;
 mod hot_keys;
 mod internals;
+mod judge;
+mod kept;
 mod key_size;
 mod lock_collapse;
 mod model;
+mod output;
 pub mod paper;
 mod parts;
 mod plan;
 mod range;
+mod render;
+mod results;
 mod retries;
 mod round_trips;
+#[cfg(test)]
+mod sample;
 mod scalability;
 mod sensitivity;
 mod table_1;
 mod table_2;
 #[cfg(test)]
 mod tests;
+mod text;
 mod write_bytes;
 mod write_size;
 
+pub use engine::{Progress, run};
+pub use error::FiguresError;
+pub use judge::{Distance, Summary};
 pub use model::{Axis, Claim, Figure, Kind, Panel, Point, Series, Table};
+pub use output::Output;
 pub use plan::{Outcomes, Scale, Source};
 
 /// Every figure, in the paper's order, and then our own.
@@ -51,4 +79,14 @@ pub fn all() -> Vec<Source> {
         hot_keys::SOURCE,
         sensitivity::SOURCE,
     ]
+}
+
+/// Those of `sources` that have one of these names, in their own order; all of them if no name is given.
+pub fn pick(sources: Vec<Source>, names: &[String]) -> Result<Vec<Source>, FiguresError> {
+    if let Some(unknown) = names.iter().find(|name| sources.iter().all(|source| source.name != **name)) {
+        let known = sources.iter().map(|source| source.name).collect();
+        return Err(FiguresError::Unknown { name: unknown.clone(), known });
+    }
+    let wanted = |source: &Source| names.is_empty() || names.iter().any(|name| name == source.name);
+    Ok(sources.into_iter().filter(wanted).collect())
 }

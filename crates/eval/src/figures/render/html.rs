@@ -1,0 +1,117 @@
+//! The page: one file, which asks for nothing else.
+
+use super::section::{section, table};
+use super::style::{TEXTURES, drawings, themes};
+use super::svg::escape;
+use crate::figures::judge::{CLOSE, Distance, FAR, Summary};
+use crate::figures::model::{Figure, Table};
+use crate::figures::plan::Scale;
+use crate::report::grouped;
+use sherman_sim::nic::Params;
+
+/// The style of the page.
+const STYLE: &str = include_str!("page.css");
+
+/// What it is, for who comes upon it.
+const ABOUT: &str = "Sherman is a B+Tree on disaggregated memory, published at SIGMOD 2022 and measured there on eight machines with \
+100 Gbit/s RDMA. These pages repeat every experiment of that paper without the machines: the real index code runs against a model of \
+the NICs, in virtual time. A model can show which technique helps, how much, and why; it cannot show how fast a given \
+machine is. So each figure is set beside the numbers that the paper states.";
+
+/// The page of these figures.
+pub fn page(scale: &Scale, figures: &[Figure]) -> String {
+    let mut body = String::new();
+    body += &format!("<svg class=\"defs\" aria-hidden=\"true\">{TEXTURES}</svg>\n<header>\n");
+    body += "<h1>Sherman’s evaluation, on a model of its machines</h1>\n";
+    body += &format!("<p>{ABOUT}</p>\n{}{}</header>\n", tally(&Summary::of(figures)), how_to_read(scale));
+    body += &contents(figures);
+    body += "<main>\n";
+    for figure in figures {
+        body += &section(figure);
+    }
+    body += &parameters();
+    body += "</main>\n<footer><p>Beside this page lie <code>results.json</code> with every number on it, <code>claims.md</code> with \
+             every claim, and an SVG of each figure. The same program at the same scale makes the same bytes, on any \
+             machine.</p></footer>\n";
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" href=\"data:,\">\n\
+         <title>Sherman’s evaluation, on a model of its machines</title>\n<style>\n{}{}{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
+        themes(),
+        drawings()
+    )
+}
+
+/// How many of the judged claims are close, in large letters.
+fn tally(summary: &Summary) -> String {
+    let Summary { judged, within_1_5, beyond_3 } = *summary;
+    if judged == 0 {
+        return "<p class=\"faint\">None of the figures on this page has a claim by which the model is judged.</p>\n"
+            .to_owned();
+    }
+    format!(
+        "<dl class=\"tally\">\n<div><dt>ratios of the paper by which the model is judged</dt><dd>{judged}</dd></div>\n\
+         <div><dt>within a factor of {CLOSE}</dt><dd>{within_1_5} <small>{} %</small></dd></div>\n\
+         <div><dt>beyond a factor of {FAR}</dt><dd>{beyond_3}</dd></div>\n</dl>\n",
+        summary.percent()
+    )
+}
+
+fn how_to_read(scale: &Scale) -> String {
+    let Scale { quick, keys, operations, runs, seed } = *scale;
+    let size = if quick {
+        "This is the quick scale, whose numbers show shapes rather than sizes"
+    } else {
+        "This is the full scale"
+    };
+    let times = if runs == 1 { "one run".to_owned() } else { format!("{runs} runs") };
+    let whiskers = if runs == 1 { "" } else { " Whiskers span the least and the most of the runs." };
+    format!(
+        "<p class=\"faint\">{size}: {} keys, {} operations measured in each experiment, {times} of each, first seed {seed}. What the \
+         paper says is drawn hollow and dotted.{whiskers} A number within a factor of {CLOSE} of the paper’s is called close, within \
+         {FAR} apart, and beyond that far.</p>\n",
+        grouped(keys),
+        grouped(operations)
+    )
+}
+
+fn contents(figures: &[Figure]) -> String {
+    let mut list = String::from("<nav aria-labelledby=\"contents\">\n<h2 id=\"contents\">Figures</h2>\n<ol>\n");
+    for figure in figures {
+        let judged = figure.claims.iter().filter(|claim| claim.judged);
+        let close = judged.clone().filter(|claim| Distance::of(claim) == Distance::Close).count();
+        let told = match judged.count() {
+            0 => String::new(),
+            judged => format!("<span>{close} of {judged} close</span>"),
+        };
+        list += &format!("<li><a href=\"#{}\">{}</a>{told}</li>\n", escape(figure.name), escape(figure.title));
+    }
+    list + "<li><a href=\"#parameters\">The model’s parameters</a></li>\n</ol>\n</nav>\n"
+}
+
+/// Every parameter of the model.
+fn parameters() -> String {
+    let mut params = Params::PAPER;
+    let rows = Params::FIELDS.map(|(name, field)| {
+        let unit = match name.rsplit('_').next() {
+            Some("nanos") => "ns",
+            Some("picos") => "ps",
+            Some("gbps") => "Gbit/s",
+            Some("bytes") => "B",
+            Some("bits") => "bits",
+            _ => "",
+        };
+        vec![name.replace('_', " "), grouped(*field(&mut params)), unit.to_owned()]
+    });
+    let columns = ["parameter", "value", "unit"].map(str::to_owned).to_vec();
+    let parameters =
+        Table { title: "NICs and CPUs of the paper’s machines".to_owned(), columns, rows: rows.to_vec() };
+    format!(
+        "<section id=\"parameters\" aria-labelledby=\"parameters-h\">\n<h2 id=\"parameters-h\">The model’s parameters</h2>\n\
+         <p>They were fixed before any experiment on the tree, from what the paper measures in isolation and from public figures of \
+         the NIC and its bus, and were not changed to please a result.</p>\n{}</section>\n",
+        table(&parameters)
+    )
+}

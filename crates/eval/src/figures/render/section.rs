@@ -1,0 +1,142 @@
+//! What the page says of one figure.
+
+use super::panel::{self, is_drawn};
+use super::svg::escape;
+use crate::figures::judge::Distance;
+use crate::figures::model::{Claim, Figure, Panel, Table};
+use crate::figures::text::{factor, number};
+
+/// The section of a figure.
+pub fn section(figure: &Figure) -> String {
+    let name = escape(figure.name);
+    let mut html = format!(
+        "<section id=\"{name}\" aria-labelledby=\"{name}-h\">\n<p class=\"where\">{}</p>\n<h2 id=\"{name}-h\">{}</h2>\n\
+         <p class=\"about\">{}</p>\n",
+        escape(figure.paper),
+        escape(figure.title),
+        escape(&figure.about)
+    );
+    if !figure.panels.is_empty() {
+        html += "<div class=\"panels\">\n";
+        for (index, panel) in figure.panels.iter().enumerate() {
+            html +=
+                &format!("<figure class=\"panel\">{}</figure>\n", panel::element(panel, &format!("{name}-{index}")));
+        }
+        html += "</div>\n<details>\n<summary>The same as numbers</summary>\n";
+        html += &figure.panels.iter().map(|panel| table(&numbers(panel))).collect::<String>();
+        html += "</details>\n";
+    }
+    html += &figure.tables.iter().map(table).collect::<String>();
+    html += &claims(&figure.claims);
+    html + "</section>\n"
+}
+
+/// A table in a box of its own, which scrolls if it is too wide. Its first column names rows.
+pub fn table(table: &Table) -> String {
+    let count = table.rows.iter().map(Vec::len).fold(table.columns.len(), usize::max);
+    // A column of numbers is one in which every cell that says something begins like one.
+    let numeric: Vec<bool> = (0..count)
+        .map(|column| {
+            let mut cells =
+                table.rows.iter().filter_map(|row| row.get(column)).filter(|cell| !cell.is_empty()).peekable();
+            column > 0 && cells.peek().is_some() && cells.all(|cell| is_number(cell))
+        })
+        .collect();
+    let class = |column: usize| if numeric.get(column) == Some(&true) { " class=\"n\"" } else { "" };
+    let mut html = opening(&table.title, "");
+    for (column, name) in table.columns.iter().enumerate() {
+        html += &format!("<th scope=\"col\"{}>{}</th>", class(column), escape(name));
+    }
+    html += "</tr></thead>\n<tbody>\n";
+    for row in &table.rows {
+        html += "<tr>";
+        for (column, cell) in row.iter().enumerate() {
+            html += &match column {
+                0 => format!("<th scope=\"row\">{}</th>", escape(cell)),
+                _ => format!("<td{}>{}</td>", class(column), escape(cell)),
+            };
+        }
+        html += "</tr>\n";
+    }
+    html + "</tbody>\n</table></div>\n"
+}
+
+/// The beginning of a table up to its first heading. What can scroll can be reached by keys.
+fn opening(title: &str, class: &str) -> String {
+    let (label, class) = (escape(title), if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") });
+    let caption = if label.is_empty() { String::new() } else { format!("<caption>{label}</caption>") };
+    let label = if label.is_empty() { "table".to_owned() } else { label };
+    format!(
+        "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{label}\"><table{class}>{caption}\n<thead><tr>"
+    )
+}
+
+fn is_number(cell: &str) -> bool {
+    let cell = cell.trim_start_matches(['+', '-', '−', '–', '×', '<', '>', '≥', '≤', '~', ' ', '±']);
+    cell.is_empty() || cell.starts_with(|first: char| first.is_ascii_digit() || first == '∞')
+}
+
+/// A panel as a table: a row for each place, a column for each series.
+fn numbers(panel: &Panel) -> Table {
+    let mut places: Vec<f64> = panel::points(panel).map(|point| point.x).collect();
+    places.sort_by(f64::total_cmp);
+    places.dedup();
+    let place_name = |x: f64| {
+        let category = panel.x.categories.iter().enumerate().find(|(index, _)| *index as f64 == x);
+        category.map_or_else(|| number(x), |(_, name)| name.clone())
+    };
+    let columns = std::iter::once(panel.x.label.clone()).chain(panel.series.iter().map(|series| series.name.clone()));
+    let row = |x: f64| {
+        let values = panel.series.iter().map(|series| {
+            let point = series.points.iter().find(|point| point.x == x && is_drawn(panel, point));
+            point.map_or_else(String::new, |point| number(point.y))
+        });
+        std::iter::once(place_name(x)).chain(values).collect()
+    };
+    let title = format!("{}, {}", panel.title, panel.y.label);
+    Table { title, columns: columns.collect(), rows: places.into_iter().map(row).collect() }
+}
+
+/// The paper's numbers against ours. How far they are apart is told by a word, a shape and the weight of the letters, not by colour
+/// alone.
+fn claims(claims: &[Claim]) -> String {
+    if claims.is_empty() {
+        return String::new();
+    }
+    let mut html = opening("Against the paper", "claims");
+    html += "<th scope=\"col\">claim</th><th scope=\"col\" class=\"n\">paper</th><th scope=\"col\" class=\"n\">measured</th>\
+             <th scope=\"col\" class=\"n\">factor</th><th scope=\"col\">so it is</th></tr></thead>\n<tbody>\n";
+    for claim in claims {
+        html += &row(claim);
+    }
+    html += "</tbody>\n</table></div>\n";
+    if claims.iter().any(|claim| !claim.judged) {
+        html += "<p class=\"where\">A hollow sign marks what is told for completeness: the model is not judged by it.</p>\n";
+    }
+    html
+}
+
+fn row(claim: &Claim) -> String {
+    let distance = Distance::of(claim);
+    let sign = match (distance, claim.judged) {
+        (Distance::Close, true) => "●",
+        (Distance::Close, false) => "○",
+        (Distance::Apart, true) => "◆",
+        (Distance::Apart, false) => "◇",
+        (Distance::Far, true) => "▲",
+        (Distance::Far, false) => "△",
+    };
+    let unit = if claim.unit.is_empty() { String::new() } else { format!(" {}", escape(claim.unit)) };
+    let word = distance.word();
+    // What is not judged is not shouted about.
+    let class = if claim.judged { word } else { "faint" };
+    format!(
+        "<tr><th scope=\"row\">{}<code>{}</code></th><td class=\"n\">{}{unit}</td><td class=\"n\">{}{unit}</td>\
+         <td class=\"n {class}\">{}</td><td class=\"verdict {class}\"><span aria-hidden=\"true\">{sign}</span> {word}</td></tr>\n",
+        escape(&claim.what),
+        escape(&claim.key),
+        number(claim.paper),
+        number(claim.measured),
+        factor(claim.factor())
+    )
+}
