@@ -52,7 +52,7 @@ fn tally(summary: &Summary) -> String {
             .to_owned();
     }
     format!(
-        "<dl class=\"tally\">\n<div><dt>ratios of the paper by which the model is judged</dt><dd>{judged}</dd></div>\n\
+        "<dl class=\"tally\">\n<div><dt>numbers of the paper by which the model is judged</dt><dd>{judged}</dd></div>\n\
          <div><dt>within a factor of {CLOSE}</dt><dd>{within_1_5} <small>{} %</small></dd></div>\n\
          <div><dt>beyond a factor of {FAR}</dt><dd>{beyond_3}</dd></div>\n</dl>\n",
         summary.percent()
