@@ -103,7 +103,7 @@ fn parameters() -> String {
             Some("bits") => "bits",
             _ => "",
         };
-        vec![name.replace('_', " "), grouped(*field(&mut params)), unit.to_owned()]
+        vec![name.to_owned(), grouped(*field(&mut params)), unit.to_owned()]
     });
     let columns = ["parameter", "value", "unit"].map(str::to_owned).to_vec();
     let parameters =

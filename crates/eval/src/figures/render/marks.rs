@@ -4,7 +4,7 @@ use super::panel::{Frame, is_drawn};
 use super::style::{Look, Marker};
 use super::svg::{Anchor, Drawing, SMALL, at, escape, width};
 use crate::figures::model::{Kind, Panel, Point, Series};
-use crate::figures::text::number;
+use crate::figures::text::{number, trimmed};
 
 /// More groups of bars than anybody could read.
 const GROUPS: f64 = 200.0;
@@ -118,16 +118,15 @@ fn bar(drawing: &mut Drawing, frame: &Frame, bar: &Bar<'_>, title: &str) {
 
 /// A number in the little room above a bar: three digits.
 fn short(value: f64) -> String {
+    let (value, unit) = if value.abs() < 1e4 { (value, "") } else { (value / 1e3, "k") };
     let size = value.abs();
-    let decimals = if size >= 100.0 {
-        0
-    } else if size >= 10.0 {
-        1
-    } else {
-        2
+    let decimals = match size {
+        _ if size >= 100.0 => 0,
+        _ if size >= 10.0 => 1,
+        _ => 2,
     };
-    if (0.01..10_000.0).contains(&size) {
-        crate::figures::text::trimmed(format!("{value:.decimals$}"))
+    if size == 0.0 || (0.01..1e4).contains(&size) {
+        trimmed(format!("{value:.decimals$}")) + unit
     } else {
         number(value)
     }
