@@ -42,7 +42,7 @@ pub struct FiguresArgs {
     pub threads: Option<usize>,
 
     /// Decides what clients do; each further run of an experiment has the next
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     pub seed: u64,
 
     /// List the figures and make none

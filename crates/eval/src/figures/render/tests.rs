@@ -71,3 +71,12 @@ fn the_page_asks_for_nothing_and_shows_everything() {
 fn a_page_of_no_figures_is_a_page() {
     assert!(page(&Scale::quick(1), &[]).ends_with("</html>\n"));
 }
+
+#[test]
+fn what_the_model_was_set_by_is_told_apart() {
+    let mut figures = sample::figures();
+    assert!(!page(&Scale::quick(1), &figures).contains("no evidence"));
+    figures[0].name = "hocl";
+    let page = page(&Scale::quick(1), &figures);
+    assert!(page.contains("<dd>3</dd>") && page.contains("Without it, 1 numbers are judged: 0 (0 %)"), "{page}");
+}
