@@ -24,6 +24,8 @@ pub struct TreeJob {
     pub variant: Variant,
     /// The mix.
     pub workload: Workload,
+    /// Percent of operations that remove a key.
+    pub removes: u32,
     /// The skew; 0 is uniform.
     pub zipf: f64,
     /// Where hot keys lie.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The most machines.
-pub(crate) const MAX_MACHINES: u16 = 1024;
+pub const MAX_MACHINES: u16 = 1024;
 /// The most clients: each has a task.
 pub(crate) const MAX_CLIENTS: u64 = 100_000;
 /// The paper's chunks.
@@ -255,7 +255,7 @@ pub(super) fn run(job: &TreeJob) -> Result<Measured, BenchError> {
     let locks = locks(job.variant);
     let release = if locks.release == ReleaseMode::Write { locks.width.bytes() } else { 0 };
     let ledger = Rc::new(RefCell::new(Ledger::new(job.operations, release, job.leaf_size as u64)?));
-    let demand = Demand { workload: job.workload, removes: 0, range_size: job.range_size };
+    let demand = Demand { workload: job.workload, removes: job.removes, range_size: job.range_size };
     let clients = u64::from(job.compute) * u64::from(job.threads) * u64::from(job.coroutines);
     let mut number = 0;
     for (compute, workers) in stage.workers.iter().enumerate() {
