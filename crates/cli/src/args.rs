@@ -4,6 +4,7 @@ use crate::check_args::CheckArgs;
 use crate::client::ClientCommand;
 use crate::cluster::args::ClusterArgs;
 use crate::completions::CompletionsArgs;
+use crate::figures_args::FiguresArgs;
 use crate::litmus_args::LitmusArgs;
 use crate::members_args::{FenceArgs, MembersArgs};
 use crate::parse::{fill, format, percent, positive, runs, seconds, size, theta, threads};
@@ -36,6 +37,8 @@ pub enum Command {
     Client(ClientCommand),
     /// Load an index, run a workload on it, and report throughput, latency and cost
     Bench(Box<BenchArgs>),
+    /// Make every figure of the paper again, on a model of its machines, with the paper's numbers beside
+    Figures(FiguresArgs),
     /// Walk a whole tree, verify its invariants, and report its size and shape
     Check(CheckArgs),
     /// List the compute servers that take part in a cluster, and what is left of their leases

@@ -1,6 +1,6 @@
 //! One line on stderr and an exit code.
 //!
-//! | code | of the client commands, `serve` and `cluster up` | of `bench`, `members`, `fence` | of `check`, `sim` |
+//! | code | of the client commands, `serve` and `cluster up` | of `bench`, `figures`, `members`, `fence` | of `check`, `sim` |
 //! |---|---|---|---|
 //! | 0 | done | done | all is well |
 //! | 1 | the key is not there | it went wrong | it is not well |
@@ -10,6 +10,7 @@
 use clap::error::ErrorKind;
 use sherman::{Error, OpenError};
 use sherman_eval::BenchError;
+use sherman_eval::figures::FiguresError;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -99,6 +100,15 @@ impl From<OpenError> for Failure {
 
 impl From<BenchError> for Failure {
     fn from(error: BenchError) -> Self {
+        match error.bad_option() {
+            Some(option) => Self::option(option, error),
+            None => Self::Runtime(error.to_string()),
+        }
+    }
+}
+
+impl From<FiguresError> for Failure {
+    fn from(error: FiguresError) -> Self {
         match error.bad_option() {
             Some(option) => Self::option(option, error),
             None => Self::Runtime(error.to_string()),

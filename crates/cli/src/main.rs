@@ -13,6 +13,7 @@
 //! | [`serve`], [`serve_start`] | `sherman serve` |
 //! | [`serve_log`] | what a server tells on stderr |
 //! | [`cluster`] | `sherman cluster up` |
+//! | [`figures`], [`figures_args`] | `sherman figures` |
 //! | [`litmus`], [`litmus_args`], [`litmus_device`] | `sherman litmus` |
 //! | [`completions`] | `sherman completions` |
 //! | [`members_args`] | the options of `sherman members` and `sherman fence` |
@@ -33,6 +34,8 @@ mod client;
 mod cluster;
 mod completions;
 mod failure;
+mod figures;
+mod figures_args;
 mod litmus;
 mod litmus_args;
 mod litmus_device;
@@ -82,6 +85,7 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Cluster(args) => cluster::up::run(args),
         Command::Client(command) => client::run(command),
         Command::Bench(args) => bench::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Figures(args) => figures::run(args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => check::run(args),
         Command::Members(args) => members::list(args),
         Command::Fence(args) => members::fence(args),

@@ -1,11 +1,14 @@
-//! How far it is, on stderr: a bar on a terminal; anywhere else nothing from a benchmark, and a line for each step of a check.
+//! How far it is, on stderr: a bar on a terminal; anywhere else nothing from a benchmark, a line for each step of a check, and one
+//! now and then from figures.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use sherman_eval::check::CheckProgress;
+use sherman_eval::figures;
 use sherman_eval::{Length, Progress};
 use std::cell::Cell;
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Steps of the bar while measuring by time.
 const MILLIS: f64 = 1000.0;
@@ -124,6 +127,60 @@ impl SimBar {
     /// Takes it away.
     pub fn clear(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// How long it is silent where there is no bar.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// That of figures. Experiments end on many threads.
+pub struct FiguresBar {
+    bar: ProgressBar,
+    /// When a line was written last, where there is no bar.
+    told: Mutex<Option<Instant>>,
+}
+
+impl Default for FiguresBar {
+    fn default() -> Self {
+        let bar = bar(44);
+        // An experiment may take long: the time it takes is seen to pass.
+        bar.enable_steady_tick(Duration::from_millis(500));
+        Self { bar, told: Mutex::new(None) }
+    }
+}
+
+impl FiguresBar {
+    /// Shows how many experiments are done, and how long the rest may take.
+    pub fn show(&self, progress: figures::Progress) {
+        let figures::Progress { done, total, experiments, of, left } = progress;
+        let left = left.filter(|_| done < total).map_or_else(String::new, |left| format!(", {} left", rough(left)));
+        let message = format!("{experiments} of {of} experiments{left}");
+        if !self.bar.is_hidden() {
+            self.bar.set_length(total);
+            self.bar.set_position(done);
+            self.bar.set_message(message);
+            return;
+        }
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        // The first says how many there are, and the last that all are done.
+        if of > 0 && (done == total || told.is_none_or(|told| told.elapsed() >= SILENCE)) {
+            eprintln!("{message}");
+            *told = Some(Instant::now());
+        }
+    }
+
+    /// Takes it away.
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// A time that is only guessed.
+fn rough(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..100 => format!("about {} s", seconds + 1),
+        seconds @ 100..6000 => format!("about {} min", seconds.div_ceil(60)),
+        seconds => format!("about {} h {} min", seconds / 3600, seconds % 3600 / 60),
     }
 }
 

@@ -8,6 +8,7 @@ mod cluster;
 mod commands;
 mod common;
 mod contract;
+mod figures;
 mod hosts;
 mod idle;
 mod intruders;

@@ -1,19 +1,27 @@
 //! Numbers as people read them, the same everywhere.
 
-/// A number with up to four significant digits, and with `k`, `M` or `G` where it is large.
+use crate::report::grouped;
+
+/// A number for tables: up to four significant digits, or more before the point.
 pub fn number(value: f64) -> String {
-    if !value.is_finite() {
-        let sign = if value.is_nan() {
-            "–"
-        } else if value > 0.0 {
-            "∞"
-        } else {
-            "−∞"
-        };
-        return sign.to_owned();
+    match value {
+        _ if value.is_nan() => "–".to_owned(),
+        f64::INFINITY => "∞".to_owned(),
+        f64::NEG_INFINITY => "−∞".to_owned(),
+        _ if value.abs() < 1e4 => digits(value),
+        _ if value.abs() < 1e15 => {
+            let sign = if value < 0.0 { "-" } else { "" };
+            format!("{sign}{}", grouped(libm::round(value.abs()) as u64))
+        }
+        _ => exponential(value),
     }
+}
+
+/// A number for axes: with `k`, `M` or `G` where it is large.
+pub fn short(value: f64) -> String {
     let size = value.abs();
     match size {
+        _ if !value.is_finite() || size >= 1e13 => number(value),
         _ if size >= 1e9 => digits(value / 1e9) + "G",
         _ if size >= 1e6 => digits(value / 1e6) + "M",
         _ if size >= 1e4 => digits(value / 1e3) + "k",
@@ -30,11 +38,22 @@ fn digits(value: f64) -> String {
         _ if size >= 10.0 => 2,
         _ if size >= 1.0 => 3,
         _ if size >= 0.1 => 4,
-        _ if size >= 0.0001 => 6,
+        _ if size >= 0.01 => 5,
+        _ if size >= 0.001 => 6,
+        _ if size >= 0.0001 => 7,
         _ if size == 0.0 => 0,
-        _ => return format!("{value:.2e}"),
+        _ => return exponential(value),
     };
     trimmed(format!("{value:.decimals$}"))
+}
+
+/// A very small or very large number.
+fn exponential(value: f64) -> String {
+    let text = format!("{value:.2e}");
+    match text.split_once('e') {
+        Some((mantissa, exponent)) => format!("{}e{exponent}", trimmed(mantissa.to_owned())),
+        None => text,
+    }
 }
 
 /// A decimal fraction without zeros at its end, and no negative zero.
@@ -43,9 +62,13 @@ pub fn trimmed(text: String) -> String {
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
-/// A factor between two numbers, with two decimals.
+/// A factor between two numbers, with two decimals; none if there is none, as between a gain and a loss.
 pub fn factor(value: f64) -> String {
-    if value.is_finite() && value < 1000.0 { format!("×{value:.2}") } else { format!("×{}", number(value)) }
+    match value {
+        _ if value.is_nan() || value < 1.0 => "–".to_owned(),
+        _ if value < 1000.0 => format!("×{value:.2}"),
+        _ => format!("×{}", number(value)),
+    }
 }
 
 #[cfg(test)]
@@ -62,8 +85,11 @@ mod tests {
             (1.0, "1"),
             (528.0, "528"),
             (4096.0, "4096"),
-            (19_890.0, "19.89k"),
-            (1e9, "1G"),
+            (19_890.0, "19,890"),
+            (-1e9, "-1,000,000,000"),
+            (1e300, "1e300"),
+            (0.00001, "1e-5"),
+            (0.0773654, "0.07737"),
             (0.9998, "0.9998"),
             (-1.5, "-1.5"),
             (0.004, "0.004"),
@@ -72,5 +98,13 @@ mod tests {
         ] {
             assert_eq!(number(value), expected, "{value}");
         }
+        let axis = [10_000.0, 2_500_000.0, 1e9, 1e300, 0.5, 4096.0].map(short);
+        assert_eq!(axis, ["10k", "2.5M", "1G", "1e300", "0.5", "4096"]);
+    }
+
+    #[test]
+    fn a_factor_is_at_least_one() {
+        assert_eq!([1.0, 2.456, 45_678.9].map(factor), ["×1.00", "×2.46", "×45,679"]);
+        assert_eq!([-0.01, f64::NAN, f64::INFINITY].map(factor), ["–", "–", "×∞"]);
     }
 }

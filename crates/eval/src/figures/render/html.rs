@@ -52,7 +52,7 @@ fn tally(summary: &Summary) -> String {
             .to_owned();
     }
     format!(
-        "<dl class=\"tally\">\n<div><dt>ratios of the paper by which the model is judged</dt><dd>{judged}</dd></div>\n\
+        "<dl class=\"tally\">\n<div><dt>numbers of the paper by which the model is judged</dt><dd>{judged}</dd></div>\n\
          <div><dt>within a factor of {CLOSE}</dt><dd>{within_1_5} <small>{} %</small></dd></div>\n\
          <div><dt>beyond a factor of {FAR}</dt><dd>{beyond_3}</dd></div>\n</dl>\n",
         summary.percent()
@@ -103,7 +103,7 @@ fn parameters() -> String {
             Some("bits") => "bits",
             _ => "",
         };
-        vec![name.replace('_', " "), grouped(*field(&mut params)), unit.to_owned()]
+        vec![name.to_owned(), grouped(*field(&mut params)), unit.to_owned()]
     });
     let columns = ["parameter", "value", "unit"].map(str::to_owned).to_vec();
     let parameters =

@@ -4,7 +4,7 @@ use super::panel::{Frame, is_drawn};
 use super::style::{Look, Marker};
 use super::svg::{Anchor, Drawing, SMALL, at, escape, width};
 use crate::figures::model::{Kind, Panel, Point, Series};
-use crate::figures::text::number;
+use crate::figures::text::{number, trimmed};
 
 /// More groups of bars than anybody could read.
 const GROUPS: f64 = 200.0;
@@ -77,17 +77,30 @@ pub fn bars(drawing: &mut Drawing, panel: &Panel, looks: &[Look], frame: &Frame)
     let most = (0..groups).map(|group| members(group).count()).max().unwrap_or(0);
     let room = (frame.right - frame.left) / groups.max(1) as f64;
     let wide = (room * 0.84 / most.max(1) as f64).min(WIDEST);
+    // Some numbers without the others would only puzzle.
+    let labelled = (0..groups).flat_map(members).all(|(_, _, point)| width(&short(point.y), SMALL) <= wide + 1.0);
     for group in 0..groups {
         let count = members(group).count();
         let middle = frame.left + room * (group as f64 + 0.5);
         for (index, (series, look, point)) in members(group).enumerate() {
             let left = middle + (index as f64 - count as f64 / 2.0) * wide;
-            bar(drawing, frame, (left, wide), look, point, &title(panel, series, point));
+            let mark = Bar { left, wide, look, point, labelled };
+            bar(drawing, frame, &mark, &title(panel, series, point));
         }
     }
 }
 
-fn bar(drawing: &mut Drawing, frame: &Frame, (left, wide): (f64, f64), look: Look, point: &Point, title: &str) {
+struct Bar<'p> {
+    left: f64,
+    wide: f64,
+    look: Look,
+    point: &'p Point,
+    /// Whether its number is written above it.
+    labelled: bool,
+}
+
+fn bar(drawing: &mut Drawing, frame: &Frame, bar: &Bar<'_>, title: &str) {
+    let &Bar { left, wide, look, point, labelled } = bar;
     let Some(y) = frame.y.place(point.y) else { return };
     let base = frame.y.base();
     let inner = (wide * 0.88).max(wide - 2.0).max(0.4);
@@ -97,25 +110,23 @@ fn bar(drawing: &mut Drawing, frame: &Frame, (left, wide): (f64, f64), look: Loo
     drawing.push("</g>");
     let middle = left + inner / 2.0;
     whisker(drawing, frame, middle, (inner / 4.0).min(4.0), point);
-    let label = short(point.y);
-    if width(&label, SMALL) <= wide + 1.0 {
+    if labelled {
         let above = frame.y.place(point.most).map_or(top, |most| most.min(top));
-        drawing.text((middle, above - 3.0), Anchor::Middle, "value", &label);
+        drawing.text((middle, above - 3.0), Anchor::Middle, "value", &short(point.y));
     }
 }
 
 /// A number in the little room above a bar: three digits.
 fn short(value: f64) -> String {
+    let (value, unit) = if value.abs() < 1e4 { (value, "") } else { (value / 1e3, "k") };
     let size = value.abs();
-    let decimals = if size >= 100.0 {
-        0
-    } else if size >= 10.0 {
-        1
-    } else {
-        2
+    let decimals = match size {
+        _ if size >= 100.0 => 0,
+        _ if size >= 10.0 => 1,
+        _ => 2,
     };
-    if (0.01..10_000.0).contains(&size) {
-        crate::figures::text::trimmed(format!("{value:.decimals$}"))
+    if size == 0.0 || (0.01..1e4).contains(&size) {
+        trimmed(format!("{value:.decimals$}")) + unit
     } else {
         number(value)
     }
@@ -167,6 +178,12 @@ fn marker(drawing: &mut Drawing, look: Look, (x, y): (f64, f64), title: &str) {
         }
         Marker::Square => (corners(&[(-h, -h), (h, -h), (h, h), (-h, h)].map(|(a, b)| (a * 0.9, b * 0.9))), "path"),
         Marker::Diamond => (corners(&[(0.0, -1.3 * h), (1.3 * h, 0.0), (0.0, 1.3 * h), (-1.3 * h, 0.0)]), "path"),
+        Marker::Cross => {
+            let (a, b) = (0.45 * h, 1.15 * h);
+            let arm = [(0.0, -a), (b - a, -b), (b, a - b), (a, 0.0), (b, b - a), (b - a, b)];
+            let other = [(0.0, a), (a - b, b), (-b, b - a), (-a, 0.0), (-b, a - b), (a - b, -b)];
+            (corners(&[arm, other].concat()), "path")
+        }
         Marker::Up => (corners(&[(0.0, -1.2 * h), (1.15 * h, 0.9 * h), (-1.15 * h, 0.9 * h)]), "path"),
         Marker::Down => (corners(&[(0.0, 1.2 * h), (1.15 * h, -0.9 * h), (-1.15 * h, -0.9 * h)]), "path"),
     };

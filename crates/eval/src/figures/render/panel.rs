@@ -7,7 +7,7 @@ use super::scale::{Scale, Tick};
 use super::style::{Look, looks};
 use super::svg::{Anchor, Drawing, SMALL, TEXT, at, width, wrap};
 use crate::figures::model::{Kind, Panel, Point};
-use crate::figures::text::number;
+use crate::figures::text::{number, short};
 
 /// How wide a panel is.
 pub const WIDTH: f64 = 352.0;
@@ -208,7 +208,7 @@ fn x_ticks(panel: &Panel, frame: &Frame) -> Vec<Tick> {
     values.sort_by(f64::total_cmp);
     values.dedup();
     let all = if values.len() <= NAMED {
-        values.into_iter().map(|value| Tick { value, label: number(value) }).collect()
+        values.into_iter().map(|value| Tick { value, label: short(value) }).collect()
     } else {
         frame.x.ticks()
     };

@@ -1,9 +1,9 @@
 //! Axes: which values they span, where those lie, and which of them are named.
 
-use crate::figures::text::{number, trimmed};
+use crate::figures::text::{short, trimmed};
 
 /// About how many values an axis names.
-const TICKS: f64 = 5.0;
+const TICKS: f64 = 6.0;
 
 /// The span of an axis, and where its values lie.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -11,6 +11,8 @@ pub struct Scale {
     low: f64,
     high: f64,
     log: bool,
+    /// The distance of the values that a linear axis names.
+    step: f64,
     /// Where `low` and `high` lie, in units of the drawing.
     from: f64,
     to: f64,
@@ -29,8 +31,8 @@ impl Scale {
     /// A scale for these values with round ends. `zero` asks for one that contains zero, if it is linear.
     pub fn round(values: impl Iterator<Item = f64>, log: bool, zero: bool) -> Self {
         let (least, most) = span(values, log);
-        let (low, high) = if log { decades(least, most) } else { steps(least, most, zero) };
-        Self { low, high, log, from: 0.0, to: 1.0 }
+        let (low, high, step) = if log { decades(least, most) } else { steps(least, most, zero) };
+        Self { low, high, log, step, from: 0.0, to: 1.0 }
     }
 
     /// A scale that spans just these values.
@@ -41,7 +43,7 @@ impl Scale {
             (false, true) => (low / 2.0, high * 2.0),
             (false, false) => (low - 1.0, high + 1.0),
         };
-        Self { low, high, log, from: 0.0, to: 1.0 }
+        Self { low, high, log, step: step(high - low), from: 0.0, to: 1.0 }
     }
 
     /// The same scale between two places of the drawing.
@@ -75,7 +77,7 @@ impl Scale {
     }
 
     fn linear_ticks(&self) -> Vec<Tick> {
-        let step = step(self.high - self.low);
+        let step = self.step;
         let decimals = (0..12_i32).find(|&places| whole(step * power(places))).unwrap_or(12) as usize;
         let first = libm::ceil(self.low / step - 1e-9);
         let last = libm::floor(self.high / step + 1e-9);
@@ -83,7 +85,7 @@ impl Scale {
         let values = (0..=count).map(|index| (first + index as f64) * step);
         values
             .map(|value| {
-                let label = if value.abs() >= 1e4 { number(value) } else { trimmed(format!("{value:.decimals$}")) };
+                let label = if value.abs() >= 1e4 { short(value) } else { trimmed(format!("{value:.decimals$}")) };
                 Tick { value, label }
             })
             .collect()
@@ -96,19 +98,19 @@ impl Scale {
         let decades = libm::log10(self.high) - libm::log10(self.low);
         let named: &[u32] = match decades {
             _ if decades <= 1.3 => &[1, 2, 3, 5],
-            _ if decades <= 2.3 => &[1, 2, 5],
+            _ if decades <= 3.0 => &[1, 2, 5],
             _ => &[1],
         };
         let every = (decades / (TICKS + 1.0)) as i32 + 1;
         let mut ticks = Vec::new();
         for decade in first..=last {
-            for part in 1..10_u32 {
+            for part in (1..10_u32).filter(|part| *part == 1 || decades <= 4.5) {
                 let value = f64::from(part) * power(decade);
                 if value < self.low * (1.0 - 1e-9) || value > self.high * (1.0 + 1e-9) {
                     continue;
                 }
                 let is_named = named.contains(&part) && (decade - first) % every == 0;
-                ticks.push(Tick { value, label: if is_named { number(value) } else { String::new() } });
+                ticks.push(Tick { value, label: if is_named { short(value) } else { String::new() } });
             }
         }
         ticks
@@ -125,30 +127,29 @@ fn span(values: impl Iterator<Item = f64>, log: bool) -> (f64, f64) {
 }
 
 /// Round ends on a linear scale.
-fn steps(least: f64, most: f64, zero: bool) -> (f64, f64) {
+fn steps(least: f64, most: f64, zero: bool) -> (f64, f64, f64) {
     let (least, most) = if zero { (least.min(0.0), most.max(0.0)) } else { (least, most) };
     let (least, most) = if least < most { (least, most) } else { (least - 1.0, most + 1.0) };
     let step = step(most - least);
-    // Just above a line there is no room for what is drawn there.
-    (libm::floor(least / step + 1e-9) * step, libm::ceil(most / step - 1e-9) * step)
+    (libm::floor(least / step + 1e-9) * step, libm::ceil(most / step - 1e-9) * step, step)
 }
 
 /// Round ends on a logarithmic scale: 1, 2 or 5 times a power of ten, and the lower one below the least value, so that its bar is seen.
-fn decades(least: f64, most: f64) -> (f64, f64) {
+fn decades(least: f64, most: f64) -> (f64, f64, f64) {
     let round = |value: f64| {
         let decade = libm::floor(libm::log10(value)) as i32;
         (decade - 1..=decade + 1).flat_map(|decade| [1.0, 2.0, 5.0].map(|part| part * power(decade)))
     };
     let low = round(least).filter(|&end| end < least * (1.0 - 1e-9)).fold(0.0, f64::max);
     let high = round(most).filter(|&end| end >= most * (1.0 - 1e-9)).fold(f64::INFINITY, f64::min);
-    if low > 0.0 && high.is_finite() { (low, high) } else { (least, most.max(least * 10.0)) }
+    if low > 0.0 && high.is_finite() { (low, high, 1.0) } else { (least, most.max(least * 10.0), 1.0) }
 }
 
 /// A round distance between the lines of an axis that spans so much.
 fn step(span: f64) -> f64 {
     let rough = span / TICKS;
     let unit = power(libm::floor(libm::log10(rough)) as i32);
-    let parts = [1.0, 2.0, 2.5, 5.0, 10.0].map(|part| part * unit);
+    let parts = [1.0, 2.0, 5.0, 10.0].map(|part| part * unit);
     parts.into_iter().find(|&step| step >= rough * (1.0 - 1e-9)).unwrap_or(10.0 * unit)
 }
 
@@ -175,7 +176,7 @@ mod tests {
         assert_eq!(labels(&[7.3], false), ["0", "2", "4", "6", "8"]);
         assert_eq!(labels(&[0.98, 0.5], false), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
         assert_eq!(labels(&[44.0], false), ["0", "10", "20", "30", "40", "50"]);
-        assert_eq!(labels(&[-3.0, 9.0], false), ["-5", "0", "5", "10"]);
+        assert_eq!(labels(&[-3.0, 9.0], false), ["-4", "-2", "0", "2", "4", "6", "8", "10"]);
         assert_eq!(labels(&[90_000.0], false), ["0", "20k", "40k", "60k", "80k", "100k"]);
         assert_eq!(labels(&[0.0], false), ["-1", "-0.5", "0", "0.5", "1"]);
     }

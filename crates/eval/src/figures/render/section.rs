@@ -43,7 +43,7 @@ pub fn table(table: &Table) -> String {
         })
         .collect();
     let class = |column: usize| if numeric.get(column) == Some(&true) { " class=\"n\"" } else { "" };
-    let mut html = opening(&table.title, "");
+    let mut html = opening(&table.title);
     for (column, name) in table.columns.iter().enumerate() {
         html += &format!("<th scope=\"col\"{}>{}</th>", class(column), escape(name));
     }
@@ -62,13 +62,11 @@ pub fn table(table: &Table) -> String {
 }
 
 /// The beginning of a table up to its first heading. What can scroll can be reached by keys.
-fn opening(title: &str, class: &str) -> String {
-    let (label, class) = (escape(title), if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") });
+fn opening(title: &str) -> String {
+    let label = escape(title);
     let caption = if label.is_empty() { String::new() } else { format!("<caption>{label}</caption>") };
     let label = if label.is_empty() { "table".to_owned() } else { label };
-    format!(
-        "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{label}\"><table{class}>{caption}\n<thead><tr>"
-    )
+    format!("<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{label}\"><table>{caption}\n<thead><tr>")
 }
 
 fn is_number(cell: &str) -> bool {
@@ -103,9 +101,15 @@ fn claims(claims: &[Claim]) -> String {
     if claims.is_empty() {
         return String::new();
     }
-    let mut html = opening("Against the paper", "claims");
-    html += "<th scope=\"col\">claim</th><th scope=\"col\" class=\"n\">paper</th><th scope=\"col\" class=\"n\">measured</th>\
-             <th scope=\"col\" class=\"n\">factor</th><th scope=\"col\">so it is</th></tr></thead>\n<tbody>\n";
+    // On a phone a row is laid out in two lines: the roles keep it a row.
+    let mut html = String::from(
+        "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"Against the paper\"><table class=\"claims\" role=\"table\">\
+         <caption>Against the paper</caption>\n<thead role=\"rowgroup\"><tr role=\"row\">",
+    );
+    for (name, class) in [("claim", ""), ("paper", "n"), ("measured", "n"), ("factor", "n"), ("so it is", "verdict")] {
+        html += &format!("<th scope=\"col\" role=\"columnheader\" class=\"{class}\">{name}</th>");
+    }
+    html += "</tr></thead>\n<tbody role=\"rowgroup\">\n";
     for claim in claims {
         html += &row(claim);
     }
@@ -131,8 +135,8 @@ fn row(claim: &Claim) -> String {
     // What is not judged is not shouted about.
     let class = if claim.judged { word } else { "faint" };
     format!(
-        "<tr><th scope=\"row\">{}<code>{}</code></th><td class=\"n\">{}{unit}</td><td class=\"n\">{}{unit}</td>\
-         <td class=\"n {class}\">{}</td><td class=\"verdict {class}\"><span aria-hidden=\"true\">{sign}</span> {word}</td></tr>\n",
+        "<tr role=\"row\"><th scope=\"row\" role=\"rowheader\">{}<code>{}</code></th><td role=\"cell\" class=\"n\">{}{unit}</td>\
+         <td role=\"cell\" class=\"n\">{}{unit}</td><td role=\"cell\" class=\"n {class}\">{}</td><td role=\"cell\" class=\"verdict {class}\"><span aria-hidden=\"true\">{sign}</span> {word}</td></tr>\n",
         escape(&claim.what),
         escape(&claim.key),
         number(claim.paper),

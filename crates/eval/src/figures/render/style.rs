@@ -38,6 +38,8 @@ pub enum Marker {
     Up,
     /// Pointing down.
     Down,
+    /// Two strokes.
+    Cross,
 }
 
 const fn slot(
@@ -51,17 +53,19 @@ const fn slot(
     Slot { name, light, dark, texture, dashes, marker }
 }
 
-const SLOTS: [Slot; 10] = [
+const SLOTS: [Slot; 11] = [
     slot("fg", "#a7b0ba", "#6f7b88", Some(0), "1 3", Marker::Down),
-    slot("fg+cache", "#93a0ad", "#7f8c99", Some(3), "7 3 1 3", Marker::Up),
+    slot("fg+cache", "#93a0ad", "#7f8c99", Some(3), "7 3 1 3", Marker::Diamond),
     slot("fg+", "#8b97a4", "#94a2b1", None, "5 3", Marker::Square),
-    slot("+combine", "#cf9a1b", "#dcb04a", Some(0), "2 2", Marker::Up),
+    slot("+combine", "#cf9a1b", "#dcb04a", Some(0), "2 2", Marker::Cross),
     slot("+on-chip", "#2f9488", "#4db8ab", Some(1), "8 3", Marker::Diamond),
     slot("+hierarchical", "#7c5fa8", "#a98bd6", Some(2), "7 3 2 3", Marker::Down),
     slot("sherman", "#20508c", "#6ea3e6", None, "", Marker::Circle),
     slot("ours", "#cc4f33", "#ef8066", Some(3), "10 3", Marker::Up),
     slot("", "#4f7a34", "#8dbd6d", Some(1), "3 2", Marker::Diamond),
-    slot("", "#a2437f", "#d883b8", Some(2), "6 2 1 2", Marker::Square),
+    slot("", "#a2437f", "#d883b8", Some(2), "6 2 1 2", Marker::Cross),
+    // The paper's where there is only one of it.
+    slot("the paper", "#586573", "#a0acb9", None, "", Marker::Square),
 ];
 
 /// Which looks series get that have no system's name, in order.
@@ -69,7 +73,10 @@ const OTHERS: [usize; 10] = [6, 7, 4, 3, 5, 8, 9, 2, 1, 0];
 
 /// The looks of a panel's series. The paper's and ours of the same thing share a colour.
 pub fn looks(series: &[Series]) -> Vec<Look> {
-    let own = |base: &str| SLOTS.iter().position(|slot| slot.name == base && !base.is_empty());
+    let own = |base: &str| match base {
+        "" => Some(SLOTS.len() - 1),
+        _ => SLOTS.iter().position(|slot| slot.name == base),
+    };
     let mut bases: Vec<String> = Vec::new();
     for base in series.iter().map(|series| base(&series.name)) {
         if !bases.contains(&base) {
