@@ -12,6 +12,7 @@ use crate::serve_args::ServeArgs;
 use crate::sim_args::SimArgs;
 use clap::{Args, Parser, Subcommand};
 use sherman_eval::options::cores;
+use sherman_eval::simulated;
 use sherman_eval::{BenchOptions, HotKeys, Length, Load, Variant, Workload};
 use std::path::PathBuf;
 
@@ -80,11 +81,17 @@ the release of a lock lane included where it is a WRITE (2 bytes; 8 with lane-bi
 operation in eight is timed. Every answer is checked: a wrong one ends the run. The latency of a range is that of the
 whole; its costs are told for each read of one or more leaves, and its round trips for the whole, too.
 
+A simulated cluster, sim: or sim:?compute=N&memory=N (each 8 by default), runs the same code on a model of the paper's NICs and
+CPUs: times are virtual, the same seed gives the same numbers on any machine, and keys are made when they are touched, so that
+there may be a billion. --threads are those of each compute server, --ops how many operations to measure (default 200k; --seconds
+has no meaning there), and runs have seeds one apart. docs/EVALUATION.md says what the model is and how far to believe it.
+
 Examples:
   sherman bench
   sherman bench --variant sherman --workload write-only --uniform --keys 10M --seconds 20
   sherman bench --workload range-write --range-size 1000
   sherman bench --removes 20 --load insert --check
+  sherman bench --cluster sim: --variant fg+ --keys 1000M --cache 500MiB
   sherman bench --cluster 'embedded:?servers=4&memory=2GiB' --threads 8 --json result.json";
 
 /// The options of `sherman bench`.
@@ -93,7 +100,8 @@ Examples:
 pub struct BenchArgs {
     /// The cluster, as in embedded:?servers=4&memory=2GiB (default: 2 embedded servers, memory for the keys)
     ///
-    /// Parameters of the variant are added, except those named here.
+    /// Parameters of the variant are added, except those named here. sim:?compute=8&memory=8 is a model of the paper's machines in
+    /// virtual time: see below.
     #[arg(long, value_name = "URL", help_heading = "System")]
     pub cluster: Option<String>,
 
@@ -169,7 +177,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workload")]
     pub seed: u64,
 
-    /// Threads, 1 to 1024 (default: as many as cores)
+    /// Threads, 1 to 1024 (default: as many as cores; on sim: 22, on each compute server)
     #[arg(long, value_name = "N", value_parser = threads, help_heading = "Run")]
     pub threads: Option<usize>,
 
@@ -193,9 +201,9 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Run")]
     pub ops: Option<u64>,
 
-    /// Run so often, each time from the start, and report the run of median throughput
-    #[arg(long, value_name = "N", default_value = "1", value_parser = runs, help_heading = "Run")]
-    pub runs: usize,
+    /// Run so often, each time from the start, and report the run of median throughput (default: 1; on sim: 3)
+    #[arg(long, value_name = "N", value_parser = runs, help_heading = "Run")]
+    pub runs: Option<usize>,
 
     /// Afterwards walk the whole tree and verify its invariants and number of entries
     #[arg(long, help_heading = "Run")]
@@ -207,6 +215,11 @@ pub struct BenchArgs {
 }
 
 impl BenchArgs {
+    /// Whether the cluster is the NIC model.
+    pub fn is_simulated(&self) -> bool {
+        self.cluster.as_deref().is_some_and(simulated::is_simulated)
+    }
+
     /// The run they ask for.
     pub fn options(&self) -> BenchOptions {
         BenchOptions {
@@ -223,7 +236,7 @@ impl BenchArgs {
             value_size: self.value_size,
             node_size: self.node_size,
             format: self.format,
-            threads: self.threads.unwrap_or_else(cores),
+            threads: self.threads.unwrap_or_else(|| if self.is_simulated() { simulated::THREADS } else { cores() }),
             coroutines: self.coroutines,
             length: self.ops.map_or(Length::Seconds(self.seconds), Length::Operations),
             cache_bytes: self.cache,

@@ -12,6 +12,9 @@
 //! | [`spread`] | sorted keys without memory, for large trees |
 //! | [`cache_curve`] | hit ratio of the index cache against its bound |
 //! | [`scaling`] | cost of a lookup and bytes of an entry, in small trees and large |
+//! | [`lab`] | the paper's experiments on the NIC model |
+//! | [`simulated`] | a benchmark on the NIC model |
+//! | [`figures`] | every figure of the paper, with ours beside |
 //! | [`report`] | the result, for programs and for people |
 //! | [`error`] | why there is none |
 //!
@@ -41,6 +44,7 @@ pub mod options;
 mod record;
 pub mod report;
 pub mod scaling;
+pub mod simulated;
 pub mod spread;
 mod threads;
 pub mod variant;

@@ -2,6 +2,7 @@
 
 use crate::error::BenchError;
 use crate::keys::{HotKeys, Keys, KeysError};
+use crate::simulated::is_simulated;
 use crate::variant::Variant;
 use crate::workload::{Demand, Workload};
 use crate::zipf::Zipf;
@@ -223,7 +224,8 @@ impl BenchOptions {
             None => memory_for(loaded.saturating_add((grown - loaded).min(MOST_GROWTH))),
         };
         let url = self.variant.cluster_url(&url, format);
-        let last = if self.workload.has_ranges() { (0..self.keys).map(|index| keys.number(index)).max() } else { None };
+        let ranges = self.workload.has_ranges() && !self.cluster.as_deref().is_some_and(is_simulated);
+        let last = if ranges { (0..self.keys).map(|index| keys.number(index)).max() } else { None };
         Ok(Plan { keys, zipf, tree, url, least_bytes, last: last.unwrap_or(0) })
     }
 

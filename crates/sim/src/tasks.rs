@@ -22,6 +22,20 @@ pub(crate) struct WakeQueue {
 }
 
 impl WakeQueue {
+    /// Whether `task` is the only one that was woken; then it is taken out.
+    pub(crate) fn take_only(&self, task: u32) -> bool {
+        if !self.any.load(Relaxed) {
+            return false;
+        }
+        let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let only = *woken == [task];
+        if only {
+            woken.clear();
+            self.any.store(false, Relaxed);
+        }
+        only
+    }
+
     /// Calls `each` for every woken task, in the order of waking.
     #[inline]
     pub(crate) fn drain(&self, each: impl FnMut(u32)) {

@@ -20,8 +20,11 @@ pub trait Entries {
     /// How many there are; at least one.
     fn count(&self) -> u64;
 
-    /// Writes key and value of the `nth`.
-    fn write(&self, nth: u64, key: &mut [u8], value: &mut [u8]);
+    /// Writes the key of the `nth`.
+    fn write_key(&self, nth: u64, key: &mut [u8]);
+
+    /// Writes the value of the `nth`.
+    fn write_value(&self, nth: u64, value: &mut [u8]);
 }
 
 /// One level of the tree.
@@ -145,7 +148,7 @@ impl LoadImage {
         let leaves = (0..level).fold(index, |index, _| index * self.per_internal);
         let nth = leaves * self.per_leaf;
         (index < self.levels[usize::from(level)].nodes).then(|| {
-            entries.write(nth, &mut key, &mut vec![0; leaf.payload_len()]);
+            entries.write_key(nth, &mut key);
             key
         })
     }
@@ -172,7 +175,8 @@ impl LoadImage {
         let mut body = vec![0; count as usize * each];
         for (nth, entry) in (first..).zip(body.chunks_exact_mut(each)) {
             let (key, value) = entry.split_at_mut(shape.key_len());
-            entries.write(nth, key, value);
+            entries.write_key(nth, key);
+            entries.write_value(nth, value);
         }
         body
     }
@@ -181,7 +185,7 @@ impl LoadImage {
         let below = level - 1;
         let first = index * self.per_internal;
         let last = (first + self.per_internal).min(self.levels[usize::from(below)].nodes);
-        let mut body = Vec::new();
+        let mut body = Vec::with_capacity((last - first) as usize * (self.shape.internal.key_len() + 8));
         for child in first..last {
             body.extend(self.low(entries, below, child).unwrap_or_default());
             body.extend_from_slice(&self.address(below, child).to_bits().to_le_bytes());

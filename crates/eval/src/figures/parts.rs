@@ -21,6 +21,7 @@ pub(super) fn tree(scale: &Scale, variant: Variant, workload: Workload, zipf: f6
     TreeJob {
         variant,
         workload,
+        removes: 0,
         zipf,
         hot: HotKeys::Scattered,
         keys: scale.keys,

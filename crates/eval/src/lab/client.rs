@@ -177,7 +177,7 @@ impl Client {
         let last = (at + entries).min(keys.count() - 1);
         loop {
             if warmth.is_due(at) {
-                keys.write_key(keys.nth(at), key);
+                keys.write_nth(at, key);
                 let op = self.worker.op();
                 match warmth.quiet.run(op.warm(&self.tree, key)) {
                     Some(Err(error)) => return Err(failed(error)),

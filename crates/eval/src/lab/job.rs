@@ -24,6 +24,8 @@ pub struct TreeJob {
     pub variant: Variant,
     /// The mix.
     pub workload: Workload,
+    /// Percent of operations that remove a key.
+    pub removes: u32,
     /// The skew; 0 is uniform.
     pub zipf: f64,
     /// Where hot keys lie.
@@ -48,7 +50,7 @@ pub struct TreeJob {
     pub threads: u16,
     /// Clients on each thread.
     pub coroutines: u16,
-    /// Bytes of index cache of each compute server.
+    /// Index cache of each compute server, in bytes of nodes that it has room for.
     pub cache_bytes: u64,
     /// Whether the cache is filled by lookups before the experiment. Otherwise it is taken to hold as many nodes as it has room for,
     /// each as likely as the others, which costs nothing; the hottest get there while warming up.

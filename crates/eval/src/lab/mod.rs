@@ -20,6 +20,8 @@ mod tests;
 mod tree;
 mod writes;
 
+pub use tree::MAX_MACHINES;
+
 pub use job::{Direction, Job, LockJob, LockKind, Measured, Quantiles, TreeJob, WriteJob};
 
 use crate::error::BenchError;

@@ -12,6 +12,7 @@ fn tree(variant: Variant, zipf: f64) -> TreeJob {
     TreeJob {
         variant,
         workload: Workload::WriteIntensive,
+        removes: 0,
         zipf,
         hot: HotKeys::Scattered,
         keys: 1_000_000,

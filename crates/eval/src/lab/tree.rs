@@ -8,6 +8,8 @@ use crate::variant::Variant;
 use crate::workload::{Demand, Generator};
 use crate::zipf::Zipf;
 use fastrand::Rng;
+use sherman_core::cache::IndexCache;
+use sherman_core::node::TreeShape;
 use sherman_core::tree::image::{Entries, LoadImage};
 use sherman_core::{ComputeOptions, ComputeServer, Error, Format, TreeState, Worker};
 use sherman_fabric::control::TreeSpec;
@@ -20,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The most machines.
-pub(crate) const MAX_MACHINES: u16 = 1024;
+pub const MAX_MACHINES: u16 = 1024;
 /// The most clients: each has a task.
 pub(crate) const MAX_CLIENTS: u64 = 100_000;
 /// The paper's chunks.
@@ -42,10 +44,12 @@ impl Entries for Loaded {
         self.keys.count()
     }
 
-    fn write(&self, nth: u64, key: &mut [u8], value: &mut [u8]) {
-        let index = self.keys.nth(nth);
-        self.keys.write_key(index, key);
-        self.keys.write_value(index, 0, value);
+    fn write_key(&self, nth: u64, key: &mut [u8]) {
+        self.keys.write_nth(nth, key);
+    }
+
+    fn write_value(&self, nth: u64, value: &mut [u8]) {
+        self.keys.write_value(self.keys.nth(nth), 0, value);
     }
 }
 
@@ -130,7 +134,7 @@ fn quietly<T>(sim: &NicSim, future: impl Future<Output = Result<T, Error>>) -> R
 
 /// How the memory servers are to be.
 fn config(job: &TreeJob, spec: &TreeSpec) -> Result<NicConfig, BenchError> {
-    let shape = sherman_core::node::TreeShape::new(spec, 1).map_err(|error| BenchError::Create(error.into()))?;
+    let shape = TreeShape::new(spec, 1).map_err(|error| BenchError::Create(error.into()))?;
     let full = shape.leaf.capacity() as u64 / 2;
     let bytes = job.keys.div_ceil(full.max(1)).saturating_mul(u64::from(spec.leaf_bytes));
     let largest = u64::from(spec.leaf_bytes.max(spec.internal_bytes));
@@ -161,6 +165,15 @@ fn config(job: &TreeJob, spec: &TreeSpec) -> Result<NicConfig, BenchError> {
     })
 }
 
+/// Bytes of an index cache that has room for as many nodes as fit the bytes asked for. The paper counts a cached node as its own size;
+/// our copies are a little larger, to be searched faster.
+fn cache_bytes(job: &TreeJob, spec: &TreeSpec) -> Result<usize, BenchError> {
+    let shape = TreeShape::new(spec, 1).map_err(|error| BenchError::Create(error.into()))?;
+    let nodes = job.cache_bytes / u64::from(spec.internal_bytes);
+    let probe = IndexCache::new(1 << 20, &shape.internal);
+    Ok(probe.bytes_for(usize::try_from(nodes).unwrap_or(usize::MAX)))
+}
+
 fn prepare(job: &TreeJob, keys: Keys) -> Result<Stage, BenchError> {
     let spec = TreeSpec {
         format: job.variant.format().number(),
@@ -188,7 +201,7 @@ impl Stage {
         let options = ComputeOptions {
             techniques: job.variant.techniques(),
             timeout: PATIENCE,
-            cache_bytes: usize::try_from(job.cache_bytes).unwrap_or(usize::MAX),
+            cache_bytes: cache_bytes(job, &self.spec)?,
             allow_torn_reads: true,
         };
         let mut workers = Vec::new();
@@ -238,7 +251,7 @@ impl Stage {
         let mut rng = Rng::with_seed(job.seed ^ (compute as u64 + 1) << 32);
         let mut key = vec![0; keys.key_size()];
         for _ in 0..2 * cache.room() {
-            keys.write_key(keys.nth(rng.u64(0..keys.count())), &mut key);
+            keys.write_nth(rng.u64(0..keys.count()), &mut key);
             let op = worker.op();
             quietly(&self.sim, op.warm(&self.trees[compute], &key))?;
         }
@@ -255,7 +268,7 @@ pub(super) fn run(job: &TreeJob) -> Result<Measured, BenchError> {
     let locks = locks(job.variant);
     let release = if locks.release == ReleaseMode::Write { locks.width.bytes() } else { 0 };
     let ledger = Rc::new(RefCell::new(Ledger::new(job.operations, release, job.leaf_size as u64)?));
-    let demand = Demand { workload: job.workload, removes: 0, range_size: job.range_size };
+    let demand = Demand { workload: job.workload, removes: job.removes, range_size: job.range_size };
     let clients = u64::from(job.compute) * u64::from(job.threads) * u64::from(job.coroutines);
     let mut number = 0;
     for (compute, workers) in stage.workers.iter().enumerate() {

@@ -334,6 +334,16 @@ impl World {
         Some(self.begin(task, number))
     }
 
+    /// Whether `task`, which has just been polled, woke itself and nobody else, and its thread has nothing else to do.
+    pub(super) fn goes_on(&mut self, task: u32, number: u32, wakes: &WakeQueue) -> bool {
+        let thread = &mut self.threads[number as usize];
+        let goes_on = thread.ready.is_empty() && wakes.take_only(task);
+        if goes_on {
+            thread.clock += self.timing.params.resume_nanos * NANO;
+        }
+        goes_on
+    }
+
     /// A task of `thread` has been polled.
     pub(super) fn ran(&mut self, number: u32, wakes: &WakeQueue) {
         self.current = None;
