@@ -134,7 +134,8 @@ impl Tasks {
     fn begin(&mut self, task: u32) -> Option<(Body, Waker)> {
         let slot = &mut self.slots[task as usize];
         slot.wake.queued.store(false, Relaxed);
-        slot.body.take().map(|body| (body, slot.waker.clone()))
+        // Lent, not cloned: that would count references up and down for every poll.
+        slot.body.take().map(|body| (body, std::mem::replace(&mut slot.waker, Waker::noop().clone())))
     }
 }
 
@@ -144,6 +145,7 @@ pub(crate) fn poll_task(tasks: &RefCell<Tasks>, task: u32) -> bool {
     let done = body.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
     if !done && let Some(slot) = tasks.borrow_mut().slots.get_mut(task as usize) {
         slot.body = Some(body);
+        slot.waker = waker;
     }
     done
 }

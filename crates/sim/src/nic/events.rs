@@ -83,27 +83,113 @@ impl Event {
     }
 }
 
-/// The events to come. One is a number: its time, its turn, itself.
-#[derive(Debug, Default)]
+/// Bits of a time within one slot of the wheel: four nanoseconds.
+const SLOT_BITS: u32 = 12;
+/// Slots of the wheel: sixteen microseconds. Nearly everything happens sooner than that.
+const SLOTS: u64 = 4096;
+const WORDS: usize = SLOTS as usize / 64;
+
+/// The events to come. One is a number: its time, its turn, itself. Those of the next moments lie in a wheel of slots, in no order until
+/// their slot's turn comes; those far off in a heap.
+#[derive(Debug)]
 pub(super) struct Events {
-    heap: BinaryHeap<Reverse<u128>>,
+    /// Those of the slot whose turn it is, or before, the first last.
+    now: Vec<u128>,
+    /// The number of that slot: a time without its lower bits.
+    slot: u64,
+    wheel: Vec<Vec<u128>>,
+    /// A bit for every slot of the wheel that is not empty.
+    filled: [u64; WORDS],
+    far: BinaryHeap<Reverse<u128>>,
     planned: u32,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self {
+            now: Vec::new(),
+            slot: 0,
+            wheel: (0..SLOTS).map(|_| Vec::new()).collect(),
+            filled: [0; WORDS],
+            far: BinaryHeap::new(),
+            planned: 0,
+        }
+    }
+}
+
+fn slot_of(event: u128) -> u64 {
+    (event >> (64 + SLOT_BITS)) as u64
 }
 
 impl Events {
     /// Turns wrap after four billion events; two of one moment are never that far apart.
+    #[inline]
     pub(super) fn plan(&mut self, at: u64, event: Event) {
         self.planned = self.planned.wrapping_add(1);
-        self.heap.push(Reverse(u128::from(at) << 64 | u128::from(self.planned) << 32 | u128::from(event.pack())));
+        self.add(u128::from(at) << 64 | u128::from(self.planned) << 32 | u128::from(event.pack()));
+    }
+
+    #[inline]
+    fn add(&mut self, event: u128) {
+        let slot = slot_of(event);
+        if slot <= self.slot {
+            let at = self.now.partition_point(|&later| later > event);
+            self.now.insert(at, event);
+        } else if slot - self.slot < SLOTS {
+            let at = (slot % SLOTS) as usize;
+            self.wheel[at].push(event);
+            self.filled[at / 64] |= 1 << (at % 64);
+        } else {
+            self.far.push(Reverse(event));
+        }
+    }
+
+    /// The next slot of the wheel that is not empty, if any is.
+    fn next_filled(&self) -> Option<u64> {
+        let first = ((self.slot + 1) % SLOTS) as usize;
+        // The word of the first slot, from there on; then all words after it; then that word again.
+        for turn in 0..=WORDS {
+            let word = (first / 64 + turn) % WORDS;
+            let mask = if turn == 0 { u64::MAX << (first % 64) } else { u64::MAX };
+            let bits = self.filled[word] & mask;
+            if bits != 0 {
+                let at = (word * 64) as u64 + u64::from(bits.trailing_zeros());
+                return Some(self.slot + 1 + (at + SLOTS - first as u64) % SLOTS);
+            }
+        }
+        None
+    }
+
+    /// Turns the wheel until there is something in the slot whose turn it is. False if there is nothing at all.
+    fn turn(&mut self) -> bool {
+        while self.now.is_empty() {
+            let far = self.far.peek().map(|Reverse(event)| slot_of(*event));
+            let Some(slot) = self.next_filled().into_iter().chain(far).min() else { return false };
+            self.slot = slot;
+            let at = (slot % SLOTS) as usize;
+            std::mem::swap(&mut self.now, &mut self.wheel[at]);
+            self.filled[at / 64] &= !(1 << (at % 64));
+            self.now.sort_unstable_by(|a, b| b.cmp(a));
+            while let Some(&Reverse(event)) = self.far.peek()
+                && slot_of(event) - self.slot < SLOTS
+            {
+                self.far.pop();
+                self.add(event);
+            }
+        }
+        true
     }
 
     /// When the next one happens.
-    pub(super) fn next_at(&self) -> u64 {
-        self.heap.peek().map_or(u64::MAX, |Reverse(bits)| (bits >> 64) as u64)
+    #[inline]
+    pub(super) fn next_at(&mut self) -> u64 {
+        if self.turn() { self.now.last().map_or(u64::MAX, |event| (event >> 64) as u64) } else { u64::MAX }
     }
 
+    #[inline]
     pub(super) fn next(&mut self) -> Option<(u64, Event)> {
-        self.heap.pop().map(|Reverse(bits)| ((bits >> 64) as u64, Event::unpack(bits as u32)))
+        self.turn();
+        self.now.pop().map(|event| ((event >> 64) as u64, Event::unpack(event as u32)))
     }
 }
 
@@ -132,5 +218,33 @@ mod tests {
         sorted.sort_by_key(|&(at, _)| at);
         assert_eq!(events.next_at(), 1);
         assert_eq!(std::iter::from_fn(|| events.next()).collect::<Vec<_>>(), sorted);
+    }
+
+    #[test]
+    fn the_wheel_keeps_what_is_near_far_and_planned_meanwhile_in_order() {
+        let (mut events, mut dice) = (Events::default(), 7_u64);
+        let mut roll = |below: u64| {
+            dice = dice.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (dice >> 33) % below
+        };
+        let (mut expected, mut now, mut seen) = (std::collections::BTreeSet::new(), 0, 0);
+        for number in 0..20_000 {
+            let reach = [1, 5_000, 1_000_000, 40_000_000][roll(4) as usize];
+            let at = now + roll(reach);
+            events.plan(at, Event::Resume(number));
+            expected.insert((at, number));
+            if roll(3) > 0
+                && let Some(first) = expected.pop_first()
+            {
+                assert_eq!(events.next_at(), first.0);
+                assert_eq!(events.next(), Some((first.0, Event::Resume(first.1))));
+                now = first.0;
+                seen += 1;
+            }
+        }
+        for (at, number) in expected {
+            assert_eq!(events.next(), Some((at, Event::Resume(number))));
+        }
+        assert!(seen > 10_000 && events.next().is_none() && events.next_at() == u64::MAX);
     }
 }
