@@ -57,7 +57,7 @@ fn tally(figures: &[Figure]) -> String {
     }
     format!(
         "<dl class=\"tally\">\n<div><dt>numbers of the paper by which the model is judged</dt><dd>{judged}</dd></div>\n\
-         <div><dt>within a factor of {CLOSE}</dt><dd>{within_1_5} <small>{} %</small></dd></div>\n\
+         <div><dt>within a factor of {CLOSE}</dt><dd>{within_1_5} <small>{}&nbsp;%</small></dd></div>\n\
          <div><dt>beyond a factor of {FAR}</dt><dd>{beyond_3}</dd></div>\n</dl>\n{}",
         summary.percent(),
         without_calibration(figures)
@@ -74,7 +74,7 @@ fn without_calibration(figures: &[Figure]) -> String {
     let Summary { judged, within_1_5, beyond_3 } = summary;
     format!(
         "<p>Some parameters of the model were set by the paper’s <a href=\"#{CALIBRATION}\">experiment on locks alone</a>, whose \
-         agreement is therefore no evidence. Without it, {judged} numbers are judged: {within_1_5} ({} %) are within {CLOSE}, \
+         agreement is therefore no evidence. Without it, {judged} numbers are judged: {within_1_5} ({}&nbsp;%) are within {CLOSE}, \
          {beyond_3} beyond {FAR}.</p>\n",
         summary.percent()
     )
