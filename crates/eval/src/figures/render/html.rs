@@ -57,7 +57,7 @@ fn tally(figures: &[Figure]) -> String {
     }
     format!(
         "<dl class=\"tally\">\n<div><dt>numbers of the paper by which the model is judged</dt><dd>{judged}</dd></div>\n\
-         <div><dt>within a factor of {CLOSE}</dt><dd>{within_1_5} <small>{} %</small></dd></div>\n\
+         <div><dt>within a factor of {CLOSE}</dt><dd>{within_1_5} <small>{}&nbsp;%</small></dd></div>\n\
          <div><dt>beyond a factor of {FAR}</dt><dd>{beyond_3}</dd></div>\n</dl>\n{}",
         summary.percent(),
         without_calibration(figures)
@@ -67,16 +67,21 @@ fn tally(figures: &[Figure]) -> String {
 /// What is left of the tally without the figure that parameters were set by: its agreement is no evidence.
 fn without_calibration(figures: &[Figure]) -> String {
     let others: Vec<Figure> = figures.iter().filter(|figure| figure.name != CALIBRATION).cloned().collect();
-    let summary = Summary::of(&others);
-    if others.len() == figures.len() || summary.judged == 0 {
+    if others.len() == figures.len() {
         return String::new();
     }
+    let summary = Summary::of(&others);
     let Summary { judged, within_1_5, beyond_3 } = summary;
+    let rest = match judged {
+        0 => String::new(),
+        _ => format!(
+            " Without it, {judged} numbers are judged: {within_1_5} ({}&nbsp;%) are within {CLOSE}, {beyond_3} beyond {FAR}.",
+            summary.percent()
+        ),
+    };
     format!(
         "<p>Some parameters of the model were set by the paper’s <a href=\"#{CALIBRATION}\">experiment on locks alone</a>, whose \
-         agreement is therefore no evidence. Without it, {judged} numbers are judged: {within_1_5} ({} %) are within {CLOSE}, \
-         {beyond_3} beyond {FAR}.</p>\n",
-        summary.percent()
+         agreement is therefore no evidence.{rest}</p>\n"
     )
 }
 

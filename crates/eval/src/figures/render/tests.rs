@@ -78,5 +78,5 @@ fn what_the_model_was_set_by_is_told_apart() {
     assert!(!page(&Scale::quick(1), &figures).contains("no evidence"));
     figures[0].name = "hocl";
     let page = page(&Scale::quick(1), &figures);
-    assert!(page.contains("<dd>3</dd>") && page.contains("Without it, 1 numbers are judged: 0 (0 %)"), "{page}");
+    assert!(page.contains("<dd>3</dd>") && page.contains("Without it, 1 numbers are judged: 0 (0&nbsp;%)"), "{page}");
 }
