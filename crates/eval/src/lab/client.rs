@@ -78,8 +78,8 @@ impl Ledger {
         // The last WRITE is the release, unless the lock was handed over: then there is one WRITE less.
         let release = if tally.writes > 1 { self.release_bytes } else { 0 };
         self.write_bytes.add(tally.bytes_written - release.min(tally.bytes_written));
-        // A split writes two halves; nothing else writes as much.
-        self.splits += u64::from(tally.bytes_written >= 2 * self.leaf_bytes);
+        // A split writes a new node and at least what is left of the old one; nothing else writes much more than a node.
+        self.splits += u64::from(tally.bytes_written >= self.leaf_bytes + self.leaf_bytes / 4);
         self.handovers += u64::from(op.handovers() > 0);
         self.note_cache(op);
     }

@@ -1,17 +1,20 @@
-//! What the laboratory must give.
+//! What the laboratory must give: the paper's findings on a small tree, alike every time.
 
 use super::*;
 use crate::{HotKeys, Variant, Workload};
 use sherman_sim::nic::Params;
 
-fn locks(kind: LockKind, zipf: f64) -> LockJob {
-    LockJob { kind, locks: 10_240, zipf, compute: 8, threads: 22, operations: 40_000, seed: 1, params: Params::PAPER }
+fn locks(kind: LockKind) -> Measured {
+    let (locks, params) = (10_240, Params::PAPER);
+    let job = LockJob { kind, locks, zipf: 0.99, compute: 8, threads: 22, operations: 20_000, seed: 1, params };
+    run(&Job::Locks(job)).expect("a result")
 }
 
-fn tree(variant: Variant, zipf: f64) -> TreeJob {
+/// The paper's setup with a million keys.
+fn paper(variant: Variant, workload: Workload, zipf: f64) -> TreeJob {
     TreeJob {
         variant,
-        workload: Workload::WriteIntensive,
+        workload,
         removes: 0,
         zipf,
         hot: HotKeys::Scattered,
@@ -34,25 +37,140 @@ fn tree(variant: Variant, zipf: f64) -> TreeJob {
     }
 }
 
+/// A few clients, for what does not depend on how many there are.
+fn small(variant: Variant, workload: Workload) -> TreeJob {
+    TreeJob { keys: 20_000, compute: 2, memory: 2, threads: 4, operations: 2_000, ..paper(variant, workload, 0.99) }
+}
+
+fn tree(job: TreeJob) -> Measured {
+    run(&Job::Tree(job)).expect("a result")
+}
+
+fn share(pairs: &[(u64, u64)], which: impl Fn(u64) -> bool) -> f64 {
+    let total: u64 = pairs.iter().map(|(_, count)| count).sum();
+    let some: u64 = pairs.iter().filter(|(number, _)| which(*number)).map(|(_, count)| count).sum();
+    some as f64 / total as f64
+}
+
 #[test]
-fn ablation() {
-    for zipf in [0.99, 0.0] {
-        for variant in Variant::ALL {
-            let began = std::time::Instant::now();
-            let now = run(&Job::Tree(tree(variant, zipf))).expect("a result");
-            println!(
-                "{zipf} {:14} {:.3} Mops, p50 {:.1} p99 {:.1} us, verbs {} splits {:.4} hand {:.3} hit {:.3}; {:.2} Mverbs/s {:.0} kops/s",
-                variant.name(),
-                now.mops,
-                now.all.p50,
-                now.all.p99,
-                now.verbs,
-                now.splits,
-                now.handovers,
-                now.hit_ratio,
-                now.verbs as f64 / began.elapsed().as_secs_f64() / 1e6,
-                now.operations as f64 / began.elapsed().as_secs_f64() / 1e3
-            );
+fn every_part_of_hocl_helps_in_the_paper_s_order() {
+    let [host, on_chip, hierarchical, queue, handover] =
+        [LockKind::Host, LockKind::OnChip, LockKind::Hierarchical, LockKind::Queue, LockKind::Handover].map(locks);
+    assert!(on_chip.mops > 2.0 * host.mops && on_chip.all.p99 < host.all.p99 / 2.0);
+    assert!(hierarchical.mops > 2.0 * on_chip.mops && hierarchical.all.p99 < on_chip.all.p99 / 2.0);
+    assert!(queue.all.p99 < hierarchical.all.p99, "{} {}", queue.all.p99, hierarchical.all.p99);
+    assert!(handover.mops > 1.5 * queue.mops && handover.all.p99 < queue.all.p99 / 1.5);
+    assert!(locks(LockKind::HostFaa).mops < host.mops);
+}
+
+#[test]
+fn each_technique_raises_throughput_under_skew_and_fg_plus_collapses() {
+    let mut before = 0.0;
+    for variant in [Variant::FgPlus, Variant::Combine, Variant::OnChip, Variant::Hierarchical, Variant::Sherman] {
+        let measured = tree(paper(variant, Workload::WriteIntensive, 0.99));
+        println!("{}: {:.3} Mops", variant.name(), measured.mops);
+        assert!(measured.mops > before, "{} has {} after {before}", variant.name(), measured.mops);
+        before = measured.mops;
+        let trips = |number| share(&measured.write_round_trips, |trips| trips == number);
+        match variant {
+            Variant::FgPlus => assert!(measured.mops < 1.0 && trips(4) > 0.9, "{measured:?}"),
+            Variant::Sherman => {
+                assert!(trips(3) > 0.85 && trips(2) > 0.01, "{:?}", measured.write_round_trips);
+                // Outside of splits, of which a loaded tree has next to none.
+                assert!(share(&measured.write_bytes, |bytes| bytes == 17) > 0.99, "{:?}", measured.write_bytes);
+            }
+            _ => {}
         }
+    }
+}
+
+#[test]
+fn every_variant_answers_every_workload_rightly() {
+    for variant in Variant::ALL {
+        for workload in Workload::ALL {
+            let measured = tree(small(variant, workload));
+            assert_eq!(measured.operations, 2_000);
+            assert!(measured.mops > 0.01 && measured.verbs >= 2_000, "{} {}", variant.name(), workload.name());
+            assert_eq!(measured.range_mops > 0.0, workload.has_ranges());
+        }
+    }
+}
+
+#[test]
+fn trees_grow_split_and_shrink_as_they_do_elsewhere() {
+    for variant in [Variant::FgPlus, Variant::Sherman, Variant::Ours] {
+        let full = TreeJob { fill: 100, keys: 2_000, ..small(variant, Workload::WriteOnly) };
+        assert!(tree(full).splits > 0.001, "{}", variant.name());
+        tree(TreeJob { removes: 40, ..small(variant, Workload::WriteIntensive) });
+        for keys in [1, 2, 60, 3_000] {
+            tree(TreeJob { keys, operations: 500, ..small(variant, Workload::WriteIntensive) });
+        }
+        let long = TreeJob {
+            key_size: 40,
+            value_size: 100,
+            leaf_size: 8192,
+            internal_size: 4096,
+            ..small(variant, Workload::RangeWrite)
+        };
+        tree(long);
+        tree(TreeJob { hot: HotKeys::Clustered, coroutines: 3, ..small(variant, Workload::WriteIntensive) });
+    }
+}
+
+#[test]
+fn a_job_gives_the_same_every_time_and_another_seed_something_else() {
+    for job in [
+        Job::Tree(small(Variant::Ours, Workload::WriteIntensive)),
+        Job::Tree(TreeJob { fill_cache: true, cache_bytes: 1 << 18, ..small(Variant::Sherman, Workload::YcsbE) }),
+    ] {
+        let [once, again] = [1, 1].map(|seed| run(&job.clone().with_seed(seed)).expect("a result"));
+        assert_eq!(once, again);
+        assert_ne!(run(&job.with_seed(2)).expect("a result"), once);
+    }
+}
+
+#[test]
+fn a_billion_keys_take_the_memory_of_those_that_are_touched() {
+    let billion =
+        TreeJob { keys: 1_000_000_000, cache_bytes: 524_288_000, ..small(Variant::Sherman, Workload::WriteIntensive) };
+    let measured = tree(billion);
+    assert!(measured.hit_ratio > 0.95, "{}", measured.hit_ratio);
+}
+
+#[test]
+fn a_small_cache_misses_as_often_as_it_has_no_room() {
+    let of = |share: u64, fill_cache| {
+        let keys = 400_000;
+        let uniform = TreeJob {
+            keys,
+            zipf: 0.0,
+            cache_bytes: share << 10,
+            fill_cache,
+            ..small(Variant::Sherman, Workload::ReadOnly)
+        };
+        tree(uniform).hit_ratio
+    };
+    // 45 entries a leaf, 48 children: 186 nodes, and a few above.
+    for fill_cache in [false, true] {
+        assert!((0.35..0.65).contains(&of(96, fill_cache)), "{}", of(96, fill_cache));
+        assert_eq!(of(1000, fill_cache), 1.0);
+    }
+}
+
+#[test]
+fn what_cannot_be_made_is_refused_by_name() {
+    let good = || small(Variant::Ours, Workload::WriteIntensive);
+    for (job, option) in [
+        (TreeJob { threads: 0, ..good() }, "threads"),
+        (TreeJob { coroutines: 0, ..good() }, "coroutines"),
+        (TreeJob { memory: 0, ..good() }, "memory"),
+        (TreeJob { compute: 60_000, ..good() }, "compute"),
+        (TreeJob { threads: 60_000, coroutines: 60_000, ..good() }, "threads"),
+        (TreeJob { zipf: 1.0, ..good() }, "zipf"),
+        (TreeJob { keys: 0, ..good() }, "keys"),
+        (TreeJob { operations: 0, ..good() }, "ops"),
+    ] {
+        let error = run(&Job::Tree(job)).expect_err("a refusal");
+        assert_eq!(error.bad_option(), Some(option), "{error}");
     }
 }
