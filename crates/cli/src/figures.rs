@@ -18,7 +18,8 @@ pub fn run(args: &FiguresArgs) -> Result<(), Failure> {
         _ => return list(&sources, args.json),
     };
     let output = Output::open(out)?;
-    let scale = if args.quick { Scale::quick(args.seed) } else { Scale::full(args.seed) };
+    let mut scale = if args.quick { Scale::quick(args.seed) } else { Scale::full(args.seed) };
+    scale.operations = args.ops.unwrap_or(scale.operations);
     let bar = FiguresBar::default();
     let threads = args.threads.unwrap_or_else(cores);
     let made = figures::run(&sources, &scale, threads, &output.kept(), &lab::run, &|progress| bar.show(progress));

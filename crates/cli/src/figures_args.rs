@@ -1,6 +1,6 @@
 //! The options of `sherman figures`, and their help.
 
-use crate::parse::threads;
+use crate::parse::{positive, threads};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -36,6 +36,10 @@ pub struct FiguresArgs {
     /// The folder to write to, which is created if need be
     #[arg(long, value_name = "DIR", required_unless_present = "list")]
     pub out: Option<PathBuf>,
+
+    /// Operations to measure in each experiment (default: 40k with --quick, else 200k); fewer are faster and say less
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub ops: Option<u64>,
 
     /// Experiments to run at the same time, 1 to 1024 (default: as many as cores)
     #[arg(long, value_name = "N", value_parser = threads)]

@@ -87,7 +87,7 @@ fn claims(scale: &Scale, outcomes: &dyn Outcomes) -> Vec<Claim> {
     vec![
         claim(
             "on_chip.throughput",
-            "+on-chip: throughput (a parameter was set by this)",
+            "+on-chip: throughput (the model was set by this)",
             paper::ON_CHIP_THROUGHPUT,
             up(OnChip, Host),
         ),
@@ -100,7 +100,7 @@ fn claims(scale: &Scale, outcomes: &dyn Outcomes) -> Vec<Claim> {
         ),
         claim(
             "hierarchical.throughput",
-            "+hierarchical: throughput",
+            "+hierarchical: throughput (the model was set by this)",
             paper::HIERARCHICAL_THROUGHPUT,
             up(Hierarchical, OnChip),
         ),

@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn every_parameter_is_changed_by_a_quarter_or_by_one() {
         let of = |name: &str| values(Params::FIELDS.into_iter().find(|field| field.0 == name).expect("a parameter"));
-        assert_eq!(of("pcie_nanos"), (300, [Some(225), Some(375)]));
+        assert_eq!(of("pcie_nanos"), (200, [Some(150), Some(250)]));
         assert_eq!(of("units"), (16, [Some(12), Some(20)]));
         assert_eq!(of("bucket_bits"), (12, [Some(11), Some(13)]));
         assert_eq!(of("failed_cas_transactions"), (1, [None, Some(2)]));

@@ -179,10 +179,9 @@ impl Client {
             if warmth.is_due(at) {
                 keys.write_nth(at, key);
                 let op = self.worker.op();
-                match warmth.quiet.run(op.warm(&self.tree, key)) {
-                    Some(Err(error)) => return Err(failed(error)),
-                    // Somebody is at work there: whoever comes later fetches it.
-                    Some(Ok(())) | None => {}
+                // If somebody is at work there, whoever comes later fetches it.
+                if let Some(Err(error)) = warmth.quiet.run(op.warm(&self.tree, key)) {
+                    return Err(failed(error));
                 }
             }
             if at >= last {

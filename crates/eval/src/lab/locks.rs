@@ -135,13 +135,13 @@ pub(super) fn run(job: &LockJob) -> Result<Measured, BenchError> {
             let client = Client {
                 worker: Worker::new(endpoint, shared),
                 notes: Rc::clone(&notes),
-                zipf: zipf.clone(),
+                zipf,
                 locks: u64::from(job.locks),
                 rng: Rng::with_seed(job.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number << 17),
                 delay_nanos: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53,
                 operation_nanos: job.params.resume_nanos,
             };
-            let _ = sim.spawn_on(id, client.run());
+            drop(sim.spawn_on(id, client.run()));
         }
     }
     sim.run().map_err(|stuck| BenchError::Thread(stuck.to_string()))?;

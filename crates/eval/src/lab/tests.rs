@@ -99,8 +99,9 @@ fn every_variant_answers_every_workload_rightly() {
 #[test]
 fn trees_grow_split_and_shrink_as_they_do_elsewhere() {
     for variant in [Variant::FgPlus, Variant::Sherman, Variant::Ours] {
-        let full = TreeJob { fill: 100, keys: 2_000, ..small(variant, Workload::WriteOnly) };
-        assert!(tree(full).splits > 0.001, "{}", variant.name());
+        let full = TreeJob { fill: 100, ..small(variant, Workload::WriteOnly) };
+        let measured = tree(full);
+        assert!(measured.splits > 0.01, "{}: {:?}", variant.name(), measured.write_bytes);
         tree(TreeJob { removes: 40, ..small(variant, Workload::WriteIntensive) });
         for keys in [1, 2, 60, 3_000] {
             tree(TreeJob { keys, operations: 500, ..small(variant, Workload::WriteIntensive) });
@@ -172,5 +173,31 @@ fn what_cannot_be_made_is_refused_by_name() {
     ] {
         let error = run(&Job::Tree(job)).expect_err("a refusal");
         assert_eq!(error.bad_option(), Some(option), "{error}");
+    }
+}
+
+/// `cargo test --release -p sherman-eval --lib speed -- --ignored --nocapture`
+#[test]
+#[ignore = "measures this machine"]
+fn speed() {
+    let params = Params::PAPER;
+    let writes = Job::Writes(WriteJob { bytes: 64, direction: Direction::Inbound, operations: 2_000_000, params });
+    let kind = LockKind::Host;
+    let locks =
+        LockJob { kind, locks: 10_240, zipf: 0.99, compute: 8, threads: 22, operations: 200_000, seed: 1, params };
+    let of =
+        |variant, zipf| Job::Tree(TreeJob { operations: 400_000, ..paper(variant, Workload::WriteIntensive, zipf) });
+    for (name, job) in [
+        ("WRITEs of 64 B", writes),
+        ("locks", Job::Locks(locks)),
+        ("ours, uniform", of(Variant::Ours, 0.0)),
+        ("fg+, zipf 0.99", of(Variant::FgPlus, 0.99)),
+    ] {
+        let began = std::time::Instant::now();
+        let measured = run(&job).expect("a result");
+        let seconds = began.elapsed().as_secs_f64();
+        let rate = |count: u64| count as f64 * 1.25 / seconds;
+        let (verbs, operations) = (rate(measured.verbs) / 1e6, rate(measured.operations) / 1e3);
+        println!("{name}: {verbs:.2} million verbs, {operations:.0} thousand operations a second");
     }
 }

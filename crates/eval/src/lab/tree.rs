@@ -278,14 +278,14 @@ pub(super) fn run(job: &TreeJob) -> Result<Measured, BenchError> {
                 let client = Client {
                     worker: Rc::clone(worker),
                     tree: Arc::clone(&stage.trees[compute]),
-                    generator: Generator::new(demand, keys, zipf.clone(), job.seed, number, clients),
+                    generator: Generator::new(demand, keys, zipf, job.seed, number, clients),
                     ledger: Rc::clone(&ledger),
                     warmth: warmth.clone(),
                     value_size: job.value_size,
                     operation_nanos: job.params.operation_nanos,
                     delay_nanos: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53,
                 };
-                let _ = stage.sim.spawn_on(worker.endpoint().thread(), client.run());
+                drop(stage.sim.spawn_on(worker.endpoint().thread(), client.run()));
                 number += 1;
             }
         }

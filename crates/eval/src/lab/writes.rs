@@ -39,7 +39,7 @@ pub(super) fn run(job: &WriteJob) -> Result<Measured, BenchError> {
             let thread = endpoint.thread();
             let mut nth: u64 = number;
             number += 1;
-            let _ = sim.spawn_on(thread, async move {
+            let client = async move {
                 while !notes.borrow().0.is_over() && notes.borrow().2.is_none() {
                     nth += u64::from(THREADS);
                     let began = endpoint.now();
@@ -56,7 +56,8 @@ pub(super) fn run(job: &WriteJob) -> Result<Measured, BenchError> {
                         notes.1.record(now - began);
                     }
                 }
-            });
+            };
+            drop(sim.spawn_on(thread, client));
         }
     }
     sim.run().map_err(|stuck| BenchError::Thread(stuck.to_string()))?;

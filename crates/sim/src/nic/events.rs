@@ -83,10 +83,10 @@ impl Event {
     }
 }
 
-/// Bits of a time within one slot of the wheel: four nanoseconds.
-const SLOT_BITS: u32 = 12;
+/// Bits of a time within one slot of the wheel: sixteen nanoseconds.
+const SLOT_BITS: u32 = 14;
 /// Slots of the wheel: sixteen microseconds. Nearly everything happens sooner than that.
-const SLOTS: u64 = 4096;
+const SLOTS: u64 = 1024;
 const WORDS: usize = SLOTS as usize / 64;
 
 /// The events to come. One is a number: its time, its turn, itself. Those of the next moments lie in a wheel of slots, in no order until

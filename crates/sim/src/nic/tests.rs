@@ -1,7 +1,7 @@
 //! What the paper measures in isolation, and what follows from the model's rules.
 
 use super::*;
-use sherman_fabric::{Clock, Counters, Endpoint, Fabric, Space, WorkList, execute};
+use sherman_fabric::{Clock, Counters, Endpoint, Fabric, Space, VerbId, WorkList, execute};
 
 fn sim(machines: u16, servers: Vec<u16>) -> NicSim {
     let config = NicConfig { machines, servers, ..NicConfig::default() };
@@ -9,12 +9,12 @@ fn sim(machines: u16, servers: Vec<u16>) -> NicSim {
 }
 
 /// Nanoseconds of one list, alone in the world.
-fn alone(build: impl Fn(&mut WorkList) + 'static) -> u64 {
+fn alone(build: impl Fn(&mut WorkList) -> VerbId + 'static) -> u64 {
     let sim = sim(2, vec![0]);
     let endpoint = sim.join(1).and_then(|fabric| fabric.endpoint()).expect("an endpoint");
     let took = sim.spawn_on(endpoint.thread(), async move {
         let mut list = endpoint.list(0);
-        build(&mut list);
+        let _ = build(&mut list);
         let began = endpoint.now();
         execute(&endpoint, list, &Counters::default()).await.expect("a legal list");
         endpoint.now() - began
@@ -28,12 +28,12 @@ const AT: u64 = 1 << 30;
 #[test]
 fn a_round_trip_takes_less_than_two_microseconds() {
     for (name, nanos) in [
-        ("READ of 8 B", alone(|list| drop(list.read(Space::Host, AT, 8)))),
-        ("READ of 1 KB", alone(|list| drop(list.read(Space::Host, AT, 1024)))),
-        ("WRITE of 17 B", alone(|list| drop(list.write(Space::Host, AT, &[1; 17])))),
-        ("WRITE of 1 KB", alone(|list| drop(list.write(Space::Host, AT, &[1; 1024])))),
-        ("CAS in host memory", alone(|list| drop(list.cas(Space::Host, AT, 0, 1)))),
-        ("CAS on chip", alone(|list| drop(list.cas(Space::OnChip, 0, 0, 1)))),
+        ("READ of 8 B", alone(|list| list.read(Space::Host, AT, 8))),
+        ("READ of 1 KB", alone(|list| list.read(Space::Host, AT, 1024))),
+        ("WRITE of 17 B", alone(|list| list.write(Space::Host, AT, &[1; 17]))),
+        ("WRITE of 1 KB", alone(|list| list.write(Space::Host, AT, &[1; 1024]))),
+        ("CAS in host memory", alone(|list| list.cas(Space::Host, AT, 0, 1))),
+        ("CAS on chip", alone(|list| list.cas(Space::OnChip, 0, 0, 1))),
     ] {
         println!("{name}: {nanos} ns");
         assert!((1_000..2_050).contains(&nanos), "{name}: {nanos} ns");
@@ -41,7 +41,7 @@ fn a_round_trip_takes_less_than_two_microseconds() {
 }
 
 /// Millions of lists a second that clients on `machines` reach, each of `clients` with one list at a time in flight on each thread.
-fn rate(clients: &[u16], servers: Vec<u16>, build: impl Fn(&mut WorkList, u64) + Copy + 'static) -> f64 {
+fn rate(clients: &[u16], servers: Vec<u16>, build: impl Fn(&mut WorkList, u64) -> VerbId + Copy + 'static) -> f64 {
     let sim = sim(8, servers.clone());
     let each = 400;
     let mut total = 0;
@@ -51,15 +51,17 @@ fn rate(clients: &[u16], servers: Vec<u16>, build: impl Fn(&mut WorkList, u64) +
             let endpoint = fabric.endpoint().expect("an endpoint");
             let servers = servers.len() as u64;
             total += each;
-            let _ = sim.spawn_on(endpoint.thread(), async move {
+            let number_of_thread = endpoint.thread();
+            let client = async move {
                 for nth in 0..each {
                     let mixed = (number as u64 * 64 + thread) * each + nth;
                     let mut list = endpoint.list((mixed % servers) as u16);
-                    build(&mut list, mixed);
+                    let _ = build(&mut list, mixed);
                     let list = execute(&endpoint, list, &Counters::default()).await.expect("a legal list");
                     endpoint.recycle(list);
                 }
-            });
+            };
+            drop(sim.spawn_on(number_of_thread, client));
         }
     }
     sim.run().expect("an end");
@@ -70,7 +72,7 @@ fn rate(clients: &[u16], servers: Vec<u16>, build: impl Fn(&mut WorkList, u64) +
 fn small_writes_reach_fifty_million_a_second_and_large_ones_the_bandwidth() {
     for (bytes, least, most) in [(16_usize, 50.0, 75.0), (128, 50.0, 75.0), (256, 33.0, 43.0), (1024, 10.0, 12.2)] {
         let inbound = rate(&[1, 2, 3, 4, 5, 6, 7], vec![0], move |list, nth| {
-            list.write(Space::Host, AT + nth % 4096 * 4096, &[1; 1024][..bytes]);
+            list.write(Space::Host, AT + nth % 4096 * 4096, &[1; 1024][..bytes])
         });
         println!("inbound {bytes} B: {inbound:.1} Mops");
         assert!((least..most).contains(&inbound), "inbound {bytes} B: {inbound}");
@@ -80,14 +82,14 @@ fn small_writes_reach_fifty_million_a_second_and_large_ones_the_bandwidth() {
 #[test]
 fn atomics_on_chip_reach_110_million_a_second_and_those_on_one_word_far_fewer() {
     let spread = rate(&[1, 2, 3, 4, 5, 6, 7], vec![0], |list, nth| {
-        list.cas(Space::OnChip, nth.wrapping_mul(0x9e37_79b9) % 32_768 * 8, 1, 1);
+        list.cas(Space::OnChip, nth.wrapping_mul(0x9e37_79b9) % 32_768 * 8, 1, 1)
     });
     println!("on chip: {spread:.1} Mops");
     assert!((85.0..115.0).contains(&spread), "{spread}");
-    let one = rate(&[1, 2, 3], vec![0], |list, _| drop(list.cas(Space::OnChip, 0, 1, 1)));
+    let one = rate(&[1, 2, 3], vec![0], |list, _| list.cas(Space::OnChip, 0, 1, 1));
     println!("on one word: {one:.1} Mops");
     assert!(one < 18.0, "{one}");
-    let host = rate(&[1, 2, 3], vec![0], |list, _| drop(list.cas(Space::Host, AT, 1, 1)));
+    let host = rate(&[1, 2, 3], vec![0], |list, _| list.cas(Space::Host, AT, 1, 1));
     println!("on one word in host memory: {host:.1} Mops");
     assert!((1.5..5.0).contains(&host), "{host}");
 }
@@ -100,14 +102,16 @@ fn who_waits_for_a_bucket_holds_up_everybody_else() {
             let fabric = sim.join(machine).expect("a member");
             for _ in 0..if atomics { 22 } else { 0 } {
                 let endpoint = fabric.endpoint().expect("an endpoint");
-                let _ = sim.spawn_on(endpoint.thread(), async move {
+                let thread = endpoint.thread();
+                let client = async move {
                     for _ in 0..200 {
                         let mut list = endpoint.list(0);
                         list.cas(Space::Host, AT, 1, 1);
                         let list = execute(&endpoint, list, &Counters::default()).await.expect("a legal list");
                         endpoint.recycle(list);
                     }
-                });
+                };
+                drop(sim.spawn_on(thread, client));
             }
         }
         let endpoint = sim.join(7).and_then(|fabric| fabric.endpoint()).expect("an endpoint");
@@ -173,7 +177,7 @@ fn what_cannot_be_executed_is_refused_and_changes_nothing() {
 fn a_task_that_waits_for_nothing_is_told_of() {
     let sim = sim(2, vec![0]);
     let endpoint = sim.join(1).and_then(|fabric| fabric.endpoint()).expect("an endpoint");
-    let _ = sim.spawn_on(endpoint.thread(), std::future::pending::<()>());
+    drop(sim.spawn_on(endpoint.thread(), std::future::pending::<()>()));
     assert_eq!(sim.run(), Err(Stuck { waiting: 1 }));
 }
 
