@@ -12,8 +12,9 @@ use std::rc::Rc;
 
 /// Bytes of a block outside of loaded chunks.
 const PAGE: u64 = 4096;
-/// Nodes that are only read are made again each time when there are more of them than this: memory stays bounded.
-const KEPT_NODES: usize = 400_000;
+/// Nodes that were only read are kept up to so many bytes; others are made again each time, so that memory stays bounded by what
+/// is written.
+const KEPT_BYTES: u64 = 96 << 20;
 
 /// What a bulk load has written.
 pub trait Image {
@@ -55,13 +56,15 @@ pub(super) struct Sparse {
     server: u16,
     host_bytes: u64,
     blocks: ByOffset<Box<[u8]>>,
+    /// Bytes of nodes that were kept though only read.
+    kept: u64,
     loaded: Option<Loaded>,
     on_chip: Vec<u8>,
 }
 
 impl Sparse {
     pub(super) fn new(server: u16, host_bytes: u64, on_chip_bytes: usize) -> Self {
-        Self { server, host_bytes, blocks: HashMap::default(), loaded: None, on_chip: vec![0; on_chip_bytes] }
+        Self { server, host_bytes, blocks: HashMap::default(), kept: 0, loaded: None, on_chip: vec![0; on_chip_bytes] }
     }
 
     /// From now on the chunks at these offsets hold nodes of `image`, each of the given size.
@@ -132,7 +135,8 @@ impl Sparse {
             } else if is_node {
                 let block = self.make(start, bytes, true);
                 target.copy_from_slice(&block[within..within + part]);
-                if self.blocks.len() < KEPT_NODES {
+                if self.kept + bytes <= KEPT_BYTES {
+                    self.kept += bytes;
                     self.blocks.insert(start, block);
                 }
             } else {
