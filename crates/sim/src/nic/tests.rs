@@ -91,7 +91,7 @@ fn atomics_on_chip_reach_110_million_a_second_and_those_on_one_word_far_fewer() 
     assert!(one < 18.0, "{one}");
     let host = rate(&[1, 2, 3], vec![0], |list, _| list.cas(Space::Host, AT, 1, 1));
     println!("on one word in host memory: {host:.1} Mops");
-    assert!((1.5..5.0).contains(&host), "{host}");
+    assert!((1.5..6.0).contains(&host), "{host}");
 }
 
 #[test]
