@@ -127,6 +127,18 @@ impl Keys {
         Ok(Self { even: true, ..Self::new(count, key_size, hot)? })
     }
 
+    /// Whether loaded keys lie at equal distances.
+    pub fn is_even(&self) -> bool {
+        self.even
+    }
+
+    /// The index of a new key right above the loaded key of `index`, another for every `turn` from 1 on. Of even keys; it has a
+    /// key if [`Keys::has`] says so.
+    pub fn beside(&self, index: u64, turn: u64) -> u64 {
+        debug_assert!(self.even && index < self.count && turn > 0);
+        turn.saturating_mul(self.count).saturating_add(self.unshuffled(self.place(index)))
+    }
+
     /// The index of the `nth` loaded key in order. Of even keys.
     pub fn nth(&self, nth: u64) -> u64 {
         debug_assert!(self.even && nth < self.count);

@@ -1,7 +1,8 @@
 //! What clients do: the paper's mixes (§5.1.3, table "Workloads") and YCSB's.
 //!
 //! In the paper's mixes two thirds of inserts update a loaded key, drawn by the skew like lookups are, and one third insert
-//! a new key, anywhere in the key range. YCSB's updates only update. Every client draws from its own seeded generator and
+//! a new key: beside a loaded one that is drawn likewise where loaded keys lie evenly ([`Keys::even`]), so that all accesses
+//! follow the skew as they do in the paper, and anywhere in the key range otherwise. YCSB's updates only update. Every client draws from its own seeded generator and
 //! inserts its own new keys, so what a run asks for depends on the seed and the number of clients alone, and every answer
 //! can be checked: a loaded key is always there, a new key never was. Removes, if any are asked for, draw their keys as lookups
 //! do: then a loaded key may be there or not, and the answers tell how many entries are left.
@@ -166,6 +167,14 @@ impl Workload {
         self.mix().range > 0
     }
 
+    /// Whether it is one of the paper's mixes.
+    const fn is_paper_s(self) -> bool {
+        matches!(
+            self,
+            Self::WriteOnly | Self::WriteIntensive | Self::ReadIntensive | Self::RangeOnly | Self::RangeWrite
+        )
+    }
+
     /// Whether lookups favour what was inserted last.
     const fn reads_latest(self) -> bool {
         matches!(self, Self::YcsbD)
@@ -221,6 +230,8 @@ pub struct Generator {
     clients: u64,
     inserted: u64,
     mix: Mix,
+    /// Whether new keys lie beside loaded ones that the skew draws.
+    beside: bool,
 }
 
 impl Generator {
@@ -234,7 +245,8 @@ impl Generator {
             Workload::RangeWrite if clients > 1 => Workload::WriteOnly.mix(),
             workload => workload.mix(),
         };
-        Self { demand, keys, zipf, rng, client, clients, inserted: 0, mix }
+        let beside = demand.workload.is_paper_s() && keys.is_even();
+        Self { demand, keys, zipf, rng, client, clients, inserted: 0, mix, beside }
     }
 
     /// The next thing to do. Where short keys have run out of new values, inserts of new keys become updates.
@@ -252,7 +264,7 @@ impl Generator {
             return Action::Range { from: self.existing(), entries: self.range_entries() };
         }
         if dice < mix.get + mix.range + mix.insert {
-            let index = self.own(self.inserted);
+            let index = if self.beside { self.own_beside() } else { self.own(self.inserted) };
             if self.keys.has(index) {
                 self.inserted += 1;
                 return Action::Insert(index);
@@ -287,6 +299,13 @@ impl Generator {
     /// The `nth` new key of this client.
     fn own(&self, nth: u64) -> u64 {
         self.keys.count().saturating_add(nth.saturating_mul(self.clients)).saturating_add(self.client)
+    }
+
+    /// A new key of this client, beside a loaded one that the skew draws.
+    fn own_beside(&mut self) -> u64 {
+        let turn = self.inserted.saturating_mul(self.clients).saturating_add(self.client).saturating_add(1);
+        let rank = self.zipf.sample(&mut self.rng);
+        self.keys.beside(rank, turn)
     }
 
     fn existing(&mut self) -> u64 {
@@ -416,6 +435,27 @@ mod tests {
                 }
                 assert_eq!(generator.inserted() as usize + 100, known.len());
             }
+        }
+    }
+
+    #[test]
+    fn new_keys_lie_beside_loaded_ones_that_the_skew_draws_where_these_are_even() {
+        for hot in [HotKeys::Scattered, HotKeys::Clustered] {
+            let keys = Keys::even(10_000, 8, hot).expect("legal keys");
+            let zipf = Zipf::new(10_000, 0.99).expect("a legal skew");
+            let mut all = BTreeSet::new();
+            let mut hottest = 0;
+            for client in 0..2 {
+                let mut generator = Generator::new(Demand::of(Workload::WriteOnly), keys, zipf, 1, client, 2);
+                for _ in 0..9_000 {
+                    let Action::Insert(index) = generator.next_action() else { continue };
+                    assert!(keys.has(index) && index >= keys.count() && all.insert(index), "{hot:?}: {index}");
+                    // Right above the key of index 0, and below the next.
+                    hottest += u64::from(keys.place(index) == keys.place(0) + 1);
+                }
+            }
+            let share = hottest as f64 / all.len() as f64;
+            assert!((share - zipf.share_of_first(1)).abs() < 0.02, "{hot:?}: {share}");
         }
     }
 
