@@ -160,7 +160,7 @@ impl BenchOptions {
 
     /// What clients are asked to do.
     pub(crate) fn demand(&self) -> Demand {
-        Demand { workload: self.workload, removes: self.removes, range_size: self.range_size }
+        Demand { workload: self.workload, removes: self.removes, range_size: self.range_size, updated: None }
     }
 
     /// Clients: each has one operation in flight.

@@ -1,8 +1,8 @@
 //! What clients do: the paper's mixes (§5.1.3, table "Workloads") and YCSB's.
 //!
 //! In the paper's mixes two thirds of inserts update a loaded key, drawn by the skew like lookups are, and one third insert
-//! a new key: beside a loaded one that is drawn likewise where loaded keys lie evenly ([`Keys::even`]), so that all accesses
-//! follow the skew as they do in the paper, and anywhere in the key range otherwise. YCSB's updates only update. Every client draws from its own seeded generator and
+//! a new key, anywhere in the key range; or, if a demand says so ([`Demand::updated`]), every insert draws by the skew, and those that
+//! draw one of the coldest keys, a third of all draws, insert a new key beside it. YCSB's updates only update. Every client draws from its own seeded generator and
 //! inserts its own new keys, so what a run asks for depends on the seed and the number of clients alone, and every answer
 //! can be checked: a loaded key is always there, a new key never was. Removes, if any are asked for, draw their keys as lookups
 //! do: then a loaded key may be there or not, and the answers tell how many entries are left.
@@ -168,7 +168,7 @@ impl Workload {
     }
 
     /// Whether it is one of the paper's mixes.
-    const fn is_paper_s(self) -> bool {
+    pub const fn is_paper_s(self) -> bool {
         matches!(
             self,
             Self::WriteOnly | Self::WriteIntensive | Self::ReadIntensive | Self::RangeOnly | Self::RangeWrite
@@ -210,12 +210,14 @@ pub struct Demand {
     pub removes: u32,
     /// Entries of a range; of YCSB's, the most.
     pub range_size: u64,
+    /// With even keys, and for mixes of the paper: inserts update the keys of ranks below this, and put new ones beside the others.
+    pub updated: Option<u64>,
 }
 
 impl Demand {
     /// A workload without removes, and ranges of a hundred entries.
     pub const fn of(workload: Workload) -> Self {
-        Self { workload, removes: 0, range_size: 100 }
+        Self { workload, removes: 0, range_size: 100, updated: None }
     }
 }
 
@@ -230,8 +232,6 @@ pub struct Generator {
     clients: u64,
     inserted: u64,
     mix: Mix,
-    /// Whether new keys lie beside loaded ones that the skew draws.
-    beside: bool,
 }
 
 impl Generator {
@@ -245,8 +245,8 @@ impl Generator {
             Workload::RangeWrite if clients > 1 => Workload::WriteOnly.mix(),
             workload => workload.mix(),
         };
-        let beside = demand.workload.is_paper_s() && keys.is_even();
-        Self { demand, keys, zipf, rng, client, clients, inserted: 0, mix, beside }
+        debug_assert!(demand.updated.is_none() || keys.is_even());
+        Self { demand, keys, zipf, rng, client, clients, inserted: 0, mix }
     }
 
     /// The next thing to do. Where short keys have run out of new values, inserts of new keys become updates.
@@ -263,8 +263,11 @@ impl Generator {
         if dice < mix.get + mix.range {
             return Action::Range { from: self.existing(), entries: self.range_entries() };
         }
+        if let Some(updated) = self.demand.updated {
+            return self.put(updated);
+        }
         if dice < mix.get + mix.range + mix.insert {
-            let index = if self.beside { self.own_beside() } else { self.own(self.inserted) };
+            let index = self.own(self.inserted);
             if self.keys.has(index) {
                 self.inserted += 1;
                 return Action::Insert(index);
@@ -301,11 +304,16 @@ impl Generator {
         self.keys.count().saturating_add(nth.saturating_mul(self.clients)).saturating_add(self.client)
     }
 
-    /// A new key of this client, beside a loaded one that the skew draws.
-    fn own_beside(&mut self) -> u64 {
-        let turn = self.inserted.saturating_mul(self.clients).saturating_add(self.client).saturating_add(1);
+    /// An insert whose key the skew draws: an update if it is one of the hottest, a new key beside it if it is not.
+    fn put(&mut self, updated: u64) -> Action {
         let rank = self.zipf.sample(&mut self.rng);
-        self.keys.beside(rank, turn)
+        let turn = self.inserted.saturating_mul(self.clients).saturating_add(self.client).saturating_add(1);
+        let index = self.keys.beside(rank, turn);
+        if rank < updated || !self.keys.has(index) {
+            return Action::Update(rank);
+        }
+        self.inserted += 1;
+        Action::Insert(index)
     }
 
     fn existing(&mut self) -> u64 {
@@ -439,23 +447,31 @@ mod tests {
     }
 
     #[test]
-    fn new_keys_lie_beside_loaded_ones_that_the_skew_draws_where_these_are_even() {
-        for hot in [HotKeys::Scattered, HotKeys::Clustered] {
+    fn all_inserts_may_follow_the_skew_the_coldest_third_with_new_keys() {
+        for (hot, theta) in [(HotKeys::Scattered, 0.99), (HotKeys::Clustered, 0.99), (HotKeys::Scattered, 0.0)] {
             let keys = Keys::even(10_000, 8, hot).expect("legal keys");
-            let zipf = Zipf::new(10_000, 0.99).expect("a legal skew");
-            let mut all = BTreeSet::new();
-            let mut hottest = 0;
+            let zipf = Zipf::new(10_000, theta).expect("a legal skew");
+            let updated = zipf.ranks_of_share(2.0 / 3.0);
+            let demand = Demand { updated: Some(updated), ..Demand::of(Workload::WriteOnly) };
+            let (mut new, mut hottest) = (BTreeSet::new(), 0);
             for client in 0..2 {
-                let mut generator = Generator::new(Demand::of(Workload::WriteOnly), keys, zipf, 1, client, 2);
+                let mut generator = Generator::new(demand, keys, zipf, 1, client, 2);
                 for _ in 0..9_000 {
-                    let Action::Insert(index) = generator.next_action() else { continue };
-                    assert!(keys.has(index) && index >= keys.count() && all.insert(index), "{hot:?}: {index}");
-                    // Right above the key of index 0, and below the next.
-                    hottest += u64::from(keys.place(index) == keys.place(0) + 1);
+                    match generator.next_action() {
+                        Action::Insert(index) => {
+                            assert!(keys.has(index) && index >= keys.count() && new.insert(index), "{hot:?}: {index}");
+                        }
+                        Action::Update(rank) => {
+                            assert!(rank < updated);
+                            hottest += u64::from(rank == 0);
+                        }
+                        other => panic!("{other:?}"),
+                    }
                 }
             }
-            let share = hottest as f64 / all.len() as f64;
-            assert!((share - zipf.share_of_first(1)).abs() < 0.02, "{hot:?}: {share}");
+            let share = |count: u64| count as f64 / 18_000.0;
+            assert!((share(new.len() as u64) - 1.0 / 3.0).abs() < 0.03, "{hot:?}: {}", new.len());
+            assert!((share(hottest) - zipf.share_of_first(1)).abs() < 0.02, "{hot:?}: {hottest}");
         }
     }
 

@@ -82,6 +82,16 @@ impl Zipf {
         zeta(ranks.min(self.n), self.theta) / self.zeta_n
     }
 
+    /// How many of the first ranks are drawn with the probability `share` together, or a little more; at least one.
+    pub fn ranks_of_share(&self, share: f64) -> u64 {
+        let (mut few, mut enough) = (0, self.n);
+        while enough - few > 1 {
+            let middle = few + (enough - few) / 2;
+            if self.share_of_first(middle) < share { few = middle } else { enough = middle }
+        }
+        enough
+    }
+
     /// Draws a rank.
     #[inline]
     pub fn sample(&self, rng: &mut Rng) -> u64 {
@@ -170,6 +180,21 @@ mod tests {
                 // The method itself is off by up to two hundredths between ranks 2 and 100.
                 assert!((share - theory).abs() < 0.02, "theta {theta}, first {ranks}: {share} for {theory}");
             }
+        }
+    }
+
+    #[test]
+    fn a_share_is_that_of_so_many_ranks() {
+        for theta in [0.0, 0.5, 0.99] {
+            let zipf = Zipf::new(1_000_000_000, theta).expect("a legal skew");
+            for share in [0.1, 2.0 / 3.0, 0.99] {
+                let ranks = zipf.ranks_of_share(share);
+                assert!(
+                    zipf.share_of_first(ranks) >= share && zipf.share_of_first(ranks - 1) < share,
+                    "{theta} {share}"
+                );
+            }
+            assert_eq!((zipf.ranks_of_share(0.0), zipf.ranks_of_share(1.0)), (1, 1_000_000_000));
         }
     }
 

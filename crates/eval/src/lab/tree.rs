@@ -268,7 +268,9 @@ pub(super) fn run(job: &TreeJob) -> Result<Measured, BenchError> {
     let locks = locks(job.variant);
     let release = if locks.release == ReleaseMode::Write { locks.width.bytes() } else { 0 };
     let ledger = Rc::new(RefCell::new(Ledger::new(job.operations, release, job.leaf_size as u64)?));
-    let demand = Demand { workload: job.workload, removes: job.removes, range_size: job.range_size };
+    // All accesses follow the skew, those of new keys too, and two thirds of inserts update (paper §5.1.3).
+    let updated = job.workload.is_paper_s().then(|| zipf.ranks_of_share(2.0 / 3.0));
+    let demand = Demand { workload: job.workload, removes: job.removes, range_size: job.range_size, updated };
     let clients = u64::from(job.compute) * u64::from(job.threads) * u64::from(job.coroutines);
     let mut number = 0;
     for (compute, workers) in stage.workers.iter().enumerate() {
