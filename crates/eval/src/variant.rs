@@ -8,7 +8,8 @@
 //! - `sherman` is the paper complete, two-level versions included, which are safe only where a verb is atomic as a whole.
 //!   Embedded memory servers do that on request (`atomicity=verb`), at a price in speed that a NIC would not ask.
 //! - The paper's variants survive no client's death; `ours` logs what is needed to mend it.
-//! - The paper's variants try for a lane again at once, as its pseudo-code does; `ours` pauses ever longer.
+//! - The paper's variants try for a lane again at once, as its pseudo-code does, where experiments run on the NIC model; `ours` pauses ever
+//!   longer there, and elsewhere all do.
 
 use sherman::{Format, Techniques};
 use std::fmt;

@@ -27,6 +27,7 @@ fn techniques(kind: LockKind) -> Techniques {
         hierarchical,
         queue: matches!(kind, LockKind::Queue | LockKind::Handover),
         handover: kind == LockKind::Handover,
+        backoff: false,
         ..Techniques::NONE
     }
 }

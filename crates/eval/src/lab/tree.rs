@@ -11,7 +11,7 @@ use fastrand::Rng;
 use sherman_core::cache::IndexCache;
 use sherman_core::node::TreeShape;
 use sherman_core::tree::image::{Entries, LoadImage};
-use sherman_core::{ComputeOptions, ComputeServer, Error, Format, TreeState, Worker};
+use sherman_core::{ComputeOptions, ComputeServer, Error, Format, Techniques, TreeState, Worker};
 use sherman_fabric::control::TreeSpec;
 use sherman_fabric::{Fabric, FabricError, Space};
 use sherman_memory_server::{FormatOptions, LaneWidth, LockOptions, ReleaseMode};
@@ -199,7 +199,8 @@ impl Stage {
         let here = self.sim.join(number).map_err(fabric)?;
         here.set_line_picos(line_picos(&job.params, job.variant.format()));
         let options = ComputeOptions {
-            techniques: job.variant.techniques(),
+            // The paper's systems try again at once.
+            techniques: Techniques { backoff: job.variant == Variant::Ours, ..job.variant.techniques() },
             timeout: PATIENCE,
             cache_bytes: cache_bytes(job, &self.spec)?,
             allow_torn_reads: true,
