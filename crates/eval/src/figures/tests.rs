@@ -135,8 +135,10 @@ fn every_figure_draws_from_exactly_what_it_planned() {
 fn jobs_have_the_seed_and_the_length_of_the_scale() {
     let scale = Scale::quick(7);
     for source in all() {
-        let part = if source.name == "sensitivity" { 4 } else { 1 };
         for job in (source.jobs)(&scale) {
+            // Many experiments, and those with nodes of 36 KB, are shorter.
+            let long_keys = matches!(&job, Job::Tree(job) if job.key_size > 256);
+            let part = if source.name == "sensitivity" || long_keys { 4 } else { 1 };
             assert_eq!(job, job.clone().with_seed(7), "{}", source.name);
             assert_eq!(job.operations(), scale.operations / part, "{}", source.name);
         }
