@@ -12,9 +12,9 @@ pub const FAR: f64 = 3.0;
 /// How far a number of ours is from the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distance {
-    /// Within [`CLOSE`].
+    /// Within `CLOSE`.
     Close,
-    /// Within [`FAR`].
+    /// Within `FAR`.
     Apart,
     /// Beyond, of another sign, or not a number.
     Far,
