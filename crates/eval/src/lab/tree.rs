@@ -113,7 +113,6 @@ fn check(job: &TreeJob) -> Result<(), BenchError> {
 struct Stage {
     sim: NicSim,
     spec: TreeSpec,
-    computes: Vec<Arc<ComputeServer>>,
     trees: Vec<Arc<TreeState>>,
     /// Threads, by compute server.
     workers: Vec<Vec<Rc<Worker<NicEndpoint>>>>,
@@ -183,8 +182,7 @@ fn prepare(job: &TreeJob, keys: Keys) -> Result<Stage, BenchError> {
         internal_bytes: job.internal_size as u32,
     };
     let sim = NicSim::new(&config(job, &spec)?).map_err(|error| BenchError::option("memory", error))?;
-    let mut stage =
-        Stage { sim, spec, computes: Vec::new(), trees: Vec::new(), workers: Vec::new(), nodes: Vec::new(), span: 1 };
+    let mut stage = Stage { sim, spec, trees: Vec::new(), workers: Vec::new(), nodes: Vec::new(), span: 1 };
     for compute in 0..job.compute {
         stage.add_compute(job, compute)?;
         if compute == 0 {
@@ -217,7 +215,6 @@ impl Stage {
             workers.push(Rc::new(Worker::new(endpoint, shared)));
         }
         self.trees.push(quietly(&self.sim, workers[0].tree("lab", &self.spec))?);
-        self.computes.extend(compute);
         self.workers.push(workers);
         Ok(())
     }
