@@ -10,10 +10,12 @@ use crate::membership::{Membership, Participation, Pulse};
 use crate::node::LINE;
 use crate::redo::RedoSlots;
 use crate::techniques::Techniques;
+use crate::tree::drop::UnfinishedDrops;
 use sherman_fabric::{Caps, ClientId, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Space};
 use sherman_fabric::{call, execute};
 use sherman_memory_server::{Geometry, LaneWidth, ReleaseMode, SUPERBLOCK_BYTES, Superblock};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// How a compute server behaves.
@@ -53,6 +55,7 @@ pub struct ComputeServer {
     pub(crate) alloc: Allocator,
     pub(crate) redo: RedoSlots,
     pub(crate) membership: Membership,
+    pub(crate) drops: UnfinishedDrops,
 }
 
 impl ComputeServer {
@@ -97,6 +100,7 @@ impl ComputeServer {
             options,
             caps,
             membership: Membership::default(),
+            drops: UnfinishedDrops::default(),
         }))
     }
 
@@ -117,9 +121,19 @@ impl ComputeServer {
         }
     }
 
-    /// Takes note of a failed list or call.
+    /// Completes when there is something for [`Worker::recover_others`](crate::Worker::recover_others) to do, or this identity has ended.
+    pub async fn recoverer_wanted(&self) {
+        std::future::poll_fn(|cx| {
+            self.membership.set_recoverer(cx.waker());
+            let wanted = self.membership.has_suspects() || self.membership.is_doomed() || !self.drops.is_empty();
+            if wanted { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Takes note of a failed list, call or connection: some end this identity.
     #[cold]
-    pub(crate) fn note_failure(&self, error: &FabricError) {
+    pub fn note_failure(&self, error: &FabricError) {
         if Membership::is_fatal(error) {
             self.doom();
         }

@@ -49,6 +49,7 @@ pub use techniques::Techniques;
 pub use tree::TreeState;
 pub use tree::bulk::{Batch, Loading, Written};
 pub use tree::check::{Broken, Check, Level};
+pub use tree::drop::Dropped;
 pub use tree::range::{Direction, Scan};
 pub use tree::remove::Exchange;
 pub use tree::walk::Walk;

@@ -74,8 +74,8 @@ pub struct ServerUsage {
 /// A handle to a cluster: one compute server, with one identity, one local lock table and one index cache per tree,
 /// whatever the number of threads. Cheap to clone; clones are the same compute server.
 ///
-/// It has one thread of its own, which sleeps nearly always (see [Membership](#membership)). When the last handle to it goes, and
-/// the last tree, client, session and handle made from it, that thread ends and the compute server leaves the cluster.
+/// It has two threads of its own, which sleep nearly always (see [Membership](#membership)). When the last handle to it goes, and
+/// the last tree, client, session and handle made from it, they end and the compute server leaves the cluster.
 #[derive(Clone)]
 pub struct Cluster {
     inner: Arc<Inner>,
@@ -99,14 +99,18 @@ impl Drop for Inner {
     /// Nothing is in flight any more: whoever posts anything holds a handle to the cluster.
     fn drop(&mut self) {
         drop(self.keeper.take());
+        // A doomed compute server does not leave: the others recover it when its lease has run out.
+        if self.compute.is_doomed() {
+            return self.fabric.abandon();
+        }
         let worker = match self.spare.get_mut().unwrap_or_else(PoisonError::into_inner).pop() {
             Some(worker) => Ok(worker),
             None => self.fabric.endpoint().map(|endpoint| Worker::new(endpoint, Arc::clone(&self.compute))),
         };
-        match worker {
-            // If it is not let go it is dead to the others, and they see to what it leaves.
-            Ok(worker) if !self.compute.is_doomed() => drop(block_on(worker.endpoint(), worker.depart())),
-            _ => self.fabric.abandon(),
+        // The same if it cannot reach a server now.
+        let departed = worker.map_err(Error::from).and_then(|worker| block_on(worker.endpoint(), worker.depart()));
+        if departed.is_err() {
+            self.fabric.abandon();
         }
     }
 }
@@ -146,7 +150,7 @@ impl Cluster {
             ..ComputeOptions::default()
         };
         let compute = block_on(&endpoint, ComputeServer::open(&endpoint, compute_options))?;
-        let keeper = Some(Keeper::start(Worker::new(endpoint, Arc::clone(&compute)))?);
+        let keeper = Some(Keeper::start(Worker::new(endpoint, Arc::clone(&compute)), fabric.clone())?);
         let (spare, trees, total) = (Mutex::default(), Mutex::default(), Total::default());
         Ok(Self { inner: Arc::new(Inner { keeper, spare, fabric, compute, options, trees, total }) })
     }
@@ -169,7 +173,8 @@ impl Cluster {
 
     /// A worker for the calling thread.
     pub(crate) fn worker(&self) -> Result<Worker<AnyEndpoint>, Error> {
-        Ok(Worker::new(self.inner.fabric.endpoint()?, Arc::clone(&self.inner.compute)))
+        let endpoint = self.inner.fabric.endpoint().inspect_err(|error| self.inner.compute.note_failure(error))?;
+        Ok(Worker::new(endpoint, Arc::clone(&self.inner.compute)))
     }
 
     /// Runs one thing to its end on a worker that is then kept for the next.

@@ -12,7 +12,8 @@
 //! | [`image`] | what a bulk load leaves, node by node, without doing it |
 //! | [`merge`] | merging what became too empty; shrinking the root |
 //! | [`mod@write`] | turning patches and splits into work lists, redo records included |
-//! | [`clear`] | clearing a tree, and dropping it |
+//! | [`clear`] | clearing a tree |
+//! | [`mod@drop`] | dropping a tree |
 //! | [`check`] | visiting every node, to verify a tree while others write |
 //! | [`walk`] | the same for a tree at rest, with its contents |
 
@@ -20,6 +21,7 @@ pub mod bulk;
 pub mod check;
 pub mod clear;
 pub mod descend;
+pub mod drop;
 pub mod get;
 pub mod image;
 pub mod insert;
@@ -59,6 +61,8 @@ pub struct TreeState {
     truce_until: AtomicU64,
     /// What this compute server has merged.
     merges: MergeCounters,
+    /// Whether opening it created it.
+    created: bool,
 }
 
 #[derive(Debug, Default)]
@@ -80,7 +84,7 @@ pub struct Merges {
 }
 
 impl TreeState {
-    fn new(info: TreeInfo, cache_bytes: usize) -> Result<Arc<Self>, Error> {
+    fn new(info: TreeInfo, cache_bytes: usize, created: bool) -> Result<Arc<Self>, Error> {
         let shape = TreeShape::new(&info.spec, info.id)?;
         let cache = IndexCache::new(cache_bytes, &shape.internal);
         Ok(Arc::new(Self {
@@ -91,7 +95,13 @@ impl TreeState {
             separators_skipped: AtomicU64::new(0),
             truce_until: AtomicU64::new(0),
             merges: MergeCounters::default(),
+            created,
         }))
+    }
+
+    /// Whether the call that opened this tree created it.
+    pub fn was_created(&self) -> bool {
+        self.created
     }
 
     /// How often this compute server has made the tree smaller.
@@ -173,7 +183,7 @@ impl<E: Endpoint> Worker<E> {
         match op.call(CATALOG_SERVER, Request::OpenTree { name: name.to_owned() }).await? {
             Response::Tree { info, .. } => {
                 self.check_spec(&info.spec)?;
-                TreeState::new(info, self.compute.options().cache_bytes)
+                TreeState::new(info, self.compute.options().cache_bytes, false)
             }
             _ => Err(Error::Unsupported { what: "the memory server's answer to a catalog request" }),
         }
@@ -257,6 +267,6 @@ impl<E: Endpoint> Worker<E> {
             self.compute.alloc.give_back(shape.leaf.class(), place.address, place.version);
         }
         op.settle([slot]);
-        TreeState::new(answer?, self.compute.options().cache_bytes)
+        TreeState::new(answer?, self.compute.options().cache_bytes, created)
     }
 }

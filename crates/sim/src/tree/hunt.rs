@@ -84,7 +84,19 @@ impl Hunt {
             | Mutant::MarkNotRewritten
             | Mutant::FenceLeft
             | Mutant::DoomedRenews
+            | Mutant::PrivateLoss
+            | Mutant::LeavesDoomed
+            | Mutant::RecoversInline
             | Mutant::ExpiredUnnoticed => lined.with_crashes(),
+            // Clients have to use the catalog; the first of two leaves that are cleared must be filled again meanwhile.
+            Mutant::DropWithoutLane | Mutant::LoadClears => {
+                Self { bend: |scenario| scenario.catalog = true, ..lined.with_crashes() }
+            }
+            // Two threads of one compute server have to recover the same member, and another must get its id in between.
+            Mutant::StaleVerdict => Self {
+                bend: |scenario| (scenario.catalog, scenario.condemned, scenario.servers) = (true, true, 2),
+                ..lined.with_crashes()
+            },
             _ => lined,
         }
     }

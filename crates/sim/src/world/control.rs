@@ -8,6 +8,7 @@ use crate::memory::CpuView;
 use crate::sim::{Fault, Outcome, Waiting};
 use crate::trace::Detail;
 use sherman_fabric::{ClientId, FabricError, Refusal, Request, Response, Ticket};
+use sherman_memory_server::MemoryServer;
 
 impl World {
     /// Sends a control request.
@@ -182,6 +183,8 @@ impl World {
                 Fault::Disconnect { compute_server, endpoint, server } => {
                     self.disconnect(compute_server, endpoint, server);
                 }
+                Fault::CutOff { compute_server, server } => self.cut_off(compute_server, server),
+                Fault::Restart { server } => self.restart(server),
                 Fault::Lose { server } => self.lose(server),
             }
         }
@@ -259,6 +262,36 @@ impl World {
                 if flight.server == server && flight.phase == Phase::Finished {
                     flight.error = Some(FabricError::Disconnected { server });
                 }
+            }
+        }
+    }
+
+    /// A client loses its connections to a server, and gets no others.
+    fn cut_off(&mut self, owner: u32, server: u16) {
+        let reached =
+            self.compute_servers.get_mut(owner as usize).and_then(|cs| cs.cut_off.get_mut(usize::from(server)));
+        if let Some(cut_off) = reached {
+            *cut_off = true;
+            self.disconnect(owner, None, server);
+        }
+    }
+
+    /// A server's process ends and begins again on the same memory. Every client that there is keeps to the boot that it knows, and is
+    /// refused by the next one.
+    fn restart(&mut self, server: u16) {
+        if usize::from(server) >= self.servers.len() || self.servers[usize::from(server)].lost {
+            return;
+        }
+        for owner in 0..self.compute_servers.len() as u32 {
+            self.cut_off(owner, server);
+        }
+        let target = &mut self.servers[usize::from(server)];
+        match MemoryServer::open(&CpuView::new(&mut target.memory)) {
+            Ok(cpu) => (target.cpu, target.cpu_used) = (cpu, true),
+            // Nothing that clients do by verbs may damage the tables.
+            Err(error) => {
+                self.log.remark(NO_TASK, self.now, format!("server {server} does not open: {error}"));
+                self.lose(server);
             }
         }
     }

@@ -62,6 +62,8 @@ pub(crate) struct ComputeServer {
     pub(crate) dead: bool,
     /// By server: whether it has been fenced there. Kept here too because an id may be issued again to someone else.
     pub(crate) fenced: Vec<bool>,
+    /// By server: whether it cannot reach it any more, by whatever endpoint.
+    pub(crate) cut_off: Vec<bool>,
     /// Units, atomics and calls of it that have been executed.
     pub(crate) effects: u64,
     /// It dies right after this many of them.
@@ -253,6 +255,7 @@ impl World {
         self.compute_servers.push(ComputeServer {
             client,
             dead: false,
+            cut_off: fenced.clone(),
             fenced,
             effects: 0,
             dies_after: u64::MAX,
@@ -267,8 +270,12 @@ impl World {
         let endpoint = self.endpoints.len() as u32;
         self.births += 1;
         self.endpoints.push(EndpointState { birth: self.births, owner, calls: Vec::new() });
-        let servers = 0..self.servers.len() as u16;
-        self.queue_pairs.extend(servers.map(|server| QueuePair::new(endpoint, server, owner)));
+        let cut_off = &self.compute_servers[owner as usize].cut_off;
+        self.queue_pairs.extend((0u16..).zip(cut_off).map(|(server, &broken)| {
+            let mut pair = QueuePair::new(endpoint, server, owner);
+            pair.broken = broken;
+            pair
+        }));
         (endpoint, self.births)
     }
 
