@@ -145,6 +145,13 @@ pub enum Request {
         /// Whom.
         client: ClientId,
     },
+    /// To server 0, from the recoverer of `client`, once the records of `client` are replayed and its lanes swept: `client` recovers
+    /// nobody any more. Those whom it was recovering when it died may then be recovered before it is retired: what is left to do for
+    /// `client` may have to wait for them.
+    Relieve {
+        /// Whom.
+        client: ClientId,
+    },
     /// To server 0: every member. Answered by [`Response::Members`].
     Members,
     /// To any server that is a process of its own: its counters. Answered by [`Response::Stats`]; elsewhere refused with

@@ -229,6 +229,7 @@ impl MemoryServer {
             Request::Fence { client } => self.fence(memory, from, *client),
             Request::TakeOver { client } => self.take_over(memory, from, *client),
             Request::Retire { client } => self.retire(memory, from, *client),
+            Request::Relieve { client } => self.relieve(memory, from, *client),
             Request::Renew | Request::Depart | Request::Suspect { .. } | Request::Condemn { .. } | Request::Members => {
                 self.membership_request(memory, from, request, now)
             }

@@ -210,8 +210,8 @@ impl<E: Endpoint> Worker<E> {
                 self.renew_if_due().await?;
                 match self.recover(client).await {
                     Ok(report) => recovered += u64::from(report.verdict == Verdict::Recover),
-                    // It may run again, or die, while there is patience.
-                    Err(Error::OwnerStalled { .. }) => {}
+                    // It may run again, or die, while there is patience; or it waits for another that is dead, and comes next.
+                    Err(Error::OwnerStalled { .. } | Error::Timeout { .. }) => {}
                     Err(error) => return Err(error),
                 }
             }

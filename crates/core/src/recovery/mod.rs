@@ -4,9 +4,14 @@
 //!
 //! 1. **fences** the dead one on every memory server: from then on nothing of it executes anywhere (F6);
 //! 2. **replays** its redo records ([`mod@replay`]): every change that was under way is finished or undone;
-//! 3. **sweeps** its lanes ([`sweep`]): from then on everybody else goes on;
+//! 3. **sweeps** its lanes ([`sweep`]): from then on everybody else goes on; and **relieves** it: those whom it was recovering itself may
+//!    be recovered now;
 //! 4. **reclaims** its memory ([`reclaim`]): free places, and nodes that never became part of a tree;
 //! 5. **retires** its id on every server, server 0 last: only then may the id be issued again.
+//!
+//! The first three never wait for another client. The fourth may: it frees the nodes of trees that the dead one dropped, under their lanes,
+//! and waits for nodes that others are making. If it waits for a member that may be dead, the recovery ends and is done again later, when
+//! that member has been recovered.
 //!
 //! What must hold: every step can be done again, by another, from the beginning: the recoverer may die at any verb. So a record
 //! is cleared only when what it asks for is done; nodes that end up in no tree are first marked free *as the dead one's*; and a
@@ -190,6 +195,8 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         if !planted(Mutant::IdReissuedEarly) {
             self.sweep().await?;
         }
+        // What follows may have to wait for others that are dead too, also for those whom this one was recovering.
+        self.op.call(SERVER_0, Request::Relieve { client: self.dead }).await?;
         self.link_loads().await?;
         self.reclaim().await?;
         self.forget_loads().await?;

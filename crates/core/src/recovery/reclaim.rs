@@ -63,10 +63,17 @@ impl<E: Endpoint> Recoverer<'_, E> {
             if !again {
                 return Ok(());
             }
+            self.yield_to_suspects()?;
             self.op.retry(Cause::NodePending).await?;
             self.learn_chunks().await?;
         }
         Err(self.op.timed_out(Cause::NodePending))
+    }
+
+    /// Ends this recovery for now if it waits for another member that may be dead: that one comes next, and then this one again.
+    fn yield_to_suspects(&self) -> Result<(), Error> {
+        let waiting = self.op.worker.compute.membership.has_suspects();
+        if waiting { Err(self.op.timed_out(Cause::NodePending)) } else { Ok(()) }
     }
 
     /// Looks at every place of a chunk. Whether nodes of ended trees were found.
@@ -164,11 +171,11 @@ impl<E: Endpoint> Recoverer<'_, E> {
 
     /// Frees a node of a tree that is no more, under its lane: whoever drops the tree may be at it too.
     async fn free_ended(&mut self, address: GlobalAddress, class: ChunkClass) -> Result<(), Error> {
-        // An operation of its own: it may have to wait for the lane, but not for longer than we live. There is a next pass.
+        // An operation of its own: it waits for the lane until it suspects the holder, but no longer. There is a next pass.
         let lease = self.op.worker.compute.geometry().lease_nanos;
-        let op = self.op.worker.op_within(Duration::from_nanos(lease / 8));
+        let op = self.op.worker.op_within(Duration::from_nanos(lease / 2));
         let locked = match op.lock(address, class.node_bytes as usize, None).await {
-            Err(Error::Timeout { .. }) => return Ok(()),
+            Err(Error::Timeout { .. }) => return self.yield_to_suspects(),
             locked => locked?,
         };
         let header = Header::decode(locked.image())

@@ -33,6 +33,7 @@ pub(super) fn requests() -> Vec<Request> {
         Request::Condemn { client: CLIENT },
         Request::TakeOver { client: CLIENT },
         Request::Retire { client: CLIENT },
+        Request::Relieve { client: CLIENT },
         Request::Members,
         Request::Stats,
     ]
