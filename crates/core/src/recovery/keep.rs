@@ -176,7 +176,7 @@ impl<E: Endpoint> Worker<E> {
             self.expect_alive()?;
         }
         let clean = self.compute.census().free == 0 && self.compute.redo.all_free();
-        if !clean && !careless {
+        if !clean {
             self.op().call(SERVER_0, Request::Depart).await?;
             return Ok(());
         }

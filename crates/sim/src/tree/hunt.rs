@@ -88,9 +88,17 @@ impl Hunt {
             | Mutant::LeavesDoomed
             | Mutant::RecoversInline
             | Mutant::ExpiredUnnoticed => lined.with_crashes(),
-            // Clients have to use the catalog; the first of two leaves that are cleared must be filled again meanwhile.
-            Mutant::DropWithoutLane | Mutant::LoadClears => {
-                Self { bend: |scenario| scenario.catalog = true, ..lined.with_crashes() }
+            // Somebody has to create a tree in the entry of one that two others are dropping.
+            Mutant::DropWithoutLane => Self {
+                bend: |scenario| {
+                    (scenario.catalog, scenario.computes, scenario.threads, scenario.servers) = (true, 3, 1, 1);
+                    (scenario.loaded, scenario.operations) = (5, 12);
+                },
+                ..lined.with_crashes()
+            },
+            // Somebody has to insert into a tree of several empty leaves between two looks at it.
+            Mutant::LoadClears => {
+                Self { bend: |scenario| (scenario.catalog, scenario.operations) = (true, 8), ..lined.with_crashes() }
             }
             // Two threads of one compute server have to recover the same member, and another must get its id in between.
             Mutant::StaleVerdict => Self {
