@@ -183,7 +183,8 @@ impl EmbeddedCluster {
 
 /// Tells server 0 the memories of all servers, and every server its cluster, as the first client that joins does elsewhere.
 fn make_one_cluster(servers: &[Server]) {
-    let identities: Vec<u64> = servers.iter().map(|server| server.look(|tables| tables.superblock().memory_id)).collect();
+    let identities: Vec<u64> =
+        servers.iter().map(|server| server.look(|tables| tables.superblock().memory_id)).collect();
     let Some((first, cluster)) = servers.first().zip(identities.first().copied()) else { return };
     first.change(|tables, memory| tables.enlist_all(memory, &identities));
     for server in servers {

@@ -69,11 +69,7 @@ impl Server {
     }
 
     /// Lets the server's CPU answer an operator.
-    pub(crate) fn administer(
-        &self,
-        request: &Request,
-        now: impl FnOnce() -> u64,
-    ) -> Result<Response, FabricError> {
+    pub(crate) fn administer(&self, request: &Request, now: impl FnOnce() -> u64) -> Result<Response, FabricError> {
         Ok(self.control().administer(&self.memory, request, now())?)
     }
 

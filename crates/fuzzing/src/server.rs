@@ -3,7 +3,7 @@
 use crate::source::Source;
 use crate::{Reached, superblock};
 use sherman_fabric::control::{ChunkClass, TreeSpec};
-use sherman_fabric::{ClientId, Memory, Request, Space, Seen};
+use sherman_fabric::{ClientId, Memory, Request, Seen, Space};
 use sherman_memory_server::testing::{VecMemory, small_options};
 use sherman_memory_server::{FormatOptions, Geometry, MemoryServer, OpenError, SUPERBLOCK_BYTES};
 use twox_hash::XxHash3_64;

@@ -59,7 +59,9 @@ const AT_RELEASE: usize = 207;
 
 const AT_CHECKSUM: usize = SUPERBLOCK_BYTES - 8;
 
-const _: () = assert!(AT_SERVERS + 2 <= AT_MEMORY_ID && AT_MEMORY_ID + 8 <= AT_MEMORY_BYTES && AT_MEMORY_BYTES.is_multiple_of(64));
+const _: () = assert!(
+    AT_SERVERS + 2 <= AT_MEMORY_ID && AT_MEMORY_ID + 8 <= AT_MEMORY_BYTES && AT_MEMORY_BYTES.is_multiple_of(64)
+);
 const _: () = assert!(AT_REDO_AREA_BYTES + 8 <= AT_MEMBER_OFFSET && AT_MEMBER_OFFSET.is_multiple_of(64));
 const _: () = assert!(AT_SERVER_CAPACITY + 4 <= AT_LOCK_OFFSET && AT_LOCK_OFFSET.is_multiple_of(64));
 const _: () = assert!(AT_RELEASE < AT_CHECKSUM);
@@ -298,7 +300,8 @@ mod tests {
             for width in [LaneWidth::Bits16, LaneWidth::Bits64] {
                 for release in [ReleaseMode::Write, ReleaseMode::Faa, ReleaseMode::Cas] {
                     let locks = LockOptions { space, width, lanes: Some(16), release };
-                    let geometry = FormatOptions { locks, servers: 3, ..small_options() }.plan(128 << 10, 4096).unwrap();
+                    let geometry =
+                        FormatOptions { locks, servers: 3, ..small_options() }.plan(128 << 10, 4096).unwrap();
                     let block = Superblock { features: 1 << 40, geometry, ..sample() };
                     assert_eq!(Superblock::decode(&block.encode()), Ok(block));
                 }
