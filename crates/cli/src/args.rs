@@ -9,6 +9,7 @@ use crate::litmus_args::LitmusArgs;
 use crate::members_args::{FenceArgs, MembersArgs};
 use crate::parse::{fill, format, percent, positive, runs, seconds, size, theta, threads};
 use crate::serve_args::ServeArgs;
+use crate::servers_args::{DeclareLostArgs, ServersArgs};
 use crate::sim_args::SimArgs;
 use clap::{Args, Parser, Subcommand};
 use sherman_eval::options::cores;
@@ -43,8 +44,12 @@ pub enum Command {
     Check(CheckArgs),
     /// List the compute servers that take part in a cluster, and what is left of their leases
     Members(MembersArgs),
-    /// Put an end to a compute server that is broken, and recover what it was at
+    /// End the lease of a compute server that is broken
     Fence(FenceArgs),
+    /// List the memory servers of a cluster: their memory, and whether they answer
+    Servers(ServersArgs),
+    /// Give a memory server up for good, with everything that lay there
+    DeclareLost(DeclareLostArgs),
     /// Count how often a fabric, an RDMA device above all, breaks the rules that the index rests on
     Litmus(LitmusArgs),
     /// Run the tree in a simulated world whose adversary tries to break it

@@ -232,7 +232,8 @@ impl Cluster {
         RawTree::new(self.clone(), state)
     }
 
-    /// What each memory server has counted since it was started; `None` where it counts nothing, as in this process.
+    /// What each memory server has counted since it was started; `None` where it counts nothing, as in this process, and of a server
+    /// that is declared lost.
     pub fn server_stats(&self) -> Result<Vec<Option<ServerStats>>, Error> {
         self.run(async |worker| {
             let (endpoint, counters) = (worker.endpoint(), Counters::default());
@@ -241,7 +242,7 @@ impl Cluster {
                 all.push(match sherman_fabric::call(endpoint, server, Request::Stats, &counters).await {
                     Ok(Response::Stats(stats)) => Some(*stats),
                     Ok(_) => return Err(Error::Unsupported { what: "the memory server's answer about its counters" }),
-                    Err(FabricError::Refused(Refusal::BadRequest { .. })) => None,
+                    Err(FabricError::Refused(Refusal::BadRequest { .. }) | FabricError::ServerLost { .. }) => None,
                     Err(error) => return Err(error.into()),
                 });
             }
@@ -249,17 +250,21 @@ impl Cluster {
         })
     }
 
-    /// Memory in use, server by server.
+    /// Memory in use, server by server; a server that is declared lost has none.
     pub fn usage(&self) -> Result<Vec<ServerUsage>, Error> {
         self.run(async |worker| {
             let (endpoint, counters) = (worker.endpoint(), Counters::default());
             let mut usage = Vec::with_capacity(usize::from(endpoint.servers()));
             for server in 0..endpoint.servers() {
-                match sherman_fabric::call(endpoint, server, Request::Usage, &counters).await? {
-                    Response::Usage { chunks, chunks_used, chunk_bytes, .. } => {
+                match sherman_fabric::call(endpoint, server, Request::Usage, &counters).await {
+                    Ok(Response::Usage { chunks, chunks_used, chunk_bytes, .. }) => {
                         usage.push(ServerUsage { chunks, chunks_used, chunk_bytes });
                     }
-                    _ => return Err(Error::Unsupported { what: "the memory server's answer about its usage" }),
+                    Err(FabricError::ServerLost { .. }) => {
+                        usage.push(ServerUsage { chunks: 0, chunks_used: 0, chunk_bytes: 0 });
+                    }
+                    Err(error) => return Err(error.into()),
+                    Ok(_) => return Err(Error::Unsupported { what: "the memory server's answer about its usage" }),
                 }
             }
             Ok(usage)

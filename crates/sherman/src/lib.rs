@@ -64,9 +64,16 @@
 //! take over its memory, while everyone works on: see [Membership](Cluster#membership). A thread that panics is not a death: the
 //! process's other threads go on.
 //!
+//! # When a memory server is gone
+//!
+//! A client that cannot reach a memory server is at its end: its calls fail, and [`Cluster::join`] succeeds again once the
+//! server is back. No client decides that a server is lost. An operator does, by [`Admin::declare_lost`].
+//!
 //! Server 0 holds the root words, the catalog and the membership: it is a single point of failure.
 #![forbid(unsafe_code)]
 
+#[cfg(target_os = "linux")]
+mod admin;
 mod any;
 mod bulk;
 mod catalog;
@@ -90,6 +97,8 @@ mod tree;
 mod url;
 mod within;
 
+#[cfg(target_os = "linux")]
+pub use admin::{Admin, FoundServer, ServerStatus};
 pub use any::{AnyEndpoint, AnyFabric};
 pub use bulk::BulkOptions;
 pub use catalog::TreeDescription;

@@ -197,7 +197,7 @@ impl DataPath for ShmPath {
         };
         let mut table = self.inner.table();
         if table.is_closed() {
-            return Err(FabricError::ServerLost { server: self.inner.host.superblock().server });
+            return Err(FabricError::Disconnected { server: self.inner.host.superblock().server });
         }
         let entered = table.enter(asking.session, process, ask == Ask::Slot);
         let (id, entry) = entered.ok_or_else(|| {

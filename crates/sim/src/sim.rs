@@ -89,7 +89,8 @@ impl Sim {
         let mut servers = Vec::new();
         for server in 0..config.servers {
             let mut memory = ServerMemory::new(config.host_bytes, config.on_chip_bytes);
-            let format = FormatOptions { server, servers: config.servers, ..config.format };
+            let memory_id = u64::from(server) + 1;
+            let format = FormatOptions { server, servers: config.servers, memory_id, ..config.format };
             let cpu = MemoryServer::format(&CpuView::new(&mut memory), &format)?;
             servers.push((memory, cpu));
         }

@@ -6,37 +6,52 @@ use crate::failure::Failure;
 use crate::members::{as_json, standing_name};
 use crate::output::{check_path, write};
 use serde_json::{Value, json};
-use sherman::{ClientId, Cluster, Member, ServerStats, ServerUsage, Standing, TreeDescription};
+use sherman::{Admin, Cluster, Member, ServerStats, ServerUsage, Standing, TreeDescription};
 use std::fmt;
 
 /// Asks, and tells.
 pub fn run(args: &StatsArgs) -> Result<(), Failure> {
     check_path(args.json.as_deref())?;
-    let cluster = super::open(&args.cluster.cluster)?;
-    let stats = Stats::of(&cluster, &args.cluster.cluster)?;
+    let url = &args.cluster.cluster;
+    let stats = match url.split(':').next() {
+        Some("embedded") => Stats::of_embedded(&super::open(url)?, url)?,
+        _ => Stats::of(&Admin::open(url)?, url)?,
+    };
     write(&stats, serde_json::to_string_pretty(&stats.json()), args.json.as_deref())
 }
 
 /// A cluster at one moment, more or less: each server is asked in turn.
 struct Stats {
     url: String,
-    servers: Vec<ServerUsage>,
-    /// What those servers have counted that are processes of their own.
+    /// What each server has; or why it does not say.
+    servers: Vec<Result<ServerUsage, String>>,
+    /// What each server has counted, if it says.
     counted: Vec<Option<ServerStats>>,
     members: Vec<Member>,
-    own: ClientId,
     trees: Vec<TreeDescription>,
 }
 
 impl Stats {
-    fn of(cluster: &Cluster, url: &str) -> Result<Self, Failure> {
+    /// A cluster in this process has no operator: its only client asks.
+    fn of_embedded(cluster: &Cluster, url: &str) -> Result<Self, Failure> {
+        let servers: Vec<_> = cluster.usage()?.into_iter().map(Ok).collect();
         Ok(Self {
             url: url.to_owned(),
-            servers: cluster.usage()?,
-            counted: cluster.server_stats()?,
+            counted: vec![None; servers.len()],
+            servers,
             members: cluster.members()?,
-            own: cluster.id(),
             trees: trees::described(cluster)?,
+        })
+    }
+
+    fn of(admin: &Admin, url: &str) -> Result<Self, Failure> {
+        let servers = admin.usage()?.into_iter().map(|usage| usage.map_err(|error| error.to_string()));
+        Ok(Self {
+            url: url.to_owned(),
+            servers: servers.collect(),
+            counted: admin.stats()?.into_iter().map(Result::ok).collect(),
+            members: admin.members()?,
+            trees: admin.trees()?,
         })
     }
 
@@ -51,7 +66,6 @@ impl Stats {
         json!({
             "cluster": self.url,
             "servers": servers,
-            "this_command": self.own.0,
             "members": self.members.iter().map(as_json).collect::<Vec<_>>(),
             "live": self.with(Standing::Live),
             "leaving": self.with(Standing::Leaving),
@@ -61,7 +75,11 @@ impl Stats {
     }
 }
 
-fn server_json(at: usize, usage: &ServerUsage, counted: Option<&ServerStats>) -> Value {
+fn server_json(at: usize, usage: &Result<ServerUsage, String>, counted: Option<&ServerStats>) -> Value {
+    let usage = match usage {
+        Ok(usage) => usage,
+        Err(problem) => return json!({ "server": at, "problem": problem }),
+    };
     json!({
         "server": at,
         "chunk_bytes": usage.chunk_bytes,
@@ -148,7 +166,13 @@ impl fmt::Display for Stats {
         writeln!(f, "{}\n", self.url)?;
         writeln!(f, "{:>6}{:>14}{:>14}{:>14}{:>8}", "server", "memory", "in use", "chunks", "")?;
         for (at, server) in self.servers.iter().enumerate() {
-            let ServerUsage { chunks, chunks_used, chunk_bytes } = *server;
+            let ServerUsage { chunks, chunks_used, chunk_bytes } = match server {
+                Ok(usage) => *usage,
+                Err(problem) => {
+                    writeln!(f, "{at:>6}  {problem}")?;
+                    continue;
+                }
+            };
             let share = if chunks == 0 { 0.0 } else { 100.0 * chunks_used as f64 / chunks as f64 };
             writeln!(
                 f,
@@ -164,8 +188,7 @@ impl fmt::Display for Stats {
         for member in &self.members {
             let (age, left) = (member.age.as_secs_f64(), member.lease_left.as_secs_f64());
             let (age, left) = (format!("{age:.3} s"), format!("{left:.3} s"));
-            let own = if member.id == self.own { "  this command" } else { "" };
-            writeln!(f, "{:>6}  {:<9}{age:>14}{left:>14}{own}", member.id.0, standing_name(member.standing))?;
+            writeln!(f, "{:>6}  {:<9}{age:>14}{left:>14}", member.id.0, standing_name(member.standing))?;
         }
         write!(f, "\n{}", trees::Table(&self.trees))
     }
@@ -183,7 +206,7 @@ mod tests {
         for key in 0..100_000 {
             client.insert(key, key).expect("an insert");
         }
-        let stats = Stats::of(&cluster, "somewhere").expect("stats");
+        let mut stats = Stats::of_embedded(&cluster, "somewhere").expect("stats");
         let json = stats.json();
         assert_eq!((json["live"].as_u64(), json["dead"].as_u64()), (Some(2), Some(0)));
         assert_eq!(json["trees"][0]["name"].as_str(), Some("orders"));
@@ -194,9 +217,12 @@ mod tests {
             assert!(used > Some(0) && used < all && all <= Some(64 << 20), "{server}");
         }
         let said = stats.to_string();
-        for words in ["somewhere", "server", "in use", "lease left", "this command", "orders", " of "] {
+        for words in ["somewhere", "server", "in use", "lease left", "orders", " of "] {
             assert!(said.contains(words), "{words}: {said}");
         }
+        stats.servers[1] = Err("it is down".to_owned());
+        assert!(stats.to_string().contains("     1  it is down"), "{stats}");
+        assert_eq!(stats.json()["servers"][1]["problem"].as_str(), Some("it is down"));
     }
 
     #[test]

@@ -52,11 +52,11 @@ fn an_idle_server_costs_nearly_nothing_and_ends_when_it_is_told_to() {
     let (pid, at) = (server.pid(), server.listen());
     let alone = share(pid);
 
-    let (first, welcome) = Raw::enter_to(&at, Some(&secret), Role::Join).expect("it is let in");
+    let (first, welcome) = Raw::enter_to(&at, Some(&secret), Role::Join { seen: vec![None] }).expect("it is let in");
     let before = resident(pid);
-    let Welcome { client, incarnation, boot, .. } = welcome;
-    let role = Role::Member { client, incarnation, boot };
-    let enter = || Raw::enter_to(&at, Some(&secret), role).expect("it is let in").0;
+    let Welcome { client, incarnation, boot, cluster, memory, .. } = welcome;
+    let role = Role::Member { client, incarnation, boot, cluster, memory };
+    let enter = || Raw::enter_to(&at, Some(&secret), role.clone()).expect("it is let in").0;
     let connections: Vec<Raw> = (1..CONNECTIONS).map(|_| enter()).chain([first]).collect();
     let grown = resident(pid).saturating_sub(before);
     let connected = share(pid);

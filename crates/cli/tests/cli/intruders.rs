@@ -44,7 +44,7 @@ impl Watched {
 
     /// How often something was refused for this reason.
     fn counted(&self, reason: &str) -> u64 {
-        let (mut raw, _) = Raw::enter_to(&self.at, Some(&self.secret), Role::Observer).expect("it knows the secret");
+        let (mut raw, _) = Raw::enter_to(&self.at, Some(&self.secret), Role::Admin).expect("it knows the secret");
         raw.stats().get(reason).copied().unwrap_or(0)
     }
 
@@ -87,7 +87,7 @@ fn intrude(mut watched: Watched) {
     let half_open: Vec<Raw> = (0..TIMES)
         .map(|half| {
             let mut raw = Raw::connect_to(&at);
-            let introduce = Introduce { version: VERSION, nonce: [1; 32], role: Role::Join };
+            let introduce = Introduce { version: VERSION, nonce: [1; 32], role: Role::Join { seen: vec![None] } };
             let bytes = introduction(&introduce, Some(&secret), &raw.hello());
             raw.send(&bytes[..bytes.len() / 2 * (half as usize % 2)]);
             raw
@@ -96,12 +96,14 @@ fn intrude(mut watched: Watched) {
 
     let wrong = Secret::new(b"another secret of this test").expect("long enough");
     for _ in 0..TIMES {
-        let goodbye = Raw::enter_to(&at, Some(&wrong), Role::Join).err().expect("it is not let in");
+        let goodbye =
+            Raw::enter_to(&at, Some(&wrong), Role::Join { seen: vec![None] }).err().expect("it is not let in");
         assert_eq!(goodbye.code, GoodbyeCode::BadSecret);
     }
     watched.refused("bad_secret", TIMES);
 
-    let (mut member, welcome) = Raw::enter_to(&at, Some(&secret), Role::Join).expect("it is let in");
+    let (mut member, welcome) =
+        Raw::enter_to(&at, Some(&secret), Role::Join { seen: vec![None] }).expect("it is let in");
     for _ in 0..TIMES {
         let mut list = WorkList::new(0);
         list.read(Space::Host, welcome.host_bytes - 4, 8);
@@ -110,7 +112,7 @@ fn intrude(mut watched: Watched) {
     watched.refused("bad_address", TIMES);
 
     for _ in 0..TIMES {
-        let (mut raw, _) = Raw::enter_to(&at, Some(&secret), Role::Join).expect("it is let in");
+        let (mut raw, _) = Raw::enter_to(&at, Some(&secret), Role::Join { seen: vec![None] }).expect("it is let in");
         raw.send(&million_verbs());
         assert_eq!(raw.goodbye().code, GoodbyeCode::TooLarge);
     }
@@ -132,7 +134,11 @@ fn a_recorded_handshake_lets_nobody_in_and_is_told_of_once() {
 
 fn replay(watched: &Watched) {
     let mut first = Raw::connect_to(&watched.at);
-    let introduce = Introduce { version: VERSION, nonce: auth::nonce().expect("randomness"), role: Role::Join };
+    let introduce = Introduce {
+        version: VERSION,
+        nonce: auth::nonce().expect("randomness"),
+        role: Role::Join { seen: vec![None] },
+    };
     let recorded = introduction(&introduce, Some(&watched.secret), &first.hello());
     first.send(&recorded);
     assert!(matches!(first.receive(), Reply::Frame(Kind::Welcome, ..)));

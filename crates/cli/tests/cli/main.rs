@@ -10,6 +10,7 @@ mod common;
 mod contract;
 mod figures;
 mod hosts;
+mod identity;
 mod idle;
 mod intruders;
 mod kills;

@@ -40,9 +40,10 @@ enum Then {
 /// Begins to answer `request`.
 pub(super) fn begin(shared: &Shared, peer: &Peer, request: Request) -> Call {
     let answer = match (peer, request) {
-        (_, Request::Stats) => Ok(Response::Stats(Box::new(shared.stats()))),
+        (Peer::Member(_) | Peer::Admin, Request::Stats) => Ok(Response::Stats(Box::new(shared.stats()))),
         (_, Request::Join) => Err(FabricError::Refused(Refusal::BadRequest { what: JOIN_BY_CALL })),
-        (Peer::Observer, _) => Err(FabricError::Refused(Refusal::NotAMember { client: ClientId::NOBODY })),
+        (Peer::Newcomer, _) => Err(FabricError::Refused(Refusal::NotAMember { client: ClientId::NOBODY })),
+        (Peer::Admin, request) => shared.host.administer(&request),
         (Peer::Member(gate), request) => return of_member(shared, gate.session(), request),
     };
     Call::Answered(answer)

@@ -135,6 +135,8 @@ reasons!(
     SlowHandshake = "slow_handshake",
     NotAllowed = "not_allowed",
     JoinRefused = "join_refused",
+    OtherCluster = "other_cluster",
+    OtherMemory = "other_memory",
     Internal = "internal",
     BadAddress = "bad_address",
     Overloaded = "overloaded",
@@ -154,6 +156,8 @@ impl From<GoodbyeCode> for Reason {
             GoodbyeCode::TooSlow => Self::SlowHandshake,
             GoodbyeCode::NotAllowed => Self::NotAllowed,
             GoodbyeCode::JoinRefused => Self::JoinRefused,
+            GoodbyeCode::OtherCluster => Self::OtherCluster,
+            GoodbyeCode::OtherMemory => Self::OtherMemory,
             GoodbyeCode::Internal | GoodbyeCode::ShuttingDown | GoodbyeCode::Unknown => Self::Internal,
         }
     }

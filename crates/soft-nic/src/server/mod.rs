@@ -24,7 +24,7 @@
 //! **What bounds memory.** A connection holds at most one verb that is not complete, or what was received in one go and
 //! must wait; and at most [`Limits::high_water`] bytes to be sent, plus one reply. Above the mark nothing more of that
 //! client is read or executed. All connections together hold at most [`Limits::max_buffered`]: who would need more is
-//! disconnected. Who has not introduced itself holds a few bytes, for [`Limits::handshake_time`] at most.
+//! disconnected. A client that has not introduced itself holds at most 21 KiB, for [`Limits::handshake_time`] at most.
 //!
 //! **What may go wrong.** A thread that is stopped by the system in the middle of a turn delays the fences that wait for
 //! it; nothing else waits for it but the readers of the line it was writing. A client that sends what is not this protocol

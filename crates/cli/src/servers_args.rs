@@ -1,0 +1,71 @@
+//! The options of `sherman servers` and `sherman declare-lost`, and their help.
+
+use clap::Args;
+
+const SERVERS_HELP: &str = "\
+Server 0 keeps a table of the cluster's memory servers: the identity of each server's memory, and whether the cluster has
+declared the server lost. This command prints the table, and asks every server whether it answers and with which memory. A
+server that was restarted without its file answers with another memory.
+
+This command is no member. It works when no id is free and when memory servers other than 0 are down.
+
+Examples:
+  sherman servers --cluster tcp://10.0.0.1:7000,10.0.0.2:7000
+  sherman servers --json";
+
+const DECLARE_LOST_HELP: &str = "\
+Declares that the memory of a server is gone for good, so that the others can go on without it. Use it only when the server
+cannot be started again with its file. A server that is only down needs nothing: clients join again when it is back.
+
+What it does:
+  - Every entry that lay on that server is lost. Trees whose nodes lay there answer \"memory server N was declared lost\" for the
+    keys concerned; drop such trees and load them again.
+  - The lease of every member ends. Every client must open the cluster again.
+  - The server is never used again, even if it comes back. A cluster cannot get a replacement.
+
+Server 0 cannot be declared lost: it keeps the members and the catalog.
+
+Exit code: 0 if the server is declared lost, now or before; 1 if the operation failed; 2 for invalid usage, and if the server
+still answers with its memory.
+
+Examples:
+  sherman declare-lost 1 --cluster tcp://10.0.0.1:7000,10.0.0.2:7000
+  sherman declare-lost 1 --yes --json";
+
+/// The options of `sherman servers`.
+#[derive(Debug, Args)]
+#[command(after_long_help = SERVERS_HELP, after_help = "What is listed, and examples: see --help")]
+pub struct ServersArgs {
+    /// The cluster, as in tcp://10.0.0.1:7000,10.0.0.2:7000
+    #[arg(long, value_name = "URL", env = "SHERMAN_CLUSTER", hide_env_values = true)]
+    pub cluster: String,
+
+    /// Write JSON, and nothing else, to stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The options of `sherman declare-lost`.
+#[derive(Debug, Args)]
+#[command(after_long_help = DECLARE_LOST_HELP, after_help = "What it does, and examples: see --help")]
+pub struct DeclareLostArgs {
+    /// The memory server, by its number in `sherman servers`
+    #[arg(value_name = "ID")]
+    pub id: u16,
+
+    /// The cluster, as in tcp://10.0.0.1:7000,10.0.0.2:7000
+    #[arg(long, value_name = "URL", env = "SHERMAN_CLUSTER", hide_env_values = true)]
+    pub cluster: String,
+
+    /// Do not ask for confirmation
+    #[arg(long)]
+    pub yes: bool,
+
+    /// Declare it lost although it answers with its memory
+    #[arg(long)]
+    pub force: bool,
+
+    /// Write JSON, and nothing else, to stdout
+    #[arg(long)]
+    pub json: bool,
+}
