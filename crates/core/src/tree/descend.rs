@@ -16,7 +16,7 @@ use sherman_fabric::{Endpoint, GlobalAddress, Request, Response, Space};
 use std::sync::atomic::Ordering;
 
 /// The paper's guard: versions of 4 bits wrap after this many writes.
-const VERSION_CYCLE: u64 = 16;
+pub(super) const VERSION_CYCLE: u64 = 16;
 
 /// How often pointers may lead astray before the catalog is asked whether there still is a tree.
 const LOST_BEFORE_ASKING: u64 = 16;
@@ -275,7 +275,7 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     /// Asks the catalog whether the tree is still there: the place of a dropped tree's root word may be another's by now.
-    async fn ask_for_tree(&self, tree: &TreeState) -> Result<(), Error> {
+    pub(super) async fn ask_for_tree(&self, tree: &TreeState) -> Result<(), Error> {
         let name = tree.info.name.clone();
         match self.call(CATALOG_SERVER, Request::OpenTree { name: name.clone() }).await? {
             Response::Tree { info, .. } if info.id == tree.info.id => Ok(()),

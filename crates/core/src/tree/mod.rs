@@ -14,6 +14,7 @@
 //! | [`mod@write`] | turning patches and splits into work lists, redo records included |
 //! | [`clear`] | clearing a tree, and dropping it |
 //! | [`check`] | visiting every node, to verify a tree while others write |
+//! | [`probe`] | telling damage from concurrency, for [`check`] |
 //! | [`walk`] | the same for a tree at rest, with its contents |
 
 pub mod bulk;
@@ -24,6 +25,7 @@ pub mod get;
 pub mod image;
 pub mod insert;
 pub mod merge;
+pub(crate) mod probe;
 pub mod range;
 pub mod remove;
 pub mod separator;
