@@ -135,15 +135,39 @@ impl Audit {
 /// Something that names an id that nobody has, or a node that no tree leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Suspect {
-    Lane { server: u16, lane: u32, holder: ClientId },
-    ClientWord { server: u16, client: ClientId, bits: u64 },
-    Record { server: u16, offset: u64, owner: ClientId, kind: Kind },
+    Lane {
+        server: u16,
+        lane: u32,
+        holder: ClientId,
+    },
+    ClientWord {
+        server: u16,
+        client: ClientId,
+        bits: u64,
+    },
+    Record {
+        server: u16,
+        offset: u64,
+        owner: ClientId,
+        kind: Kind,
+    },
     /// A place whose mark names nobody: its first line.
-    Marked { address: GlobalAddress, header: Header },
+    Marked {
+        address: GlobalAddress,
+        header: Header,
+    },
     /// A linked node that no check visited.
-    Unreached { address: GlobalAddress, header: Header },
+    Unreached {
+        address: GlobalAddress,
+        header: Header,
+    },
     /// Places of a chunk that were never used, and whose owner is nobody.
-    Unused { server: u16, chunk: u32, owner: ClientId, places: u64 },
+    Unused {
+        server: u16,
+        chunk: u32,
+        owner: ClientId,
+        places: u64,
+    },
 }
 
 /// An audit under way.
@@ -437,9 +461,13 @@ impl<E: Endpoint> Auditor<'_, E> {
         for info in self.open_trees().await? {
             let Some(tree) = self.trees.get(&info.id).map(Arc::clone) else { continue };
             let reached = &mut self.reached;
-            match self.worker.check_noting(&tree, &mut |address| {
-                reached.insert(address);
-            }).await {
+            match self
+                .worker
+                .check_noting(&tree, &mut |address| {
+                    reached.insert(address);
+                })
+                .await
+            {
                 Ok(check) => self.audit.trees.push((info, check)),
                 // Somebody dropped it meanwhile.
                 Err(Error::NoSuchTree { .. }) => {}
@@ -488,8 +516,7 @@ impl<E: Endpoint> Auditor<'_, E> {
     /// Every place of every chunk that is issued.
     async fn chunks(&self, server: u16, tables: &mut Tables) -> Result<(), Error> {
         let geometry = *self.worker.compute.geometry_of(server);
-        let table =
-            self.table(server, Space::Host, geometry.chunk_table_offset, geometry.chunk_table_bytes()).await?;
+        let table = self.table(server, Space::Host, geometry.chunk_table_offset, geometry.chunk_table_bytes()).await?;
         for (chunk, word) in (0..).zip(table.chunks_exact(8)) {
             let Some(ChunkEntry::Issued { class, owner }) = ChunkEntry::from_bits(get_u64(word, 0)) else { continue };
             if !geometry.allows_node_bytes(class.node_bytes) {
@@ -504,13 +531,7 @@ impl<E: Endpoint> Auditor<'_, E> {
     }
 
     /// Looks at every place of a chunk; how many were never used.
-    async fn places(
-        &self,
-        server: u16,
-        chunk: u32,
-        class: ChunkClass,
-        tables: &mut Tables,
-    ) -> Result<u64, Error> {
+    async fn places(&self, server: u16, chunk: u32, class: ChunkClass, tables: &mut Tables) -> Result<u64, Error> {
         let geometry = self.worker.compute.geometry_of(server);
         let (first, bytes) = (geometry.chunk_offset(chunk), u64::from(class.node_bytes));
         let offsets: Vec<u64> = (0..geometry.chunk_bytes / bytes).map(|at| first + at * bytes).collect();

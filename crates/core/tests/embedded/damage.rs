@@ -182,15 +182,12 @@ fn lanes_records_and_fences_of_ids_that_nobody_has_are_found() {
     // A record in an area that another client had.
     let other = scene.cluster.join().expect("another");
     let geometry = *scene.worker.compute().geometry();
-    let area = block_on(
-        &other.endpoint(),
-        call(&other.endpoint(), 0, Request::RedoArea, &Counters::default()),
-    )
-    .map(|answer| match answer {
-        sherman_fabric::Response::RedoArea { offset, .. } => offset,
-        other => panic!("{other:?}"),
-    })
-    .expect("an area");
+    let area = block_on(&other.endpoint(), call(&other.endpoint(), 0, Request::RedoArea, &Counters::default()))
+        .map(|answer| match answer {
+            sherman_fabric::Response::RedoArea { offset, .. } => offset,
+            other => panic!("{other:?}"),
+        })
+        .expect("an area");
     let address = GlobalAddress::new(0, geometry.chunk_offset(0));
     let record = Record {
         owner: ClientId(NOBODYS),
