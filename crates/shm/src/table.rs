@@ -288,7 +288,8 @@ mod tests {
 
     #[test]
     fn a_mapping_is_known_by_the_number_of_its_file() {
-        let line = "7f12c0000000-7f12c0200000 rw-s 00200000 00:01 1036                       /memfd:sherman-memory (deleted)";
+        let line =
+            "7f12c0000000-7f12c0200000 rw-s 00200000 00:01 1036                       /memfd:sherman-memory (deleted)";
         assert!(maps_file(line, 1036) && !maps_file(line, 103) && !maps_file(line, 200_000));
         assert!(!maps_file("7ffd6a1e0000-7ffd6a201000 rw-p 00000000 00:00 0  [stack]", 1036) && !maps_file("", 0));
     }

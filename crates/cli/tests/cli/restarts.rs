@@ -9,22 +9,22 @@
 use crate::common::command;
 use crate::common::servers::{Servers, Transport};
 use crate::common::writers::{TREE, Writer, verify};
-use sherman::{ClientId, Cluster, Standing, TreeOptions};
+use sherman::{Audit, ClientId, Cluster, Standing, TreeOptions};
 use sherman_suites::{Failure, Ledger};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Rounds of each transport in CI.
-const ROUNDS: u64 = 4;
+const ROUNDS: u64 = 3;
 /// Writers at a time.
 const WRITERS: u64 = 3;
 /// How long a cluster may take to recover everybody.
 const SETTLE: Duration = Duration::from_secs(20);
 /// How long joining may take.
 const JOIN: Duration = Duration::from_secs(10);
-const SERVER: [&str; 8] = ["--memory", "256MiB", "--chunk", "256KiB", "--lease", "500ms", "--file", "{dir}/{id}.mem"];
+const SERVER: [&str; 8] = ["--memory", "512MiB", "--chunk", "1MiB", "--lease", "500ms", "--file", "{dir}/{id}.mem"];
 
 fn rounds() -> u64 {
     std::env::var("SHERMAN_RESTARTS").map_or(ROUNDS, |text| text.parse().expect("a number of rounds"))
@@ -106,6 +106,22 @@ fn open(url: &str) -> Result<Cluster, Failure> {
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
     }
+}
+
+/// What an audit found, in one line: how often each invariant is broken, and the first of each.
+fn damage(audit: &Audit) -> String {
+    let mut found: BTreeMap<String, (u64, String)> = BTreeMap::new();
+    let mut add = |what: String, first: String| found.entry(what).or_insert((0, first)).0 += 1;
+    let number = |invariant: &'static str| invariant.split(':').next().unwrap_or(invariant);
+    for broken in audit.trees.iter().flat_map(|(_, check)| &check.broken) {
+        add(format!("{} in a tree", number(broken.invariant)), format!("{}: {}", broken.address, broken.detail));
+    }
+    for finding in &audit.findings {
+        let what = format!("{} of a {}", number(finding.invariant), finding.part.name());
+        add(what, format!("server {}: {}", finding.server, finding.detail));
+    }
+    let lines = found.into_iter().map(|(what, (count, first))| format!("{what} x {count} ({first})"));
+    lines.collect::<Vec<_>>().join("; ")
 }
 
 fn pause(millis: u64) {
@@ -218,9 +234,7 @@ impl Trial {
         let (acknowledged, uncertain) = verify(&observer, &self.ledgers)?;
         let audit = observer.audit()?;
         if !audit.is_clean() {
-            let broken: Vec<_> = audit.trees.iter().flat_map(|(_, check)| check.broken.iter().take(4)).collect();
-            let (count, findings) = (audit.finding_count, audit.findings.iter().take(6).collect::<Vec<_>>());
-            return Err(format!("in trees: {broken:?}; elsewhere {count}: {findings:?}").into());
+            return Err(damage(&audit).into());
         }
         let entries = audit.trees.first().map_or(0, |(_, check)| check.entries);
         Ok(format!("{acknowledged} acknowledged so far, {uncertain} uncertain, {entries} entries"))

@@ -12,7 +12,7 @@ use crate::lock::Locked;
 use crate::node::{Format, Header, Node, Position, Reject, Shape, SortedBody};
 use crate::op::Op;
 use crate::root::RootWord;
-use sherman_fabric::{Endpoint, GlobalAddress, Request, Response, Space};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Request, Response, Space};
 use std::sync::atomic::Ordering;
 
 /// The paper's guard: versions of 4 bits wrap after this many writes.
@@ -101,7 +101,13 @@ impl<E: Endpoint> Op<'_, E> {
             let posted = if timed { self.endpoint().now() } else { 0 };
             let mut list = self.endpoint().list(address.server());
             let read = list.read(Space::Host, address.offset(), shape.node_bytes() as u32);
-            let list = self.execute(list).await?;
+            let list = match self.execute(list).await {
+                Err(FabricError::SlowRead { .. }) => {
+                    self.retry(Cause::SlowRead).await?;
+                    continue;
+                }
+                done => done?,
+            };
             let slow = timed && self.endpoint().now() - posted > patience;
             let seen = match Node::open(shape, list.bytes(read), level) {
                 _ if slow => Err(Cause::SlowRead),

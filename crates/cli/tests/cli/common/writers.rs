@@ -207,14 +207,14 @@ pub fn settle(cluster: &Cluster, limit: Duration) -> Result<(), Failure> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    let check = cluster.tree::<u64, u64>(TREE)?.client()?.check()?;
+    let check = cluster.open_tree::<u64, u64>(TREE)?.client()?.check()?;
     assert!(check.is_clean(), "{check:?}");
     Ok(())
 }
 
 /// Looks up every key that any diary names; how many changes were acknowledged, and how many keys may hold several things.
 pub fn verify(cluster: &Cluster, ledgers: &[Arc<Mutex<Ledger>>]) -> Result<(u64, usize), Failure> {
-    let client: Client<u64, u64> = cluster.tree(TREE)?.client()?;
+    let client: Client<u64, u64> = cluster.open_tree(TREE)?.client()?;
     let (mut acknowledged, mut uncertain) = (0, 0);
     for ledger in ledgers {
         let ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
