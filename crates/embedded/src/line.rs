@@ -64,7 +64,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 use std::time::{Duration, Instant};
 
 /// The longest time between the first and the last fetch of one READ (F8).
-pub const READ_WINDOW: Duration = Duration::from_millis(2);
+pub const READ_WINDOW: Duration = Duration::from_millis(1);
 /// How many times a READ is tried. Each failure means that the thread was paused in the middle of a copy of microseconds.
 const READ_TRIES: u32 = 64;
 
