@@ -1,4 +1,4 @@
-//! `sherman check`: exit code 0 if the tree is sound, 1 if it is not, 2 if that could not be found out.
+//! `sherman check`: exit code 0 if all is sound, 1 if something is damaged, 2 if that could not be found out.
 
 use crate::check_args::CheckArgs;
 use crate::failure::Failure;
@@ -11,7 +11,16 @@ use std::process::ExitCode;
 pub fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     check_path(args.json.as_deref())?;
     let bar = CheckBar::default();
-    let report = check::run(&args.options(), &|progress| bar.show(progress));
+    let options = args.options();
+    if options.is_audit() {
+        let report = check::audit(&options, &|progress| bar.show(progress));
+        bar.clear();
+        let report = report.map_err(Failure::of_check)?;
+        write(&report, serde_json::to_string_pretty(&report), args.json.as_deref())
+            .map_err(Failure::into_unanswered)?;
+        return Ok(if report.clean { ExitCode::SUCCESS } else { ExitCode::from(1) });
+    }
+    let report = check::run(&options, &|progress| bar.show(progress));
     bar.clear();
     let report = report.map_err(Failure::of_check)?;
     write(&report, serde_json::to_string_pretty(&report), args.json.as_deref()).map_err(Failure::into_unanswered)?;

@@ -6,16 +6,18 @@ use sherman_eval::CheckOptions;
 use std::path::PathBuf;
 
 const CHECK_HELP: &str = "\
-Every level is walked from left to right, and what looks wrong is looked at again before it is told, so others may write
-meanwhile. Invariants have numbers, those of docs/INVARIANTS.md; a broken one is told with its number and its place.
-Nodes that only their left neighbour leads to (missing separators) are slow to reach, but no fault.
+The check walks every level of a tree from left to right, while others may write. It reads whatever looks wrong again, and asks which clients are
+members, before it reports damage. It reports each broken invariant with its number in docs/INVARIANTS.md, the node's place and its keys.
+Nodes that only their left neighbour leads to (missing separators) are slow to reach, but no damage.
 
-A cluster in this process (embedded:) is private to it and begins empty, so there something is made to be checked: --keys
-are loaded in bulk; then, for --seconds, the tree is checked over and over while --threads fill and empty stretches of it by
-inserts and removes, look keys up and read ranges, and check every answer; then it is checked once more at rest, and must
-hold as many entries as the answers say. Of any other cluster, --tree is checked as it is, and nothing is written.
+With --cluster and without --tree, the command checks the whole cluster: every tree, and whether every lock lane, redo record and place for a
+node belongs to a tree or to a member. With --tree it checks that tree only. It writes nothing.
 
-Exit code: 0 if all is well, 1 if an invariant is broken or an answer was wrong, 2 if it could not be checked.
+A cluster in this process (embedded:) is private to it and begins empty, so the command makes a tree to check: it loads --keys
+in bulk; then, for --seconds, it checks the tree again and again while --threads fill and empty parts of it,
+look keys up, read ranges, and check every answer; then it checks the tree once more at rest, and counts the entries.
+
+Exit code: 0 if all is well, 1 if something is damaged or an answer was wrong, 2 if it could not be checked.
 
 Examples:
   sherman check
@@ -30,7 +32,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "URL", env = "SHERMAN_CLUSTER", hide_env_values = true)]
     pub cluster: Option<String>,
 
-    /// The tree (default: the only one; of embedded clusters, one that is made)
+    /// The tree (default: all of them and the rest of the cluster; of embedded clusters, one that is made)
     #[arg(long, value_name = "NAME")]
     pub tree: Option<String>,
 

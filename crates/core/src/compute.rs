@@ -180,6 +180,11 @@ impl ComputeServer {
         within(offset, bytes, self.memory_bytes(server))
     }
 
+    /// The most nodes of a size that all memory servers can hold.
+    pub(crate) fn places(&self, node_bytes: usize) -> u64 {
+        self.geometries.iter().map(|geometry| geometry.memory_bytes / node_bytes.max(1) as u64).sum()
+    }
+
     fn memory_bytes(&self, server: u16) -> u64 {
         self.geometries.get(usize::from(server)).map_or(0, |geometry| geometry.memory_bytes)
     }

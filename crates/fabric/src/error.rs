@@ -63,6 +63,12 @@ pub enum FabricError {
         /// Who.
         client: ClientId,
     },
+    /// A READ did not stay within its window (F8), however often the server or the client's own thread tried: that thread was paused in the
+    /// middle each time. Post it again.
+    SlowRead {
+        /// The server's index.
+        server: u16,
+    },
     /// The backend cannot do this.
     Unsupported {
         /// What it cannot do.
@@ -88,6 +94,9 @@ impl fmt::Display for FabricError {
             }
             Self::OwnerStalled { client } => {
                 write!(f, "client {client} was stopped in the middle of a change, and lives: continue or kill it")
+            }
+            Self::SlowRead { server } => {
+                write!(f, "a READ from memory server {server} was paused again and again: the machine is overloaded")
             }
             Self::Unsupported { what } => write!(f, "this backend cannot {what}"),
             Self::Refused(refusal) => write!(f, "{refusal}"),

@@ -114,6 +114,7 @@ pub use raw::{CacheUsage, RawTree, TreeOptions};
 pub use session::{RawSession, Session};
 pub use sherman_core::node::ShapeError;
 pub use sherman_core::session::{MAX_IN_FLIGHT, Operation};
+pub use sherman_core::{Audit, Finding, Part, Places};
 pub use sherman_core::{Broken, Cause, Check, Error, Format, Level, Participation, Recovery, Techniques, Walk};
 pub use sherman_embedded::EmbeddedError;
 pub use sherman_fabric::control::{ClientId, Standing, TreeInfo, TreeSpec};

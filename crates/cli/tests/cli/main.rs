@@ -21,6 +21,7 @@ mod network;
 mod raw;
 mod readme;
 mod refusals;
+mod restarts;
 mod sim;
 #[cfg(feature = "verbs")]
 mod verbs;

@@ -15,6 +15,7 @@
 //! | [`clear`] | clearing a tree |
 //! | [`mod@drop`] | dropping a tree |
 //! | [`check`] | visiting every node, to verify a tree while others write |
+//! | [`probe`] | telling damage from concurrency, for [`check`] |
 //! | [`walk`] | the same for a tree at rest, with its contents |
 
 pub mod bulk;
@@ -26,6 +27,7 @@ pub mod get;
 pub mod image;
 pub mod insert;
 pub mod merge;
+pub(crate) mod probe;
 pub mod range;
 pub mod remove;
 pub mod separator;

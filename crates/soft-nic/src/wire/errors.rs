@@ -34,6 +34,7 @@ pub fn put_error(out: &mut Vec<u8>, error: &FabricError) {
             put_refusal(out, refusal);
         }
         FabricError::OwnerStalled { client } => put_numbered(out, 10, client.0),
+        FabricError::SlowRead { server } => put_numbered(out, 20, *server),
         _ => put_worded(out, 8, UNNAMED),
     }
 }
@@ -63,6 +64,7 @@ pub fn read_error(reader: &mut Reader<'_>) -> Result<FabricError, WireError> {
         8 => FabricError::Unsupported { what: known(reader.text()?) },
         9 => FabricError::Refused(read_refusal(reader)?),
         10 => FabricError::OwnerStalled { client: ClientId(reader.u16()?) },
+        20 => FabricError::SlowRead { server: reader.u16()? },
         other => return Err(WireError::Unknown { what: "error", found: other.into() }),
     })
 }

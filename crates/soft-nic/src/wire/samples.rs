@@ -134,6 +134,7 @@ pub(super) fn errors() -> Vec<FabricError> {
         FabricError::ServerLost { server: 1 },
         FabricError::Disconnected { server: 2 },
         FabricError::OwnerStalled { client: CLIENT },
+        FabricError::SlowRead { server: 2 },
         FabricError::Unsupported { what: JOIN_BY_CALL },
     ];
     errors.into_iter().chain(refusals.map(FabricError::Refused)).collect()
