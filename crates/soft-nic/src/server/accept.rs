@@ -22,6 +22,16 @@ const BURST: usize = 64;
 /// How often a silent client is asked before it counts as gone.
 const PROBES: u32 = 3;
 
+/// Tells a client why its connection ends, as far as that can be sent at once.
+pub(super) fn farewell(socket: &OwnedFd, code: GoodbyeCode) {
+    let mut frame = Vec::new();
+    let goodbye = Goodbye { code, error: None };
+    if put_frame(&mut frame, Kind::Goodbye, 0, |out| goodbye.put(out)).is_ok() {
+        // Fits any socket's empty buffer; if not, the client sees the connection end.
+        let _ = send(socket, &frame, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    }
+}
+
 pub(super) struct Acceptor {
     shared: Arc<Shared>,
     listeners: Vec<Listener>,
@@ -86,24 +96,20 @@ impl Acceptor {
 
     /// Gives a connection to a shard.
     fn place(&mut self, socket: OwnedFd, tcp: bool) {
-        if !self.shared.open_connection() {
-            let limit = self.shared.limits.max_connections;
-            self.shared.refused(Reason::TooManyConnections, format_args!("{limit} are open"));
-            let mut frame = Vec::new();
-            let goodbye = Goodbye { code: GoodbyeCode::TooManyConnections, error: None };
-            if put_frame(&mut frame, Kind::Goodbye, 0, |out| goodbye.put(out)).is_ok() {
-                // Fits any socket's empty buffer; if not, the client sees the connection end.
-                let _ = send(&socket, &frame, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-            }
-            return;
-        }
         if tcp && let Err(error) = self.tune(&socket) {
             // Slower, or slower to notice that the client is gone, but no less right.
             tracing::debug!("a connection's options: {error}");
         }
         let mailboxes = &self.shared.mailboxes;
-        mailboxes[self.next % mailboxes.len()].send(socket);
+        let mailbox = &mailboxes[self.next % mailboxes.len()];
         self.next = self.next.wrapping_add(1);
+        match mailbox.send(socket, self.shared.newcomers_per_shard()) {
+            Ok(()) => self.shared.accepted(),
+            Err(socket) => {
+                self.shared.refused(Reason::TooManyNewcomers, "connections come faster than they can be greeted");
+                farewell(&socket, GoodbyeCode::TooManyConnections);
+            }
+        }
     }
 
     fn tune(&self, socket: &OwnedFd) -> rustix::io::Result<()> {

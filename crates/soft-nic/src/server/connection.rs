@@ -56,6 +56,8 @@ pub(super) struct Connection {
     pub(super) interest: EventFlags,
     /// Bytes it was last charged for.
     pub(super) charged: usize,
+    /// Whether its handshake is done, so that it counts as a client and no more as a newcomer.
+    pub(super) admitted: bool,
 }
 
 /// What is to be done with what was received.
@@ -83,6 +85,7 @@ impl Connection {
             link: None,
             interest: EventFlags::IN,
             charged: 0,
+            admitted: false,
         }
     }
 
@@ -135,7 +138,16 @@ impl Connection {
         match (&self.phase, header.kind) {
             (Phase::Greeting(nonce), Kind::Introduce) => {
                 let mut frame = Vec::new();
-                let peer = greet::introduce(work.shared, body, nonce, &mut frame)?;
+                // The place first: nobody joins who then cannot stay.
+                if !work.shared.admit_connection() {
+                    return Err(goodbye(GoodbyeCode::TooManyConnections));
+                }
+                let introduced = greet::introduce(work.shared, body, nonce, &mut frame);
+                self.admitted = introduced.is_ok();
+                if !self.admitted {
+                    work.shared.unadmit_connection();
+                }
+                let peer = introduced?;
                 self.phase = Phase::Open(peer);
                 out.put(&frame);
                 Ok(())

@@ -132,6 +132,7 @@ reasons!(
     Fenced = "fenced",
     Restarted = "restarted",
     TooManyConnections = "too_many_connections",
+    TooManyNewcomers = "too_many_newcomers",
     SlowHandshake = "slow_handshake",
     NotAllowed = "not_allowed",
     JoinRefused = "join_refused",

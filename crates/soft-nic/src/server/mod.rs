@@ -24,7 +24,12 @@
 //! **What bounds memory.** A connection holds at most one verb that is not complete, or what was received in one go and
 //! must wait; and at most [`Limits::high_water`] bytes to be sent, plus one reply. Above the mark nothing more of that
 //! client is read or executed. All connections together hold at most [`Limits::max_buffered`]: who would need more is
-//! disconnected. Who has not introduced itself holds a few bytes, for [`Limits::handshake_time`] at most.
+//! disconnected.
+//!
+//! **Newcomers.** A connection is a newcomer until its handshake is done. Newcomers have a budget of their own,
+//! [`Limits::max_newcomers`], and [`Limits::handshake_time`] each: silent connections cannot take the places of clients. When
+//! the budget is used up, a new connection closes the oldest newcomer. An honest client needs one round trip, so it is
+//! served unless a whole budget of others connects within that time.
 //!
 //! **What may go wrong.** A thread that is stopped by the system in the middle of a turn delays the fences that wait for
 //! it; nothing else waits for it but the readers of the line it was writing. A client that sends what is not this protocol
@@ -63,8 +68,11 @@ use std::time::Duration;
 /// What a server allows its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections open at the same time.
+    /// Connections open at the same time whose handshake is done.
     pub max_connections: usize,
+    /// Connections open at the same time whose handshake is not done, spread over the shards. One more closes the oldest of them,
+    /// and never one whose handshake is done.
+    pub max_newcomers: usize,
     /// How long a handshake may take.
     pub handshake_time: Duration,
     /// Bytes to be sent to one client above which nothing more of it is executed.
@@ -81,6 +89,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_connections: 4096,
+            max_newcomers: 256,
             handshake_time: Duration::from_secs(5),
             high_water: 256 << 10,
             max_buffered: 256 << 20,
