@@ -5,6 +5,7 @@
 
 use super::counters::Reason;
 use super::listen::Listener;
+use super::remote::{Remote, Who};
 use super::shared::Shared;
 use crate::wire::frame::put_frame;
 use crate::wire::{Goodbye, GoodbyeCode, Kind};
@@ -68,7 +69,7 @@ impl Acceptor {
             Ok(_) => (0..self.listeners.len()).filter(|index| !polled[*index].revents().is_empty()).collect(),
             Err(Errno::INTR) => Vec::new(),
             Err(error) => {
-                self.shared.refused(Reason::AcceptFailed, error);
+                self.shared.refused(Reason::AcceptFailed, None, error);
                 // All listeners are nonblocking, so it does no harm to ask each; and this must not spin.
                 std::thread::sleep(Duration::from_millis(100));
                 (0..self.listeners.len()).collect()
@@ -86,7 +87,7 @@ impl Acceptor {
                 // Whoever knocked has gone again.
                 Err(Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN | Errno::HOSTUNREACH | Errno::NETUNREACH) => {}
                 Err(error) => {
-                    self.shared.refused(Reason::AcceptFailed, error);
+                    self.shared.refused(Reason::AcceptFailed, None, error);
                     return false;
                 }
             }
@@ -106,7 +107,9 @@ impl Acceptor {
         match mailbox.send(socket, self.shared.newcomers_per_shard()) {
             Ok(()) => self.shared.accepted(),
             Err(socket) => {
-                self.shared.refused(Reason::TooManyNewcomers, "connections come faster than they can be greeted");
+                let who = Who { remote: Remote::of(&socket), client: None };
+                let detail = "connections come faster than they can be greeted";
+                self.shared.refused(Reason::TooManyNewcomers, Some(who), detail);
                 farewell(&socket, GoodbyeCode::TooManyConnections);
             }
         }

@@ -14,6 +14,8 @@
 //! | `book` | which incarnation of each client may be served (F6) |
 //! | `shared` | what all threads share |
 //! | `counters` | what is counted |
+//! | `events` | log lines about members |
+//! | `remote` | who is at the other end of a connection |
 //!
 //! **Why the contract holds.** The memory is the embedded backend's, so F1, F2 and F4 hold between any two threads. Each
 //! connection belongs to one shard, which executes its verbs one after the other in the order they came: F3. Replies
@@ -41,12 +43,14 @@ mod calls;
 mod connection;
 mod counters;
 mod error;
+mod events;
 mod execute;
 mod greet;
 mod input;
 mod listen;
 mod out;
 pub mod path;
+mod remote;
 mod shard;
 mod shared;
 
@@ -164,7 +168,8 @@ impl SoftNicServer {
         let acceptor = Acceptor::new(Arc::clone(&server.shared), listeners);
         server.spawn("sherman-accept".to_owned(), move || acceptor.run())?;
         let boot = server.shared.boot;
-        tracing::info!(server = server.shared.host.superblock().server, boot, at = ?server.addresses, "serving");
+        let at: Vec<_> = server.addresses.iter().map(ToString::to_string).collect();
+        tracing::info!(server = server.shared.host.superblock().server, boot, at = at.join(","), "serving");
         Ok(server)
     }
 }

@@ -308,6 +308,7 @@ impl Shard {
         loop {
             let mut work = Work {
                 shared: &self.shared,
+                who: connection.who(),
                 counters: &self.shared.counters[self.index],
                 tally,
                 random: &mut self.random,
@@ -345,7 +346,11 @@ impl Shard {
         let grown = held > connection.charged;
         connection.charged = held;
         if !affordable && grown {
-            self.shared.refused(Reason::Overloaded, "clients that do not read fill the memory for replies");
+            self.shared.refused(
+                Reason::Overloaded,
+                Some(connection.who()),
+                "clients that do not read fill the memory for replies",
+            );
             return Fate::Ends;
         }
         let interest = match (blocked, connection.is_waiting()) {
@@ -398,7 +403,7 @@ impl Shard {
         let shared = Arc::clone(&self.shared);
         for socket in shared.mailboxes[self.index].take() {
             if let Err(error) = self.greet(socket) {
-                shared.refused(Reason::Internal, error);
+                shared.refused(Reason::Internal, None, error);
                 shared.close_connection(false, 0);
             }
         }
@@ -439,9 +444,10 @@ impl Shard {
         while newcomers.len() >= limit
             && let Some(oldest) = newcomers.pop_front()
         {
-            self.shared.refused(Reason::TooManyNewcomers, format_args!("{limit} of a thread have not shaken hands"));
             // At once: one that may linger would take a place of the next.
-            self.with(oldest, |_, connection, _, _| {
+            self.with(oldest, |shard, connection, _, _| {
+                let detail = format_args!("{limit} connections that wait for their handshake; the oldest is closed");
+                shard.shared.refused(Reason::TooManyNewcomers, Some(connection.who()), detail);
                 farewell(&connection.socket, GoodbyeCode::TooManyConnections);
                 Fate::Ends
             });

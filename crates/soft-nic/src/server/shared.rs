@@ -5,6 +5,7 @@ use super::book::Book;
 use super::counters::{Reason, Refusals, ShardCounters, hottest};
 use super::error::ServeError;
 use super::path::DataPath;
+use super::remote::Who;
 use super::shard::Mailbox;
 use crate::auth::{self, Secret};
 use crate::wire::{MAX_TRANSFER, MAX_VERBS};
@@ -150,8 +151,8 @@ impl Shared {
     }
 
     /// Counts a refusal.
-    pub(super) fn refused(&self, reason: Reason, detail: impl Display) {
-        self.refusals.note(reason, detail);
+    pub(super) fn refused(&self, reason: Reason, who: Option<Who>, detail: impl Display) {
+        self.refusals.note(reason, who, detail);
     }
 
     /// Somebody was fenced: every shard tells the links it has of that one.
