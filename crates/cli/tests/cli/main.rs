@@ -20,6 +20,8 @@ mod network;
 mod raw;
 mod readme;
 mod refusals;
+mod scripts;
+mod serving;
 mod sim;
 #[cfg(feature = "verbs")]
 mod verbs;
