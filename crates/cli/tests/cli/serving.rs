@@ -168,7 +168,7 @@ fn files_that_others_may_read_or_write_are_refused_or_warned_of() {
     let name = secret.to_str().expect("UTF-8");
     let url = format!("unix:/no/such/socket?secret-file={name}");
     for (line, option) in [
-        (&["serve", "--listen", "unix:/a", "--secret-file", name][..], "--secret-file: "),
+        (&["serve", "--listen", "unix:/no/such/place", "--secret-file", name][..], "--secret-file: "),
         (&["get", "7", "--cluster", &url], "--cluster: "),
     ] {
         let output = sherman(line);
