@@ -153,8 +153,7 @@ mod tests {
             tracing::info!(client = Some(4), peer = %"10.0.0.7:1", "a client joined");
             tracing::debug!("nobody needs to know");
         });
-        let lines = heard.lock().expect("no panic").clone();
-        lines
+        heard.lock().expect("no panic").clone()
     }
 
     #[test]
