@@ -48,6 +48,7 @@ mod progress;
 mod serve;
 mod serve_args;
 mod serve_config;
+mod serve_kept;
 mod serve_log;
 mod serve_options;
 mod serve_start;

@@ -170,7 +170,10 @@ impl Inner {
             // In its own name: a session that is over is refused, though its id may be another's by now. Other servers than 0
             // refuse it too.
             let request = Request::Condemn { client: session.client() };
-            let _ = self.host.handle(Asker::Member(&session), &request, || self.host.now(), |_, _| ());
+            let ended = self.host.handle(Asker::Member(&session), &request, || self.host.now(), |_, _| ());
+            if ended.is_ok() {
+                tracing::warn!(client = session.client().0, "the process of a client died; its lease ends");
+            }
         }
     }
 }

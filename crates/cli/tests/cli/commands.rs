@@ -1,7 +1,7 @@
 //! The client commands on memory servers that are processes of their own: what one command writes, the next one reads.
 
 use crate::common::servers::{Servers, TRANSPORTS, Transport, wait_until};
-use crate::common::{command, fresh_path, sherman, text};
+use crate::common::{command, fresh_path, secret_file, sherman, text};
 use serde_json::Value;
 use sherman::Cluster;
 use std::io::Write;
@@ -159,9 +159,8 @@ fn a_command_in_a_cluster_of_its_own_needs_no_url() {
 
 #[test]
 fn only_who_has_the_secret_gets_in() {
-    let (secret, wrong) = (fresh_path("secret"), fresh_path("wrong-secret"));
-    std::fs::write(&secret, "the secret of this cluster, long enough to be one\n").expect("a file");
-    std::fs::write(&wrong, "another secret of this cluster, as long as that\n").expect("a file");
+    let secret = secret_file("secret", "the secret of this cluster, long enough to be one\n");
+    let wrong = secret_file("wrong-secret", "another secret of this cluster, as long as that\n");
     let (secret, wrong) = (secret.to_str().expect("UTF-8"), wrong.to_str().expect("UTF-8"));
     let sherman_path = env!("CARGO_BIN_EXE_sherman");
     let script = format!(

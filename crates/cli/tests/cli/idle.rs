@@ -1,7 +1,7 @@
 //! What a memory server costs while nobody asks it anything, and how it ends.
 
-use crate::common::fresh_path;
 use crate::common::servers::Server;
+use crate::common::{fresh_path, secret_file};
 use crate::raw::Raw;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sherman_soft_nic::auth::Secret;
@@ -37,8 +37,7 @@ fn an_idle_server_costs_nearly_nothing_and_ends_when_it_is_told_to() {
     // This process has an end of each connection; the server inherits what is allowed.
     let most = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).expect("as much as is allowed");
-    let (path, socket) = (fresh_path("idle-secret"), fresh_path("idle.sock"));
-    std::fs::write(&path, "a secret of this test\n").expect("a file");
+    let (path, socket) = (secret_file("idle-secret", "a secret of this test\n"), fresh_path("idle.sock"));
     let secret = Secret::from_file(&path).expect("a secret");
     let args = [
         "--listen",

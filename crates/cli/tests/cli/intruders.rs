@@ -1,8 +1,8 @@
 //! What a memory server does about those who mean no good, or know no better: it refuses, counts, and tells the operator
 //! once, however often they come.
 
-use crate::common::fresh_path;
 use crate::common::servers::{Server, wait_until};
+use crate::common::{fresh_path, is_a_time, secret_file};
 use crate::raw::{Raw, Reply, introduction};
 use sherman_fabric::{FabricError, Space, WorkList};
 use sherman_soft_nic::auth::{self, Secret};
@@ -32,8 +32,8 @@ impl Watched {
     }
 
     fn start(name: &str, listen: &str) -> Self {
-        let (path, told) = (fresh_path(&format!("{name}-secret")), fresh_path(&format!("{name}-told")));
-        std::fs::write(&path, format!("{WORDS}\n")).expect("a file");
+        let path = secret_file(&format!("{name}-secret"), &format!("{WORDS}\n"));
+        let told = fresh_path(&format!("{name}-told"));
         let stderr = std::fs::File::create(&told).expect("a file");
         let args = ["--listen", listen, "--memory", "64MiB", "--secret-file", path.to_str().expect("text")];
         let server = Server::start_telling(args.map(str::to_owned).to_vec(), Stdio::from(stderr));
@@ -61,7 +61,8 @@ impl Watched {
         let word = format!("reason={reason:?}");
         let about: Vec<_> = self.lines().into_iter().filter(|line| line.contains(&word)).collect();
         assert_eq!(about.len(), 1, "{reason}: {about:?}");
-        assert!(about[0].starts_with("warn: refused: "), "{about:?}");
+        let (time, rest) = about[0].split_once(' ').expect("a time");
+        assert!(is_a_time(time) && rest.starts_with("warn: refused: ") && rest.contains(" peer="), "{about:?}");
     }
 }
 
@@ -123,7 +124,8 @@ fn intrude(mut watched: Watched) {
     for mut raw in half_open {
         assert_eq!(raw.goodbye().code, GoodbyeCode::TooSlow);
     }
-    assert_eq!(watched.lines().len(), 4, "{:?}", watched.lines());
+    let warnings: Vec<_> = watched.lines().into_iter().filter(|line| line.contains("Z warn: ")).collect();
+    assert_eq!(warnings.len(), 4, "{warnings:?}");
     assert_eq!(watched.server.terminate().code(), Some(0));
 }
 

@@ -22,6 +22,8 @@ mod raw;
 mod readme;
 mod refusals;
 mod restarts;
+mod scripts;
+mod serving;
 mod sim;
 #[cfg(feature = "verbs")]
 mod verbs;

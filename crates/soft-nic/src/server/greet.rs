@@ -5,6 +5,8 @@
 //! memories where they belong. A client that says it is a member must mean this cluster, this memory and this start of the
 //! server, and be an incarnation that is not over.
 
+use super::events;
+use super::remote::{Remote, Who};
 use super::shared::Shared;
 use crate::auth;
 use crate::wire::frame::put_frame;
@@ -38,7 +40,13 @@ pub(super) fn hello(shared: &Shared, nonce: Nonce) -> Vec<u8> {
 }
 
 /// Lets a client in, or says why not. What it is answered is appended to `frame`.
-pub(super) fn introduce(shared: &Shared, body: &[u8], nonce: &Nonce, frame: &mut Vec<u8>) -> Result<Peer, Goodbye> {
+pub(super) fn introduce(
+    shared: &Shared,
+    remote: Remote,
+    body: &[u8],
+    nonce: &Nonce,
+    frame: &mut Vec<u8>,
+) -> Result<Peer, Goodbye> {
     let signed = Introduce::take(body).map_err(malformed)?;
     let introduce = signed.message;
     if introduce.version != VERSION {
@@ -80,6 +88,10 @@ pub(super) fn introduce(shared: &Shared, body: &[u8], nonce: &Nonce, frame: &mut
     };
     let sign = |covered: &[u8]| auth::server_mac(shared.secret.as_ref(), covered, &introduce.nonce, nonce);
     put_frame(frame, Kind::Welcome, 0, |out| welcome.put(out, sign)).map_err(|_| goodbye(GoodbyeCode::Internal))?;
+    if let (Role::Join { .. }, Peer::Member(gate)) = (&introduce.role, &peer) {
+        let session = gate.session();
+        events::joined(Who { remote, client: Some(session.client()) }, session.incarnation());
+    }
     Ok(peer)
 }
 

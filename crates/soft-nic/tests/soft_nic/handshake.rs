@@ -5,7 +5,10 @@ use sherman_fabric::{ClientId, FabricError, Refusal, Request, Response, Space, W
 use sherman_soft_nic::auth;
 use sherman_soft_nic::server::{Limits, Listen, ServeError, ServerOptions, SoftNicServer};
 use sherman_soft_nic::wire::{GoodbyeCode, Introduce, Kind, Role, VERSION};
+use std::collections::VecDeque;
+use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -229,12 +232,75 @@ fn one_connection_too_many_is_told_so_and_room_is_made_by_who_goes() {
     let limits = Limits { max_connections: 3, ..Limits::default() };
     let server = start(ServerOptions { limits, ..options() });
     let mut inside: Vec<_> = (0..3).map(|_| Raw::join(&server).0).collect();
-    let mut fourth = Raw::connect(&server, 0);
-    assert_eq!(fourth.goodbye().code, GoodbyeCode::TooManyConnections);
+    let told = Raw::enter(&server, None, Role::Join).err().expect("it is full");
+    assert_eq!(told.code, GoodbyeCode::TooManyConnections);
     assert_eq!(refused(&server, "too_many_connections"), 1);
+    assert_eq!(inside[0].call(&Request::Members).map(members), Ok(3), "who cannot stay does not join");
     inside.pop();
     eventually(|| server.stats().connections == 2);
     assert!(Raw::enter(&server, None, Role::Admin).is_ok());
+}
+
+fn members(response: Response) -> usize {
+    let Response::Members(members) = response else { panic!("{response:?}") };
+    members.len()
+}
+
+#[test]
+fn silent_connections_take_no_place_of_clients() {
+    let limits = Limits { max_connections: 8, max_newcomers: 6, ..Limits::default() };
+    let server = start(ServerOptions { limits, ..options() });
+    let (mut early, _) = Raw::join(&server);
+    let silent: Vec<_> = (0..60)
+        .map(|_| {
+            let mut raw = Raw::connect(&server, 0);
+            raw.hello();
+            raw
+        })
+        .collect();
+    // The oldest had to go for the newest.
+    assert!(server.stats().connections <= 1 + 6);
+    assert_eq!(refused(&server, "too_many_newcomers"), 54);
+    // Clients connect, all that there may be, and work. Who was there stays.
+    let mut late: Vec<_> = (0..7).map(|_| Raw::join(&server).0).collect();
+    for client in late.iter_mut().chain([&mut early]) {
+        let mut list = WorkList::new(0);
+        list.read(Space::Host, crate::raw::FREE, 8);
+        client.execute(&mut list).unwrap();
+    }
+    let mut codes = silent.into_iter().take(54).map(|mut raw| raw.goodbye().code);
+    assert!(codes.all(|code| code == GoodbyeCode::TooManyConnections));
+}
+
+#[test]
+fn clients_come_and_work_while_others_only_knock() {
+    let limits = Limits { max_connections: 64, ..Limits::default() };
+    let server = start(ServerOptions { limits, ..options() });
+    let Listen::Tcp(at) = &server.addresses()[0] else { panic!("it listens there") };
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let flood = scope.spawn(|| {
+            let mut open = VecDeque::new();
+            while !over.load(Relaxed) {
+                open.push_back(TcpStream::connect(at).unwrap());
+                if open.len() > 300 {
+                    open.pop_front();
+                }
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        eventually(|| refused(&server, "too_many_newcomers") > 0);
+        for _ in 0..100 {
+            let (mut client, _) = Raw::join(&server);
+            let mut list = WorkList::new(0);
+            list.read(Space::Host, crate::raw::FREE, 8);
+            client.execute(&mut list).unwrap();
+            assert_eq!(client.call(&Request::Leave), Ok(Response::Done));
+        }
+        over.store(true, Relaxed);
+        flood.join().unwrap();
+    });
+    assert_eq!(refused(&server, "too_many_connections"), 0);
 }
 
 #[test]
