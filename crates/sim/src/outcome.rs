@@ -52,6 +52,12 @@ pub enum Fault {
         /// Its index.
         server: u16,
     },
+    /// A memory server's process ends and starts again without its memory: as [`Restart`](Self::Restart), but the memory is formatted
+    /// anew. The cluster takes nobody in any more.
+    Wipe {
+        /// Its index.
+        server: u16,
+    },
     /// The cluster declares a memory server lost: everything in flight there ends in `ServerLost`, and so does everything later.
     Lose {
         /// Its index.
@@ -71,6 +77,7 @@ impl fmt::Display for Fault {
             },
             Self::CutOff { compute_server, server } => write!(f, "cs{compute_server} is cut off from server {server}"),
             Self::Restart { server } => write!(f, "server {server} restarts"),
+            Self::Wipe { server } => write!(f, "server {server} restarts empty"),
             Self::Lose { server } => write!(f, "server {server} is lost"),
         }
     }

@@ -33,7 +33,7 @@ use actors::Actors;
 use flight::{Flights, NO_TASK};
 use queue_pair::QueuePair;
 use sherman_fabric::{Caps, ClientId, Verb, WorkList};
-use sherman_memory_server::MemoryServer;
+use sherman_memory_server::{FormatOptions, MemoryServer};
 use std::rc::Rc;
 use timers::Timers;
 
@@ -44,6 +44,8 @@ const POOL: usize = 256;
 pub(crate) struct Server {
     pub(crate) memory: ServerMemory,
     pub(crate) cpu: MemoryServer,
+    /// How the memory was formatted.
+    pub(crate) format: FormatOptions,
     /// The CPU's state at the checkpoint.
     saved_cpu: MemoryServer,
     /// Whether the CPU has answered anything since.
@@ -146,11 +148,12 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(knobs: Knobs, limits: Limits, servers: Vec<(ServerMemory, MemoryServer)>) -> Self {
-        let on_chip = servers.first().map_or(0, |(memory, _)| memory.size(sherman_fabric::Space::OnChip));
+    pub(crate) fn new(knobs: Knobs, limits: Limits, servers: Vec<(ServerMemory, MemoryServer, FormatOptions)>) -> Self {
+        let on_chip = servers.first().map_or(0, |(memory, ..)| memory.size(sherman_fabric::Space::OnChip));
         let count = servers.len();
-        let servers = servers.into_iter().map(|(memory, cpu)| Server {
+        let servers = servers.into_iter().map(|(memory, cpu, format)| Server {
             memory,
+            format,
             saved_cpu: cpu.clone(),
             cpu,
             cpu_used: false,
