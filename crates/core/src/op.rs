@@ -158,9 +158,11 @@ impl<'w, E: Endpoint> Op<'w, E> {
     }
 
     /// The operation's own change is done; what follows is for the good of others and must not keep its caller waiting:
-    /// the clock starts anew, for at most `patience`.
+    /// the clock starts anew, for at most `patience`. It may hold a lane and wait for another: so it waits for less than the two leases
+    /// after which its thread counts as wedged.
     pub(crate) fn be_brief(&self, patience: Duration) {
-        self.timeout.set(self.timeout.get().min(patience));
+        let lease = Duration::from_nanos(self.worker.compute.geometry().lease_nanos);
+        self.timeout.set(self.timeout.get().min(patience).min(lease));
         self.started.set(None);
         self.tries.set(0);
         self.obstacles.set(true);

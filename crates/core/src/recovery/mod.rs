@@ -104,6 +104,8 @@ struct Recoverer<'w, E: Endpoint> {
     /// Loads that happened: the trees, and the records that say so.
     loads: Vec<(Rc<Known>, Found)>,
     adopted: Vec<Adopted>,
+    /// Whether a node was found that another client is still making.
+    waits: bool,
     report: Recovery,
 }
 
@@ -173,6 +175,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
             ended: BTreeSet::new(),
             loads: Vec::new(),
             adopted: Vec::new(),
+            waits: false,
             report,
         }
     }

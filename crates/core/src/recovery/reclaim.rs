@@ -63,7 +63,9 @@ impl<E: Endpoint> Recoverer<'_, E> {
             if !again {
                 return Ok(());
             }
-            self.yield_to_suspects()?;
+            if std::mem::take(&mut self.waits) {
+                self.yield_to_suspects()?;
+            }
             self.op.retry(Cause::NodePending).await?;
             self.learn_chunks().await?;
         }
@@ -140,7 +142,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
                     ended.push(address);
                 }
                 Fate::Wait(header) => {
-                    found = true;
+                    (found, self.waits) = (true, true);
                     self.op.suspect(header.owner);
                 }
             }

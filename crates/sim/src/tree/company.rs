@@ -62,7 +62,7 @@ impl Company {
         // A restart ends every identity: otherwise nothing would happen after it.
         let all = if restarts { (scenario.computes * scenario.threads).min(MOST_REJOINS) } else { 0 };
         Rc::new(Self {
-            visitors: rng.below(9) as u32,
+            visitors: 2 + rng.below(8) as u32,
             leavers: if seed.is_some() && rng.one_in(2) { rng.next_u64() } else { 0 },
             spawner,
             scenario,
