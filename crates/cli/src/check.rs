@@ -1,20 +1,20 @@
-//! `sherman check`: exit code 0 if the tree is sound, 1 if it is not, 2 if that could not be found out.
+//! `sherman check`: exit code 0 if the tree is sound, 1 if it is damaged.
 
 use crate::check_args::CheckArgs;
 use crate::failure::Failure;
-use crate::output::{check_path, write};
 use crate::progress::CheckBar;
 use sherman_eval::{CheckReport, check};
 use std::process::ExitCode;
 
 /// Checks and reports.
 pub fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
-    check_path(args.json.as_deref())?;
+    args.output.check_path()?;
+    let options = args.options()?;
     let bar = CheckBar::default();
-    let report = check::run(&args.options(), &|progress| bar.show(progress));
+    let report = check::run(&options, &|progress| bar.show(progress));
     bar.clear();
-    let report = report.map_err(Failure::of_check)?;
-    write(&report, serde_json::to_string_pretty(&report), args.json.as_deref()).map_err(Failure::into_unanswered)?;
+    let report = report?;
+    args.output.write(&report, serde_json::to_string_pretty(&report))?;
     Ok(exit_code(&report))
 }
 

@@ -1,79 +1,85 @@
 //! The options of `sherman check`, and their help.
 
+use crate::failure::Failure;
+use crate::output::ReportArgs;
 use crate::parse::{format, positive, seconds_or_none, size, threads};
+use crate::target::ClusterOption;
 use clap::Args;
 use sherman_eval::CheckOptions;
-use std::path::PathBuf;
 
 const CHECK_HELP: &str = "\
 Every level is walked from left to right, and what looks wrong is looked at again before it is told, so others may write
 meanwhile. Invariants have numbers, those of docs/INVARIANTS.md; a broken one is told with its number and its place.
 Nodes that only their left neighbour leads to (missing separators) are slow to reach, but no fault.
 
-A cluster in this process (embedded:) is private to it and begins empty, so there something is made to be checked: --keys
-are loaded in bulk; then, for --seconds, the tree is checked over and over while --threads fill and empty stretches of it by
-inserts and removes, look keys up and read ranges, and check every answer; then it is checked once more at rest, and must
-hold as many entries as the answers say. Of any other cluster, --tree is checked as it is, and nothing is written.
+The check writes nothing.
 
-Exit code: 0 if all is well, 1 if an invariant is broken or an answer was wrong, 2 if it could not be checked.
+Self-test: --cluster embedded: names memory servers inside this process. They begin empty, so the command makes a tree: it loads
+--keys in bulk and, for --seconds, checks the tree over and over while --threads fill and empty stretches of it by inserts and
+removes, look keys up and read ranges, and verify every answer. Then it checks the tree once more at rest, with as many entries as
+the answers say. embedded: alone gets as much memory as the keys need.
+
+Exit code: 0 if the tree is sound, 1 if an invariant is broken, an answer was wrong or there is no such tree, 2 for invalid usage,
+3 if the check failed.
 
 Examples:
-  sherman check
-  sherman check --keys 10M --seconds 0
-  sherman check --cluster 'embedded:?servers=4&memory=1GiB&atomicity=verb' --format two-level --threads 8 --json -";
+  sherman check --cluster tcp://memory-1:7000,memory-2:7000 --tree orders
+  sherman check --cluster embedded:
+  sherman check --cluster embedded: --keys 10M --seconds 0
+  sherman check --cluster 'embedded:?servers=4&memory=1GiB&atomicity=verb' --format two-level --threads 8 --json";
 
 /// The options of `sherman check`.
 #[derive(Debug, Args)]
 #[command(after_long_help = CHECK_HELP, after_help = "What is checked, exit codes and examples: see --help")]
 pub struct CheckArgs {
-    /// The cluster, as in embedded:?servers=4&memory=2GiB (default: 2 embedded servers, memory for the keys)
-    #[arg(long, value_name = "URL", env = "SHERMAN_CLUSTER", hide_env_values = true)]
-    pub cluster: Option<String>,
+    /// The cluster.
+    #[command(flatten)]
+    pub target: ClusterOption,
 
-    /// The tree (default: the only one; of embedded clusters, one that is made)
+    /// Check this tree [default: the only one]
     #[arg(long, value_name = "NAME")]
     pub tree: Option<String>,
 
-    /// Write the result to FILE as JSON; - writes it, and nothing else, to stdout
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    /// Where the result goes.
+    #[command(flatten)]
+    pub output: ReportArgs,
 
-    /// Keys to load, as in 500k, 10M [default: 100k]
-    #[arg(long, value_name = "N", value_parser = positive, help_heading = "For embedded clusters, which begin empty")]
+    /// Load so many keys, as in 500k or 10M [default: 100k]
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "For the self-test on embedded:")]
     pub keys: Option<u64>,
 
-    /// How long to check while others write; 0 for not at all [default: 2]
+    /// Check for so many seconds while others write; 0 skips that [default: 2]
     #[arg(
         long,
         value_name = "S",
         value_parser = seconds_or_none,
         allow_negative_numbers = true,
-        help_heading = "For embedded clusters, which begin empty"
+        help_heading = "For the self-test on embedded:"
     )]
     pub seconds: Option<f64>,
 
-    /// Threads that write, 1 to 1024 [default: as many as cores]
-    #[arg(long, value_name = "N", value_parser = threads, help_heading = "For embedded clusters, which begin empty")]
+    /// Write with so many threads, 1 to 1024 [default: the number of cores]
+    #[arg(long, value_name = "N", value_parser = threads, help_heading = "For the self-test on embedded:")]
     pub threads: Option<usize>,
 
-    /// The node format: line-stamped, two-level, sorted, sorted-stamped [default: line-stamped]
-    #[arg(long, value_name = "NAME", value_parser = format, help_heading = "For embedded clusters, which begin empty")]
+    /// Use this node format: line-stamped, two-level, sorted, sorted-stamped [default: line-stamped]
+    #[arg(long, value_name = "NAME", value_parser = format, help_heading = "For the self-test on embedded:")]
     pub format: Option<sherman::Format>,
 
-    /// Size of leaves and internal nodes: a multiple of 64 B from 256 B to 64KiB [default: 1KiB]
-    #[arg(long, value_name = "BYTES", value_parser = size, help_heading = "For embedded clusters, which begin empty")]
+    /// Set the size of leaves and internal nodes in bytes, a multiple of 64 from 256 to 64KiB [default: 1KiB]
+    #[arg(long, value_name = "BYTES", value_parser = size, help_heading = "For the self-test on embedded:")]
     pub node_size: Option<usize>,
 
-    /// Decides what the threads do [default: 1]
-    #[arg(long, value_name = "N", help_heading = "For embedded clusters, which begin empty")]
+    /// Seed the random choices of the threads [default: 1]
+    #[arg(long, value_name = "N", help_heading = "For the self-test on embedded:")]
     pub seed: Option<u64>,
 }
 
 impl CheckArgs {
-    /// The check they ask for.
-    pub fn options(&self) -> CheckOptions {
-        CheckOptions {
-            cluster: self.cluster.clone(),
+    /// The check they ask for. `embedded:` alone gets as much memory as the keys need.
+    pub fn options(&self) -> Result<CheckOptions, Failure> {
+        Ok(CheckOptions {
+            cluster: Some(self.target.required()?).filter(|url| url != "embedded:"),
             tree: self.tree.clone(),
             keys: self.keys,
             seconds: self.seconds,
@@ -81,6 +87,6 @@ impl CheckArgs {
             format: self.format,
             node_size: self.node_size,
             seed: self.seed,
-        }
+        })
     }
 }

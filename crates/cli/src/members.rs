@@ -2,15 +2,13 @@
 
 use crate::failure::Failure;
 use crate::members_args::{FenceArgs, MembersArgs};
-use crate::output::{check_path, write};
+use crate::output::write;
 use serde_json::{Value, json};
 use sherman::{ClientId, Cluster, Error, Member, Recovery, Refusal, Standing, Verdict};
 use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The cluster where none is named.
-const DEFAULT: &str = "embedded:?servers=2&memory=64MiB&chunk=1MiB";
 /// Compute servers made where otherwise nobody would be.
 const GUESTS: u64 = 2;
 /// Entries each of them writes.
@@ -25,8 +23,7 @@ struct Opened {
 }
 
 impl Opened {
-    fn new(url: Option<&str>) -> Result<Self, Failure> {
-        let url = url.unwrap_or(DEFAULT).to_owned();
+    fn new(url: String) -> Result<Self, Failure> {
         let cluster = Cluster::open(&url)?;
         let mut opened = Self { url, cluster, guests: Vec::new() };
         if opened.is_private() {
@@ -70,8 +67,7 @@ impl Opened {
 
 /// Lists the members.
 pub fn list(args: &MembersArgs) -> Result<ExitCode, Failure> {
-    check_path(args.json.as_deref())?;
-    let opened = Opened::new(args.cluster.as_deref())?;
+    let opened = Opened::new(args.target.required()?)?;
     let (own, members) = (opened.cluster.id(), opened.members()?);
     let report = json!({
         "cluster": opened.url,
@@ -80,14 +76,13 @@ pub fn list(args: &MembersArgs) -> Result<ExitCode, Failure> {
         "members": members.iter().map(as_json).collect::<Vec<_>>(),
     });
     let text = format!("{}\n{}", opened.about(), Table { own, members: &members });
-    write(&text, serde_json::to_string_pretty(&report), args.json.as_deref())?;
+    write(&text, serde_json::to_string_pretty(&report), args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Fences one.
 pub fn fence(args: &FenceArgs) -> Result<ExitCode, Failure> {
-    check_path(args.json.as_deref())?;
-    let opened = Opened::new(args.cluster.as_deref())?;
+    let opened = Opened::new(args.target.required()?)?;
     let (own, before) = (opened.cluster.id(), opened.members()?);
     if args.id == own {
         return Err(Failure::Usage(format!("{own} is this command itself; \"sherman members\" lists the others")));
@@ -95,7 +90,7 @@ pub fn fence(args: &FenceArgs) -> Result<ExitCode, Failure> {
     let recovery = opened.cluster.fence(args.id).map_err(|error| match error {
         Error::Refused(Refusal::NotAMember { client }) => {
             let ids: Vec<String> = before.iter().map(|member| member.id.to_string()).collect();
-            Failure::Runtime(format!("no member has the id {client}; there are {}", ids.join(", ")))
+            Failure::No(format!("no member has the id {client}; there are {}", ids.join(", ")))
         }
         other => other.into(),
     })?;
@@ -119,7 +114,7 @@ pub fn fence(args: &FenceArgs) -> Result<ExitCode, Failure> {
         Fenced { id: args.id, by, own, recovery: &recovery },
         Table { own, members: &members }
     );
-    write(&text, serde_json::to_string_pretty(&report), args.json.as_deref())?;
+    write(&text, serde_json::to_string_pretty(&report), args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,9 +1,9 @@
 //! The options of `sherman members` and `sherman fence`, and their help.
 
 use crate::parse::member;
+use crate::target::ClusterOption;
 use clap::Args;
 use sherman::ClientId;
-use std::path::PathBuf;
 
 const MEMBERS_HELP: &str = "\
 A member is a compute server: a process that opened the cluster, or one of several in a process. It has an id, which it
@@ -19,7 +19,7 @@ A cluster in this process (embedded:) is private to it and goes with it: what is
 compute servers that it makes to have something to list.
 
 Examples:
-  sherman members
+  sherman members --cluster tcp://memory-1:7000,memory-2:7000
   sherman members --cluster 'embedded:?servers=2&lease=200ms' --json";
 
 const FENCE_HELP: &str = "\
@@ -30,38 +30,39 @@ Nothing that was acknowledged is lost.
 A cluster in this process (embedded:) is private to it and goes with it: what can be fenced there are two compute servers
 that this command makes, with ids 2 and 3, after they have written a little.
 
-Exit code: 0 if it was fenced and recovered, by this command or another member; 1 if nobody has this id, or it went wrong.
+Exit code: 0 if it was fenced and recovered, by this command or another member; 1 if no member has this id; 2 for invalid usage;
+3 if the operation failed.
 
 Examples:
-  sherman fence 2
+  sherman fence 2 --cluster tcp://memory-1:7000,memory-2:7000
   sherman fence 3 --cluster 'embedded:?servers=2&memory=1GiB' --json";
 
 /// The options of `sherman members`.
 #[derive(Debug, Args)]
 #[command(after_long_help = MEMBERS_HELP, after_help = "What a member is, and examples: see --help")]
 pub struct MembersArgs {
-    /// The cluster, as in embedded:?servers=4&memory=2GiB (default: an embedded one)
-    #[arg(long, value_name = "URL", env = "SHERMAN_CLUSTER", hide_env_values = true)]
-    pub cluster: Option<String>,
+    /// The cluster.
+    #[command(flatten)]
+    pub target: ClusterOption,
 
-    /// Write the result to FILE as JSON; - or nothing writes it, and nothing else, to stdout
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    pub json: Option<PathBuf>,
+    /// Print the result as JSON, and nothing else, to stdout
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The options of `sherman fence`.
 #[derive(Debug, Args)]
 #[command(after_long_help = FENCE_HELP, after_help = "What fencing does, and examples: see --help")]
 pub struct FenceArgs {
-    /// The member, by its id in `sherman members`
+    /// End this member, by its id in `sherman members`
     #[arg(value_name = "ID", value_parser = member, allow_negative_numbers = true)]
     pub id: ClientId,
 
-    /// The cluster, as in embedded:?servers=4&memory=2GiB (default: an embedded one)
-    #[arg(long, value_name = "URL", env = "SHERMAN_CLUSTER", hide_env_values = true)]
-    pub cluster: Option<String>,
+    /// The cluster.
+    #[command(flatten)]
+    pub target: ClusterOption,
 
-    /// Write the result to FILE as JSON; - or nothing writes it, and nothing else, to stdout
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    pub json: Option<PathBuf>,
+    /// Print the result as JSON, and nothing else, to stdout
+    #[arg(long)]
+    pub json: bool,
 }

@@ -4,17 +4,16 @@ use super::args::StatsArgs;
 use super::trees;
 use crate::failure::Failure;
 use crate::members::{as_json, standing_name};
-use crate::output::{check_path, write};
+use crate::output::write;
 use serde_json::{Value, json};
 use sherman::{ClientId, Cluster, Member, ServerStats, ServerUsage, Standing, TreeDescription};
 use std::fmt;
 
 /// Asks, and tells.
 pub fn run(args: &StatsArgs) -> Result<(), Failure> {
-    check_path(args.json.as_deref())?;
-    let cluster = super::open(&args.cluster.cluster)?;
-    let stats = Stats::of(&cluster, &args.cluster.cluster)?;
-    write(&stats, serde_json::to_string_pretty(&stats.json()), args.json.as_deref())
+    let url = args.target.required()?;
+    let stats = Stats::of(&super::open(&url)?, &url)?;
+    write(&stats, serde_json::to_string_pretty(&stats.json()), args.json)
 }
 
 /// A cluster at one moment, more or less: each server is asked in turn.

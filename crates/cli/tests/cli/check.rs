@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// Checks a small tree and returns the JSON.
 fn check(args: &[&str]) -> Value {
-    let output = sherman(&[&["check", "--json", "-"], args].concat());
+    let output = sherman(&[&["check", "--cluster", "embedded:", "--json"], args].concat());
     assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("JSON and nothing else on stdout")
 }
@@ -56,13 +56,15 @@ fn it_says_plainly_what_it_did() {
     let path = fresh_path("check.json");
     let output = sherman(&[
         "check",
+        "--cluster",
+        "embedded:",
         "--keys",
         "5k",
         "--seconds",
         "0.2",
         "--threads",
         "2",
-        "--json",
+        "--json-out",
         path.to_str().expect("UTF-8"),
     ]);
     assert_eq!(output.status.code(), Some(0));

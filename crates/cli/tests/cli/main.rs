@@ -8,6 +8,7 @@ mod cluster;
 mod commands;
 mod common;
 mod contract;
+mod exit_codes;
 mod figures;
 mod hosts;
 mod idle;
@@ -21,5 +22,7 @@ mod raw;
 mod readme;
 mod refusals;
 mod sim;
+mod trees;
 #[cfg(feature = "verbs")]
 mod verbs;
+mod wedged;

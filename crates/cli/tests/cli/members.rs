@@ -1,7 +1,10 @@
 //! `sherman members` and `sherman fence`, by the real command.
 
-use crate::common::{fresh_path, sherman, text};
+use crate::common::{sherman, text};
 use serde_json::Value;
+
+/// A cluster inside the command's process.
+const HERE: [&str; 2] = ["--cluster", "embedded:?servers=2&memory=64MiB&chunk=1MiB"];
 
 fn json(args: &[&str]) -> Value {
     let output = sherman(args);
@@ -41,7 +44,7 @@ fn members_are_listed_with_their_leases() {
 
 #[test]
 fn it_says_plainly_that_an_embedded_cluster_is_its_own() {
-    let output = sherman(&["members"]);
+    let output = sherman(&[&["members"][..], &HERE].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let stdout = text(&output.stdout);
     for words in ["a cluster in this process alone", "lease left", "live", "this command"] {
@@ -52,29 +55,28 @@ fn it_says_plainly_that_an_embedded_cluster_is_its_own() {
 
 #[test]
 fn a_member_that_is_fenced_is_gone_and_its_memory_is_not() {
-    let path = fresh_path("fence.json");
-    let output = sherman(&["fence", "2", "--json", path.to_str().expect("UTF-8")]);
+    let output = sherman(&[&["fence", "2"][..], &HERE].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let stdout = text(&output.stdout);
     assert!(stdout.contains("2 is fenced and recovered") && stdout.contains("places taken over"), "{stdout}");
-    let json: Value = serde_json::from_slice(&std::fs::read(&path).expect("the file")).expect("JSON");
+    let json = json(&[&["fence", "2", "--json"][..], &HERE].concat());
     assert_eq!(
         (json["fenced"].as_u64(), json["outcome"].as_str(), ids(&json)),
         (Some(2), Some("recovered"), vec![1, 3])
     );
     assert!(json["places_taken_over"].as_u64().is_some_and(|places| places > 0), "{json}");
-    std::fs::remove_file(path).expect("the file goes");
 }
 
 #[test]
 fn what_cannot_be_fenced_is_refused() {
-    refuses(1, &["fence", "9"], &["no member has the id 9", "1, 2, 3"]);
-    refuses(2, &["fence", "1"], &["this command itself"]);
+    refuses(1, &[&["fence", "9"][..], &HERE].concat(), &["no member has the id 9", "1, 2, 3"]);
+    refuses(2, &[&["fence", "1"][..], &HERE].concat(), &["this command itself"]);
     refuses(2, &["fence"], &["ID"]);
     for id in ["0", "-1", "two", "65536"] {
         refuses(2, &["fence", id], &["1 to 65535"]);
     }
     refuses(2, &["fence", "2", "--cluster", "carrier-pigeon:"], &["--cluster", "carrier-pigeon"]);
     refuses(2, &["members", "--cluster", "embedded:?lease=never"], &["--cluster", "200ms or 3s"]);
-    refuses(2, &["members", "--json", "/no/such/place/x.json"], &["--json"]);
+    refuses(2, &["members"], &["give --cluster URL or set SHERMAN_CLUSTER"]);
+    refuses(2, &["fence", "2"], &["give --cluster URL or set SHERMAN_CLUSTER"]);
 }

@@ -181,13 +181,18 @@ impl<E: Endpoint> Worker<E> {
 
     /// Opens the tree named `name`, or creates it as one empty leaf. A tree of another shape is refused.
     pub async fn tree(&self, name: &str, spec: &TreeSpec) -> Result<Arc<TreeState>, Error> {
+        Ok(self.tree_or_new(name, spec).await?.0)
+    }
+
+    /// As [`Worker::tree`]; also whether this call created it.
+    pub async fn tree_or_new(&self, name: &str, spec: &TreeSpec) -> Result<(Arc<TreeState>, bool), Error> {
         self.check_spec(spec)?;
-        let tree = match self.open_tree(name).await {
+        let (tree, created) = match self.open_tree(name).await {
             Err(Error::NoSuchTree { .. }) => self.create_tree(name, spec).await?,
-            other => other?,
+            other => (other?, false),
         };
         tree.check_spec(spec)?;
-        Ok(tree)
+        Ok((tree, created))
     }
 
     /// Every tree of the cluster.
@@ -221,8 +226,8 @@ impl<E: Endpoint> Worker<E> {
         Ok(())
     }
 
-    /// Writes the first leaf, then registers the tree: whoever loses the race opens the winner's.
-    async fn create_tree(&self, name: &str, spec: &TreeSpec) -> Result<Arc<TreeState>, Error> {
+    /// Writes the first leaf, then registers the tree: whoever loses the race opens the winner's. Also whether this call won it.
+    async fn create_tree(&self, name: &str, spec: &TreeSpec) -> Result<(Arc<TreeState>, bool), Error> {
         if name.is_empty() || name.len() > 128 {
             return Err(Error::Refused(Refusal::BadName));
         }
@@ -257,6 +262,6 @@ impl<E: Endpoint> Worker<E> {
             self.compute.alloc.give_back(shape.leaf.class(), place.address, place.version);
         }
         op.settle([slot]);
-        TreeState::new(answer?, self.compute.options().cache_bytes)
+        Ok((TreeState::new(answer?, self.compute.options().cache_bytes)?, created))
     }
 }
