@@ -47,7 +47,9 @@ pub fn run(args: &LitmusArgs) -> Result<ExitCode, Failure> {
 fn list(known: &[About], args: &LitmusArgs) -> Result<ExitCode, Failure> {
     let wanted = known.iter().filter(|about| is_wanted(about, args));
     if args.output.json {
-        let programs = wanted.map(|about| json!({ "program": about.name, "rule": about.rule.to_string(), "violation": about.violation }));
+        let programs = wanted.map(
+            |about| json!({ "program": about.name, "rule": about.rule.to_string(), "violation": about.violation }),
+        );
         print(&format!("{}\n", json!({ "programs": programs.collect::<Vec<_>>() })))?;
         return Ok(ExitCode::SUCCESS);
     }

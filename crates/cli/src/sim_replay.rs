@@ -25,7 +25,8 @@ pub fn run(args: &ReplayArgs) -> Result<ExitCode, Failure> {
         let found = seen.violation.as_ref().map(ViolationReport::of);
         let run = &seen.run;
         let hash = format!("{:#018x}", run.trace_hash);
-        let report = json!({ "seed": seed, "events": run.steps, "verbs": run.verbs, "trace_hash": hash, "violation": found });
+        let report =
+            json!({ "seed": seed, "events": run.steps, "verbs": run.verbs, "trace_hash": hash, "violation": found });
         print(&format!("{report}\n"))?;
         return Ok(exit_code(world.mutant, violated));
     }

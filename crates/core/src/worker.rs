@@ -30,7 +30,14 @@ impl<E: Endpoint> Worker<E> {
     /// A worker of `compute` that acts through `endpoint`.
     pub fn new(endpoint: E, compute: Arc<ComputeServer>) -> Self {
         let pulse = compute.pulse();
-        Self { endpoint, compute, buffers: RefCell::default(), scans: RefCell::default(), pulse, cutoff: Cell::new(u64::MAX) }
+        Self {
+            endpoint,
+            compute,
+            buffers: RefCell::default(),
+            scans: RefCell::default(),
+            pulse,
+            cutoff: Cell::new(u64::MAX),
+        }
     }
 
     /// Its endpoint.

@@ -12,10 +12,13 @@ use crate::record::Recorder;
 use crate::report::{Measured, Report};
 use crate::threads::{on_threads, share};
 use crate::workload::Generator;
-use sherman::{Cluster, ClusterOptions, RawTree, ServerUsage, Stats};
+use sherman::{Cluster, ClusterOptions, RawTree, ServerUsage, Standing, Stats};
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How long a run waits for the memory of members that left.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,6 +44,9 @@ pub fn run(options: &BenchOptions, progress: &dyn Fn(Progress)) -> Result<Report
     let cluster = Cluster::open_with(&plan.url, cluster_options).map_err(BenchError::Open)?;
     let is_private = plan.url.starts_with("embedded:");
     check_room(&cluster, &plan, is_private)?;
+    if !is_private {
+        take_over(&cluster)?;
+    }
     let name = own_name();
     let (tree, created) = cluster.raw_tree_or_new(&name, &plan.tree).map_err(BenchError::Create)?;
     if !created {
@@ -133,6 +139,20 @@ pub fn run_median(
     let mut median = reports.swap_remove((reports.len() - 1) / 2);
     median.runs_mops = throughputs;
     Ok(median)
+}
+
+/// Waits until the memory of members that left, as an earlier benchmark, is taken over: this compute server does that when it next
+/// renews its lease. After [`PATIENCE`] the run begins with the memory that there is.
+fn take_over(cluster: &Cluster) -> Result<(), BenchError> {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        let members = cluster.members().map_err(BenchError::Create)?;
+        if members.iter().all(|member| member.standing == Standing::Live) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 /// Refuses keys that cannot fit before the first is loaded. Chunks in use may have free nodes, unless the cluster is fresh.

@@ -124,7 +124,8 @@ fn one_by_one<R: BufRead>(
     loop {
         let (batch, bad) = next_batch(&mut rows);
         let order = order(&batch);
-        sorted &= order == Some(Ordering::Less) && batch.first().is_none_or(|row| loaded.entries == 0 || row.key > highest);
+        sorted &=
+            order == Some(Ordering::Less) && batch.first().is_none_or(|row| loaded.entries == 0 || row.key > highest);
         insert(&client, &spread(&batch, order), &mut loaded)?;
         progress(rows.bytes(), loaded.entries);
         if let Some(bad) = bad {
@@ -193,7 +194,9 @@ fn insert(client: &RawClient, batch: &[&Row], loaded: &mut Loaded) -> Result<(),
     let waited = |error: &Error| if let Error::Timeout { waited, .. } = error { *waited } else { Duration::MAX };
     let Some((line, error)) = failures.into_iter().max_by_key(|(_, error)| waited(error)) else { return Ok(()) };
     let done = grouped(loaded.entries);
-    Err(Failure::Runtime(format!("line {line}: {error}; {done} entries have been loaded, {more} more in flight failed")))
+    Err(Failure::Runtime(format!(
+        "line {line}: {error}; {done} entries have been loaded, {more} more in flight failed"
+    )))
 }
 
 fn bulk<R: BufRead>(

@@ -90,7 +90,9 @@ pub fn undo(cluster: &Cluster, opened: &Opened, failure: Failure) -> Failure {
     };
     match drop_if_empty() {
         Ok(()) | Err(Error::NoSuchTree { .. }) => failure,
-        Err(error) => failure.and(format!("the tree {name:?}, which this command created, may be left behind: {error}")),
+        Err(error) => {
+            failure.and(format!("the tree {name:?}, which this command created, may be left behind: {error}"))
+        }
     }
 }
 

@@ -124,10 +124,10 @@ mod tests {
             (&["7", "--key-type", "text"], "KEY"),
             (&["7", "--key-type", "u32"], "--key-type: u32 has 4 bytes, this tree has 8"),
             (&["7", "--value-type", "u64"], "--value-type: u64 has 8 bytes, this tree has 3"),
-            (&["7", "--tree", "s"], "--tree: there is no tree named \"s\""),
+            (&["7", "--tree", "s"], "there is no tree named \"s\""),
         ] {
             match get(&cluster, &parsed(line)) {
-                Err(Failure::Usage(said)) => assert!(said.contains(words), "{line:?}: {said}"),
+                Err(Failure::Usage(said) | Failure::No(said)) => assert!(said.contains(words), "{line:?}: {said}"),
                 // "7" is a text of seven bytes at most.
                 Ok(answer) => assert!(!answer.found && line.contains(&"text")),
                 Err(other) => panic!("{line:?}: {other}"),

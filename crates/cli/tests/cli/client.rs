@@ -115,7 +115,9 @@ fn the_cluster_is_named_by_an_option_or_the_environment() {
 
 #[test]
 fn every_client_command_has_help_with_examples() {
-    for command in ["get", "put", "del", "scan", "load", "dump", "trees", "drop", "clear", "stats", "completions", "serve"] {
+    for command in
+        ["get", "put", "del", "scan", "load", "dump", "trees", "drop", "clear", "stats", "completions", "serve"]
+    {
         let output = sherman(&[command, "--help"]);
         let said = text(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{command}");

@@ -26,7 +26,8 @@ fn command_refuses(command: &str, code: i32, args: &[&str], words: &[&str]) {
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{args:?}: {stderr}");
     // What has begun says on what.
-    let said = stderr.strip_prefix("running on ").and_then(|rest| rest.split_once('\n')).map_or(&*stderr, |(_, rest)| rest);
+    let said =
+        stderr.strip_prefix("running on ").and_then(|rest| rest.split_once('\n')).map_or(&*stderr, |(_, rest)| rest);
     assert!(said.starts_with("error: ") && said.lines().count() == 1, "{args:?}: {stderr}");
     for word in words {
         assert!(stderr.contains(word), "{args:?} should say {word:?}: {stderr}");

@@ -4,7 +4,7 @@ use crate::common::servers::{Servers, Transport};
 use crate::common::{run, text};
 use sherman::{AnyFabric, Cluster};
 use sherman_executor::block_on;
-use sherman_fabric::{Counters, Endpoint, Fabric, Space, execute};
+use sherman_fabric::{Counters, Endpoint, Space, execute};
 use std::time::{Duration, Instant};
 
 /// Bytes of all lanes of the server.
@@ -24,11 +24,14 @@ fn a_load_on_lanes_that_stay_held_ends_soon_after_the_first_timeout() {
     // A live member that takes one lane in eight and never lets go.
     let holder = AnyFabric::open(&url).expect("a member");
     let endpoint = holder.endpoint().expect("an endpoint");
-    let mut list = endpoint.list(0);
-    for lane in (0..ON_CHIP / 2).step_by(8) {
-        list.write(Space::OnChip, 2 * lane, &endpoint.client().0.to_le_bytes());
+    let held: Vec<u64> = (0..ON_CHIP / 2).step_by(8).collect();
+    for lanes in held.chunks(32) {
+        let mut list = endpoint.list(0);
+        for lane in lanes {
+            list.write(Space::OnChip, 2 * lane, &endpoint.client().0.to_le_bytes());
+        }
+        block_on(&endpoint, execute(&endpoint, list, &Counters::default())).expect("the server is there");
     }
-    block_on(&endpoint, execute(&endpoint, list, &Counters::default())).expect("the server is there");
 
     let input: String = (0..10_000_u64).map(|key| format!("{},{key}\n", 2 * (key * 7919 % 10_007) + 1)).collect();
     let began = Instant::now();
@@ -39,5 +42,8 @@ fn a_load_on_lanes_that_stay_held_ends_soon_after_the_first_timeout() {
     assert!(took >= TIMEOUT && took < TIMEOUT + Duration::from_secs(5), "{took:?}: {said}");
     let loaded = tree.client().expect("a client").len().expect("a count") - 10_000;
     let grouped = sherman_eval::report::grouped(loaded);
-    assert!(said.starts_with("error: line ") && said.contains(&format!("; {grouped} entries have been loaded")), "{said}: {loaded}");
+    assert!(
+        said.starts_with("error: line ") && said.contains(&format!("; {grouped} entries have been loaded")),
+        "{said}: {loaded}"
+    );
 }
