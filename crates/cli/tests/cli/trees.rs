@@ -124,8 +124,8 @@ fn a_benchmark_runs_again_and_again_and_touches_no_other_tree() {
         client.insert(7, 700).expect("an insert");
     }
     // Together more than the cluster has memory for, were it not given back.
-    for round in 0..6 {
-        let output = on(&url, "bench --keys 150k --ops 2k --check", "");
+    for round in 0..4 {
+        let output = on(&url, "bench --keys 300k --ops 2k --check", "");
         assert_eq!(output.status.code(), Some(0), "{round}: {}", text(&output.stderr));
         assert_eq!(text(&output.stderr), format!("running on {url}\n"));
     }
