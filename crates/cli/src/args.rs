@@ -260,7 +260,7 @@ mod tests {
     /// How the help of a command or an option may begin. Add verbs, not nouns.
     const VERBS: &str = "Admit Begin Change Check Choose Clear Complete Connect Copy Count Create Declare Do Draw Drop Dump End Fill \
         Get Give Hand Keep Let List Listen Load Look Measure Name Omit Place Plant Print Put Read Remove Replace Report Run Scan \
-        Seed Serve Set Share Show Start Stop Treat Use Verify Walk Write";
+        Seed Serve Set Share Show Skip Start Stop Treat Use Verify Walk Write";
 
     fn begins_with_a_verb(what: &str, help: Option<&clap::builder::StyledStr>) {
         let help = help.map(ToString::to_string).unwrap_or_default();

@@ -45,7 +45,7 @@ pub struct CheckArgs {
     pub output: ReportArgs,
 
     /// Load so many keys, as in 500k or 10M [default: 100k]
-    #[arg(long, value_name = "N", value_parser = positive, help_heading = "For the self-test on embedded:")]
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Self-test, with --cluster embedded")]
     pub keys: Option<u64>,
 
     /// Check for so many seconds while others write; 0 skips that [default: 2]
@@ -54,24 +54,24 @@ pub struct CheckArgs {
         value_name = "S",
         value_parser = seconds_or_none,
         allow_negative_numbers = true,
-        help_heading = "For the self-test on embedded:"
+        help_heading = "Self-test, with --cluster embedded"
     )]
     pub seconds: Option<f64>,
 
     /// Write with so many threads, 1 to 1024 [default: the number of cores]
-    #[arg(long, value_name = "N", value_parser = threads, help_heading = "For the self-test on embedded:")]
+    #[arg(long, value_name = "N", value_parser = threads, help_heading = "Self-test, with --cluster embedded")]
     pub threads: Option<usize>,
 
     /// Use this node format: line-stamped, two-level, sorted, sorted-stamped [default: line-stamped]
-    #[arg(long, value_name = "NAME", value_parser = format, help_heading = "For the self-test on embedded:")]
+    #[arg(long, value_name = "NAME", value_parser = format, help_heading = "Self-test, with --cluster embedded")]
     pub format: Option<sherman::Format>,
 
     /// Set the size of leaves and internal nodes in bytes, a multiple of 64 from 256 to 64KiB [default: 1KiB]
-    #[arg(long, value_name = "BYTES", value_parser = size, help_heading = "For the self-test on embedded:")]
+    #[arg(long, value_name = "BYTES", value_parser = size, help_heading = "Self-test, with --cluster embedded")]
     pub node_size: Option<usize>,
 
     /// Seed the random choices of the threads [default: 1]
-    #[arg(long, value_name = "N", help_heading = "For the self-test on embedded:")]
+    #[arg(long, value_name = "N", help_heading = "Self-test, with --cluster embedded")]
     pub seed: Option<u64>,
 }
 

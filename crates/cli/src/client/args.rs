@@ -144,7 +144,7 @@ pub struct ClearArgs {
 /// A tree that a command destroys or empties.
 #[derive(Debug, Args)]
 pub struct WholeTreeArgs {
-    /// Name the tree
+    /// Choose the tree by its name
     #[arg(value_name = "TREE")]
     pub tree: String,
 
@@ -152,7 +152,7 @@ pub struct WholeTreeArgs {
     #[command(flatten)]
     pub target: ClusterOption,
 
-    /// Do not ask for confirmation
+    /// Skip the confirmation
     #[arg(long)]
     pub yes: bool,
 
