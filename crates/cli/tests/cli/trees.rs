@@ -115,7 +115,7 @@ fn a_sorted_load_into_an_empty_tree_hints_at_bulk_once() {
 
 #[test]
 fn a_benchmark_runs_again_and_again_and_touches_no_other_tree() {
-    let servers = Servers::start(Transport::Unix, 1, &["--memory", "24MiB", "--chunk", "1MiB", "--lease", "500ms"]);
+    let servers = Servers::start(Transport::Unix, 1, &["--memory", "16MiB", "--chunk", "1MiB", "--lease", "500ms"]);
     let url = servers.url();
     // A member that stays would take over the memory that each run frees.
     let open = || Cluster::open(&url).expect("a member");
@@ -124,8 +124,8 @@ fn a_benchmark_runs_again_and_again_and_touches_no_other_tree() {
         client.insert(7, 700).expect("an insert");
     }
     // Together more than the cluster has memory for, were it not given back.
-    for round in 0..4 {
-        let output = on(&url, "bench --keys 300k --ops 2k --check", "");
+    for round in 0..3 {
+        let output = on(&url, "bench --keys 150k --ops 2k --check", "");
         assert_eq!(output.status.code(), Some(0), "{round}: {}", text(&output.stderr));
         assert_eq!(text(&output.stderr), format!("running on {url}\n"));
     }
