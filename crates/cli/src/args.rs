@@ -10,6 +10,7 @@ use crate::members_args::{FenceArgs, MembersArgs};
 use crate::output::ReportArgs;
 use crate::parse::{fill, format, percent, positive, runs, seconds, size, theta, threads};
 use crate::serve_args::ServeArgs;
+use crate::servers_args::{DeclareLostArgs, ServersArgs};
 use crate::sim_args::SimArgs;
 use crate::target::ClusterOption;
 use clap::{Args, Parser, Subcommand};
@@ -44,8 +45,12 @@ pub enum Command {
     Check(CheckArgs),
     /// List the members of a cluster, and how long their leases last
     Members(MembersArgs),
-    /// End a member that is broken, and recover what it left unfinished
+    /// End the lease of a member that is broken
     Fence(FenceArgs),
+    /// List the memory servers of a cluster: their memory, and whether they answer
+    Servers(ServersArgs),
+    /// Give a memory server up for good, with everything that lay there
+    DeclareLost(DeclareLostArgs),
     /// Count how often a fabric, such as an RDMA device, breaks the rules that the index relies on
     Litmus(LitmusArgs),
     /// Run the tree in a simulated world whose adversary tries to break it
@@ -259,7 +264,7 @@ mod tests {
 
     /// How the help of a command or an option may begin. Add verbs, not nouns.
     const VERBS: &str = "Admit Begin Change Check Choose Clear Complete Connect Copy Count Create Declare Do Draw Drop Dump End Fill \
-        Get Give Hand Keep Let List Listen Load Look Measure Name Omit Place Plant Print Put Read Remove Replace Report Run Scan \
+        Get Give Hand Keep Let List Listen Load Log Look Measure Name Omit Place Plant Print Put Read Remove Replace Report Run Scan \
         Seed Serve Set Share Show Skip Start Stop Treat Use Verify Walk Write";
 
     fn begins_with_a_verb(what: &str, help: Option<&clap::builder::StyledStr>) {

@@ -8,21 +8,23 @@ use clap::Args;
 use sherman_eval::CheckOptions;
 
 const CHECK_HELP: &str = "\
-Every level is walked from left to right, and what looks wrong is looked at again before it is told, so others may write
-meanwhile. Invariants have numbers, those of docs/INVARIANTS.md; a broken one is told with its number and its place.
-Nodes that only their left neighbour leads to (missing separators) are slow to reach, but no fault.
+The check walks every level of a tree from left to right, while others may write. It reads whatever looks wrong again, and asks
+which clients are members, before it reports damage. It reports each broken invariant with its number in docs/INVARIANTS.md, the
+node's place and its keys. Nodes that only their left neighbour leads to (missing separators) are slow to reach, but no damage.
 
-The check writes nothing.
+Without --tree the command checks the whole cluster: every tree, and whether every lock lane, redo record and place for a node
+belongs to a tree or to a member. With --tree it checks that tree only. It writes nothing.
 
 Self-test: --cluster embedded: names memory servers inside this process. They begin empty, so the command makes a tree: it loads
 --keys in bulk and, for --seconds, checks the tree over and over while --threads fill and empty stretches of it by inserts and
 removes, look keys up and read ranges, and verify every answer. Then it checks the tree once more at rest, with as many entries as
 the answers say. embedded: alone gets as much memory as the keys need.
 
-Exit code: 0 if the tree is sound, 1 if an invariant is broken, an answer was wrong or there is no such tree, 2 for invalid usage,
+Exit code: 0 if all is sound, 1 if something is damaged, an answer was wrong or there is no such tree, 2 for invalid usage,
 3 if the check failed.
 
 Examples:
+  sherman check --cluster tcp://memory-1:7000,memory-2:7000
   sherman check --cluster tcp://memory-1:7000,memory-2:7000 --tree orders
   sherman check --cluster embedded:
   sherman check --cluster embedded: --keys 10M --seconds 0
@@ -36,7 +38,7 @@ pub struct CheckArgs {
     #[command(flatten)]
     pub target: ClusterOption,
 
-    /// Check this tree [default: the only one]
+    /// Check this tree only [default: all trees and the rest of the cluster; of embedded:, one that the command makes]
     #[arg(long, value_name = "NAME")]
     pub tree: Option<String>,
 

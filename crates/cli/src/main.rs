@@ -18,6 +18,7 @@
 //! | [`completions`] | `sherman completions` |
 //! | [`members_args`] | the options of `sherman members` and `sherman fence` |
 //! | [`members`] | `sherman members`, `sherman fence` |
+//! | [`servers`], [`servers_args`] | `sherman servers`, `sherman declare-lost` |
 //! | [`sim_args`] | the options of `sherman sim` |
 //! | [`sim`], [`sim_report`] | `sherman sim explore`, and what it tells |
 //! | [`sim_replay`] | `sherman sim replay` |
@@ -48,10 +49,13 @@ mod progress;
 mod serve;
 mod serve_args;
 mod serve_config;
+mod serve_kept;
 mod serve_log;
 mod serve_options;
 mod serve_start;
 mod serve_verbs;
+mod servers;
+mod servers_args;
 mod sim;
 mod sim_args;
 mod sim_replay;
@@ -94,6 +98,8 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Check(args) => check::run(args),
         Command::Members(args) => members::list(args),
         Command::Fence(args) => members::fence(args),
+        Command::Servers(args) => servers::list(args),
+        Command::DeclareLost(args) => servers::declare_lost(args),
         Command::Litmus(args) => litmus::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Completions(args) => completions::run(args),

@@ -1,133 +1,61 @@
-//! `sherman members` and `sherman fence`: who takes part in a cluster, and putting an end to one that is broken.
+//! `sherman members` and `sherman fence`: the members of a cluster, and ending the lease of one that is broken.
+//!
+//! Both talk to server 0 as an operator, not as a member: they need no free id, and no server but 0.
 
 use crate::failure::Failure;
 use crate::members_args::{FenceArgs, MembersArgs};
 use crate::output::write;
 use serde_json::{Value, json};
-use sherman::{ClientId, Cluster, Error, Member, Recovery, Refusal, Standing, Verdict};
+use sherman::{Admin, ClientId, Error, Member, OpenError, Refusal, Standing};
 use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Compute servers made where otherwise nobody would be.
-const GUESTS: u64 = 2;
-/// Entries each of them writes.
-const ENTRIES: u64 = 1_000;
-
-/// A cluster, opened to look at its members.
-struct Opened {
-    url: String,
-    cluster: Cluster,
-    /// Compute servers made for this command: the cluster is private to it.
-    guests: Vec<Cluster>,
-}
-
-impl Opened {
-    fn new(url: String) -> Result<Self, Failure> {
-        let cluster = Cluster::open(&url)?;
-        let mut opened = Self { url, cluster, guests: Vec::new() };
-        if opened.is_private() {
-            opened.invite()?;
-        }
-        Ok(opened)
-    }
-
-    fn is_private(&self) -> bool {
-        self.url.split(':').next() == Some("embedded")
-    }
-
-    /// Makes compute servers that write a little.
-    fn invite(&mut self) -> Result<(), Failure> {
-        for number in 0..GUESTS {
-            let guest = self.cluster.join().map_err(|error| Failure::Runtime(error.to_string()))?;
-            let client = guest.tree::<u64, u64>("guests")?.client()?;
-            for entry in 0..ENTRIES {
-                client.insert(entry * GUESTS + number, entry)?;
-            }
-            self.guests.push(guest);
-        }
-        Ok(())
-    }
-
-    fn members(&self) -> Result<Vec<Member>, Failure> {
-        Ok(self.cluster.members()?)
-    }
-
-    fn about(&self) -> String {
-        let Self { url, guests, .. } = self;
-        if guests.is_empty() {
-            return format!("{url}\n");
-        }
-        format!(
-            "{url}\na cluster in this process alone: made for this command with {} compute servers, gone when it ends\n",
-            guests.len()
-        )
-    }
-}
-
 /// Lists the members.
 pub fn list(args: &MembersArgs) -> Result<ExitCode, Failure> {
-    let opened = Opened::new(args.target.required()?)?;
-    let (own, members) = (opened.cluster.id(), opened.members()?);
-    let report = json!({
-        "cluster": opened.url,
-        "private": opened.is_private(),
-        "this_command": own.0,
-        "members": members.iter().map(as_json).collect::<Vec<_>>(),
-    });
-    let text = format!("{}\n{}", opened.about(), Table { own, members: &members });
+    let url = args.target.required()?;
+    let members = Admin::open(&url)?.members()?;
+    let report = json!({ "cluster": url, "members": members.iter().map(as_json).collect::<Vec<_>>() });
+    let text = format!("{url}\n\n{}", Table(&members));
     write(&text, serde_json::to_string_pretty(&report), args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fences one.
+/// Ends the lease of one.
 pub fn fence(args: &FenceArgs) -> Result<ExitCode, Failure> {
-    let opened = Opened::new(args.target.required()?)?;
-    let (own, before) = (opened.cluster.id(), opened.members()?);
-    if args.id == own {
-        return Err(Failure::Usage(format!("{own} is this command itself; \"sherman members\" lists the others")));
+    let url = args.target.required()?;
+    let admin = Admin::open(&url)?;
+    if let Err(error) = admin.fence(args.id) {
+        return Err(match error {
+            OpenError::Cluster(Error::Refused(Refusal::NotAMember { client })) => {
+                Failure::No(format!("no member has the id {client}; {}", known(&admin.members()?)))
+            }
+            other => other.into(),
+        });
     }
-    let recovery = opened.cluster.fence(args.id).map_err(|error| match error {
-        Error::Refused(Refusal::NotAMember { client }) => {
-            let ids: Vec<String> = before.iter().map(|member| member.id.to_string()).collect();
-            Failure::No(format!("no member has the id {client}; there are {}", ids.join(", ")))
-        }
-        other => other.into(),
-    })?;
-    let members = opened.members()?;
-    let (outcome, by) = outcome(&recovery, own)?;
+    let members = admin.members()?;
+    let fenced = Fenced { id: args.id, members: &members };
     let report = json!({
-        "cluster": opened.url,
-        "private": opened.is_private(),
+        "cluster": url,
         "fenced": args.id.0,
-        "outcome": outcome,
-        "recovered_by": by.0,
-        "records_replayed": recovery.records,
-        "lanes_freed": recovery.lanes,
-        "places_taken_over": recovery.places,
-        "this_command": own.0,
+        "waiting_for_recovery": fenced.waiting().map(|member| member.id.0).collect::<Vec<_>>(),
         "members": members.iter().map(as_json).collect::<Vec<_>>(),
     });
-    let text = format!(
-        "{}\n{}\n{}",
-        opened.about(),
-        Fenced { id: args.id, by, own, recovery: &recovery },
-        Table { own, members: &members }
-    );
+    let text = format!("{url}\n\n{fenced}\n{}", Table(&members));
     write(&text, serde_json::to_string_pretty(&report), args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// How it ended, and who recovers it.
-fn outcome(recovery: &Recovery, own: ClientId) -> Result<(&'static str, ClientId), Failure> {
-    match recovery.verdict {
-        Verdict::Recover | Verdict::Gone => Ok(("recovered", own)),
-        Verdict::Recovering { by } | Verdict::Displaced { by } => Ok(("recovering", by)),
-        Verdict::Alive { .. } => Err(Failure::Runtime("the memory server takes it for alive".to_owned())),
+/// Which ids there are.
+fn known(members: &[Member]) -> String {
+    if members.is_empty() {
+        return "the cluster has no members".to_owned();
     }
+    let ids: Vec<String> = members.iter().map(|member| member.id.to_string()).collect();
+    format!("there are {}", ids.join(", "))
 }
 
-/// What it is called.
+/// The name of a standing in reports.
 pub fn standing_name(standing: Standing) -> &'static str {
     match standing {
         Standing::Live => "live",
@@ -149,40 +77,47 @@ pub fn as_json(member: &Member) -> Value {
 }
 
 /// What fencing came to, for people.
-struct Fenced<'r> {
+struct Fenced<'m> {
     id: ClientId,
-    by: ClientId,
-    own: ClientId,
-    recovery: &'r Recovery,
+    members: &'m [Member],
+}
+
+impl<'m> Fenced<'m> {
+    /// The members that somebody must recover.
+    fn waiting(&self) -> impl Iterator<Item = &'m Member> {
+        self.members.iter().filter(|member| member.standing != Standing::Live)
+    }
 }
 
 impl fmt::Display for Fenced<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, by, own, recovery } = self;
-        if by != own {
-            return writeln!(f, "{id} is fenced; {by} recovers it");
+        writeln!(f, "the lease of member {} has ended", self.id)?;
+        let waiting: Vec<String> = self.waiting().map(|member| member.id.to_string()).collect();
+        if waiting.is_empty() {
+            return writeln!(f, "no member waits for recovery");
         }
-        let Recovery { records, lanes, places, .. } = recovery;
-        writeln!(f, "{id} is fenced and recovered")?;
-        writeln!(f, "records replayed    {records}\nlanes freed         {lanes}\nplaces taken over   {places}")
+        let live = self.members.iter().any(|member| member.standing == Standing::Live);
+        let by = if live { "a live member does that" } else { "the next client to join does that" };
+        writeln!(f, "waiting for recovery: {}; {by}", waiting.join(", "))
     }
 }
 
 /// The members, for people.
-struct Table<'m> {
-    own: ClientId,
-    members: &'m [Member],
-}
+struct Table<'m>(&'m [Member]);
 
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(members) = self;
+        if members.is_empty() {
+            return write!(f, "the cluster has no members");
+        }
         let seconds = |time: Duration| format!("{:.3} s", time.as_secs_f64());
         write!(
             f,
             "{:>6}  {:<9}{:>12}{:>14}{:>14}{:>14}",
             "id", "standing", "id issued", "member for", "lease left", "recoverer"
         )?;
-        for member in self.members {
+        for member in *members {
             let recoverer = member.recoverer.map_or("-".to_owned(), |recoverer| recoverer.to_string());
             write!(
                 f,
@@ -194,9 +129,6 @@ impl fmt::Display for Table<'_> {
                 seconds(member.lease_left),
                 recoverer
             )?;
-            if member.id == self.own {
-                write!(f, "  this command")?;
-            }
         }
         Ok(())
     }

@@ -7,35 +7,34 @@ use sherman::ClientId;
 
 const MEMBERS_HELP: &str = "\
 A member is a compute server: a process that opened the cluster, or one of several in a process. It has an id, which it
-writes into the locks it holds, and a lease, which it renews three times in its length (lease= in the URL of embedded
-clusters; 3 s). One whose lease has run out is dead as soon as somebody asks: another member then fences it, finishes or undoes
-what it was at, frees its locks, takes over its memory, and its id is free again.
+writes into the locks it holds, and a lease, which it renews three times in its length (sherman serve --lease; 3 s). A member
+whose lease has run out is dead as soon as somebody asks. Another member then fences it, finishes or undoes its changes, frees
+its locks and takes over its memory. Then its id is free again.
 
   live      it takes part
-  leaving   it has gone, and left memory that another is about to take over
-  dead      its lease has run out: it is being recovered, or waits for it
+  leaving   it has gone, and left memory that another member is about to take over
+  dead      its lease has run out: it waits for recovery, or its recoverer is at work
 
-A cluster in this process (embedded:) is private to it and goes with it: what is listed is this command itself and two
-compute servers that it makes to have something to list.
+This command is no member. It works when no id is free and when memory servers other than 0 are down.
+A cluster inside one process (embedded:) is private to that process: the command refuses it.
+
+Exit code: 0 on success, 2 for invalid usage, 3 if the operation failed.
 
 Examples:
   sherman members --cluster tcp://memory-1:7000,memory-2:7000
-  sherman members --cluster 'embedded:?servers=2&lease=200ms' --json";
+  SHERMAN_CLUSTER=unix:/run/sherman/0.sock sherman members --json";
 
 const FENCE_HELP: &str = "\
-Ends the lease of a member now, though it may still renew it, and recovers it: for one that is known to be broken. Nothing it
-does reaches the memory any more; if it lives, its calls fail with \"has been fenced\", and it can join again under another id.
-Nothing that was acknowledged is lost.
+Ends the lease of a member now, though it may still renew it: for a member that is known to be broken. If it lives, its calls
+fail with \"has been fenced\", and it can join again under another id. Nothing that was acknowledged is lost.
 
-A cluster in this process (embedded:) is private to it and goes with it: what can be fenced there are two compute servers
-that this command makes, with ids 2 and 3, after they have written a little.
+This command recovers nothing itself. A live member does that within its lease; if there is none, the next client to join does.
 
-Exit code: 0 if it was fenced and recovered, by this command or another member; 1 if no member has this id; 2 for invalid usage;
-3 if the operation failed.
+Exit code: 0 if the lease has ended; 1 if no member has this id; 2 for invalid usage; 3 if the operation failed.
 
 Examples:
   sherman fence 2 --cluster tcp://memory-1:7000,memory-2:7000
-  sherman fence 3 --cluster 'embedded:?servers=2&memory=1GiB' --json";
+  sherman fence 3 --json";
 
 /// The options of `sherman members`.
 #[derive(Debug, Args)]

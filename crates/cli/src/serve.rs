@@ -5,6 +5,7 @@ use crate::output::print;
 use crate::serve_args::ServeArgs;
 use crate::serve_options::ServeOptions;
 use crate::serve_start::Server;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -21,12 +22,22 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
 fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let options = args.options()?;
     let end = end(args.until_stdin_closes)?;
-    crate::serve_log::to_stderr();
+    crate::serve_log::to_stderr(options.log);
+    raise_file_limit();
     let server = Server::start(&options)?;
     print(&announcement(&options, &server, args.json))?;
     // That nobody is left to say so is an end as well.
     let _ = end.recv();
     server.stop().map_err(|error| Failure::Runtime(error.to_string()))
+}
+
+/// Lets the process have as many open files as its user may: every connection is one, and most systems begin with 1,024.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        // If the system refuses, fewer clients can connect at a time, and the log says so then.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    }
 }
 
 /// What it serves, and where: on one line of JSON, or in words with a line for each address.

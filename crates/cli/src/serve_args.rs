@@ -18,7 +18,14 @@ Where it listens on shm:/path, compute servers of this host that open the cluste
 change it with no process in between. Others can connect to the same server as unix:/path, or by TCP if it listens there too.
 
 With --file the memory outlives the process: a server that is started again with the same file has all that was acknowledged.
-Who was connected before must join again. It does not outlive a power loss or a crash of the host.
+Who was connected before must join again. It does not outlive a power loss or a crash of the host. The file takes all its disk
+space when the server starts. --memory, --on-chip, --chunk, --lease, --id and --servers are fixed when the file is made:
+leave them out, or give the same values, when you start the server again.
+
+The file of --secret-file must not be readable by others (chmod 600), or the server refuses it.
+
+The server tells on stderr, one line each with time and peer, which clients join, leave, die and are recovered, and what it
+refuses: the first of a kind, then at most one a minute.
 
 With --listen verbs://HOST:PORT clients reach the memory through this host's RDMA NIC; HOST:PORT is where they are connected to it.
 Device, port, address and packet size are found out unless the URL says ?device=mlx5_0&port=1&gid=3&mtu=4096. All memory is
@@ -73,6 +80,7 @@ impl ServeArgs {
 mod tests {
     use super::*;
     use crate::args::{Arguments, Command};
+    use crate::serve_log::LogLevel;
     use clap::Parser;
     use std::time::Duration;
 
@@ -114,6 +122,8 @@ mod tests {
             "1MiB",
             "--lease",
             "200ms",
+            "--log",
+            "warn",
         ])
         .expect("options");
         let listen = ["tcp://0.0.0.0:7000", "unix:/a"].map(|text| text.parse().expect("an address")).to_vec();
@@ -131,6 +141,7 @@ mod tests {
             threads: Some(3),
             chunk: 1 << 20,
             lease: Duration::from_millis(200),
+            log: LogLevel::Warn,
             tear_reads: false,
         };
         assert_eq!(options, expected);

@@ -10,6 +10,7 @@
 //! ```
 
 use crate::failure::Failure;
+use crate::serve_log::LogLevel;
 use crate::serve_options::Listen;
 use clap::Args;
 use serde::Deserialize;
@@ -37,6 +38,17 @@ impl FromStr for Bytes {
     }
 }
 
+/// Exact, and in the largest unit that leaves no fraction: what the command line takes.
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+        match units.into_iter().find(|(bits, _)| self.0 > 0 && self.0.trailing_zeros() >= *bits) {
+            Some((bits, unit)) => write!(f, "{}{unit}", self.0 >> bits),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
 /// A time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time(pub Duration);
@@ -46,6 +58,12 @@ impl FromStr for Time {
 
     fn from_str(text: &str) -> Result<Self, String> {
         sherman::parse_time(text).map(Self).ok_or_else(|| "write a time, as in 500ms or 3s".to_owned())
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
     }
 }
 
@@ -105,10 +123,14 @@ pub struct ServeSettings {
     #[serde(deserialize_with = "written")]
     pub chunk: Option<Bytes>,
 
-    /// Declare a client dead when it has not renewed its lease for this time [default: 3s]
+    /// Declare a client dead when it has not renewed its lease for this time, 100ms to 1h; it renews three times in this time [default: 3s]
     #[arg(long, value_name = "TIME")]
     #[serde(deserialize_with = "written")]
     pub lease: Option<Time>,
+
+    /// Log to stderr what an operator should look at (warn), or also which clients join, leave and die (info) [default: info]
+    #[arg(long, value_name = "LEVEL", value_enum, hide_possible_values = true)]
+    pub log: Option<LogLevel>,
 
     /// Copy the lines of READs in random order, with pauses in between, for tests
     #[arg(long)]
@@ -132,6 +154,7 @@ impl ServeSettings {
             threads: self.threads.or(others.threads),
             chunk: self.chunk.or(others.chunk),
             lease: self.lease.or(others.lease),
+            log: self.log.or(others.log),
             tear_reads: self.tear_reads || others.tear_reads,
         }
     }
@@ -240,6 +263,7 @@ mod tests {
         threads = 4
         chunk = "1MiB"
         lease = "500ms"
+        log = "warn"
         tear-reads = true
     "#;
 
@@ -258,6 +282,7 @@ mod tests {
             threads: Some(4),
             chunk: Some(Bytes(1 << 20)),
             lease: Some(Time(Duration::from_millis(500))),
+            log: Some(LogLevel::Warn),
             tear_reads: true,
         }
     }
@@ -294,6 +319,18 @@ mod tests {
         ] {
             let said = ServeSettings::from_toml(text).expect_err(text);
             assert!(!said.contains('\n') && words.iter().all(|word| said.contains(word)), "{text:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_times_are_printed_as_the_command_line_takes_them() {
+        for text in ["8GiB", "1536MiB", "256KiB", "100", "0"] {
+            let bytes: Bytes = text.parse().expect("a size");
+            assert_eq!(bytes.to_string(), text);
+        }
+        for text in ["3s", "500ms", "100us"] {
+            let time: Time = text.parse().expect("a time");
+            assert_eq!(time.to_string().parse(), Ok(time));
         }
     }
 

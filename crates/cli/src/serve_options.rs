@@ -1,7 +1,9 @@
 //! What a memory server is told, complete and checked: plain values that fit together.
 
 use crate::failure::Failure;
-use crate::serve_config::ServeSettings;
+use crate::serve_config::{ServeSettings, Time};
+use crate::serve_kept;
+use crate::serve_log::LogLevel;
 use crate::serve_verbs::VerbsListen;
 use sherman_memory_server::{FormatOptions, LaneWidth, LockOptions};
 use std::fmt;
@@ -12,6 +14,9 @@ use std::time::Duration;
 
 /// The most threads a server serves with.
 pub const MAX_THREADS: usize = 256;
+/// The shortest lease. A client renews three times in a lease, so it has 33 ms for one renewal: a pause of a busy machine's
+/// scheduler, or one lost packet, must not take a healthy client for dead.
+const MIN_LEASE: Duration = Duration::from_millis(100);
 /// The longest lease.
 const MAX_LEASE: Duration = Duration::from_secs(3600);
 /// Bytes of the longest path of a Unix socket, on every system.
@@ -124,6 +129,8 @@ pub struct ServeOptions {
     pub chunk: u64,
     /// How long a compute server is believed to be alive after it last said so.
     pub lease: Duration,
+    /// What is told on stderr.
+    pub log: LogLevel,
     /// For tests: whether READs are torn wherever they may be.
     pub tear_reads: bool,
 }
@@ -132,6 +139,10 @@ impl ServeOptions {
     /// The options that settings come to.
     pub fn new(settings: ServeSettings) -> Result<Self, Failure> {
         let defaults = FormatOptions::default();
+        if let Some(Time(lease)) = settings.lease {
+            check_lease(lease)?;
+        }
+        let settings = serve_kept::complete(settings)?;
         let options = Self {
             listen: settings.listen,
             memory: settings.memory.map_or(1 << 30, |bytes| bytes.0),
@@ -146,6 +157,7 @@ impl ServeOptions {
             threads: settings.threads,
             chunk: settings.chunk.map_or(defaults.chunk_bytes, |bytes| bytes.0),
             lease: settings.lease.map_or(Duration::from_nanos(defaults.lease_nanos), |lease| lease.0),
+            log: settings.log.unwrap_or_default(),
             tear_reads: settings.tear_reads,
         };
         options.check()?;
@@ -190,9 +202,6 @@ impl ServeOptions {
         if self.threads.is_some_and(|threads| !(1..=MAX_THREADS).contains(&threads)) {
             return Err(Failure::option("threads", format!("allowed are 1 to {MAX_THREADS}")));
         }
-        if self.lease.is_zero() || self.lease > MAX_LEASE {
-            return Err(Failure::option("lease", "allowed is what is above 0 and at most 1h"));
-        }
         let planned = self.format().plan(self.memory, self.on_chip);
         planned.map(drop).map_err(|error| Failure::option("memory", error))
     }
@@ -229,6 +238,18 @@ impl ServeOptions {
     }
 }
 
+/// Refuses a lease that no client can keep, or that nobody waits for.
+pub fn check_lease(lease: Duration) -> Result<(), Failure> {
+    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
+        return Ok(());
+    }
+    let reason = format!(
+        "{lease:?} is not allowed; write 100ms to 1h. A client renews its lease three times in this time, and is taken for \
+         dead if it cannot"
+    );
+    Err(Failure::option("lease", reason))
+}
+
 /// A number that is the same for all servers of a cluster, and most likely another for another cluster: FNV-1a of its name.
 fn cluster_id(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
@@ -237,7 +258,7 @@ fn cluster_id(name: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve_config::{Bytes, Time};
+    use crate::serve_config::Bytes;
 
     fn settings() -> ServeSettings {
         ServeSettings { listen: vec![Listen::Unix("/x".into())], ..ServeSettings::default() }
@@ -330,6 +351,7 @@ mod tests {
             (ServeSettings { threads: Some(0), ..settings() }, "threads"),
             (ServeSettings { threads: Some(257), ..settings() }, "threads"),
             (ServeSettings { lease: Some(Time(Duration::ZERO)), ..settings() }, "lease"),
+            (ServeSettings { lease: Some(Time(Duration::from_millis(99))), ..settings() }, "lease"),
             (ServeSettings { lease: Some(Time(Duration::from_secs(3601))), ..settings() }, "lease"),
             (ServeSettings { memory: Some(Bytes(1 << 20)), ..settings() }, "memory"),
             (ServeSettings { on_chip: Some(Bytes(0)), ..settings() }, "memory"),

@@ -6,7 +6,7 @@ use crate::serve_verbs::{Nic, VerbsListen};
 use sherman_embedded::Atomicity;
 use sherman_embedded::copy::CopyPath;
 use sherman_embedded::file::FileOptions;
-use sherman_embedded::host::Host;
+use sherman_embedded::host::{Host, HostError};
 use sherman_embedded::memory::Region;
 use sherman_memory_server::FormatOptions;
 use sherman_shm::{ServeShmError, ShmOptions, ShmPath};
@@ -14,6 +14,7 @@ use sherman_soft_nic::auth::Secret;
 use sherman_soft_nic::metrics::{MetricsListener, server_text};
 use sherman_soft_nic::server::{self, DataPath, RunningServer, ServeError, ServerOptions, SoftNicServer};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -132,14 +133,31 @@ fn in_file(options: &ServeOptions, path: &Path) -> Result<Host, Failure> {
         host_bytes: options.memory,
         on_chip_bytes: options.on_chip,
         atomicity: Atomicity::Line,
-        preallocate: false,
+        preallocate: true,
     };
-    let (host, _) = Host::in_file(&file, &options.format())
-        .map_err(|error| Failure::Runtime(format!("--file: {}: {error}", path.display())))?;
+    let (host, _) = Host::in_file(&file, &options.format()).map_err(|error| match error {
+        // It names the file itself.
+        HostError::File(error) => Failure::Runtime(format!("--file: {error}")),
+        error => Failure::Runtime(format!("--file: {}: {error}", path.display())),
+    })?;
+    warn_if_exposed(path);
     let (found, asked) = (host.superblock().cluster_id, options.format().cluster_id);
     if found != asked {
         let reason = format!("{}: the file holds a server of another cluster", path.display());
         return Err(Failure::Runtime(format!("--cluster-name: {reason}")));
     }
     Ok(host)
+}
+
+/// Warns if other users of this host may read or write the file. The server makes its files with mode 0600.
+fn warn_if_exposed(path: &Path) {
+    let Ok(found) = path.metadata() else { return };
+    let mode = found.permissions().mode() & 0o7777;
+    let others = match mode & 0o006 {
+        0 => return,
+        0o004 => "other users of this host may read all data",
+        _ => "other users of this host may change all data",
+    };
+    let path = path.display();
+    tracing::warn!("--file {path} has mode {mode:04o}: {others}. Run: chmod 600 {path}");
 }

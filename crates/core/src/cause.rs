@@ -11,7 +11,7 @@ pub enum Cause {
     TornNode,
     /// The entry looked for was torn.
     TornEntry,
-    /// The READ took so long that 4-bit versions may have wrapped (paper §4.4).
+    /// The READ took so long that versions may have wrapped: 4-bit ones (paper §4.4), or those of lines (F8).
     SlowRead,
     /// A pointer led to a freed node, one that does not cover the key, or none of this tree's.
     StalePointer,

@@ -10,10 +10,13 @@ use crate::membership::{Membership, Participation, Pulse};
 use crate::node::LINE;
 use crate::redo::RedoSlots;
 use crate::techniques::Techniques;
+use crate::tree::drop::UnfinishedDrops;
 use sherman_fabric::{Caps, ClientId, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Space};
 use sherman_fabric::{call, execute};
 use sherman_memory_server::{Geometry, LaneWidth, ReleaseMode, SUPERBLOCK_BYTES, Superblock};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// How a compute server behaves.
@@ -53,19 +56,34 @@ pub struct ComputeServer {
     pub(crate) alloc: Allocator,
     pub(crate) redo: RedoSlots,
     pub(crate) membership: Membership,
+    pub(crate) drops: UnfinishedDrops,
 }
 
 impl ComputeServer {
     /// Reads every server's superblock through `endpoint` and takes part under its identity. One READ per server, and with
-    /// `redo` one request for a redo area there: later, when memory is full, an update must still find one.
+    /// `redo` one request for a redo area there: later, when memory is full, an update must still find one. A server that the
+    /// cluster has declared lost is passed over.
     pub async fn open<E: Endpoint>(endpoint: &E, options: ComputeOptions) -> Result<Arc<Self>, Error> {
         let counters = Counters::default();
         let mut first: Option<Superblock> = None;
-        let mut geometries = Vec::new();
+        let mut geometries: Vec<Geometry> = Vec::new();
+        let alloc = Allocator::new(endpoint.servers(), endpoint.client());
+        let mut lost = BTreeSet::new();
         for server in 0..endpoint.servers() {
             let mut list = endpoint.list(server);
             let read = list.read(Space::Host, 0, SUPERBLOCK_BYTES as u32);
-            let list = execute(endpoint, list, &counters).await?;
+            let list = match (execute(endpoint, list, &counters).await, first.as_ref()) {
+                (Ok(list), _) => list,
+                (Err(error @ FabricError::ServerLost { .. }), Some(first)) => {
+                    // Nobody knows how large it was; whatever follows a pointer there gets `ServerLost`.
+                    let memory_bytes = GlobalAddress::OFFSET_LIMIT;
+                    geometries.push(Geometry { memory_bytes, ..first.geometry });
+                    alloc.note_failure(&error);
+                    lost.insert(server);
+                    continue;
+                }
+                (Err(error), _) => return Err(error.into()),
+            };
             let superblock =
                 Superblock::decode(list.bytes(read)).map_err(|error| Error::Superblock { server, error })?;
             endpoint.recycle(list);
@@ -79,6 +97,9 @@ impl ComputeServer {
         let mut areas = vec![(0, 0); usize::from(endpoint.servers())];
         if options.techniques.redo {
             for (server, area) in areas.iter_mut().enumerate() {
+                if lost.contains(&(server as u16)) {
+                    continue;
+                }
                 match call(endpoint, server as u16, Request::RedoArea, &counters).await? {
                     Response::RedoArea { offset, bytes } if within(offset, bytes, geometries[server].memory_bytes) => {
                         *area = (offset, bytes);
@@ -90,13 +111,14 @@ impl ComputeServer {
         Ok(Arc::new(Self {
             client: endpoint.client(),
             local: LocalLockTable::new(endpoint.servers(), geometry.lock.count),
-            alloc: Allocator::new(endpoint.servers(), endpoint.client()),
+            alloc,
             redo: RedoSlots::new(&areas, u64::from(geometry.redo_slot_bytes)),
             geometry,
             geometries,
             options,
             caps,
             membership: Membership::default(),
+            drops: UnfinishedDrops::default(),
         }))
     }
 
@@ -117,9 +139,19 @@ impl ComputeServer {
         }
     }
 
-    /// Takes note of a failed list or call.
+    /// Completes when there is something for [`Worker::recover_others`](crate::Worker::recover_others) to do, or this identity has ended.
+    pub async fn recoverer_wanted(&self) {
+        std::future::poll_fn(|cx| {
+            self.membership.set_recoverer(cx.waker());
+            let wanted = self.membership.has_suspects() || self.membership.is_doomed() || !self.drops.is_empty();
+            if wanted { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Takes note of a failed list, call or connection: some end this identity.
     #[cold]
-    pub(crate) fn note_failure(&self, error: &FabricError) {
+    pub fn note_failure(&self, error: &FabricError) {
         if Membership::is_fatal(error) {
             self.doom();
         }
@@ -146,6 +178,11 @@ impl ComputeServer {
     /// Whether a memory server's answer names memory it has.
     pub(crate) fn is_memory(&self, server: u16, offset: u64, bytes: u64) -> bool {
         within(offset, bytes, self.memory_bytes(server))
+    }
+
+    /// The most nodes of a size that all memory servers can hold.
+    pub(crate) fn places(&self, node_bytes: usize) -> u64 {
+        self.geometries.iter().map(|geometry| geometry.memory_bytes / node_bytes.max(1) as u64).sum()
     }
 
     fn memory_bytes(&self, server: u16) -> u64 {

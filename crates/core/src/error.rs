@@ -175,7 +175,7 @@ impl fmt::Display for Error {
             Self::Superblock { server, error } => write!(f, "memory server {server}: {error}"),
             Self::Corrupt { address, invariant } => write!(f, "the node at {address} is corrupt: {invariant}"),
             Self::Fenced { client } => write!(f, "compute server {client} has been fenced; open the cluster again"),
-            Self::ServerLost { server } => write!(f, "memory server {server} is gone"),
+            Self::ServerLost { server } => write!(f, "memory server {server} was declared lost"),
             Self::OwnerStalled { client } => {
                 write!(f, "compute server {client} was stopped in the middle of a change: continue or kill its process")
             }

@@ -13,12 +13,14 @@
 //! | [`alloc`] | chunks and nodes | §4.2.4 |
 //! | [`redo`] | what a dying client leaves behind | not in it |
 //! | [`recovery`] | leases, and mending what the dead left behind | not in it |
+//! | [`audit`] | finding damage in the whole cluster | not in it |
 //! | [`compute`], [`worker`], [`op`], [`session`] | a compute server, its threads, their operations | |
 //! | [`techniques`] | every part switchable | §5.2 |
 //! | [`mutant`] | bugs planted on purpose, in test builds | |
 #![forbid(unsafe_code)]
 
 pub mod alloc;
+pub mod audit;
 pub mod cache;
 pub mod cause;
 pub mod compute;
@@ -38,6 +40,7 @@ pub mod tree;
 pub mod worker;
 
 pub use alloc::Census;
+pub use audit::{Audit, Finding, Part, Places};
 pub use cause::{Cause, Retries};
 pub use compute::{ComputeOptions, ComputeServer};
 pub use error::Error;
@@ -49,6 +52,7 @@ pub use techniques::Techniques;
 pub use tree::TreeState;
 pub use tree::bulk::{Batch, Loading, Written};
 pub use tree::check::{Broken, Check, Level};
+pub use tree::drop::Dropped;
 pub use tree::range::{Direction, Scan};
 pub use tree::remove::Exchange;
 pub use tree::walk::Walk;

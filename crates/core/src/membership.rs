@@ -1,13 +1,16 @@
 //! What a compute server keeps about its own place in the cluster, and about others that may be dead.
 //!
-//! A compute server has one *keeper* ([`Worker::keep`](crate::Worker::keep)): a task or thread of its own that renews the lease and
-//! recovers others. Operations never call for either: one that has waited long for somebody leaves a name here and wakes the keeper.
+//! A compute server runs two tasks or threads of its own. The *keeper* ([`Worker::keep`](crate::Worker::keep)) renews the lease and
+//! does nothing else, so that nothing can delay a renewal. The *recoverer* ([`Worker::recover_others`](crate::Worker::recover_others))
+//! recovers members that died. An operation that has waited long for another member leaves that member's id here and wakes the
+//! recoverer; it never asks the control plane itself.
 //!
-//! A compute server is **doomed** once it cannot go on under its identity: a memory server has fenced it, a connection broke with
-//! verbs in flight, it left lanes behind that only recovery can free, or one of its threads has held a lane for too long. Then
-//! nothing is renewed any more, everyone who waits gets [`Error::Fenced`](crate::Error::Fenced), and others recover it when its
-//! lease has run out.
+//! A compute server is **doomed** once it cannot go on under its identity: a memory server has fenced it, it cannot reach a memory
+//! server that the cluster counts as present, it left lanes behind that only recovery can free, or one of its threads has held a lane
+//! for too long. Then the keeper renews no more, every operation that waits gets [`Error::Fenced`](crate::Error::Fenced), and others
+//! recover the compute server when its lease has run out.
 
+use crate::mutant::{Mutant, planted};
 use sherman_fabric::{ClientId, FabricError};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -27,6 +30,7 @@ pub(crate) struct Membership {
     stalled: Mutex<BTreeSet<ClientId>>,
     stalls: AtomicU32,
     keeper: Mutex<Option<Waker>>,
+    recoverer: Mutex<Option<Waker>>,
     next_renewal: AtomicU64,
     renewals: AtomicU64,
     recoveries: AtomicU64,
@@ -43,7 +47,7 @@ pub struct Participation {
     pub recoveries: u64,
 }
 
-/// Whether a thread holds lanes, and whether anything moves: written by its thread alone, looked at by the keeper.
+/// Whether a thread holds lanes, and whether anything moves: written by its thread alone, read by the keeper.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
     held: AtomicU32,
@@ -88,6 +92,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn wake(waker: &Mutex<Option<Waker>>) {
+    let waker = lock(waker).take();
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
 impl Membership {
     pub fn is_doomed(&self) -> bool {
         self.doomed.load(Acquire)
@@ -96,19 +107,25 @@ impl Membership {
     /// Ends this identity. Whether it was not doomed before.
     pub fn doom(&self) -> bool {
         let first = !self.doomed.swap(true, Release);
-        self.wake_keeper();
+        wake(&self.keeper);
+        wake(&self.recoverer);
         first
     }
 
-    /// Whether an error means that this identity is at its end.
+    /// Whether an error ends this identity. A server that cannot be reached does, unless the cluster has declared it lost
+    /// ([`FabricError::ServerLost`]): a client that went on without it would leave there what nobody cleans up (I40).
     pub fn is_fatal(error: &FabricError) -> bool {
-        matches!(error, FabricError::Fenced { .. } | FabricError::Disconnected { .. })
+        match error {
+            FabricError::Fenced { .. } => true,
+            FabricError::Disconnected { .. } => !planted(Mutant::PrivateLoss),
+            _ => false,
+        }
     }
 
-    /// Leaves a name for the keeper.
+    /// Leaves an id for the recoverer.
     pub fn suspect(&self, client: ClientId) {
         if lock(&self.suspects).insert(client) {
-            self.wake_keeper();
+            wake(&self.recoverer);
         }
     }
 
@@ -141,16 +158,19 @@ impl Membership {
         !lock(&self.suspects).is_empty()
     }
 
-    /// Whom to wake when there is a suspect.
+    /// Sets the waker of the keeper, for when this identity ends.
     pub fn set_keeper(&self, waker: &Waker) {
         *lock(&self.keeper) = Some(waker.clone());
     }
 
-    fn wake_keeper(&self) {
-        let waker = lock(&self.keeper).take();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+    /// Sets the waker of the recoverer, for when there is a suspect.
+    pub fn set_recoverer(&self, waker: &Waker) {
+        *lock(&self.recoverer) = Some(waker.clone());
+    }
+
+    /// Wakes the recoverer.
+    pub fn wake_recoverer(&self) {
+        wake(&self.recoverer);
     }
 
     /// When the lease is to be renewed next.

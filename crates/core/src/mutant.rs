@@ -97,6 +97,12 @@ mutants! {
     MarkNotRewritten "mark-not-rewritten" "places that are taken over keep the mark of the dead"
     FenceLeft "fence-left" "an id is retired on server 0 alone"
     DoomedRenews "doomed-renews" "a compute server that is at its end goes on renewing its lease"
+    PrivateLoss "private-loss" "a client passes over a memory server that only it cannot reach, and goes on"
+    LeavesDoomed "leaves-doomed" "a compute server that cannot reach a memory server leaves as if nothing of it were left there"
+    RecoversInline "recovers-inline" "the keeper recovers others itself and renews its lease in between"
+    StaleVerdict "stale-verdict" "a recovery goes by a verdict that is older than another recovery of the same member"
+    DropWithoutLane "drop-without-lane" "a drop replaces the root word without holding the root's lane"
+    LoadClears "load-clears" "a bulk load clears the leaves of a tree that it found empty a moment before"
     ExpiredUnnoticed "expired-unnoticed" "nobody looks after members that others wait for or whose lease ran out"
 }
 

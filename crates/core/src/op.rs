@@ -19,6 +19,8 @@ use std::time::Duration;
 const EAGER_RETRIES: u32 = 8;
 /// The longest pause between two tries.
 const MAX_PAUSE_NANOS: u64 = 256_000;
+/// At least so many pauses fit into a lease.
+const PAUSES_PER_LEASE: u64 = 16;
 
 /// An operation in flight.
 #[derive(Debug)]
@@ -192,7 +194,9 @@ impl<'w, E: Endpoint> Op<'w, E> {
         if tries < EAGER_RETRIES || !self.worker.compute.techniques().backoff {
             sherman_fabric::yield_now().await;
         } else {
-            let pause = (1_000_u64 << (tries - EAGER_RETRIES).min(10)).min(MAX_PAUSE_NANOS);
+            // Short against a lease: another thread of ours may hold a lane and wait for this one.
+            let longest = MAX_PAUSE_NANOS.min(self.worker.compute.geometry().lease_nanos / PAUSES_PER_LEASE);
+            let pause = (1_000_u64 << (tries - EAGER_RETRIES).min(10)).min(longest);
             let until = self.endpoint().now().saturating_add(pause).min(self.deadline());
             sherman_fabric::sleep_until(self.endpoint(), until).await;
         }

@@ -216,6 +216,16 @@ pub struct RedoSlots {
 struct Area {
     slots: Vec<u64>,
     free: Vec<u64>,
+    /// Slots taken by [`RedoSlots::take_long`].
+    long: usize,
+}
+
+impl Area {
+    /// How many slots changes that wait for lanes may have: a quarter. A change under a lane may wait for a slot, so the others must
+    /// always come back without waiting for a lane.
+    fn most_long(&self) -> usize {
+        (self.slots.len() / 4).max(1)
+    }
 }
 
 /// A slot in use. Given back by [`RedoSlots::put_back`] once its record is cleared.
@@ -224,6 +234,7 @@ struct Area {
 pub(crate) struct Slot {
     server: u16,
     offset: u64,
+    long: bool,
 }
 
 impl RedoSlots {
@@ -231,7 +242,7 @@ impl RedoSlots {
     pub(crate) fn new(areas: &[(u64, u64)], slot_bytes: u64) -> Self {
         let servers = areas.iter().map(|&(offset, bytes)| {
             let slots: Vec<u64> = (0..bytes / slot_bytes.max(1)).rev().map(|at| offset + at * slot_bytes).collect();
-            Mutex::new(Area { free: slots.clone(), slots })
+            Mutex::new(Area { free: slots.clone(), slots, long: 0 })
         });
         Self { slot_bytes, servers: servers.collect() }
     }
@@ -242,7 +253,27 @@ impl RedoSlots {
 
     fn try_take(&self, server: u16) -> Option<Slot> {
         let offset = self.area(server).free.pop()?;
-        Some(Slot { server, offset })
+        Some(Slot { server, offset, long: false })
+    }
+
+    fn try_take_long(&self, server: u16) -> Option<Slot> {
+        let mut area = self.area(server);
+        if area.long >= area.most_long() {
+            return None;
+        }
+        let offset = area.free.pop()?;
+        area.long += 1;
+        Some(Slot { server, offset, long: true })
+    }
+
+    /// A free slot for a change that waits for lanes while it holds the slot. The caller holds no lane.
+    pub(crate) async fn take_long<E: Endpoint>(&self, op: &Op<'_, E>, server: u16) -> Result<Slot, Error> {
+        loop {
+            if let Some(slot) = self.try_take_long(server) {
+                return Ok(slot);
+            }
+            op.retry(Cause::RedoSlots).await?;
+        }
     }
 
     /// A free slot on each of the servers asked for. All or none are held while it waits, so that no two operations wait
@@ -263,7 +294,9 @@ impl RedoSlots {
     }
 
     pub(crate) fn put_back(&self, slot: Slot) {
-        self.area(slot.server).free.push(slot.offset);
+        let mut area = self.area(slot.server);
+        area.free.push(slot.offset);
+        area.long -= usize::from(slot.long);
     }
 
     /// The largest record that fits.

@@ -126,9 +126,16 @@ fn join(cluster: &Arc<EmbeddedCluster>, keepers: &Keepers) -> Arc<Server> {
     let server = Arc::new(Server { fabric, compute, stop: AtomicBool::new(false) });
     let kept = Arc::clone(&server);
     let keeper = thread::spawn(move || {
-        let worker = Worker::new(endpoint, Arc::clone(&kept.compute));
-        // Ends when it is told to, or with its compute server.
-        let _ = block_on(worker.endpoint(), worker.keep(|| kept.stop.load(Ordering::Relaxed)));
+        let stopped = || kept.stop.load(Ordering::Relaxed);
+        // Both end when they are asked to, or with their compute server.
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let worker = Worker::new(kept.fabric.endpoint(), Arc::clone(&kept.compute));
+                let _ = block_on(worker.endpoint(), worker.recover_others(stopped));
+            });
+            let worker = Worker::new(endpoint, Arc::clone(&kept.compute));
+            let _ = block_on(worker.endpoint(), worker.keep(stopped));
+        });
     });
     lock(keepers).push((Arc::clone(&server), keeper));
     server

@@ -76,10 +76,12 @@ impl EmbeddedCluster {
             let chip = usize::try_from(on_chip_bytes).ok().map(|bytes| bytes / 8 * 8);
             let region = host.zip(chip).and_then(|(host, chip)| Region::new(host, chip, atomicity, path));
             let region = region.ok_or(EmbeddedError::OutOfMemory { server, bytes: memory_bytes })?;
-            let format = FormatOptions { server, servers: count, ..format };
+            // Each draws an identity of its own.
+            let format = FormatOptions { server, servers: count, memory_id: 0, ..format };
             let formatted = Server::format(region, &format);
             servers.push(formatted.map_err(|error| EmbeddedError::Format { server, error })?);
         }
+        make_one_cluster(&servers);
         let caps = Caps {
             atomic_unit: LINE as u32,
             crash_unit: LINE as u32,
@@ -176,6 +178,17 @@ impl EmbeddedCluster {
 
     fn members(&self) -> std::sync::MutexGuard<'_, BTreeMap<ClientId, Weak<Member>>> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells server 0 the memories of all servers, and every server its cluster, as the first client that joins does elsewhere.
+fn make_one_cluster(servers: &[Server]) {
+    let identities: Vec<u64> =
+        servers.iter().map(|server| server.look(|tables| tables.superblock().memory_id)).collect();
+    let Some((first, cluster)) = servers.first().zip(identities.first().copied()) else { return };
+    first.change(|tables, memory| tables.enlist_all(memory, &identities));
+    for server in servers {
+        server.change(|tables, memory| tables.adopt(memory, cluster));
     }
 }
 

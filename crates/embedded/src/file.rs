@@ -12,17 +12,19 @@
 //! ends with the process. The lock is advisory. Who ignores it and writes the file ruins the memory; who shortens it ends the
 //! server by `SIGBUS`.
 //!
-//! **Disk space.** The file is made sparse: memory that was never touched takes none. So a disk may fill up long after, and
-//! then the server dies of `SIGBUS` at the first touch of a page that cannot be had; nothing else can be said to a store
-//! into mapped memory. What was written before is still there, and the server starts again when there is room.
-//! [`preallocate`](FileOptions::preallocate) takes all the space beforehand, or says that there is none, where the file system
-//! can (`fallocate`; ext4, xfs, btrfs, tmpfs do).
+//! **Disk space.** [`preallocate`](FileOptions::preallocate) takes all disk space when the file is made or opened, and refuses the
+//! file if the disk has too little. A sparse file takes no space for memory that was never touched, so the disk may
+//! fill up later. Then the kernel kills the server by `SIGBUS` at its first store to a page that the disk has no room for. A file system that
+//! compresses or copies on write (ZFS, btrfs with snapshots) may still run out of space after the allocation.
 
 mod error;
 mod header;
+mod peek;
+mod space;
 
 pub use error::{FileError, FileProblem};
 pub(crate) use header::Header;
+pub use peek::{Formatted, peek};
 
 use crate::copy::{CopyPath, LINE, WORD};
 use crate::journal::{self, Journal};
@@ -33,7 +35,7 @@ use sherman_fabric::mapped::{LockedFile, Mapping};
 use sherman_fabric::zeroed::Zeroed;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Which file, and what memory it has.
@@ -47,7 +49,7 @@ pub struct FileOptions {
     pub on_chip_bytes: u64,
     /// What is atomic among the living.
     pub atomicity: Atomicity,
-    /// Whether the file takes all its disk space now.
+    /// Whether the file takes all its disk space now, also if it was made sparse before.
     pub preallocate: bool,
 }
 
@@ -68,23 +70,59 @@ pub(crate) fn open(options: &FileOptions) -> Result<(Lines, OnChip, Header), Fil
 fn try_open(options: &FileOptions) -> Result<(Lines, OnChip, Header), FileProblem> {
     let asked = Image::new(options.host_bytes, options.on_chip_bytes);
     let places = Places::of(options).ok_or(FileProblem::BadSizes)?;
-    let file = open_locked(options)?;
+    let (file, before) = open_locked(&options.path)?;
+    let undo = Undo { path: &options.path, before };
     let length = file.metadata().map_err(FileProblem::io("look at"))?.len();
     let found = if length == 0 { None } else { check(&file, &asked, length, places.end)? };
-    if found.is_none() {
-        // The header goes first, saying that the file is not finished: whatever comes now may be cut and is then begun anew.
-        let written = (&*file).rewind().and_then(|()| (&*file).write_all(&asked.unfinished()));
-        written.map_err(FileProblem::io("write the header of"))?;
-        file.set_len(places.end).map_err(FileProblem::io("extend"))?;
-    }
-    if options.preallocate {
-        preallocate(&file, places.end).map_err(FileProblem::io("allocate disk space for"))?;
+    if let Err(problem) = extend(&file, found.is_none().then_some(&asked), &places, options) {
+        undo.run(&file);
+        return Err(problem);
     }
     let (lines, chip, header) = map(file, &places, options)?;
     if found.is_none() {
         header.finish(&asked);
     }
     Ok((lines, chip, header))
+}
+
+/// Gives the file its header, if it has to be made, and its length and disk space.
+fn extend(file: &File, make: Option<&Image>, places: &Places, options: &FileOptions) -> Result<(), FileProblem> {
+    if options.preallocate {
+        space::check(file, places.end)?;
+    }
+    if let Some(image) = make {
+        // The header goes first, saying that the file is not finished: whatever comes now may be cut and is then begun anew.
+        let written = (&*file).rewind().and_then(|()| (&*file).write_all(&image.unfinished()));
+        written.map_err(FileProblem::io("write the header of"))?;
+        file.set_len(places.end).map_err(FileProblem::io("extend"))?;
+    }
+    if options.preallocate { space::take(file, places.end) } else { Ok(()) }
+}
+
+/// What was at the path before the file was opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Nothing,
+    /// A file without a byte.
+    Empty,
+    Something,
+}
+
+/// Puts a path back as it was before a file was made there.
+struct Undo<'o> {
+    path: &'o Path,
+    before: Before,
+}
+
+impl Undo<'_> {
+    /// Undoes what can be undone; the error that led here is the one to report. The file is still locked.
+    fn run(self, file: &File) {
+        match self.before {
+            Before::Nothing => drop(std::fs::remove_file(self.path)),
+            Before::Empty => drop(file.set_len(0)),
+            Before::Something => {}
+        }
+    }
 }
 
 /// Where things are in the file, as this process counts.
@@ -107,20 +145,34 @@ impl Places {
     }
 }
 
-/// The file, which nobody else has.
-fn open_locked(options: &FileOptions) -> Result<LockedFile, FileProblem> {
+/// The file, which nobody else has, and what was there before.
+fn open_locked(path: &Path) -> Result<(LockedFile, Before), FileProblem> {
     let mut open = OpenOptions::new();
-    open.read(true).write(true).create(true).truncate(false);
+    open.read(true).write(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut open, 0o600);
-    let file = open.open(&options.path).map_err(FileProblem::io("open"))?;
-    if !file.metadata().map_err(FileProblem::io("look at"))?.is_file() {
+    let (file, made) = match open.clone().create_new(true).open(path) {
+        Ok(file) => (file, true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            // Not `create`: another process may remove the file in between, and then this says so.
+            (open.open(path).map_err(FileProblem::io("open"))?, false)
+        }
+        Err(error) => return Err(FileProblem::Io { what: "open", error }),
+    };
+    let found = file.metadata().map_err(FileProblem::io("look at"))?;
+    if !found.is_file() {
         return Err(FileProblem::NotAFile);
     }
-    LockedFile::new(file).map_err(|error| match error {
+    let file = LockedFile::new(file).map_err(|error| match error {
         TryLockError::WouldBlock => FileProblem::InUse,
         TryLockError::Error(error) => FileProblem::Io { what: "lock", error },
-    })
+    })?;
+    let before = match (made, found.len()) {
+        (true, _) => Before::Nothing,
+        (false, 0) => Before::Empty,
+        (false, _) => Before::Something,
+    };
+    Ok((file, before))
 }
 
 /// The header of a file of `length` bytes, if it is the one asked for; `None` if the file was never finished.
@@ -160,16 +212,6 @@ fn map(file: LockedFile, places: &Places, options: &FileOptions) -> Result<(Line
     let chip = OnChip::in_file(words(CHIP_OFFSET, places.chip_words)?);
     let lines = Lines::in_file(host, journal, options.atomicity, CopyPath::fastest());
     Ok((lines.ok_or(FileProblem::OutOfMemory)?, chip, header))
-}
-
-#[cfg(target_os = "linux")]
-fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
-    Ok(rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, bytes)?)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn preallocate(_: &File, _: u64) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(all(test, target_os = "linux", not(miri)))]

@@ -62,7 +62,7 @@ pub use session::{Gate, Session, Turn};
 use crate::file::{Contents, FileOptions};
 use crate::memory::Region;
 use crate::server::{self, Server};
-use sherman_fabric::{ClientId, FabricError, Request, Response};
+use sherman_fabric::{ClientId, FabricError, Request, Response, Seen};
 use sherman_memory_server::{FormatError, FormatOptions, MemberState, MemoryServer, OpenError, Superblock};
 use std::time::Instant;
 
@@ -87,7 +87,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Formats `region`, whatever was in it.
+    /// Formats `region`, whatever was in it, under a random identity unless `options` name one.
     pub fn format(region: Region, options: &FormatOptions) -> Result<Self, FormatError> {
         Ok(Self::new(Server::format(region, options)?))
     }
@@ -156,6 +156,29 @@ impl Host {
             Asker::Leaver(session) => return Err(FabricError::Fenced { client: session.client() }),
         };
         self.server.handle(asker, request, now, then)
+    }
+
+    /// Lets the server's CPU answer an operator, who needs no membership.
+    pub fn administer(&self, request: &Request) -> Result<Response, FabricError> {
+        self.server.administer(request, || self.now())
+    }
+
+    /// Issues an id to a client that found `seen` at the servers, by number. A refusal changes nothing. `then` is called as by
+    /// [`Host::handle`].
+    pub fn join<T>(
+        &self,
+        seen: &[Option<Seen>],
+        then: impl FnOnce(&MemoryServer, Response) -> T,
+    ) -> Result<T, FabricError> {
+        self.server.change(|tables, memory| {
+            let response = tables.join_seeing(memory, seen, self.now())?;
+            Ok(then(tables, response))
+        })
+    }
+
+    /// Makes this memory `cluster`'s, if it is nobody's yet. Whether it is `cluster`'s now.
+    pub fn adopt(&self, cluster: u64) -> bool {
+        self.server.change(|tables, memory| tables.adopt(memory, cluster))
     }
 
     /// Lets `look` see the tables while no request is being answered.

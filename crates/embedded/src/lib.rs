@@ -71,4 +71,4 @@ mod verbs;
 pub use cluster::{EmbeddedCluster, EmbeddedFabric, EmbeddedOptions, MAX_SERVERS};
 pub use endpoint::EmbeddedEndpoint;
 pub use error::EmbeddedError;
-pub use line::Atomicity;
+pub use line::{Atomicity, READ_WINDOW};

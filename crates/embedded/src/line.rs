@@ -30,6 +30,10 @@
 //! so the second look at j sees W's odd word or a later one, and equals the first only if that was taken after W
 //! released j.
 //!
+//! **The window of a READ (F8).** A reader's thread may be paused between two lines, and the tree trusts that no node changes 49,152 times
+//! in between. Lines of one group that did not change are of one moment: such a READ needs no clock. Any other READ of more than one
+//! line looks at the clock before and after, and starts again if it took longer than [`READ_WINDOW`].
+//!
 //! **Who holds a line.** Taking a line is left to a [`Holder`]. In one process nobody needs to know who it is, nobody who
 //! holds a line dies alone, and so `Alone` keeps nothing. Where several processes map the lines ([`shared`](crate::shared)), the
 //! odd word names the holder, and the holder keeps what it takes to mend the line after its death.
@@ -57,6 +61,12 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+use std::time::{Duration, Instant};
+
+/// The longest time between the first and the last fetch of one READ (F8).
+pub const READ_WINDOW: Duration = Duration::from_millis(1);
+/// How many times a READ is tried. Each failure means that the thread was paused in the middle of a copy of microseconds.
+const READ_TRIES: u32 = 64;
 
 /// What is atomic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +85,21 @@ const OPTIMISM: u32 = 64;
 /// How many lines of a verb are asked for before the first is used: a longer one is a stream, which the processor
 /// recognises.
 const AHEAD_LINES: usize = 32;
+
+/// Why a READ failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadError<S> {
+    /// Somebody holds a line and does not go on.
+    Stalled(S),
+    /// No try stayed within [`READ_WINDOW`].
+    Slow,
+}
+
+impl<S> From<S> for ReadError<S> {
+    fn from(stalled: S) -> Self {
+        Self::Stalled(stalled)
+    }
+}
 
 /// Host memory of one server.
 #[derive(Debug)]
@@ -260,7 +285,7 @@ impl Lines {
         holder: &H,
         offset: usize,
         into: &mut [u8],
-    ) -> Result<(), H::Stalled> {
+    ) -> Result<(), ReadError<H::Stalled>> {
         match self.atomicity {
             Atomicity::Line => self.read_lines(holder, offset, into),
             Atomicity::Verb => {
@@ -270,7 +295,61 @@ impl Lines {
         }
     }
 
-    fn read_lines<H: Holder + ?Sized>(&self, holder: &H, offset: usize, into: &mut [u8]) -> Result<(), H::Stalled> {
+    /// Copies bytes out for the server's own CPU, which trusts no two lines to belong together.
+    pub(crate) fn read_own<H: Holder + ?Sized>(
+        &self,
+        holder: &H,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<(), H::Stalled> {
+        match self.atomicity {
+            Atomicity::Line => self.read_untimed(holder, offset, into),
+            Atomicity::Verb => {
+                self.read_verb(offset, into);
+                Ok(())
+            }
+        }
+    }
+
+    fn read_lines<H: Holder + ?Sized>(
+        &self,
+        holder: &H,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<(), ReadError<H::Stalled>> {
+        let lines = lines_of(offset, into.len());
+        let whole = offset.is_multiple_of(LINE) && into.len().is_multiple_of(LINE);
+        if whole && lines.start / GROUP == lines.end.saturating_sub(1) / GROUP {
+            if self.read_group(lines.start, into.as_chunks_mut().0) == 0 {
+                return Ok(());
+            }
+        } else if lines.len() <= 1 {
+            return Ok(self.read_untimed(holder, offset, into)?);
+        }
+        self.read_within(READ_WINDOW, holder, offset, into)
+    }
+
+    /// Copies bytes out, all of them within `window`.
+    #[inline(never)]
+    fn read_within<H: Holder + ?Sized>(
+        &self,
+        window: Duration,
+        holder: &H,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<(), ReadError<H::Stalled>> {
+        for _ in 0..READ_TRIES {
+            let began = Instant::now();
+            self.read_untimed(holder, offset, into)?;
+            if began.elapsed() <= window {
+                return Ok(());
+            }
+        }
+        Err(ReadError::Slow)
+    }
+
+    /// Copies bytes out, whatever time it takes.
+    fn read_untimed<H: Holder + ?Sized>(&self, holder: &H, offset: usize, into: &mut [u8]) -> Result<(), H::Stalled> {
         if offset.is_multiple_of(LINE) && into.len().is_multiple_of(LINE) {
             return self.read_groups(holder, offset / LINE, into.as_chunks_mut().0);
         }
@@ -293,6 +372,8 @@ impl Lines {
             }
             line += count;
             rest = tail;
+            #[cfg(test)]
+            tests::pause();
         }
         Ok(())
     }
@@ -504,5 +585,68 @@ impl Lines {
         word.store(old.wrapping_add(add).to_le(), Relaxed);
         self.release_changed(line, even);
         Ok(old)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    thread_local! {
+        /// What happens when this thread's READ has copied a group of lines.
+        static PAUSE: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn pause() {
+        let hook = PAUSE.with_borrow_mut(Option::take);
+        if let Some(mut hook) = hook {
+            hook();
+        }
+    }
+
+    const BYTES: usize = 2 * GROUP * LINE;
+
+    /// What a reader reads that is paused in the middle of its first copy for `pause`, while another rewrites everything.
+    fn read_paused(window: Duration, pause: Duration) -> Vec<u8> {
+        let lines = std::rc::Rc::new(Lines::new(BYTES, Atomicity::Line, CopyPath::fastest()).expect("memory"));
+        unstalled(lines.write(&Alone, 0, &[1; BYTES]));
+        let writer = std::rc::Rc::clone(&lines);
+        PAUSE.set(Some(Box::new(move || {
+            std::thread::sleep(pause);
+            unstalled(writer.write(&Alone, 0, &[2; BYTES]));
+        })));
+        let mut found = vec![0; BYTES];
+        assert_eq!(lines.read_within(window, &Alone, 0, &mut found), Ok(()));
+        found
+    }
+
+    #[test]
+    fn a_reader_that_was_paused_for_longer_than_the_window_reads_again() {
+        assert_eq!(read_paused(READ_WINDOW, 2 * READ_WINDOW), [2; BYTES], "both halves are of one window");
+    }
+
+    /// So the rule is needed, and the test above can fail.
+    #[test]
+    fn without_the_window_a_paused_reader_accepts_lines_of_two_times() {
+        let found = read_paused(Duration::MAX, 2 * READ_WINDOW);
+        assert_eq!((found[0], found[BYTES - 1]), (1, 2));
+    }
+
+    #[test]
+    fn a_reader_that_never_stays_within_the_window_gets_an_error() {
+        let lines = Lines::new(BYTES, Atomicity::Line, CopyPath::fastest()).expect("memory");
+        let mut found = vec![0; BYTES];
+        assert_eq!(lines.read_within(Duration::ZERO, &Alone, 0, &mut found), Err(ReadError::Slow));
+    }
+
+    #[test]
+    fn a_read_of_one_group_that_nobody_changes_needs_no_clock() {
+        let lines = Lines::new(BYTES, Atomicity::Line, CopyPath::fastest()).expect("memory");
+        PAUSE.set(Some(Box::new(|| panic!("it is read in one piece"))));
+        for (offset, len) in [(0, GROUP * LINE), (LINE, LINE), (GROUP * LINE, GROUP * LINE), (5, 20), (0, 0)] {
+            assert_eq!(lines.read(&Alone, offset, &mut vec![0; len]), Ok(()));
+        }
+        PAUSE.set(None);
     }
 }

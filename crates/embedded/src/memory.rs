@@ -5,7 +5,7 @@
 
 use crate::copy::{CopyPath, LINE, WORD};
 use crate::file::{self, Contents, FileError, FileOptions, Header};
-use crate::line::{Alone, Atomicity, Holder, Keeper, Lines, Stalled, unstalled};
+use crate::line::{Alone, Atomicity, Holder, Keeper, Lines, ReadError, Stalled, unstalled};
 use crate::on_chip::OnChip;
 use sherman_fabric::{ClientId, Memory, Space};
 use std::convert::Infallible;
@@ -34,6 +34,8 @@ pub enum BadAccess {
         /// Who.
         client: ClientId,
     },
+    /// A READ did not stay within its window (F8): its thread was paused again and again.
+    Slow,
 }
 
 impl From<Infallible> for BadAccess {
@@ -45,6 +47,18 @@ impl From<Infallible> for BadAccess {
 impl From<Stalled> for BadAccess {
     fn from(stalled: Stalled) -> Self {
         Self::OwnerStalled { client: stalled.client }
+    }
+}
+
+impl<S> From<ReadError<S>> for BadAccess
+where
+    Self: From<S>,
+{
+    fn from(error: ReadError<S>) -> Self {
+        match error {
+            ReadError::Stalled(stalled) => stalled.into(),
+            ReadError::Slow => Self::Slow,
+        }
     }
 }
 
@@ -253,7 +267,7 @@ impl Memory for Region {
         let start = self.bound(space, offset, into.len()).expect("the server stays inside its own memory");
         match space {
             Space::Host => match &self.keeper {
-                None => unstalled(self.host.read(&Alone, start, into)),
+                None => unstalled(self.host.read_own(&Alone, start, into)),
                 Some(keeper) => self.host.read_as_keeper(&**keeper, start, into),
             },
             Space::OnChip => {

@@ -25,9 +25,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Formats fresh memory.
+    /// Formats fresh memory, under a random identity unless the options name one.
     pub(crate) fn format(memory: Region, options: &FormatOptions) -> Result<Self, FormatError> {
-        let control = memory.formatting(|| MemoryServer::format(&memory, options))?;
+        let memory_id = if options.memory_id == 0 { draw_identity() } else { options.memory_id };
+        let options = FormatOptions { memory_id, ..*options };
+        let control = memory.formatting(|| MemoryServer::format(&memory, &options))?;
         Ok(Self { memory, control: Mutex::new(control) })
     }
 
@@ -66,6 +68,16 @@ impl Server {
         Ok(then(&control, response))
     }
 
+    /// Lets the server's CPU answer an operator.
+    pub(crate) fn administer(&self, request: &Request, now: impl FnOnce() -> u64) -> Result<Response, FabricError> {
+        Ok(self.control().administer(&self.memory, request, now())?)
+    }
+
+    /// Lets `change` change the server's tables while no request is being answered.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut MemoryServer, &Region) -> T) -> T {
+        change(&mut self.control(), &self.memory)
+    }
+
     /// Lets `look` see the server's tables while no request is being answered.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&MemoryServer) -> T) -> T {
         look(&self.control())
@@ -81,6 +93,13 @@ impl Server {
         // poisoned lock guards is still right.
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A random number, not 0; 0 if the system gives none, which no format accepts.
+fn draw_identity() -> u64 {
+    // 0 has one chance in 2^64, so one more draw is enough.
+    let draw = || getrandom::u64().unwrap_or(0);
+    Some(draw()).filter(|drawn| *drawn != 0).unwrap_or_else(draw)
 }
 
 #[cfg(test)]

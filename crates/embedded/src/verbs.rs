@@ -179,6 +179,7 @@ pub(crate) fn explain(bad: BadAccess, server: u16, space: Space, offset: u64, le
         BadAccess::OutOfBounds => FabricError::OutOfBounds { space, address, len },
         BadAccess::Misaligned => FabricError::Misaligned { space, address },
         BadAccess::OwnerStalled { client } => FabricError::OwnerStalled { client },
+        BadAccess::Slow => FabricError::SlowRead { server },
     }
 }
 

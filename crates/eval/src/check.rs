@@ -14,6 +14,7 @@ use sherman::{Broken, BulkOptions, Check, Cluster, Error, Format, RawTree, TreeO
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+pub use crate::audit_report::{AuditReport, FindingReport};
 pub use crate::check_report::{BrokenReport, CheckReport, LevelReport, Made};
 pub use crate::churn::Churn;
 
@@ -62,6 +63,11 @@ impl CheckOptions {
         self.cluster.as_ref().is_none_or(|url| url.split(':').next() == Some("embedded"))
     }
 
+    /// Whether the whole of a cluster is to be checked: it has trees already, and none of them is named.
+    pub fn is_audit(&self) -> bool {
+        !self.makes_its_own() && self.tree.is_none()
+    }
+
     /// An option that makes no sense where trees are there already.
     fn out_of_place(&self) -> Option<&'static str> {
         [
@@ -86,14 +92,28 @@ pub fn run(options: &CheckOptions, progress: &dyn Fn(CheckProgress)) -> Result<C
     if options.makes_its_own() {
         return made(options, progress);
     }
+    let (url, cluster) = open(options)?;
+    existing(&cluster, url, options.tree.as_deref(), progress)
+}
+
+/// Checks the whole of the cluster that the options name.
+///
+/// # Errors
+/// As [`run`].
+pub fn audit(options: &CheckOptions, progress: &dyn Fn(CheckProgress)) -> Result<AuditReport, BenchError> {
+    let (url, cluster) = open(options)?;
+    whole(&cluster, url, progress)
+}
+
+/// Opens a cluster that has trees already.
+fn open(options: &CheckOptions) -> Result<(&str, Cluster), BenchError> {
     if let Some(option) = options.out_of_place() {
         let reason =
             "this is for clusters in this process, which begin empty; a tree that is there is checked as it is";
         return Err(BenchError::option(option, reason));
     }
     let url = options.cluster.as_deref().unwrap_or_default();
-    let cluster = Cluster::open(url).map_err(BenchError::Open)?;
-    existing(&cluster, url, options.tree.as_deref(), progress)
+    Ok((url, Cluster::open(url).map_err(BenchError::Open)?))
 }
 
 /// Checks a tree of `cluster`, named `url` in the report, as it is. If the cluster has one tree only, it need not be named.
@@ -123,12 +143,24 @@ pub fn existing(
     Ok(CheckReport::new(url, &description, &check, None))
 }
 
+/// Checks every tree of `cluster`, named `url` in the report, and its lanes, redo records and places for nodes.
+///
+/// # Errors
+/// If something could not be read. What is wrong with the cluster is in the report.
+pub fn whole(cluster: &Cluster, url: &str, progress: &dyn Fn(CheckProgress)) -> Result<AuditReport, BenchError> {
+    progress(CheckProgress::AtRest);
+    let audit = cluster.audit().map_err(|error| BenchError::Operation { phase: "checking", error })?;
+    AuditReport::new(url, &audit).map_err(|error| BenchError::Operation { phase: "checking", error })
+}
+
 /// Checks once. What no check should meet is among what is broken.
 fn check(tree: &RawTree) -> Result<Check, BenchError> {
     match tree.check() {
         Ok(check) => Ok(check),
         Err(Error::Corrupt { address, invariant }) => {
-            Ok(Check { broken: vec![Broken { address, level: 0, invariant }], broken_count: 1, ..Check::default() })
+            let detail = "an operation met it".to_owned();
+            let broken = vec![Broken { address, level: 0, invariant, from: None, to: None, detail }];
+            Ok(Check { broken, broken_count: 1, ..Check::default() })
         }
         Err(error) => Err(BenchError::Operation { phase: "checking", error }),
     }

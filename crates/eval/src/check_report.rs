@@ -35,13 +35,25 @@ pub struct BrokenReport {
     pub offset: u64,
     /// The level of the node.
     pub level: u8,
+    /// The first key of the range that is affected, in hexadecimal, if it is known.
+    pub from: Option<String>,
+    /// The end of that range (exclusive), in hexadecimal, if it is known.
+    pub to: Option<String>,
+    /// What was found.
+    pub detail: String,
+}
+
+/// A key in hexadecimal.
+fn hex(key: &[u8]) -> String {
+    key.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl BrokenReport {
     fn of(broken: &Broken) -> Self {
         let (invariant, says) = broken.invariant.split_once(": ").unwrap_or((broken.invariant, ""));
         let (server, offset) = (broken.address.server(), broken.address.offset());
-        Self { invariant, says, server, offset, level: broken.level }
+        let (from, to) = (broken.from.as_deref().map(hex), broken.to.as_deref().map(hex));
+        Self { invariant, says, server, offset, level: broken.level, from, to, detail: broken.detail.clone() }
     }
 }
 
@@ -109,6 +121,8 @@ pub struct CheckReport {
     pub broken_by_invariant: BTreeMap<&'static str, u64>,
     /// The first hundred.
     pub broken: Vec<BrokenReport>,
+    /// Nodes that a member held for so long that the check left them out, with what is behind them.
+    pub undecided: u64,
     /// What was made to be checked, if the cluster began empty.
     pub made: Option<Made>,
 }
@@ -146,6 +160,7 @@ impl CheckReport {
             broken_count: check.broken_count,
             broken_by_invariant,
             broken,
+            undecided: check.undecided,
             made,
         }
     }
@@ -187,6 +202,9 @@ impl CheckReport {
     }
 
     fn verdict(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.undecided > 0 {
+            writeln!(f, "undecided           {}: members held these nodes for too long", grouped(self.undecided))?;
+        }
         if let Some(made) = self.made.filter(|made| made.at_rest && made.expected_entries != self.entries) {
             writeln!(f, "WRONG: there must be {} entries, by the writers' answers", grouped(made.expected_entries))?;
         }
@@ -196,8 +214,13 @@ impl CheckReport {
         let numbers: Vec<String> =
             self.broken_by_invariant.iter().map(|(number, count)| format!("{number}: {count}")).collect();
         write!(f, "broken invariants   {} ({})", grouped(self.broken_count), numbers.join(", "))?;
-        for BrokenReport { invariant, says, server, offset, level } in &self.broken {
+        for BrokenReport { invariant, says, server, offset, level, from, to, detail } in &self.broken {
             write!(f, "\n  {invariant} on level {level}, server {server}, offset {offset:#x}: {says}")?;
+            write!(f, "\n      {detail}")?;
+            if let Some(from) = from {
+                let to = to.as_ref().map_or(String::new(), |to| format!(" to 0x{to}"));
+                write!(f, "; keys from 0x{from}{to}")?;
+            }
         }
         let untold = self.broken_count - self.broken.len() as u64;
         if untold > 0 {
@@ -251,13 +274,19 @@ mod tests {
     fn what_is_broken_is_told_by_number_and_place() {
         let (tree, mut check) = description();
         let address = GlobalAddress::new(3, 64);
-        let broken = Broken { address, level: 2, invariant: "I7: a separator leads there" };
+        let (from, to, detail) = (Some(vec![0, 0xab]), Some(vec![1, 2]), "nothing is there".to_owned());
+        let broken = Broken { address, level: 2, invariant: "I7: a separator leads there", from, to, detail };
         check.broken = vec![broken.clone(), broken];
         check.broken_count = 102;
         let report = CheckReport::new("somewhere", &tree, &check, None);
         assert!(!report.clean && report.broken_by_invariant["I7"] == 2);
         let text = report.to_string();
-        for words in ["102 (I7: 2)", "I7 on level 2, server 3, offset 0x40: a separator leads there", "and 100 more"] {
+        for words in [
+            "102 (I7: 2)",
+            "I7 on level 2, server 3, offset 0x40: a separator leads there",
+            "and 100 more",
+            "nothing is there; keys from 0x00ab to 0x0102",
+        ] {
             assert!(text.contains(words), "{words}: {text}");
         }
         let json = serde_json::to_value(&report).expect("JSON");

@@ -29,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod audit_report;
 pub mod bench;
 pub mod cache_curve;
 pub mod check;
@@ -52,7 +53,7 @@ pub mod workload;
 pub mod zipf;
 
 pub use bench::Progress;
-pub use check::{CheckOptions, CheckReport};
+pub use check::{AuditReport, CheckOptions, CheckReport};
 pub use error::BenchError;
 pub use keys::{HotKeys, Keys};
 pub use options::{BenchOptions, Length, Load};

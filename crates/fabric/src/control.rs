@@ -145,8 +145,25 @@ pub enum Request {
         /// Whom.
         client: ClientId,
     },
+    /// To server 0, from the recoverer of `client`, once the records of `client` are replayed and its lanes swept: `client` recovers
+    /// nobody any more. Those whom it was recovering when it died may then be recovered before it is retired: what is left to do for
+    /// `client` may have to wait for them.
+    Relieve {
+        /// Whom.
+        client: ClientId,
+    },
     /// To server 0: every member. Answered by [`Response::Members`].
     Members,
+    /// To server 0: the memory servers of the cluster. Answered by [`Response::Servers`].
+    Servers,
+    /// To server 0: the memory of `server` is gone for good. Ends the lease of every live member, as
+    /// [`Request::Condemn`] does: nobody may go on with the old view. Every client that joins later skips the server, and its
+    /// lists and calls there end in [`FabricError::ServerLost`](crate::FabricError::ServerLost). Nothing undoes this. Refused with
+    /// [`Refusal::BadRequest`] for server 0.
+    DeclareLost {
+        /// Which.
+        server: u16,
+    },
     /// To any server that is a process of its own: its counters. Answered by [`Response::Stats`]; elsewhere refused with
     /// [`Refusal::BadRequest`].
     Stats,
@@ -178,6 +195,24 @@ pub struct MemberInfo {
     pub lease_left: u64,
     /// Who recovers it; nobody's id if nobody does.
     pub recoverer: ClientId,
+}
+
+/// A memory server of the cluster, as server 0 knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ServerInfo {
+    /// The identity of its memory; 0 until the first member has joined.
+    pub memory: u64,
+    /// Whether the cluster has declared it lost.
+    pub lost: bool,
+}
+
+/// What a client that wants to join found at one memory server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Seen {
+    /// The identity of the server's memory.
+    pub memory: u64,
+    /// The cluster which that memory belongs to; 0 if it belongs to none yet.
+    pub cluster: u64,
 }
 
 /// What server 0 says to a suspicion.
@@ -264,6 +299,8 @@ pub enum Response {
     Verdict(Verdict),
     /// Every member, by id.
     Members(Vec<MemberInfo>),
+    /// Every memory server of the cluster, by number.
+    Servers(Vec<ServerInfo>),
     /// One server's counters.
     Stats(Box<ServerStats>),
 }
@@ -299,6 +336,26 @@ pub enum Refusal {
         /// Who asked.
         client: ClientId,
     },
+    /// The cluster counts a memory server as present, and the client did not reach it.
+    Unreachable {
+        /// Which.
+        server: u16,
+    },
+    /// The memory of a server belongs to another cluster.
+    OtherCluster {
+        /// Which.
+        server: u16,
+    },
+    /// A memory server has another memory than the cluster knows: it was restarted empty, or another server is in its place.
+    OtherMemory {
+        /// Which.
+        server: u16,
+    },
+    /// The client names another number of memory servers than the cluster has.
+    OtherCount {
+        /// How many the cluster has.
+        servers: u16,
+    },
     /// The request's numbers make no sense.
     BadRequest {
         /// Which.
@@ -317,6 +374,14 @@ impl fmt::Display for Refusal {
             Self::NotHere => write!(f, "only memory server 0 answers this"),
             Self::NotAMember { client } => write!(f, "client {client} is not a member of the cluster"),
             Self::Fenced { client } => write!(f, "client {client} has been fenced; open the cluster again"),
+            Self::Unreachable { server } => {
+                write!(f, "the cluster counts memory server {server} as present, and the client cannot reach it")
+            }
+            Self::OtherCluster { server } => write!(f, "memory server {server} belongs to another cluster"),
+            Self::OtherMemory { server } => {
+                write!(f, "memory server {server} lost its memory: it was restarted empty, or is another server")
+            }
+            Self::OtherCount { servers } => write!(f, "the cluster has {servers} memory servers"),
             Self::BadRequest { what } => write!(f, "malformed request: {what}"),
         }
     }

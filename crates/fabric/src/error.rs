@@ -45,13 +45,14 @@ pub enum FabricError {
         /// The client's id.
         client: ClientId,
     },
-    /// The server is gone.
+    /// The cluster has declared the server lost: its memory is gone for good. A client never concludes this by itself.
     ServerLost {
         /// The server's index.
         server: u16,
     },
-    /// This endpoint's connection to the server broke: nothing more of it executes there. The server and other endpoints are
-    /// not concerned.
+    /// This client cannot reach a server that the cluster counts as present: the connection broke, the server is down, or it was
+    /// restarted. Nothing more of this endpoint executes there, and the client's identity is at its end. Other clients
+    /// may still reach the server.
     Disconnected {
         /// The server's index.
         server: u16,
@@ -61,6 +62,12 @@ pub enum FabricError {
     OwnerStalled {
         /// Who.
         client: ClientId,
+    },
+    /// A READ did not stay within its window (F8), however often the server or the client's own thread tried: that thread was paused in the
+    /// middle each time. Post it again.
+    SlowRead {
+        /// The server's index.
+        server: u16,
     },
     /// The backend cannot do this.
     Unsupported {
@@ -81,10 +88,15 @@ impl fmt::Display for FabricError {
             Self::TooLarge { asked, limit } => write!(f, "work list too large: {asked} asked, {limit} allowed"),
             Self::NoSuchServer { server } => write!(f, "there is no memory server {server}"),
             Self::Fenced { client } => write!(f, "client {client} has been fenced; open the cluster again"),
-            Self::ServerLost { server } => write!(f, "memory server {server} is gone"),
-            Self::Disconnected { server } => write!(f, "the connection to memory server {server} broke"),
+            Self::ServerLost { server } => write!(f, "memory server {server} was declared lost"),
+            Self::Disconnected { server } => {
+                write!(f, "the connection to memory server {server} broke; open the cluster again")
+            }
             Self::OwnerStalled { client } => {
                 write!(f, "client {client} was stopped in the middle of a change, and lives: continue or kill it")
+            }
+            Self::SlowRead { server } => {
+                write!(f, "a READ from memory server {server} was paused again and again: the machine is overloaded")
             }
             Self::Unsupported { what } => write!(f, "this backend cannot {what}"),
             Self::Refused(refusal) => write!(f, "{refusal}"),

@@ -40,7 +40,7 @@ pub mod zeroed;
 
 pub use address::{GlobalAddress, Space};
 pub use caps::{Caps, FenceMode};
-pub use control::{ClientId, Refusal, Request, Response, Verdict};
+pub use control::{ClientId, Refusal, Request, Response, Seen, ServerInfo, Verdict};
 pub use counters::{Counters, Tally};
 pub use endpoint::{Clock, Endpoint, Fabric, Ticket, call, execute, sleep_until, yield_now};
 pub use error::FabricError;

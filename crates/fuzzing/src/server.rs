@@ -3,7 +3,7 @@
 use crate::source::Source;
 use crate::{Reached, superblock};
 use sherman_fabric::control::{ChunkClass, TreeSpec};
-use sherman_fabric::{ClientId, Memory, Request, Space};
+use sherman_fabric::{ClientId, Memory, Request, Seen, Space};
 use sherman_memory_server::testing::{VecMemory, small_options};
 use sherman_memory_server::{FormatOptions, Geometry, MemoryServer, OpenError, SUPERBLOCK_BYTES};
 use twox_hash::XxHash3_64;
@@ -52,6 +52,7 @@ fn damage(memory: &VecMemory, geometry: &Geometry, how: u8, source: &mut Source<
         (geometry.client_offset, geometry.client_table_bytes()),
         (geometry.chunk_table_offset, geometry.chunk_table_bytes()),
         (geometry.catalog_offset, geometry.catalog_bytes()),
+        (geometry.server_offset, geometry.server_table_bytes()),
         (0, geometry.chunks_offset),
     ];
     for _ in 0..source.below(4) {
@@ -98,7 +99,15 @@ fn ask(server: &mut MemoryServer, memory: &VecMemory, source: &mut Source<'_>, n
     let from = ClientId(source.below(20) as u16);
     let request = request(source);
     *now += 1 << source.below(34);
-    let _ = server.handle(memory, from, &request, *now);
+    match from.0 {
+        18 => _ = server.administer(memory, &request, *now),
+        19 => {
+            let seen = Seen { memory: u64::from(source.byte()), cluster: u64::from(source.byte() % 2) * 0x5eed };
+            let _ = server.join_seeing(memory, &[None, Some(seen)], *now);
+            let _ = (server.adopt(memory, seen.cluster), server.lost());
+        }
+        _ => _ = server.handle(memory, from, &request, *now),
+    }
     let _ = (server.is_fenced(from), server.client(from), server.member(from), server.chunk(u32::from(from.0)));
 }
 
@@ -106,7 +115,7 @@ fn request(source: &mut Source<'_>) -> Request {
     let kind = source.byte();
     let client = ClientId(source.below(20) as u16);
     let name = || ["a", "b", "", "orders"][usize::from(client.0) % 4].to_owned();
-    match kind % 22 {
+    match kind % 24 {
         0..=2 => Request::Join,
         3 => Request::Leave,
         4..=5 => Request::AllocChunk {
@@ -137,6 +146,8 @@ fn request(source: &mut Source<'_>) -> Request {
         18 => Request::Suspect { client },
         19 => Request::Condemn { client },
         20 => Request::TakeOver { client },
+        21 => Request::Servers,
+        22 => Request::DeclareLost { server: client.0 },
         _ if kind & 1 == 0 => Request::Members,
         _ => Request::Retire { client },
     }

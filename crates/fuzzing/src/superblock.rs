@@ -58,7 +58,9 @@ fn honest(source: &mut Source<'_>) -> Superblock {
         release: source.pick(&[ReleaseMode::Write, ReleaseMode::Faa, ReleaseMode::Cas]),
     };
     let chunk_bytes = 4096 << source.below(12);
+    let servers = 1 + u16::from(source.byte());
     let options = FormatOptions {
+        servers,
         chunk_bytes,
         redo_slot_bytes: 512,
         redo_area_bytes: 1024,
@@ -68,7 +70,8 @@ fn honest(source: &mut Source<'_>) -> Superblock {
         ..FormatOptions::default()
     };
     let geometry = options.plan(1 << 26, 1 << 16).expect("these options fit");
-    Superblock { features: 0, cluster_id: source.u64(), server: 0, servers: 1 + u16::from(source.byte()), geometry }
+    let memory_id = source.u64().max(1);
+    Superblock { features: 0, memory_id, cluster_id: source.u64(), server: 0, servers, geometry }
 }
 
 /// The arithmetic that clients do with a geometry stays inside the memory it describes.

@@ -14,7 +14,7 @@ mod inputs;
 mod raw;
 
 use inputs::{Numbers, frames};
-use raw::{FREE, Raw, eventually, options, start};
+use raw::{FREE, Raw, alone, eventually, options, start};
 use sherman_fabric::{ClientId, Request, Space, WorkList};
 use sherman_fuzzing::frames::{Heard, Side, Stream, any};
 use sherman_fuzzing::source::Source;
@@ -109,21 +109,21 @@ impl Storm<'_> {
 
     /// A connection that has introduced itself: as the member it is, as a new one, or as one who only looks.
     fn enter(&self, member: &mut Option<Welcome>) -> Raw {
-        if let Some(Welcome { client, incarnation, boot, .. }) = member.take() {
-            let role = Role::Member { client, incarnation, boot };
+        if let Some(Welcome { client, incarnation, boot, cluster, memory, .. }) = member.take() {
+            let role = Role::Member { client, incarnation, boot, cluster, memory };
             if let Ok((raw, welcome)) = Raw::enter_to(self.at, self.secret, role) {
                 *member = Some(welcome);
                 return raw;
             }
         }
-        match Raw::enter_to(self.at, self.secret, Role::Join) {
+        match Raw::enter_to(self.at, self.secret, alone()) {
             Ok((raw, welcome)) => {
                 *member = Some(welcome);
                 return raw;
             }
             Err(goodbye) => assert!(!self.guarded, "who has left may join again: {goodbye:?}"),
         }
-        Raw::enter_to(self.at, self.secret, Role::Observer).expect("anybody may look").0
+        Raw::enter_to(self.at, self.secret, Role::Admin).expect("anybody may look").0
     }
 
     /// What one connection sends, and how many frames of it the server will follow: all but the last are well formed,
@@ -205,7 +205,7 @@ impl Drop for EndOnDrop<'_> {
 
 /// Reads all memory and writes it back, so that all of it is there before anything is measured.
 fn touch(at: &Listen, secret: Option<&Secret>) {
-    let (mut raw, welcome) = Raw::enter_to(at, secret, Role::Join).expect("there is room");
+    let (mut raw, welcome) = Raw::enter_to(at, secret, alone()).expect("there is room");
     for offset in (0..welcome.host_bytes).step_by(MAX_TRANSFER as usize) {
         let mut list = WorkList::new(0);
         let read = list.read(Space::Host, offset, MAX_TRANSFER);
@@ -301,7 +301,7 @@ fn guarded(all: u64) {
     let (server, at) = serve("guarded", Some(&secret));
     let end = AtomicBool::new(false);
     let ((sent, grown), rounds) = std::thread::scope(|scope| {
-        let member = Raw::enter_to(&at, Some(&secret), Role::Join).expect("there is room");
+        let member = Raw::enter_to(&at, Some(&secret), alone()).expect("there is room");
         let client = scope.spawn(|| behave(member, &end));
         let until = EndOnDrop(&end);
         let outcome = storm(&server, &at, Some(&secret), 0, all);
@@ -327,7 +327,7 @@ fn wild(seed: u64, all: u64) {
     let (sent, grown) = storm(&server, &at, None, seed, all);
     followed(&server, sent, TOUCHES);
     assert!(grown < GROWTH, "{} KiB more", grown >> 10);
-    let (mut raw, _) = Raw::enter_to(&at, None, Role::Observer).expect("anybody may look");
+    let (mut raw, _) = Raw::enter_to(&at, None, Role::Admin).expect("anybody may look");
     assert!(raw.stats().contains_key("malformed"));
     drop(raw);
     eventually(|| server.stats().connections == 0);

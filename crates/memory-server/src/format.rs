@@ -35,7 +35,10 @@ impl Default for LockOptions {
 /// What is decided about a memory server when it is formatted. Memory sizes are the memory's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormatOptions {
-    /// Names the cluster, so that servers of two clusters are not mixed up.
+    /// The identity of the memory: a random number, not 0, that the caller draws anew for every format. The state machine
+    /// draws no random numbers and refuses 0.
+    pub memory_id: u64,
+    /// A number that stands for the cluster's name.
     pub cluster_id: u64,
     /// This server's index.
     pub server: u16,
@@ -63,6 +66,7 @@ pub struct FormatOptions {
 impl Default for FormatOptions {
     fn default() -> Self {
         Self {
+            memory_id: 0,
             cluster_id: 0,
             server: 0,
             servers: 1,
@@ -96,6 +100,8 @@ pub enum FormatError {
         /// Bytes needed at least.
         minimum: u64,
     },
+    /// The caller drew no random number as the memory's identity.
+    NoIdentity,
     /// The options do not fit together.
     BadGeometry {
         /// What does not hold.
@@ -114,6 +120,7 @@ impl fmt::Display for FormatError {
                 "{on_chip} bytes of on-chip memory are too few: the lock table needs {minimum}; \
                  choose fewer lanes or put it in host memory"
             ),
+            Self::NoIdentity => write!(f, "the memory has no identity: the system gives no random numbers"),
             Self::BadGeometry { what } => write!(f, "the memory cannot be laid out: {what}"),
         }
     }
@@ -209,6 +216,8 @@ impl FormatOptions {
             catalog_offset: 0,
             catalog_capacity: self.catalog_capacity,
             lease_nanos: self.lease_nanos,
+            server_offset: 0,
+            server_capacity: u32::from(self.servers),
             lock,
         };
         let mut cursor = Cursor(TABLES_OFFSET);
@@ -218,6 +227,7 @@ impl FormatOptions {
         geometry.member_offset = cursor.take(geometry.member_table_bytes());
         geometry.client_offset = cursor.take(geometry.client_table_bytes());
         geometry.catalog_offset = cursor.take(geometry.catalog_bytes());
+        geometry.server_offset = cursor.take(geometry.server_table_bytes());
         // How many chunks there are depends on where they begin, which depends on this table: give it room for as many
         // as there would be without a reserved area.
         geometry.chunk_table_offset = cursor.take(memory_bytes / self.chunk_bytes * CHUNK_ENTRY_BYTES);

@@ -17,6 +17,8 @@ pub const STATE_BYTES: u64 = LINE;
 pub const NEXT_TREE_ID_OFFSET: u64 = STATE_OFFSET;
 /// Offset of the word that holds the member id issued last.
 pub const LAST_MEMBER_OFFSET: u64 = STATE_OFFSET + WORD;
+/// Offset of the word that holds the cluster which this memory belongs to: the identity of its server 0's memory, or 0.
+pub const CLUSTER_OFFSET: u64 = STATE_OFFSET + 2 * WORD;
 /// Where the first table may begin.
 pub const TABLES_OFFSET: u64 = STATE_OFFSET + STATE_BYTES;
 
@@ -26,6 +28,8 @@ pub const MEMBER_ENTRY_BYTES: u64 = 64;
 pub const CLIENT_ENTRY_BYTES: u64 = 8;
 /// Bytes of a chunk table entry.
 pub const CHUNK_ENTRY_BYTES: u64 = 8;
+/// Bytes of a server table entry.
+pub const SERVER_ENTRY_BYTES: u64 = 16;
 /// Bytes of a catalog entry.
 pub const CATALOG_ENTRY_BYTES: u64 = 256;
 
@@ -41,7 +45,7 @@ pub const LANE_HASH_MULTIPLICATIVE: u8 = 1;
 const LANE_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 const _: () = assert!(STATE_OFFSET.is_multiple_of(LINE) && TABLES_OFFSET.is_multiple_of(LINE));
-const _: () = assert!(LAST_MEMBER_OFFSET + WORD <= TABLES_OFFSET);
+const _: () = assert!(LAST_MEMBER_OFFSET + WORD <= CLUSTER_OFFSET && CLUSTER_OFFSET + WORD <= TABLES_OFFSET);
 const _: () = assert!(LINE.is_multiple_of(CHUNK_ENTRY_BYTES) && LINE.is_multiple_of(CLIENT_ENTRY_BYTES));
 const _: () = assert!(MEMBER_ENTRY_BYTES == LINE && CATALOG_ENTRY_BYTES.is_multiple_of(LINE));
 
@@ -129,6 +133,10 @@ pub struct Geometry {
     pub catalog_capacity: u32,
     /// For how long a member is believed to be alive after it last said so, in nanoseconds.
     pub lease_nanos: u64,
+    /// Where the server table begins. Kept on server 0, reserved elsewhere.
+    pub server_offset: u64,
+    /// How many memory servers the cluster has.
+    pub server_capacity: u32,
     /// The lock table.
     pub lock: LockGeometry,
 }
@@ -210,6 +218,12 @@ impl Geometry {
         self.client_offset + client.0 as u64 * CLIENT_ENTRY_BYTES
     }
 
+    /// Where the server table entry of `server` is (server 0).
+    pub const fn server_entry(&self, server: u16) -> u64 {
+        debug_assert!((server as u32) < self.server_capacity);
+        self.server_offset + server as u64 * SERVER_ENTRY_BYTES
+    }
+
     /// Where catalog entry `index` is (server 0).
     pub const fn catalog_entry(&self, index: u32) -> u64 {
         debug_assert!(index < self.catalog_capacity);
@@ -241,6 +255,11 @@ impl Geometry {
         self.catalog_capacity as u64 * CATALOG_ENTRY_BYTES
     }
 
+    /// Bytes of the server table.
+    pub const fn server_table_bytes(&self) -> u64 {
+        self.server_capacity as u64 * SERVER_ENTRY_BYTES
+    }
+
     /// Whether a chunk can be cut into nodes of `node_bytes`.
     pub const fn allows_node_bytes(&self, node_bytes: u32) -> bool {
         node_bytes >= NODE_BYTES_MIN
@@ -266,6 +285,8 @@ impl Geometry {
         check(self.member_capacity <= u32::from(u16::MAX), "member_capacity exceeds 16-bit ids")?;
         check(self.catalog_capacity > 0, "catalog_capacity is 0")?;
         check(self.lease_nanos > 0, "lease_nanos is 0")?;
+        check(self.server_capacity > 0, "server_capacity is 0")?;
+        check(self.server_capacity <= u32::from(u16::MAX), "server_capacity exceeds 16-bit numbers")?;
         check(self.lock.count.is_power_of_two(), "the number of lanes is not a power of two")?;
         check(self.lock.hash == LANE_HASH_MULTIPLICATIVE, "the lane hash is unknown")?;
         check(
@@ -286,6 +307,7 @@ impl Geometry {
             (self.client_offset, self.client_table_bytes()),
             (self.chunk_table_offset, self.chunk_table_bytes()),
             (self.catalog_offset, self.catalog_bytes()),
+            (self.server_offset, self.server_table_bytes()),
             (self.chunks_offset, chunks),
         ];
         regions.sort_unstable();
@@ -365,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lane_hash_is_the_one_that_format_version_1_names() {
+    fn the_lane_hash_is_the_one_that_format_version_2_names() {
         let geometry = FormatOptions::default().plan(1 << 30, 256 << 10).unwrap();
         assert_eq!(geometry.lock.count, 131_072);
         let lanes =

@@ -8,7 +8,7 @@
 //! What must hold:
 //!
 //! - **One recoverer.** A dead or leaving member has at most one, and another is named only after that one has been
-//!   retired, has left or has departed: a recoverer that is dead itself may still be writing, so it must be recovered, and
+//!   relieved or retired, has left or has departed: a recoverer that is dead itself may still be writing, so it must be recovered, and
 //!   with that fenced, first ([`Verdict::Displaced`]). That ends, since a recoverer is alive when it is named: whoever died
 //!   later never waits for one who died earlier.
 //! - **Nobody comes back.** From dead or leaving a member only becomes free, by being retired.

@@ -21,6 +21,9 @@
 //! - **An id is free only when nothing of its holder is left**: it left, or was fenced everywhere, recovered and retired.
 //!   Until then it has at most one recoverer.
 //!
+//! - **A memory belongs to one cluster for ever.** Server 0 knows the identity of every server's memory, and every server
+//!   knows its cluster. Neither changes once it is set. Server 0 alone declares a server lost.
+//!
 //! The bytes are drawn in `docs/LAYOUT.md`.
 //!
 //! | module | what |
@@ -32,6 +35,7 @@
 //! | [`chunks`] | the chunk table: who has which chunk, of which class |
 //! | [`clients`] | the client table: fences and redo areas, on every server |
 //! | [`members`] | the member table, on server 0 |
+//! | [`servers`] | the server table, on server 0: whose memory belongs to the cluster, and what is declared lost |
 //! | [`leases`] | who is alive, who is dead, who recovers whom |
 //! | [`catalog`] | the named trees, on server 0 |
 //! | [`testing`] | a plain memory for tests and simulators |
@@ -47,6 +51,7 @@ pub mod geometry;
 pub mod leases;
 pub mod members;
 pub mod server;
+pub mod servers;
 pub mod superblock;
 pub mod testing;
 
@@ -59,4 +64,5 @@ pub use format::{FormatError, FormatOptions, LockOptions};
 pub use geometry::{Geometry, LaneWidth, LockGeometry, ReleaseMode};
 pub use members::{MemberEntry, MemberState};
 pub use server::{MemoryServer, OpenError};
+pub use servers::ServerEntry;
 pub use superblock::{SUPERBLOCK_BYTES, Superblock, SuperblockError};

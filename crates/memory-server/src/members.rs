@@ -158,6 +158,13 @@ impl MemberTable {
         self.taken().filter(|(_, entry)| entry.state == MemberState::Live).map(|(client, _)| client)
     }
 
+    /// The id that is issued next, if there is one.
+    pub(crate) fn next_free(&self, geometry: &Geometry) -> Option<ClientId> {
+        let (last, capacity) = (self.last_issued, geometry.member_capacity as u16);
+        let mut ids = (last..capacity).chain(0..last).map(|before| ClientId(before + 1));
+        ids.find(|&client| self.get(client).state == MemberState::Free)
+    }
+
     /// Issues the next free id, with a lease from now on. A fenced member's is not free: who is fenced cannot leave, and
     /// who recovers it lifts the fence before it frees the id.
     pub(crate) fn join<M: Memory + ?Sized>(
@@ -166,12 +173,7 @@ impl MemberTable {
         geometry: &Geometry,
         now: u64,
     ) -> Result<ClientId, Refusal> {
-        let (last, capacity) = (self.last_issued, geometry.member_capacity as u16);
-        let client = (last..capacity)
-            .chain(0..last)
-            .map(|before| ClientId(before + 1))
-            .find(|&client| self.get(client).state == MemberState::Free)
-            .ok_or(Refusal::TooManyMembers)?;
+        let client = self.next_free(geometry).ok_or(Refusal::TooManyMembers)?;
         let incarnation = self.get(client).incarnation.wrapping_add(1);
         let lease_until = now.saturating_add(geometry.lease_nanos);
         let recoverer = ClientId::NOBODY;

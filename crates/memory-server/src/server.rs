@@ -12,15 +12,19 @@ use crate::catalog::{Catalog, NewTree};
 use crate::chunks::{ChunkEntry, ChunkTable};
 use crate::clients::{ClientTable, ClientWord};
 use crate::format::{FormatError, FormatOptions};
-use crate::geometry::{Geometry, STATE_OFFSET};
+use crate::geometry::{CLUSTER_OFFSET, Geometry, STATE_OFFSET};
 use crate::members::{MemberEntry, MemberTable};
+use crate::servers::ServerTable;
 use crate::superblock::{MAGIC, SUPERBLOCK_BYTES, Superblock, SuperblockError};
 use sherman_fabric::control::TreeInfo;
 use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Space};
 use std::fmt;
 
+mod enlist;
 mod membership;
 
+#[cfg(test)]
+mod enlist_tests;
 #[cfg(test)]
 mod membership_tests;
 #[cfg(test)]
@@ -84,6 +88,7 @@ impl From<SuperblockError> for OpenError {
 struct Root {
     members: MemberTable,
     catalog: Catalog,
+    servers: ServerTable,
 }
 
 /// One memory server's CPU. It holds no memory: every call is given the same one.
@@ -92,6 +97,8 @@ pub struct MemoryServer {
     superblock: Superblock,
     chunks: ChunkTable,
     clients: ClientTable,
+    /// The cluster that this memory belongs to, or 0.
+    cluster: u64,
     root: Option<Root>,
 }
 
@@ -103,8 +110,12 @@ impl MemoryServer {
     /// formatted: the magic goes first and comes last.
     pub fn format<M: Memory + ?Sized>(memory: &M, options: &FormatOptions) -> Result<Self, FormatError> {
         let geometry = options.plan(memory.size(Space::Host), memory.size(Space::OnChip))?;
+        if options.memory_id == 0 {
+            return Err(FormatError::NoIdentity);
+        }
         let superblock = Superblock {
             features: 0,
+            memory_id: options.memory_id,
             cluster_id: options.cluster_id,
             server: options.server,
             servers: options.servers,
@@ -118,6 +129,10 @@ impl MemoryServer {
             zero(memory, Space::OnChip, 0, geometry.lock.table_bytes());
         }
         Catalog::format(memory);
+        if options.server == 0 {
+            ServerTable::format(memory, &geometry, options.memory_id);
+            memory.store_u64(Space::Host, CLUSTER_OFFSET, options.memory_id);
+        }
         let image = superblock.encode();
         let (magic, rest) = image.split_at(MAGIC.len());
         memory.store(Space::Host, MAGIC.len() as u64, rest);
@@ -145,11 +160,17 @@ impl MemoryServer {
         let clients = ClientTable::load(memory, geometry, &chunks)?;
         let root = if superblock.server == 0 {
             let members = MemberTable::load(memory, geometry)?;
-            Some(Root { members, catalog: Catalog::load(memory, geometry)? })
+            let servers = ServerTable::load(memory, geometry, superblock.memory_id)?;
+            Some(Root { members, catalog: Catalog::load(memory, geometry)?, servers })
         } else {
             None
         };
-        Ok(Self { superblock, chunks, clients, root })
+        let cluster = memory.load_u64(Space::Host, CLUSTER_OFFSET);
+        if superblock.server == 0 && cluster != superblock.memory_id {
+            let what = "names another cluster than server 0's own memory";
+            return Err(OpenError::Corrupt { table: "state line", entry: 0, what });
+        }
+        Ok(Self { superblock, chunks, clients, cluster, root })
     }
 
     /// The same state as after requests at the times that `other` has seen.
@@ -229,12 +250,43 @@ impl MemoryServer {
             Request::Fence { client } => self.fence(memory, from, *client),
             Request::TakeOver { client } => self.take_over(memory, from, *client),
             Request::Retire { client } => self.retire(memory, from, *client),
+            Request::Relieve { client } => self.relieve(memory, from, *client),
             Request::Renew | Request::Depart | Request::Suspect { .. } | Request::Condemn { .. } | Request::Members => {
                 self.membership_request(memory, from, request, now)
             }
+            Request::Servers | Request::DeclareLost { .. } => self.servers_request(memory, from, request),
             Request::Usage => self.usage(from),
             Request::Stats => Err(Refusal::BadRequest { what: "this server keeps no statistics" }),
             _ => Err(Refusal::BadRequest { what: "this server does not know the request" }),
+        }
+    }
+
+    /// Answers one request of an operator, who needs no membership. `now` is the server's time in nanoseconds.
+    pub fn administer<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        request: &Request,
+        now: u64,
+    ) -> Result<Response, Refusal> {
+        if let Some(root) = &mut self.root {
+            root.members.begin(memory, &self.superblock.geometry, now);
+        }
+        match request {
+            Request::Usage => Ok(self.used()),
+            Request::Members => {
+                let root = self.root.as_ref().ok_or(Refusal::NotHere)?;
+                Ok(Response::Members(root.members.infos(now)))
+            }
+            Request::ListTrees if self.root.is_some() => Ok(Response::Trees(self.trees(memory))),
+            Request::Condemn { client } => {
+                let root = self.root.as_mut().ok_or(Refusal::NotHere)?;
+                root.members.condemn(memory, &self.superblock.geometry, *client)?;
+                Ok(Response::Done)
+            }
+            Request::Servers => self.servers(),
+            Request::DeclareLost { server } => self.declare_lost(memory, *server),
+            Request::ListTrees => Err(Refusal::NotHere),
+            _ => Err(Refusal::BadRequest { what: "an operator's connection does not take this request" }),
         }
     }
 
@@ -330,11 +382,15 @@ impl MemoryServer {
     /// Members known here: on server 0 the live ones, elsewhere those that have a redo area; fenced ones in neither case.
     fn usage(&self, from: ClientId) -> Result<Response, Refusal> {
         self.admit(from)?;
+        Ok(self.used())
+    }
+
+    fn used(&self) -> Response {
         let members = match &self.root {
             Some(root) => root.members.live().filter(|&client| !self.is_fenced(client)).collect(),
             None => self.clients.active().collect(),
         };
         let Geometry { chunks, chunk_bytes, .. } = *self.geometry();
-        Ok(Response::Usage { chunks: u64::from(chunks), chunks_used: self.chunks.used(), chunk_bytes, members })
+        Response::Usage { chunks: u64::from(chunks), chunks_used: self.chunks.used(), chunk_bytes, members }
     }
 }

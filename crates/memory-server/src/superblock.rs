@@ -19,10 +19,10 @@ pub const SUPERBLOCK_BYTES: usize = 256;
 /// The first eight bytes.
 pub const MAGIC: [u8; 8] = *b"SHERMAN\0";
 /// The format version this crate reads and writes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// Feature bits that a reader must know or refuse.
 pub const REQUIRED_FEATURES: u64 = 0x0000_0000_ffff_ffff;
-/// Feature bits this crate knows. Format version 1 defines none.
+/// Feature bits this crate knows. Format version 2 defines none.
 pub const KNOWN_FEATURES: u64 = 0;
 
 const AT_MAGIC: usize = 0;
@@ -31,6 +31,7 @@ const AT_FEATURES: usize = 16;
 const AT_CLUSTER: usize = 24;
 const AT_SERVER: usize = 32;
 const AT_SERVERS: usize = 34;
+const AT_MEMORY_ID: usize = 40;
 
 const AT_MEMORY_BYTES: usize = 64;
 const AT_CHUNK_BYTES: usize = 72;
@@ -46,6 +47,8 @@ const AT_CATALOG_OFFSET: usize = 152;
 const AT_MEMBER_CAPACITY: usize = 160;
 const AT_CATALOG_CAPACITY: usize = 164;
 const AT_LEASE: usize = 168;
+const AT_SERVER_OFFSET: usize = 176;
+const AT_SERVER_CAPACITY: usize = 184;
 
 const AT_LOCK_OFFSET: usize = 192;
 const AT_LANES: usize = 200;
@@ -56,9 +59,11 @@ const AT_RELEASE: usize = 207;
 
 const AT_CHECKSUM: usize = SUPERBLOCK_BYTES - 8;
 
-const _: () = assert!(AT_SERVERS + 2 <= AT_MEMORY_BYTES && AT_MEMORY_BYTES.is_multiple_of(64));
+const _: () = assert!(
+    AT_SERVERS + 2 <= AT_MEMORY_ID && AT_MEMORY_ID + 8 <= AT_MEMORY_BYTES && AT_MEMORY_BYTES.is_multiple_of(64)
+);
 const _: () = assert!(AT_REDO_AREA_BYTES + 8 <= AT_MEMBER_OFFSET && AT_MEMBER_OFFSET.is_multiple_of(64));
-const _: () = assert!(AT_LEASE + 8 <= AT_LOCK_OFFSET && AT_LOCK_OFFSET.is_multiple_of(64));
+const _: () = assert!(AT_SERVER_CAPACITY + 4 <= AT_LOCK_OFFSET && AT_LOCK_OFFSET.is_multiple_of(64));
 const _: () = assert!(AT_RELEASE < AT_CHECKSUM);
 
 /// What the first bytes of a memory server say.
@@ -66,7 +71,10 @@ const _: () = assert!(AT_RELEASE < AT_CHECKSUM);
 pub struct Superblock {
     /// Feature bits; the low half must be known to whoever reads.
     pub features: u64,
-    /// Which cluster the server belongs to.
+    /// The identity of this memory: a random number, not 0, drawn at every format. Two servers never share one, and a server
+    /// that was restarted empty has another than before.
+    pub memory_id: u64,
+    /// A number that stands for the cluster's name.
     pub cluster_id: u64,
     /// The server's index in it.
     pub server: u16,
@@ -106,7 +114,11 @@ impl fmt::Display for SuperblockError {
         match self {
             Self::NotFormatted => write!(f, "the memory is not formatted"),
             Self::VersionMismatch { found, supported } => {
-                write!(f, "the memory has format version {found}; this build supports {supported}")
+                write!(
+                    f,
+                    "the memory has format version {found}; this build supports {supported}. Dump its trees with the \
+                     build that made it, start on empty memory, and load them again"
+                )
             }
             Self::UnknownFeatures { bits } => {
                 write!(f, "the memory uses features {bits:#x} that this build does not know")
@@ -128,6 +140,7 @@ impl Superblock {
         put(out, AT_VERSION, FORMAT_VERSION.to_le_bytes());
         put(out, AT_FEATURES, self.features.to_le_bytes());
         put(out, AT_CLUSTER, self.cluster_id.to_le_bytes());
+        put(out, AT_MEMORY_ID, self.memory_id.to_le_bytes());
         put(out, AT_SERVER, self.server.to_le_bytes());
         put(out, AT_SERVERS, self.servers.to_le_bytes());
         put(out, AT_MEMORY_BYTES, g.memory_bytes.to_le_bytes());
@@ -143,6 +156,8 @@ impl Superblock {
         put(out, AT_MEMBER_CAPACITY, g.member_capacity.to_le_bytes());
         put(out, AT_CATALOG_CAPACITY, g.catalog_capacity.to_le_bytes());
         put(out, AT_LEASE, g.lease_nanos.to_le_bytes());
+        put(out, AT_SERVER_OFFSET, g.server_offset.to_le_bytes());
+        put(out, AT_SERVER_CAPACITY, g.server_capacity.to_le_bytes());
         put(out, AT_LOCK_OFFSET, g.lock.offset.to_le_bytes());
         put(out, AT_LANES, g.lock.count.to_le_bytes());
         put(out, AT_LOCK_SPACE, [space_number(g.lock.space)]);
@@ -177,9 +192,16 @@ impl Superblock {
         if server >= servers {
             return Err(corrupt("the server's index is not below the number of servers"));
         }
+        let memory_id = get_u64(bytes, AT_MEMORY_ID);
+        if memory_id == 0 {
+            return Err(corrupt("the memory has no identity"));
+        }
         let geometry = decode_geometry(bytes).map_err(corrupt)?;
         geometry.validate().map_err(corrupt)?;
-        Ok(Self { features, cluster_id: get_u64(bytes, AT_CLUSTER), server, servers, geometry })
+        if geometry.server_capacity != u32::from(servers) {
+            return Err(corrupt("the server table has another size than the cluster"));
+        }
+        Ok(Self { features, memory_id, cluster_id: get_u64(bytes, AT_CLUSTER), server, servers, geometry })
     }
 }
 
@@ -219,6 +241,8 @@ fn decode_geometry(bytes: &[u8]) -> Result<Geometry, &'static str> {
         catalog_offset: get_u64(bytes, AT_CATALOG_OFFSET),
         catalog_capacity: get_u32(bytes, AT_CATALOG_CAPACITY),
         lease_nanos: get_u64(bytes, AT_LEASE),
+        server_offset: get_u64(bytes, AT_SERVER_OFFSET),
+        server_capacity: get_u32(bytes, AT_SERVER_CAPACITY),
         lock,
     })
 }
@@ -250,11 +274,12 @@ mod tests {
     use super::*;
     use crate::FormatOptions;
     use crate::LockOptions;
-    use crate::testing::small_options;
+    use crate::testing::{numbered_options, small_options};
 
     fn sample() -> Superblock {
-        let geometry = FormatOptions::default().plan(1 << 30, 256 << 10).unwrap();
-        Superblock { features: 0, cluster_id: 0x1122_3344_5566_7788, server: 1, servers: 3, geometry }
+        let geometry = FormatOptions { servers: 3, ..numbered_options() }.plan(1 << 30, 256 << 10).unwrap();
+        let memory_id = 0x99aa_bbcc_ddee_ff01;
+        Superblock { features: 0, memory_id, cluster_id: 0x1122_3344_5566_7788, server: 1, servers: 3, geometry }
     }
 
     fn seal(bytes: &mut [u8]) {
@@ -263,14 +288,10 @@ mod tests {
     }
 
     #[test]
-    fn the_golden_image_of_version_1_does_not_change() {
-        let image = sample().encode();
-        let mut lines = image.chunks(16).map(|row| row.iter().map(|b| format!("{b:02x}")).collect::<String>());
-        let expected = include_str!("golden/superblock.hex");
-        for row in expected.lines() {
-            assert_eq!(lines.next().as_deref(), Some(row));
-        }
-        assert_eq!(lines.next(), None);
+    fn the_golden_image_of_version_2_does_not_change() {
+        let row = |row: &[u8]| row.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        let image: Vec<_> = sample().encode().chunks(16).map(row).collect();
+        assert_eq!(image.join("\n"), include_str!("golden/superblock.hex").trim_end());
     }
 
     #[test]
@@ -279,7 +300,8 @@ mod tests {
             for width in [LaneWidth::Bits16, LaneWidth::Bits64] {
                 for release in [ReleaseMode::Write, ReleaseMode::Faa, ReleaseMode::Cas] {
                     let locks = LockOptions { space, width, lanes: Some(16), release };
-                    let geometry = FormatOptions { locks, ..small_options() }.plan(128 << 10, 4096).unwrap();
+                    let geometry =
+                        FormatOptions { locks, servers: 3, ..small_options() }.plan(128 << 10, 4096).unwrap();
                     let block = Superblock { features: 1 << 40, geometry, ..sample() };
                     assert_eq!(Superblock::decode(&block.encode()), Ok(block));
                 }
@@ -298,8 +320,10 @@ mod tests {
     #[test]
     fn another_version_is_named_even_if_its_checksum_is_elsewhere() {
         let mut bytes = sample().encode();
-        put(&mut bytes, AT_VERSION, 2u32.to_le_bytes());
-        assert_eq!(Superblock::decode(&bytes), Err(SuperblockError::VersionMismatch { found: 2, supported: 1 }));
+        put(&mut bytes, AT_VERSION, 1u32.to_le_bytes());
+        let refused = Superblock::decode(&bytes).unwrap_err();
+        assert_eq!(refused, SuperblockError::VersionMismatch { found: 1, supported: 2 });
+        assert!(refused.to_string().contains("format version 1; this build supports 2. Dump its trees"), "{refused}");
     }
 
     #[test]
@@ -324,6 +348,9 @@ mod tests {
     fn numbers_that_do_not_fit_together_are_refused_under_a_good_checksum() {
         for (at, value) in [
             (AT_SERVERS, 0u8),
+            (AT_SERVERS, 4),
+            (AT_SERVER_CAPACITY, 2),
+            (AT_SERVER_OFFSET, 64),
             (AT_LOCK_SPACE, 2),
             (AT_LANE_BITS, 32),
             (AT_LANE_HASH, 2),
@@ -338,10 +365,12 @@ mod tests {
             seal(&mut bytes);
             assert!(matches!(Superblock::decode(&bytes), Err(SuperblockError::Corrupt { .. })), "byte {at}");
         }
-        let mut no_lease = sample().encode();
-        put(&mut no_lease, AT_LEASE, [0; 8]);
-        seal(&mut no_lease);
-        assert!(matches!(Superblock::decode(&no_lease), Err(SuperblockError::Corrupt { .. })));
+        for at in [AT_LEASE, AT_MEMORY_ID] {
+            let mut zeroed = sample().encode();
+            put(&mut zeroed, at, [0; 8]);
+            seal(&mut zeroed);
+            assert!(matches!(Superblock::decode(&zeroed), Err(SuperblockError::Corrupt { .. })), "byte {at}");
+        }
     }
 
     #[test]
@@ -354,6 +383,8 @@ mod tests {
                 0 => rng.fill(&mut bytes),
                 1 => {
                     rng.fill(&mut bytes[AT_FEATURES + 4..]);
+                    let servers = [bytes[AT_SERVERS], bytes[AT_SERVERS + 1], 0, 0];
+                    put(&mut bytes, AT_SERVER_CAPACITY, servers);
                     bytes[AT_LOCK_SPACE..=AT_RELEASE].copy_from_slice(&[round as u8 / 3 % 2, 16, 1, 1]);
                     put(&mut bytes, AT_LANES, (1u32 << rng.u32(0..32)).to_le_bytes());
                 }

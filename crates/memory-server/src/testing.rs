@@ -41,10 +41,19 @@ impl Memory for VecMemory {
     }
 }
 
+/// The identity of memories in tests.
+pub const MEMORY_ID: u64 = 0x5eed;
+
+/// The defaults with an identity: what a test formats where the real thing draws a random number.
+pub fn numbered_options() -> FormatOptions {
+    FormatOptions { memory_id: MEMORY_ID, ..FormatOptions::default() }
+}
+
 /// Options of a server that fills up after a few requests: 4 KiB chunks, 16 members, 4 trees, 64 lanes in host memory,
 /// redo areas of two 512-byte slots.
 pub fn small_options() -> FormatOptions {
     FormatOptions {
+        memory_id: MEMORY_ID,
         chunk_bytes: 4096,
         redo_slot_bytes: 512,
         redo_area_bytes: 1024,

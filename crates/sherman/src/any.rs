@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// One compute server's way into a cluster, below the tree: for tools that post verbs themselves.
-#[derive(Debug)]
+/// One compute server's way into a cluster, below the tree: for tools that post verbs themselves. Clones share its identity.
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AnyFabric {
     /// Memory servers in this process.

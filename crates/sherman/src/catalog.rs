@@ -114,12 +114,13 @@ impl Cluster {
         Ok(self.adopt(self.run(async |worker| worker.open_tree(name).await)?))
     }
 
-    /// Drops a tree; how many nodes were freed. Its name is free at once, its nodes one after the other, two round trips each.
-    /// Whoever still works on it gets [`Error::NoSuchTree`] from then on.
+    /// Drops a tree; how many nodes were freed. Its name is free at once, its nodes one after the other, two round trips each. From
+    /// then on operations on it fail with [`Error::NoSuchTree`]. A thread of this handle frees later what cannot be freed now, because
+    /// a client that died holds a lock.
     ///
     /// # Errors
-    /// [`Error::NoSuchTree`]: nothing was changed. After any other error the tree may be gone and some of its memory lost.
+    /// [`Error::NoSuchTree`], [`Error::Timeout`]: nothing was changed. [`Error::OutcomeUnknown`]: the tree may be gone.
     pub fn drop_tree(&self, name: &str) -> Result<u64, Error> {
-        self.run(async |worker| worker.drop_tree(name).await)
+        Ok(self.run(async |worker| worker.drop_tree(name).await)?.nodes)
     }
 }

@@ -74,8 +74,8 @@ pub struct ServerUsage {
 /// A handle to a cluster: one compute server, with one identity, one local lock table and one index cache per tree,
 /// whatever the number of threads. Cheap to clone; clones are the same compute server.
 ///
-/// It has one thread of its own, which sleeps nearly always (see [Membership](#membership)). When the last handle to it goes, and
-/// the last tree, client, session and handle made from it, that thread ends and the compute server leaves the cluster.
+/// It has two threads of its own, which sleep nearly always (see [Membership](#membership)). When the last handle to it goes, and
+/// the last tree, client, session and handle made from it, they end and the compute server leaves the cluster.
 #[derive(Clone)]
 pub struct Cluster {
     inner: Arc<Inner>,
@@ -99,14 +99,18 @@ impl Drop for Inner {
     /// Nothing is in flight any more: whoever posts anything holds a handle to the cluster.
     fn drop(&mut self) {
         drop(self.keeper.take());
+        // A doomed compute server does not leave: the others recover it when its lease has run out.
+        if self.compute.is_doomed() {
+            return self.fabric.abandon();
+        }
         let worker = match self.spare.get_mut().unwrap_or_else(PoisonError::into_inner).pop() {
             Some(worker) => Ok(worker),
             None => self.fabric.endpoint().map(|endpoint| Worker::new(endpoint, Arc::clone(&self.compute))),
         };
-        match worker {
-            // If it is not let go it is dead to the others, and they see to what it leaves.
-            Ok(worker) if !self.compute.is_doomed() => drop(block_on(worker.endpoint(), worker.depart())),
-            _ => self.fabric.abandon(),
+        // The same if it cannot reach a server now.
+        let departed = worker.map_err(Error::from).and_then(|worker| block_on(worker.endpoint(), worker.depart()));
+        if departed.is_err() {
+            self.fabric.abandon();
         }
     }
 }
@@ -146,7 +150,7 @@ impl Cluster {
             ..ComputeOptions::default()
         };
         let compute = block_on(&endpoint, ComputeServer::open(&endpoint, compute_options))?;
-        let keeper = Some(Keeper::start(Worker::new(endpoint, Arc::clone(&compute)))?);
+        let keeper = Some(Keeper::start(Worker::new(endpoint, Arc::clone(&compute)), fabric.clone())?);
         let (spare, trees, total) = (Mutex::default(), Mutex::default(), Total::default());
         Ok(Self { inner: Arc::new(Inner { keeper, spare, fabric, compute, options, trees, total }) })
     }
@@ -169,7 +173,8 @@ impl Cluster {
 
     /// A worker for the calling thread.
     pub(crate) fn worker(&self) -> Result<Worker<AnyEndpoint>, Error> {
-        Ok(Worker::new(self.inner.fabric.endpoint()?, Arc::clone(&self.inner.compute)))
+        let endpoint = self.inner.fabric.endpoint().inspect_err(|error| self.inner.compute.note_failure(error))?;
+        Ok(Worker::new(endpoint, Arc::clone(&self.inner.compute)))
     }
 
     /// Runs one thing to its end on a worker that is then kept for the next.
@@ -218,7 +223,8 @@ impl Cluster {
     /// As [`raw_tree`](Self::raw_tree); also whether this call created the tree.
     pub fn raw_tree_or_new(&self, name: &str, options: &TreeOptions) -> Result<(RawTree, bool), Error> {
         let spec = options.spec()?;
-        let (tree, created) = self.run(async |worker| worker.tree_or_new(name, &spec).await)?;
+        let tree = self.run(async |worker| worker.tree(name, &spec).await)?;
+        let created = tree.was_created();
         Ok((self.adopt(tree), created))
     }
 
@@ -234,7 +240,8 @@ impl Cluster {
         RawTree::new(self.clone(), state)
     }
 
-    /// What each memory server has counted since it was started; `None` where it counts nothing, as in this process.
+    /// What each memory server has counted since it was started; `None` where it counts nothing, as in this process, and of a server
+    /// that is declared lost.
     pub fn server_stats(&self) -> Result<Vec<Option<ServerStats>>, Error> {
         self.run(async |worker| {
             let (endpoint, counters) = (worker.endpoint(), Counters::default());
@@ -243,7 +250,7 @@ impl Cluster {
                 all.push(match sherman_fabric::call(endpoint, server, Request::Stats, &counters).await {
                     Ok(Response::Stats(stats)) => Some(*stats),
                     Ok(_) => return Err(Error::Unsupported { what: "the memory server's answer about its counters" }),
-                    Err(FabricError::Refused(Refusal::BadRequest { .. })) => None,
+                    Err(FabricError::Refused(Refusal::BadRequest { .. }) | FabricError::ServerLost { .. }) => None,
                     Err(error) => return Err(error.into()),
                 });
             }
@@ -251,17 +258,21 @@ impl Cluster {
         })
     }
 
-    /// Memory in use, server by server.
+    /// Memory in use, server by server; a server that is declared lost has none.
     pub fn usage(&self) -> Result<Vec<ServerUsage>, Error> {
         self.run(async |worker| {
             let (endpoint, counters) = (worker.endpoint(), Counters::default());
             let mut usage = Vec::with_capacity(usize::from(endpoint.servers()));
             for server in 0..endpoint.servers() {
-                match sherman_fabric::call(endpoint, server, Request::Usage, &counters).await? {
-                    Response::Usage { chunks, chunks_used, chunk_bytes, .. } => {
+                match sherman_fabric::call(endpoint, server, Request::Usage, &counters).await {
+                    Ok(Response::Usage { chunks, chunks_used, chunk_bytes, .. }) => {
                         usage.push(ServerUsage { chunks, chunks_used, chunk_bytes });
                     }
-                    _ => return Err(Error::Unsupported { what: "the memory server's answer about its usage" }),
+                    Err(FabricError::ServerLost { .. }) => {
+                        usage.push(ServerUsage { chunks: 0, chunks_used: 0, chunk_bytes: 0 });
+                    }
+                    Err(error) => return Err(error.into()),
+                    Ok(_) => return Err(Error::Unsupported { what: "the memory server's answer about its usage" }),
                 }
             }
             Ok(usage)

@@ -64,9 +64,16 @@
 //! take over its memory, while everyone works on: see [Membership](Cluster#membership). A thread that panics is not a death: the
 //! process's other threads go on.
 //!
+//! # When a memory server is gone
+//!
+//! A client that cannot reach a memory server is at its end: its calls fail, and [`Cluster::join`] succeeds again once the
+//! server is back. No client decides that a server is lost. An operator does, by [`Admin::declare_lost`].
+//!
 //! Server 0 holds the root words, the catalog and the membership: it is a single point of failure.
 #![forbid(unsafe_code)]
 
+#[cfg(target_os = "linux")]
+mod admin;
 mod any;
 mod bulk;
 mod catalog;
@@ -90,6 +97,8 @@ mod tree;
 mod url;
 mod within;
 
+#[cfg(target_os = "linux")]
+pub use admin::{Admin, FoundServer, ServerStatus};
 pub use any::{AnyEndpoint, AnyFabric};
 pub use bulk::BulkOptions;
 pub use catalog::TreeDescription;
@@ -105,6 +114,7 @@ pub use raw::{CacheUsage, RawTree, TreeOptions};
 pub use session::{RawSession, Session};
 pub use sherman_core::node::ShapeError;
 pub use sherman_core::session::{MAX_IN_FLIGHT, Operation};
+pub use sherman_core::{Audit, Finding, Part, Places};
 pub use sherman_core::{Broken, Cause, Check, Error, Format, Level, Participation, Recovery, Techniques, Walk};
 pub use sherman_embedded::EmbeddedError;
 pub use sherman_fabric::control::{ClientId, Standing, TreeInfo, TreeSpec};

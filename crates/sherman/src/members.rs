@@ -1,7 +1,7 @@
 //! Who takes part in a cluster: leases, deaths, and what an operator can do about them.
 
 use crate::cluster::Cluster;
-use sherman_core::{Error, Participation, Recovery};
+use sherman_core::{Audit, Error, Participation, Recovery};
 use sherman_fabric::ClientId;
 use sherman_fabric::control::{MemberInfo, Standing};
 use std::time::Duration;
@@ -103,5 +103,22 @@ impl Cluster {
     /// How often this compute server has renewed its lease, and how many others it has recovered.
     pub fn participation(&self) -> Participation {
         self.compute().participation()
+    }
+
+    /// Checks every tree, and whether every lock lane, redo record and place for a node belongs to a tree or to a member. Others may
+    /// work meanwhile. Costs a READ for each node of the trees, and another, of 64 bytes, for each place for a node.
+    ///
+    /// ```
+    /// # let cluster = sherman::Cluster::open("embedded:?memory=64MiB")?;
+    /// cluster.tree::<u64, u64>("orders")?.client()?.insert(7, 700)?;
+    /// let audit = cluster.audit()?;
+    /// assert!(audit.is_clean() && audit.places.linked == 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of reading. What is wrong with the cluster is in the answer.
+    pub fn audit(&self) -> Result<Audit, Error> {
+        self.run(async |worker| worker.audit().await)
     }
 }

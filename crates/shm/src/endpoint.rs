@@ -1,7 +1,7 @@
 //! A client thread's endpoint. Verbs finish inside `post`, on memory that this process maps; requests go to the servers'
 //! processes.
 
-use crate::fabric::{Bond, Inner};
+use crate::fabric::{Bond, Grip, Inner};
 use crate::slot::Flag;
 use sherman_embedded::shared::{Kind, NO_ROOM, Pool, Tickets, execute, kind, only_reads, unknown};
 use sherman_executor::{Driver, Unpark};
@@ -25,7 +25,7 @@ pub struct ShmEndpoint {
     flight: RefCell<Flight>,
     /// By server.
     bonds: Vec<Bond>,
-    /// By server: what a link came to whose server has gone or has broken it off.
+    /// By server: the error of a link that its server has ended.
     ends: Vec<OnceCell<FabricError>>,
     control: SoftNicEndpoint,
     /// Requests for chunks that are under way, and to whom they went.
@@ -53,11 +53,11 @@ impl ShmEndpoint {
     fn execute(&self, list: &mut WorkList) -> Result<(), FabricError> {
         let server = list.server();
         let bond = self.bonds.get(usize::from(server)).ok_or(FabricError::NoSuchServer { server })?;
-        let Ok(hand) = &bond.hand else { return Err(self.explain(server, None)) };
-        if self.fabric.control.is_over() || self.fabric.control.is_lost(server) {
+        let Ok(Grip { memory, hand, .. }) = &bond.grip else { return Err(self.explain(server, None)) };
+        if self.fabric.control.is_over() || self.fabric.control.is_cut(server) {
             return Err(self.explain(server, None));
         }
-        let (memory, slot) = (bond.memory.by(hand), hand.slot());
+        let (memory, slot) = (memory.by(hand), hand.slot());
         let mut settled = true;
         if only_reads(list) {
             if let Some(flag) = slot.flag() {
@@ -81,14 +81,12 @@ impl ShmEndpoint {
         if control.is_over() {
             return FabricError::Fenced { client: self.client() };
         }
-        if control.is_lost(server) {
-            return FabricError::ServerLost { server };
-        }
         match (flag, self.bonds.get(usize::from(server)), self.ends.get(usize::from(server))) {
             (Some(Flag::Fenced), ..) => FabricError::Fenced { client: self.client() },
-            (Some(Flag::Closed), ..) => FabricError::ServerLost { server },
-            (Some(Flag::Ended), _, Some(end)) => end.get_or_init(|| control.explain_break(server)).clone(),
-            (_, Some(Bond { hand: Err(error), .. }), _) => error.clone(),
+            (Some(Flag::Closed | Flag::Ended), _, Some(end)) => {
+                end.get_or_init(|| control.explain_break(server)).clone()
+            }
+            (_, Some(Bond { grip: Err(error) }), _) => error.clone(),
             _ => FabricError::Disconnected { server },
         }
     }
@@ -99,7 +97,7 @@ impl ShmEndpoint {
         let chunks = &mut *self.chunks.borrow_mut();
         let at = chunks.iter().position(|(known, _)| *known == ticket);
         let server = at.and_then(|at| chunks.remove(at)).map(|(_, server)| usize::from(server));
-        if let Some(map) = server.and_then(|server| self.fabric.maps.get(server)) {
+        if let Some(Some(map)) = server.and_then(|server| self.fabric.maps.get(server)) {
             map.segment.gather(offset, bytes);
         }
     }
@@ -159,8 +157,8 @@ impl Endpoint for ShmEndpoint {
 
     #[inline]
     fn hint(&self, address: GlobalAddress, bytes: usize) {
-        if let Some(bond) = self.bonds.get(usize::from(address.server())) {
-            bond.memory.prefetch(Space::Host, address.offset(), bytes);
+        if let Some(Bond { grip: Ok(grip) }) = self.bonds.get(usize::from(address.server())) {
+            grip.memory.prefetch(Space::Host, address.offset(), bytes);
         }
     }
 

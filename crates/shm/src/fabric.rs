@@ -29,7 +29,8 @@ pub struct ShmFabric {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) maps: Vec<Map>,
+    /// By server; none of a server that is declared lost.
+    pub(crate) maps: Vec<Option<Map>>,
     /// Before the control plane, as links say goodbye before it does.
     spares: Mutex<Vec<Vec<Bond>>>,
     _watch: Watch,
@@ -46,19 +47,24 @@ pub(crate) struct Map {
 /// An endpoint's link to one server.
 #[derive(Debug)]
 pub(crate) struct Bond {
-    pub(crate) memory: Arc<Shared>,
-    /// What may be done there; or why nothing can, ever.
-    pub(crate) hand: Result<Hand, FabricError>,
-    /// Its end is the link's.
-    _attachment: Option<Attachment>,
+    /// The link; or why nothing can be done there, ever.
+    pub(crate) grip: Result<Grip, FabricError>,
 }
 
-impl Drop for Bond {
+/// A link that was made.
+#[derive(Debug)]
+pub(crate) struct Grip {
+    pub(crate) memory: Arc<Shared>,
+    /// What may be done there.
+    pub(crate) hand: Hand,
+    /// Its end is the link's.
+    _attachment: Attachment,
+}
+
+impl Drop for Grip {
     fn drop(&mut self) {
         // Before the connection ends, so that the server finds the slot free.
-        if let Ok(hand) = &self.hand {
-            hand.slot().finish();
-        }
+        self.hand.slot().finish();
     }
 }
 
@@ -69,12 +75,14 @@ impl ShmFabric {
         let control = SoftNicFabric::join(options)?;
         let (mut maps, mut anchors) = (Vec::new(), Vec::new());
         for server in 0..control.servers() {
+            if control.is_lost(server) {
+                maps.push(None);
+                continue;
+            }
             let attached = control.attach(server, &Ask::Memory.encode());
             let mut anchor = attached.map_err(|error| JoinShmError::Refused { server, error })?;
-            maps.push(
-                Map::new(&mut anchor, control.caps().max_transfer)
-                    .map_err(|error| JoinShmError::Map { server, error })?,
-            );
+            let map = Map::new(&mut anchor, control.caps().max_transfer);
+            maps.push(Some(map.map_err(|error| JoinShmError::Map { server, error })?));
             anchors.push((server, anchor));
         }
         let watch = Watch::start(control.clone(), anchors).map_err(JoinShmError::System)?;
@@ -108,7 +116,7 @@ impl ShmFabric {
             Some(bonds) => bonds,
             None => (0u16..)
                 .zip(&self.inner.maps)
-                .map(|(server, map)| self.inner.bind(server, map))
+                .map(|(server, map)| self.inner.bind(server, map.as_ref()))
                 .collect::<Result<_, _>>()?,
         };
         Ok(ShmEndpoint::new(Arc::clone(&self.inner), control, bonds))
@@ -143,25 +151,27 @@ impl Map {
 }
 
 impl Inner {
-    /// A link to `server`. One that is lost or has fenced us is no error here: everything posted there will say so.
-    fn bind(&self, server: u16, map: &Map) -> Result<Bond, FabricError> {
-        let memory = Arc::clone(&map.memory);
+    /// A link to `server`. A server that is declared lost or has fenced us is no error here: everything posted there ends in
+    /// that error.
+    fn bind(&self, server: u16, map: Option<&Map>) -> Result<Bond, FabricError> {
+        let Some(map) = map else { return Ok(Bond { grip: Err(FabricError::ServerLost { server }) }) };
         let attachment = match self.control.attach(server, &Ask::Slot.encode()) {
             Ok(attachment) => attachment,
-            Err(error @ (FabricError::ServerLost { .. } | FabricError::Fenced { .. })) => {
-                return Ok(Bond { memory, hand: Err(error), _attachment: None });
-            }
+            Err(fenced @ FabricError::Fenced { .. }) => return Ok(Bond { grip: Err(fenced) }),
             Err(error) => return Err(error),
         };
         let slot = Reply::decode(attachment.reply()).map_or(0, |reply| reply.slot);
         let hand = Hand::new(&map.segment, slot, PATIENCE);
         let hand = hand.ok_or(FabricError::Unsupported { what: "understand the server's answer" })?;
-        Ok(Bond { memory, hand: Ok(hand), _attachment: Some(attachment) })
+        Ok(Bond { grip: Ok(Grip { memory: Arc::clone(&map.memory), hand, _attachment: attachment }) })
     }
 
     /// The links of an endpoint that is gone.
     pub(crate) fn give_back(&self, bonds: Vec<Bond>) {
-        let fit = |bond: &Bond| bond.hand.as_ref().is_ok_and(|hand| hand.slot().flag().is_none());
+        let fit = |bond: &Bond| match &bond.grip {
+            Ok(grip) => grip.hand.slot().flag().is_none(),
+            Err(error) => matches!(error, FabricError::ServerLost { .. }),
+        };
         let mut spares = self.spares();
         if spares.len() < SPARES && !self.control.is_over() && bonds.iter().all(fit) {
             spares.push(bonds);

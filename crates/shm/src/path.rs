@@ -6,7 +6,8 @@
 //! and after. Every slot has its own flag, so that one word says all that its owner has to know.
 //!
 //! **Deaths.** One thread, the *undertaker*, waits for the processes of all links. What a dead one held is mended, its fences are
-//! over, its slots are free, and server 0 ends the lease of every session that has no process left.
+//! over, its slots are free, and server 0 ends the lease of every session that has no process left. A process that calls `exec` lives on
+//! without the threads it had; the undertaker treats its links in the same way (`table`).
 //!
 //! **Stalls.** A fence of a living process that is stopped in the middle of a list cannot be answered, since that list may yet
 //! go on. It is refused after a while, with the name of who is to blame; when the process goes on or dies, the next one is answered.
@@ -26,6 +27,7 @@ use sherman_soft_nic::wire::{MAX_TRANSFER, MAX_VERBS};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -63,6 +65,8 @@ pub struct ShmPath {
 struct Inner {
     segment: Arc<Segment>,
     file: File,
+    /// The number of the file: what a process shows that maps it.
+    inode: u64,
     host: Arc<Host>,
     patience: Duration,
     table: Mutex<Table>,
@@ -81,6 +85,7 @@ impl ShmPath {
         };
         let (segment, file) = Segment::make(geometry).map_err(ServeShmError::Memory)?;
         let segment = Arc::new(segment);
+        let inode = file.metadata().map_err(ServeShmError::Memory)?.ino();
         let impossible = || ServeShmError::Memory(io::ErrorKind::InvalidInput.into());
         let own = Own::new(&segment, options.patience).ok_or_else(impossible)?;
         let region = segment.parts().and_then(|parts| parts.serve(Box::new(own))).ok_or_else(impossible)?;
@@ -90,7 +95,7 @@ impl ShmPath {
         let bell = bell.map_err(|error| ServeShmError::Thread(error.into()))?;
         let lease = Duration::from_nanos(format.lease_nanos);
         let (patience, ending) = (options.patience.min(lease / 4), AtomicBool::new(false));
-        let inner = Arc::new(Inner { segment, file, host: Arc::clone(&host), patience, table, bell, ending });
+        let inner = Arc::new(Inner { segment, file, inode, host: Arc::clone(&host), patience, table, bell, ending });
         let undertaker = std::thread::Builder::new().name("sherman-undertaker".to_owned());
         let thread = undertaker.spawn({
             let inner = Arc::clone(&inner);
@@ -147,18 +152,28 @@ impl Inner {
                 let _ = rustix::io::read(&self.bell, &mut [0; 8]);
             }
             for (process, _) in processes.iter().zip(ready.iter().skip(1)).filter(|(_, ready)| **ready) {
-                self.bury(process);
+                let sessions = self.table().bury(process);
+                self.condemn(sessions);
+            }
+            // The table is not locked while files of /proc are read.
+            let orphaned = self.table().each_orphaned();
+            for process in orphaned.iter().filter(|process| process.has_moved(self.inode)) {
+                let sessions = self.table().bury_orphans(process);
+                self.condemn(sessions);
             }
         }
     }
 
-    fn bury(&self, process: &Arc<Process>) {
-        let sessions = self.table().bury(process);
+    /// Ends the leases of sessions that have no process left.
+    fn condemn(&self, sessions: Vec<Arc<Session>>) {
         for session in sessions {
             // In its own name: a session that is over is refused, though its id may be another's by now. Other servers than 0
             // refuse it too.
             let request = Request::Condemn { client: session.client() };
-            let _ = self.host.handle(Asker::Member(&session), &request, || self.host.now(), |_, _| ());
+            let ended = self.host.handle(Asker::Member(&session), &request, || self.host.now(), |_, _| ());
+            if ended.is_ok() {
+                tracing::warn!(client = session.client().0, "the process of a client died; its lease ends");
+            }
         }
     }
 }
@@ -197,7 +212,7 @@ impl DataPath for ShmPath {
         };
         let mut table = self.inner.table();
         if table.is_closed() {
-            return Err(FabricError::ServerLost { server: self.inner.host.superblock().server });
+            return Err(FabricError::Disconnected { server: self.inner.host.superblock().server });
         }
         let entered = table.enter(asking.session, process, ask == Ask::Slot);
         let (id, entry) = entered.ok_or_else(|| {
@@ -243,7 +258,10 @@ impl Link for ShmLink {}
 
 impl Drop for ShmLink {
     fn drop(&mut self) {
-        self.inner.table().end(self.id);
+        let orphaned = self.inner.table().end(self.id);
+        if orphaned {
+            self.inner.ring();
+        }
     }
 }
 

@@ -3,6 +3,11 @@
 //! **When a slot is free again.** A client that lost its connection, or was fenced, may still come to its slot, to find the flag
 //! up. Had the slot been given to another meanwhile, it would find that one's flag down. So a slot is free when its owner has
 //! said that it will never touch it again, or is dead.
+//!
+//! **exec.** A process that calls `exec` keeps its number, so its pidfd stays silent, but all its threads are gone, perhaps in the middle of a
+//! change. Its connections end then, since they are close-on-exec. The end of a connection alone proves nothing: a program may close all
+//! files it does not know. But the kernel replaces the address space before it closes the connections. So if a connection ends, its owner has
+//! not finished the slot, and the process has memory mapped but not this segment, no thread can come to the slot any more.
 
 use crate::peer::process_of;
 use crate::segment::Segment;
@@ -38,6 +43,18 @@ impl Process {
         Ok(Self { pid, fd })
     }
 
+    /// Whether it lives, and has replaced the address space in which it had mapped the file with number `inode`. False if that cannot be found
+    /// out, as of a process of another user.
+    pub(crate) fn has_moved(&self, inode: u64) -> bool {
+        let Ok(maps) = std::fs::read_to_string(format!("/proc/{}/maps", self.pid.as_raw_nonzero())) else {
+            return false;
+        };
+        // A process whose first thread has ended shows nothing, whatever its other threads have.
+        let moved = !maps.is_empty() && !maps.lines().any(|line| maps_file(line, inode));
+        // Its number was not another's meanwhile.
+        moved && !self.has_ended()
+    }
+
     /// Whether it has ended: no thread of it will execute anything.
     pub(crate) fn has_ended(&self) -> bool {
         is_ready(self.fd.as_fd(), PollFlags::IN)
@@ -48,6 +65,11 @@ impl AsFd for Process {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Whether a line of `/proc/PID/maps` is about the file with number `inode`. The fifth field has the number.
+fn maps_file(line: &str, inode: u64) -> bool {
+    line.split_ascii_whitespace().nth(4).is_some_and(|field| field.parse() == Ok(inode))
 }
 
 fn is_ready(fd: BorrowedFd<'_>, what: PollFlags) -> bool {
@@ -152,16 +174,18 @@ impl Table {
         })
     }
 
-    /// The connection of link `id` has ended.
-    pub(crate) fn end(&mut self, id: u64) {
-        let Some(entry) = self.links.remove(&id) else { return };
-        let Some(slot) = self.slot(&entry) else { return };
+    /// The connection of link `id` has ended. Whether its owner may still touch its slot.
+    pub(crate) fn end(&mut self, id: u64) -> bool {
+        let Some(entry) = self.links.remove(&id) else { return false };
+        let Some(slot) = self.slot(&entry) else { return false };
         slot.raise(Flag::Ended);
-        if slot.is_finished() {
+        let finished = slot.is_finished();
+        if finished {
             self.free.push(entry.slot);
         } else {
             self.orphans.push(entry);
         }
+        !finished
     }
 
     /// Raises the flags of a session's links. Answers those that are in the middle of a list, and their turns.
@@ -201,17 +225,42 @@ impl Table {
         each
     }
 
+    /// The processes of links whose connection has ended before their owner had finished its slot.
+    pub(crate) fn each_orphaned(&self) -> Vec<Arc<Process>> {
+        let unfinished = |entry: &&Arc<Entry>| self.slot(entry).is_some_and(|slot| !slot.is_finished());
+        let mut each: Vec<_> = self.orphans.iter().filter(unfinished).map(|entry| Arc::clone(&entry.process)).collect();
+        each.sort_unstable_by_key(Arc::as_ptr);
+        each.dedup_by_key(|process| Arc::as_ptr(process));
+        each
+    }
+
     /// Mends and forgets what `process`, which has ended, left behind. Answers the sessions that have no other.
     pub(crate) fn bury(&mut self, process: &Arc<Process>) -> Vec<Arc<Session>> {
         let ids: Vec<u64> =
             self.links.iter().filter(|(_, of)| Arc::ptr_eq(&of.process, process)).map(|(id, _)| *id).collect();
         let mut dead: Vec<_> = ids.iter().filter_map(|id| self.links.remove(id)).collect();
+        dead.extend(self.take_orphans(process));
+        self.mend(&dead)
+    }
+
+    /// The same for a process that has called `exec`: of its links, those whose connection has ended. Others may be of the program that
+    /// it is now.
+    pub(crate) fn bury_orphans(&mut self, process: &Arc<Process>) -> Vec<Arc<Session>> {
+        let dead = self.take_orphans(process);
+        self.mend(&dead)
+    }
+
+    fn take_orphans(&mut self, process: &Arc<Process>) -> Vec<Arc<Entry>> {
         let (orphans, kept) = std::mem::take(&mut self.orphans)
             .into_iter()
             .partition::<Vec<_>, _>(|of| Arc::ptr_eq(&of.process, process));
         self.orphans = kept;
-        dead.extend(orphans);
-        for entry in &dead {
+        orphans
+    }
+
+    /// Mends the lines of links whose owners are dead, and frees their slots. Answers the sessions that have no other link.
+    fn mend(&mut self, dead: &[Arc<Entry>]) -> Vec<Arc<Session>> {
+        for entry in dead {
             if let Some(slot) = self.slot(entry) {
                 slot.raise(Flag::Fenced);
                 if slot.mend(entry.slot, &self.sequence, &self.host) {
@@ -230,5 +279,18 @@ impl Table {
             }
         }
         sessions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_is_known_by_the_number_of_its_file() {
+        let line =
+            "7f12c0000000-7f12c0200000 rw-s 00200000 00:01 1036                       /memfd:sherman-memory (deleted)";
+        assert!(maps_file(line, 1036) && !maps_file(line, 103) && !maps_file(line, 200_000));
+        assert!(!maps_file("7ffd6a1e0000-7ffd6a201000 rw-p 00000000 00:00 0  [stack]", 1036) && !maps_file("", 0));
     }
 }

@@ -12,6 +12,7 @@ use sherman_memory_server::FormatOptions;
 use sherman_soft_nic::server::{DataPath, Listen, RunningServer, ServerOptions, SoftNicServer};
 use sherman_soft_nic::{Address, JoinOptions, SoftNicFabric};
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -34,18 +35,44 @@ static MIDWAY: AtomicU32 = AtomicU32::new(NOTHING);
 const NOTHING: u32 = 0;
 const DIE: u32 = 1;
 const STOP: u32 = 2;
+const EXEC: u32 = 3;
+/// Closes every file, and goes on.
+const CLOSE: u32 = 4;
 
 /// Called when a line has been saved and is about to be changed: here it is changed in part.
 pub(crate) fn midway(words: &[AtomicU64]) {
-    let signal = match MIDWAY.swap(NOTHING, Relaxed) {
+    let what = MIDWAY.swap(NOTHING, Relaxed);
+    if what == NOTHING {
+        return;
+    }
+    words[..3].iter().for_each(|word| word.store(u64::MAX, Relaxed));
+    let signal = match what {
         DIE => Signal::KILL,
         STOP => Signal::STOP,
-        _ => return,
+        EXEC => {
+            println!("execs");
+            let error = Command::new("sleep").arg("60").stdout(Stdio::null()).exec();
+            panic!("no sleep: {error}");
+        }
+        _ => {
+            println!("closes");
+            close_all();
+            std::thread::sleep(2 * PATIENCE);
+            return;
+        }
     };
-    words[..3].iter().for_each(|word| word.store(u64::MAX, Relaxed));
     kill_process(getpid(), signal).unwrap();
     // Another thread may be the one that receives it, and this one stops a moment later.
     std::thread::sleep(Duration::from_millis(200));
+}
+
+/// Closes every file but the standard ones, as programs do that become daemons.
+#[allow(unsafe_code)]
+fn close_all() {
+    for fd in 3..256 {
+        // SAFETY: the process ends by `exit` without using or dropping what owned these.
+        unsafe { libc::close(fd) };
+    }
 }
 
 struct Served {
@@ -160,6 +187,8 @@ fn child() {
     match what {
         "die" => MIDWAY.store(DIE, Relaxed),
         "stop" => MIDWAY.store(STOP, Relaxed),
+        "exec" => MIDWAY.store(EXEC, Relaxed),
+        "close" => MIDWAY.store(CLOSE, Relaxed),
         _ => {
             std::thread::scope(|scope| {
                 for seed in 1..=2 {
@@ -173,6 +202,10 @@ fn child() {
         }
     }
     write(&endpoint, 7, 2).unwrap();
+    if what == "close" {
+        println!("went on");
+        std::process::exit(0);
+    }
     println!("wrote {:?}", write(&endpoint, 8, 2).err());
 }
 
@@ -297,6 +330,38 @@ fn who_stopped_and_is_killed_then_is_mended_and_fenced() {
     assert_eq!(read(&endpoint, 7), Ok([1; 64]));
     recover(&endpoint, child.client);
     assert_eq!(served.path.mended(), 1);
+}
+
+/// The process keeps its number, so no pidfd tells that all its threads are gone.
+#[test]
+fn a_line_whose_writer_calls_exec_between_two_stores_is_as_it_was() {
+    let served = serve();
+    let endpoint = served.join();
+    write(&endpoint, 7, 1).unwrap();
+    let mut child = served.spawn("exec");
+    child.heard("execs");
+    let begun = Instant::now();
+    while served.path.mended() == 0 && begun.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(child.child.try_wait().unwrap().is_none(), "it runs on as another program");
+    assert_eq!(read(&endpoint, 7), Ok([1; 64]));
+    recover(&endpoint, child.client);
+    write(&endpoint, 7, 3).unwrap();
+    assert_eq!((read(&endpoint, 7), served.path.mended()), (Ok([3; 64]), 1));
+}
+
+/// A program may close files that it does not know. Its threads go on then, in the middle of a change too.
+#[test]
+fn a_line_whose_writer_has_closed_its_connections_is_left_to_it() {
+    let served = serve();
+    let endpoint = served.join();
+    write(&endpoint, 7, 1).unwrap();
+    let mut child = served.spawn("close");
+    child.heard("closes");
+    child.heard("went on");
+    child.child.wait().unwrap();
+    assert_eq!((read(&endpoint, 7), served.path.mended()), (Ok([2; 64]), 0));
 }
 
 #[test]

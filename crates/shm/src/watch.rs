@@ -1,8 +1,8 @@
 //! How a client learns that a server was killed.
 //!
 //! Verbs need no server, so nothing they do would tell. But every server has a connection open to this process that says nothing;
-//! when the server ends, in whatever way, the kernel ends that connection. One thread waits for it, has the server asked
-//! once more, and so has everything posted there from then on end in `ServerLost`.
+//! when the server ends, in whatever way, the kernel ends that connection. One thread waits for it, and ends this client's
+//! identity: everything posted there from then on ends in `Disconnected`, although the memory is still mapped.
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use sherman_soft_nic::SoftNicFabric;

@@ -1,7 +1,8 @@
 //! Runs schedules of the tree and prints what was seen: `explore FORMAT FIRST COUNT [torn|atomic|crashes]`. With a count of 0 it
-//! replays the first alone and prints every event.
+//! replays the first alone and prints every event. `MUTANT=name` plants that bug, and explores where it is to be found.
 
 use sherman_core::Format;
+use sherman_core::mutant::{Mutant, plant};
 use sherman_sim::tree::{Explorer, Scenario};
 use sherman_sim::{Atlas, Knobs};
 use std::time::Instant;
@@ -14,7 +15,11 @@ fn main() {
     let atomic = args.get(3).is_some_and(|word| word == "atomic");
     let torn = args.get(3).is_some_and(|word| word == "torn");
     let crashes = args.get(3).is_some_and(|word| word == "crashes");
-    let mut explorer = if crashes {
+    let mutant = std::env::var("MUTANT").ok().and_then(|name| Mutant::from_name(&name));
+    let _planted = plant(mutant);
+    let mut explorer = if let Some(mutant) = mutant {
+        sherman_sim::tree::Hunt::of(mutant).explorer()
+    } else if crashes {
         Explorer::new(
             move |draw| Scenario::drawn_with_crashes(draw, format),
             move |seed| Knobs { verb_atomic: format == Format::TwoLevel, ..Knobs::swarm_with_crashes(seed) },

@@ -44,6 +44,8 @@ pub enum Op {
     Insert(u64),
     /// Makes the key absent and returns the value before.
     Remove,
+    /// Makes the key absent and does not tell what was there.
+    Erase,
     /// Sets the value if the key is absent; returns the value that was in the way, or `None` when it inserted.
     InsertIfAbsent(u64),
     /// Replaces `expected` by `new`; when the key holds something else, changes nothing and returns that.
@@ -62,6 +64,7 @@ impl Op {
             Op::Get => (state, Outcome::Value(state)),
             Op::Insert(value) => (Some(value), Outcome::Value(state)),
             Op::Remove => (None, Outcome::Value(state)),
+            Op::Erase => (None, Outcome::Value(None)),
             Op::InsertIfAbsent(value) => (state.or(Some(value)), Outcome::Value(state)),
             Op::CompareExchange { expected, new } if state == expected => (new, Outcome::Exchange(Ok(()))),
             Op::CompareExchange { .. } => (state, Outcome::Exchange(Err(state))),
@@ -233,9 +236,19 @@ impl History {
     /// Adds what a scan after the last return found: a `Get` by [`FINAL_SCAN`] of every key in the history, in
     /// `initial` or in `contents`. Call it once, when no operation that is to return is still in flight.
     pub fn observe_contents(&mut self, initial: &BTreeMap<u64, u64>, contents: &BTreeMap<u64, u64>) {
+        self.observe_contents_of(initial, contents, |_| true);
+    }
+
+    /// The same, of the keys that `scanned` says were scanned.
+    pub fn observe_contents_of(
+        &mut self,
+        initial: &BTreeMap<u64, u64>,
+        contents: &BTreeMap<u64, u64>,
+        scanned: impl Fn(u64) -> bool,
+    ) {
         let mut keys = self.keys();
         keys.extend(initial.keys().chain(contents.keys()));
-        for key in keys {
+        for key in keys.into_iter().filter(|&key| scanned(key)) {
             let (invoked, at) = (self.tick(), self.tick());
             let outcome = Outcome::Value(contents.get(&key).copied());
             let fate = Fate::Returned { at, outcome };

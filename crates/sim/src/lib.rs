@@ -65,6 +65,6 @@ pub use choice::{Actor, Choice, Kind};
 pub use endpoint::{SimEndpoint, SimFabric, SimMemory};
 pub use explore::{explore, for_seeds};
 pub use knobs::{Breach, Knobs};
-pub use scheduler::{Bounds, Exhaustive, Pct, Random, Recording, Replay, Report, Scheduler};
+pub use scheduler::{Bounds, Exhaustive, Fair, Pct, Random, Recording, Replay, Report, Scheduler};
 pub use sim::{Fault, Limits, Outcome, Run, Sim, SimConfig, Spawner, Stuck, Waiting};
 pub use tasks::{TaskHandle, TaskName};

@@ -38,7 +38,27 @@ pub enum Fault {
         /// The memory server at the other end.
         server: u16,
     },
-    /// A memory server is lost: everything in flight there ends in `ServerLost`, and so does everything later.
+    /// A compute server cannot reach a memory server any more: as [`Disconnect`](Self::Disconnect) of all its endpoints, and of those
+    /// that it makes later. Others are not concerned.
+    CutOff {
+        /// Its [number](crate::SimFabric::number).
+        compute_server: u32,
+        /// The memory server at the other end.
+        server: u16,
+    },
+    /// A memory server's process ends and starts again on the same memory, as one with a file does: every compute server that there
+    /// is loses its connections there for good, and its CPU opens the tables again. Compute servers that join later are served.
+    Restart {
+        /// Its index.
+        server: u16,
+    },
+    /// A memory server's process ends and starts again without its memory: as [`Restart`](Self::Restart), but the memory is formatted
+    /// anew. The cluster takes nobody in any more.
+    Wipe {
+        /// Its index.
+        server: u16,
+    },
+    /// The cluster declares a memory server lost: everything in flight there ends in `ServerLost`, and so does everything later.
     Lose {
         /// Its index.
         server: u16,
@@ -55,6 +75,9 @@ impl fmt::Display for Fault {
                 Some(nth) => write!(f, "endpoint {nth} of cs{compute_server} loses its connection to server {server}"),
                 None => write!(f, "cs{compute_server} loses its connections to server {server}"),
             },
+            Self::CutOff { compute_server, server } => write!(f, "cs{compute_server} is cut off from server {server}"),
+            Self::Restart { server } => write!(f, "server {server} restarts"),
+            Self::Wipe { server } => write!(f, "server {server} restarts empty"),
             Self::Lose { server } => write!(f, "server {server} is lost"),
         }
     }

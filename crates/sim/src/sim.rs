@@ -89,9 +89,10 @@ impl Sim {
         let mut servers = Vec::new();
         for server in 0..config.servers {
             let mut memory = ServerMemory::new(config.host_bytes, config.on_chip_bytes);
-            let format = FormatOptions { server, servers: config.servers, ..config.format };
+            let memory_id = u64::from(server) + 1;
+            let format = FormatOptions { server, servers: config.servers, memory_id, ..config.format };
             let cpu = MemoryServer::format(&CpuView::new(&mut memory), &format)?;
-            servers.push((memory, cpu));
+            servers.push((memory, cpu, format));
         }
         let world = World::new(config.knobs.clone(), config.limits, servers);
         Ok(Self { world: Rc::new(RefCell::new(world)), tasks: Rc::new(RefCell::new(Tasks::new())) })
@@ -219,6 +220,11 @@ impl Sim {
         self.world.borrow_mut().add_fault(step, fault);
     }
 
+    /// Lets `fault` happen now, outside any schedule.
+    pub fn strike(&mut self, fault: Fault) {
+        self.world.borrow_mut().strike_now(fault);
+    }
+
     /// Lets a compute server, by number, die right after so many more *effects* of its own: a unit of a WRITE that landed, a
     /// unit of a READ fetched, an atomic or a control call executed. Whatever else it had in flight is cut there and then
     /// (F7). With the count of an undisturbed run from [`Sim::effects`], every point at which it can die is visited.
@@ -288,8 +294,7 @@ impl Sim {
 
 fn join(shared: &SharedWorld) -> Result<SimFabric, Refusal> {
     let mut world = shared.borrow_mut();
-    let now = world.now;
-    match world.serve(0, ClientId::NOBODY, &Request::Join, now)? {
+    match world.admit()? {
         Response::Joined { client } => {
             let owner = world.add_compute_server(client);
             Ok(SimFabric::new(Rc::clone(shared), owner, client))

@@ -105,7 +105,7 @@ fn join(stream: &mut dyn Stream) -> Result<(), Box<dyn Error>> {
         Ok(body)
     };
     let hello = Hello::take(&frame(stream)?)?;
-    let introduce = Introduce { version: VERSION, nonce: auth::nonce()?, role: Role::Join };
+    let introduce = Introduce { version: VERSION, nonce: auth::nonce()?, role: Role::Join { seen: vec![None] } };
     let mut out = Vec::new();
     let sign = |covered: &[u8]| auth::client_mac(None, covered, &hello.nonce);
     put_frame(&mut out, Kind::Introduce, 0, |out| introduce.put(out, sign))?;

@@ -16,6 +16,7 @@ use hmac::{Hmac, KeyInit, Mac as _};
 use sha2::Sha256;
 use std::fmt;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// The shortest secret that is accepted, in bytes.
@@ -47,6 +48,13 @@ pub enum SecretError {
     },
     /// It is longer than any secret.
     TooLong,
+    /// Others than its owner and group may read or write its file, or its group may write it.
+    Exposed {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Its mode, as in `chmod`.
+        mode: u32,
+    },
     /// Its file cannot be read.
     Unreadable {
         /// The file.
@@ -63,6 +71,14 @@ impl fmt::Display for SecretError {
                 write!(f, "the cluster's secret has {bytes} bytes; it needs at least {MIN_SECRET}")
             }
             Self::TooLong => write!(f, "the cluster's secret has more than {MAX_SECRET} bytes"),
+            Self::Exposed { path, mode } => {
+                let path = path.display();
+                write!(
+                    f,
+                    "the file with the cluster's secret, {path}, has mode {mode:04o}: other users may read or change it. \
+                     Run: chmod 600 {path}"
+                )
+            }
             Self::Unreadable { path, error } => {
                 write!(f, "the cluster's secret cannot be read from {}: {error}", path.display())
             }
@@ -74,7 +90,7 @@ impl std::error::Error for SecretError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Unreadable { error, .. } => Some(error),
-            Self::TooShort { .. } | Self::TooLong => None,
+            Self::TooShort { .. } | Self::TooLong | Self::Exposed { .. } => None,
         }
     }
 }
@@ -92,10 +108,17 @@ impl Secret {
         Hmac::new_from_slice(bytes).map(Self).map_err(|_| SecretError::TooLong)
     }
 
-    /// The secret in a file: all its bytes but line ends at its end.
+    /// The secret in a file: all its bytes but line ends at its end. Its owner, and for reading its group, must be the only users
+    /// that the file's mode lets in.
     pub fn from_file(path: &Path) -> Result<Self, SecretError> {
         let unreadable = |error| SecretError::Unreadable { path: path.to_owned(), error };
         let file = std::fs::File::open(path).map_err(unreadable)?;
+        let found = file.metadata().map_err(unreadable)?;
+        let mode = found.permissions().mode() & 0o7777;
+        // The mode of a pipe or a terminal says nothing about who knows what comes through it.
+        if found.is_file() && mode & 0o026 != 0 {
+            return Err(SecretError::Exposed { path: path.to_owned(), mode });
+        }
         let mut bytes = Vec::new();
         // Two more than the longest, for a line end; whoever names an endless file gets an answer.
         file.take(MAX_SECRET as u64 + 3).read_to_end(&mut bytes).map_err(unreadable)?;
@@ -182,6 +205,7 @@ mod tests {
         let path = folder.join("secret");
         let of = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
             Secret::from_file(&path)
         };
         let mac = |secret: &Secret| client_mac(Some(secret), b"", &[0; 32]);
@@ -194,6 +218,21 @@ mod tests {
         assert!(matches!(of(b""), Err(SecretError::TooShort { bytes: 0 })));
         assert!(of(&[b'x'; MAX_SECRET]).is_ok());
         assert!(matches!(of(&[b'x'; MAX_SECRET + 1]), Err(SecretError::TooLong)));
+        for (mode, allowed) in
+            [(0o400, true), (0o640, true), (0o644, false), (0o604, false), (0o602, false), (0o660, false)]
+        {
+            std::fs::write(&path, "correct horse battery").unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            match Secret::from_file(&path) {
+                Ok(_) => assert!(allowed, "{mode:o}"),
+                Err(error) => {
+                    let (said, path) = (error.to_string(), path.display());
+                    assert!(!allowed && said.contains(&format!("mode {mode:04o}")), "{said}");
+                    assert!(said.ends_with(&format!("Run: chmod 600 {path}")), "{said}");
+                }
+            }
+            std::fs::remove_file(&path).unwrap();
+        }
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(matches!(Secret::from_file(&path), Err(SecretError::Unreadable { .. })));
         assert_ne!(nonce().unwrap(), nonce().unwrap());

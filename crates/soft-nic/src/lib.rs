@@ -29,4 +29,6 @@ pub mod wire;
 
 pub use auth::{Secret, SecretError};
 #[cfg(target_os = "linux")]
-pub use client::{Address, Attachment, ConnectError, JoinError, JoinOptions, SoftNicEndpoint, SoftNicFabric};
+pub use client::{
+    Address, AdminError, Attachment, ConnectError, JoinError, JoinOptions, SoftNicAdmin, SoftNicEndpoint, SoftNicFabric,
+};

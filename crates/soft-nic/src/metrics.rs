@@ -1,20 +1,28 @@
 //! Counters for Prometheus: what a memory server counted as text, and a listener that answers `GET /metrics` with a text.
 //!
-//! The listener is as small as can be: one thread, one request at a time, a bounded head, two seconds for each. Whoever does not
-//! keep to that is let go; whoever wants more puts a proxy before it. It is for a trusted network: it asks for no secret.
+//! The listener is small: a thread for each connection, `MAX_CONNECTIONS` of them, a bounded request, a second to send it and two to
+//! take the answer. When all threads are busy, a new connection closes the oldest one: so silent connections
+//! delay nobody. It asks for no secret, so it belongs on a trusted network.
 
 use sherman_fabric::prometheus::{CONTENT_TYPE, Text};
 use sherman_fabric::stats::ServerStats;
+use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long one request may take.
+/// How long a request may take to arrive.
+const REQUEST_TIME: Duration = Duration::from_secs(1);
+/// How long an answer may take to leave.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Connections served at the same time.
+const MAX_CONNECTIONS: usize = 16;
+/// Threads that may exist, those that are about to end among them.
+const MAX_THREADS: usize = 2 * MAX_CONNECTIONS;
 /// Bytes of the longest head of a request.
 const MAX_HEAD: usize = 8 << 10;
 
@@ -67,18 +75,19 @@ impl MetricsListener {
     ///
     /// # Errors
     /// If the address cannot be had, or no thread.
-    pub fn start(address: SocketAddr, text: impl Fn() -> String + Send + 'static) -> io::Result<Self> {
+    pub fn start(address: SocketAddr, text: impl Fn() -> String + Send + Sync + 'static) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let (connections, next, threads) = (Mutex::default(), AtomicU64::new(0), AtomicUsize::new(0));
+        let open = Arc::new(Open { text: Box::new(text), connections, next, threads });
         let thread = std::thread::Builder::new().name("sherman-metrics".to_owned()).spawn(move || {
             while let Ok((stream, _)) = accept(&listener) {
                 if stopped.load(Ordering::Acquire) {
                     return;
                 }
-                // Whoever breaks off is gone; the next is served.
-                let _ = answer(stream, &text);
+                open.serve(stream);
             }
         })?;
         Ok(Self { address, stop, thread: Some(thread) })
@@ -102,6 +111,62 @@ impl Drop for MetricsListener {
     }
 }
 
+/// The connections of a listener.
+struct Open {
+    text: Box<dyn Fn() -> String + Send + Sync>,
+    /// By number, the oldest first.
+    connections: Mutex<VecDeque<(u64, TcpStream)>>,
+    next: AtomicU64,
+    threads: AtomicUsize,
+}
+
+impl Open {
+    /// Answers in a thread of its own. Who comes when nothing can be done for it sees its connection end.
+    fn serve(self: &Arc<Self>, stream: TcpStream) {
+        if self.threads.load(Ordering::Relaxed) >= MAX_THREADS {
+            return;
+        }
+        let Ok(same) = stream.try_clone() else { return };
+        let number = {
+            let mut connections = self.connections();
+            if connections.len() >= MAX_CONNECTIONS
+                && let Some((_, oldest)) = connections.pop_front()
+            {
+                // Its thread finds the end of the connection, and ends.
+                let _ = oldest.shutdown(Shutdown::Both);
+            }
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            connections.push_back((number, same));
+            number
+        };
+        let guard = Served { open: Arc::clone(self), number };
+        self.threads.fetch_add(1, Ordering::Relaxed);
+        // Without a thread the guard is dropped, and the connection with it.
+        let _ = std::thread::Builder::new().name("sherman-scrape".to_owned()).spawn(move || {
+            // Whoever breaks off is gone.
+            let _ = answer(stream, &guard.open.text);
+        });
+    }
+
+    fn connections(&self) -> MutexGuard<'_, VecDeque<(u64, TcpStream)>> {
+        // Every change is one insertion or one removal, so what a poisoned lock guards is still right.
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection that is being served, until it is dropped.
+struct Served {
+    open: Arc<Open>,
+    number: u64,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.open.connections().retain(|(number, _)| *number != self.number);
+        self.open.threads.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The next connection. A connection that broke before it was accepted, or a lack of files, is waited out.
 fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     loop {
@@ -114,7 +179,7 @@ fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
 }
 
 fn answer(mut stream: TcpStream, text: &impl Fn() -> String) -> io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + REQUEST_TIME;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut head = Vec::new();
     let mut buffer = [0; 1024];
@@ -124,9 +189,13 @@ fn answer(mut stream: TcpStream, text: &impl Fn() -> String) -> io::Result<()> {
             return respond(&mut stream, "400 Bad Request", "the request is too long, or too slow\n");
         }
         stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut buffer)? {
-            0 => return Ok(()),
-            read => head.extend_from_slice(&buffer[..read]),
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(read) => head.extend_from_slice(&buffer[..read]),
+            // Time is up: the loop says so.
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
     let line = head.split(|&byte| byte == b'\r').next().unwrap_or_default();
@@ -172,6 +241,27 @@ mod tests {
         assert!(ask(address, "GET /metrics HTTP/1.0\r\n\r\n").contains("up 1"));
         drop(listener);
         assert!(TcpStream::connect(address).is_err());
+    }
+
+    #[test]
+    fn silent_connections_delay_nobody() {
+        let listener = MetricsListener::start(([127, 0, 0, 1], 0).into(), || "up 1\n".to_owned()).expect("a port");
+        let connect = || TcpStream::connect(listener.address()).expect("it listens");
+        // Few, and more than there are places for.
+        for silent in [5, 3 * MAX_CONNECTIONS] {
+            let began = Instant::now();
+            let mut silent: Vec<_> = (0..silent).map(|_| connect()).collect();
+            let answer = ask(listener.address(), "GET /metrics HTTP/1.1\r\n\r\n");
+            assert!(answer.ends_with("up 1\n"), "{answer}");
+            assert!(began.elapsed() < REQUEST_TIME, "{:?}", began.elapsed());
+            for stream in &mut silent {
+                // Each gets an end, and some an answer before.
+                stream.set_read_timeout(Some(2 * REQUEST_TIME)).expect("a time-out");
+                let mut answer = Vec::new();
+                let read = stream.read_to_end(&mut answer);
+                assert!(read.is_ok() && (answer.is_empty() || answer.starts_with(b"HTTP/1.1 4")), "{read:?}");
+            }
+        }
     }
 
     #[test]

@@ -6,36 +6,36 @@ use crate::failure::Failure;
 use crate::members::{as_json, standing_name};
 use crate::output::write;
 use serde_json::{Value, json};
-use sherman::{ClientId, Cluster, Member, ServerStats, ServerUsage, Standing, TreeDescription};
+use sherman::{Admin, Member, ServerStats, ServerUsage, Standing, TreeDescription};
 use std::fmt;
 
 /// Asks, and tells.
 pub fn run(args: &StatsArgs) -> Result<(), Failure> {
     let url = args.target.required()?;
-    let stats = Stats::of(&super::open(&url)?, &url)?;
+    let stats = Stats::of(&Admin::open(&url)?, &url)?;
     write(&stats, serde_json::to_string_pretty(&stats.json()), args.json)
 }
 
 /// A cluster at one moment, more or less: each server is asked in turn.
 struct Stats {
     url: String,
-    servers: Vec<ServerUsage>,
-    /// What those servers have counted that are processes of their own.
+    /// What each server has; or why it does not say.
+    servers: Vec<Result<ServerUsage, String>>,
+    /// What each server has counted, if it says.
     counted: Vec<Option<ServerStats>>,
     members: Vec<Member>,
-    own: ClientId,
     trees: Vec<TreeDescription>,
 }
 
 impl Stats {
-    fn of(cluster: &Cluster, url: &str) -> Result<Self, Failure> {
+    fn of(admin: &Admin, url: &str) -> Result<Self, Failure> {
+        let servers = admin.usage()?.into_iter().map(|usage| usage.map_err(|error| error.to_string()));
         Ok(Self {
             url: url.to_owned(),
-            servers: cluster.usage()?,
-            counted: cluster.server_stats()?,
-            members: cluster.members()?,
-            own: cluster.id(),
-            trees: trees::described(cluster)?,
+            servers: servers.collect(),
+            counted: admin.stats()?.into_iter().map(Result::ok).collect(),
+            members: admin.members()?,
+            trees: admin.trees()?,
         })
     }
 
@@ -50,7 +50,6 @@ impl Stats {
         json!({
             "cluster": self.url,
             "servers": servers,
-            "this_command": self.own.0,
             "members": self.members.iter().map(as_json).collect::<Vec<_>>(),
             "live": self.with(Standing::Live),
             "leaving": self.with(Standing::Leaving),
@@ -60,7 +59,11 @@ impl Stats {
     }
 }
 
-fn server_json(at: usize, usage: &ServerUsage, counted: Option<&ServerStats>) -> Value {
+fn server_json(at: usize, usage: &Result<ServerUsage, String>, counted: Option<&ServerStats>) -> Value {
+    let usage = match usage {
+        Ok(usage) => usage,
+        Err(problem) => return json!({ "server": at, "problem": problem }),
+    };
     json!({
         "server": at,
         "chunk_bytes": usage.chunk_bytes,
@@ -147,7 +150,13 @@ impl fmt::Display for Stats {
         writeln!(f, "{}\n", self.url)?;
         writeln!(f, "{:>6}{:>14}{:>14}{:>14}{:>8}", "server", "memory", "in use", "chunks", "")?;
         for (at, server) in self.servers.iter().enumerate() {
-            let ServerUsage { chunks, chunks_used, chunk_bytes } = *server;
+            let ServerUsage { chunks, chunks_used, chunk_bytes } = match server {
+                Ok(usage) => *usage,
+                Err(problem) => {
+                    writeln!(f, "{at:>6}  {problem}")?;
+                    continue;
+                }
+            };
             let share = if chunks == 0 { 0.0 } else { 100.0 * chunks_used as f64 / chunks as f64 };
             writeln!(
                 f,
@@ -163,8 +172,7 @@ impl fmt::Display for Stats {
         for member in &self.members {
             let (age, left) = (member.age.as_secs_f64(), member.lease_left.as_secs_f64());
             let (age, left) = (format!("{age:.3} s"), format!("{left:.3} s"));
-            let own = if member.id == self.own { "  this command" } else { "" };
-            writeln!(f, "{:>6}  {:<9}{age:>14}{left:>14}{own}", member.id.0, standing_name(member.standing))?;
+            writeln!(f, "{:>6}  {:<9}{age:>14}{left:>14}", member.id.0, standing_name(member.standing))?;
         }
         write!(f, "\n{}", trees::Table(&self.trees))
     }
@@ -173,6 +181,19 @@ impl fmt::Display for Stats {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sherman::Cluster;
+
+    /// The stats of a cluster in this process, which has no operator: its client asks.
+    fn of_embedded(cluster: &Cluster, url: &str) -> Result<Stats, Failure> {
+        let servers: Vec<_> = cluster.usage()?.into_iter().map(Ok).collect();
+        Ok(Stats {
+            url: url.to_owned(),
+            counted: vec![None; servers.len()],
+            servers,
+            members: cluster.members()?,
+            trees: trees::described(cluster)?,
+        })
+    }
 
     #[test]
     fn servers_members_and_trees_are_told() {
@@ -182,7 +203,7 @@ mod tests {
         for key in 0..100_000 {
             client.insert(key, key).expect("an insert");
         }
-        let stats = Stats::of(&cluster, "somewhere").expect("stats");
+        let mut stats = of_embedded(&cluster, "somewhere").expect("stats");
         let json = stats.json();
         assert_eq!((json["live"].as_u64(), json["dead"].as_u64()), (Some(2), Some(0)));
         assert_eq!(json["trees"][0]["name"].as_str(), Some("orders"));
@@ -193,9 +214,12 @@ mod tests {
             assert!(used > Some(0) && used < all && all <= Some(64 << 20), "{server}");
         }
         let said = stats.to_string();
-        for words in ["somewhere", "server", "in use", "lease left", "this command", "orders", " of "] {
+        for words in ["somewhere", "server", "in use", "lease left", "orders", " of "] {
             assert!(said.contains(words), "{words}: {said}");
         }
+        stats.servers[1] = Err("it is down".to_owned());
+        assert!(stats.to_string().contains("     1  it is down"), "{stats}");
+        assert_eq!(stats.json()["servers"][1]["problem"].as_str(), Some("it is down"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::fleet::{Fleet, ended_within};
 use super::place::Place;
 use crate::failure::Failure;
 use crate::output::print;
+use crate::serve_options::check_lease;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -29,6 +30,7 @@ pub fn run(args: &ClusterArgs) -> Result<ExitCode, Failure> {
 }
 
 fn up(args: &UpArgs) -> Result<ExitCode, Failure> {
+    check_lease(args.lease.0)?;
     let told = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         let registered = signal_hook::flag::register(signal, Arc::clone(&told));
@@ -58,7 +60,7 @@ fn serve(args: &UpArgs, id: u16, place: &mut Place, secret: Option<&Path>) -> Re
     };
     let UpArgs { servers, memory, lease, .. } = args;
     let mut command = Command::new(own);
-    command.args(["serve", "--json", "--until-stdin-closes", "--listen", &listen]);
+    command.args(["serve", "--json", "--until-stdin-closes", "--log", "warn", "--listen", &listen]);
     command.args(["--id", &id.to_string(), "--servers", &servers.to_string(), "--memory", &memory.0.to_string()]);
     command.args(["--lease", &format!("{}us", lease.0.as_micros())]);
     command.args(["--cluster-name", &format!("up-{}", std::process::id())]);

@@ -1,6 +1,7 @@
 //! The client commands by the real command. Each has a cluster of its own in its process, so that what one writes no other reads:
 //! what they do to a tree is tested beside the code, and over the network in `cluster.rs`.
 
+use crate::common::servers::{Servers, Transport};
 use crate::common::{fresh_path, run, sherman, text};
 use serde_json::Value;
 
@@ -64,13 +65,14 @@ fn stdin_is_loaded_as_it_comes() {
 }
 
 #[test]
-fn an_empty_cluster_has_servers_a_member_and_no_trees() {
-    let (code, stdout, stderr) = client(&["stats", "--json"]);
-    assert_eq!((code, stderr.as_str()), (0, ""));
-    let json: Value = serde_json::from_str(&stdout).expect("JSON");
-    assert_eq!((json["servers"].as_array().map(Vec::len), json["live"].as_u64()), (Some(1), Some(1)));
+fn an_empty_cluster_has_servers_and_no_members_or_trees() {
+    let servers = Servers::start(Transport::Unix, 1, &["--memory", "64MiB", "--chunk", "1MiB"]);
+    let output = sherman(&["stats", "--json", "--cluster", &servers.url()]);
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((json["servers"].as_array().map(Vec::len), json["live"].as_u64()), (Some(1), Some(0)));
     assert!(json["servers"][0]["bytes"].as_u64().is_some_and(|bytes| bytes > 1 << 20), "{json}");
-    assert!(client(&["stats"]).1.contains("there are no trees"));
+    assert!(text(&sherman(&["stats", "--cluster", &servers.url()]).stdout).contains("there are no trees"));
     assert_eq!(client(&["trees"]).1, "there are no trees\n");
     let json: Value = serde_json::from_str(&client(&["trees", "--json"]).1).expect("JSON");
     assert_eq!(json["trees"].as_array().map(Vec::len), Some(0));

@@ -1,6 +1,7 @@
 //! `sherman serve` and `sherman cluster up` with real processes.
 
-use crate::common::{command, fresh_path, sherman, text};
+use crate::common::{command, fresh_path, secret_file, sherman, text};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
@@ -29,8 +30,7 @@ impl Running {
     }
 
     fn signal(&self, signal: &str) {
-        let killed = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
-        assert!(killed.expect("kill starts").success());
+        send_signal(self.child.id().into(), signal);
     }
 
     /// Waits for its end; its exit code.
@@ -51,6 +51,18 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Sends a signal. Not by `kill`: a small system does not have that program.
+fn send_signal(pid: u64, signal: &str) {
+    let signal = match signal {
+        "-KILL" => Signal::KILL,
+        "-TERM" => Signal::TERM,
+        "-INT" => Signal::INT,
+        other => panic!("{other}"),
+    };
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a pid");
+    kill_process(pid, signal).expect("it runs");
 }
 
 /// Whether a memory server says hello there.
@@ -174,8 +186,7 @@ fn a_file_is_opened_again_by_its_own_server_alone() {
 
 #[test]
 fn servers_that_cannot_be_are_refused() {
-    let secret = fresh_path("short-secret");
-    std::fs::write(&secret, "x").expect("a file");
+    let secret = secret_file("short-secret", "x");
     let secret = secret.to_str().expect("UTF-8");
     for (code, line, words) in [
         (2, &["--listen", "tcp://0.0.0.0:0"][..], "--insecure"),
@@ -265,8 +276,7 @@ fn a_server_that_dies_ends_the_cluster_with_an_error() {
     command.stderr(Stdio::piped());
     let mut up = Running::start(command);
     let said: Value = serde_json::from_str(&up.line()).expect("JSON");
-    let pid = said["servers"][1]["pid"].to_string();
-    assert!(Command::new("kill").args(["-KILL", &pid]).status().expect("kill starts").success());
+    send_signal(said["servers"][1]["pid"].as_u64().expect("a pid"), "-KILL");
     assert_eq!(up.code(), Some(3));
     let mut stderr = String::new();
     up.child.stderr.take().expect("a pipe").read_to_string(&mut stderr).expect("UTF-8");
@@ -296,8 +306,7 @@ fn clusters_that_cannot_be_are_refused() {
 
 #[test]
 fn a_secret_reaches_servers_and_url() {
-    let secret = fresh_path("secret");
-    std::fs::write(&secret, "a secret of more than thirty-two bytes, to be sure\n").expect("a file");
+    let secret = secret_file("url-secret", "a secret of more than thirty-two bytes, to be sure\n");
     let name = secret.to_str().expect("UTF-8");
     let output = sherman(&[
         "cluster",

@@ -39,11 +39,12 @@ fn line(line: &str, target: Target) -> Line {
     Line { words: words(line), target, json, json_took_a_file: false }
 }
 
-/// What the commands work on: a cluster with trees, one without, and files.
+/// What the commands work on: a cluster with trees, one without, one whose server 1 is given up, and files.
 struct Stage {
-    _servers: [Servers; 2],
+    _servers: [Servers; 3],
     url: String,
     fresh: String,
+    doomed: String,
     entries: String,
     socket: String,
     guest: Cluster,
@@ -52,14 +53,14 @@ struct Stage {
 impl Stage {
     fn set() -> Self {
         let small = ["--memory", "64MiB", "--chunk", "1MiB"];
-        let servers = [Servers::start(Transport::Unix, 1, &small), Servers::start(Transport::Unix, 1, &small)];
-        let (url, fresh) = (servers[0].url(), servers[1].url());
+        let servers = [1, 1, 2].map(|count| Servers::start(Transport::Unix, count, &small));
+        let [url, fresh, doomed] = [0, 1, 2].map(|number: usize| servers[number].url());
         let file = fresh_path("exit-codes.csv");
         std::fs::write(&file, "1,10\n2,20\n").expect("a file");
         let entries = file.to_str().expect("UTF-8").to_owned();
         let socket = fresh_path("exit-codes.sock").to_str().expect("UTF-8").to_owned();
         let guest = Cluster::open(&url).expect("a member");
-        let stage = Self { _servers: servers, url, fresh, entries, socket, guest };
+        let stage = Self { _servers: servers, url, fresh, doomed, entries, socket, guest };
         stage.make_trees();
         stage
     }
@@ -74,7 +75,11 @@ impl Stage {
 
     fn run(&self, line: &Line, words: &[String]) -> Output {
         let args: Vec<&str> = words.iter().map(String::as_str).collect();
-        let url = if words[0] == "litmus" { &self.fresh } else { &self.url };
+        let url = match words[0].as_str() {
+            "litmus" => &self.fresh,
+            "declare-lost" => &self.doomed,
+            _ => &self.url,
+        };
         let mut command = command(&args);
         if line.target != Target::None {
             command.env("SHERMAN_CLUSTER", url);
@@ -107,9 +112,12 @@ fn all(stage: &Stage) -> Vec<Line> {
         line("drop dropped --yes", Needed),
         line("clear cleared --yes", Needed),
         took_a_file(line("stats", Needed)),
+        took_a_file(line("check", Needed)),
         took_a_file(line("check --tree orders", Needed)),
         took_a_file(line("members", Needed)),
         took_a_file(line("fence {guest}", Needed)),
+        line("servers", Needed),
+        line("declare-lost 1 --yes --force", Needed),
         took_a_file(line("bench --keys 1k --ops 1k", Optional)),
         took_a_file(line("litmus --only faa-sum --seconds 0.02", Optional)),
         took_a_file(line("sim explore --schedules 10", Without)),
@@ -268,11 +276,12 @@ fn a_measurement_goes_to_a_file_as_well() {
 #[test]
 fn no_is_an_answer_with_a_code_of_its_own() {
     let stage = Stage::set();
-    let ask = |line: &str| {
+    let ask_of = |url: &str, line: &str| {
         let args: Vec<&str> = line.split(' ').collect();
-        let output = command(&args).env("SHERMAN_CLUSTER", &stage.url).stdin(Stdio::null()).output();
+        let output = command(&args).env("SHERMAN_CLUSTER", url).stdin(Stdio::null()).output();
         output.expect("the command starts")
     };
+    let ask = |line: &str| ask_of(&stage.url, line);
     for (what, line) in [
         ("no such key", "get 8 --tree orders"),
         ("no such key", "del 8 --tree orders"),
@@ -287,6 +296,7 @@ fn no_is_an_answer_with_a_code_of_its_own() {
         ("no such tree", "drop cats --yes"),
         ("no such tree", "clear cats --yes"),
         ("no such member", "fence 4000"),
+        ("no such server", "declare-lost 1 --yes"),
         ("fault found", "sim explore --schedules 1 --mutant narrow-stamp"),
     ] {
         let output = ask(line);
@@ -300,9 +310,24 @@ fn no_is_an_answer_with_a_code_of_its_own() {
         ("file that cannot be opened", "load /no/such/file --tree orders"),
         ("missing --yes", "drop orders"),
         ("missing --yes", "clear orders"),
+        ("embedded: for an operator's command", "members --cluster embedded:"),
+        ("embedded: for an operator's command", "fence 1 --cluster embedded:"),
+        ("embedded: for an operator's command", "stats --cluster embedded:"),
+        ("embedded: for an operator's command", "servers --cluster embedded:"),
+        ("embedded: for an operator's command", "declare-lost 1 --yes --cluster embedded:"),
     ] {
         expect(what, &words(line), &ask(line));
         assert_eq!(code(what), 2, "{what}");
     }
+    for (what, line) in [
+        ("missing --yes", "declare-lost 1 --force"),
+        ("server that cannot be declared lost", "declare-lost 1 --yes"),
+        ("server that cannot be declared lost", "declare-lost 0 --yes --force"),
+    ] {
+        expect(what, &words(line), &ask_of(&stage.doomed, line));
+        assert_eq!(code(what), 2, "{what}");
+    }
+    let listed = text(&ask_of(&stage.doomed, "servers --json").stdout);
+    assert!(listed.contains("\"present\"") && !listed.contains("\"lost\""), "nothing was changed: {listed}");
     assert_eq!(text(&ask("get 7 --tree orders").stdout), "700\n", "nothing was changed");
 }

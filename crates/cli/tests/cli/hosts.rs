@@ -188,7 +188,7 @@ fn hosts_that_lose_packets_are_far_away_or_cut_off_lose_nothing_else() -> Result
     let directory = Directory(std::env::temp_dir().join(format!("sherman-hosts-{}", std::process::id())));
     std::fs::create_dir_all(&directory.0)?;
     let secret = directory.0.join("secret");
-    std::fs::write(&secret, "a secret of this test alone, long enough\n")?;
+    crate::common::write_private(&secret, "a secret of this test alone, long enough\n");
     let secret = secret.to_str().ok_or("a path of text")?;
     let socket = |id: usize| directory.0.join(format!("{id}.sock"));
 

@@ -1,7 +1,7 @@
 //! What a memory server costs while nobody asks it anything, and how it ends.
 
-use crate::common::fresh_path;
 use crate::common::servers::Server;
+use crate::common::{fresh_path, secret_file};
 use crate::raw::Raw;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sherman_soft_nic::auth::Secret;
@@ -37,8 +37,7 @@ fn an_idle_server_costs_nearly_nothing_and_ends_when_it_is_told_to() {
     // This process has an end of each connection; the server inherits what is allowed.
     let most = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).expect("as much as is allowed");
-    let (path, socket) = (fresh_path("idle-secret"), fresh_path("idle.sock"));
-    std::fs::write(&path, "a secret of this test\n").expect("a file");
+    let (path, socket) = (secret_file("idle-secret", "a secret of this test\n"), fresh_path("idle.sock"));
     let secret = Secret::from_file(&path).expect("a secret");
     let args = [
         "--listen",
@@ -52,11 +51,11 @@ fn an_idle_server_costs_nearly_nothing_and_ends_when_it_is_told_to() {
     let (pid, at) = (server.pid(), server.listen());
     let alone = share(pid);
 
-    let (first, welcome) = Raw::enter_to(&at, Some(&secret), Role::Join).expect("it is let in");
+    let (first, welcome) = Raw::enter_to(&at, Some(&secret), Role::Join { seen: vec![None] }).expect("it is let in");
     let before = resident(pid);
-    let Welcome { client, incarnation, boot, .. } = welcome;
-    let role = Role::Member { client, incarnation, boot };
-    let enter = || Raw::enter_to(&at, Some(&secret), role).expect("it is let in").0;
+    let Welcome { client, incarnation, boot, cluster, memory, .. } = welcome;
+    let role = Role::Member { client, incarnation, boot, cluster, memory };
+    let enter = || Raw::enter_to(&at, Some(&secret), role.clone()).expect("it is let in").0;
     let connections: Vec<Raw> = (1..CONNECTIONS).map(|_| enter()).chain([first]).collect();
     let grown = resident(pid).saturating_sub(before);
     let connected = share(pid);

@@ -1,8 +1,8 @@
 //! What a memory server does about those who mean no good, or know no better: it refuses, counts, and tells the operator
 //! once, however often they come.
 
-use crate::common::fresh_path;
 use crate::common::servers::{Server, wait_until};
+use crate::common::{fresh_path, is_a_time, secret_file};
 use crate::raw::{Raw, Reply, introduction};
 use sherman_fabric::{FabricError, Space, WorkList};
 use sherman_soft_nic::auth::{self, Secret};
@@ -32,8 +32,8 @@ impl Watched {
     }
 
     fn start(name: &str, listen: &str) -> Self {
-        let (path, told) = (fresh_path(&format!("{name}-secret")), fresh_path(&format!("{name}-told")));
-        std::fs::write(&path, format!("{WORDS}\n")).expect("a file");
+        let path = secret_file(&format!("{name}-secret"), &format!("{WORDS}\n"));
+        let told = fresh_path(&format!("{name}-told"));
         let stderr = std::fs::File::create(&told).expect("a file");
         let args = ["--listen", listen, "--memory", "64MiB", "--secret-file", path.to_str().expect("text")];
         let server = Server::start_telling(args.map(str::to_owned).to_vec(), Stdio::from(stderr));
@@ -44,7 +44,7 @@ impl Watched {
 
     /// How often something was refused for this reason.
     fn counted(&self, reason: &str) -> u64 {
-        let (mut raw, _) = Raw::enter_to(&self.at, Some(&self.secret), Role::Observer).expect("it knows the secret");
+        let (mut raw, _) = Raw::enter_to(&self.at, Some(&self.secret), Role::Admin).expect("it knows the secret");
         raw.stats().get(reason).copied().unwrap_or(0)
     }
 
@@ -61,7 +61,8 @@ impl Watched {
         let word = format!("reason={reason:?}");
         let about: Vec<_> = self.lines().into_iter().filter(|line| line.contains(&word)).collect();
         assert_eq!(about.len(), 1, "{reason}: {about:?}");
-        assert!(about[0].starts_with("warn: refused: "), "{about:?}");
+        let (time, rest) = about[0].split_once(' ').expect("a time");
+        assert!(is_a_time(time) && rest.starts_with("warn: refused: ") && rest.contains(" peer="), "{about:?}");
     }
 }
 
@@ -87,7 +88,7 @@ fn intrude(mut watched: Watched) {
     let half_open: Vec<Raw> = (0..TIMES)
         .map(|half| {
             let mut raw = Raw::connect_to(&at);
-            let introduce = Introduce { version: VERSION, nonce: [1; 32], role: Role::Join };
+            let introduce = Introduce { version: VERSION, nonce: [1; 32], role: Role::Join { seen: vec![None] } };
             let bytes = introduction(&introduce, Some(&secret), &raw.hello());
             raw.send(&bytes[..bytes.len() / 2 * (half as usize % 2)]);
             raw
@@ -96,12 +97,14 @@ fn intrude(mut watched: Watched) {
 
     let wrong = Secret::new(b"another secret of this test").expect("long enough");
     for _ in 0..TIMES {
-        let goodbye = Raw::enter_to(&at, Some(&wrong), Role::Join).err().expect("it is not let in");
+        let goodbye =
+            Raw::enter_to(&at, Some(&wrong), Role::Join { seen: vec![None] }).err().expect("it is not let in");
         assert_eq!(goodbye.code, GoodbyeCode::BadSecret);
     }
     watched.refused("bad_secret", TIMES);
 
-    let (mut member, welcome) = Raw::enter_to(&at, Some(&secret), Role::Join).expect("it is let in");
+    let (mut member, welcome) =
+        Raw::enter_to(&at, Some(&secret), Role::Join { seen: vec![None] }).expect("it is let in");
     for _ in 0..TIMES {
         let mut list = WorkList::new(0);
         list.read(Space::Host, welcome.host_bytes - 4, 8);
@@ -110,7 +113,7 @@ fn intrude(mut watched: Watched) {
     watched.refused("bad_address", TIMES);
 
     for _ in 0..TIMES {
-        let (mut raw, _) = Raw::enter_to(&at, Some(&secret), Role::Join).expect("it is let in");
+        let (mut raw, _) = Raw::enter_to(&at, Some(&secret), Role::Join { seen: vec![None] }).expect("it is let in");
         raw.send(&million_verbs());
         assert_eq!(raw.goodbye().code, GoodbyeCode::TooLarge);
     }
@@ -121,7 +124,8 @@ fn intrude(mut watched: Watched) {
     for mut raw in half_open {
         assert_eq!(raw.goodbye().code, GoodbyeCode::TooSlow);
     }
-    assert_eq!(watched.lines().len(), 4, "{:?}", watched.lines());
+    let warnings: Vec<_> = watched.lines().into_iter().filter(|line| line.contains("Z warn: ")).collect();
+    assert_eq!(warnings.len(), 4, "{warnings:?}");
     assert_eq!(watched.server.terminate().code(), Some(0));
 }
 
@@ -132,7 +136,11 @@ fn a_recorded_handshake_lets_nobody_in_and_is_told_of_once() {
 
 fn replay(watched: &Watched) {
     let mut first = Raw::connect_to(&watched.at);
-    let introduce = Introduce { version: VERSION, nonce: auth::nonce().expect("randomness"), role: Role::Join };
+    let introduce = Introduce {
+        version: VERSION,
+        nonce: auth::nonce().expect("randomness"),
+        role: Role::Join { seen: vec![None] },
+    };
     let recorded = introduction(&introduce, Some(&watched.secret), &first.hello());
     first.send(&recorded);
     assert!(matches!(first.receive(), Reply::Frame(Kind::Welcome, ..)));

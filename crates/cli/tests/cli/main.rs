@@ -11,6 +11,7 @@ mod contract;
 mod exit_codes;
 mod figures;
 mod hosts;
+mod identity;
 mod idle;
 mod intruders;
 mod kills;
@@ -21,6 +22,9 @@ mod network;
 mod raw;
 mod readme;
 mod refusals;
+mod restarts;
+mod scripts;
+mod serving;
 mod sim;
 mod trees;
 #[cfg(feature = "verbs")]

@@ -1,10 +1,15 @@
 //! `sherman members` and `sherman fence`, by the real command.
 
+use crate::common::servers::{Servers, Transport, wait_until};
 use crate::common::{sherman, text};
 use serde_json::Value;
+use sherman::Cluster;
+use std::time::Duration;
 
-/// A cluster inside the command's process.
-const HERE: [&str; 2] = ["--cluster", "embedded:?servers=2&memory=64MiB&chunk=1MiB"];
+/// A cluster of one server, with a short lease.
+fn servers() -> Servers {
+    Servers::start(Transport::Unix, 1, &["--memory", "64MiB", "--chunk", "1MiB", "--lease", "500ms", "--threads", "1"])
+}
 
 fn json(args: &[&str]) -> Value {
     let output = sherman(args);
@@ -29,54 +34,75 @@ fn refuses(code: i32, args: &[&str], words: &[&str]) {
 }
 
 #[test]
-fn members_are_listed_with_their_leases() {
-    let json = json(&["members", "--json", "--cluster", "embedded:?memory=64MiB&lease=500ms"]);
-    assert_eq!(
-        (ids(&json), json["this_command"].as_u64(), json["private"].as_bool()),
-        (vec![1, 2, 3], Some(1), Some(true))
-    );
+fn members_are_listed_with_their_leases_and_the_command_is_none_of_them() {
+    let servers = servers();
+    let url = servers.url();
+    assert_eq!(ids(&json(&["members", "--json", "--cluster", &url])), Vec::<u64>::new());
+    let _two = [Cluster::open(&url).expect("a cluster"), Cluster::open(&url).expect("a cluster")];
+    let json = json(&["members", "--json", "--cluster", &url]);
+    assert_eq!((ids(&json), json["cluster"].as_str()), (vec![1, 2], Some(url.as_str())));
     for member in json["members"].as_array().expect("members") {
         assert_eq!((member["standing"].as_str(), member["incarnation"].as_u64()), (Some("live"), Some(1)));
         let lease = member["lease_left_seconds"].as_f64().expect("a number");
         assert!(lease > 0.0 && lease <= 0.5 && member["recoverer"].is_null(), "{member}");
     }
-}
-
-#[test]
-fn it_says_plainly_that_an_embedded_cluster_is_its_own() {
-    let output = sherman(&[&["members"][..], &HERE].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let output = sherman(&["members", "--cluster", &url]);
     let stdout = text(&output.stdout);
-    for words in ["a cluster in this process alone", "lease left", "live", "this command"] {
+    for words in [url.as_str(), "lease left", "live"] {
         assert!(stdout.contains(words), "{words}: {stdout}");
     }
-    assert_eq!(stdout.lines().count(), 7, "{stdout}");
+    assert_eq!(stdout.lines().count(), 5, "{stdout}");
 }
 
 #[test]
-fn a_member_that_is_fenced_is_gone_and_its_memory_is_not() {
-    let output = sherman(&[&["fence", "2"][..], &HERE].concat());
+fn the_lease_of_a_member_ends_and_the_command_says_who_recovers_it() {
+    let servers = servers();
+    let url = servers.url();
+    let broken = Cluster::open(&url).expect("a cluster");
+    let output = sherman(&["fence", "1", "--cluster", &url]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let stdout = text(&output.stdout);
-    assert!(stdout.contains("2 is fenced and recovered") && stdout.contains("places taken over"), "{stdout}");
-    let json = json(&[&["fence", "2", "--json"][..], &HERE].concat());
-    assert_eq!(
-        (json["fenced"].as_u64(), json["outcome"].as_str(), ids(&json)),
-        (Some(2), Some("recovered"), vec![1, 3])
-    );
-    assert!(json["places_taken_over"].as_u64().is_some_and(|places| places > 0), "{json}");
+    for words in ["the lease of member 1 has ended", "waiting for recovery: 1", "the next client to join", "dead"] {
+        assert!(stdout.contains(words), "{words}: {stdout}");
+    }
+    wait_until("it is fenced", Duration::from_secs(10), || broken.is_fenced());
+    refuses(1, &["fence", "9", "--cluster", &url], &["no member has the id 9", "there are 1"]);
 }
 
 #[test]
-fn what_cannot_be_fenced_is_refused() {
-    refuses(1, &[&["fence", "9"][..], &HERE].concat(), &["no member has the id 9", "1, 2, 3"]);
-    refuses(2, &[&["fence", "1"][..], &HERE].concat(), &["this command itself"]);
-    refuses(2, &["fence"], &["ID"]);
+fn a_member_that_is_fenced_is_recovered_by_another_and_its_entries_stay() {
+    let servers = servers();
+    let url = servers.url();
+    let [survivor, broken] = [(); 2].map(|()| Cluster::open(&url).expect("a cluster"));
+    let client = broken.tree::<u64, u64>("orders").expect("a tree").client().expect("a client");
+    for key in 0..1_000 {
+        client.insert(key, key).expect("an insert");
+    }
+    let report = json(&["fence", "2", "--json", "--cluster", &url]);
+    assert_eq!((report["fenced"].as_u64(), report["cluster"].as_str()), (Some(2), Some(url.as_str())));
+    let waiting = report["waiting_for_recovery"].as_array().expect("ids");
+    assert!(waiting.iter().all(|id| id.as_u64() == Some(2)), "{report}");
+    wait_until("it is recovered", Duration::from_secs(10), || {
+        ids(&json(&["members", "--json", "--cluster", &url])) == [1]
+    });
+    let client = survivor.open_tree::<u64, u64>("orders").expect("the tree").client().expect("a client");
+    for key in 0..1_000 {
+        assert_eq!(client.get(key).expect("an answer"), Some(key));
+    }
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused() {
+    for command in [&["members"][..], &["fence", "2"], &["stats"], &["servers"], &["declare-lost", "1"]] {
+        refuses(2, command, &["give --cluster URL or set SHERMAN_CLUSTER"]);
+    }
+    refuses(2, &["fence", "--cluster", "unix:/x"], &["ID"]);
     for id in ["0", "-1", "two", "65536"] {
-        refuses(2, &["fence", id], &["1 to 65535"]);
+        refuses(2, &["fence", id, "--cluster", "unix:/x"], &["1 to 65535"]);
     }
     refuses(2, &["fence", "2", "--cluster", "carrier-pigeon:"], &["--cluster", "carrier-pigeon"]);
     refuses(2, &["members", "--cluster", "embedded:?lease=never"], &["--cluster", "200ms or 3s"]);
-    refuses(2, &["members"], &["give --cluster URL or set SHERMAN_CLUSTER"]);
-    refuses(2, &["fence", "2"], &["give --cluster URL or set SHERMAN_CLUSTER"]);
+    for command in [&["members"][..], &["fence", "2"], &["stats"], &["servers"], &["declare-lost", "1", "--yes"]] {
+        refuses(2, &[command, &["--cluster", "embedded:"]].concat(), &["--cluster", "private"]);
+    }
 }

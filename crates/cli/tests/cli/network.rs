@@ -1,7 +1,8 @@
 //! The suites that every backend runs, on memory servers that are processes of their own.
 
-use crate::common::servers::{Servers, TRANSPORTS, Transport};
+use crate::common::servers::{Servers, TRANSPORTS, Transport, wait_until};
 use sherman::{BulkOptions, Cluster, Error};
+use sherman_fabric::FabricError;
 use sherman_suites::Failure;
 use std::time::{Duration, Instant};
 
@@ -66,7 +67,7 @@ fn operations_cost_the_round_trips_they_cost_in_one_process() -> Result<(), Fail
 }
 
 #[test]
-fn a_server_that_is_gone_is_said_to_be_gone_within_the_deadline() -> Result<(), Failure> {
+fn a_server_that_is_gone_ends_its_clients_within_the_deadline() -> Result<(), Failure> {
     let all = [(Transport::Tcp, 1), (Transport::Unix, 0), (Transport::Shm, 0), (Transport::Shm, 1)];
     for (transport, victim) in all {
         let mut servers = Servers::start(transport, 2, SMALL);
@@ -79,13 +80,20 @@ fn a_server_that_is_gone_is_said_to_be_gone_within_the_deadline() -> Result<(), 
         let begun = Instant::now();
         // Memory that is mapped outlives its server for the moment that it takes to hear of that.
         let keys = (0..100_000).step_by(50).cycle().take_while(|_| begun.elapsed() < Duration::from_secs(10));
-        let lost = keys.map(|key| client.get(key)).find_map(Result::err);
-        assert!(matches!(lost, Some(Error::ServerLost { server }) if usize::from(server) == victim), "{lost:?}");
+        let ended = keys.map(|key| client.get(key)).find_map(Result::err);
+        let told = matches!(&ended, Some(Error::Fabric(FabricError::Disconnected { server })) if usize::from(*server) == victim);
+        assert!(told, "{ended:?}");
         println!("{transport:?}: server {victim} was gone after {:?}", begun.elapsed());
-        // Another start of it is another server, though it is there where the first one was.
+        wait_until("the identity is at its end", Duration::from_secs(10), || cluster.is_fenced());
+        // Another start of it, without its memory, is not taken for the one that was there.
         servers.servers[victim].restart();
-        let lost = (0..100_000).step_by(50).map(|key| client.get(key)).find_map(Result::err);
-        assert!(matches!(lost, Some(Error::ServerLost { server }) if usize::from(server) == victim), "{lost:?}");
+        let ended = (0..100_000).step_by(50).map(|key| client.get(key)).find_map(Result::err);
+        assert!(matches!(ended, Some(Error::Fenced { .. } | Error::Fabric(_))), "{ended:?}");
+        let begun = Instant::now();
+        let refused = Cluster::open(&servers.url()).expect_err("it lost its memory").to_string();
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        let words = if victim == 1 { "memory server 1 at" } else { "memory server 0 was restarted empty" };
+        assert!(refused.contains(words), "{refused}");
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
-//! The keeper: renews the lease, recovers others, and leaves.
+//! The keeper, which renews the lease; the recoverer, which recovers others; and leaving.
 //!
-//! Renewals are control requests of a task of their own, a third of a lease apart: no operation ever waits for one, and two may
-//! be late before the lease runs out. A compute server that is doomed stops renewing.
+//! They are two tasks or threads with an endpoint each. A recovery takes hundreds of round trips, and calls in it wait for the slowest
+//! server: whatever it waits for, the keeper renews the lease in time. Renewals are a third of a lease apart, so two may be late before
+//! the lease runs out. A compute server that is doomed stops renewing.
 
 use super::SERVER_0;
 use crate::cause::Cause;
@@ -11,7 +12,8 @@ use crate::mutant::{Mutant, planted};
 use crate::worker::Worker;
 use sherman_fabric::control::MemberInfo;
 use sherman_fabric::{ClientId, Endpoint, FabricError, Refusal, Request, Response, Verdict};
-use std::task::Poll;
+use std::collections::BTreeMap;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 /// Renewals in one lease.
@@ -22,12 +24,12 @@ impl<E: Endpoint> Worker<E> {
         self.compute.geometry().lease_nanos
     }
 
-    /// Renews this compute server's lease: one control request. Somebody whose lease has run out, if server 0 names one.
+    /// Renews this compute server's lease: one control request. Returns a member that is to be recovered, if server 0 names one.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if this compute server has been taken for dead: its identity is at its end.
+    /// [`Error::Fenced`] if this compute server has been taken for dead.
     pub async fn renew(&self) -> Result<Option<ClientId>, Error> {
-        // Counted from before: the server's lease begins later.
+        // Counted from before the request: the server's lease begins later.
         let now = self.endpoint.now();
         self.compute.membership.renew_next(now.saturating_add(self.lease() / RENEWALS_PER_LEASE));
         match self.op().call(SERVER_0, Request::Renew).await {
@@ -44,74 +46,98 @@ impl<E: Endpoint> Worker<E> {
         }
     }
 
-    /// Renews if it is time, while something else takes long.
-    pub(super) async fn renew_if_due(&self) -> Result<(), Error> {
-        if self.compute.is_doomed() {
-            return Err(Error::Fenced { client: self.compute.client() });
-        }
+    /// Fails once this compute server is doomed.
+    pub(super) fn expect_alive(&self) -> Result<(), Error> {
+        if self.compute.is_doomed() { Err(Error::Fenced { client: self.compute.client() }) } else { Ok(()) }
+    }
+
+    /// Renews if a renewal is due: for a caller that has no keeper.
+    async fn renew_if_due(&self) -> Result<(), Error> {
+        self.expect_alive()?;
         if self.endpoint.now() < self.compute.membership.next_renewal() {
             return Ok(());
         }
-        // Whom it names is named again at the next.
+        // Server 0 names the same member again at the next renewal.
         self.renew().await.map(drop)
     }
 
-    /// Keeps this compute server in the cluster: renews its lease three times in its length, and recovers those that operations
-    /// wait for or that server 0 names. Runs until `stop` says so, which is asked at least as often; one task or thread of
-    /// every compute server must run it, with a worker of its own.
+    /// Keeps this compute server in the cluster: renews its lease three times in its length, until `stop` says so. `stop` is asked at
+    /// least as often. Every compute server needs one task or thread that runs this, with a worker of its own, and another that runs
+    /// [`Worker::recover_others`].
     ///
     /// # Errors
-    /// [`Error::Fenced`] once this compute server is at its end: fenced, disconnected, or with a thread that has held a lane
-    /// for more than two leases. [`Error::ServerLost`] if server 0 is gone.
+    /// [`Error::Fenced`] once this compute server is doomed: fenced, disconnected, or with a thread that has held a lane for more than
+    /// two leases. [`Error::ServerLost`] if server 0 is gone.
     pub async fn keep(&self, stop: impl Fn() -> bool) -> Result<(), Error> {
         let membership = &self.compute.membership;
         membership.renew_next(self.endpoint.now().saturating_add(self.lease() / RENEWALS_PER_LEASE));
         let mut watch = Watch::default();
-        let mut look_again = None;
+        let over = || self.compute.is_doomed() && !planted(Mutant::DoomedRenews);
         while !stop() {
             let now = self.endpoint.now();
             if membership.is_wedged(&mut watch, now, self.lease()) {
                 self.compute.doom();
             }
-            if self.compute.is_doomed() && !planted(Mutant::DoomedRenews) {
+            if over() {
                 return Err(Error::Fenced { client: self.compute.client() });
             }
+            if now >= membership.next_renewal()
+                && let Some(expired) = self.renew().await?
+            {
+                membership.suspect(expired);
+                if planted(Mutant::RecoversInline) {
+                    let _ = self.recover(expired).await;
+                }
+            }
+            self.rest(membership.next_renewal(), |waker| membership.set_keeper(waker), || over() || stop()).await;
+        }
+        Ok(())
+    }
+
+    /// Recovers the members that operations wait for or that server 0 names, until `stop` says so, which is asked at least three times
+    /// in a lease. Also finishes what operations of
+    /// this compute server could not: freeing the nodes of trees that it dropped.
+    ///
+    /// # Errors
+    /// As [`Worker::keep`].
+    pub async fn recover_others(&self, stop: impl Fn() -> bool) -> Result<(), Error> {
+        let membership = &self.compute.membership;
+        // Members whose lease still ran when it was last asked about, and when it runs out.
+        let mut look_again: BTreeMap<ClientId, u64> = BTreeMap::new();
+        while !stop() {
+            self.expect_alive()?;
+            let now = self.endpoint.now();
             let mut suspects = membership.take_suspects();
-            if now >= membership.next_renewal() {
-                suspects.extend(self.renew().await?);
-            }
-            if planted(Mutant::ExpiredUnnoticed) {
+            suspects.extend(look_again.extract_if(.., |_, at| now >= *at).map(|(client, _)| client));
+            if planted(Mutant::ExpiredUnnoticed) || planted(Mutant::RecoversInline) {
                 suspects.clear();
-            }
-            if let Some((client, _)) = look_again.take_if(|(_, at)| now >= *at) {
-                suspects.insert(client);
             }
             for client in suspects {
                 match self.recover(client).await {
                     Ok(report) => {
                         if let Verdict::Alive { lease_left } = report.verdict {
-                            look_again = Some((client, self.endpoint.now().saturating_add(lease_left)));
+                            look_again.insert(client, self.endpoint.now().saturating_add(lease_left));
                         }
                     }
-                    // Whatever went wrong with that one, this one goes on; it is asked again when it is named again.
                     Err(error @ (Error::Fenced { .. } | Error::ServerLost { server: SERVER_0 })) => return Err(error),
+                    // A failed recovery does not stop the others. Server 0 names its member again at the next renewal.
                     Err(_) => {}
                 }
             }
-            let until = membership.next_renewal().min(look_again.map_or(u64::MAX, |(_, at)| at));
-            self.rest(until, &stop).await;
+            self.finish_drops().await;
+            let next = self.endpoint.now().saturating_add(self.lease() / RENEWALS_PER_LEASE);
+            let until = look_again.values().copied().chain([next]).min().unwrap_or(next);
+            let busy = || membership.has_suspects() || membership.is_doomed() || stop();
+            self.rest(until, |waker| membership.set_recoverer(waker), busy).await;
         }
         Ok(())
     }
 
-    /// Until a moment, or until there is something to do.
-    async fn rest(&self, until: u64, stop: &impl Fn() -> bool) {
-        let membership = &self.compute.membership;
+    /// Sleeps until a moment, or until `busy`. `listen` stores the waker that ends the sleep early.
+    async fn rest(&self, until: u64, listen: impl Fn(&Waker), busy: impl Fn() -> bool) {
         std::future::poll_fn(|cx| {
-            membership.set_keeper(cx.waker());
-            let doomed = membership.is_doomed() && !planted(Mutant::DoomedRenews);
-            let busy = membership.has_suspects() || doomed || stop();
-            if busy || self.endpoint.now() >= until {
+            listen(cx.waker());
+            if busy() || self.endpoint.now() >= until {
                 return Poll::Ready(());
             }
             self.endpoint.wake_at(until, cx.waker());
@@ -139,10 +165,17 @@ impl<E: Endpoint> Worker<E> {
     }
 
     /// Leaves the cluster: nothing of this compute server may be in flight, and nothing may be posted afterwards. If it has free
-    /// places, or records that were left behind, its id is free only when another has taken them over.
+    /// places, or records that were left behind, its id stays taken until another member has taken them over.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if this compute server is doomed. A doomed one does not leave: it may have left a lane taken on a server
+    /// that it cannot reach, and only recovery frees that. The same holds if a server cannot be reached now.
     pub async fn depart(&self) -> Result<(), Error> {
-        let census = self.compute.census();
-        let clean = census.free == 0 && self.compute.redo.all_free() && !self.compute.is_doomed();
+        let careless = planted(Mutant::LeavesDoomed);
+        if !careless {
+            self.expect_alive()?;
+        }
+        let clean = self.compute.census().free == 0 && self.compute.redo.all_free();
         if !clean {
             self.op().call(SERVER_0, Request::Depart).await?;
             return Ok(());
@@ -151,6 +184,7 @@ impl<E: Endpoint> Worker<E> {
             match self.op().call(server, Request::Leave).await {
                 Ok(_) => {}
                 Err(FabricError::ServerLost { .. }) if server != SERVER_0 => {}
+                Err(FabricError::Disconnected { .. }) if server != SERVER_0 && careless => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -176,8 +210,8 @@ impl<E: Endpoint> Worker<E> {
                 self.renew_if_due().await?;
                 match self.recover(client).await {
                     Ok(report) => recovered += u64::from(report.verdict == Verdict::Recover),
-                    // It may run again, or die, while there is patience.
-                    Err(Error::OwnerStalled { .. }) => {}
+                    // It may run again, or die, while there is patience; or it waits for another that is dead, and comes next.
+                    Err(Error::OwnerStalled { .. } | Error::Timeout { .. }) => {}
                     Err(error) => return Err(error),
                 }
             }

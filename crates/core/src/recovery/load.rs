@@ -79,7 +79,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
             let geometry = *self.op.worker.compute.geometry_of(server);
             for index in 0..self.chunks[usize::from(server)].len() {
                 let ChunkEntry::Issued { class, .. } = self.chunks[usize::from(server)][index] else { continue };
-                self.breathe().await?;
+                self.expect_alive()?;
                 let offset = geometry.chunk_offset(index as u32);
                 let chunk = self.read_table(server, Space::Host, offset, geometry.chunk_bytes).await?;
                 let places = (offset..).step_by(class.node_bytes as usize);
@@ -101,7 +101,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
     /// Links the node at `address` if it is pending. `None` if it is no such node any more.
     async fn link_node(&mut self, tree: &Known, address: GlobalAddress, level: u8) -> Result<Option<Seen>, Error> {
         loop {
-            self.breathe().await?;
+            self.expect_alive()?;
             let bytes = tree.shape.at(level).node_bytes();
             self.op.worker.compute.check_pointer(address, bytes)?;
             let Some(mut image) = self.read_bytes(address, bytes as u32).await? else { return Ok(None) };

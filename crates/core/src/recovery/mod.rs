@@ -4,19 +4,26 @@
 //!
 //! 1. **fences** the dead one on every memory server: from then on nothing of it executes anywhere (F6);
 //! 2. **replays** its redo records ([`mod@replay`]): every change that was under way is finished or undone;
-//! 3. **sweeps** its lanes ([`sweep`]): from then on everybody else goes on;
+//! 3. **sweeps** its lanes ([`sweep`]): from then on everybody else goes on; and **relieves** it: those whom it was recovering itself may
+//!    be recovered now;
 //! 4. **reclaims** its memory ([`reclaim`]): free places, and nodes that never became part of a tree;
 //! 5. **retires** its id on every server, server 0 last: only then may the id be issued again.
+//!
+//! The first three never wait for another client. The fourth may: it frees the nodes of trees that the dead one dropped, under their lanes,
+//! and waits for nodes that others are making. If it waits for a member that may be dead, the recovery ends and is done again later, when
+//! that member has been recovered.
 //!
 //! What must hold: every step can be done again, by another, from the beginning: the recoverer may die at any verb. So a record
 //! is cleared only when what it asks for is done; nodes that end up in no tree are first marked free *as the dead one's*; and a
 //! recoverer that dies is fenced and recovered itself before another takes its place ([`Verdict::Displaced`]).
 //!
-//! A memory server that is lost is passed over: what was there is gone.
+//! A memory server that the cluster has declared lost is passed over: what was there is gone. The control plane alone declares that. A
+//! recoverer that cannot reach a server that counts as present is doomed itself: its recovery is not finished, the dead member keeps its
+//! id, and another recoverer begins again.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`keep`] | the keeper: renewing the lease, asking about suspects, leaving |
+//! | [`keep`] | the keeper and the recoverer: renewing the lease, recovering suspects, leaving |
 //! | [`mod@replay`] | records |
 //! | [`sweep`] | lanes |
 //! | [`load`] | linking what a loader left pending |
@@ -45,6 +52,8 @@ use std::rc::Rc;
 const SERVER_0: u16 = 0;
 /// Bytes of one READ of a table.
 const TABLE_READ: u64 = 32 << 10;
+/// Lists of a recovery that are in flight at once: a recoverer far away waits for one round trip, not for hundreds.
+const LISTS_IN_FLIGHT: usize = 16;
 
 /// What a recovery came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +66,13 @@ pub struct Recovery {
     pub lanes: u64,
     /// Places taken over.
     pub places: u64,
+}
+
+impl Recovery {
+    /// Nothing was done yet, or at all.
+    fn nothing(verdict: Verdict) -> Self {
+        Self { verdict, records: 0, lanes: 0, places: 0 }
+    }
 }
 
 /// A record of the dead, and where it is.
@@ -102,32 +118,37 @@ impl<E: Endpoint> Worker<E> {
         let mut chain = vec![client];
         loop {
             let whom = chain[chain.len() - 1];
-            let verdict = self.ask(whom).await?;
-            // Whatever it was when that was last found out.
+            let stale = if planted(Mutant::StaleVerdict) { Some(self.ask(whom).await?) } else { None };
+            // Before server 0 is asked: otherwise another thread of this compute server could finish in between, the id could be
+            // issued again, and this thread would recover its new holder.
+            let Some(_alone) = self.compute.membership.begin_recovery(whom) else {
+                return Ok(Recovery::nothing(Verdict::Recovering { by: self.compute.client() }));
+            };
+            let verdict = match stale {
+                Some(verdict) => verdict,
+                None => self.ask(whom).await?,
+            };
+            // What was known of it before no longer counts.
             self.compute.membership.set_stalled(whom, false);
-            let mut report = Recovery { verdict, records: 0, lanes: 0, places: 0 };
             match verdict {
                 Verdict::Recover | Verdict::Displaced { .. }
                     if verdict == Verdict::Recover || planted(Mutant::RecoversBeside) =>
                 {
-                    // Another thread of this compute server may be at it.
-                    let Some(_alone) = self.compute.membership.begin_recovery(whom) else { return Ok(report) };
-                    let mut recoverer = Recoverer::new(self, whom, report);
+                    let mut recoverer = Recoverer::new(self, whom, Recovery::nothing(verdict));
                     let outcome = recoverer.run().await;
                     recoverer.keep_adopted(outcome.is_ok());
                     if outcome == (Err(Error::OwnerStalled { client: whom })) {
                         self.compute.membership.set_stalled(whom, true);
                     }
                     outcome?;
-                    report = recoverer.report;
                     self.compute.membership.count_recovery();
                     chain.pop();
                     if chain.is_empty() {
-                        return Ok(report);
+                        return Ok(recoverer.report);
                     }
                 }
                 Verdict::Displaced { by } if !chain.contains(&by) => chain.push(by),
-                _ => return Ok(report),
+                _ => return Ok(Recovery::nothing(verdict)),
             }
         }
     }
@@ -174,6 +195,8 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         if !planted(Mutant::IdReissuedEarly) {
             self.sweep().await?;
         }
+        // What follows may have to wait for others that are dead too, also for those whom this one was recovering.
+        self.op.call(SERVER_0, Request::Relieve { client: self.dead }).await?;
         self.link_loads().await?;
         self.reclaim().await?;
         self.forget_loads().await?;
@@ -196,18 +219,22 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
     /// Asks something of every server about the dead one; server 0 last.
     async fn on_every_server(&mut self, request: impl Fn(ClientId) -> Request) -> Result<(), Error> {
         for server in (0..self.op.endpoint().servers()).rev() {
-            self.breathe().await?;
+            self.expect_alive()?;
             let answer = self.op.call(server, request(self.dead)).await;
             self.unless_lost(server, answer)?;
         }
         Ok(())
     }
 
-    /// The outcome, unless the server is gone.
+    /// The outcome, unless the cluster has declared the server lost.
     fn unless_lost<T>(&mut self, server: u16, outcome: Result<T, FabricError>) -> Result<Option<T>, Error> {
         match outcome {
             Ok(value) => Ok(Some(value)),
             Err(FabricError::ServerLost { .. }) if server != SERVER_0 => {
+                self.lost.insert(server);
+                Ok(None)
+            }
+            Err(FabricError::Disconnected { .. }) if server != SERVER_0 && planted(Mutant::PrivateLoss) => {
                 self.lost.insert(server);
                 Ok(None)
             }
@@ -216,9 +243,9 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         }
     }
 
-    /// Stays alive meanwhile.
-    async fn breathe(&self) -> Result<(), Error> {
-        self.op.worker.renew_if_due().await
+    /// Fails once the recoverer itself is doomed.
+    fn expect_alive(&self) -> Result<(), Error> {
+        self.op.worker.expect_alive()
     }
 
     /// Reads catalog and chunk tables.
@@ -256,7 +283,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         Ok(())
     }
 
-    /// A server's table, read piece by piece; empty if the server is gone.
+    /// A server's table, read piece by piece, many pieces in flight at once; empty if the server is lost.
     async fn read_table(&mut self, server: u16, space: Space, offset: u64, bytes: u64) -> Result<Vec<u8>, Error> {
         let mut table = Vec::new();
         if self.lost.contains(&server) {
@@ -270,17 +297,21 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         };
         let mut at = offset;
         while at < offset + bytes {
-            let mut list = self.op.endpoint().list(server);
-            let mut reads = Vec::new();
-            while at < offset + bytes && (reads.len() as u32) < reads_per_list {
-                let len = piece.min(offset + bytes - at);
-                reads.push(list.read(space, at, len as u32));
-                at += len;
+            self.expect_alive()?;
+            let (mut lists, mut reads) = (Vec::new(), Vec::new());
+            while at < offset + bytes && lists.len() < LISTS_IN_FLIGHT {
+                let mut list = self.op.endpoint().list(server);
+                while at < offset + bytes && (list.len() as u32) < reads_per_list {
+                    let len = piece.min(offset + bytes - at);
+                    reads.push((lists.len(), list.read(space, at, len as u32)));
+                    at += len;
+                }
+                lists.push(list);
             }
-            let outcome = self.op.execute(list).await;
-            let Some(list) = self.unless_lost(server, outcome)? else { return Ok(Vec::new()) };
-            reads.into_iter().for_each(|read| table.extend_from_slice(list.bytes(read)));
-            self.op.endpoint().recycle(list);
+            let outcome = self.op.execute_all(lists).await;
+            let Some(lists) = self.unless_lost(server, outcome)? else { return Ok(Vec::new()) };
+            reads.into_iter().for_each(|(list, read)| table.extend_from_slice(lists[list].bytes(read)));
+            lists.into_iter().for_each(|list| self.op.endpoint().recycle(list));
         }
         Ok(table)
     }
@@ -293,7 +324,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
             let word = self.read_table(server, Space::Host, geometry.client_entry(self.dead), 8).await?;
             let word = word.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word));
             let Some(area) = ClientWord::from_bits(word).and_then(|word| word.redo_area) else { continue };
-            self.breathe().await?;
+            self.expect_alive()?;
             let bytes = self.read_table(server, Space::Host, area, geometry.redo_area_bytes).await?;
             let slot_bytes = geometry.redo_slot_bytes as usize;
             for (slot, bytes) in bytes.chunks_exact(slot_bytes).enumerate() {

@@ -6,7 +6,7 @@
 //!
 //! A place is the recoverer's as soon as its mark says so: should it die then, it is found among its own.
 
-use super::Recoverer;
+use super::{LISTS_IN_FLIGHT, Recoverer};
 use crate::alloc::FIRST_VERSION;
 use crate::cause::Cause;
 use crate::error::Error;
@@ -14,7 +14,7 @@ use crate::mutant::{Mutant, planted};
 use crate::node::mark::mark_free;
 use crate::node::{Header, LINE};
 use sherman_fabric::control::ChunkClass;
-use sherman_fabric::{Endpoint, GlobalAddress, Space, VerbId};
+use sherman_fabric::{Endpoint, GlobalAddress, Space, VerbId, WorkList};
 use sherman_memory_server::ChunkEntry;
 use std::time::Duration;
 
@@ -63,10 +63,17 @@ impl<E: Endpoint> Recoverer<'_, E> {
             if !again {
                 return Ok(());
             }
+            self.yield_to_suspects()?;
             self.op.retry(Cause::NodePending).await?;
             self.learn_chunks().await?;
         }
         Err(self.op.timed_out(Cause::NodePending))
+    }
+
+    /// Ends this recovery for now if it waits for another member that may be dead: that one comes next, and then this one again.
+    fn yield_to_suspects(&self) -> Result<(), Error> {
+        let waiting = self.op.worker.compute.membership.has_suspects();
+        if waiting { Err(self.op.timed_out(Cause::NodePending)) } else { Ok(()) }
     }
 
     /// Looks at every place of a chunk. Whether nodes of ended trees were found.
@@ -77,33 +84,39 @@ impl<E: Endpoint> Recoverer<'_, E> {
             places.map(|at| GlobalAddress::new(chunk.server(), chunk.offset() + at)).collect();
         let most = (self.op.endpoint().caps().max_verbs as usize).min(PLACES_PER_LIST);
         let mut found = false;
-        for some in places.chunks(most) {
+        for some in places.chunks(most * LISTS_IN_FLIGHT) {
             if self.lost.contains(&chunk.server()) {
                 return Ok(false);
             }
-            self.breathe().await?;
-            found |= self.reclaim_places(some, class, fresh).await?;
+            self.expect_alive()?;
+            found |= self.reclaim_places(some, most, class, fresh).await?;
         }
         Ok(found)
     }
 
+    /// Looks at some places of one server, by lists of at most `most` READs that are in flight together.
     async fn reclaim_places(
         &mut self,
         places: &[GlobalAddress],
+        most: usize,
         class: ChunkClass,
         fresh: bool,
     ) -> Result<bool, Error> {
         let server = places[0].server();
-        let mut list = self.op.endpoint().list(server);
-        let reads: Vec<VerbId> =
-            places.iter().map(|place| list.read(Space::Host, place.offset(), LINE as u32)).collect();
-        let outcome = self.op.execute(list).await;
-        let Some(list) = self.unless_lost(server, outcome)? else { return Ok(false) };
-        let mut marks = self.op.endpoint().list(server);
+        let mut reads: Vec<VerbId> = Vec::with_capacity(places.len());
+        let lists = places.chunks(most).map(|some| {
+            let mut list = self.op.endpoint().list(server);
+            reads.extend(some.iter().map(|place| list.read(Space::Host, place.offset(), LINE as u32)));
+            list
+        });
+        let lists: Vec<WorkList> = lists.collect();
+        let outcome = self.op.execute_all(lists).await;
+        let Some(lists) = self.unless_lost(server, outcome)? else { return Ok(false) };
+        let mut marks: Vec<WorkList> = Vec::new();
         let (mut taken, mut ended, mut found) = (Vec::new(), Vec::new(), false);
-        for (&address, &read) in places.iter().zip(&reads) {
+        for (at, (&address, &read)) in places.iter().zip(&reads).enumerate() {
             let mut line = [0; LINE];
-            line.copy_from_slice(list.bytes(read));
+            line.copy_from_slice(lists[at / most].bytes(read));
             match self.fate(&line, fresh) {
                 Fate::Keep => {}
                 Fate::Fresh if planted(Mutant::FreshForgotten) => {}
@@ -114,7 +127,12 @@ impl<E: Endpoint> Recoverer<'_, E> {
                 Fate::Take(header) => {
                     let owner = if planted(Mutant::MarkNotRewritten) { self.dead } else { self.op.endpoint().client() };
                     mark_free(&mut line, owner);
-                    marks.write(Space::Host, address.offset(), &line);
+                    if marks.last().is_none_or(|list| list.len() >= most) {
+                        marks.push(self.op.endpoint().list(server));
+                    }
+                    if let Some(list) = marks.last_mut() {
+                        list.write(Space::Host, address.offset(), &line);
+                    }
                     taken.push(Adopted { class, address, version: header.version, used: true });
                 }
                 Fate::Ended => {
@@ -127,13 +145,11 @@ impl<E: Endpoint> Recoverer<'_, E> {
                 }
             }
         }
-        self.op.endpoint().recycle(list);
-        if taken.is_empty() {
-            self.op.endpoint().recycle(marks);
-        } else {
-            let outcome = self.op.execute(marks).await;
-            let Some(list) = self.unless_lost(server, outcome)? else { return Ok(false) };
-            self.op.endpoint().recycle(list);
+        lists.into_iter().for_each(|list| self.op.endpoint().recycle(list));
+        if !taken.is_empty() {
+            let outcome = self.op.execute_all(marks).await;
+            let Some(lists) = self.unless_lost(server, outcome)? else { return Ok(false) };
+            lists.into_iter().for_each(|list| self.op.endpoint().recycle(list));
             self.adopted.extend(taken);
         }
         for address in ended {
@@ -155,11 +171,11 @@ impl<E: Endpoint> Recoverer<'_, E> {
 
     /// Frees a node of a tree that is no more, under its lane: whoever drops the tree may be at it too.
     async fn free_ended(&mut self, address: GlobalAddress, class: ChunkClass) -> Result<(), Error> {
-        // An operation of its own: it may have to wait for the lane, but not for longer than we live. There is a next pass.
+        // An operation of its own: it waits for the lane until it suspects the holder, but no longer. There is a next pass.
         let lease = self.op.worker.compute.geometry().lease_nanos;
-        let op = self.op.worker.op_within(Duration::from_nanos(lease / 8));
+        let op = self.op.worker.op_within(Duration::from_nanos(lease / 2));
         let locked = match op.lock(address, class.node_bytes as usize, None).await {
-            Err(Error::Timeout { .. }) => return Ok(()),
+            Err(Error::Timeout { .. }) => return self.yield_to_suspects(),
             locked => locked?,
         };
         let header = Header::decode(locked.image())

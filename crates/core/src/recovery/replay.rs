@@ -27,7 +27,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
             _ => 2,
         });
         for found in records {
-            self.breathe().await?;
+            self.expect_alive()?;
             let Record { kind, tree, .. } = found.record;
             if let Some(loaded) = self.replay_one(&found.record).await? {
                 self.loads.push((loaded, found));
@@ -124,8 +124,11 @@ impl<E: Endpoint> Recoverer<'_, E> {
         let happens = if record.pieces.is_empty() {
             self.split_happened(record).await?
         } else {
-            // Nothing of the node was written before all of its sibling was.
-            self.made_is_whole(record, tree).await?
+            // Nothing of the node was written before all of its sibling was. If the sibling is lost with its server, the node decides.
+            match self.made_is_whole(record, tree).await? {
+                Some(whole) => whole,
+                None => !self.is_whole_before(record, tree).await?,
+            }
         };
         if !happens {
             return self.unmake(record).await;
@@ -135,9 +138,9 @@ impl<E: Endpoint> Recoverer<'_, E> {
     }
 
     /// Whether a split whose commit is one unit has happened (I26): not iff the node is still as it was before, under its
-    /// maker's lane.
+    /// maker's lane. If the node is lost with its server, nobody can tell; then the sibling is kept, since a parent may name it.
     async fn split_happened(&mut self, record: &Record) -> Result<bool, Error> {
-        let Some(image) = self.read_node(record.node).await? else { return Ok(false) };
+        let Some(image) = self.read_node(record.node).await? else { return Ok(true) };
         let before = Header::decode(&image).is_some_and(|header| {
             header.tree == record.tree
                 && header.level == record.level
@@ -159,10 +162,18 @@ impl<E: Endpoint> Recoverer<'_, E> {
         Ok(held == u64::from(self.dead.0))
     }
 
-    async fn made_is_whole(&mut self, record: &Record, tree: &Known) -> Result<bool, Error> {
-        let Some(image) = self.read_node(record.made).await? else { return Ok(false) };
+    /// Whether the node that a record made is there, whole; `None` if it is lost with its server.
+    async fn made_is_whole(&mut self, record: &Record, tree: &Known) -> Result<Option<bool>, Error> {
+        let Some(image) = self.read_node(record.made).await? else { return Ok(None) };
         let made = Node::open_marked(tree.shape.at(record.level), &image, record.level);
-        Ok(made.is_ok_and(|made| made.header.version == record.made_version && !made.header.flags.free))
+        Ok(Some(made.is_ok_and(|made| made.header.version == record.made_version && !made.header.flags.free)))
+    }
+
+    /// Whether the node that a record is about is whole, and as it was before the change.
+    async fn is_whole_before(&mut self, record: &Record, tree: &Known) -> Result<bool, Error> {
+        let Some(image) = self.read_node(record.node).await? else { return Ok(true) };
+        let node = Node::open_marked(tree.shape.at(record.level), &image, record.level);
+        Ok(node.is_ok_and(|node| !record.split_happened(node.header.version)))
     }
 
     /// Finishes a merge: all three lanes are still held.

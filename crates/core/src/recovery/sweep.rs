@@ -16,7 +16,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
     /// Gives back every lane that the dead one holds, on every server.
     pub(super) async fn sweep(&mut self) -> Result<(), Error> {
         for server in 0..self.op.endpoint().servers() {
-            self.breathe().await?;
+            self.expect_alive()?;
             let geometry = *self.op.worker.compute.geometry_of(server);
             let lock = geometry.lock;
             let bytes = u64::from(lock.count) * lock.width.bytes();

@@ -10,7 +10,10 @@
 //! gives (on whatever thread), [`Op::complete_load`] with all that these returned; or [`Loading::abandon`].
 
 use super::TreeState;
+use super::descend::Covering;
+use crate::cause::Cause;
 use crate::error::Error;
+use crate::mutant::{Mutant, planted};
 use crate::node::draft::Place;
 use crate::node::{Draft, LINE, Node, Shape};
 use crate::op::Op;
@@ -195,7 +198,8 @@ impl<E: Endpoint> Op<'_, E> {
     /// Writes the levels above the leaves and makes them the tree. The number of entries.
     ///
     /// # Errors
-    /// [`Error::NotEmpty`] if the tree has entries by now; nothing was changed. After any error the places are given back.
+    /// [`Error::NotEmpty`] if the tree has entries by now; [`Error::Timeout`] if an empty tree of several leaves could not be made one
+    /// leaf in time. Nothing was changed. After any error the places are given back.
     pub async fn complete_load(
         &self,
         tree: &TreeState,
@@ -250,42 +254,110 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(())
     }
 
-    /// Makes `new` the root in place of the one empty leaf that the tree is.
+    /// Makes `new` the root in place of the one empty leaf that the tree is, or is made first.
+    ///
+    /// # Errors
+    /// [`Error::NotEmpty`] if a leaf with entries was seen under its lane. An entry is never removed.
     async fn swap_in(&self, tree: &TreeState, new: RootWord) -> Result<Swapped, Error> {
-        let shape = &tree.shape.leaf;
         tree.forget_everything();
-        let mut old = self.root(tree).await?;
-        if old.level != 0 && self.is_empty(tree).await? {
-            // Merges are best effort: an empty tree may still be many leaves.
-            self.worker.clear(tree).await?;
+        loop {
+            let old = self.root(tree).await?;
+            if old.level == 0 {
+                // Before the lane: a load keeps its slot until all its nodes are linked.
+                let server = old.address.server();
+                let redo = self.worker.compute.techniques().redo;
+                let slot = if redo { Some(self.worker.compute.redo.take_long(self, server).await?) } else { None };
+                match self.swap_leaf(tree, old, new, slot).await? {
+                    Swap::Done(swapped) => return Ok(swapped),
+                    Swap::Changed => {
+                        // Perhaps because the tree was dropped, and its root word is another's by now.
+                        self.ask_for_tree(tree).await?;
+                        self.retry(Cause::RootMoved).await?;
+                    }
+                    Swap::Several => self.collapse(tree).await?,
+                }
+            } else {
+                self.collapse(tree).await?;
+            }
             tree.forget_root();
-            old = self.root(tree).await?;
         }
-        if old.level != 0 {
-            return Err(Error::NotEmpty);
-        }
-        let locked = self.lock_several(&[(old.address, shape.node_bytes())]).await?;
-        let empty =
-            Node::open(shape, locked.image(0), 0).ok().filter(|leaf| leaf.is_empty() && leaf.header.flags.high_open);
-        let draft = empty.map(|leaf| Draft::of(shape, &leaf, Vec::new()));
+    }
+
+    /// Makes `new` the root in place of the leaf `old`, if that is the root, has no entry and no right neighbour.
+    async fn swap_leaf(
+        &self,
+        tree: &TreeState,
+        old: RootWord,
+        new: RootWord,
+        slot: Option<Slot>,
+    ) -> Result<Swap, Error> {
+        let shape = &tree.shape.leaf;
+        let locked = match self.lock_several(&[(old.address, shape.node_bytes())]).await {
+            Ok(locked) => locked,
+            Err(error) => {
+                self.settle([slot]);
+                return Err(error);
+            }
+        };
+        let draft = match Node::open(shape, locked.image(0), 0) {
+            Ok(leaf) if !leaf.is_empty() => Err(Err(Error::NotEmpty)),
+            Ok(leaf) if !leaf.header.flags.high_open => Err(Ok(Swap::Several)),
+            Ok(leaf) => Ok(Draft::of(shape, &leaf, Vec::new())),
+            Err(_) => Err(Ok(Swap::Changed)),
+        };
         // Under its lane the leaf stays the root, if it is, until we have changed that: the record depends on it.
         tree.forget_root();
-        let is_root = self.root(tree).await.map(|root| root == old);
-        let Some(mut draft) = draft.filter(|_| is_root == Ok(true)) else {
-            self.release_several(locked.done(self)).await?;
-            is_root?;
-            return Err(Error::NotEmpty);
+        let draft = match (draft, self.root(tree).await) {
+            (draft, Ok(root)) if root == old => draft,
+            (_, Ok(_)) => Err(Ok(Swap::Changed)),
+            (_, Err(error)) => Err(Err(error)),
+        };
+        let mut draft = match draft {
+            Ok(draft) => draft,
+            Err(outcome) => {
+                self.settle([slot]);
+                self.release_several(locked.done(self)).await?;
+                return outcome;
+            }
         };
         let free = draft.free(self.endpoint().client());
         let about = self.about(Kind::Load, tree, old.address, &draft);
         let record = Record { root: (old.to_bits(), new.to_bits()), ..about };
-        let (swapped, slot) = self.replace_root(tree, locked.done(self), &draft, &free, &record).await?;
+        let (swapped, slot) = self.replace_root(tree, locked.done(self), slot, &draft, &free, &record).await?;
         if swapped {
             let leaf = Place { address: old.address, version: draft.header().version, owner: self.endpoint().client() };
-            return Ok(Swapped { slot, leaf });
+            return Ok(Swap::Done(Swapped { slot, leaf }));
         }
         self.settle([slot]);
-        Err(Error::NotEmpty)
+        Ok(Swap::Changed)
+    }
+
+    /// Merges the leaves of an empty tree until it is one. Merges are best effort, so an empty tree may still be many leaves.
+    async fn collapse(&self, tree: &TreeState) -> Result<(), Error> {
+        if planted(Mutant::LoadClears) && self.is_empty(tree).await? {
+            self.worker.clear(tree).await?;
+        }
+        let mut next = Some(vec![0; tree.shape.leaf.key_len()]);
+        while let Some(key) = next.take() {
+            next = self.worker.op().collapse_leaf(tree, &key).await?;
+        }
+        tree.forget_root();
+        if self.root(tree).await?.level == 0 { Ok(()) } else { self.retry(Cause::Merge).await }
+    }
+
+    /// Merges the leaf that covers `key` with a neighbour. Where the leaf ended; [`Error::NotEmpty`] if it has entries.
+    async fn collapse_leaf(&self, tree: &TreeState, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
+        let leaf = Node::reopen(&tree.shape.leaf, locked.image(), header);
+        let (empty, high) = (leaf.is_empty(), leaf.high());
+        self.release(locked.done(self)).await?;
+        if !empty {
+            return Err(Error::NotEmpty);
+        }
+        self.end_truce(tree);
+        self.mend_missed(tree, missed).await;
+        self.tidy(tree, 0, key).await;
+        Ok(high)
     }
 
     /// Marks the node that was written to a place, but not linked, as free; if it was written at all.
@@ -326,6 +398,16 @@ impl<E: Endpoint> Op<'_, E> {
         }
         Ok(())
     }
+}
+
+/// What an attempt to replace the root leaf came to.
+enum Swap {
+    /// It was replaced.
+    Done(Swapped),
+    /// Another node is the root by now.
+    Changed,
+    /// It has a right neighbour.
+    Several,
 }
 
 /// The old root leaf has been replaced: its place, and the slot of the record that says so.

@@ -1,21 +1,26 @@
 //! Verifying a tree while others write to it.
 //!
-//! Every level is walked from left to right along its siblings, and every separator compared with the node it names. What
-//! looks wrong in two READs may only be two moments; so a suspicion about two nodes is confirmed by reading them again with
-//! the first one's version the same before and after the second, and about the entries of one under its lane. Only what is
-//! confirmed is reported, by its number in `docs/INVARIANTS.md`.
+//! The check walks every level from left to right along its siblings, and compares every separator with the node it names. It reads through
+//! [`probe`](super::probe), which tells damage from concurrency and ends in bounded time. Only confirmed damage is reported, by its number in
+//! `docs/INVARIANTS.md`. Where a level is cut, the check goes on at the next separator that leads there, so that it reports all
+//! damage, not only the first.
 
 use super::TreeState;
-use crate::cache::child_address;
+use super::probe::{Name, Obstacle, Pointer, Seen, Step, ends_wrong};
 use crate::error::Error;
-use crate::node::{Node, Position, Scratch, SortedBody};
+use crate::node::{Node, Scratch};
 use crate::worker::Worker;
 use sherman_fabric::{Endpoint, GlobalAddress};
+use std::time::Duration;
 
-/// Broken invariants that are told one by one; more are only counted.
-const MOST_TOLD: usize = 100;
-/// How often a suspicion is looked into before it is left open: the tree keeps changing there.
+/// Broken invariants that are reported one by one; more are only counted.
+pub(crate) const MOST_TOLD: usize = 100;
+/// How many times the check follows a separator that keeps changing.
 const LOOKS: usize = 8;
+/// Parts of a tree that may stay undecided before the check gives up: it waits for each.
+const MOST_UNDECIDED: u64 = 3;
+/// How long the check waits for the lane of a node in which a key seems to appear twice.
+const LANE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +35,8 @@ pub struct Check {
     pub broken: Vec<Broken>,
     /// All of them, counted.
     pub broken_count: u64,
+    /// Nodes that could not be read in time although a member may yet finish them. The check left out what is behind them.
+    pub undecided: u64,
 }
 
 /// One level of a tree.
@@ -54,6 +61,20 @@ pub struct Broken {
     pub level: u8,
     /// Which: its number and what it says.
     pub invariant: &'static str,
+    /// The first key of the range that is affected, if it is known.
+    pub from: Option<Vec<u8>>,
+    /// Where that range ends (exclusive), if it is known.
+    pub to: Option<Vec<u8>>,
+    /// What was found.
+    pub detail: String,
+}
+
+impl Broken {
+    /// Damage that one node shows by itself.
+    pub(super) fn of_node(address: GlobalAddress, level: u8, seen: &Seen, invariant: &'static str) -> Self {
+        let detail = format!("the node has version {} and names {} as its sibling", seen.version, seen.sibling);
+        Self { address, level, invariant, from: Some(seen.low.clone()), to: seen.high.clone(), detail }
+    }
 }
 
 impl Check {
@@ -82,67 +103,33 @@ impl Check {
         self.levels.first().map_or(0.0, |leaves| leaves.entries as f64 / (leaves.capacity as f64).max(1.0))
     }
 
-    fn tell(&mut self, address: GlobalAddress, level: u8, invariant: &'static str) {
+    fn tell(&mut self, broken: Broken) {
+        // One place can be met twice: along its level, and from above.
+        let same = |known: &Broken| (known.address, known.invariant) == (broken.address, broken.invariant);
+        if self.broken.iter().any(same) {
+            return;
+        }
         self.broken_count += 1;
         if self.broken.len() < MOST_TOLD {
-            self.broken.push(Broken { address, level, invariant });
+            self.broken.push(broken);
         }
     }
 }
 
-const I4: &str = "I4: a node's low fence is its left neighbour's high fence";
+const I4: &str = "I4: the nodes of a level do not exceed the memory";
 const I5: &str = "I5: a node's entries lie inside its fences";
 const I6: &str = "I6: a key appears once";
-const I7: &str = "I7: a separator leads to the node whose low fence it is";
 const I8: &str = "I8: an internal node's first separator is its low fence";
-const I9: &str = "I9: a node with a high fence has a sibling";
 
-/// A separator and the child it names.
-type Name = (Vec<u8>, GlobalAddress);
-
-/// A node, taken apart.
-struct Seen {
-    low: Vec<u8>,
-    high: Option<Vec<u8>>,
-    sibling: GlobalAddress,
-    version: u16,
-    /// Entries from the cursor on.
-    entries: u64,
-    names: Vec<Name>,
-    ordered: bool,
-    single: bool,
-}
-
-impl Seen {
-    fn of(node: &Node<'_>, cursor: &[u8], scratch: &mut Scratch) -> Option<Self> {
-        let mut entries = Vec::new();
-        if !node.collect(cursor, None, scratch, &mut entries) {
-            return None;
-        }
-        let entries = entries.len() / node.entry_len();
-        let body = node.sorted();
-        Some(Self {
-            low: node.low(),
-            high: node.high(),
-            sibling: node.header.sibling,
-            version: node.header.version,
-            entries: entries as u64,
-            ordered: body.as_ref().is_none_or(|body| is_ordered(node, body)),
-            single: node.position(cursor) != Position::Inside || node.low() != cursor || entries == node.len(),
-            names: match body {
-                Some(body) if node.header.level > 0 => {
-                    (0..body.len()).map(|at| (body.key(at).to_vec(), child_address(&body, at))).collect()
-                }
-                _ => Vec::new(),
-            },
-        })
-    }
-}
-
-/// Whether a sorted body ascends and lies inside the fences.
-fn is_ordered(node: &Node<'_>, body: &SortedBody) -> bool {
-    (1..body.len()).all(|at| body.key(at - 1) < body.key(at))
-        && (0..body.len()).all(|at| node.position(body.key(at)) == Position::Inside)
+/// A check under way.
+struct Checker<'w, E: Endpoint> {
+    worker: &'w Worker<E>,
+    tree: &'w TreeState,
+    check: Check,
+    /// The last failure that left something undecided.
+    last: Option<Error>,
+    /// Hears of every node.
+    note: &'w mut dyn FnMut(GlobalAddress),
 }
 
 impl<E: Endpoint> Worker<E> {
@@ -150,187 +137,169 @@ impl<E: Endpoint> Worker<E> {
     /// while others write to it. One round trip per node, and a few for every suspicion.
     ///
     /// # Errors
-    /// Those of reading: what is wrong with the tree is in the answer. `timeout` is per node.
+    /// Those of reading: what is wrong with the tree is in the answer. [`Error::Timeout`] if nothing is broken, but some node stayed
+    /// in the hands of a member for longer than the compute server's timeout.
     pub async fn check(&self, tree: &TreeState) -> Result<Check, Error> {
-        let mut check = Check::default();
+        self.check_noting(tree, &mut |_| ()).await
+    }
+
+    /// The same; `note` hears of every node that the check visits.
+    pub(crate) async fn check_noting(
+        &self,
+        tree: &TreeState,
+        note: &mut dyn FnMut(GlobalAddress),
+    ) -> Result<Check, Error> {
         tree.forget_root();
         let root = self.op().root(tree).await?;
+        let mut checker = Checker { worker: self, tree, check: Check::default(), last: None, note };
         let mut names = Vec::new();
         for level in (0..=root.level).rev() {
             let above = std::mem::take(&mut names);
-            let top = level == root.level;
-            let found = self.check_level(tree, level, &above, top, &mut names, &mut check).await?;
-            check.levels.insert(0, found);
+            let found = checker.level(level, &above, level == root.level, &mut names).await?;
+            checker.check.levels.insert(0, found);
         }
+        let Checker { mut check, last, .. } = checker;
         check.entries = check.levels.first().map_or(0, |leaves| leaves.entries);
-        Ok(check)
+        match last {
+            Some(error) if check.is_clean() => Err(error),
+            _ => Ok(check),
+        }
+    }
+}
+
+impl<E: Endpoint> Checker<'_, E> {
+    /// Notes an obstacle that ends the way there. Another error than a time-out ends the check.
+    fn stopped(&mut self, obstacle: Obstacle) -> Result<(), Error> {
+        match obstacle {
+            Obstacle::Broken(broken) => self.check.tell(*broken),
+            Obstacle::Moved | Obstacle::TooLow => {}
+            Obstacle::Failed(error @ (Error::Timeout { .. } | Error::OwnerStalled { .. })) => {
+                self.check.undecided += 1;
+                if self.check.undecided > MOST_UNDECIDED && self.check.is_clean() {
+                    return Err(error);
+                }
+                self.last = Some(error);
+            }
+            Obstacle::Failed(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Whether the check has waited so often that it only counts what it has.
+    fn is_tired(&self) -> bool {
+        self.check.undecided > MOST_UNDECIDED
     }
 
     /// Walks one level. `above` is what the level above names, `names` receives what this one does.
-    async fn check_level(
-        &self,
-        tree: &TreeState,
-        level: u8,
-        above: &[Name],
-        top: bool,
-        names: &mut Vec<Name>,
-        check: &mut Check,
-    ) -> Result<Level, Error> {
+    async fn level(&mut self, level: u8, above: &[Name], top: bool, names: &mut Vec<Name>) -> Result<Level, Error> {
+        let (worker, tree) = (self.worker, self.tree);
         let shape = tree.shape.at(level);
+        let most = worker.compute.places(shape.node_bytes());
         let mut found = Level::default();
         let mut expected = above.iter().peekable();
-        let mut scratch = Scratch::default();
         let mut cursor = vec![0; shape.key_len()];
-        let mut at = None;
-        loop {
-            let (address, seen) = self.seek(tree, level, &cursor, at, &mut scratch).await?;
-            if seen.low != cursor && found.nodes > 0 && self.overlaps(tree, level, &cursor, address).await? {
-                check.tell(address, level, I4);
-            }
-            for (key, child) in std::iter::from_fn(|| expected.next_if(|(key, _)| *key < seen.low)) {
-                self.check_name(tree, level, key, *child, check).await?;
+        let mut next: Option<(Pointer, GlobalAddress)> = None;
+        while !self.is_tired() {
+            let along = next.is_some();
+            let met = match next.take() {
+                Some((pointer, address)) => {
+                    let step = Step { pointer, address, level, low: &cursor };
+                    worker.follow(tree, step, &cursor).await.map(|seen| (address, seen))
+                }
+                None => worker.seek(tree, level, &cursor).await,
+            };
+            let (address, seen) = match met {
+                Ok(met) => met,
+                Err(Obstacle::Moved) => continue,
+                Err(Obstacle::TooLow) => break,
+                Err(obstacle) => {
+                    self.stopped(obstacle)?;
+                    // A separator may lead where the sibling does not.
+                    let beyond = |key: &Vec<u8>| *key > cursor || along && *key == cursor;
+                    let Some((key, _)) = above.iter().find(|(key, _)| beyond(key)) else { break };
+                    cursor.clone_from(key);
+                    continue;
+                }
+            };
+            while let Some((key, child)) = expected.next_if(|(key, _)| *key < seen.low) {
+                self.name(level, key, *child).await?;
             }
             match expected.next_if(|(key, _)| *key == seen.low) {
                 Some((_, child)) if *child == address => {}
-                Some((key, child)) => self.check_name(tree, level, key, *child, check).await?,
-                None => check.missing_separators += u64::from(!top || found.nodes > 0),
+                Some((key, child)) => self.name(level, key, *child).await?,
+                None => self.check.missing_separators += u64::from(!top || found.nodes > 0),
             }
-            self.check_node(tree, level, address, &seen, check).await?;
+            self.node(level, address, &seen).await?;
+            (self.note)(address);
             found.nodes += 1;
             found.entries += seen.entries;
+            let broken = match ends_wrong(address, level, &seen) {
+                None if found.nodes > most => Some(Broken::of_node(address, level, &seen, I4)),
+                broken => broken,
+            };
+            let version = seen.version;
             names.extend(seen.names);
-            let Some(high) = seen.high else { break };
-            if high <= cursor || seen.sibling.is_null() {
-                check.tell(address, level, if seen.sibling.is_null() { I9 } else { I4 });
-                break;
+            if let Some(broken) = broken {
+                self.check.tell(broken);
+                let Some((key, _)) = above.iter().find(|(key, _)| *key > cursor) else { break };
+                if found.nodes > most {
+                    break;
+                }
+                cursor.clone_from(key);
+                continue;
             }
+            let Some(high) = seen.high else { break };
             cursor = high;
-            at = Some(seen.sibling);
+            next = Some((Pointer::Sibling { of: address, version }, seen.sibling));
         }
-        for (key, child) in expected {
-            self.check_name(tree, level, key, *child, check).await?;
+        while let Some((key, child)) = expected.next().filter(|_| !self.is_tired()) {
+            self.name(level, key, *child).await?;
         }
         found.capacity = found.nodes * shape.capacity() as u64;
         found.bytes = found.nodes * shape.node_bytes() as u64;
         Ok(found)
     }
 
-    /// The node at `level` that covers `cursor`: the one at `at` if it does, else by a new descent.
-    async fn seek(
-        &self,
-        tree: &TreeState,
-        level: u8,
-        cursor: &[u8],
-        at: Option<GlobalAddress>,
-        scratch: &mut Scratch,
-    ) -> Result<(GlobalAddress, Seen), Error> {
-        let op = self.op();
-        let mut at = at;
-        loop {
-            let address = match at.take() {
-                Some(address) => address,
-                None => op
-                    .locate(tree, cursor, level)
-                    .await?
-                    .ok_or(Error::Corrupt { address: GlobalAddress::NULL, invariant: "I2: a tree has leaves" })?,
-            };
-            let seen = op.visit(tree, address, level, |node| {
-                Ok(match node.position(cursor) {
-                    Position::Inside => Ok(Seen::of(node, cursor, scratch).ok_or(crate::cause::Cause::TornEntry)?),
-                    Position::Right => Err(Some(node.header.sibling)),
-                    Position::Left => Err(None),
-                })
-            });
-            match seen.await? {
-                Some(Ok(seen)) => return Ok((address, seen)),
-                Some(Err(Some(sibling))) => {
-                    op.note(crate::cause::Cause::MovedRight)?;
-                    at = Some(sibling);
-                }
-                Some(Err(None)) | None => op.lost(tree, cursor, level).await?,
-            }
+    /// Checks whether the parent's separator `key` leads to a node of `level` that begins there, if the parent still has it.
+    async fn name(&mut self, level: u8, key: &[u8], child: GlobalAddress) -> Result<(), Error> {
+        if self.check.broken.iter().any(|broken| broken.address == child) {
+            return Ok(());
         }
-    }
-
-    /// Whether the left neighbour of the node at `address` really ends at `cursor` although that node begins elsewhere.
-    async fn overlaps(
-        &self,
-        tree: &TreeState,
-        level: u8,
-        cursor: &[u8],
-        address: GlobalAddress,
-    ) -> Result<bool, Error> {
-        let mut left = cursor.to_vec();
-        if !super::range::step_down(&mut left) {
-            return Ok(false);
-        }
-        let mut scratch = Scratch::default();
         for _ in 0..LOOKS {
-            let (at, first) = self.seek(tree, level, &left, None, &mut scratch).await?;
-            if first.high.as_deref() != Some(cursor) || first.sibling != address {
-                return Ok(false);
-            }
-            let op = self.op();
-            let begins = op.visit(tree, address, level, |node| Ok(node.low() == cursor)).await?;
-            let (again, second) = self.seek(tree, level, &left, None, &mut scratch).await?;
-            if (again, second.version) == (at, first.version) {
-                return Ok(begins != Some(true));
-            }
-        }
-        Ok(false)
-    }
-
-    /// Whether the parent's separator `key` leads where it says.
-    async fn check_name(
-        &self,
-        tree: &TreeState,
-        level: u8,
-        key: &[u8],
-        child: GlobalAddress,
-        check: &mut Check,
-    ) -> Result<(), Error> {
-        for _ in 0..LOOKS {
-            let op = self.op();
-            let name = |_: GlobalAddress, node: &Node<'_>, body: &SortedBody| {
-                let found = body.find(key).ok().map(|at| child_address(body, at));
-                Some((node.header.version, found))
+            let (of, parent) = match self.worker.seek(self.tree, level + 1, key).await {
+                Ok(found) => found,
+                Err(obstacle) => return self.stopped(obstacle),
             };
-            let Some(first) = op.visit_covering(tree, key, level + 1, name).await? else { return Ok(()) };
-            let Some(named) = first.1 else { return Ok(()) };
-            let leads = op.visit(tree, named, level, |node| Ok(node.low() == key)).await?;
-            if leads == Some(true) {
-                return Ok(());
-            }
-            if op.visit_covering(tree, key, level + 1, name).await? == Some(first) {
-                check.tell(child, level, I7);
-                return Ok(());
+            let Some((_, address)) = parent.names.iter().find(|(name, _)| name == key) else { return Ok(()) };
+            let pointer = Pointer::Separator { of, version: parent.version };
+            let step = Step { pointer, address: *address, level, low: key };
+            match self.worker.follow(self.tree, step, key).await {
+                Err(Obstacle::Moved) => {}
+                Err(obstacle) => return self.stopped(obstacle),
+                Ok(_) => return Ok(()),
             }
         }
         Ok(())
     }
 
-    /// What one node shows by itself.
-    async fn check_node(
-        &self,
-        tree: &TreeState,
-        level: u8,
-        address: GlobalAddress,
-        seen: &Seen,
-        check: &mut Check,
-    ) -> Result<(), Error> {
+    /// Checks what one node shows by itself.
+    async fn node(&mut self, level: u8, address: GlobalAddress, seen: &Seen) -> Result<(), Error> {
         if !seen.ordered {
-            check.tell(address, level, I5);
+            self.check.tell(Broken::of_node(address, level, seen, I5));
         }
         if level > 0 && seen.names.first().is_none_or(|(key, _)| *key != seen.low) {
-            check.tell(address, level, I8);
+            self.check.tell(Broken::of_node(address, level, seen, I8));
         }
         if seen.single {
             return Ok(());
         }
         // A key that is removed here and inserted there may show twice without the lane.
-        let op = self.op();
-        let shape = tree.shape.at(level);
-        let locked = op.lock(address, shape.node_bytes(), None).await?;
+        let op = self.worker.op_within(LANE_PATIENCE.min(self.worker.compute.timeout()));
+        let shape = self.tree.shape.at(level);
+        let locked = match op.lock(address, shape.node_bytes(), None).await {
+            Ok(locked) => locked,
+            Err(error) => return self.stopped(Obstacle::Failed(error)),
+        };
         let twice = Node::open(shape, locked.image(), level).is_ok_and(|node| {
             let mut entries = Vec::new();
             node.collect(&node.low(), None, &mut Scratch::default(), &mut entries);
@@ -338,7 +307,7 @@ impl<E: Endpoint> Worker<E> {
         });
         op.release(locked.done(&op)).await?;
         if twice {
-            check.tell(address, level, I6);
+            self.check.tell(Broken::of_node(address, level, seen, I6));
         }
         Ok(())
     }

@@ -12,11 +12,11 @@ use crate::lock::Locked;
 use crate::node::{Format, Header, Node, Position, Reject, Shape, SortedBody};
 use crate::op::Op;
 use crate::root::RootWord;
-use sherman_fabric::{Endpoint, GlobalAddress, Request, Response, Space};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Request, Response, Space};
 use std::sync::atomic::Ordering;
 
 /// The paper's guard: versions of 4 bits wrap after this many writes.
-const VERSION_CYCLE: u64 = 16;
+pub(super) const VERSION_CYCLE: u64 = 16;
 
 /// How often pointers may lead astray before the catalog is asked whether there still is a tree.
 const LOST_BEFORE_ASKING: u64 = 16;
@@ -101,7 +101,13 @@ impl<E: Endpoint> Op<'_, E> {
             let posted = if timed { self.endpoint().now() } else { 0 };
             let mut list = self.endpoint().list(address.server());
             let read = list.read(Space::Host, address.offset(), shape.node_bytes() as u32);
-            let list = self.execute(list).await?;
+            let list = match self.execute(list).await {
+                Err(FabricError::SlowRead { .. }) => {
+                    self.retry(Cause::SlowRead).await?;
+                    continue;
+                }
+                done => done?,
+            };
             let slow = timed && self.endpoint().now() - posted > patience;
             let seen = match Node::open(shape, list.bytes(read), level) {
                 _ if slow => Err(Cause::SlowRead),
@@ -275,7 +281,7 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     /// Asks the catalog whether the tree is still there: the place of a dropped tree's root word may be another's by now.
-    async fn ask_for_tree(&self, tree: &TreeState) -> Result<(), Error> {
+    pub(super) async fn ask_for_tree(&self, tree: &TreeState) -> Result<(), Error> {
         let name = tree.info.name.clone();
         match self.call(CATALOG_SERVER, Request::OpenTree { name: name.clone() }).await? {
             Response::Tree { info, .. } if info.id == tree.info.id => Ok(()),

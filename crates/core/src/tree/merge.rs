@@ -332,32 +332,31 @@ impl<E: Endpoint> Op<'_, E> {
         let words = [word, RootWord { address: child, level: level - 1 }];
         let record =
             Record { root: (words[0].to_bits(), words[1].to_bits()), ..self.about(Kind::Replace, tree, root, &old) };
-        let (swapped, slot) = self.replace_root(tree, locked.done(self), &old, &free, &record).await?;
+        let (lanes, [slot, _]) = self.slots_under(locked.done(self), [Some(root.server()), None]).await?;
+        let (swapped, slot) = self.replace_root(tree, lanes, slot, &old, &free, &record).await?;
         self.settle([slot]);
-        if swapped {
-            self.worker.compute.alloc.give_back(above.class(), root, old.header().version);
-        }
         if !swapped {
             tree.forget_root();
             return Ok(Tidied::Again);
         }
+        self.worker.compute.alloc.give_back(above.class(), root, old.header().version);
         tree.merges.shrinks.fetch_add(1, Ordering::Relaxed);
         Ok(Tidied::Shrunk { level: level - 1 })
     }
 
     /// Swaps the root word as `record` says, under the old root's lane, and marks the old root free if that succeeded: whether
-    /// it did. The slot with the record, if there is one, is the caller's; the record of a load that succeeded is still in it,
+    /// it did. `slot`, on the old root's server, takes the record and comes back; the record of a load that succeeded is still in it,
     /// any other is cleared. The old root's place may be used again once it is.
     pub(super) async fn replace_root(
         &self,
         tree: &TreeState,
         lanes: Lanes,
+        slot: Option<Slot>,
         draft: &Draft<'_>,
         free: &Patch,
         record: &Record,
     ) -> Result<(bool, Option<Slot>), Error> {
         let [old, new] = [record.root.0, record.root.1].map(RootWord::from_bits);
-        let (lanes, [slot, _]) = self.slots_under(lanes, [Some(old.address.server()), None]).await?;
         let mut lists = Lists { op: self, lists: Vec::new() };
         lists.log(&slot, || record.clone());
         let swapped = match self.swap_root(tree, lists.lists, [old, new]).await {

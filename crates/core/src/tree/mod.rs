@@ -12,18 +12,22 @@
 //! | [`image`] | what a bulk load leaves, node by node, without doing it |
 //! | [`merge`] | merging what became too empty; shrinking the root |
 //! | [`mod@write`] | turning patches and splits into work lists, redo records included |
-//! | [`clear`] | clearing a tree, and dropping it |
+//! | [`clear`] | clearing a tree |
+//! | [`mod@drop`] | dropping a tree |
 //! | [`check`] | visiting every node, to verify a tree while others write |
+//! | [`probe`] | telling damage from concurrency, for [`check`] |
 //! | [`walk`] | the same for a tree at rest, with its contents |
 
 pub mod bulk;
 pub mod check;
 pub mod clear;
 pub mod descend;
+pub mod drop;
 pub mod get;
 pub mod image;
 pub mod insert;
 pub mod merge;
+pub(crate) mod probe;
 pub mod range;
 pub mod remove;
 pub mod separator;
@@ -59,6 +63,8 @@ pub struct TreeState {
     truce_until: AtomicU64,
     /// What this compute server has merged.
     merges: MergeCounters,
+    /// Whether opening it created it.
+    created: bool,
 }
 
 #[derive(Debug, Default)]
@@ -80,7 +86,7 @@ pub struct Merges {
 }
 
 impl TreeState {
-    fn new(info: TreeInfo, cache_bytes: usize) -> Result<Arc<Self>, Error> {
+    fn new(info: TreeInfo, cache_bytes: usize, created: bool) -> Result<Arc<Self>, Error> {
         let shape = TreeShape::new(&info.spec, info.id)?;
         let cache = IndexCache::new(cache_bytes, &shape.internal);
         Ok(Arc::new(Self {
@@ -91,7 +97,13 @@ impl TreeState {
             separators_skipped: AtomicU64::new(0),
             truce_until: AtomicU64::new(0),
             merges: MergeCounters::default(),
+            created,
         }))
+    }
+
+    /// Whether the call that opened this tree created it.
+    pub fn was_created(&self) -> bool {
+        self.created
     }
 
     /// How often this compute server has made the tree smaller.
@@ -173,7 +185,7 @@ impl<E: Endpoint> Worker<E> {
         match op.call(CATALOG_SERVER, Request::OpenTree { name: name.to_owned() }).await? {
             Response::Tree { info, .. } => {
                 self.check_spec(&info.spec)?;
-                TreeState::new(info, self.compute.options().cache_bytes)
+                TreeState::new(info, self.compute.options().cache_bytes, false)
             }
             _ => Err(Error::Unsupported { what: "the memory server's answer to a catalog request" }),
         }
@@ -181,18 +193,13 @@ impl<E: Endpoint> Worker<E> {
 
     /// Opens the tree named `name`, or creates it as one empty leaf. A tree of another shape is refused.
     pub async fn tree(&self, name: &str, spec: &TreeSpec) -> Result<Arc<TreeState>, Error> {
-        Ok(self.tree_or_new(name, spec).await?.0)
-    }
-
-    /// As [`Worker::tree`]; also whether this call created it.
-    pub async fn tree_or_new(&self, name: &str, spec: &TreeSpec) -> Result<(Arc<TreeState>, bool), Error> {
         self.check_spec(spec)?;
-        let (tree, created) = match self.open_tree(name).await {
+        let tree = match self.open_tree(name).await {
             Err(Error::NoSuchTree { .. }) => self.create_tree(name, spec).await?,
-            other => (other?, false),
+            other => other?,
         };
         tree.check_spec(spec)?;
-        Ok((tree, created))
+        Ok(tree)
     }
 
     /// Every tree of the cluster.
@@ -226,8 +233,8 @@ impl<E: Endpoint> Worker<E> {
         Ok(())
     }
 
-    /// Writes the first leaf, then registers the tree: whoever loses the race opens the winner's. Also whether this call won it.
-    async fn create_tree(&self, name: &str, spec: &TreeSpec) -> Result<(Arc<TreeState>, bool), Error> {
+    /// Writes the first leaf, then registers the tree: whoever loses the race opens the winner's.
+    async fn create_tree(&self, name: &str, spec: &TreeSpec) -> Result<Arc<TreeState>, Error> {
         if name.is_empty() || name.len() > 128 {
             return Err(Error::Refused(Refusal::BadName));
         }
@@ -262,6 +269,6 @@ impl<E: Endpoint> Worker<E> {
             self.compute.alloc.give_back(shape.leaf.class(), place.address, place.version);
         }
         op.settle([slot]);
-        Ok((TreeState::new(answer?, self.compute.options().cache_bytes)?, created))
+        TreeState::new(answer?, self.compute.options().cache_bytes, created)
     }
 }

@@ -84,6 +84,11 @@ impl<E: Endpoint> Op<'_, E> {
         self.endpoint().now() < tree.truce_until.load(Ordering::Relaxed)
     }
 
+    /// Ends the truce: for a change that must not wait for it.
+    pub(super) fn end_truce(&self, tree: &TreeState) {
+        tree.truce_until.store(0, Ordering::Relaxed);
+    }
+
     /// Leaves what keeps the tree in shape alone for a while: a lane that it needs may be a dead client's.
     pub(super) fn start_truce(&self, tree: &TreeState) {
         tree.truce_until.store(self.endpoint().now().saturating_add(TRUCE_NANOS), Ordering::Relaxed);

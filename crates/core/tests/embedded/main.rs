@@ -59,6 +59,7 @@ macro_rules! forward_the_rest {
     };
 }
 
+mod damage;
 mod detached;
 mod leases;
 mod lies;

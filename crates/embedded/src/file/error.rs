@@ -4,8 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why [`Region::in_file`](crate::memory::Region::in_file) failed. The file is as it was, except that one that was being
-/// made may be there, and is made anew the next time.
+/// Why [`Region::in_file`](crate::memory::Region::in_file) failed. The file is as it was before, except that one that
+/// was made and could not be mapped may be there. It is made anew the next time.
 #[derive(Debug)]
 pub struct FileError {
     /// Which file.
@@ -57,6 +57,20 @@ pub enum FileProblem {
         /// Which slot.
         slot: usize,
     },
+    /// The disk has no room for it.
+    NoSpace {
+        /// Bytes of disk space that it needs and does not have.
+        needed: u64,
+        /// Bytes that the disk has free.
+        free: u64,
+    },
+    /// It is longer than this process may make a file (`ulimit -f`).
+    OverLimit {
+        /// Bytes it needs.
+        needed: u64,
+        /// Bytes that are allowed.
+        allowed: u64,
+    },
     /// The system has no memory for what is kept beside it.
     OutOfMemory,
     /// The system refused.
@@ -103,6 +117,16 @@ impl fmt::Display for FileError {
             FileProblem::DamagedJournal { slot } => {
                 write!(f, "{path}: slot {slot} of the journal names no line; the file is damaged")
             }
+            FileProblem::NoSpace { needed, free } => write!(
+                f,
+                "the disk has no room for {path}: it needs {needed} more bytes, and {free} are free; \
+                 make room, or name a file on another disk"
+            ),
+            FileProblem::OverLimit { needed, allowed } => write!(
+                f,
+                "{path} needs {needed} bytes, and this process may make files of at most {allowed} bytes; \
+                 raise the limit (ulimit -f)"
+            ),
             FileProblem::OutOfMemory => write!(f, "{path}: the system has no memory for what is kept beside the file"),
             FileProblem::Io { what, error } => write!(f, "cannot {what} {path}: {error}"),
         }

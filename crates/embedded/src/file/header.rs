@@ -50,6 +50,11 @@ impl Image {
         self.state != UNFINISHED
     }
 
+    /// Whether the memory in it was formatted.
+    pub(super) fn is_formatted(&self) -> bool {
+        self.state == FORMATTED
+    }
+
     /// The header of a file with these sizes that is being made.
     pub(super) fn unfinished(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];

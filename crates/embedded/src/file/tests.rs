@@ -187,11 +187,44 @@ fn a_file_is_sparse_unless_its_space_is_taken_beforehand() {
     let (region, _) = Region::in_file(&FileOptions { preallocate: true, ..options.clone() }).unwrap();
     assert!(scratch.file().metadata().unwrap().blocks() * 512 >= 16 << 20);
     drop(region);
-    let absurd =
-        FileOptions { host_bytes: 1 << 55, preallocate: true, path: scratch.0.with_extension("absurd"), ..options };
-    let Err(error) = Region::in_file(&absurd) else { panic!("a disk of 32 PiB") };
-    std::fs::remove_file(&absurd.path).unwrap();
-    assert!(matches!(error.problem, FileProblem::Io { .. }), "{error}");
+}
+
+#[test]
+fn a_file_that_the_disk_has_no_room_for_is_refused_and_leaves_nothing_behind() {
+    let scratch = Scratch::new();
+    let absurd = FileOptions { host_bytes: 1 << 50, preallocate: true, ..scratch.options() };
+    let no_room = |problem| match problem {
+        FileProblem::NoSpace { needed, free } => needed > free && needed > 1 << 50,
+        other => panic!("{other:?}"),
+    };
+    assert!(no_room(problem(&absurd)));
+    assert!(!scratch.path().exists());
+    std::fs::write(scratch.path(), b"").unwrap();
+    assert!(no_room(problem(&absurd)));
+    assert_eq!(scratch.file().metadata().unwrap().len(), 0);
+    // Cut while it was made: what was there stays.
+    let unfinished = Image::new(1 << 20, 8).unfinished();
+    std::fs::write(scratch.path(), unfinished).unwrap();
+    assert!(no_room(problem(&absurd)));
+    assert_eq!(std::fs::read(scratch.path()).unwrap(), unfinished);
+}
+
+#[test]
+fn what_a_file_holds_is_found_without_opening_it() {
+    let scratch = Scratch::new();
+    assert_eq!(peek(scratch.path()), None);
+    drop(Region::in_file(&scratch.options()).unwrap());
+    assert_eq!(peek(scratch.path()), None, "it is not formatted");
+    let (host, _) = Host::in_file(&scratch.options(), &format()).unwrap();
+    let found = peek(scratch.path()).expect("a memory");
+    assert_eq!((found.host_bytes, found.on_chip_bytes), (64 << 10, 4104));
+    assert_eq!(found.superblock, *host.superblock());
+    drop(host);
+    scratch.file().write_all_at(&[0; 64], HOST_OFFSET).unwrap();
+    assert_eq!(peek(scratch.path()), None, "it is damaged");
+    for other in ["/dev/null", "/", "/no/such/file"] {
+        assert_eq!(peek(Path::new(other)), None, "{other}");
+    }
 }
 
 #[test]

@@ -5,8 +5,8 @@ use crate::source::Source;
 use sherman_fabric::control::{ChunkClass, MemberInfo, Standing, TreeInfo, TreeSpec};
 use sherman_fabric::stats::{HotWord, RefusedCount};
 use sherman_fabric::{
-    Caps, ClientId, FabricError, FenceMode, GlobalAddress, Refusal, Request, Response, ServerStats, Space, Verdict,
-    WorkList,
+    Caps, ClientId, FabricError, FenceMode, GlobalAddress, Refusal, Request, Response, Seen, ServerInfo, ServerStats,
+    Space, Verdict, WorkList,
 };
 use sherman_soft_nic::wire::frame::put_frame;
 use sherman_soft_nic::wire::{
@@ -114,7 +114,7 @@ fn spec(source: &mut Source<'_>) -> TreeSpec {
 }
 
 fn request(source: &mut Source<'_>) -> Request {
-    match source.below(20) {
+    match source.below(22) {
         0 => Request::Join,
         1 => Request::Leave,
         2 => {
@@ -140,6 +140,8 @@ fn request(source: &mut Source<'_>) -> Request {
         16 => Request::TakeOver { client: client(source) },
         17 => Request::Retire { client: client(source) },
         18 => Request::Members,
+        19 => Request::Servers,
+        20 => Request::DeclareLost { server: source.u16() },
         _ => Request::Stats,
     }
 }
@@ -151,7 +153,7 @@ fn response(source: &mut Source<'_>) -> Response {
         spec: spec(source),
         root_word: source.u64(),
     };
-    match source.below(12) {
+    match source.below(13) {
         0 => Response::Done,
         1 => Response::Joined { client: client(source) },
         2 => Response::Chunk { offset: source.u64(), bytes: source.u64() },
@@ -172,6 +174,10 @@ fn response(source: &mut Source<'_>) -> Response {
             _ => Verdict::Gone,
         }),
         10 => Response::Members((0..source.below(4)).map(|_| member(source)).collect()),
+        11 => {
+            let server = |source: &mut Source<'_>| ServerInfo { memory: source.u64(), lost: source.byte() & 1 == 0 };
+            Response::Servers((0..source.below(4)).map(|_| server(source)).collect())
+        }
         _ => Response::Stats(Box::new(stats(source))),
     }
 }
@@ -198,7 +204,7 @@ fn stats(source: &mut Source<'_>) -> ServerStats {
 fn error(source: &mut Source<'_>) -> FabricError {
     let space = source.pick(&[Space::Host, Space::OnChip]);
     let address = GlobalAddress::from_bits(source.u64());
-    let refusal = match source.below(17) {
+    let refusal = match source.below(21) {
         0 => return FabricError::OutOfBounds { space, address, len: source.u64() },
         1 => return FabricError::Misaligned { space, address },
         2 => return FabricError::TooLarge { asked: source.u64(), limit: 64 },
@@ -215,18 +221,34 @@ fn error(source: &mut Source<'_>) -> FabricError {
         13 => Refusal::NotAMember { client: client(source) },
         14 => Refusal::Fenced { client: client(source) },
         15 => return FabricError::OwnerStalled { client: client(source) },
+        16 => Refusal::Unreachable { server: source.u16() },
+        17 => Refusal::OtherCluster { server: source.u16() },
+        18 => Refusal::OtherMemory { server: source.u16() },
+        19 => Refusal::OtherCount { servers: source.u16() },
         _ => Refusal::BadRequest { what: "the root word is null" },
     };
     FabricError::Refused(refusal)
 }
 
 fn introduce(source: &mut Source<'_>) -> Introduce {
-    let role = match source.below(4) {
-        0 => Role::Join,
-        1 => Role::Observer,
-        _ => Role::Member { client: client(source), incarnation: u32::from(source.byte()), boot: source.u64() },
+    let role = match source.below(6) {
+        0 => Role::Join { seen: (0..source.below(4)).map(|_| seen(source)).collect() },
+        1 => Role::Admin,
+        2 => Role::Newcomer,
+        _ => Role::Member {
+            client: client(source),
+            incarnation: u32::from(source.byte()),
+            boot: source.u64(),
+            cluster: source.u64(),
+            memory: source.u64(),
+        },
     };
     Introduce { version: if source.below(8) == 0 { source.u16() } else { VERSION }, nonce: [3; 32], role }
+}
+
+fn seen(source: &mut Source<'_>) -> Option<Seen> {
+    let seen = Seen { memory: source.u64(), cluster: source.u64() };
+    (source.below(4) != 0).then_some(seen)
 }
 
 fn welcome(source: &mut Source<'_>) -> Welcome {
@@ -248,6 +270,9 @@ fn welcome(source: &mut Source<'_>) -> Welcome {
         boot: source.u64(),
         server: 0,
         servers: source.u16(),
+        memory: source.u64(),
+        cluster: source.u64(),
+        lost: (0..source.below(4)).map(|_| source.u16()).collect(),
         client: client(source),
         incarnation: 1,
         host_bytes: source.u64(),

@@ -191,6 +191,34 @@ fn a_member_whose_retiring_was_cut_at_any_word_is_retired_when_asked_again() {
 }
 
 #[test]
+fn a_declared_loss_that_was_cut_at_any_word_leaves_no_live_member_with_the_old_view() {
+    let memory = VecMemory::new(HOST, 0);
+    let mut server = MemoryServer::format(&memory, &options(0)).unwrap();
+    let live = |server: &MemoryServer| {
+        let members = (1..=CAPACITY).filter_map(|id| server.member(ClientId(id)));
+        members.filter(|member| member.state == MemberState::Live).count()
+    };
+    let seen = [None, Some(sherman_fabric::Seen { memory: 77, cluster: 0 })];
+    for _ in 0..3 {
+        server.join_seeing(&memory, &seen, 5).unwrap();
+    }
+    let request = Request::DeclareLost { server: 1 };
+    for words in 0.. {
+        let bytes = memory.clone();
+        let cut = Cut { memory: &bytes, words_left: Cell::new(words) };
+        assert_eq!(server.clone().administer(&cut, &request, 6), Ok(Response::Done));
+        let mut reopened = MemoryServer::open(&bytes).unwrap();
+        assert!(reopened.lost().is_empty() || live(&reopened) == 0, "{words} words");
+        assert_eq!(reopened.administer(&bytes, &request, 6), Ok(Response::Done));
+        assert_eq!((reopened.lost(), live(&reopened)), (vec![1], 0));
+        if cut.words_left.get() > 0 {
+            assert!(words > 3, "three members and the server: {words} words");
+            break;
+        }
+    }
+}
+
+#[test]
 fn a_format_that_dies_at_any_word_is_no_format() {
     let old = VecMemory::new(HOST, 0);
     MemoryServer::format(&old, &FormatOptions { cluster_id: 1, ..options(0) }).unwrap();

@@ -77,6 +77,25 @@ impl MemoryServer {
         Ok(Response::Done)
     }
 
+    /// Makes those whom `client` was recovering nobody's. Its own recoverer has fenced it everywhere and replayed its records, so nothing
+    /// that it did for them is half done.
+    pub(super) fn relieve<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        from: ClientId,
+        client: ClientId,
+    ) -> Result<Response, Refusal> {
+        if self.root.is_none() {
+            return Err(Refusal::NotHere);
+        }
+        self.admit(from)?;
+        self.expect_fenced(client)?;
+        let members = &mut self.root.as_mut().ok_or(Refusal::NotHere)?.members;
+        members.may_retire(from, client)?;
+        members.give_up(memory, &self.superblock.geometry, client);
+        Ok(Response::Done)
+    }
+
     /// Forgets `client`. Chunks that nobody took over become nobody's, as if it had left. The fence goes before the member
     /// entry: cut in between, the member is still dead and must be fenced again; the other way round, an id could be
     /// issued that is fenced.

@@ -3,6 +3,8 @@
 mod bad_input;
 mod callers;
 mod growth;
+#[cfg(target_os = "linux")]
+mod identity;
 mod membership;
 mod model;
 #[cfg(target_os = "linux")]

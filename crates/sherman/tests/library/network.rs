@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// How they are reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Transport {
+pub enum Transport {
     Tcp,
     Shm,
 }
@@ -24,13 +24,13 @@ enum Transport {
 const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Shm];
 
 /// Memory servers behind sockets, and the URL that opens them.
-struct Servers {
-    running: Vec<RunningServer>,
-    url: String,
+pub struct Servers {
+    pub running: Vec<RunningServer>,
+    pub url: String,
 }
 
 impl Servers {
-    fn start(transport: Transport, count: u16) -> Result<Self, Failure> {
+    pub fn start(transport: Transport, count: u16) -> Result<Self, Failure> {
         let mut running = Vec::new();
         for server in 0..count {
             let format = FormatOptions { server, servers: count, chunk_bytes: 1 << 20, ..FormatOptions::default() };

@@ -2,8 +2,9 @@
 
 use crate::raw::{MEMBERS, SCRATCH, eventually, join, options, serve};
 use sherman_executor::block_on;
-use sherman_fabric::{Counters, Endpoint, FabricError, Response, Space, call, execute};
+use sherman_fabric::{Counters, Endpoint, FabricError, Request, Response, Space, call, execute};
 use sherman_shm::{JoinShmError, ShmEndpoint, ShmFabric, ShmOptions};
+use sherman_soft_nic::SoftNicAdmin;
 use sherman_soft_nic::server::{Listen, ServerOptions, SoftNicServer};
 use std::sync::Arc;
 
@@ -37,17 +38,38 @@ fn slots_are_used_again_and_their_end_is_an_error() {
 }
 
 #[test]
-fn a_server_that_stops_is_lost_to_those_who_map_its_memory() {
+fn a_server_that_stops_ends_the_identity_of_clients_that_map_its_memory() {
     let mut servers = vec![serve(0, 2, &options()), serve(1, 2, &options())];
     let fabric = ShmFabric::join(&join(&servers)).unwrap();
     let endpoint = fabric.endpoint().unwrap();
     assert_eq!((write(&endpoint, 1), read(&endpoint, 1)), (Ok(()), Ok(())));
     drop(servers.pop());
-    let lost = Err(FabricError::ServerLost { server: 1 });
-    assert_eq!((write(&endpoint, 1), read(&endpoint, 1)), (lost.clone(), lost.clone()));
+    let gone = FabricError::Disconnected { server: 1 };
+    assert_eq!((write(&endpoint, 1), read(&endpoint, 1)), (Err(gone.clone()), Err(gone.clone())));
     assert_eq!((write(&endpoint, 0), read(&endpoint, 0)), (Ok(()), Ok(())));
     assert_eq!(write(&endpoint, 2), Err(FabricError::NoSuchServer { server: 2 }));
-    eventually(|| fabric.endpoint().is_ok_and(|another| write(&another, 1) == lost));
+    eventually(|| fabric.endpoint().err().as_ref() == Some(&gone));
+    // The lease is not renewed any more: others recover what is unfinished.
+    let renewed = block_on(&endpoint, call(&endpoint, 0, Request::Renew, &Counters::default()));
+    assert_eq!(renewed, Err(FabricError::Disconnected { server: 0 }));
+}
+
+#[test]
+fn a_server_that_is_declared_lost_is_not_mapped() {
+    let mut servers = vec![serve(0, 2, &options()), serve(1, 2, &options())];
+    let joining = join(&servers);
+    let old = ShmFabric::join(&joining).unwrap();
+    let admin = SoftNicAdmin::open(&joining).unwrap();
+    assert!(matches!(admin.ask(0, &Request::DeclareLost { server: 1 }), Ok(Response::Done)));
+    drop(servers.pop());
+    let fabric = ShmFabric::join(&joining).unwrap();
+    for _ in 0..2 {
+        let endpoint = fabric.endpoint().unwrap();
+        let lost = Err(FabricError::ServerLost { server: 1 });
+        assert_eq!((write(&endpoint, 1), read(&endpoint, 1)), (lost.clone(), lost));
+        assert_eq!((write(&endpoint, 0), read(&endpoint, 0)), (Ok(()), Ok(())));
+    }
+    drop(old);
 }
 
 #[test]

@@ -122,7 +122,8 @@ impl NicSim {
         let mut stations = Vec::new();
         for (server, &machine) in (0..).zip(&config.servers) {
             let mut memory = Sparse::new(server, config.host_bytes, config.on_chip_bytes);
-            let format = FormatOptions { server, servers: config.servers.len() as u16, ..config.format };
+            let (servers, memory_id) = (config.servers.len() as u16, u64::from(server) + 1);
+            let format = FormatOptions { server, servers, memory_id, ..config.format };
             let cpu = MemoryServer::format(&CpuView::new(&mut memory), &format)?;
             stations.push(Station { machine, memory, cpu, recent: tear::Recent::default() });
         }

@@ -9,15 +9,18 @@
 //! |---|---|
 //! | [`Random`] | breadth: uniform, or sticky so that an actor is left behind for long |
 //! | [`Pct`] | depth: priorities with few change points finds bugs that need few, badly placed preemptions |
+//! | [`Fair`] | turns for everybody: what must hold of time holds here |
 //! | [`Exhaustive`] | small worlds: every schedule, equal states merged |
 //! | [`Replay`] | a schedule that was recorded by [`Recording`] |
 
 mod exhaustive;
+mod fair;
 mod pct;
 mod random;
 mod replay;
 
 pub use exhaustive::{Bounds, Exhaustive, Report};
+pub use fair::Fair;
 pub use pct::Pct;
 pub use random::Random;
 pub use replay::{Recording, Replay};

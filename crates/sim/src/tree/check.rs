@@ -1,13 +1,15 @@
 //! What must hold after a schedule, one checker per property.
 
+use super::catalog::{self, CATALOG};
 use super::lab::{Compute, Lab};
 use super::scenario::Scenario;
-use super::script::Record as Report;
+use super::script::{Record as Report, SPAN};
 use crate::history::History;
 use crate::linear::{Checker, Sweep, Verdict};
 use crate::sim::{Run, Sim};
 use sherman_core::redo::Record;
 use sherman_core::{ComputeServer, Walk};
+use sherman_fabric::control::TreeInfo;
 use sherman_fabric::{Memory, Space};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,6 +37,10 @@ pub enum Property {
     Recovery,
     /// Nobody is left dead or half gone, and every id that is not in use can be issued.
     Members,
+    /// Trees come and go as clients were told: the history of each name is linearizable.
+    Catalog,
+    /// Where every task gets its turn, no member is taken for dead that nothing happened to.
+    Health,
 }
 
 /// A property that did not hold, and the schedule that shows it.
@@ -89,10 +95,13 @@ pub(super) fn told(
     checker: &mut Checker,
     initial: &BTreeMap<u64, u64>,
     walk: &Walk,
+    others: &[(TreeInfo, Walk)],
 ) -> Result<(), Found> {
     let told = &mut record.history.borrow_mut();
+    let others = if scenario.catalog { others } else { &[] };
+    catalog::settle(told, &record.catalog.borrow(), initial, others)?;
     ranges(told, &record.sweeps.borrow(), initial)?;
-    history(checker, told, scenario, initial, walk)
+    history(checker, told, scenario, initial, walk, others)
 }
 
 /// Lanes in memory and in the local lock tables.
@@ -175,19 +184,29 @@ fn history(
     scenario: &Scenario,
     initial: &BTreeMap<u64, u64>,
     walk: &Walk,
+    others: &[(TreeInfo, Walk)],
 ) -> Result<(), Found> {
     let mut contents = BTreeMap::new();
-    for (key, value) in &walk.entries {
-        let Some(id) = scenario.value_id(value) else {
-            return Err(Found::new(Property::Values, format!("key {} holds {value:02x?}", scenario.key_id(key))));
-        };
-        contents.insert(scenario.key_id(key), id);
+    let bases = others.iter().map(|(info, walk)| (u64::from(info.id) * SPAN, walk));
+    for (base, walk) in [(0, walk)].into_iter().chain(bases) {
+        for (key, value) in &walk.entries {
+            let Some(id) = scenario.value_id(value) else {
+                return Err(Found::new(Property::Values, format!("key {} holds {value:02x?}", scenario.key_id(key))));
+            };
+            contents.insert(base + scenario.key_id(key), id);
+        }
     }
-    match checker.check_final(history, initial, &contents) {
+    contents.extend(others.iter().filter_map(|(info, _)| Some((catalog::key_of(&info.name)?, u64::from(info.id)))));
+    // What was in trees that are no more, nobody can look at.
+    let listed =
+        |key: u64| key < SPAN || key >= CATALOG || others.iter().any(|(info, _)| u64::from(info.id) == key / SPAN);
+    history.observe_contents_of(initial, &contents, listed);
+    match checker.check(history, initial) {
         Verdict::Linearizable => Ok(()),
         verdict => {
             let key = verdict.violation().map(|violation| violation.key);
-            Err(Found { property: Property::Linear, what: verdict.to_string(), key })
+            let property = if key.is_some_and(|key| key >= CATALOG) { Property::Catalog } else { Property::Linear };
+            Err(Found { property, what: verdict.to_string(), key })
         }
     }
 }

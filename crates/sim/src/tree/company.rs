@@ -1,7 +1,9 @@
 //! The compute servers of a schedule in which things go wrong: their keepers, and those that come back.
 //!
-//! Every compute server has a keeper, a task with a worker of its own, that renews the lease and recovers others until every
-//! client of a compute server that lives has ended. A client whose compute server is doomed may join again, under a new identity.
+//! Every compute server has a keeper, a task with a worker of its own that renews the lease, and a recoverer, another one that recovers
+//! others. They run until every client of a compute server that lives has ended; in some schedules a compute server whose own clients
+//! have ended leaves before that, in the middle of whatever the others do. A client whose compute server is doomed may join again, under
+//! a new identity.
 
 use super::check::Property;
 use super::lab::{Compute, TREE, options};
@@ -11,7 +13,7 @@ use crate::endpoint::{SimEndpoint, SimFabric};
 use crate::rng::Rng;
 use crate::sim::Spawner;
 use sherman_core::{ComputeServer, Error, TreeState, Worker};
-use sherman_fabric::Fabric;
+use sherman_fabric::{Clock, Fabric, FabricError, sleep_until};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
@@ -20,6 +22,10 @@ use std::sync::Arc;
 
 /// How often a client joins again.
 const REJOINS: u32 = 2;
+/// How often clients join again after a restart, all told: there are ids for so many.
+const MOST_REJOINS: u32 = 5;
+/// For how long a keeper that is to leave waits for the recoverer, in nanoseconds.
+const NAP: u64 = 2_000;
 
 /// Everyone in a schedule.
 pub(super) struct Company {
@@ -32,26 +38,40 @@ pub(super) struct Company {
     clients: RefCell<Vec<Option<u32>>>,
     /// How many others come and go before each.
     visitors: u32,
+    /// Which compute servers, by number, leave when their clients have ended: those whose bit is set, modulo 64.
+    leavers: u64,
     /// How many may yet join again.
     may_rejoin: Cell<u32>,
     /// How many did.
     pub rejoined: Cell<u32>,
+    /// How many compute servers left in order while others went on.
+    pub departed: Cell<u32>,
 }
 
 impl Company {
     /// A company; with a seed for whether, and when, they come back.
-    pub fn new(spawner: Spawner, scenario: Scenario, record: Rc<Record>, seed: Option<u64>) -> Rc<Self> {
+    pub fn new(
+        spawner: Spawner,
+        scenario: Scenario,
+        record: Rc<Record>,
+        seed: Option<u64>,
+        restarts: bool,
+    ) -> Rc<Self> {
         let mut rng = Rng::new(seed.unwrap_or(0) ^ 0x434f_4d50);
         let rejoin = seed.is_some() && rng.one_in(2);
+        // A restart ends every identity: otherwise nothing would happen after it.
+        let all = if restarts { (scenario.computes * scenario.threads).min(MOST_REJOINS) } else { 0 };
         Rc::new(Self {
-            visitors: rng.below(7) as u32,
+            visitors: rng.below(11) as u32,
+            leavers: if seed.is_some() && rng.one_in(2) { rng.next_u64() } else { 0 },
             spawner,
             scenario,
             record,
             members: RefCell::default(),
             clients: RefCell::default(),
-            may_rejoin: Cell::new(if rejoin { REJOINS } else { 0 }),
+            may_rejoin: Cell::new(if rejoin { REJOINS.max(all) } else { all }),
             rejoined: Cell::new(0),
+            departed: Cell::new(0),
         })
     }
 
@@ -73,19 +93,48 @@ impl Company {
         self.clients.borrow().iter().flatten().all(|&number| self.spawner.is_dead(number))
     }
 
-    /// Lets a keeper run for a compute server.
+    /// Whether a compute server has nothing to do any more.
+    fn may_stop(&self, number: u32) -> bool {
+        let has_ended = !self.clients.borrow().iter().flatten().any(|&on| on == number);
+        self.all_ended() || has_ended && self.leavers >> (number % 64) & 1 == 1
+    }
+
+    /// Lets a keeper and a recoverer run for a compute server.
     pub fn employ_keeper(self: &Rc<Self>, compute: &Compute) {
-        let (worker, company) = (compute.worker(), Rc::clone(self));
-        let thread = self.scenario.threads;
-        let body = async move {
-            let kept = worker.keep(|| company.all_ended()).await;
-            if let Err(error) = kept
-                && !worker.compute().is_doomed()
-            {
-                company.record.trouble(Property::Progress, format!("a keeper gave up: {error}"));
+        let (number, thread) = (compute.fabric.number(), self.scenario.threads);
+        let recovering = Rc::new(Cell::new(true));
+        let (worker, company, busy) = (compute.worker(), Rc::clone(self), Rc::clone(&recovering));
+        let keeper = async move {
+            company.report("keeper", &worker, worker.keep(|| company.may_stop(number)).await);
+            while busy.get() {
+                sleep_until(worker.endpoint(), worker.endpoint().now() + NAP).await;
+            }
+            if !company.all_ended() {
+                // A doomed one is refused, and stays for others to recover.
+                let departed = worker.depart().await;
+                company.spawner.say(|| format!("cs{number} departs: {departed:?}"));
+                company.departed.set(company.departed.get() + u32::from(departed.is_ok()));
+                let gone = departed.is_ok() || worker.compute().is_doomed();
+                company.report("leaver", &worker, if gone { Ok(()) } else { departed });
             }
         };
-        drop(self.spawner.spawn(Some(&compute.fabric), thread, "keeper", body));
+        let (worker, company) = (compute.worker(), Rc::clone(self));
+        let recoverer = async move {
+            company.report("recoverer", &worker, worker.recover_others(|| company.may_stop(number)).await);
+            recovering.set(false);
+        };
+        drop(self.spawner.spawn(Some(&compute.fabric), thread, "keeper", keeper));
+        drop(self.spawner.spawn(Some(&compute.fabric), thread + 1, "recoverer", recoverer));
+    }
+
+    /// Trouble, unless the compute server is doomed.
+    fn report(&self, who: &str, worker: &Worker<SimEndpoint>, outcome: Result<(), Error>) {
+        if let Err(error) = outcome
+            && !worker.compute().is_doomed()
+            && !matches!(error, Error::Fabric(FabricError::Disconnected { .. }))
+        {
+            self.record.trouble(Property::Progress, format!("a {who} gave up: {error}"));
+        }
     }
 
     /// Lets a client whose compute server is doomed go on with its script under a new identity, unless it is not to come back.
@@ -107,7 +156,10 @@ impl Company {
         let home = fabric.clone();
         let body: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
             match company.open(fabric).await {
-                Some((worker, tree)) => Script { tree, ..script }.run_from(next, worker).await,
+                Some((worker, tree)) => {
+                    let others = Default::default();
+                    Script { tree, others, ..script }.run_from(next, worker).await;
+                }
                 None => company.end(client),
             }
         });
@@ -129,7 +181,7 @@ impl Company {
     fn unless_doomed<T>(&self, opened: Result<T, Error>) -> Option<T> {
         match opened {
             Ok(opened) => Some(opened),
-            Err(Error::Fenced { .. }) => None,
+            Err(Error::Fenced { .. } | Error::Fabric(FabricError::Disconnected { .. })) => None,
             Err(error) => {
                 self.record.trouble(Property::Progress, format!("who comes back cannot: {error}"));
                 None

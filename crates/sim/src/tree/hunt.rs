@@ -84,7 +84,27 @@ impl Hunt {
             | Mutant::MarkNotRewritten
             | Mutant::FenceLeft
             | Mutant::DoomedRenews
+            | Mutant::PrivateLoss
+            | Mutant::LeavesDoomed
+            | Mutant::RecoversInline
             | Mutant::ExpiredUnnoticed => lined.with_crashes(),
+            // Somebody has to create a tree in the entry of one that two others are dropping.
+            Mutant::DropWithoutLane => Self {
+                bend: |scenario| {
+                    (scenario.catalog, scenario.computes, scenario.threads, scenario.servers) = (true, 3, 1, 1);
+                    (scenario.loaded, scenario.operations) = (5, 12);
+                },
+                ..lined.with_crashes()
+            },
+            // Somebody has to insert into a tree of several empty leaves between two looks at it.
+            Mutant::LoadClears => {
+                Self { bend: |scenario| (scenario.catalog, scenario.operations) = (true, 8), ..lined.with_crashes() }
+            }
+            // Two threads of one compute server have to recover the same member, and another must get its id in between.
+            Mutant::StaleVerdict => Self {
+                bend: |scenario| (scenario.catalog, scenario.condemned, scenario.servers) = (true, true, 2),
+                ..lined.with_crashes()
+            },
             _ => lined,
         }
     }

@@ -10,7 +10,7 @@ use crate::SimMemory;
 use crate::linear::Checker;
 use crate::sim::{Run, Sim};
 use sherman_core::{ComputeServer, Error, Walk};
-use sherman_fabric::control::{MemberInfo, Standing};
+use sherman_fabric::control::{MemberInfo, Standing, TreeInfo};
 use sherman_fabric::{ClientId, Endpoint, GlobalAddress, Memory, Request, Response, Space, call};
 use sherman_memory_server::{ChunkEntry, ClientWord, Geometry};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,8 +43,9 @@ impl Scene<'_> {
     ) -> Result<(), Found> {
         check::ended_well(run, self.record)?;
         let mut left = Left::settle(lab, self.everyone)?;
-        *seen = self.look(lab, &left)?;
-        check::told(&lab.scenario, self.record, checker, self.initial, seen)?;
+        let (walk, others) = self.look(lab, &left)?;
+        *seen = walk;
+        check::told(&lab.scenario, self.record, checker, self.initial, seen, &others)?;
         if dismissed {
             left.dismiss(lab)?;
             self.look(lab, &left)?;
@@ -52,15 +53,16 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Looks at memory as a whole.
-    fn look(&self, lab: &mut Lab, left: &Left) -> Result<Walk, Found> {
+    /// Looks at memory as a whole: the tree that scenarios are about, and the others.
+    fn look(&self, lab: &mut Lab, left: &Left) -> Result<(Walk, Vec<(TreeInfo, Walk)>), Found> {
         let shared: Vec<&ComputeServer> = left.everyone().map(|compute| &*compute.shared).collect();
         check::lanes(&lab.sim, &lab.scenario, &shared)?;
         check::redo(&lab.sim, &shared)?;
-        let mut walks = left.walk_others(lab)?;
-        walks.push(check::walk(lab, &left.inspector)?);
+        let others = left.walk_others(lab)?;
+        let walk = check::walk(lab, &left.inspector)?;
+        let walks: Vec<&Walk> = others.iter().map(|(_, walk)| walk).chain([&walk]).collect();
         left.places(&lab.sim, &walks, self.gone, lab.scenario.servers)?;
-        Ok(walks.pop().unwrap_or_default())
+        Ok((walk, others))
     }
 }
 
@@ -90,7 +92,11 @@ impl Left {
             let departed = lab.sim.block_on(worker.depart());
             let trouble =
                 |error: &dyn std::fmt::Display| Found::new(Property::Members, format!("cannot depart: {error}"));
-            departed.map_err(|stuck| trouble(&stuck))?.map_err(|error| trouble(&error))?;
+            match departed.map_err(|stuck| trouble(&stuck))? {
+                // It finds out now that it is cut off, and stays for the inspector to recover.
+                Err(_) if compute.shared.is_doomed() => {}
+                outcome => outcome.map_err(|error| trouble(&error))?,
+            }
         }
         self.recover(lab)?;
         self.expect_alone(lab)
@@ -102,15 +108,15 @@ impl Left {
     }
 
     /// Walks the trees besides the one that scenarios are about.
-    fn walk_others(&self, lab: &mut Lab) -> Result<Vec<Walk>, Found> {
+    fn walk_others(&self, lab: &mut Lab) -> Result<Vec<(TreeInfo, Walk)>, Found> {
         let worker = self.inspector.worker();
         let walk_all = async {
             let listed = call(worker.endpoint(), 0, Request::ListTrees, worker.endpoint().counters()).await?;
             let Response::Trees(trees) = listed else { return Ok(Vec::new()) };
             let mut walks = Vec::new();
-            for info in trees.iter().filter(|info| info.name != TREE) {
+            for info in trees.into_iter().filter(|info| info.name != TREE) {
                 let tree = worker.open_tree(&info.name).await?;
-                walks.push(worker.op().walk(&tree).await?);
+                walks.push((info, worker.op().walk(&tree).await?));
             }
             Ok::<_, Error>(walks)
         };
@@ -191,7 +197,7 @@ impl Left {
 
     /// Every place of every chunk is a node of a tree or in exactly one free list. `gone` have left, and what they had free
     /// is lost unless somebody has found it.
-    fn places(&self, sim: &Sim, walks: &[Walk], gone: &[&Compute], servers: u16) -> Result<(), Found> {
+    fn places(&self, sim: &Sim, walks: &[&Walk], gone: &[&Compute], servers: u16) -> Result<(), Found> {
         let mut used: BTreeMap<GlobalAddress, String> = BTreeMap::new();
         let mut claim = |place: GlobalAddress, by: String| match used.insert(place, by.clone()) {
             None => Ok(()),

@@ -94,6 +94,32 @@ impl Lab {
         self.load(compute, left);
     }
 
+    /// Makes another tree with the keys below `keys`, and removes them while somebody else holds all other lanes: an empty tree of
+    /// several leaves, none of which could be merged.
+    pub fn create_unmerged(&mut self, compute: &Compute, name: &str, keys: u64) -> Arc<TreeState> {
+        let worker = compute.worker();
+        let spec = self.scenario.shape.spec(self.scenario.format);
+        let tree = self.quiet(worker.tree(name, &spec)).expect("a tree can be created");
+        let other = Compute { tree: Arc::clone(&tree), ..compute.clone() };
+        self.load(&other, (0..keys).map(|key| (key, 1)));
+        let lanes = compute.shared.geometry().lock.count;
+        let mut left: Vec<u64> = (0..keys).collect();
+        for (server, lane) in (0..self.scenario.servers).flat_map(|server| (0..lanes).map(move |lane| (server, lane))) {
+            self.hold_lanes(compute, 0xff);
+            let (at, bytes) = compute.shared.geometry().lane_byte_range(lane);
+            self.sim.memory(server).store(Space::OnChip, at, &[0; 8][..bytes as usize]);
+            left.retain(|&key| {
+                let op = worker.op_within(Duration::ZERO);
+                let (key, mut old) = (self.scenario.key(key), Vec::new());
+                let remove = op.remove(&tree, &key, &mut old);
+                self.sim.block_on(remove).is_ok_and(|outcome| outcome.is_err())
+            });
+        }
+        self.hold_lanes(compute, 0);
+        assert!(left.is_empty(), "every lane was free once");
+        tree
+    }
+
     fn hold_lanes(&mut self, compute: &Compute, byte: u8) {
         for server in 0..self.scenario.servers {
             for lane in 0..compute.shared.geometry().lock.count {

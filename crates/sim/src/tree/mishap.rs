@@ -49,6 +49,22 @@ pub enum Mishap {
         /// Before which event.
         step: u64,
     },
+    /// One cannot reach a memory server any more, which all others still reach.
+    CutOff {
+        /// Who.
+        compute: u32,
+        /// The memory server.
+        server: u16,
+        /// Before which event.
+        step: u64,
+    },
+    /// A memory server restarts on the memory that it had: everybody loses it, and those that join later find it.
+    Restart {
+        /// The memory server.
+        server: u16,
+        /// Before which event.
+        step: u64,
+    },
 }
 
 /// Events of an operation, roughly: things are to go wrong while there are any.
@@ -76,22 +92,41 @@ impl Mishap {
         let compute = rng.below(scenario.computes as usize) as u32;
         let Scenario { computes, threads, operations, .. } = *scenario;
         let step = rng.below((STEPS_OF_OPERATION * computes * threads * operations) as usize) as u64;
-        match rng.below(8) {
-            0 | 1 => Self::Kill { compute, step },
-            2..=4 => {
+        match rng.below(16) {
+            0..=3 => Self::Kill { compute, step },
+            4..=8 => {
                 let most = EFFECTS_OF_OPERATION * threads * operations;
                 Self::KillAfter { compute, effects: rng.below(most as usize) as u64 }
             }
-            5 | 6 => {
+            9..=11 => {
                 let steps = (lease / 2 + rng.below(3 * lease)) as u64;
                 Self::Sleep { compute, step, steps, midway: step.is_multiple_of(4) }
             }
-            _ => {
-                // A thread's, the keeper's (the last), or all.
-                let endpoint = rng.below(scenario.threads as usize + 2) as u32;
-                let endpoint = (endpoint <= scenario.threads).then_some(endpoint);
-                Self::Disconnect { compute, endpoint, server: rng.below(usize::from(scenario.servers)) as u16, step }
+            12 => {
+                // A thread's, the keeper's or the recoverer's (the last two), or all.
+                let endpoint = rng.below(scenario.threads as usize + 3) as u32;
+                let endpoint = (endpoint < scenario.threads + 2).then_some(endpoint);
+                Self::Disconnect { compute, endpoint, server: any_server(rng, scenario), step }
             }
+            13 => Self::CutOff { compute, server: any_server(rng, scenario), step },
+            _ => Self::Restart { server: any_server(rng, scenario), step },
+        }
+    }
+
+    /// Whether everybody loses a memory server.
+    pub(super) fn is_restart(&self) -> bool {
+        matches!(self, Self::Restart { .. })
+    }
+
+    /// Whether compute server number `compute` may come to its end by this.
+    pub(super) fn concerns(&self, compute: u32) -> bool {
+        match *self {
+            Self::Kill { compute: who, .. }
+            | Self::KillAfter { compute: who, .. }
+            | Self::Sleep { compute: who, .. }
+            | Self::Disconnect { compute: who, .. }
+            | Self::CutOff { compute: who, .. } => who == compute,
+            Self::Ambush { .. } | Self::Restart { .. } => true,
         }
     }
 
@@ -113,8 +148,16 @@ impl Mishap {
                 let endpoint = endpoint.map(|nth| first + nth);
                 sim.fault_at(step, Fault::Disconnect { compute_server: number(compute), endpoint, server });
             }
+            Self::CutOff { compute, server, step } => {
+                sim.fault_at(step, Fault::CutOff { compute_server: number(compute), server });
+            }
+            Self::Restart { server, step } => sim.fault_at(step, Fault::Restart { server }),
         }
     }
+}
+
+fn any_server(rng: &mut Rng, scenario: &Scenario) -> u16 {
+    rng.below(usize::from(scenario.servers)) as u16
 }
 
 impl fmt::Display for Mishap {
@@ -135,6 +178,10 @@ impl fmt::Display for Mishap {
                 }
                 None => write!(f, "compute server {compute} loses server {server} at event {step}"),
             },
+            Self::CutOff { compute, server, step } => {
+                write!(f, "compute server {compute} is cut off from server {server} at event {step}")
+            }
+            Self::Restart { server, step } => write!(f, "server {server} restarts at event {step}"),
         }
     }
 }

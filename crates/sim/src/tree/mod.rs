@@ -16,9 +16,12 @@
 //! Where things go wrong ([`Scenario::crashes`], [`Mishap`]) compute servers keep leases and recover each other during the
 //! schedule, and an inspector recovers whoever is left to be. Then also:
 //!
-//! - whoever is dead can be recovered (*recovery*), and nobody is left half gone (*members*).
+//! - whoever is dead can be recovered (*recovery*), and nobody is left half gone (*members*);
+//! - where clients use the catalog, trees come and go as they were told (*catalog*);
+//! - under a fair scheduler, no member is taken for dead that nothing happened to (*health*).
 
 mod case;
+mod catalog;
 mod check;
 mod company;
 mod counts;

@@ -101,6 +101,10 @@ pub struct Scenario {
     pub crashes: bool,
     /// The length of a lease, in virtual nanoseconds.
     pub lease_nanos: u64,
+    /// Clients also create, drop, clear and load other trees, which share lanes and catalog entries. Needs `crashes`.
+    pub catalog: bool,
+    /// Members end the leases of others now and then, as an operator does. Needs `crashes`.
+    pub condemned: bool,
 }
 
 impl Default for Scenario {
@@ -127,6 +131,8 @@ impl Default for Scenario {
             allow_torn_reads: false,
             crashes: false,
             lease_nanos: FormatOptions::default().lease_nanos,
+            catalog: false,
+            condemned: false,
         }
     }
 }
@@ -188,15 +194,20 @@ impl Scenario {
         let mut rng = Rng::new(seed ^ 0x0043_5241_5348);
         let computes = 2 + rng.below(2) as u32;
         let threads = if computes == 2 { 2 } else { 1 + u32::from(rng.one_in(4)) };
+        let operations = 2 + rng.below(3) as u32;
+        let lease_nanos = STEP_NANOS_OF_CRASHES * (150 + rng.below(450) as u64);
+        let catalog = rng.one_in(4);
         Self {
             techniques: Techniques { redo: true, ..drawn.techniques },
             computes,
             threads,
-            operations: 2 + rng.below(3) as u32,
+            operations: if catalog { 2 * operations } else { operations },
             loaded: if rng.one_in(4) { drawn.loaded.min(24) } else { drawn.loaded.min(14) },
             hot: drawn.hot.min(10),
             crashes: true,
-            lease_nanos: STEP_NANOS_OF_CRASHES * (150 + rng.below(450) as u64),
+            lease_nanos,
+            catalog,
+            condemned: rng.one_in(8),
             ..drawn
         }
     }
@@ -209,9 +220,10 @@ impl Scenario {
             redo_slot_bytes: 1 << 10,
             redo_area_bytes: 4 << 10,
             // Few enough that ids are issued again.
-            member_capacity: if self.crashes { 7 } else { 15 },
+            member_capacity: if self.crashes { 11 } else { 15 },
             lease_nanos: self.lease_nanos,
-            catalog_capacity: 2,
+            // Where there are several trees, they share an entry or two.
+            catalog_capacity: if self.catalog && self.loaded.is_multiple_of(2) { 3 } else { 2 },
             locks: LockOptions {
                 width: self.lane_width,
                 lanes: Some(16),
@@ -222,7 +234,7 @@ impl Scenario {
         };
         SimConfig {
             servers: self.servers,
-            host_bytes: 192 << 10,
+            host_bytes: if self.catalog { 320 << 10 } else { 192 << 10 },
             on_chip_bytes: 128,
             format,
             knobs,

@@ -1,20 +1,21 @@
 //! Running schedules of a tree and checking each.
 
 use super::case::Case;
-use super::check::{self, Found, Violation};
+use super::catalog;
+use super::check::{self, Found, Property, Violation};
 use super::company::Company;
 use super::counts::Counts;
 use super::explored::{Crashes, Explored, Seen};
 use super::inspect::Scene;
 use super::lab::{Compute, Lab};
 use super::mishap::Mishap;
-use super::scenario::{Caches, Scenario};
-use super::script::{Record, Script};
+use super::scenario::{Caches, STEP_NANOS_OF_CRASHES, Scenario};
+use super::script::{OTHERS, Record, SPAN, Script};
 use crate::atlas::Atlas;
 use crate::knobs::Knobs;
 use crate::linear::Checker;
 use crate::rng::Rng;
-use crate::scheduler::{Pct, Random, Recording, Replay, Scheduler};
+use crate::scheduler::{Fair, Pct, Random, Recording, Replay, Scheduler};
 use crate::sim::Run;
 use crate::trace::Event;
 use sherman_core::{ComputeServer, Walk};
@@ -28,6 +29,10 @@ const TYPICAL_STEPS: u64 = 1_500;
 const LAST_LINES: usize = 200;
 /// Of how many schedules with crashes one has those that are well depart at the end.
 const DISMISSED_ONE_IN: u64 = 8;
+/// Of how many schedules one has a fair scheduler.
+const FAIR_ONE_IN: u64 = 8;
+/// A lease of so many events is long against a round trip.
+const HEALTHY_LEASE_STEPS: u64 = 350;
 /// Seeds that share a scenario, and with it the loaded world.
 pub(super) const SEEDS_PER_SCENARIO: u64 = 64;
 
@@ -152,7 +157,8 @@ impl Explorer {
                 let gone: Vec<&Compute> = strangers.chain([&world.loader]).collect();
                 let scene = Scene { initial: &cast.initial, everyone: &everyone, gone: &gone, record: &self.record };
                 let dismissed = seed.is_multiple_of(DISMISSED_ONE_IN);
-                scene.inspect(&mut world.lab, &run, &mut self.checker, dismissed, &mut walk)
+                let healthy = health(case, &world.lab.scenario, &cast.computes);
+                healthy.and_then(|()| scene.inspect(&mut world.lab, &run, &mut self.checker, dismissed, &mut walk))
             }
             None => world.check(&run, &cast, &self.record, &mut self.checker, &mut walk),
         };
@@ -209,6 +215,10 @@ impl Loaded {
             initial.extend(odd);
         }
         lab.walk(&compute).expect("a loaded tree is sound");
+        if lab.scenario.catalog && rng.one_in(2) {
+            let other = lab.create_unmerged(&compute, OTHERS[0], 3 + rng.below(10) as u64);
+            initial.extend(catalog::key_of(OTHERS[0]).map(|key| (key, u64::from(other.info().id))));
+        }
         if lab.scenario.crashes {
             lab.leave(&compute);
         }
@@ -224,7 +234,7 @@ impl Loaded {
             return cast;
         }
         for compute in &cast.computes {
-            self.lab.warm(compute, self.initial.keys().copied());
+            self.lab.warm(compute, self.initial.keys().copied().filter(|&key| key < SPAN));
         }
         if self.lab.scenario.caches == Caches::Stale {
             self.change_unseen(&mut cast, seed);
@@ -263,9 +273,10 @@ impl Loaded {
     fn spawn(&mut self, case: &Case, cast: &Cast, record: &Rc<Record>, time_jumps: bool) -> Option<Rc<Company>> {
         let scenario = self.lab.scenario.clone();
         let spawner = self.lab.sim.spawner();
-        let company = scenario
-            .crashes
-            .then(|| Company::new(spawner.clone(), scenario.clone(), Rc::clone(record), Some(case.seed)));
+        let company = scenario.crashes.then(|| {
+            let restarts = case.mishaps.iter().any(Mishap::is_restart);
+            Company::new(spawner.clone(), scenario.clone(), Rc::clone(record), Some(case.seed), restarts)
+        });
         let numbers: Vec<u32> = cast.computes.iter().map(|compute| compute.fabric.number()).collect();
         let endpoints: Vec<u32> = numbers.iter().map(|&number| self.lab.sim.endpoints(number)).collect();
         for (number, compute) in cast.computes.iter().enumerate() {
@@ -294,6 +305,8 @@ impl Loaded {
                     spawner: spawner.clone(),
                     operations: case.operations_of(client),
                     last: case.seed.wrapping_add(5 * u64::from(client)) % scenario.hot,
+                    base: 0,
+                    others: Default::default(),
                 };
                 drop(self.lab.sim.spawn_on(&compute.fabric, thread, "client", script.run(worker)));
             }
@@ -323,13 +336,33 @@ impl Loaded {
         check::redo(&self.lab.sim, &shared)?;
         *seen = check::walk(&mut self.lab, &cast.computes[0])?;
         check::space(&shared, seen)?;
-        check::told(&self.lab.scenario, record, checker, &cast.initial, seen)
+        check::told(&self.lab.scenario, record, checker, &cast.initial, seen, &[])
+    }
+}
+
+/// Whether the scheduler of a seed is fair.
+fn is_fair(seed: u64) -> bool {
+    seed % FAIR_ONE_IN == 5
+}
+
+/// Whether every member that nothing happened to is well, where everybody gets a turn and a lease is long against a round trip.
+fn health(case: &Case, scenario: &Scenario, computes: &[Compute]) -> Result<(), Found> {
+    let judged = is_fair(case.schedule)
+        && !scenario.condemned
+        && scenario.lease_nanos >= HEALTHY_LEASE_STEPS * STEP_NANOS_OF_CRASHES;
+    let struck = |number: u32| case.mishaps.iter().any(|mishap| mishap.concerns(number));
+    match (0..).zip(computes).find(|(number, compute)| judged && !struck(*number) && compute.shared.is_doomed()) {
+        Some((number, _)) => {
+            Err(Found::new(Property::Health, format!("compute server {number} was taken for dead without a reason")))
+        }
+        None => Ok(()),
     }
 }
 
 /// The scheduler of a seed.
 pub(super) fn scheduler(seed: u64) -> Box<dyn Scheduler> {
     match seed % 4 {
+        _ if is_fair(seed) => Box::new(Fair::new(seed)),
         0 => Box::new(Pct::new(seed, 3, TYPICAL_STEPS)),
         _ => Box::new(Random::swarm(seed)),
     }

@@ -1,5 +1,6 @@
 //! What one client of a schedule does, and what it reports.
 
+use super::catalog::CatalogCall;
 use super::check::{Found, Property};
 use super::company::Company;
 use super::explored::Causes;
@@ -11,7 +12,7 @@ use crate::linear::{Pair, Sweep};
 use crate::rng::Rng;
 use crate::sim::Spawner;
 use sherman_core::{Direction, Error, Exchange, Scan, TreeState, Worker};
-use sherman_fabric::{Clock, FabricError, sleep_until};
+use sherman_fabric::{ClientId, Clock, FabricError, Refusal, sleep_until};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -31,6 +32,8 @@ pub(super) struct Record {
     pub most_verbs: Cell<u64>,
     /// How often operations tried again.
     pub causes: Cell<Causes>,
+    /// What clients did with the catalog.
+    pub catalog: RefCell<Vec<CatalogCall>>,
 }
 
 impl Record {
@@ -40,6 +43,7 @@ impl Record {
         self.trouble.borrow_mut().take();
         self.most_verbs.set(0);
         self.causes.set(Causes::default());
+        self.catalog.borrow_mut().clear();
     }
 
     /// Adds the retries of an operation.
@@ -101,7 +105,16 @@ pub(super) struct Script {
     pub gate: Option<Rc<Gate>>,
     /// The key it removed last, counted from the first hot one.
     pub last: u64,
+    /// What is added to the keys of the tree in a history, which is one for all trees.
+    pub base: u64,
+    /// The other trees that it has open, by name.
+    pub others: [Option<Arc<TreeState>>; OTHERS.len()],
 }
+
+/// The names of the trees besides the one that scenarios are about.
+pub(super) const OTHERS: [&str; 2] = ["other", "another"];
+/// Keys of one tree in a history: tree number `id` has those from `id * SPAN` on, the one that scenarios are about those from 0.
+pub(super) const SPAN: u64 = 1 << 32;
 
 impl Script {
     pub async fn run(self, worker: Worker<SimEndpoint>) {
@@ -122,6 +135,14 @@ impl Script {
                 && let Some(gate) = &self.gate
             {
                 gate.pass(worker.endpoint()).await;
+            }
+            if self.scenario.condemned && self.rng.one_in(8) {
+                self.condemn(&worker).await;
+                continue;
+            }
+            if self.scenario.catalog && self.rng.one_in(2) {
+                self.use_catalog(&worker, number).await;
+                continue;
             }
             let opposed = self.scenario.opposed && self.client % 2 == 1;
             let mix = if (2 * number < operations) != opposed { self.scenario.first } else { self.scenario.then };
@@ -148,6 +169,21 @@ impl Script {
         self.end();
     }
 
+    /// Ends somebody's lease, as an operator does.
+    async fn condemn(&mut self, worker: &Worker<SimEndpoint>) {
+        let most = worker.compute().geometry().member_capacity as usize;
+        let client = ClientId(1 + self.rng.below(most) as u16);
+        if client == worker.compute().client() {
+            return;
+        }
+        self.spawner.say(|| format!("client {} condemns {client}", self.client));
+        match worker.condemn(client).await {
+            Ok(_) | Err(Error::Refused(Refusal::NotAMember { .. })) => {}
+            Err(error) if self.is_excused(&error) => {}
+            Err(error) => self.record.trouble(Property::Recovery, format!("{client} was condemned: {error}")),
+        }
+    }
+
     /// It has nothing more to do.
     pub fn end(&self) {
         if let Some(company) = &self.company {
@@ -156,13 +192,16 @@ impl Script {
     }
 
     /// Whether an operation may end like this where things go wrong, without having changed anything.
-    fn is_excused(&self, worker: &Worker<SimEndpoint>, error: &Error) -> bool {
+    pub fn is_excused(&self, error: &Error) -> bool {
         let over = matches!(error, Error::Fenced { .. } | Error::Fabric(FabricError::Disconnected { .. }));
         match error {
             // A deadline, met because time jumped.
             Error::Timeout { .. } => self.time_jumps,
             Error::OwnerStalled { .. } => self.company.is_some(),
-            _ => self.company.is_some() && over && worker.compute().is_doomed(),
+            // That nobody dropped it without being asked to is checked by the history of the catalog.
+            Error::NoSuchTree { .. } => self.base > 0,
+            // A client that cannot reach a server is at its end; that it knows so is checked by what it leaves behind.
+            _ => self.company.is_some() && over,
         }
     }
 
@@ -190,14 +229,14 @@ impl Script {
 
     /// One operation on one key.
     pub async fn one(&mut self, worker: &Worker<SimEndpoint>, key: u64, asked: Op) {
-        let call = self.record.history.borrow_mut().invoke(self.client, key, asked);
+        let call = self.record.history.borrow_mut().invoke(self.client, self.base + key, asked);
         self.spawner.say(|| format!("client {} begins: key {key}, {asked}", self.client));
         let outcome = self.ask(worker, key, asked).await;
         self.spawner.say(|| format!("client {} ends: key {key}, {asked}: {}", self.client, told(&outcome)));
         let mut history = self.record.history.borrow_mut();
         let ended = match outcome {
             Ok(Ok(outcome)) => {
-                learn(&mut self.known, key, asked, outcome);
+                learn(&mut self.known, self.base + key, asked, outcome);
                 history.ret(call, outcome)
             }
             Ok(Err(NeverWritten(bytes))) => {
@@ -205,10 +244,8 @@ impl Script {
                 self.record.trouble(Property::Values, what);
                 history.unknown(call)
             }
-            Err(error) if self.is_excused(worker, &error) => history.failed(call),
-            Err(Error::OutcomeUnknown { .. }) if self.company.is_some() && worker.compute().is_doomed() => {
-                history.unknown(call)
-            }
+            Err(error) if self.is_excused(&error) => history.failed(call),
+            Err(Error::OutcomeUnknown { .. }) if self.company.is_some() => history.unknown(call),
             Err(error) => {
                 let what = format!("client {} on key {key}, {asked}: {error}", self.client);
                 self.record.trouble(Property::Progress, what);
@@ -247,7 +284,7 @@ impl Script {
         let there = match asked {
             Op::Get => op.get(tree, &key, &mut found).await?,
             Op::Insert(new) => op.insert(tree, &key, &value(new), &mut found).await?,
-            Op::Remove => op.remove(tree, &key, &mut found).await?,
+            Op::Remove | Op::Erase => op.remove(tree, &key, &mut found).await?,
             Op::InsertIfAbsent(new) => op.insert_if_absent(tree, &key, &value(new), &mut found).await?,
             Op::CompareExchange { expected, new } => {
                 let (expected, new) = (expected.map(value), new.map(value));
@@ -275,13 +312,14 @@ impl Script {
         let [from, to] = [low, high].map(|key| self.scenario.key(key));
         let (from, to, low, high) = match self.rng.below(8) {
             0 => (Bound::Unbounded, Bound::Included(&to[..]), 0, high),
-            1 => (Bound::Included(&from[..]), Bound::Unbounded, low, u64::MAX),
+            1 => (Bound::Included(&from[..]), Bound::Unbounded, low, SPAN - 1),
             2 if low < high => (Bound::Excluded(&from[..]), Bound::Excluded(&to[..]), low + 1, high - 1),
             3 if low < high => (Bound::Included(&from[..]), Bound::Excluded(&to[..]), low, high - 1),
             _ => (Bound::Included(&from[..]), Bound::Included(&to[..]), low, high),
         };
         let began = self.record.history.borrow_mut().moment();
         let backward = direction == Direction::Backward;
+        let (low, high) = (self.base + low, self.base + high);
         let mut sweep = Sweep { client: self.client, backward, low, high, began, pairs: Vec::new(), ended: None };
         let outcome = match Scan::new(&self.tree, from, to, direction, 1 + self.rng.below(4)) {
             Ok(scan) => self.scan(worker, scan, &mut sweep.pairs).await,
@@ -289,7 +327,7 @@ impl Script {
         };
         match outcome {
             Ok(()) => sweep.ended = Some(self.record.history.borrow_mut().moment()),
-            Err(error) if self.is_excused(worker, &error) => {}
+            Err(error) if self.is_excused(&error) => {}
             Err(error) => {
                 self.record.trouble(Property::Progress, format!("client {} scans: {error}", self.client));
             }
@@ -312,7 +350,7 @@ impl Script {
             while let Some((key, value)) = scan.next() {
                 let key = self.scenario.key_id(key);
                 match self.scenario.value_id(value) {
-                    Some(value) => pairs.push(Pair { key, value, at }),
+                    Some(value) => pairs.push(Pair { key: self.base + key, value, at }),
                     None => {
                         let what = format!("client {} scanned {value:02x?} under {key}", self.client);
                         self.record.trouble(Property::Values, what);

@@ -7,7 +7,8 @@ use crate::hash::{mix, mix_bytes};
 use crate::memory::CpuView;
 use crate::sim::{Fault, Outcome, Waiting};
 use crate::trace::Detail;
-use sherman_fabric::{ClientId, FabricError, Refusal, Request, Response, Ticket};
+use sherman_fabric::{ClientId, FabricError, Refusal, Request, Response, Seen, Ticket};
+use sherman_memory_server::{FormatOptions, MemoryServer};
 
 impl World {
     /// Sends a control request.
@@ -169,21 +170,29 @@ impl World {
     pub(super) fn strike(&mut self) {
         while let Some(at) = self.faults.iter().position(|&(step, _)| step <= self.steps) {
             let fault = self.faults.remove(at).1;
-            self.log.remark(NO_TASK, self.now, fault.to_string());
-            match fault {
-                Fault::Kill { compute_server } => self.kill(compute_server, false),
-                Fault::Sleep { compute_server, steps } => self.lull(compute_server, steps),
-                Fault::Stall { compute_server, steps } => {
-                    self.lull(compute_server, steps);
-                    if let Some(stalled) = self.compute_servers.get_mut(compute_server as usize) {
-                        stalled.stalled_until = stalled.asleep_until;
-                    }
+            self.strike_now(fault);
+        }
+    }
+
+    /// Lets a fault happen.
+    pub(crate) fn strike_now(&mut self, fault: Fault) {
+        self.log.remark(NO_TASK, self.now, fault.to_string());
+        match fault {
+            Fault::Kill { compute_server } => self.kill(compute_server, false),
+            Fault::Sleep { compute_server, steps } => self.lull(compute_server, steps),
+            Fault::Stall { compute_server, steps } => {
+                self.lull(compute_server, steps);
+                if let Some(stalled) = self.compute_servers.get_mut(compute_server as usize) {
+                    stalled.stalled_until = stalled.asleep_until;
                 }
-                Fault::Disconnect { compute_server, endpoint, server } => {
-                    self.disconnect(compute_server, endpoint, server);
-                }
-                Fault::Lose { server } => self.lose(server),
             }
+            Fault::Disconnect { compute_server, endpoint, server } => {
+                self.disconnect(compute_server, endpoint, server);
+            }
+            Fault::CutOff { compute_server, server } => self.cut_off(compute_server, server),
+            Fault::Restart { server } => self.restart(server),
+            Fault::Wipe { server } => self.wipe(server),
+            Fault::Lose { server } => self.lose(server),
         }
     }
 
@@ -261,6 +270,68 @@ impl World {
                 }
             }
         }
+    }
+
+    /// A client loses its connections to a server, and gets no others.
+    fn cut_off(&mut self, owner: u32, server: u16) {
+        let reached =
+            self.compute_servers.get_mut(owner as usize).and_then(|cs| cs.cut_off.get_mut(usize::from(server)));
+        if let Some(cut_off) = reached {
+            *cut_off = true;
+            self.disconnect(owner, None, server);
+        }
+    }
+
+    /// A server's process ends and begins again on the same memory. Every client that there is keeps to the boot that it knows, and is
+    /// refused by the next one.
+    fn restart(&mut self, server: u16) {
+        if usize::from(server) >= self.servers.len() || self.servers[usize::from(server)].lost {
+            return;
+        }
+        for owner in 0..self.compute_servers.len() as u32 {
+            self.cut_off(owner, server);
+        }
+        let target = &mut self.servers[usize::from(server)];
+        match MemoryServer::open(&CpuView::new(&mut target.memory)) {
+            Ok(cpu) => (target.cpu, target.cpu_used) = (cpu, true),
+            // Nothing that clients do by verbs may damage the tables.
+            Err(error) => {
+                self.log.remark(NO_TASK, self.now, format!("server {server} does not open: {error}"));
+                self.lose(server);
+            }
+        }
+    }
+
+    /// A server's process ends and begins again with an empty memory, which has another identity.
+    fn wipe(&mut self, server: u16) {
+        self.restart(server);
+        let Some(target) = self.servers.get_mut(usize::from(server)).filter(|target| !target.lost) else { return };
+        let format = FormatOptions { memory_id: target.format.memory_id + u64::from(u32::MAX), ..target.format };
+        if let Ok(cpu) = MemoryServer::format(&CpuView::new(&mut target.memory), &format) {
+            target.cpu = cpu;
+        }
+    }
+
+    /// Lets a new member in, if the memories are those that the cluster knows: what the handshakes of a network do.
+    pub(crate) fn admit(&mut self) -> Result<Response, Refusal> {
+        // A server that is lost was declared so by an operator, whose part in it is not simulated.
+        let found = |server: &super::Server| {
+            Some(Seen { memory: server.cpu.superblock().memory_id, cluster: server.cpu.cluster() })
+        };
+        let seen: Vec<Option<Seen>> = self.servers.iter().map(found).collect();
+        let now = self.now;
+        let [first, others @ ..] = &mut self.servers[..] else { return Err(Refusal::NotHere) };
+        if first.lost {
+            return Err(Refusal::Unreachable { server: 0 });
+        }
+        first.cpu_used = true;
+        let joined = first.cpu.join_seeing(&CpuView::new(&mut first.memory), &seen, now)?;
+        let cluster = first.cpu.cluster();
+        for server in others.iter_mut().filter(|server| !server.lost) {
+            server.cpu_used = true;
+            server.cpu.adopt(&CpuView::new(&mut server.memory), cluster);
+        }
+        Ok(joined)
     }
 
     /// Ends everything on a queue pair in error, also what is finished and was not heard of: unless a later list was, since

@@ -33,7 +33,7 @@ use actors::Actors;
 use flight::{Flights, NO_TASK};
 use queue_pair::QueuePair;
 use sherman_fabric::{Caps, ClientId, Verb, WorkList};
-use sherman_memory_server::MemoryServer;
+use sherman_memory_server::{FormatOptions, MemoryServer};
 use std::rc::Rc;
 use timers::Timers;
 
@@ -44,6 +44,8 @@ const POOL: usize = 256;
 pub(crate) struct Server {
     pub(crate) memory: ServerMemory,
     pub(crate) cpu: MemoryServer,
+    /// How the memory was formatted.
+    pub(crate) format: FormatOptions,
     /// The CPU's state at the checkpoint.
     saved_cpu: MemoryServer,
     /// Whether the CPU has answered anything since.
@@ -62,6 +64,8 @@ pub(crate) struct ComputeServer {
     pub(crate) dead: bool,
     /// By server: whether it has been fenced there. Kept here too because an id may be issued again to someone else.
     pub(crate) fenced: Vec<bool>,
+    /// By server: whether it cannot reach it any more, by whatever endpoint.
+    pub(crate) cut_off: Vec<bool>,
     /// Units, atomics and calls of it that have been executed.
     pub(crate) effects: u64,
     /// It dies right after this many of them.
@@ -144,11 +148,12 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(knobs: Knobs, limits: Limits, servers: Vec<(ServerMemory, MemoryServer)>) -> Self {
-        let on_chip = servers.first().map_or(0, |(memory, _)| memory.size(sherman_fabric::Space::OnChip));
+    pub(crate) fn new(knobs: Knobs, limits: Limits, servers: Vec<(ServerMemory, MemoryServer, FormatOptions)>) -> Self {
+        let on_chip = servers.first().map_or(0, |(memory, ..)| memory.size(sherman_fabric::Space::OnChip));
         let count = servers.len();
-        let servers = servers.into_iter().map(|(memory, cpu)| Server {
+        let servers = servers.into_iter().map(|(memory, cpu, format)| Server {
             memory,
+            format,
             saved_cpu: cpu.clone(),
             cpu,
             cpu_used: false,
@@ -253,6 +258,7 @@ impl World {
         self.compute_servers.push(ComputeServer {
             client,
             dead: false,
+            cut_off: fenced.clone(),
             fenced,
             effects: 0,
             dies_after: u64::MAX,
@@ -267,8 +273,12 @@ impl World {
         let endpoint = self.endpoints.len() as u32;
         self.births += 1;
         self.endpoints.push(EndpointState { birth: self.births, owner, calls: Vec::new() });
-        let servers = 0..self.servers.len() as u16;
-        self.queue_pairs.extend(servers.map(|server| QueuePair::new(endpoint, server, owner)));
+        let cut_off = &self.compute_servers[owner as usize].cut_off;
+        self.queue_pairs.extend((0u16..).zip(cut_off).map(|(server, &broken)| {
+            let mut pair = QueuePair::new(endpoint, server, owner);
+            pair.broken = broken;
+            pair
+        }));
         (endpoint, self.births)
     }
 

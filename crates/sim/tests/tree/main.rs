@@ -11,6 +11,7 @@ mod growth;
 mod lost;
 mod records;
 mod recoverers;
+mod restarts;
 mod round_trips;
 mod scene;
 mod tidying;

@@ -25,10 +25,13 @@ impl Attachment {
             return Err(FabricError::ServerLost { server });
         }
         let deadline = Instant::now() + peers.options.connect_timeout;
-        let explain =
-            |error: ConnectError| peers.verdict(server, &error).unwrap_or_else(|| error.as_fabric_error(server));
+        let explain = |error: ConnectError| peers.explain(server, &error);
         let stream = peers.connect(server, deadline).map_err(explain)?.stream;
-        exchange(stream, body, deadline).map_err(explain)?
+        match exchange(stream, body, deadline).map_err(explain)? {
+            // The server is about to stop.
+            Err(FabricError::Disconnected { .. }) => Err(peers.explain_break(server)),
+            attached => attached,
+        }
     }
 
     /// What the server answered.

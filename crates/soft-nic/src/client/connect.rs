@@ -58,13 +58,14 @@ pub enum ConnectError {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(error) => write!(f, "nobody listens there: {error}"),
-            Self::Unreachable(error) => write!(f, "it cannot be reached: {error}"),
+            Self::Refused(error) | Self::Unreachable(error) => write!(f, "{error}. Is it running?"),
             Self::Protocol(error) => write!(f, "it is no memory server of ours: {error}"),
             Self::Version { min, max } => {
                 write!(f, "it speaks versions {min} to {max} of the protocol, this build version {VERSION}")
             }
-            Self::NeedsSecret => write!(f, "it wants proof of the cluster's secret, and none was given"),
+            Self::NeedsSecret => {
+                write!(f, "it wants proof of the cluster's secret, and none was given: name its file by secret-file=")
+            }
             Self::Impostor => write!(f, "it does not know the cluster's secret"),
             Self::Goodbye(Goodbye { code, error: None }) => write!(f, "{}", code.says()),
             Self::Goodbye(Goodbye { code, error: Some(error) }) => write!(f, "{}: {error}", code.says()),
@@ -86,15 +87,6 @@ impl std::error::Error for ConnectError {
 }
 
 impl ConnectError {
-    /// Whether the process that was the server cannot be there any more.
-    pub(crate) fn means_lost(&self) -> bool {
-        match self {
-            Self::Refused(_) | Self::Restarted => true,
-            Self::Goodbye(goodbye) => goodbye.code == GoodbyeCode::Restarted,
-            _ => false,
-        }
-    }
-
     /// The error of an endpoint that cannot be made for want of this connection.
     pub(crate) fn as_fabric_error(&self, server: u16) -> FabricError {
         match self {

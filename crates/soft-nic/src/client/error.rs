@@ -2,6 +2,7 @@
 
 use super::connect::ConnectError;
 use super::options::Address;
+use crate::wire::MAX_SERVERS;
 use sherman_fabric::FabricError;
 use std::fmt;
 use std::io;
@@ -49,6 +50,22 @@ pub enum JoinError {
         /// Servers of the cluster.
         found: u16,
     },
+    /// The memory of a server belongs to another cluster than that of server 0.
+    OtherCluster {
+        /// Its number.
+        server: u16,
+        /// Where it was looked for.
+        address: Address,
+        /// Where server 0 was looked for.
+        first: Address,
+    },
+    /// A server has another memory than the cluster knows.
+    OtherMemory {
+        /// Its number.
+        server: u16,
+        /// Where it was looked for.
+        address: Address,
+    },
     /// Server 0 gave us an identity and took it back: we were too slow, or it is broken.
     Renew(FabricError),
     /// The system has no event counter for us.
@@ -59,7 +76,16 @@ impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoServers => write!(f, "a cluster needs at least one memory server"),
-            Self::TooManyServers { asked } => write!(f, "{asked} memory servers are more than an address can name"),
+            Self::TooManyServers { asked } => {
+                write!(f, "{asked} memory servers are more than a cluster has; it has at most {MAX_SERVERS}")
+            }
+            Self::Connect {
+                server,
+                address,
+                error: error @ (ConnectError::Refused(_) | ConnectError::Unreachable(_)),
+            } => {
+                write!(f, "cannot reach memory server {server} at {address}: {error}")
+            }
             Self::Connect { server, address, error } => write!(f, "memory server {server} at {address}: {error}"),
             Self::NotTheFirst { address } => {
                 write!(f, "{address} is not memory server 0: list the servers in their order")
@@ -70,6 +96,17 @@ impl fmt::Display for JoinError {
             Self::WrongCount { address, listed, found } => {
                 write!(f, "{address} belongs to a cluster of {found} memory servers, not {listed}: list all of them")
             }
+            Self::OtherCluster { server, address, first } => write!(
+                f,
+                "memory server {server} at {address} belongs to another cluster than memory server 0 at {first}: either the \
+                 list mixes servers of two clusters, or memory server 0 was restarted empty and lost its cluster"
+            ),
+            Self::OtherMemory { server, address } => write!(
+                f,
+                "memory server {server} at {address} lost its memory (it was restarted empty), or is another server than \
+                 the one that joined this cluster. Start it with the file that it had; if its memory is gone for good, run \
+                 \"sherman declare-lost {server}\""
+            ),
             Self::Renew(error) => write!(f, "the cluster took the new compute server for dead at once: {error}"),
             Self::System(error) => write!(f, "the system refuses what a client needs: {error}"),
         }

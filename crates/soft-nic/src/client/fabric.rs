@@ -1,9 +1,10 @@
 //! One compute server's identity in a cluster of memory servers that are elsewhere.
 //!
-//! **Joining.** Server 0 gives the id and its incarnation with its `Welcome`; every other server is then introduced to them,
-//! which is when their boots are learned; and at last server 0 is asked to renew. Only if it does is the cluster joined: a
-//! compute server that was so slow that it has been taken for dead, fenced and retired meanwhile, on servers that had not
-//! heard of it then, finds out before its first verb.
+//! **Joining.** The client first looks which memory every server has, and to which cluster that belongs. It tells server 0 what it
+//! saw; server 0 refuses it, changing nothing, or gives the id and its incarnation with its `Welcome`. Every other server is
+//! then introduced to them, and at last server 0 is asked to renew. Only if it does is the cluster joined: a compute server
+//! that was so slow that it has been taken for dead, fenced and retired meanwhile, on servers that had not heard of it then,
+//! finds out before its first verb. A cluster of one server needs no look: the client and the server meet only each other.
 //!
 //! **Leaving.** Who asks server 0 for [`Request::Leave`] or [`Request::Depart`] is gone: nothing is posted any more. If
 //! nobody did, the last handle to go says goodbye to every server, server 0 last. An identity that lost a connection neither
@@ -16,10 +17,11 @@ use super::endpoint::SoftNicEndpoint;
 use super::error::JoinError;
 use super::line::Line;
 use super::options::JoinOptions;
-use super::peers::Peers;
+use super::peers::{Known, Peers};
 use super::station::Station;
-use crate::wire::{Goodbye, Role, Welcome};
-use sherman_fabric::{Caps, ClientId, Fabric, FabricError, Refusal, Request, Response};
+use crate::wire::{Goodbye, GoodbyeCode, MAX_SERVERS, Role, Welcome};
+use sherman_fabric::{Caps, ClientId, Fabric, FabricError, Refusal, Request, Response, Seen};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -37,22 +39,19 @@ impl SoftNicFabric {
     /// Joins the cluster as a new compute server, which leaves when the last of its handles is dropped. Its lease must be
     /// renewed meanwhile.
     pub fn join(options: &JoinOptions) -> Result<Self, JoinError> {
-        let servers = options.servers.len();
-        if servers == 0 {
-            return Err(JoinError::NoServers);
-        }
-        if u16::try_from(servers).is_err() {
-            return Err(JoinError::TooManyServers { asked: servers });
-        }
+        check_servers(options)?;
         // Before anybody knows us: without it there would be no endpoint.
         let bell = Bell::new().map_err(JoinError::System)?;
         drop(bell);
-        let first = introduce(options, 0, Role::Join)?;
+        let mut view = View::look(options)?;
+        let first = introduce(options, 0, Role::Join { seen: view.seen() });
+        let first = first.map_err(|error| view.blame(error))?;
         let welcome = first.welcome.clone();
-        let mut peers = Peers::new(options.clone(), welcome.client, welcome.incarnation);
+        let known = view.known(&welcome);
+        let peers = Peers::new(options.clone(), welcome.client, welcome.incarnation, welcome.cluster, known);
         let mut station = Station::new(vec![Line::new(first)]);
         let mut caps = welcome.caps.clone();
-        match Self::complete(&mut peers, &mut station, &welcome, &mut caps) {
+        match Self::complete(&peers, &mut station, &welcome, &mut caps) {
             Ok(()) => {
                 let spares = Mutex::new(vec![station]);
                 let (gone, abandoned) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -67,14 +66,15 @@ impl SoftNicFabric {
     }
 
     /// Introduces the new member to every other server, and sees that it is one still.
-    fn complete(peers: &mut Peers, station: &mut Station, welcome: &Welcome, caps: &mut Caps) -> Result<(), JoinError> {
+    fn complete(peers: &Peers, station: &mut Station, welcome: &Welcome, caps: &mut Caps) -> Result<(), JoinError> {
         check(&peers.options, 0, welcome)?;
-        peers.boots[0] = welcome.boot;
-        let (client, incarnation) = (peers.client, peers.incarnation);
         for server in 1..peers.servers() {
-            let connected = introduce(&peers.options, server, Role::Member { client, incarnation, boot: 0 })?;
+            if peers.is_lost(server) {
+                station.add(Line::ended(FabricError::ServerLost { server }));
+                continue;
+            }
+            let connected = introduce(&peers.options, server, peers.role(server))?;
             check(&peers.options, server, &connected.welcome)?;
-            peers.boots[usize::from(server)] = connected.welcome.boot;
             restrict(caps, &connected.welcome.caps);
             station.add(Line::new(connected));
         }
@@ -104,9 +104,9 @@ impl SoftNicFabric {
     /// connections.
     ///
     /// # Errors
-    /// [`FabricError::Fenced`] if it has left or was abandoned; [`FabricError::Disconnected`] if a server does not answer;
-    /// [`FabricError::Unsupported`] if there can be no more connections. A server that is lost is no error here, but of what
-    /// is posted there.
+    /// [`FabricError::Fenced`] if it has left or was abandoned; [`FabricError::Disconnected`] if a server that the cluster counts
+    /// as present cannot be reached, which is the end of this identity; [`FabricError::Unsupported`] if there can be no more
+    /// connections. A server that is declared lost is no error here, but of what is posted there.
     pub fn endpoint(&self) -> Result<SoftNicEndpoint, FabricError> {
         let membership = &self.membership;
         if membership.is_over() {
@@ -133,16 +133,22 @@ impl SoftNicFabric {
         Attachment::open(&self.membership.peers, server, body)
     }
 
-    /// What became of a server with which something went wrong on another data path: asks it again, for a moment. Fenced, lost
-    /// or disconnected; the latter two are remembered, and disconnected is the end of this identity (I40).
+    /// Why something went wrong with a server on another data path: asks it, for a moment, whether it has fenced us. If not, that
+    /// is [`FabricError::Disconnected`] and the end of this identity (I40).
     pub fn explain_break(&self, server: u16) -> FabricError {
         self.membership.peers.explain_break(server)
     }
 
-    /// Whether `server` is known to be lost.
+    /// Whether the cluster has declared `server` lost.
     #[inline]
     pub fn is_lost(&self, server: u16) -> bool {
         self.membership.peers.is_lost(server)
+    }
+
+    /// Whether `server` could not be reached: nothing may be posted there any more.
+    #[inline]
+    pub fn is_cut(&self, server: u16) -> bool {
+        self.membership.peers.is_cut(server)
     }
 
     /// Whether nothing may be posted any more: it has left, or was abandoned.
@@ -248,8 +254,100 @@ impl Drop for Membership {
     }
 }
 
+/// What a client that wants to join finds at the servers.
+#[derive(Debug)]
+struct View<'o> {
+    options: &'o JoinOptions,
+    /// By server: its boot, and what was seen there.
+    found: Vec<Option<(u64, Seen)>>,
+    /// Why nothing was seen. Server 0 says whether that matters.
+    failures: BTreeMap<u16, JoinError>,
+}
+
+impl<'o> View<'o> {
+    /// Looks at every server. Server 0 is asked first: servers that it has declared lost are not looked for.
+    fn look(options: &'o JoinOptions) -> Result<Self, JoinError> {
+        let servers = options.servers.len() as u16;
+        let mut view = Self { options, found: vec![None; usize::from(servers)], failures: BTreeMap::new() };
+        if servers == 1 {
+            return Ok(view);
+        }
+        let first = introduce(options, 0, Role::Newcomer)?.welcome;
+        check(options, 0, &first)?;
+        for server in (1..servers).filter(|server| !first.lost.contains(server)) {
+            let seen = introduce(options, server, Role::Newcomer).and_then(|connected| {
+                check(options, server, &connected.welcome)?;
+                Ok(connected.welcome)
+            });
+            match seen {
+                Ok(Welcome { boot, memory, cluster, .. }) => {
+                    view.found[usize::from(server)] = Some((boot, Seen { memory, cluster }));
+                }
+                Err(error) => _ = view.failures.insert(server, error),
+            }
+        }
+        Ok(view)
+    }
+
+    /// What to tell server 0.
+    fn seen(&self) -> Vec<Option<Seen>> {
+        self.found.iter().map(|found| found.map(|(_, seen)| seen)).collect()
+    }
+
+    /// What is known of each server, once server 0 has welcomed us.
+    fn known(&self, first: &Welcome) -> Vec<Known> {
+        let known = |(found, server): (&Option<(u64, Seen)>, u16)| {
+            let (boot, memory) = match found {
+                _ if server == 0 => (first.boot, first.memory),
+                Some((boot, seen)) => (*boot, seen.memory),
+                None => (0, 0),
+            };
+            Known { boot, memory, lost: first.lost.contains(&server) }
+        };
+        self.found.iter().zip(0u16..).map(known).collect()
+    }
+
+    /// Why server 0 refused us, in terms of the server that is to blame.
+    fn blame(&mut self, refused: JoinError) -> JoinError {
+        let JoinError::Connect { error: ConnectError::Goodbye(Goodbye { error: Some(error), .. }), .. } = &refused
+        else {
+            return refused;
+        };
+        let FabricError::Refused(refusal) = error else { return refused };
+        match *refusal {
+            Refusal::Unreachable { server } => self.failures.remove(&server).unwrap_or(refused),
+            Refusal::OtherCluster { server } => other_cluster(self.options, server),
+            Refusal::OtherMemory { server } => other_memory(self.options, server),
+            Refusal::OtherCount { servers } => {
+                let (address, listed) = (self.options.servers[0].clone(), self.options.servers.len() as u16);
+                JoinError::WrongCount { address, listed, found: servers }
+            }
+            _ => refused,
+        }
+    }
+}
+
+fn other_cluster(options: &JoinOptions, server: u16) -> JoinError {
+    let address = |server: u16| options.servers.get(usize::from(server)).unwrap_or(&options.servers[0]).clone();
+    JoinError::OtherCluster { server, address: address(server), first: address(0) }
+}
+
+fn other_memory(options: &JoinOptions, server: u16) -> JoinError {
+    let address = options.servers.get(usize::from(server)).unwrap_or(&options.servers[0]).clone();
+    JoinError::OtherMemory { server, address }
+}
+
+/// Whether a cluster can have so many servers.
+pub(crate) fn check_servers(options: &JoinOptions) -> Result<(), JoinError> {
+    match options.servers.len() {
+        0 => Err(JoinError::NoServers),
+        asked if asked > MAX_SERVERS => Err(JoinError::TooManyServers { asked }),
+        _ => Ok(()),
+    }
+}
+
 /// Connects to `server` for the first time.
-fn introduce(options: &JoinOptions, server: u16, role: Role) -> Result<Connected, JoinError> {
+pub(crate) fn introduce(options: &JoinOptions, server: u16, role: Role) -> Result<Connected, JoinError> {
     let address = &options.servers[usize::from(server)];
     let deadline = Instant::now() + options.connect_timeout;
     let connected = connect(address, options.secret.as_ref(), role, deadline);
@@ -259,17 +357,22 @@ fn introduce(options: &JoinOptions, server: u16, role: Role) -> Result<Connected
             ConnectError::Goodbye(Goodbye { error: Some(FabricError::Refused(Refusal::NotHere)), .. }) => {
                 JoinError::NotTheFirst { address }
             }
+            ConnectError::Goodbye(Goodbye { code: GoodbyeCode::OtherCluster, .. }) => other_cluster(options, server),
+            ConnectError::Goodbye(Goodbye { code: GoodbyeCode::OtherMemory, .. }) => other_memory(options, server),
             error => JoinError::Connect { server, address, error },
         }
     })
 }
 
 /// Whether it is the server that was meant.
-fn check(options: &JoinOptions, server: u16, welcome: &Welcome) -> Result<(), JoinError> {
+pub(crate) fn check(options: &JoinOptions, server: u16, welcome: &Welcome) -> Result<(), JoinError> {
     let address = options.servers[usize::from(server)].clone();
     let listed = options.servers.len() as u16;
     if welcome.servers != listed {
         return Err(JoinError::WrongCount { address, listed, found: welcome.servers });
+    }
+    if server == 0 && welcome.server != 0 {
+        return Err(JoinError::NotTheFirst { address });
     }
     if welcome.server != server {
         return Err(JoinError::WrongServer { address, expected: server, found: welcome.server });

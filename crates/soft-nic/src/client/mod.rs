@@ -10,7 +10,8 @@
 //! | `line` | one connection: bytes out, bytes in, in order |
 //! | `input` | received bytes, cut into frames |
 //! | `flight` | lists and calls by ticket, and the pool of empty lists |
-//! | `peers` | who we are to whom: what tells a broken connection from a lost server |
+//! | `peers` | an identity and the servers it is known to: when it ends, and what is lost |
+//! | [`admin`] | [`SoftNicAdmin`]: an operator, who needs no membership |
 //! | `attach` | links of another data path |
 //! | `connect` | a connection and its handshake |
 //! | `stream` | sockets of either kind |
@@ -24,11 +25,12 @@
 //! lists and wakes their tasks, in order.
 //!
 //! **What may go wrong.** A connection that breaks, or on which a server is silent for longer than
-//! [`JoinOptions::patience`], is given up for good: whatever is in flight on it took effect as a prefix (F7). If the server
-//! can be asked again at once and is the one it was, that is [`Disconnected`](sherman_fabric::FabricError::Disconnected) and
-//! the end of this identity, which renews its lease no more (I40); if nobody listens there or it was started anew,
-//! [`ServerLost`](sherman_fabric::FabricError::ServerLost).
+//! [`JoinOptions::patience`], is given up for good: whatever is in flight on it took effect as a prefix (F7). Unless the server
+//! says that it has fenced us, that is [`Disconnected`](sherman_fabric::FabricError::Disconnected) and the end of this
+//! identity, which renews its lease no more (I40). It makes no difference whether the server still runs: a client never
+//! concludes that a server is lost. [`ServerLost`](sherman_fabric::FabricError::ServerLost) is what the cluster has declared.
 
+pub mod admin;
 mod attach;
 mod bell;
 mod connect;
@@ -43,6 +45,7 @@ mod peers;
 mod station;
 mod stream;
 
+pub use admin::{AdminError, SoftNicAdmin};
 pub use attach::Attachment;
 pub use connect::ConnectError;
 pub use endpoint::SoftNicEndpoint;

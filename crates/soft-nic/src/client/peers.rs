@@ -1,9 +1,11 @@
-//! Who we are to whom: an identity and the servers it is known to.
+//! An identity, and the servers it is known to.
 //!
-//! **Broken or lost?** When a connection breaks, the server is asked once more, for at most [`PROBE`]. If nobody listens
-//! there, or it was started anew (its *boot* is another), what it knew of us is gone: it is lost, for this identity for ever.
-//! If it still is who it was, only the connection broke. If it does not answer, nothing is known, and that is taken for a
-//! broken connection too: a server that may live must not be declared lost, since others may still see it.
+//! **The cluster decides which servers are lost.** Server 0 says so when a client joins, and a server that it declares lost
+//! later ends the identity of every member. So what is lost never changes during the life of an identity.
+//!
+//! **A server that cannot be reached is not lost.** It may live, and others may reach it. Whatever the reason (a refused
+//! connection, a missing socket, another start of the server, another memory, silence), the client has left something
+//! unfinished there that it cannot finish. It is [`FabricError::Disconnected`], and the client's identity is at its end (I40).
 
 use super::connect::{ConnectError, Connected, connect};
 use super::options::JoinOptions;
@@ -12,10 +14,19 @@ use sherman_fabric::{ClientId, FabricError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a server is asked again whose connection broke.
+/// How long a server may take to say whether it has fenced us, once a connection to it broke.
 const PROBE: Duration = Duration::from_millis(250);
-/// Between two attempts of that: one may meet a process that is just about to die.
-const PROBE_PAUSE: Duration = Duration::from_millis(5);
+
+/// What is known of one server since the cluster was joined.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Known {
+    /// Which start of it knows us.
+    pub(crate) boot: u64,
+    /// The identity of its memory.
+    pub(crate) memory: u64,
+    /// Whether the cluster has declared it lost.
+    pub(crate) lost: bool,
+}
 
 /// An identity and its servers.
 #[derive(Debug)]
@@ -23,22 +34,29 @@ pub(crate) struct Peers {
     pub(crate) options: JoinOptions,
     pub(crate) client: ClientId,
     pub(crate) incarnation: u32,
-    /// By server: which start of it knows us; 0 if none yet.
-    pub(crate) boots: Vec<u64>,
-    /// By server: whether it is lost.
-    lost: Vec<AtomicBool>,
-    /// Whether a connection of ours broke: what was in flight on it may have left a lane held (I40).
+    /// The cluster we joined.
+    cluster: u64,
+    /// By server.
+    known: Vec<Known>,
+    /// By server: whether it could not be reached. What was in flight there may have left a lane held (I40).
+    cut: Vec<AtomicBool>,
+    /// Whether any is cut.
     broken: AtomicBool,
     /// When [`Peers::now`] was 0, for every endpoint.
     epoch: Instant,
 }
 
 impl Peers {
-    pub(crate) fn new(options: JoinOptions, client: ClientId, incarnation: u32) -> Self {
-        let servers = options.servers.len();
-        let lost = (0..servers).map(|_| AtomicBool::new(false)).collect();
+    pub(crate) fn new(
+        options: JoinOptions,
+        client: ClientId,
+        incarnation: u32,
+        cluster: u64,
+        known: Vec<Known>,
+    ) -> Self {
+        let cut = known.iter().map(|_| AtomicBool::new(false)).collect();
         let (broken, epoch) = (AtomicBool::new(false), Instant::now());
-        Self { options, client, incarnation, boots: vec![0; servers], lost, broken, epoch }
+        Self { options, client, incarnation, cluster, known, cut, broken, epoch }
     }
 
     /// Nanoseconds since the cluster was joined.
@@ -54,76 +72,81 @@ impl Peers {
         FabricError::Fenced { client: self.client }
     }
 
-    /// Whether a connection broke.
+    /// Whether some server could not be reached: this identity is at its end.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
+    }
+
+    /// Whether `server` could not be reached.
+    #[inline]
+    pub(crate) fn is_cut(&self, server: u16) -> bool {
+        self.cut.get(usize::from(server)).is_some_and(|cut| cut.load(Ordering::Acquire))
+    }
+
+    /// Whether the cluster has declared `server` lost.
+    pub(crate) fn is_lost(&self, server: u16) -> bool {
+        self.known.get(usize::from(server)).is_some_and(|known| known.lost)
+    }
+
+    /// How this identity introduces itself to `server`.
+    pub(crate) fn role(&self, server: u16) -> Role {
+        let Known { boot, memory, .. } = self.known.get(usize::from(server)).copied().unwrap_or_default();
+        let (client, incarnation, cluster) = (self.client, self.incarnation, self.cluster);
+        Role::Member { client, incarnation, boot, cluster, memory }
     }
 
     /// A new connection to `server`, which must be the one it was.
     pub(crate) fn connect(&self, server: u16, deadline: Instant) -> Result<Connected, ConnectError> {
         let index = usize::from(server);
-        let (Some(address), Some(&boot)) = (self.options.servers.get(index), self.boots.get(index)) else {
+        let (Some(address), Some(known)) = (self.options.servers.get(index), self.known.get(index)) else {
             return Err(ConnectError::Confused { what: "there is no such server" });
         };
-        let role = Role::Member { client: self.client, incarnation: self.incarnation, boot };
-        let connected = connect(address, self.options.secret.as_ref(), role, deadline)?;
+        let connected = connect(address, self.options.secret.as_ref(), self.role(server), deadline)?;
         let welcome = &connected.welcome;
         if (welcome.client, welcome.incarnation) != (self.client, self.incarnation) {
             return Err(ConnectError::Confused { what: "it takes us for another" });
         }
-        if boot != 0 && welcome.boot != boot {
-            return Err(ConnectError::Restarted);
+        if (welcome.server, welcome.memory, welcome.cluster) != (server, known.memory, self.cluster) {
+            return Err(ConnectError::Confused { what: "it is another server or has another memory" });
         }
-        if boot != 0 && welcome.server != server {
-            return Err(ConnectError::Confused { what: "it has another number" });
+        if welcome.boot != known.boot {
+            return Err(ConnectError::Restarted);
         }
         Ok(connected)
     }
 
-    /// What an endpoint says of `server` from now on if it cannot be connected to. `None` if it is no use to go on: then the
-    /// endpoint cannot be made.
-    pub(crate) fn verdict(&self, server: u16, error: &ConnectError) -> Option<FabricError> {
-        if error.means_lost() {
-            self.lose(server);
-            return Some(FabricError::ServerLost { server });
+    /// What it means that `server` cannot be connected to: fenced, no room for one more connection, or the end of this identity.
+    pub(crate) fn explain(&self, server: u16, error: &ConnectError) -> FabricError {
+        if error.means_fenced() {
+            return self.fenced();
         }
-        error.means_fenced().then(|| self.fenced())
+        match error.as_fabric_error(server) {
+            FabricError::Disconnected { .. } => {
+                tracing::warn!(server, %error, "a memory server cannot be reached; this client's identity ends");
+                self.break_off(server)
+            }
+            other => other,
+        }
     }
 
-    /// Why a connection to `server` that broke did: what everything in flight on it ends in.
+    /// Why a connection to `server` broke: what everything in flight on it ends in. The server may say that it has fenced us;
+    /// otherwise this identity is at its end, whatever became of the server.
     pub(crate) fn explain_break(&self, server: u16) -> FabricError {
-        let deadline = Instant::now() + PROBE;
-        while !self.is_lost(server) {
-            match self.connect(server, deadline) {
-                Ok(_) => return self.break_off(server),
-                Err(error) => {
-                    if let Some(verdict) = self.verdict(server, &error) {
-                        return verdict;
-                    }
-                }
-            }
-            if Instant::now() + PROBE_PAUSE >= deadline {
-                return self.break_off(server);
-            }
-            std::thread::sleep(PROBE_PAUSE);
+        if !self.is_cut(server)
+            && let Err(error) = self.connect(server, Instant::now() + PROBE)
+            && error.means_fenced()
+        {
+            return self.fenced();
         }
-        FabricError::ServerLost { server }
+        self.break_off(server)
     }
 
-    /// A connection of this identity broke, and its server lives, as far as is known.
+    /// This identity is at its end, because of `server`.
     fn break_off(&self, server: u16) -> FabricError {
+        if let Some(cut) = self.cut.get(usize::from(server)) {
+            cut.store(true, Ordering::Release);
+        }
         self.broken.store(true, Ordering::Release);
         FabricError::Disconnected { server }
-    }
-
-    /// Whether `server` is known to be lost.
-    pub(crate) fn is_lost(&self, server: u16) -> bool {
-        self.lost.get(usize::from(server)).is_some_and(|lost| lost.load(Ordering::Acquire))
-    }
-
-    fn lose(&self, server: u16) {
-        if let Some(lost) = self.lost.get(usize::from(server)) {
-            lost.store(true, Ordering::Release);
-        }
     }
 }

@@ -35,11 +35,12 @@ impl Station {
         self.lines.push(line);
     }
 
-    /// Connects to every server that is not lost.
+    /// Connects to every server that the cluster has not declared lost.
     ///
     /// # Errors
-    /// [`FabricError::Disconnected`] if a server does not answer, [`FabricError::Unsupported`] if it has no room for us. One
-    /// that is lost or has fenced us is no error here: everything posted there will say so.
+    /// [`FabricError::Disconnected`] if a server cannot be reached, which is the end of this identity;
+    /// [`FabricError::Unsupported`] if the server has no room for us. A server that is lost or has fenced us is no error here:
+    /// everything posted there ends in that error.
     pub(crate) fn connect(peers: &Peers) -> Result<Self, FabricError> {
         let mut lines = Vec::with_capacity(usize::from(peers.servers()));
         for server in 0..peers.servers() {
@@ -50,9 +51,9 @@ impl Station {
             let deadline = Instant::now() + peers.options.connect_timeout;
             lines.push(match peers.connect(server, deadline) {
                 Ok(connected) => Line::new(connected),
-                Err(error) => match peers.verdict(server, &error) {
-                    Some(verdict) => Line::ended(verdict),
-                    None => return Err(error.as_fabric_error(server)),
+                Err(error) => match peers.explain(server, &error) {
+                    fenced @ FabricError::Fenced { .. } => Line::ended(fenced),
+                    error => return Err(error),
                 },
             });
         }

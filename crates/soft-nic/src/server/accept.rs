@@ -5,6 +5,7 @@
 
 use super::counters::Reason;
 use super::listen::Listener;
+use super::remote::{Remote, Who};
 use super::shared::Shared;
 use crate::wire::frame::put_frame;
 use crate::wire::{Goodbye, GoodbyeCode, Kind};
@@ -21,6 +22,16 @@ const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const BURST: usize = 64;
 /// How often a silent client is asked before it counts as gone.
 const PROBES: u32 = 3;
+
+/// Tells a client why its connection ends, as far as that can be sent at once.
+pub(super) fn farewell(socket: &OwnedFd, code: GoodbyeCode) {
+    let mut frame = Vec::new();
+    let goodbye = Goodbye { code, error: None };
+    if put_frame(&mut frame, Kind::Goodbye, 0, |out| goodbye.put(out)).is_ok() {
+        // Fits any socket's empty buffer; if not, the client sees the connection end.
+        let _ = send(socket, &frame, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    }
+}
 
 pub(super) struct Acceptor {
     shared: Arc<Shared>,
@@ -58,7 +69,7 @@ impl Acceptor {
             Ok(_) => (0..self.listeners.len()).filter(|index| !polled[*index].revents().is_empty()).collect(),
             Err(Errno::INTR) => Vec::new(),
             Err(error) => {
-                self.shared.refused(Reason::AcceptFailed, error);
+                self.shared.refused(Reason::AcceptFailed, None, error);
                 // All listeners are nonblocking, so it does no harm to ask each; and this must not spin.
                 std::thread::sleep(Duration::from_millis(100));
                 (0..self.listeners.len()).collect()
@@ -76,7 +87,7 @@ impl Acceptor {
                 // Whoever knocked has gone again.
                 Err(Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN | Errno::HOSTUNREACH | Errno::NETUNREACH) => {}
                 Err(error) => {
-                    self.shared.refused(Reason::AcceptFailed, error);
+                    self.shared.refused(Reason::AcceptFailed, None, error);
                     return false;
                 }
             }
@@ -86,24 +97,22 @@ impl Acceptor {
 
     /// Gives a connection to a shard.
     fn place(&mut self, socket: OwnedFd, tcp: bool) {
-        if !self.shared.open_connection() {
-            let limit = self.shared.limits.max_connections;
-            self.shared.refused(Reason::TooManyConnections, format_args!("{limit} are open"));
-            let mut frame = Vec::new();
-            let goodbye = Goodbye { code: GoodbyeCode::TooManyConnections, error: None };
-            if put_frame(&mut frame, Kind::Goodbye, 0, |out| goodbye.put(out)).is_ok() {
-                // Fits any socket's empty buffer; if not, the client sees the connection end.
-                let _ = send(&socket, &frame, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-            }
-            return;
-        }
         if tcp && let Err(error) = self.tune(&socket) {
             // Slower, or slower to notice that the client is gone, but no less right.
             tracing::debug!("a connection's options: {error}");
         }
         let mailboxes = &self.shared.mailboxes;
-        mailboxes[self.next % mailboxes.len()].send(socket);
+        let mailbox = &mailboxes[self.next % mailboxes.len()];
         self.next = self.next.wrapping_add(1);
+        match mailbox.send(socket, self.shared.newcomers_per_shard()) {
+            Ok(()) => self.shared.accepted(),
+            Err(socket) => {
+                let who = Who { remote: Remote::of(&socket), client: None };
+                let detail = "connections come faster than they can be greeted";
+                self.shared.refused(Reason::TooManyNewcomers, Some(who), detail);
+                farewell(&socket, GoodbyeCode::TooManyConnections);
+            }
+        }
     }
 
     fn tune(&self, socket: &OwnedFd) -> rustix::io::Result<()> {

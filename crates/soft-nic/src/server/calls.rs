@@ -3,8 +3,10 @@
 //! A fence is answered only when the turns that did not see it have ended (F6), and the links of another data path are stopped; that somebody leaves or departs is told
 //! to the tables only then. Such a call waits without holding a lock: the shard looks again.
 
+use super::events::{self, Event};
 use super::greet::Peer;
 use super::path::Ending;
+use super::remote::Who;
 use super::shared::Shared;
 use crate::wire::frame::put_frame;
 use crate::wire::words::JOIN_BY_CALL;
@@ -27,6 +29,8 @@ pub(super) enum Call {
 pub(super) struct Wait {
     ending: Ending,
     then: Then,
+    /// Who asked.
+    who: Who,
 }
 
 #[derive(Debug)]
@@ -38,17 +42,18 @@ enum Then {
 }
 
 /// Begins to answer `request`.
-pub(super) fn begin(shared: &Shared, peer: &Peer, request: Request) -> Call {
+pub(super) fn begin(shared: &Shared, who: Who, peer: &Peer, request: Request) -> Call {
     let answer = match (peer, request) {
-        (_, Request::Stats) => Ok(Response::Stats(Box::new(shared.stats()))),
+        (Peer::Member(_) | Peer::Admin, Request::Stats) => Ok(Response::Stats(Box::new(shared.stats()))),
         (_, Request::Join) => Err(FabricError::Refused(Refusal::BadRequest { what: JOIN_BY_CALL })),
-        (Peer::Observer, _) => Err(FabricError::Refused(Refusal::NotAMember { client: ClientId::NOBODY })),
-        (Peer::Member(gate), request) => return of_member(shared, gate.session(), request),
+        (Peer::Newcomer, _) => Err(FabricError::Refused(Refusal::NotAMember { client: ClientId::NOBODY })),
+        (Peer::Admin, request) => shared.host.administer(&request),
+        (Peer::Member(gate), request) => return of_member(shared, who, gate.session(), request),
     };
     Call::Answered(answer)
 }
 
-fn of_member(shared: &Shared, session: &Arc<Session>, request: Request) -> Call {
+fn of_member(shared: &Shared, who: Who, session: &Arc<Session>, request: Request) -> Call {
     if session.is_over() {
         return Call::Answered(Err(FabricError::Fenced { client: session.client() }));
     }
@@ -58,10 +63,11 @@ fn of_member(shared: &Shared, session: &Arc<Session>, request: Request) -> Call 
         _ => false,
     };
     if goes {
-        let wait = Wait { ending: shared.book.leave(session), then: Then::Go(Arc::clone(session), request) };
+        let wait = Wait { ending: shared.book.leave(session), then: Then::Go(Arc::clone(session), request), who };
         return wait.look(shared);
     }
     let host = &shared.host;
+    let event = Event::before(shared, &request);
     let answer = host.handle(
         Asker::Member(session),
         &request,
@@ -80,10 +86,16 @@ fn of_member(shared: &Shared, session: &Arc<Session>, request: Request) -> Call 
             _ => (response, None),
         },
     );
-    match answer {
-        Ok((response, Some(ending))) => Wait { ending, then: Then::Answer(response) }.look(shared),
-        Ok((response, None)) => Call::Answered(Ok(response)),
-        Err(error) => Call::Answered(Err(error)),
+    let (answer, ending) = match answer {
+        Ok((response, ending)) => (Ok(response), ending),
+        Err(error) => (Err(error), None),
+    };
+    if let Some(event) = event {
+        event.after(who, &answer);
+    }
+    match (answer, ending) {
+        (Ok(response), Some(ending)) => Wait { ending, then: Then::Answer(response), who }.look(shared),
+        (answer, _) => Call::Answered(answer),
     }
 }
 
@@ -98,15 +110,21 @@ impl Wait {
         let host = &shared.host;
         Call::Answered(match self.then {
             Then::Answer(response) => Ok(response),
-            Then::Go(session, request) => host.handle(
-                Asker::Leaver(&session),
-                &request,
-                || host.now(),
-                |_, response| {
-                    shared.book.gone(&session);
-                    response
-                },
-            ),
+            Then::Go(session, request) => {
+                let answer = host.handle(
+                    Asker::Leaver(&session),
+                    &request,
+                    || host.now(),
+                    |_, response| {
+                        shared.book.gone(&session);
+                        response
+                    },
+                );
+                if answer.is_ok() {
+                    events::left(self.who, &request);
+                }
+                answer
+            }
         })
     }
 }

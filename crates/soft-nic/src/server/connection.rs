@@ -14,6 +14,7 @@ use super::greet::{self, Peer, goodbye, malformed};
 use super::input::Input;
 use super::out::Out;
 use super::path::{Attached, Attaching, Link};
+use super::remote::{Remote, Who};
 use super::shared::Shared;
 use crate::wire::frame::put_frame;
 use crate::wire::handshake::Nonce;
@@ -42,6 +43,8 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) socket: OwnedFd,
+    /// Where it comes from.
+    pub(super) remote: Remote,
     pub(super) phase: Phase,
     pub(super) input: Input,
     /// What could not be sent yet, or is not complete.
@@ -56,6 +59,8 @@ pub(super) struct Connection {
     pub(super) interest: EventFlags,
     /// Bytes it was last charged for.
     pub(super) charged: usize,
+    /// Whether its handshake is done, so that it counts as a client and no more as a newcomer.
+    pub(super) admitted: bool,
 }
 
 /// What is to be done with what was received.
@@ -74,6 +79,7 @@ pub(super) enum Further {
 impl Connection {
     pub(super) fn new(socket: OwnedFd, nonce: Nonce) -> Self {
         Self {
+            remote: Remote::of(&socket),
             socket,
             phase: Phase::Greeting(nonce),
             input: Input::default(),
@@ -83,7 +89,17 @@ impl Connection {
             link: None,
             interest: EventFlags::IN,
             charged: 0,
+            admitted: false,
         }
+    }
+
+    /// Who is at the other end, as far as it is known.
+    pub(super) fn who(&self) -> Who {
+        let client = match &self.phase {
+            Phase::Open(Peer::Member(gate)) => Some(gate.session().client()),
+            _ => None,
+        };
+        Who { remote: self.remote, client }
     }
 
     /// Understands and executes `input`; says how many bytes of it were used.
@@ -135,7 +151,16 @@ impl Connection {
         match (&self.phase, header.kind) {
             (Phase::Greeting(nonce), Kind::Introduce) => {
                 let mut frame = Vec::new();
-                let peer = greet::introduce(work.shared, body, nonce, &mut frame)?;
+                // The place first: nobody joins who then cannot stay.
+                if !work.shared.admit_connection() {
+                    return Err(goodbye(GoodbyeCode::TooManyConnections));
+                }
+                let introduced = greet::introduce(work.shared, self.remote, body, nonce, &mut frame);
+                self.admitted = introduced.is_ok();
+                if !self.admitted {
+                    work.shared.unadmit_connection();
+                }
+                let peer = introduced?;
                 self.phase = Phase::Open(peer);
                 out.put(&frame);
                 Ok(())
@@ -143,7 +168,7 @@ impl Connection {
             (Phase::Open(peer), Kind::Call) => {
                 let request = requests::take_request(body).map_err(malformed)?;
                 let fence = matches!(request, sherman_fabric::Request::Fence { .. });
-                let call = calls::begin(work.shared, peer, request);
+                let call = calls::begin(work.shared, self.who(), peer, request);
                 work.tally.calls += 1;
                 work.tally.fences += u64::from(fence);
                 self.conclude(work.shared, header.tag, call, out);
@@ -233,10 +258,10 @@ impl Connection {
     /// Begins to end the connection, and counts why.
     pub(super) fn say_goodbye(&mut self, shared: &Shared, goodbye: &Goodbye, out: &mut Out) {
         if goodbye.code != GoodbyeCode::ShuttingDown {
-            let says = goodbye.code.says();
+            let (says, who) = (goodbye.code.says(), Some(self.who()));
             match &goodbye.error {
-                Some(error) => shared.refused(goodbye.code.into(), format_args!("{says}: {error}")),
-                None => shared.refused(goodbye.code.into(), says),
+                Some(error) => shared.refused(goodbye.code.into(), who, format_args!("{says}: {error}")),
+                None => shared.refused(goodbye.code.into(), who, says),
             }
         }
         out.drop_frame();

@@ -4,6 +4,7 @@
 //! shared cache line. Refusals are rare and counted for the whole server; the first of each kind is logged, and then at
 //! most one a minute, so that nobody fills a disk by knocking.
 
+use super::remote::Who;
 use crate::wire::GoodbyeCode;
 use sherman_fabric::Space;
 use sherman_fabric::stats::{HotWord, RefusedCount, ServerStats};
@@ -132,9 +133,12 @@ reasons!(
     Fenced = "fenced",
     Restarted = "restarted",
     TooManyConnections = "too_many_connections",
+    TooManyNewcomers = "too_many_newcomers",
     SlowHandshake = "slow_handshake",
     NotAllowed = "not_allowed",
     JoinRefused = "join_refused",
+    OtherCluster = "other_cluster",
+    OtherMemory = "other_memory",
     Internal = "internal",
     BadAddress = "bad_address",
     Overloaded = "overloaded",
@@ -154,6 +158,8 @@ impl From<GoodbyeCode> for Reason {
             GoodbyeCode::TooSlow => Self::SlowHandshake,
             GoodbyeCode::NotAllowed => Self::NotAllowed,
             GoodbyeCode::JoinRefused => Self::JoinRefused,
+            GoodbyeCode::OtherCluster => Self::OtherCluster,
+            GoodbyeCode::OtherMemory => Self::OtherMemory,
             GoodbyeCode::Internal | GoodbyeCode::ShuttingDown | GoodbyeCode::Unknown => Self::Internal,
         }
     }
@@ -183,14 +189,16 @@ impl Refusals {
     }
 
     /// Counts a refusal, and says so if nothing was said about its kind for a while.
-    pub(super) fn note(&self, reason: Reason, detail: impl Display) {
+    pub(super) fn note(&self, reason: Reason, who: Option<Who>, detail: impl Display) {
         let refused = &self.kinds[reason as usize];
         let count = refused.count.fetch_add(1, Relaxed) + 1;
         let now = self.began.elapsed().as_secs() + 1;
         let told = refused.told.load(Relaxed);
         let due = told == 0 || now.saturating_sub(told) >= Self::PAUSE;
         if due && refused.told.compare_exchange(told, now, Relaxed, Relaxed).is_ok() {
-            tracing::warn!(reason = reason.name(), count, "refused: {detail}");
+            let (peer, client) = (who.map(|who| who.remote), who.and_then(|who| who.client()));
+            let peer = peer.map(tracing::field::display);
+            tracing::warn!(reason = reason.name(), count, peer, client, "refused: {detail}");
         }
     }
 
@@ -238,8 +246,8 @@ mod tests {
     #[test]
     fn refusals_are_counted_by_reason_and_named_once() {
         let refusals = Refusals::new();
-        (0..3).for_each(|_| refusals.note(Reason::BadSecret, "wrong"));
-        refusals.note(Reason::Malformed, "odd");
+        (0..3).for_each(|_| refusals.note(Reason::BadSecret, None, "wrong"));
+        refusals.note(Reason::Malformed, None, "odd");
         let counts: Vec<_> = refusals.counts().into_iter().map(|refused| (refused.reason, refused.count)).collect();
         assert_eq!(counts, [("malformed".to_owned(), 1), ("bad_secret".to_owned(), 3)]);
         assert_eq!(refusals.kinds[Reason::BadSecret as usize].told.load(Relaxed), 1);

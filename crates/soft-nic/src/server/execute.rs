@@ -8,6 +8,7 @@
 use super::counters::{Reason, ShardCounters, Tally};
 use super::greet::{goodbye, malformed};
 use super::out::Out;
+use super::remote::Who;
 use super::shared::{LINE, Shared};
 use crate::wire::frame::put_frame;
 use crate::wire::{
@@ -20,6 +21,8 @@ use sherman_fabric::{FabricError, Space};
 /// What executing needs besides the connection.
 pub(super) struct Work<'a> {
     pub(super) shared: &'a Shared,
+    /// Whose they are.
+    pub(super) who: Who,
     pub(super) counters: &'a ShardCounters,
     pub(super) tally: &'a mut Tally,
     /// Decides how READs are torn, if they are.
@@ -135,7 +138,7 @@ impl List {
                         return Err(malformed(WireError::TooLarge { what: "bytes of a reply", asked, limit }));
                     }
                     if let Err(error) = step(work, turn, verb, out) {
-                        work.shared.refused(Reason::BadAddress, &error);
+                        work.shared.refused(Reason::BadAddress, Some(work.who), &error);
                         self.fail(work, out, &error);
                     }
                 }

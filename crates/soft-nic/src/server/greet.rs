@@ -1,9 +1,12 @@
 //! The handshake: who may come in (`wire::handshake`).
 //!
 //! What is checked first is the proof of the secret: who does not know it learns nothing about the cluster, and costs it
-//! nothing but the proof. Then the role: who joins becomes a member here and now; who says it is a member must be an
-//! incarnation that is not over, and must mean this start of the server.
+//! nothing but the proof. Then the role. A client that joins becomes a member here and now, if it sees the cluster's other
+//! memories where they belong. A client that says it is a member must mean this cluster, this memory and this start of the
+//! server, and be an incarnation that is not over.
 
+use super::events;
+use super::remote::{Remote, Who};
 use super::shared::Shared;
 use crate::auth;
 use crate::wire::frame::put_frame;
@@ -11,8 +14,8 @@ use crate::wire::handshake::Nonce;
 use crate::wire::{
     Goodbye, GoodbyeCode, Hello, Introduce, Kind, MAX_FRAME, MAX_REPLY, Role, VERSION, Welcome, WireError,
 };
-use sherman_embedded::host::{Asker, Gate, Session};
-use sherman_fabric::{ClientId, FabricError, Memory, Refusal, Request, Response, Space};
+use sherman_embedded::host::{Gate, Session};
+use sherman_fabric::{ClientId, FabricError, Memory, Refusal, Response, Seen, Space};
 use sherman_memory_server::MemberState;
 use std::sync::Arc;
 
@@ -21,8 +24,10 @@ use std::sync::Arc;
 pub(super) enum Peer {
     /// A connection of a member.
     Member(Gate),
-    /// Somebody who only looks.
-    Observer,
+    /// An operator.
+    Admin,
+    /// A client that is about to join: it has seen what it came for.
+    Newcomer,
 }
 
 /// The first frame of a connection.
@@ -35,7 +40,13 @@ pub(super) fn hello(shared: &Shared, nonce: Nonce) -> Vec<u8> {
 }
 
 /// Lets a client in, or says why not. What it is answered is appended to `frame`.
-pub(super) fn introduce(shared: &Shared, body: &[u8], nonce: &Nonce, frame: &mut Vec<u8>) -> Result<Peer, Goodbye> {
+pub(super) fn introduce(
+    shared: &Shared,
+    remote: Remote,
+    body: &[u8],
+    nonce: &Nonce,
+    frame: &mut Vec<u8>,
+) -> Result<Peer, Goodbye> {
     let signed = Introduce::take(body).map_err(malformed)?;
     let introduce = signed.message;
     if introduce.version != VERSION {
@@ -44,19 +55,31 @@ pub(super) fn introduce(shared: &Shared, body: &[u8], nonce: &Nonce, frame: &mut
     if !auth::client_is_genuine(shared.secret.as_ref(), signed.covered, nonce, &signed.mac) {
         return Err(goodbye(GoodbyeCode::BadSecret));
     }
-    let session = match introduce.role {
-        Role::Join => Some(join(shared)?),
-        Role::Member { client, incarnation, boot } => Some(admit(shared, client, incarnation, boot)?),
-        Role::Observer => None,
+    let peer = match &introduce.role {
+        Role::Join { seen } => Peer::Member(Gate::new(join(shared, seen)?)),
+        Role::Member { client, incarnation, boot, cluster, memory } => {
+            identify(shared, *cluster, *memory)?;
+            Peer::Member(Gate::new(admit(shared, *client, *incarnation, *boot, *cluster)?))
+        }
+        Role::Admin => Peer::Admin,
+        Role::Newcomer => Peer::Newcomer,
+    };
+    let session = match &peer {
+        Peer::Member(gate) => Some(gate.session()),
+        Peer::Admin | Peer::Newcomer => None,
     };
     let superblock = shared.host.superblock();
+    let (cluster, lost) = shared.host.look(|tables| (tables.cluster(), tables.lost()));
     let welcome = Welcome {
         version: VERSION,
         boot: shared.boot,
         server: superblock.server,
         servers: superblock.servers,
-        client: session.as_ref().map_or(ClientId::NOBODY, |session| session.client()),
-        incarnation: session.as_ref().map_or(0, |session| session.incarnation()),
+        memory: superblock.memory_id,
+        cluster,
+        lost,
+        client: session.map_or(ClientId::NOBODY, |session| session.client()),
+        incarnation: session.map_or(0, |session| session.incarnation()),
         host_bytes: shared.host.memory().size(Space::Host),
         caps: shared.caps(),
         max_frame: MAX_FRAME,
@@ -65,34 +88,54 @@ pub(super) fn introduce(shared: &Shared, body: &[u8], nonce: &Nonce, frame: &mut
     };
     let sign = |covered: &[u8]| auth::server_mac(shared.secret.as_ref(), covered, &introduce.nonce, nonce);
     put_frame(frame, Kind::Welcome, 0, |out| welcome.put(out, sign)).map_err(|_| goodbye(GoodbyeCode::Internal))?;
-    Ok(session.map_or(Peer::Observer, |session| Peer::Member(Gate::new(session))))
+    if let (Role::Join { .. }, Peer::Member(gate)) = (&introduce.role, &peer) {
+        let session = gate.session();
+        events::joined(Who { remote, client: Some(session.client()) }, session.incarnation());
+    }
+    Ok(peer)
 }
 
-/// Issues an id. It is in the book before anybody else is answered: who suspects it, however soon, finds it there.
-fn join(shared: &Shared) -> Result<Arc<Session>, Goodbye> {
-    let host = &shared.host;
-    let joined = host.handle(
-        Asker::Nobody,
-        &Request::Join,
-        || host.now(),
-        |tables, response| match response {
-            Response::Joined { client } => {
-                let incarnation = tables.member(client).map_or(0, |entry| entry.incarnation);
-                shared.book.admit(client, incarnation)
-            }
-            _ => Err(FabricError::Refused(Refusal::NotHere)),
-        },
-    );
+/// Issues an id to a client that found `seen`. It is in the book before anybody else is answered: who suspects it, however
+/// soon, finds it there.
+fn join(shared: &Shared, seen: &[Option<Seen>]) -> Result<Arc<Session>, Goodbye> {
+    let joined = shared.host.join(seen, |tables, response| match response {
+        Response::Joined { client } => {
+            let incarnation = tables.member(client).map_or(0, |entry| entry.incarnation);
+            shared.book.admit(client, incarnation)
+        }
+        _ => Err(FabricError::Refused(Refusal::NotHere)),
+    });
     let refused = |error| Goodbye { code: GoodbyeCode::JoinRefused, error: Some(error) };
     joined.and_then(|session| session).map_err(refused)
 }
 
-/// The session of a member that connects once more, or for the first time to this server.
-fn admit(shared: &Shared, client: ClientId, incarnation: u32, boot: u64) -> Result<Arc<Session>, Goodbye> {
-    // Whoever is a member got its id from server 0 and knows its boot; elsewhere its first connection teaches it.
-    let first_contact = boot == 0 && shared.host.superblock().server != 0;
-    if boot != shared.boot && !first_contact {
+/// Whether a member means this memory of this cluster.
+fn identify(shared: &Shared, cluster: u64, memory: u64) -> Result<(), Goodbye> {
+    let ours = shared.host.look(|tables| tables.cluster());
+    if cluster == 0 || (ours != 0 && ours != cluster) {
+        return Err(goodbye(GoodbyeCode::OtherCluster));
+    }
+    if memory != shared.host.superblock().memory_id {
+        return Err(goodbye(GoodbyeCode::OtherMemory));
+    }
+    Ok(())
+}
+
+/// The session of a member that connects once more, or for the first time to this server. A memory that belongs to no cluster
+/// belongs to the member's from now on.
+fn admit(
+    shared: &Shared,
+    client: ClientId,
+    incarnation: u32,
+    boot: u64,
+    cluster: u64,
+) -> Result<Arc<Session>, Goodbye> {
+    // A client learns the boot when it looks at the server, before it joins.
+    if boot != shared.boot {
         return Err(goodbye(GoodbyeCode::Restarted));
+    }
+    if !shared.host.adopt(cluster) {
+        return Err(goodbye(GoodbyeCode::OtherCluster));
     }
     let fenced = || Goodbye { code: GoodbyeCode::Fenced, error: Some(FabricError::Fenced { client }) };
     shared.host.look(|tables| {

@@ -32,8 +32,9 @@ impl fmt::Display for Listen {
     }
 }
 
-/// Connections that the kernel holds until they are accepted.
-const BACKLOG: i32 = 1024;
+/// Connections that the kernel holds until they are accepted: as many as may be open. The kernel cuts it to
+/// `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
 
 /// A socket that is listened on.
 #[derive(Debug)]
@@ -83,6 +84,8 @@ impl Listener {
                 }
                 let listener = TcpListener::bind(&addresses[..]).map_err(failed)?;
                 listener.set_nonblocking(true).map_err(failed)?;
+                // The standard library listens with a backlog of 128; a second call replaces it.
+                rustix::net::listen(&listener, BACKLOG).map_err(|error| failed(error.into()))?;
                 let at = Listen::Tcp(listener.local_addr().map_err(failed)?.to_string());
                 Ok(Self { fd: listener.into(), at, file: None })
             }

@@ -14,6 +14,8 @@
 //! | `book` | which incarnation of each client may be served (F6) |
 //! | `shared` | what all threads share |
 //! | `counters` | what is counted |
+//! | `events` | log lines about members |
+//! | `remote` | who is at the other end of a connection |
 //!
 //! **Why the contract holds.** The memory is the embedded backend's, so F1, F2 and F4 hold between any two threads. Each
 //! connection belongs to one shard, which executes its verbs one after the other in the order they came: F3. Replies
@@ -24,7 +26,12 @@
 //! **What bounds memory.** A connection holds at most one verb that is not complete, or what was received in one go and
 //! must wait; and at most [`Limits::high_water`] bytes to be sent, plus one reply. Above the mark nothing more of that
 //! client is read or executed. All connections together hold at most [`Limits::max_buffered`]: who would need more is
-//! disconnected. Who has not introduced itself holds a few bytes, for [`Limits::handshake_time`] at most.
+//! disconnected. A client that has not introduced itself holds at most 21 KiB, for [`Limits::handshake_time`] at most.
+//!
+//! **Newcomers.** A connection is a newcomer until its handshake is done. Newcomers have a budget of their own,
+//! [`Limits::max_newcomers`], and [`Limits::handshake_time`] each: silent connections cannot take the places of clients. When
+//! the budget is used up, a new connection closes the oldest newcomer. An honest client needs one round trip, so it is
+//! served unless a whole budget of others connects within that time.
 //!
 //! **What may go wrong.** A thread that is stopped by the system in the middle of a turn delays the fences that wait for
 //! it; nothing else waits for it but the readers of the line it was writing. A client that sends what is not this protocol
@@ -36,12 +43,14 @@ mod calls;
 mod connection;
 mod counters;
 mod error;
+mod events;
 mod execute;
 mod greet;
 mod input;
 mod listen;
 mod out;
 pub mod path;
+mod remote;
 mod shard;
 mod shared;
 
@@ -63,8 +72,11 @@ use std::time::Duration;
 /// What a server allows its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections open at the same time.
+    /// Connections open at the same time whose handshake is done.
     pub max_connections: usize,
+    /// Connections open at the same time whose handshake is not done, spread over the shards. One more closes the oldest of them,
+    /// and never one whose handshake is done.
+    pub max_newcomers: usize,
     /// How long a handshake may take.
     pub handshake_time: Duration,
     /// Bytes to be sent to one client above which nothing more of it is executed.
@@ -81,6 +93,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_connections: 4096,
+            max_newcomers: 256,
             handshake_time: Duration::from_secs(5),
             high_water: 256 << 10,
             max_buffered: 256 << 20,
@@ -155,7 +168,8 @@ impl SoftNicServer {
         let acceptor = Acceptor::new(Arc::clone(&server.shared), listeners);
         server.spawn("sherman-accept".to_owned(), move || acceptor.run())?;
         let boot = server.shared.boot;
-        tracing::info!(server = server.shared.host.superblock().server, boot, at = ?server.addresses, "serving");
+        let at: Vec<_> = server.addresses.iter().map(ToString::to_string).collect();
+        tracing::info!(server = server.shared.host.superblock().server, boot, at = at.join(","), "serving");
         Ok(server)
     }
 }

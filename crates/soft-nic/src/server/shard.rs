@@ -4,6 +4,7 @@
 //! see to deadlines. A connection is served for one receive at a time (and what is left of the last one), so that one busy client does
 //! not starve the others. All buffers are the shard's and are lent to the connection that is being served.
 
+use super::accept::farewell;
 use super::connection::{Connection, Further, Phase};
 use super::counters::{Reason, Tally};
 use super::execute::Work;
@@ -52,10 +53,16 @@ impl Mailbox {
         Ok(Self { sockets: Mutex::new(Vec::new()), bell })
     }
 
-    /// Puts a connection in. There are at most as many as there may be connections.
-    pub(super) fn send(&self, socket: OwnedFd) {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
+    /// Puts a connection in, unless there are `limit` already: then it comes back.
+    pub(super) fn send(&self, socket: OwnedFd, limit: usize) -> Result<(), OwnedFd> {
+        let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        if sockets.len() >= limit {
+            return Err(socket);
+        }
+        sockets.push(socket);
+        drop(sockets);
         self.wake();
+        Ok(())
     }
 
     /// Wakes whoever waits for mail.
@@ -114,6 +121,8 @@ pub(super) struct Shard {
     epoll: OwnedFd,
     places: Vec<Place>,
     free: Vec<u32>,
+    /// Connections whose handshake is not done or was refused, the oldest first; some are gone or admitted by now.
+    newcomers: VecDeque<Token>,
     /// Who has to introduce itself by when, the oldest first.
     greeting: VecDeque<(Instant, Token)>,
     /// Who has to hang up by when, the oldest first.
@@ -140,6 +149,7 @@ impl Shard {
             epoll,
             places: Vec::new(),
             free: Vec::new(),
+            newcomers: VecDeque::new(),
             greeting: VecDeque::new(),
             closing: VecDeque::new(),
             waiting: Vec::new(),
@@ -298,6 +308,7 @@ impl Shard {
         loop {
             let mut work = Work {
                 shared: &self.shared,
+                who: connection.who(),
                 counters: &self.shared.counters[self.index],
                 tally,
                 random: &mut self.random,
@@ -335,7 +346,11 @@ impl Shard {
         let grown = held > connection.charged;
         connection.charged = held;
         if !affordable && grown {
-            self.shared.refused(Reason::Overloaded, "clients that do not read fill the memory for replies");
+            self.shared.refused(
+                Reason::Overloaded,
+                Some(connection.who()),
+                "clients that do not read fill the memory for replies",
+            );
             return Fate::Ends;
         }
         let interest = match (blocked, connection.is_waiting()) {
@@ -362,7 +377,7 @@ impl Shard {
     }
 
     fn remove(&mut self, token: Token, connection: Connection) {
-        self.shared.close_connection(connection.charged);
+        self.shared.close_connection(connection.admitted, connection.charged);
         // Closing the socket takes it out of the epoll set: nobody else has it.
         drop(connection);
         if let Some(place) = self.place(token) {
@@ -388,8 +403,8 @@ impl Shard {
         let shared = Arc::clone(&self.shared);
         for socket in shared.mailboxes[self.index].take() {
             if let Err(error) = self.greet(socket) {
-                shared.refused(Reason::Internal, error);
-                shared.close_connection(0);
+                shared.refused(Reason::Internal, None, error);
+                shared.close_connection(false, 0);
             }
         }
     }
@@ -412,7 +427,36 @@ impl Shard {
         }
     }
 
+    /// Whether it is still a newcomer.
+    fn is_newcomer(&self, token: Token) -> bool {
+        let place = self.places.get(token.index as usize).filter(|place| place.uses == token.uses);
+        place.and_then(|place| place.connection.as_ref()).is_some_and(|connection| !connection.admitted)
+    }
+
+    /// Makes room for one more newcomer: closes the oldest, if there are as many as there may be.
+    fn make_room(&mut self) {
+        let limit = self.shared.newcomers_per_shard();
+        if self.newcomers.len() < limit {
+            return;
+        }
+        let mut newcomers = std::mem::take(&mut self.newcomers);
+        newcomers.retain(|token| self.is_newcomer(*token));
+        while newcomers.len() >= limit
+            && let Some(oldest) = newcomers.pop_front()
+        {
+            // At once: one that may linger would take a place of the next.
+            self.with(oldest, |shard, connection, _, _| {
+                let detail = format_args!("{limit} connections that wait for their handshake; the oldest is closed");
+                shard.shared.refused(Reason::TooManyNewcomers, Some(connection.who()), detail);
+                farewell(&connection.socket, GoodbyeCode::TooManyConnections);
+                Fate::Ends
+            });
+        }
+        self.newcomers = newcomers;
+    }
+
     fn greet(&mut self, socket: OwnedFd) -> io::Result<()> {
+        self.make_room();
         let nonce = auth::nonce().map_err(io::Error::other)?;
         let index = match self.free.pop() {
             Some(index) => index,
@@ -428,6 +472,7 @@ impl Shard {
             return Err(error.into());
         }
         self.places[index as usize].connection = Some(Box::new(Connection::new(socket, nonce)));
+        self.newcomers.push_back(token);
         self.greeting.push_back((Instant::now() + self.shared.limits.handshake_time, token));
         let hello = greet::hello(&self.shared, nonce);
         self.with(token, |_, connection, out, tally| {

@@ -5,6 +5,7 @@ use super::book::Book;
 use super::counters::{Reason, Refusals, ShardCounters, hottest};
 use super::error::ServeError;
 use super::path::DataPath;
+use super::remote::Who;
 use super::shard::Mailbox;
 use crate::auth::{self, Secret};
 use crate::wire::{MAX_TRANSFER, MAX_VERBS};
@@ -34,7 +35,10 @@ pub(super) struct Shared {
     /// What wakes the acceptor when the server stops.
     pub(super) stopper: Mailbox,
     refusals: Refusals,
+    /// Connections whose handshake is done.
     connections: AtomicUsize,
+    /// Connections whose handshake is not done, those in mailboxes among them.
+    newcomers: AtomicUsize,
     accepted: AtomicU64,
     /// Bytes that connections make us hold.
     buffered: AtomicUsize,
@@ -67,6 +71,7 @@ impl Shared {
             stopper: Mailbox::new().map_err(ServeError::System)?,
             refusals: Refusals::new(),
             connections: AtomicUsize::new(0),
+            newcomers: AtomicUsize::new(0),
             accepted: AtomicU64::new(0),
             buffered: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
@@ -101,19 +106,38 @@ impl Shared {
         }
     }
 
-    /// Makes room for one more connection, if there may be one.
-    pub(super) fn open_connection(&self) -> bool {
+    /// A connection was accepted.
+    pub(super) fn accepted(&self) {
+        self.accepted.fetch_add(1, Relaxed);
+        self.newcomers.fetch_add(1, Relaxed);
+    }
+
+    /// How many newcomers one shard may have.
+    pub(super) fn newcomers_per_shard(&self) -> usize {
+        self.limits.max_newcomers.div_ceil(self.mailboxes.len()).max(1)
+    }
+
+    /// Gives a newcomer the place of a client, if there is one.
+    pub(super) fn admit_connection(&self) -> bool {
         let limit = self.limits.max_connections;
-        let opened = self.connections.fetch_update(Relaxed, Relaxed, |open| (open < limit).then_some(open + 1)).is_ok();
-        if opened {
-            self.accepted.fetch_add(1, Relaxed);
+        let admitted =
+            self.connections.fetch_update(Relaxed, Relaxed, |open| (open < limit).then_some(open + 1)).is_ok();
+        if admitted {
+            self.newcomers.fetch_sub(1, Relaxed);
         }
-        opened
+        admitted
+    }
+
+    /// Takes the place back: the client is a newcomer again.
+    pub(super) fn unadmit_connection(&self) {
+        self.newcomers.fetch_add(1, Relaxed);
+        self.connections.fetch_sub(1, Relaxed);
     }
 
     /// A connection is gone, and with it `held` bytes.
-    pub(super) fn close_connection(&self, held: usize) {
-        self.connections.fetch_sub(1, Relaxed);
+    pub(super) fn close_connection(&self, admitted: bool, held: usize) {
+        let count = if admitted { &self.connections } else { &self.newcomers };
+        count.fetch_sub(1, Relaxed);
         self.buffered.fetch_sub(held, Relaxed);
     }
 
@@ -127,8 +151,8 @@ impl Shared {
     }
 
     /// Counts a refusal.
-    pub(super) fn refused(&self, reason: Reason, detail: impl Display) {
-        self.refusals.note(reason, detail);
+    pub(super) fn refused(&self, reason: Reason, who: Option<Who>, detail: impl Display) {
+        self.refusals.note(reason, who, detail);
     }
 
     /// Somebody was fenced: every shard tells the links it has of that one.
@@ -165,7 +189,7 @@ impl Shared {
             uptime_nanos: u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX),
             host_bytes: memory.size(Space::Host),
             on_chip_bytes: memory.size(Space::OnChip),
-            connections: self.connections.load(Relaxed) as u64,
+            connections: (self.connections.load(Relaxed) + self.newcomers.load(Relaxed)) as u64,
             accepted: self.accepted.load(Relaxed),
             refused: self.refusals.counts(),
             hottest: hottest(&self.counters),

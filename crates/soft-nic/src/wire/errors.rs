@@ -34,6 +34,7 @@ pub fn put_error(out: &mut Vec<u8>, error: &FabricError) {
             put_refusal(out, refusal);
         }
         FabricError::OwnerStalled { client } => put_numbered(out, 10, client.0),
+        FabricError::SlowRead { server } => put_numbered(out, 20, *server),
         _ => put_worded(out, 8, UNNAMED),
     }
 }
@@ -63,6 +64,7 @@ pub fn read_error(reader: &mut Reader<'_>) -> Result<FabricError, WireError> {
         8 => FabricError::Unsupported { what: known(reader.text()?) },
         9 => FabricError::Refused(read_refusal(reader)?),
         10 => FabricError::OwnerStalled { client: ClientId(reader.u16()?) },
+        20 => FabricError::SlowRead { server: reader.u16()? },
         other => return Err(WireError::Unknown { what: "error", found: other.into() }),
     })
 }
@@ -78,6 +80,10 @@ fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
         Refusal::NotAMember { client } => put_numbered(out, 7, client.0),
         Refusal::Fenced { client } => put_numbered(out, 8, client.0),
         Refusal::BadRequest { what } => put_worded(out, 9, what),
+        Refusal::Unreachable { server } => put_numbered(out, 10, *server),
+        Refusal::OtherCluster { server } => put_numbered(out, 11, *server),
+        Refusal::OtherMemory { server } => put_numbered(out, 12, *server),
+        Refusal::OtherCount { servers } => put_numbered(out, 13, *servers),
         _ => put_worded(out, 9, UNNAMED),
     }
 }
@@ -93,6 +99,10 @@ fn read_refusal(reader: &mut Reader<'_>) -> Result<Refusal, WireError> {
         7 => Refusal::NotAMember { client: ClientId(reader.u16()?) },
         8 => Refusal::Fenced { client: ClientId(reader.u16()?) },
         9 => Refusal::BadRequest { what: known(reader.text()?) },
+        10 => Refusal::Unreachable { server: reader.u16()? },
+        11 => Refusal::OtherCluster { server: reader.u16()? },
+        12 => Refusal::OtherMemory { server: reader.u16()? },
+        13 => Refusal::OtherCount { servers: reader.u16()? },
         other => return Err(WireError::Unknown { what: "refusal", found: other.into() }),
     })
 }

@@ -3,20 +3,30 @@
 //! ```text
 //! server → Hello      magic, version_min, version_max, needs_secret, server_nonce
 //! client → Introduce  version, client_nonce, role, mac
-//! server → Welcome    version, boot, server, servers, client, incarnation, sizes, caps, limits, lease, mac
+//! server → Welcome    version, boot, server, servers, memory, cluster, lost, client, incarnation, sizes, caps, limits,
+//!                     lease, mac
 //! server → Goodbye    code, error        instead of Welcome, or at any time later
 //! ```
 //! Each `mac` covers everything before it in its body and the nonces of both sides ([`auth`](crate::auth)); it is all zero
 //! where there is no secret. Both nonces are fresh, so nothing of one handshake is of use in another.
 //!
-//! **Roles.** Who introduces itself as [`Role::Join`], to server 0, becomes a member by that: its `Welcome` brings the id and
-//! incarnation, and the connection is its first one. It then introduces itself to every other server as a
-//! [`Role::Member`], and so on every later connection. An [`Role::Observer`] may ask for statistics and nothing else.
+//! **Roles.** A client joins in three steps.
+//!
+//! 1. It introduces itself as a [`Role::Newcomer`] to every server but 0. The `Welcome` says which memory is there and which
+//!    cluster that memory belongs to. A newcomer may do nothing else.
+//! 2. It introduces itself as [`Role::Join`] to server 0, and says what it saw. Server 0 compares that with its server table
+//!    before it issues an id: a refusal changes nothing. The `Welcome` brings the id, its incarnation, and the servers that
+//!    the cluster has declared lost. This connection is the member's first one.
+//! 3. It introduces itself as a [`Role::Member`] to every server that is not lost, and so on every later connection. The server
+//!    refuses another cluster and another memory than its own. A memory that belongs to no cluster yet belongs to the
+//!    client's from then on.
+//!
+//! An operator introduces itself as [`Role::Admin`]. It needs no membership, and no other server.
 
 use super::bytes::{Put, Reader, WireError};
 use super::errors::{put_error, read_error};
 use super::frame::VERSION;
-use sherman_fabric::{Caps, ClientId, FabricError, FenceMode};
+use sherman_fabric::{Caps, ClientId, FabricError, FenceMode, Seen};
 
 /// The first bytes of every `Hello`.
 pub const MAGIC: [u8; 8] = *b"SHERMAN\x01";
@@ -69,10 +79,13 @@ impl Hello {
 }
 
 /// What a client wants to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A new member: to server 0 only.
-    Join,
+    Join {
+        /// What it found at each server, by number; `None` for server 0 and for servers that it did not reach.
+        seen: Vec<Option<Seen>>,
+    },
     /// A connection of a member.
     Member {
         /// Its id.
@@ -81,9 +94,15 @@ pub enum Role {
         incarnation: u32,
         /// Which start of the server it knows; 0 if none yet.
         boot: u64,
+        /// The cluster it is a member of.
+        cluster: u64,
+        /// The memory that it expects at this server.
+        memory: u64,
     },
-    /// Somebody who only looks at statistics.
-    Observer,
+    /// An operator: may look at servers, members and trees, end leases, and declare servers lost.
+    Admin,
+    /// A client that is about to join, and looks which memory is there.
+    Newcomer,
 }
 
 /// A message with a mac at its end, as it was received.
@@ -118,7 +137,7 @@ fn take_signed<T>(
 }
 
 /// What a client answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Introduce {
     /// The version that the connection is to speak.
     pub version: u16,
@@ -134,15 +153,20 @@ impl Introduce {
         let put = |out: &mut Vec<u8>| {
             out.put_u16(self.version);
             out.put(&self.nonce);
-            let (number, client, incarnation, boot) = match self.role {
-                Role::Join => (1, ClientId::NOBODY, 0, 0),
-                Role::Member { client, incarnation, boot } => (2, client, incarnation, boot),
-                Role::Observer => (3, ClientId::NOBODY, 0, 0),
-            };
-            out.put_u8(number);
-            out.put_u16(client.0);
-            out.put_u32(incarnation);
-            out.put_u64(boot);
+            match &self.role {
+                Role::Join { seen } => {
+                    out.put_u8(1);
+                    out.put_several(seen, put_seen);
+                }
+                Role::Member { client, incarnation, boot, cluster, memory } => {
+                    out.put_u8(2);
+                    out.put_u16(client.0);
+                    out.put_u32(*incarnation);
+                    [*boot, *cluster, *memory].into_iter().for_each(|word| out.put_u64(word));
+                }
+                Role::Admin => out.put_u8(3),
+                Role::Newcomer => out.put_u8(4),
+            }
         };
         put_signed(out, put, sign);
     }
@@ -151,16 +175,36 @@ impl Introduce {
     pub fn take(body: &[u8]) -> Result<Signed<'_, Self>, WireError> {
         take_signed(body, |reader| {
             let (version, nonce, number) = (reader.u16()?, reader.array()?, reader.u8()?);
-            let (client, incarnation, boot) = (ClientId(reader.u16()?), reader.u32()?, reader.u64()?);
             let role = match number {
-                1 => Role::Join,
-                2 => Role::Member { client, incarnation, boot },
-                3 => Role::Observer,
+                1 => Role::Join { seen: reader.several(SEEN_BYTES, read_seen)? },
+                2 => Role::Member {
+                    client: ClientId(reader.u16()?),
+                    incarnation: reader.u32()?,
+                    boot: reader.u64()?,
+                    cluster: reader.u64()?,
+                    memory: reader.u64()?,
+                },
+                3 => Role::Admin,
+                4 => Role::Newcomer,
                 other => return Err(WireError::Unknown { what: "role", found: other.into() }),
             };
             Ok(Self { version, nonce, role })
         })
     }
+}
+
+const SEEN_BYTES: usize = 1 + 8 + 8;
+
+fn put_seen(out: &mut Vec<u8>, seen: &Option<Seen>) {
+    let Seen { memory, cluster } = seen.unwrap_or(Seen { memory: 0, cluster: 0 });
+    out.put_u8(seen.is_some().into());
+    out.put_u64(memory);
+    out.put_u64(cluster);
+}
+
+fn read_seen(reader: &mut Reader<'_>) -> Result<Option<Seen>, WireError> {
+    let (is, memory, cluster) = (reader.flag("whether a server was seen")?, reader.u64()?, reader.u64()?);
+    Ok(is.then_some(Seen { memory, cluster }))
 }
 
 /// What a server answers to a client it accepts.
@@ -174,7 +218,13 @@ pub struct Welcome {
     pub server: u16,
     /// How many servers the cluster has.
     pub servers: u16,
-    /// Who the client is; nobody's id for an observer.
+    /// The identity of the server's memory.
+    pub memory: u64,
+    /// The cluster which that memory belongs to; 0 if it belongs to none yet.
+    pub cluster: u64,
+    /// From server 0: the servers that the cluster has declared lost.
+    pub lost: Vec<u16>,
+    /// Who the client is; nobody's id for one that is no member.
     pub client: ClientId,
     /// Which issue of that id.
     pub incarnation: u32,
@@ -198,6 +248,9 @@ impl Welcome {
             out.put_u64(self.boot);
             out.put_u16(self.server);
             out.put_u16(self.servers);
+            out.put_u64(self.memory);
+            out.put_u64(self.cluster);
+            out.put_several(&self.lost, |out, server| out.put_u16(*server));
             out.put_u16(self.client.0);
             out.put_u32(self.incarnation);
             out.put_u64(self.host_bytes);
@@ -217,6 +270,9 @@ impl Welcome {
                 boot: reader.u64()?,
                 server: reader.u16()?,
                 servers: reader.u16()?,
+                memory: reader.u64()?,
+                cluster: reader.u64()?,
+                lost: reader.several(2, Reader::u16)?,
                 client: ClientId(reader.u16()?),
                 incarnation: reader.u32()?,
                 host_bytes: reader.u64()?,
@@ -293,13 +349,17 @@ pub enum GoodbyeCode {
     JoinRefused = 11,
     /// The server failed at something that is not the client's fault.
     Internal = 12,
+    /// The server's memory belongs to another cluster than the client's.
+    OtherCluster = 13,
+    /// The server has another memory than the client's cluster knows.
+    OtherMemory = 14,
     /// A reason that this version does not know.
     Unknown = u16::MAX,
 }
 
 impl GoodbyeCode {
     /// Every code that may be sent.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Malformed,
         Self::TooLarge,
         Self::Version,
@@ -312,6 +372,8 @@ impl GoodbyeCode {
         Self::NotAllowed,
         Self::JoinRefused,
         Self::Internal,
+        Self::OtherCluster,
+        Self::OtherMemory,
     ];
 
     /// The code that `number` stands for.
@@ -334,6 +396,8 @@ impl GoodbyeCode {
             Self::NotAllowed => "the client may not do that in its role",
             Self::JoinRefused => "the memory server does not let the client join",
             Self::Internal => "the memory server failed",
+            Self::OtherCluster => "the memory server belongs to another cluster",
+            Self::OtherMemory => "the memory server lost its memory: it was restarted empty, or is another server",
             Self::Unknown => "the memory server gave a reason that this version does not know",
         }
     }
@@ -392,6 +456,9 @@ mod tests {
             boot: 2,
             server: 3,
             servers: 4,
+            memory: 11,
+            cluster: 12,
+            lost: vec![1, 3],
             client: ClientId(5),
             incarnation: 6,
             host_bytes: 7,
@@ -402,8 +469,10 @@ mod tests {
         }
     }
 
-    fn roles() -> [Role; 3] {
-        [Role::Join, Role::Member { client: ClientId(7), incarnation: 8, boot: 9 }, Role::Observer]
+    fn roles() -> [Role; 5] {
+        let seen = vec![None, Some(Seen { memory: u64::MAX, cluster: 0 }), Some(Seen { memory: 1, cluster: 2 })];
+        let member = Role::Member { client: ClientId(7), incarnation: 8, boot: 9, cluster: 10, memory: 11 };
+        [Role::Join { seen: Vec::new() }, Role::Join { seen }, member, Role::Admin, Role::Newcomer]
     }
 
     #[test]
@@ -429,13 +498,24 @@ mod tests {
     }
 
     #[test]
+    fn what_a_client_saw_at_as_many_servers_as_there_may_be_fits_a_frame() {
+        use super::super::frame::{MAX_SERVERS, put_frame};
+        let seen = vec![Some(Seen { memory: 1, cluster: 2 }); MAX_SERVERS];
+        let introduce = Introduce { version: 2, nonce: [0; 32], role: Role::Join { seen } };
+        let welcome = Welcome { lost: vec![1; MAX_SERVERS], ..welcome() };
+        let mut out = Vec::new();
+        put_frame(&mut out, super::super::Kind::Introduce, 0, |out| introduce.put(out, |_| [0; 32])).unwrap();
+        put_frame(&mut out, super::super::Kind::Welcome, 0, |out| welcome.put(out, |_| [0; 32])).unwrap();
+    }
+
+    #[test]
     fn a_hello_of_something_else_or_of_another_version_is_told_apart() {
         let hello = Hello { version_min: 1, version_max: 3, needs_secret: true, nonce: [7; 32] };
         let mut out = Vec::new();
         hello.put(&mut out);
         assert_eq!(Hello::take(&out), Ok(hello));
         assert!(hello.speaks_our_version());
-        assert!(!Hello { version_min: 2, ..hello }.speaks_our_version());
+        assert!(!Hello { version_min: 3, ..hello }.speaks_our_version());
         assert_eq!(Hello::take(b"HTTP/1.1 400 Bad Request\r\n"), Err(WireError::NotSherman));
         (0..out.len()).for_each(|end| assert!(Hello::take(&out[..end]).is_err()));
     }

@@ -1,4 +1,4 @@
-//! The wire, protocol version 1: what a client and a memory server say to each other, as bytes.
+//! The wire, protocol version 2: what a client and a memory server say to each other, as bytes.
 //!
 //! Pure functions from values to bytes and back: no I/O, no clock, no panic on any input. All integers are little endian.
 //! Every message is a **frame**: a header of 16 bytes ([`frame`]), then `len` bytes of body.
@@ -43,6 +43,6 @@ pub mod words;
 mod samples;
 
 pub use bytes::WireError;
-pub use frame::{FrameHeader, HEADER_BYTES, Kind, MAX_FRAME, MAX_REPLY, MAX_TRANSFER, MAX_VERBS, VERSION};
+pub use frame::{FrameHeader, HEADER_BYTES, Kind, MAX_FRAME, MAX_REPLY, MAX_SERVERS, MAX_TRANSFER, MAX_VERBS, VERSION};
 pub use handshake::{Goodbye, GoodbyeCode, Hello, Introduce, Role, Welcome};
 pub use verbs::{ListDecoder, Next, WireVerb};

@@ -47,6 +47,12 @@ pub fn put_request(out: &mut Vec<u8>, request: &Request) -> Result<(), WireError
         Request::Retire { client } => put_whom(out, 18, *client),
         Request::Members => out.put_u8(19),
         Request::Stats => out.put_u8(20),
+        Request::Relieve { client } => put_whom(out, 23, *client),
+        Request::Servers => out.put_u8(21),
+        Request::DeclareLost { server } => {
+            out.put_u8(22);
+            out.put_u16(*server);
+        }
         _ => return Err(WireError::NoEncoding),
     }
     Ok(())
@@ -87,6 +93,9 @@ fn read_request(reader: &mut Reader<'_>) -> Result<Request, WireError> {
         18 => Request::Retire { client: read_client(reader)? },
         19 => Request::Members,
         20 => Request::Stats,
+        23 => Request::Relieve { client: read_client(reader)? },
+        21 => Request::Servers,
+        22 => Request::DeclareLost { server: reader.u16()? },
         other => return Err(WireError::Unknown { what: "request", found: other.into() }),
     })
 }

@@ -4,7 +4,7 @@ use super::bytes::{Put, Reader, WireError};
 use super::requests::{put_spec, read_spec};
 use super::stats::{put_stats, read_stats};
 use sherman_fabric::control::{MemberInfo, Standing, TreeInfo};
-use sherman_fabric::{ClientId, Response, Verdict};
+use sherman_fabric::{ClientId, Response, ServerInfo, Verdict};
 
 /// Appends an answer. Fails, having appended nothing, if this version of the protocol does not know it.
 pub fn put_response(out: &mut Vec<u8>, response: &Response) -> Result<(), WireError> {
@@ -50,6 +50,13 @@ pub fn put_response(out: &mut Vec<u8>, response: &Response) -> Result<(), WireEr
             out.put_u8(12);
             put_stats(out, stats);
         }
+        Response::Servers(servers) => {
+            out.put_u8(13);
+            out.put_several(servers, |out, server| {
+                out.put_u64(server.memory);
+                out.put_u8(server.lost.into());
+            });
+        }
         _ => return Err(WireError::NoEncoding),
     }
     Ok(())
@@ -85,6 +92,9 @@ fn read_response(reader: &mut Reader<'_>) -> Result<Response, WireError> {
         10 => Response::Verdict(read_verdict(reader)?),
         11 => Response::Members(reader.several(MEMBER_BYTES, read_member)?),
         12 => Response::Stats(Box::new(read_stats(reader)?)),
+        13 => Response::Servers(reader.several(SERVER_BYTES, |reader| {
+            Ok(ServerInfo { memory: reader.u64()?, lost: reader.flag("whether a server is lost")? })
+        })?),
         other => return Err(WireError::Unknown { what: "answer", found: other.into() }),
     })
 }
@@ -140,6 +150,7 @@ fn read_verdict(reader: &mut Reader<'_>) -> Result<Verdict, WireError> {
     })
 }
 
+const SERVER_BYTES: usize = 8 + 1;
 const MEMBER_BYTES: usize = 2 + 1 + 4 + 8 + 8 + 2;
 
 fn put_member(out: &mut Vec<u8>, member: &MemberInfo) {

@@ -5,7 +5,9 @@ use super::words::JOIN_BY_CALL;
 use fastrand::Rng;
 use sherman_fabric::control::{ChunkClass, MemberInfo, Standing, TreeInfo, TreeSpec};
 use sherman_fabric::stats::{HotWord, RefusedCount};
-use sherman_fabric::{ClientId, FabricError, GlobalAddress, Refusal, Request, Response, ServerStats, Space, Verdict};
+use sherman_fabric::{
+    ClientId, FabricError, GlobalAddress, Refusal, Request, Response, ServerInfo, ServerStats, Space, Verdict,
+};
 use std::fmt::Debug;
 
 const CLIENT: ClientId = ClientId(0xfffe);
@@ -33,8 +35,11 @@ pub(super) fn requests() -> Vec<Request> {
         Request::Condemn { client: CLIENT },
         Request::TakeOver { client: CLIENT },
         Request::Retire { client: CLIENT },
+        Request::Relieve { client: CLIENT },
         Request::Members,
         Request::Stats,
+        Request::Servers,
+        Request::DeclareLost { server: 0xfffe },
     ]
 }
 
@@ -68,6 +73,7 @@ pub(super) fn responses() -> Vec<Response> {
         Response::Verdict(Verdict::Gone),
         Response::Members(vec![member(Standing::Live), member(Standing::Leaving), member(Standing::Dead)]),
         Response::Stats(Box::new(stats())),
+        Response::Servers(vec![ServerInfo { memory: u64::MAX, lost: false }, ServerInfo { memory: 0, lost: true }]),
     ]
 }
 
@@ -114,6 +120,10 @@ pub(super) fn errors() -> Vec<FabricError> {
         Refusal::NotAMember { client: CLIENT },
         Refusal::Fenced { client: CLIENT },
         Refusal::BadRequest { what: "the root word is null" },
+        Refusal::Unreachable { server: 1 },
+        Refusal::OtherCluster { server: 2 },
+        Refusal::OtherMemory { server: 3 },
+        Refusal::OtherCount { servers: 0xfffe },
     ];
     let errors = [
         FabricError::OutOfBounds { space: Space::Host, address, len: u64::MAX },
@@ -124,6 +134,7 @@ pub(super) fn errors() -> Vec<FabricError> {
         FabricError::ServerLost { server: 1 },
         FabricError::Disconnected { server: 2 },
         FabricError::OwnerStalled { client: CLIENT },
+        FabricError::SlowRead { server: 2 },
         FabricError::Unsupported { what: JOIN_BY_CALL },
     ];
     errors.into_iter().chain(refusals.map(FabricError::Refused)).collect()

@@ -157,13 +157,13 @@ impl Raw {
 
     /// Joins.
     pub fn join(server: &RunningServer) -> (Self, Welcome) {
-        Self::enter(server, None, Role::Join).unwrap()
+        Self::enter(server, None, alone()).unwrap()
     }
 
     /// One more connection of who was welcomed so.
     pub fn again(server: &RunningServer, welcome: &Welcome) -> Result<(Self, Welcome), Goodbye> {
-        let &Welcome { client, incarnation, boot, .. } = welcome;
-        Self::enter(server, None, Role::Member { client, incarnation, boot })
+        let &Welcome { client, incarnation, boot, cluster, memory, .. } = welcome;
+        Self::enter(server, None, Role::Member { client, incarnation, boot, cluster, memory })
     }
 
     pub fn hello(&mut self) -> Hello {
@@ -251,7 +251,14 @@ pub fn introduction(introduce: &Introduce, secret: Option<&Secret>, hello: &Hell
     frame
 }
 
-/// The role of a client that nobody issued.
-pub fn member(client: u16, incarnation: u32, boot: u64) -> Role {
-    Role::Member { client: ClientId(client), incarnation, boot }
+/// The role of a client that joins a cluster of one server.
+pub fn alone() -> Role {
+    Role::Join { seen: vec![None] }
+}
+
+/// The role of a client that nobody issued, for this memory of this cluster, or of some cluster if it is nobody's yet.
+pub fn member(server: &RunningServer, client: u16, incarnation: u32, boot: u64) -> Role {
+    let (host, client) = (server.host(), ClientId(client));
+    let cluster = Some(host.look(|tables| tables.cluster())).filter(|cluster| *cluster != 0).unwrap_or(77);
+    Role::Member { client, incarnation, boot, cluster, memory: host.superblock().memory_id }
 }

@@ -124,7 +124,7 @@ fn a_silent_server_is_waited_for_no_longer_than_patience_lasts() {
 }
 
 #[test]
-fn a_server_that_is_dead_or_another_is_lost_and_the_rest_go_on() {
+fn a_server_that_is_dead_or_another_is_not_lost_and_ends_the_identity() {
     for restarted in [false, true] {
         let (fakes, options) = cluster(2);
         let fabric = SoftNicFabric::join(&options).unwrap();
@@ -137,18 +137,64 @@ fn a_server_that_is_dead_or_another_is_lost_and_the_rest_go_on() {
             fakes[1].die();
         }
         let begun = Instant::now();
+        let gone = FabricError::Disconnected { server: 1 };
         for _ in 0..2 {
-            assert_eq!(read(&endpoint, 1).unwrap_err(), FabricError::ServerLost { server: 1 });
+            assert_eq!(read(&endpoint, 1).unwrap_err(), gone);
         }
-        assert_eq!(ask(&endpoint, 1, Request::Usage), Err(FabricError::ServerLost { server: 1 }));
-        let other = fabric.endpoint().unwrap();
-        assert_eq!(read(&other, 1).unwrap_err(), FabricError::ServerLost { server: 1 });
-        read(&other, 0).unwrap();
-        assert!(matches!(ask(&other, 0, Request::Renew), Ok(Response::Renewed { .. })));
+        assert_eq!(ask(&endpoint, 1, Request::Usage), Err(gone.clone()));
+        assert_eq!(fabric.endpoint().err(), Some(gone.clone()), "no endpoint without that server");
+        assert!(!fabric.is_lost(1) && fabric.is_cut(1));
+        // The lease is not renewed, and the id is not given back: others must recover what is unfinished at server 1.
+        for request in [Request::Renew, Request::Leave, Request::Depart] {
+            assert_eq!(ask(&endpoint, 0, request), Err(FabricError::Disconnected { server: 0 }));
+        }
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
-        drop((endpoint, other, fabric));
-        assert_eq!(fakes[0].calls().last(), Some(&Request::Leave));
+        drop((endpoint, fabric));
+        assert_eq!(fakes[0].calls(), [Request::Renew]);
     }
+}
+
+#[test]
+fn an_orderly_leave_that_does_not_reach_a_server_does_not_free_the_id() {
+    for idle in [false, true] {
+        let (fakes, options) = cluster(2);
+        let fabric = SoftNicFabric::join(&options).unwrap();
+        if idle {
+            // The connections are kept for the next endpoint, and broke meanwhile.
+            drop(fabric.endpoint().unwrap());
+        }
+        fakes[1].die();
+        drop(fabric);
+        assert_eq!(fakes[0].calls(), [Request::Renew], "server 0 was told that it left");
+    }
+}
+
+#[test]
+fn a_server_that_the_cluster_has_declared_lost_is_neither_looked_for_nor_waited_for() {
+    let (fakes, options) = cluster(3);
+    fakes[0].mind(|manners| manners.lost = vec![1]);
+    fakes[1].die();
+    let fabric = SoftNicFabric::join(&options).unwrap();
+    let (endpoint, other) = (fabric.endpoint().unwrap(), fabric.endpoint().unwrap());
+    for endpoint in [&endpoint, &other] {
+        assert_eq!(read(endpoint, 1).unwrap_err(), FabricError::ServerLost { server: 1 });
+        assert_eq!(ask(endpoint, 1, Request::Usage), Err(FabricError::ServerLost { server: 1 }));
+        read(endpoint, 2).unwrap();
+    }
+    assert!(fabric.is_lost(1) && !fabric.is_lost(2));
+    assert!(matches!(ask(&endpoint, 0, Request::Renew), Ok(Response::Renewed { .. })));
+    drop((endpoint, other, fabric));
+    assert_eq!(fakes[0].calls().last(), Some(&Request::Leave));
+    assert_eq!(fakes[2].calls(), [Request::Leave]);
+}
+
+#[test]
+fn a_server_with_another_memory_is_not_taken_for_the_one_it_was() {
+    let (fakes, options) = cluster(2);
+    let fabric = SoftNicFabric::join(&options).unwrap();
+    let _kept = fabric.endpoint().unwrap();
+    fakes[1].mind(|manners| manners.memory += 1);
+    assert_eq!(fabric.endpoint().err(), Some(FabricError::Disconnected { server: 1 }));
 }
 
 #[test]
@@ -168,7 +214,7 @@ fn what_is_in_flight_when_the_server_dies_is_told() {
         block_on(&endpoint, async {
             assert_eq!(usage.await, Ok(Response::Done), "it was answered before");
             for list in lists {
-                assert_eq!(list.await.unwrap_err(), FabricError::ServerLost { server: 0 });
+                assert_eq!(list.await.unwrap_err(), FabricError::Disconnected { server: 0 });
             }
         });
     });

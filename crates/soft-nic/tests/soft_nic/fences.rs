@@ -79,12 +79,14 @@ fn who_leaves_is_out_on_all_its_connections() {
 #[test]
 fn a_server_that_is_not_the_first_knows_who_was_fenced_there() {
     let server = start(ServerOptions { host: host(1, 2), ..options() });
-    let (mut alive, _) = Raw::enter(&server, None, member(1, 1, 0)).unwrap();
-    let (mut dead, welcome) = Raw::enter(&server, None, member(2, 1, 0)).unwrap();
+    let (mut alive, _) = Raw::enter(&server, None, member(&server, 1, 1, server.boot())).unwrap();
+    let (mut dead, welcome) = Raw::enter(&server, None, member(&server, 2, 1, server.boot())).unwrap();
     let client = welcome.client;
     assert_eq!(alive.call(&Request::Fence { client }), Ok(Response::Done));
     assert_eq!(write_once(&mut dead, 1), Err(FabricError::Fenced { client }));
-    let code = |incarnation| Raw::enter(&server, None, member(2, incarnation, 0)).err().map(|goodbye| goodbye.code);
+    let code = |incarnation| {
+        Raw::enter(&server, None, member(&server, 2, incarnation, server.boot())).err().map(|goodbye| goodbye.code)
+    };
     assert_eq!((code(1), code(2)), (Some(GoodbyeCode::Fenced), Some(GoodbyeCode::Fenced)), "until it is retired");
     assert_eq!(alive.call(&Request::TakeOver { client }), Ok(Response::Done));
     assert_eq!(alive.call(&Request::Retire { client }), Ok(Response::Done));
@@ -92,7 +94,7 @@ fn a_server_that_is_not_the_first_knows_who_was_fenced_there() {
     // Fenced before it ever came: refused while the tables say so.
     let client = sherman_fabric::ClientId(9);
     assert_eq!(alive.call(&Request::Fence { client }), Ok(Response::Done));
-    let code = Raw::enter(&server, None, member(9, 1, 0)).err().map(|goodbye| goodbye.code);
+    let code = Raw::enter(&server, None, member(&server, 9, 1, server.boot())).err().map(|goodbye| goodbye.code);
     assert_eq!(code, Some(GoodbyeCode::Fenced));
 }
 

@@ -1,11 +1,14 @@
 //! Who may come in: with and without a secret, twice with the same words, in which role, into which start of the server.
 
-use crate::raw::{Raw, Reply, eventually, host, introduction, member, options, refused, secret, start};
+use crate::raw::{Raw, Reply, alone, eventually, host, introduction, member, options, refused, secret, start};
 use sherman_fabric::{ClientId, FabricError, Refusal, Request, Response, Space, WorkList};
 use sherman_soft_nic::auth;
 use sherman_soft_nic::server::{Limits, Listen, ServeError, ServerOptions, SoftNicServer};
 use sherman_soft_nic::wire::{GoodbyeCode, Introduce, Kind, Role, VERSION};
+use std::collections::VecDeque;
+use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -14,7 +17,7 @@ fn a_client_joins_and_its_verbs_and_requests_are_served_on_tcp_and_unix() {
     let listen = vec![Listen::Tcp("127.0.0.1:0".into()), Listen::Unix(path.clone())];
     let server = start(ServerOptions { listen, ..options() });
     for index in [0, 1] {
-        let (mut raw, welcome) = Raw::enter_at(&server, index, None, Role::Join).unwrap();
+        let (mut raw, welcome) = Raw::enter_at(&server, index, None, alone()).unwrap();
         assert_eq!((welcome.boot, welcome.server, welcome.servers), (server.boot(), 0, 1));
         assert!(welcome.incarnation > 0 && welcome.client != ClientId::NOBODY);
         let mut list = WorkList::new(0);
@@ -41,7 +44,7 @@ fn a_client_joins_and_its_verbs_and_requests_are_served_on_tcp_and_unix() {
 fn a_server_that_was_stopped_lets_its_memory_go() {
     let server = start(options());
     let memory = Arc::downgrade(server.host());
-    let (_member, _) = Raw::enter_at(&server, 0, None, Role::Join).unwrap();
+    let (_member, _) = Raw::enter_at(&server, 0, None, alone()).unwrap();
     server.stop();
     server.join().unwrap();
     assert_eq!(memory.strong_count(), 0);
@@ -51,10 +54,10 @@ fn a_server_that_was_stopped_lets_its_memory_go() {
 fn only_who_knows_the_secret_comes_in() {
     let server = start(ServerOptions { secret: Some(secret("a secret of this test")), ..options() });
     let right = secret("a secret of this test");
-    let (mut raw, _) = Raw::enter(&server, Some(&right), Role::Join).unwrap();
+    let (mut raw, _) = Raw::enter(&server, Some(&right), alone()).unwrap();
     assert!(raw.call(&Request::Usage).is_ok());
     for wrong in [None, Some(secret("another secret of it"))] {
-        for role in [Role::Join, Role::Observer, member(1, 1, 0)] {
+        for role in [alone(), Role::Admin, member(&server, 1, 1, 0)] {
             let goodbye = Raw::enter(&server, wrong.as_ref(), role).err().unwrap();
             assert_eq!((goodbye.code, goodbye.error), (GoodbyeCode::BadSecret, None));
         }
@@ -71,7 +74,7 @@ fn a_recorded_handshake_is_worth_nothing_on_another_connection() {
     let mut first = Raw::connect(&server, 0);
     let hello = first.hello();
     assert!(hello.needs_secret);
-    let introduce = Introduce { version: VERSION, nonce: auth::nonce().unwrap(), role: Role::Join };
+    let introduce = Introduce { version: VERSION, nonce: auth::nonce().unwrap(), role: alone() };
     let recorded = introduction(&introduce, Some(&right), &hello);
     first.send(&recorded);
     assert!(matches!(first.receive(), Reply::Frame(Kind::Welcome, ..)));
@@ -91,7 +94,7 @@ fn another_version_is_told_so() {
     let mut raw = Raw::connect(&server, 0);
     let hello = raw.hello();
     assert!(hello.speaks_our_version() && !hello.needs_secret);
-    let introduce = Introduce { version: VERSION + 1, nonce: [1; 32], role: Role::Join };
+    let introduce = Introduce { version: VERSION + 1, nonce: [1; 32], role: alone() };
     raw.send(&introduction(&introduce, None, &hello));
     assert_eq!(raw.goodbye().code, GoodbyeCode::Version);
 }
@@ -104,7 +107,7 @@ fn a_connection_that_does_not_introduce_itself_is_ended_and_others_are_served_me
     silent.hello();
     let mut slow = Raw::connect(&server, 0);
     let hello = slow.hello();
-    let introduce = Introduce { version: VERSION, nonce: [1; 32], role: Role::Join };
+    let introduce = Introduce { version: VERSION, nonce: [1; 32], role: alone() };
     slow.send(&introduction(&introduce, None, &hello)[..30]);
     let (mut quick, _) = Raw::join(&server);
     let began = Instant::now();
@@ -126,25 +129,25 @@ fn a_member_connects_again_but_not_to_another_start_of_the_server_nor_as_somebod
     assert!(again.call(&Request::Usage).is_ok());
     let (client, incarnation, boot) = (welcome.client.0, welcome.incarnation, welcome.boot);
     let code = |role| Raw::enter(&server, None, role).err().map(|goodbye| goodbye.code);
-    assert_eq!(code(member(client, incarnation, boot ^ 1)), Some(GoodbyeCode::Restarted));
-    assert_eq!(code(member(client, incarnation, 0)), Some(GoodbyeCode::Restarted), "on server 0 it is known");
-    assert_eq!(code(member(client, incarnation + 1, boot)), Some(GoodbyeCode::Fenced));
-    assert_eq!(code(member(client, incarnation - 1, boot)), Some(GoodbyeCode::Fenced));
-    assert_eq!(code(member(client + 1, incarnation, boot)), Some(GoodbyeCode::Fenced), "nobody has that id");
-    assert_eq!(code(member(0, 0, boot)), Some(GoodbyeCode::NotAllowed));
-    assert_eq!(code(member(u16::MAX, 1, boot)), Some(GoodbyeCode::NotAllowed));
+    assert_eq!(code(member(&server, client, incarnation, boot ^ 1)), Some(GoodbyeCode::Restarted));
+    assert_eq!(code(member(&server, client, incarnation, 0)), Some(GoodbyeCode::Restarted));
+    assert_eq!(code(member(&server, client, incarnation + 1, boot)), Some(GoodbyeCode::Fenced));
+    assert_eq!(code(member(&server, client, incarnation - 1, boot)), Some(GoodbyeCode::Fenced));
+    assert_eq!(code(member(&server, client + 1, incarnation, boot)), Some(GoodbyeCode::Fenced), "nobody has that id");
+    assert_eq!(code(member(&server, 0, 0, boot)), Some(GoodbyeCode::NotAllowed));
+    assert_eq!(code(member(&server, u16::MAX, 1, boot)), Some(GoodbyeCode::NotAllowed));
 }
 
 #[test]
 fn other_servers_let_members_in_by_what_they_say_and_know_their_order() {
     let server = start(ServerOptions { host: host(1, 2), ..options() });
-    let refused = Raw::enter(&server, None, Role::Join).err().unwrap();
+    let refused = Raw::enter(&server, None, alone()).err().unwrap();
     assert_eq!((refused.code, refused.error), (GoodbyeCode::JoinRefused, Some(FabricError::Refused(Refusal::NotHere))));
-    let (mut old, _) = Raw::enter(&server, None, member(7, 3, 0)).unwrap();
+    let (mut old, _) = Raw::enter(&server, None, member(&server, 7, 3, server.boot())).unwrap();
     assert!(old.call(&Request::Usage).is_ok());
-    let (mut new, _) = Raw::enter(&server, None, member(7, 4, server.boot())).unwrap();
+    let (mut new, _) = Raw::enter(&server, None, member(&server, 7, 4, server.boot())).unwrap();
     assert!(new.call(&Request::Usage).is_ok());
-    let goodbye = Raw::enter(&server, None, member(7, 3, server.boot())).err().unwrap();
+    let goodbye = Raw::enter(&server, None, member(&server, 7, 3, server.boot())).err().unwrap();
     assert_eq!(goodbye.code, GoodbyeCode::Fenced);
     let mut list = WorkList::new(1);
     list.read(Space::Host, crate::raw::FREE, 8);
@@ -154,13 +157,55 @@ fn other_servers_let_members_in_by_what_they_say_and_know_their_order() {
 }
 
 #[test]
-fn an_observer_sees_statistics_and_nothing_else() {
+fn a_member_of_another_cluster_or_of_another_memory_is_refused() {
+    let server = start(ServerOptions { host: host(1, 2), ..options() });
+    let role = |cluster, memory| {
+        let (client, incarnation, boot) = (ClientId(7), 3, server.boot());
+        Role::Member { client, incarnation, boot, cluster, memory }
+    };
+    let memory = server.host().superblock().memory_id;
+    let code = |role| Raw::enter(&server, None, role).err().map(|goodbye| goodbye.code);
+    assert_eq!(code(role(77, memory ^ 1)), Some(GoodbyeCode::OtherMemory));
+    assert_eq!(code(role(0, memory)), Some(GoodbyeCode::OtherCluster));
+    assert_eq!(server.host().look(|tables| tables.cluster()), 0, "a refusal changes nothing");
+    let (_, welcome) = Raw::enter(&server, None, Role::Newcomer).unwrap();
+    assert_eq!((welcome.memory, welcome.cluster, welcome.client), (memory, 0, ClientId::NOBODY));
+    assert_eq!(code(role(77, memory)), None);
+    assert_eq!(server.host().look(|tables| tables.cluster()), 77, "it belongs to the first member's cluster");
+    assert_eq!(code(role(78, memory)), Some(GoodbyeCode::OtherCluster));
+    assert_eq!(code(role(77, memory)), None);
+    assert_eq!((refused(&server, "other_cluster"), refused(&server, "other_memory")), (2, 1));
+}
+
+#[test]
+fn an_operator_looks_and_decides_and_posts_nothing() {
     let server = start(options());
-    let (mut raw, welcome) = Raw::enter(&server, None, Role::Observer).unwrap();
+    let (_member, joined) = Raw::join(&server);
+    let (mut raw, welcome) = Raw::enter(&server, None, Role::Admin).unwrap();
     assert_eq!(welcome.client, ClientId::NOBODY);
     assert!(matches!(raw.call(&Request::Stats), Ok(Response::Stats(_))));
+    assert!(matches!(raw.call(&Request::Usage), Ok(Response::Usage { .. })));
+    assert!(matches!(raw.call(&Request::Members), Ok(Response::Members(members)) if members.len() == 1));
+    assert!(matches!(raw.call(&Request::Servers), Ok(Response::Servers(servers)) if servers.len() == 1));
+    assert_eq!(raw.call(&Request::ListTrees), Ok(Response::Trees(Vec::new())));
+    assert_eq!(raw.call(&Request::Condemn { client: joined.client }), Ok(Response::Done));
+    for request in [Request::Leave, Request::Renew, Request::RedoArea, Request::Fence { client: ClientId(1) }] {
+        let refused = raw.call(&request);
+        assert!(matches!(refused, Err(FabricError::Refused(Refusal::BadRequest { .. }))), "{request:?}: {refused:?}");
+    }
+    let mut list = WorkList::new(0);
+    list.read(Space::Host, 0, 8);
+    raw.post(&mut list);
+    assert_eq!(raw.goodbye().code, GoodbyeCode::NotAllowed);
+}
+
+#[test]
+fn a_newcomer_learns_which_memory_is_there_and_may_do_nothing_else() {
+    let server = start(options());
+    let (mut raw, welcome) = Raw::enter(&server, None, Role::Newcomer).unwrap();
+    assert_eq!((welcome.client, welcome.memory), (ClientId::NOBODY, server.host().superblock().memory_id));
     let nobody = FabricError::Refused(Refusal::NotAMember { client: ClientId::NOBODY });
-    for request in [Request::Usage, Request::Members, Request::Leave, Request::Fence { client: ClientId(1) }] {
+    for request in [Request::Usage, Request::Members, Request::Stats, Request::DeclareLost { server: 1 }] {
         assert_eq!(raw.call(&request), Err(nobody.clone()));
     }
     let mut list = WorkList::new(0);
@@ -187,12 +232,75 @@ fn one_connection_too_many_is_told_so_and_room_is_made_by_who_goes() {
     let limits = Limits { max_connections: 3, ..Limits::default() };
     let server = start(ServerOptions { limits, ..options() });
     let mut inside: Vec<_> = (0..3).map(|_| Raw::join(&server).0).collect();
-    let mut fourth = Raw::connect(&server, 0);
-    assert_eq!(fourth.goodbye().code, GoodbyeCode::TooManyConnections);
+    let told = Raw::enter(&server, None, Role::Join { seen: vec![None] }).err().expect("it is full");
+    assert_eq!(told.code, GoodbyeCode::TooManyConnections);
     assert_eq!(refused(&server, "too_many_connections"), 1);
+    assert_eq!(inside[0].call(&Request::Members).map(members), Ok(3), "who cannot stay does not join");
     inside.pop();
     eventually(|| server.stats().connections == 2);
-    assert!(Raw::enter(&server, None, Role::Observer).is_ok());
+    assert!(Raw::enter(&server, None, Role::Admin).is_ok());
+}
+
+fn members(response: Response) -> usize {
+    let Response::Members(members) = response else { panic!("{response:?}") };
+    members.len()
+}
+
+#[test]
+fn silent_connections_take_no_place_of_clients() {
+    let limits = Limits { max_connections: 8, max_newcomers: 6, ..Limits::default() };
+    let server = start(ServerOptions { limits, ..options() });
+    let (mut early, _) = Raw::join(&server);
+    let silent: Vec<_> = (0..60)
+        .map(|_| {
+            let mut raw = Raw::connect(&server, 0);
+            raw.hello();
+            raw
+        })
+        .collect();
+    // The oldest had to go for the newest.
+    assert!(server.stats().connections <= 1 + 6);
+    assert_eq!(refused(&server, "too_many_newcomers"), 54);
+    // Clients connect, all that there may be, and work. Who was there stays.
+    let mut late: Vec<_> = (0..7).map(|_| Raw::join(&server).0).collect();
+    for client in late.iter_mut().chain([&mut early]) {
+        let mut list = WorkList::new(0);
+        list.read(Space::Host, crate::raw::FREE, 8);
+        client.execute(&mut list).unwrap();
+    }
+    let mut codes = silent.into_iter().take(54).map(|mut raw| raw.goodbye().code);
+    assert!(codes.all(|code| code == GoodbyeCode::TooManyConnections));
+}
+
+#[test]
+fn clients_come_and_work_while_others_only_knock() {
+    let limits = Limits { max_connections: 64, ..Limits::default() };
+    let server = start(ServerOptions { limits, ..options() });
+    let Listen::Tcp(at) = &server.addresses()[0] else { panic!("it listens there") };
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let flood = scope.spawn(|| {
+            let mut open = VecDeque::new();
+            while !over.load(Relaxed) {
+                open.push_back(TcpStream::connect(at).unwrap());
+                if open.len() > 300 {
+                    open.pop_front();
+                }
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        eventually(|| refused(&server, "too_many_newcomers") > 0);
+        for _ in 0..100 {
+            let (mut client, _) = Raw::join(&server);
+            let mut list = WorkList::new(0);
+            list.read(Space::Host, crate::raw::FREE, 8);
+            client.execute(&mut list).unwrap();
+            assert_eq!(client.call(&Request::Leave), Ok(Response::Done));
+        }
+        over.store(true, Relaxed);
+        flood.join().unwrap();
+    });
+    assert_eq!(refused(&server, "too_many_connections"), 0);
 }
 
 #[test]

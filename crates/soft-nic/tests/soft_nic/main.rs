@@ -7,6 +7,7 @@ mod fake;
 mod fences;
 mod handshake;
 mod hostile;
+mod identity;
 mod paths;
 #[path = "../raw/mod.rs"]
 mod raw;

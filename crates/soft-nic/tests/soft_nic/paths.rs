@@ -129,7 +129,7 @@ fn a_link_is_made_in_the_path_s_own_words_and_ends_with_its_connection() {
     eventually(|| another.is_over());
     server.join().unwrap();
     assert_eq!(path.links.load(SeqCst), 0);
-    assert_eq!(fabric.attach(0, b"").unwrap_err(), FabricError::ServerLost { server: 0 });
+    assert_eq!(fabric.attach(0, b"").unwrap_err(), FabricError::Disconnected { server: 0 });
 }
 
 #[test]

@@ -57,11 +57,11 @@ enum Launch {
 }
 
 impl Station {
-    /// Connects to every server that is not lost.
+    /// Connects to every server that the cluster has not declared lost.
     ///
     /// # Errors
-    /// If a server does not answer or has no room for us, or the device has none. One that is lost or has fenced us is no error
-    /// here: everything posted there will say so.
+    /// If a server does not answer or has no room for us, or the device has none. A server that is declared lost or has fenced
+    /// us is no error here: everything posted there ends in that error.
     pub(super) fn connect(device: &Device, control: &SoftNicFabric, limits: &LinkLimits) -> Result<Self, FabricError> {
         let failed = |error: VerbsError| {
             tracing::warn!(%error, "no endpoint");
@@ -268,7 +268,7 @@ impl Station {
         }
     }
 
-    /// Ends links with a fault: what became of the server, the control plane knows. Whether there was one.
+    /// Ends links with a fault: the client was fenced, or its identity is at its end. Whether there was one.
     fn break_off(&mut self, control: &SoftNicFabric) -> bool {
         let mut any = false;
         for at in 0..self.links.len() {

@@ -4,8 +4,10 @@
 pub mod servers;
 pub mod writers;
 
+use std::fs::OpenOptions;
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -51,6 +53,26 @@ pub fn fresh_path(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{name}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     path
+}
+
+/// A file with a secret, which its owner alone may read.
+pub fn secret_file(name: &str, secret: &str) -> PathBuf {
+    let path = fresh_path(name);
+    write_private(&path, secret);
+    path
+}
+
+/// Writes a file that its owner alone may read.
+pub fn write_private(path: &Path, text: &str) {
+    let mut open = OpenOptions::new();
+    let mut file = open.write(true).create_new(true).mode(0o600).open(path).expect("a new file");
+    file.write_all(text.as_bytes()).expect("a disk with room");
+}
+
+/// Whether it is a moment in UTC as RFC 3339 writes it, to the millisecond.
+pub fn is_a_time(text: &str) -> bool {
+    let shape: String = text.chars().map(|letter| if letter.is_ascii_digit() { '0' } else { letter }).collect();
+    shape == "0000-00-00T00:00:00.000Z"
 }
 
 /// What it said.

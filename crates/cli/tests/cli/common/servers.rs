@@ -31,7 +31,8 @@ pub struct Server {
 impl Server {
     /// Starts one and waits until it listens.
     pub fn start(args: Vec<String>) -> Self {
-        Self::start_telling(args, Stdio::inherit())
+        let quiet = ["--log".to_owned(), "warn".to_owned()];
+        Self::start_telling(args.into_iter().chain(quiet).collect(), Stdio::inherit())
     }
 
     /// Starts one that tells there what it has to tell.

@@ -8,13 +8,17 @@ use sherman::{Client, ClientId, Cluster, Error, Standing};
 use sherman_suites::{Failure, Ledger, Note};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What a writer is told: URL, first key, seed.
+/// What a writer is told: URL, first key, seed; and "leaves" if it is to leave in order when its standard input ends.
 const ORDERS: &str = "SHERMAN_TEST_WRITER";
+/// Whether this writer is to leave.
+static LEAVE: AtomicBool = AtomicBool::new(false);
+/// How long a writer may take to leave before it is killed.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(15);
 /// Keys of one writer.
 const KEYS: u64 = 400;
 /// Threads of one writer.
@@ -29,6 +33,12 @@ pub fn run_writer() {
     let url = words.next().expect("a URL").to_owned();
     let mut number = || words.next().expect("a number").parse::<u64>().expect("a number");
     let (first, seed) = (number(), number());
+    if words.next() == Some("leaves") {
+        std::thread::spawn(|| {
+            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+            LEAVE.store(true, Ordering::Relaxed);
+        });
+    }
     // Ends the line on which the test's name stands, lest the first of the diary is lost.
     println!();
     let mut cluster = Cluster::open(&url).expect("a cluster");
@@ -40,8 +50,11 @@ pub fn run_writer() {
                 scope.spawn(move || write(cluster, first, thread, seed ^ (round << 40)));
             }
         });
-        // All threads have ended: it was taken for dead, or a server is gone.
+        // All threads have ended: it leaves, it was taken for dead, or a server is gone.
         cluster = loop {
+            if LEAVE.load(Ordering::Relaxed) {
+                return;
+            }
             match cluster.join() {
                 Ok(cluster) => break cluster,
                 Err(error) => eprintln!("a writer waits: {error}"),
@@ -55,8 +68,9 @@ pub fn run_writer() {
 fn write(cluster: &Cluster, first: u64, thread: u64, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed ^ (thread << 20));
     let mut work = || -> Result<(), Error> {
-        let client = cluster.tree::<u64, u64>(TREE)?.client()?;
-        loop {
+        let tree = cluster.open_tree::<u64, u64>(TREE).or_else(|_| cluster.tree::<u64, u64>(TREE))?;
+        let client = tree.client()?;
+        while !LEAVE.load(Ordering::Relaxed) {
             let key = first + random.u64(..KEYS / THREADS) * THREADS + thread;
             let value = (random.u32(..3) > 0).then(|| random.u64(..));
             println!("{}", Note::Begin { key, value });
@@ -66,6 +80,7 @@ fn write(cluster: &Cluster, first: u64, thread: u64, seed: u64) {
             }
             println!("{}", Note::Done { key });
         }
+        Ok(())
     };
     if let Err(error) = work() {
         eprintln!("a writer stops: {error}");
@@ -80,8 +95,8 @@ pub fn this_program() -> std::path::PathBuf {
 /// A writer at work, and who reads its diary.
 pub struct Writer {
     child: Child,
-    /// The id that it last told.
-    id: Arc<AtomicU16>,
+    /// The ids that it told, the last one last.
+    ids: Arc<Mutex<Vec<ClientId>>>,
     reader: Option<JoinHandle<()>>,
 }
 
@@ -91,25 +106,36 @@ impl Writer {
         Self::start_by(Command::new(this_program()), url, slot, seed, ledger)
     }
 
+    /// Starts one that leaves in order when it is asked to ([`Writer::leave`]).
+    pub fn start_polite(url: &str, slot: u64, seed: u64, ledger: &Arc<Mutex<Ledger>>) -> Self {
+        let orders = format!("{url} {} {seed} leaves", slot * KEYS);
+        Self::start_with(Command::new(this_program()), &orders, ledger)
+    }
+
     /// Starts one by a command that is followed by the arguments.
-    pub fn start_by(mut command: Command, url: &str, slot: u64, seed: u64, ledger: &Arc<Mutex<Ledger>>) -> Self {
+    pub fn start_by(command: Command, url: &str, slot: u64, seed: u64, ledger: &Arc<Mutex<Ledger>>) -> Self {
+        Self::start_with(command, &format!("{url} {} {seed}", slot * KEYS), ledger)
+    }
+
+    fn start_with(mut command: Command, orders: &str, ledger: &Arc<Mutex<Ledger>>) -> Self {
         let mut child = command
             .args(["--ignored", "--exact", "kills::writer", "--nocapture", "--test-threads", "1"])
-            .env(ORDERS, format!("{url} {} {seed}", slot * KEYS))
+            .env(ORDERS, orders)
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .expect("a writer starts");
         let mut diary = BufReader::new(child.stdout.take().expect("piped"));
         let ledger = Arc::clone(ledger);
-        let id = Arc::new(AtomicU16::new(0));
-        let told = Arc::clone(&id);
+        let ids = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&ids);
         let reader = std::thread::spawn(move || {
             let mut line = String::new();
             // A line that was cut off by its writer's death was never written.
             while diary.read_line(&mut line).is_ok_and(|read| read > 0) && line.ends_with('\n') {
                 if let Some(Ok(id)) = line.trim_end().strip_prefix("id ").map(str::parse) {
-                    told.store(id, Ordering::Relaxed);
+                    told.lock().unwrap_or_else(PoisonError::into_inner).push(ClientId(id));
                 } else if let Ok(note) = line.trim_end().parse() {
                     ledger.lock().unwrap_or_else(PoisonError::into_inner).enter(note);
                 }
@@ -117,12 +143,32 @@ impl Writer {
             }
             let _ = diary.read_to_end(&mut Vec::new());
         });
-        Self { child, id, reader: Some(reader) }
+        Self { child, ids, reader: Some(reader) }
     }
 
     /// Who it is to the cluster.
     pub fn id(&self) -> ClientId {
-        ClientId(self.id.load(Ordering::Relaxed))
+        self.ids().last().copied().unwrap_or(ClientId::NOBODY)
+    }
+
+    /// Everyone that it was to the cluster so far.
+    pub fn ids(&self) -> Vec<ClientId> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asks it to leave in order and waits for that; afterwards its diary has been read to the end. Whether it left in time.
+    pub fn leave(&mut self) -> bool {
+        drop(self.child.stdin.take());
+        let end = Instant::now() + LEAVE_PATIENCE;
+        while Instant::now() < end {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                self.kill();
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.kill();
+        false
     }
 
     /// Stops it, or has it go on.
@@ -161,14 +207,14 @@ pub fn settle(cluster: &Cluster, limit: Duration) -> Result<(), Failure> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    let check = cluster.tree::<u64, u64>(TREE)?.client()?.check()?;
+    let check = cluster.open_tree::<u64, u64>(TREE)?.client()?.check()?;
     assert!(check.is_clean(), "{check:?}");
     Ok(())
 }
 
 /// Looks up every key that any diary names; how many changes were acknowledged, and how many keys may hold several things.
 pub fn verify(cluster: &Cluster, ledgers: &[Arc<Mutex<Ledger>>]) -> Result<(u64, usize), Failure> {
-    let client: Client<u64, u64> = cluster.tree(TREE)?.client()?;
+    let client: Client<u64, u64> = cluster.open_tree(TREE)?.client()?;
     let (mut acknowledged, mut uncertain) = (0, 0);
     for ledger in ledgers {
         let ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
 //! Versions wrap at 65,535, and the window of legal stamps stays below 2^14 (`docs/LAYOUT.md`).
 
 use super::*;
-use crate::node::header::AT_STAMP;
+use crate::node::header::{AT_FLOOR, AT_STAMP};
 use crate::node::{LINE, Lookup, Position, Reject, get_u16, put_u16};
 use std::collections::BTreeMap;
 
@@ -104,6 +104,48 @@ fn a_split_at_the_limit_of_the_window_rewrites_every_line_and_raises_the_floor()
         }
     }
     assert_eq!(rewrites, [1 << 14], "version - floor never reaches 2^14");
+}
+
+/// A READ whose fetches are spread over so many changes that stamps wrap is accepted although it is torn. Nothing in the image can tell:
+/// F8 (`docs/FABRIC.md`) bounds the time, and so the changes, between two fetches of one READ.
+#[test]
+fn a_torn_image_passes_only_if_49153_changes_or_more_lie_between_its_fetches() {
+    let shape = leaf_shape(Format::LineStamped, 8, 8, 256);
+    let version: u16 = 30_000;
+    let mut image = whole_range(&shape, 0, version).image().to_vec();
+    // The widest window there is.
+    put_u16(&mut image, AT_FLOOR, version - ((1 << 14) - 1));
+    // The header was fetched; then line 3, rewritten by the last of so many changes.
+    let accepted = |changes: u32| {
+        let stamp = (u32::from(version) + changes) as u16;
+        Node::open(&shape, &with_stamp(&image, 3, stamp), 0).is_ok()
+    };
+    let first = (1..=1 << 16).find(|changes| accepted(*changes));
+    assert_eq!(first, Some(49_153));
+    assert!(accepted(1 << 16) && !accepted((1 << 16) + 1));
+}
+
+/// The same for entries of several lines.
+#[test]
+fn a_torn_entry_of_several_lines_passes_only_after_65536_changes_of_it() {
+    let shape = leaf_shape(Format::LineStamped, 8, 100, 512);
+    let mut draft = whole_range(&shape, 0, 1);
+    put(&mut draft, &number(5), &[0; 100]);
+    let old = draft.image().to_vec();
+    let mut accepted = Vec::new();
+    for change in 1..=(1_u32 << 16) {
+        let patch = put(&mut draft, &number(5), &[change as u8 | 1; 100]);
+        let entry = patch.steps()[0].clone();
+        let mut mixed = draft.image().to_vec();
+        // The first line of the entry was fetched before all that, the others after.
+        let line = entry.start / LINE * LINE..(entry.start / LINE + 1) * LINE;
+        mixed[line.clone()].copy_from_slice(&old[line]);
+        let node = Node::open(&shape, &mixed, 0).expect("the node itself is whole");
+        if matches!(node.find(&number(5)), Lookup::Found(_)) {
+            accepted.push(change);
+        }
+    }
+    assert_eq!(accepted, [1 << 16]);
 }
 
 #[test]

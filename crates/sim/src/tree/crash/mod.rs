@@ -154,7 +154,7 @@ impl Play {
     fn spawn(&mut self, seed: u64, cast: &[Compute]) -> Rc<Company> {
         let spawner = self.stage.lab.sim.spawner();
         let scenario = self.stage.lab.scenario.clone();
-        let company = Company::new(spawner.clone(), scenario.clone(), Rc::clone(&self.record), None);
+        let company = Company::new(spawner.clone(), scenario.clone(), Rc::clone(&self.record), None, false);
         let victim = cast[0].fabric.number();
         let threads = self.stage.deeds.len() as u32;
         let gate = Rc::new(Gate::new(spawner.clone(), victim, threads));
@@ -175,6 +175,8 @@ impl Play {
                 gate: gate.map(Rc::clone),
                 spawner: spawner.clone(),
                 last: 0,
+                base: 0,
+                others: Default::default(),
             }
         };
         let first = scenario.first_hot();

@@ -21,6 +21,8 @@ use std::time::Duration;
 /// The id and incarnation that everybody gets.
 pub const CLIENT: ClientId = ClientId(7);
 pub const INCARNATION: u32 = 3;
+/// The cluster of all fakes.
+pub const CLUSTER: u64 = 100;
 /// What every READ finds.
 pub const FOUND: u8 = 0xab;
 
@@ -44,6 +46,10 @@ pub struct Manners {
     pub boot: u64,
     pub lists: Lists,
     pub renews: bool,
+    /// The identity of its memory.
+    pub memory: u64,
+    /// What it says is declared lost.
+    pub lost: Vec<u16>,
     pub secret: Option<Secret>,
 }
 
@@ -71,7 +77,9 @@ impl Fake {
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).unwrap();
         let lists = Lists::Answer(Duration::ZERO);
-        let manners = Manners { server, servers, boot: 1 + number, lists, renews: true, secret: None };
+        let memory = 100 + u64::from(server);
+        let manners =
+            Manners { server, servers, boot: 1 + number, lists, renews: true, memory, lost: Vec::new(), secret: None };
         let shared = Arc::new(Shared {
             manners: Mutex::new(manners),
             open: Mutex::default(),
@@ -215,6 +223,9 @@ fn welcome(manners: &Manners) -> Welcome {
         boot: manners.boot,
         server: manners.server,
         servers: manners.servers,
+        memory: manners.memory,
+        cluster: CLUSTER,
+        lost: manners.lost.clone(),
         client: CLIENT,
         incarnation: INCARNATION,
         host_bytes: 1 << 20,

@@ -1,0 +1,125 @@
+//! Which memories belong to the cluster, which are declared lost, and who may join with what it sees.
+//!
+//! Server 0 looks at what a client found at every other server *before* it issues an id: a refusal changes nothing, anywhere.
+
+use super::MemoryServer;
+use crate::geometry::CLUSTER_OFFSET;
+use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Seen, ServerInfo, Space};
+
+impl MemoryServer {
+    /// The cluster that this memory belongs to: the identity of its server 0's memory. 0 if it belongs to none yet.
+    pub fn cluster(&self) -> u64 {
+        self.cluster
+    }
+
+    /// The servers that the cluster has declared lost; none where there is no server table.
+    pub fn lost(&self) -> Vec<u16> {
+        let entries = self.root.iter().flat_map(|root| root.servers.entries());
+        entries.zip(0u16..).filter(|(entry, _)| entry.lost).map(|(_, server)| server).collect()
+    }
+
+    /// Makes this memory `cluster`'s, if it is nobody's yet. Whether it is `cluster`'s now.
+    pub fn adopt<M: Memory + ?Sized>(&mut self, memory: &M, cluster: u64) -> bool {
+        if self.cluster == 0 && cluster != 0 {
+            memory.store_u64(Space::Host, CLUSTER_OFFSET, cluster);
+            self.cluster = cluster;
+        }
+        self.cluster == cluster
+    }
+
+    /// Issues an id to a client that found `seen` at the servers, by number; what it says of server 0 is not looked at. Memories
+    /// that the cluster does not know yet belong to it from now on.
+    pub fn join_seeing<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        seen: &[Option<Seen>],
+        now: u64,
+    ) -> Result<Response, Refusal> {
+        let cluster = self.cluster;
+        let servers = self.superblock.servers;
+        let root = self.root.as_mut().ok_or(Refusal::NotHere)?;
+        if seen.len() != usize::from(servers) {
+            return Err(Refusal::OtherCount { servers });
+        }
+        let mut unknown: Vec<(u16, u64)> = Vec::new();
+        for ((entry, found), server) in root.servers.entries().iter().zip(seen).zip(0u16..).skip(1) {
+            if entry.lost {
+                continue;
+            }
+            let found = found.filter(|found| found.memory != 0).ok_or(Refusal::Unreachable { server })?;
+            if found.cluster != 0 && found.cluster != cluster {
+                return Err(Refusal::OtherCluster { server });
+            }
+            if entry.memory == 0 {
+                // Two numbers that reach one memory, or a server that belongs here under another number.
+                if root.servers.has(found.memory) || unknown.iter().any(|(_, other)| *other == found.memory) {
+                    return Err(Refusal::OtherMemory { server });
+                }
+                unknown.push((server, found.memory));
+            } else if entry.memory != found.memory {
+                return Err(Refusal::OtherMemory { server });
+            }
+        }
+        root.members.next_free(&self.superblock.geometry).ok_or(Refusal::TooManyMembers)?;
+        for (server, identity) in unknown {
+            root.servers.enlist(memory, &self.superblock.geometry, server, identity);
+        }
+        self.handle(memory, ClientId::NOBODY, &Request::Join, now)
+    }
+
+    /// Makes the memories of all servers one cluster, as if a client that sees them had joined: for one who has just formatted
+    /// all of them. Only on server 0.
+    pub fn enlist_all<M: Memory + ?Sized>(&mut self, memory: &M, identities: &[u64]) {
+        let Some(root) = &mut self.root else { return };
+        for (&identity, server) in identities.iter().zip(0u16..) {
+            if root.servers.entries().get(usize::from(server)).is_some_and(|entry| entry.memory == 0) {
+                root.servers.enlist(memory, &self.superblock.geometry, server, identity);
+            }
+        }
+    }
+
+    pub(super) fn servers_request<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        from: ClientId,
+        request: &Request,
+    ) -> Result<Response, Refusal> {
+        if self.root.is_none() {
+            return Err(Refusal::NotHere);
+        }
+        self.admit(from)?;
+        match request {
+            Request::DeclareLost { server } => self.declare_lost(memory, *server),
+            _ => self.servers(),
+        }
+    }
+
+    /// Every server of the cluster, by number.
+    pub(super) fn servers(&self) -> Result<Response, Refusal> {
+        let root = self.root.as_ref().ok_or(Refusal::NotHere)?;
+        let entries: Vec<ServerInfo> = root.servers.entries().to_vec();
+        Ok(Response::Servers(entries))
+    }
+
+    /// Ends the lease of every live member, and marks `server` lost. In this order: a server that stops in between has lost
+    /// nothing but leases, and is asked again. The other way round, members could go on with the old view.
+    pub(super) fn declare_lost<M: Memory + ?Sized>(&mut self, memory: &M, server: u16) -> Result<Response, Refusal> {
+        let geometry = &self.superblock.geometry;
+        let root = self.root.as_mut().ok_or(Refusal::NotHere)?;
+        if server == 0 {
+            return Err(Refusal::BadRequest { what: "memory server 0 keeps the members and cannot be declared lost" });
+        }
+        let Some(entry) = root.servers.entries().get(usize::from(server)) else {
+            return Err(Refusal::BadRequest { what: "the cluster has no such memory server" });
+        };
+        if entry.lost {
+            return Ok(Response::Done);
+        }
+        let live: Vec<ClientId> = root.members.live().collect();
+        for client in live {
+            root.members.condemn(memory, geometry, client)?;
+        }
+        root.servers.declare_lost(memory, geometry, server);
+        Ok(Response::Done)
+    }
+}

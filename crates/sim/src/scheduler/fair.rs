@@ -1,0 +1,49 @@
+//! Turns for everybody.
+
+use super::{Scheduler, without_jump};
+use crate::choice::{Actor, Choice, Kind};
+use crate::rng::Rng;
+
+/// Of this many picks one is uniform, so that seeds differ.
+const UNIFORM_ONE_IN: u32 = 4;
+
+/// Lets the actor move whose last move is longest ago, most of the time: nobody starves, as on machines that are not overloaded. Under
+/// it a lease that is long against a round trip runs out only for a reason.
+#[derive(Clone, Debug)]
+pub struct Fair {
+    rng: Rng,
+    picks: u64,
+    last: Vec<(Actor, u64)>,
+}
+
+impl Fair {
+    /// A fair scheduler.
+    pub fn new(seed: u64) -> Self {
+        Self { rng: Rng::new(seed ^ 0x4641_4952), picks: 0, last: Vec::new() }
+    }
+
+    fn last_move(&self, actor: Actor) -> u64 {
+        self.last.iter().find(|(known, _)| *known == actor).map_or(0, |(_, at)| *at)
+    }
+}
+
+impl Scheduler for Fair {
+    fn pick(&mut self, choices: &[Choice]) -> usize {
+        let plain = without_jump(choices);
+        if plain == 0 {
+            return choices.len() - 1;
+        }
+        if !matches!(choices[0].kind, Kind::Run | Kind::Step) {
+            return self.rng.below(plain);
+        }
+        let oldest = (0..plain).min_by_key(|&at| self.last_move(choices[at].actor)).unwrap_or(0);
+        let at = if self.rng.one_in(UNIFORM_ONE_IN) { self.rng.below(plain) } else { oldest };
+        self.picks += 1;
+        let actor = choices[at].actor;
+        match self.last.iter_mut().find(|(known, _)| *known == actor) {
+            Some((_, last)) => *last = self.picks,
+            None => self.last.push((actor, self.picks)),
+        }
+        at
+    }
+}

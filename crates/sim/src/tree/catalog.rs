@@ -1,0 +1,316 @@
+//! What clients of a schedule do with the catalog, and how it is judged.
+//!
+//! Each name is a register that holds the id of its tree, or nothing. Opening reads it, creating sets it if it is empty, dropping empties
+//! it. So the history of a name is one more key for the linearizability checker, and so is each key of each tree, by the tree's id: an
+//! operation on a tree that another client drops may fail, but a tree that nobody dropped must keep what it was given.
+
+use super::check::{Found, Property};
+use super::script::{OTHERS, SPAN, Script};
+use crate::endpoint::SimEndpoint;
+use crate::history::{Call, Fate, History, Op, OpId, Outcome};
+use sherman_core::{Error, Loading, TreeState, Worker};
+use sherman_fabric::control::TreeInfo;
+use sherman_fabric::{FabricError, Refusal};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The key of the first name in a history: above those of all trees.
+pub(super) const CATALOG: u64 = 1 << 62;
+/// Keys that clients use in trees besides the one that scenarios are about.
+const KEYS: u64 = 12;
+/// The first of the pretended clients in whose names a load, or a removal of everything, is written down: one for each key.
+const ONE_FOR_EACH: u32 = 1_000;
+/// How often one removal of everything may remove a key, besides once for certain: a leaf that was cleared may merge with one that was
+/// not yet, and with what others have put there meanwhile.
+const CLEARED_AGAIN: u32 = 2;
+
+/// The key of a name in a history; `None` for the tree that scenarios are about.
+pub(super) fn key_of(name: &str) -> Option<u64> {
+    OTHERS.iter().position(|other| *other == name).map(|at| CATALOG + at as u64)
+}
+
+/// What was asked of the catalog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Create,
+    Open,
+    Drop,
+}
+
+/// One request to the catalog.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CatalogCall {
+    client: u32,
+    key: u64,
+    asked: Asked,
+    invoked: u64,
+    ended: Ended,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug)]
+enum Ended {
+    /// Its client died, or does not know.
+    Unknown,
+    /// It changed nothing.
+    Failed,
+    Returned {
+        at: u64,
+        /// The tree that was found, dropped or made.
+        id: Option<u32>,
+        created: bool,
+    },
+}
+
+impl CatalogCall {
+    /// The ids that it shows to exist under its name.
+    fn shows(&self) -> Option<(u64, u32)> {
+        match self.ended {
+            Ended::Returned { at, id: Some(id), .. } => Some((at, id)),
+            _ => None,
+        }
+    }
+
+    fn has_created(&self, tree: u32) -> bool {
+        matches!(self.ended, Ended::Returned { id: Some(id), created: true, .. } if id == tree)
+    }
+}
+
+impl Script {
+    /// Uses the catalog, or a tree that it has from there.
+    pub async fn use_catalog(&mut self, worker: &Worker<SimEndpoint>, number: u32) {
+        let name = self.rng.below(OTHERS.len());
+        let Some(tree) = self.others[name].clone() else {
+            let asked = if self.rng.one_in(4) { Asked::Open } else { Asked::Create };
+            return self.ask_catalog(worker, name, asked).await;
+        };
+        match self.rng.below(8) {
+            0 => self.ask_catalog(worker, name, Asked::Drop).await,
+            1 => self.load(worker, &tree, number).await,
+            2 => self.clear(worker, &tree).await,
+            3 => self.ask_catalog(worker, name, Asked::Open).await,
+            4 => self.ask_catalog(worker, name, Asked::Create).await,
+            _ => self.use_other(worker, &tree, number).await,
+        }
+    }
+
+    async fn ask_catalog(&mut self, worker: &Worker<SimEndpoint>, name: usize, asked: Asked) {
+        let invoked = self.record.history.borrow_mut().moment();
+        let call =
+            CatalogCall { client: self.client, key: CATALOG + name as u64, asked, invoked, ended: Ended::Unknown };
+        let at = self.record.catalog.borrow().len();
+        self.record.catalog.borrow_mut().push(call);
+        self.spawner.say(|| format!("client {} begins: {asked:?} {}", self.client, OTHERS[name]));
+        let outcome = match asked {
+            Asked::Create => {
+                let spec = self.scenario.shape.spec(self.scenario.format);
+                worker.tree(OTHERS[name], &spec).await.map(|tree| self.keep_open(name, tree))
+            }
+            Asked::Open => worker.open_tree(OTHERS[name]).await.map(|tree| self.keep_open(name, tree)),
+            Asked::Drop => worker.drop_tree(OTHERS[name]).await.map(|dropped| (dropped.id, false)),
+        };
+        self.spawner.say(|| format!("client {} ends: {asked:?} {}: {outcome:?}", self.client, OTHERS[name]));
+        let returned = |id, created| {
+            let at = self.record.history.borrow_mut().moment();
+            Ended::Returned { at, id, created }
+        };
+        let ended = match outcome {
+            Ok((id, created)) => returned(Some(id), created),
+            Err(Error::NoSuchTree { .. }) => {
+                self.others[name] = None;
+                returned(None, false)
+            }
+            // The entry that the names share is the other's.
+            Err(Error::Refused(Refusal::TooManyTrees) | Error::OutOfMemory) => Ended::Failed,
+            // A tree may have been created although its maker came to its end.
+            Err(
+                Error::Fenced { .. } | Error::OutcomeUnknown { .. } | Error::Fabric(FabricError::Disconnected { .. }),
+            ) => Ended::Unknown,
+            Err(error) if self.is_excused(&error) => Ended::Unknown,
+            Err(error) => {
+                let what = format!("client {}, {asked:?} {}: {error}", self.client, OTHERS[name]);
+                self.record.trouble(Property::Progress, what);
+                Ended::Unknown
+            }
+        };
+        if asked == Asked::Drop {
+            self.others[name] = None;
+        }
+        self.record.catalog.borrow_mut()[at].ended = ended;
+    }
+
+    fn keep_open(&mut self, name: usize, tree: Arc<TreeState>) -> (u32, bool) {
+        let told = (tree.info().id, tree.was_created());
+        self.others[name] = Some(tree);
+        told
+    }
+
+    /// One operation on one key of another tree, or a scan of it.
+    async fn use_other(&mut self, worker: &Worker<SimEndpoint>, tree: &Arc<TreeState>, number: u32) {
+        let key = self.rng.below(KEYS as usize) as u64;
+        let value = u64::from(self.client) << 16 | u64::from(number) << 1 | 1;
+        let home = std::mem::replace(&mut self.tree, Arc::clone(tree));
+        self.base = u64::from(tree.info().id) * SPAN;
+        match self.rng.below(8) {
+            0 => self.sweep(worker).await,
+            1 | 2 => self.one(worker, key, Op::Get).await,
+            3 => self.one(worker, key, Op::Remove).await,
+            _ => self.one(worker, key, Op::Insert(value)).await,
+        }
+        self.base = 0;
+        self.tree = home;
+    }
+
+    fn invoke_all(&self, tree: &TreeState, keys: impl Iterator<Item = u64>, op: impl Fn(u64) -> Op) -> Vec<OpId> {
+        let base = u64::from(tree.info().id) * SPAN;
+        let mut history = self.record.history.borrow_mut();
+        (ONE_FOR_EACH..).zip(keys).map(|(client, key)| history.invoke(client, base + key, op(key))).collect()
+    }
+
+    /// Loads another tree: all of it at one moment, at which the tree is empty, or nothing.
+    async fn load(&mut self, worker: &Worker<SimEndpoint>, tree: &TreeState, number: u32) {
+        let keys = 1 + self.rng.below(KEYS as usize) as u64;
+        let value = |key: u64| key << 32 | u64::from(self.client) << 16 | u64::from(number) << 1 | 1;
+        let loaded = self.invoke_all(tree, 0..keys, |key| Op::Insert(value(key)));
+        let empty = self.invoke_all(tree, keys..KEYS, |_| Op::Get);
+        self.spawner.say(|| format!("client {} begins: load {keys} keys of tree {}", self.client, tree.info().id));
+        let outcome = self.try_load(worker, tree, keys, value).await;
+        self.spawner.say(|| format!("client {} ends: load: {outcome:?}", self.client));
+        let mut history = self.record.history.borrow_mut();
+        for call in loaded {
+            let _ = match &outcome {
+                Ok(()) => history.ret(call, Outcome::Value(None)),
+                Err(Error::OutcomeUnknown { .. }) => history.unknown(call),
+                Err(_) => history.failed(call),
+            };
+        }
+        for call in empty {
+            let _ = if outcome.is_ok() { history.ret(call, Outcome::Value(None)) } else { history.failed(call) };
+        }
+        drop(history);
+        if let Err(error) = outcome {
+            self.excuse("loads", &error);
+        }
+    }
+
+    async fn try_load(
+        &self,
+        worker: &Worker<SimEndpoint>,
+        tree: &TreeState,
+        keys: u64,
+        value: impl Fn(u64) -> u64,
+    ) -> Result<(), Error> {
+        let (op, scenario) = (worker.op(), &self.scenario);
+        let mut loading = Loading::new(tree, 1.0);
+        let mut batches = Vec::new();
+        let cut = async {
+            for key in 0..keys {
+                batches.extend(loading.push(&op, tree, &scenario.key(key), &scenario.value(value(key))).await?);
+            }
+            batches.extend(loading.finish(&op).await?.into_iter().flatten());
+            let mut written = Vec::new();
+            for batch in &batches {
+                written.push(op.write_leaves(tree, batch).await?);
+            }
+            Ok(written)
+        };
+        match cut.await {
+            Ok(written) => op.complete_load(tree, &mut loading, written).await.map(drop),
+            Err(error) => {
+                loading.abandon(&op, tree).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes everything from another tree, each leaf at a moment of its own.
+    async fn clear(&mut self, worker: &Worker<SimEndpoint>, tree: &TreeState) {
+        let once = self.invoke_all(tree, 0..KEYS, |_| Op::Erase);
+        let again: Vec<OpId> = (0..CLEARED_AGAIN).flat_map(|_| self.invoke_all(tree, 0..KEYS, |_| Op::Erase)).collect();
+        let outcome = worker.clear(tree).await;
+        let mut history = self.record.history.borrow_mut();
+        for call in once {
+            let _ = if outcome.is_ok() { history.ret(call, Outcome::Value(None)) } else { history.unknown(call) };
+        }
+        for call in again {
+            let _ = history.unknown(call);
+        }
+        drop(history);
+        if let Err(error) = outcome {
+            self.excuse("clears", &error);
+        }
+    }
+
+    fn excuse(&self, does: &str, error: &Error) {
+        let legal = matches!(error, Error::NotEmpty | Error::NoSuchTree { .. } | Error::OutOfMemory);
+        let unknown = matches!(error, Error::OutcomeUnknown { .. });
+        if !legal && !unknown && !self.is_excused(error) {
+            self.record.trouble(Property::Progress, format!("client {} {does}: {error}", self.client));
+        }
+    }
+}
+
+/// Adds what clients did with the catalog to the history. A creation whose outcome its client does not know has made a tree whose id
+/// others may have seen: which, is found out here.
+pub(super) fn settle(
+    history: &mut History,
+    calls: &[CatalogCall],
+    initial: &BTreeMap<u64, u64>,
+    listed: &[(TreeInfo, sherman_core::Walk)],
+) -> Result<(), Found> {
+    // By name and id: when it was first seen.
+    let mut seen: BTreeMap<(u64, u32), u64> = BTreeMap::new();
+    for call in calls {
+        if let Some((at, id)) = call.shows() {
+            let first = seen.entry((call.key, id)).or_insert(at);
+            *first = at.min(*first);
+        }
+    }
+    let shown = listed.iter().filter_map(|(info, _)| Some(((key_of(&info.name)?, info.id), u64::MAX)));
+    for (tree, at) in shown {
+        seen.entry(tree).or_insert(at);
+    }
+    let known =
+        |key: &u64, id: u32| initial.get(key) == Some(&u64::from(id)) || calls.iter().any(|call| call.has_created(id));
+    let mut claims: Vec<Option<u32>> = vec![None; calls.len()];
+    let mut orphans: Vec<((u64, u32), u64)> = seen.into_iter().filter(|((key, id), _)| !known(key, *id)).collect();
+    orphans.sort_by_key(|(_, at)| *at);
+    for ((key, id), at) in orphans {
+        let maker = (0..calls.len()).find(|&number| {
+            let call = &calls[number];
+            let unknown = matches!(call.ended, Ended::Unknown) && call.asked == Asked::Create;
+            unknown && call.key == key && claims[number].is_none() && call.invoked < at
+        });
+        match maker {
+            Some(number) => claims[number] = Some(id),
+            None => return Err(Found::new(Property::Catalog, format!("nobody created tree {id}, which was seen"))),
+        }
+    }
+    for (call, claim) in calls.iter().zip(claims) {
+        let CatalogCall { client, key, asked, invoked, ended } = *call;
+        let value = |id: Option<u32>| Outcome::Value(id.map(u64::from));
+        let (op, fate) = match (asked, ended) {
+            (_, Ended::Failed) => continue,
+            (Asked::Create, Ended::Returned { at, id: Some(id), created: true }) => {
+                (Op::InsertIfAbsent(u64::from(id)), Fate::Returned { at, outcome: value(None) })
+            }
+            // It found one: as if it had read.
+            (Asked::Create | Asked::Open, Ended::Returned { at, id, .. }) => {
+                (Op::Get, Fate::Returned { at, outcome: value(id) })
+            }
+            (Asked::Drop, Ended::Returned { at, id, .. }) => (Op::Remove, Fate::Returned { at, outcome: value(id) }),
+            (Asked::Create, Ended::Unknown) => match claim {
+                Some(id) => (Op::InsertIfAbsent(u64::from(id)), Fate::Unknown),
+                None => (Op::InsertIfAbsent(UNSEEN + u64::from(client)), Fate::Unknown),
+            },
+            (Asked::Drop, Ended::Unknown) => (Op::Remove, Fate::Unknown),
+            (Asked::Open, Ended::Unknown) => continue,
+        };
+        let recorded = history.record(Call { client, key, op, invoked, fate });
+        recorded.map_err(|misuse| Found::new(Property::Catalog, misuse.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Stands for the id of a tree that nobody ever saw.
+const UNSEEN: u64 = 1 << 40;

@@ -1,0 +1,222 @@
+//! Whose memory it is: clusters that are mixed up, servers that lost their memory, servers that are declared lost.
+
+use crate::raw::{host, host_for, start};
+use sherman_embedded::host::Host;
+use sherman_executor::block_on;
+use sherman_fabric::control::Standing;
+use sherman_fabric::{Counters, Endpoint, FabricError, Memory, Refusal, Request, Response, Space, call, execute};
+use sherman_soft_nic::server::{Listen, RunningServer, ServerOptions};
+use sherman_soft_nic::{Address, ConnectError, JoinError, JoinOptions, SoftNicAdmin, SoftNicEndpoint, SoftNicFabric};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// A cluster of two servers.
+struct Pair {
+    servers: [RunningServer; 2],
+}
+
+impl Pair {
+    fn start() -> Self {
+        Self { servers: [0, 1].map(|server| serve(host(server, 2))) }
+    }
+
+    fn options(&self) -> JoinOptions {
+        join(&[&self.servers[0], &self.servers[1]])
+    }
+
+    /// What lies in the reserved area of each server.
+    fn tables(&self) -> [Vec<u8>; 2] {
+        [0, 1].map(|server| {
+            let host = self.servers[server].host();
+            let mut bytes = vec![0; host.superblock().geometry.chunks_offset as usize];
+            host.memory().load(Space::Host, 0, &mut bytes);
+            bytes
+        })
+    }
+}
+
+fn serve(host: Arc<Host>) -> RunningServer {
+    start(ServerOptions { shards: 1, ..ServerOptions::new(host, vec![Listen::Tcp("127.0.0.1:0".into())]) })
+}
+
+fn join(servers: &[&RunningServer]) -> JoinOptions {
+    JoinOptions::new(servers.iter().map(|server| Address::from(server.addresses()[0].clone())).collect())
+}
+
+fn ask(endpoint: &SoftNicEndpoint, server: u16, request: Request) -> Result<Response, FabricError> {
+    block_on(endpoint, call(endpoint, server, request, &Counters::default()))
+}
+
+fn read(endpoint: &SoftNicEndpoint, server: u16) -> Result<(), FabricError> {
+    let mut list = endpoint.list(server);
+    list.read(Space::Host, 0, 8);
+    block_on(endpoint, execute(endpoint, list, &Counters::default())).map(drop)
+}
+
+#[test]
+fn a_list_that_mixes_two_clusters_is_refused_and_changes_neither() {
+    let (one, other) = (Pair::start(), Pair::start());
+    for pair in [&one, &other] {
+        drop(SoftNicFabric::join(&pair.options()).unwrap());
+    }
+    let before = (one.tables(), other.tables());
+    let refused = SoftNicFabric::join(&join(&[&one.servers[0], &other.servers[1]])).unwrap_err();
+    assert!(matches!(refused, JoinError::OtherCluster { server: 1, .. }), "{refused:?}");
+    let said = refused.to_string();
+    for words in ["memory server 1 at tcp://127.0.0.1:", "belongs to another cluster", "mixes", "restarted empty"] {
+        assert!(said.contains(words), "{said}");
+    }
+    assert!(before == (one.tables(), other.tables()), "a refusal changed something");
+    for pair in [&one, &other] {
+        drop(SoftNicFabric::join(&pair.options()).unwrap());
+    }
+}
+
+#[test]
+fn a_server_that_was_restarted_empty_is_refused_by_name() {
+    let pair = Pair::start();
+    drop(SoftNicFabric::join(&pair.options()).unwrap());
+    let empty = [0, 1].map(|server| serve(host(server, 2)));
+    let begun = Instant::now();
+    let second = SoftNicFabric::join(&join(&[&pair.servers[0], &empty[1]])).unwrap_err();
+    assert!(matches!(second, JoinError::OtherMemory { server: 1, .. }), "{second:?}");
+    let said = second.to_string();
+    assert!(said.contains("memory server 1 at tcp://127.0.0.1:") && said.contains("lost its memory"), "{said}");
+    let first = SoftNicFabric::join(&join(&[&empty[0], &pair.servers[1]])).unwrap_err();
+    assert!(first.to_string().contains("memory server 0 was restarted empty"), "{first}");
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert_eq!(empty[1].host().look(|tables| tables.cluster()), 0, "it still belongs to nobody");
+    drop(SoftNicFabric::join(&join(&[&empty[0], &empty[1]])).unwrap());
+    drop(SoftNicFabric::join(&pair.options()).unwrap());
+}
+
+#[test]
+fn a_server_that_is_down_is_named_and_no_id_is_issued() {
+    let pair = Pair::start();
+    drop(SoftNicFabric::join(&pair.options()).unwrap());
+    let options = pair.options();
+    let Pair { servers: [first, second] } = pair;
+    second.stop();
+    second.join().unwrap();
+    let refused = SoftNicFabric::join(&options).unwrap_err();
+    assert!(matches!(&refused, JoinError::Connect { server: 1, error: ConnectError::Refused(_), .. }), "{refused:?}");
+    let said = refused.to_string();
+    assert!(said.starts_with("cannot reach memory server 1 at tcp://127.0.0.1:"), "{said}");
+    assert!(said.ends_with("Is it running?"), "{said}");
+    let admin = SoftNicAdmin::open(&options).unwrap();
+    assert!(matches!(admin.ask(0, &Request::Members), Ok(Response::Members(members)) if members.is_empty()));
+    assert!(admin.find(1).is_err() && admin.ask(1, &Request::Usage).is_err());
+    drop(first);
+}
+
+#[test]
+fn a_declared_loss_ends_every_identity_and_newcomers_go_on_without_the_server() {
+    let pair = Pair::start();
+    let old = SoftNicFabric::join(&pair.options()).unwrap();
+    let endpoint = old.endpoint().unwrap();
+    let admin = SoftNicAdmin::open(&pair.options()).unwrap();
+    let declare = |server| admin.ask(0, &Request::DeclareLost { server });
+    assert!(declare(0).is_err());
+    assert!(matches!(declare(1), Ok(Response::Done)));
+    assert_eq!(ask(&endpoint, 0, Request::Renew), Err(FabricError::Fenced { client: old.client() }));
+    let new = SoftNicFabric::join(&pair.options()).unwrap();
+    let endpoint = new.endpoint().unwrap();
+    assert_eq!(read(&endpoint, 1), Err(FabricError::ServerLost { server: 1 }));
+    assert_eq!(read(&endpoint, 0), Ok(()));
+    let options = pair.options();
+    let Pair { servers: [_first, second] } = pair;
+    drop(second);
+    assert!(SoftNicFabric::join(&options).is_ok(), "it need not be there");
+    let Ok(Response::Members(members)) = admin.ask(0, &Request::Members) else { panic!() };
+    let of_old = members.iter().find(|member| member.client == old.client()).unwrap();
+    assert_eq!(of_old.standing, Standing::Dead, "somebody must recover it");
+}
+
+#[test]
+fn an_operator_is_answered_though_the_member_table_is_full() {
+    let server = serve(host_for(0, 1, 2));
+    let options = join(&[&server]);
+    let members = [(); 2].map(|()| SoftNicFabric::join(&options).unwrap());
+    let full = SoftNicFabric::join(&options).unwrap_err();
+    assert!(full.to_string().contains("no free member id"), "{full}");
+    let admin = SoftNicAdmin::open(&options).unwrap();
+    assert!(matches!(admin.ask(0, &Request::Members), Ok(Response::Members(members)) if members.len() == 2));
+    assert!(matches!(admin.ask(0, &Request::Condemn { client: members[0].client() }), Ok(Response::Done)));
+    let nobody = admin.ask(0, &Request::Condemn { client: sherman_fabric::ClientId(9) });
+    let told =
+        matches!(nobody, Err(sherman_soft_nic::AdminError::Refused(FabricError::Refused(Refusal::NotAMember { .. }))));
+    assert!(told, "no such member");
+}
+
+/// A tunnel to a server, for one client, that can be cut.
+struct Tunnel {
+    address: Address,
+    open: Arc<Mutex<Option<Vec<TcpStream>>>>,
+}
+
+impl Tunnel {
+    fn to(server: &RunningServer) -> Self {
+        let Listen::Tcp(target) = server.addresses()[0].clone() else { panic!() };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::Tcp(listener.local_addr().unwrap().to_string());
+        let open = Arc::new(Mutex::new(Some(Vec::new())));
+        let streams = Arc::clone(&open);
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let Ok(client) = client else { return };
+                let mut streams = streams.lock().unwrap();
+                // Once it is cut it refuses everybody: the listener goes with this thread.
+                let Some(streams) = streams.as_mut() else { return };
+                let server = TcpStream::connect(&target).unwrap();
+                for (from, to) in [(&client, &server), (&server, &client)] {
+                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    std::thread::spawn(move || pass(&mut from, &mut to));
+                }
+                streams.extend([client, server]);
+            }
+        });
+        Self { address, open }
+    }
+
+    fn cut(&self) {
+        let streams = self.open.lock().unwrap().take();
+        for stream in streams.into_iter().flatten() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        if let Address::Tcp(at) = &self.address {
+            let _ = TcpStream::connect(at);
+        }
+    }
+}
+
+fn pass(from: &mut TcpStream, to: &mut TcpStream) {
+    let mut bytes = [0; 4096];
+    while let Ok(len @ 1..) = from.read(&mut bytes) {
+        if to.write_all(&bytes[..len]).is_err() {
+            return;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+#[test]
+fn a_loss_that_one_client_alone_sees_ends_that_client_alone() {
+    let pair = Pair::start();
+    let tunnel = Tunnel::to(&pair.servers[1]);
+    let mut options = pair.options();
+    let others = SoftNicFabric::join(&options).unwrap();
+    options.servers[1] = tunnel.address.clone();
+    let one = SoftNicFabric::join(&options).unwrap();
+    let (endpoint, other) = (one.endpoint().unwrap(), others.endpoint().unwrap());
+    assert_eq!((read(&endpoint, 1), read(&other, 1)), (Ok(()), Ok(())));
+    tunnel.cut();
+    assert_eq!(read(&endpoint, 1), Err(FabricError::Disconnected { server: 1 }));
+    assert_eq!(ask(&endpoint, 0, Request::Renew), Err(FabricError::Disconnected { server: 0 }));
+    assert_eq!((read(&other, 0), read(&other, 1)), (Ok(()), Ok(())));
+    drop((endpoint, one));
+    let Ok(Response::Members(members)) = ask(&other, 0, Request::Members) else { panic!() };
+    assert_eq!(members.len(), 2, "its id is taken until somebody has recovered it");
+    assert!(SoftNicFabric::join(&pair.options()).is_ok(), "the server is present for everybody else");
+}
