@@ -61,9 +61,15 @@ impl FromStr for Time {
     }
 }
 
+/// In the largest unit that leaves no fraction: what the command line takes.
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
+        let nanos = self.0.as_nanos();
+        let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+        match units.into_iter().find(|(unit, _)| nanos.is_multiple_of(*unit)) {
+            Some((unit, name)) => write!(f, "{}{name}", nanos / unit),
+            None => write!(f, "{:?}", self.0),
+        }
     }
 }
 

@@ -244,8 +244,9 @@ pub fn check_lease(lease: Duration) -> Result<(), Failure> {
         return Ok(());
     }
     let reason = format!(
-        "{lease:?} is not allowed; write 100ms to 1h. A client renews its lease three times in this time, and is taken for \
-         dead if it cannot"
+        "{} is not allowed; write 100ms to 1h. A client renews its lease three times in this time, and is taken for \
+         dead if it cannot",
+        Time(lease)
     );
     Err(Failure::option("lease", reason))
 }

@@ -44,8 +44,6 @@ pub enum Op {
     Insert(u64),
     /// Makes the key absent and returns the value before.
     Remove,
-    /// Makes the key absent and does not tell what was there.
-    Erase,
     /// Sets the value if the key is absent; returns the value that was in the way, or `None` when it inserted.
     InsertIfAbsent(u64),
     /// Replaces `expected` by `new`; when the key holds something else, changes nothing and returns that.
@@ -64,7 +62,6 @@ impl Op {
             Op::Get => (state, Outcome::Value(state)),
             Op::Insert(value) => (Some(value), Outcome::Value(state)),
             Op::Remove => (None, Outcome::Value(state)),
-            Op::Erase => (None, Outcome::Value(None)),
             Op::InsertIfAbsent(value) => (state.or(Some(value)), Outcome::Value(state)),
             Op::CompareExchange { expected, new } if state == expected => (new, Outcome::Exchange(Ok(()))),
             Op::CompareExchange { .. } => (state, Outcome::Exchange(Err(state))),

@@ -1,7 +1,11 @@
 //! Real checks by the real command, small ones.
 
+use crate::common::servers::{Servers, Transport};
 use crate::common::{fresh_path, sherman, text};
 use serde_json::Value;
+use sherman_executor::block_on;
+use sherman_fabric::{Counters, Endpoint, Space, execute};
+use sherman_soft_nic::{Address, JoinOptions, SoftNicFabric};
 
 /// Checks a small tree and returns the JSON.
 fn check(args: &[&str]) -> Value {
@@ -84,4 +88,45 @@ fn it_says_plainly_what_it_did() {
     let json: Value = serde_json::from_slice(&std::fs::read(&path).expect("the file")).expect("JSON");
     assert_eq!(json["clean"].as_bool(), Some(true));
     std::fs::remove_file(path).expect("the file goes");
+}
+
+/// Has `client`, an id, hold the first lane of server 0, or gives it back.
+fn hold_lane(servers: &Servers, from: u64, to: u64) {
+    let addresses = servers.servers.iter().map(|server| Address::Unix(server.address.clone().into())).collect();
+    let fabric = SoftNicFabric::join(&JoinOptions::new(addresses)).expect("a client");
+    let endpoint = fabric.endpoint().expect("an endpoint");
+    let mut list = endpoint.list(0);
+    let cas = list.masked_cas(Space::OnChip, 0, from, to, 0xffff);
+    let list = block_on(&endpoint, execute(&endpoint, list, &Counters::default())).expect("a swap");
+    assert!(list.swapped(cas), "the lane is {}", list.old(cas));
+}
+
+#[test]
+fn without_a_tree_the_whole_cluster_is_checked() {
+    let servers = Servers::start(Transport::Unix, 2, &["--memory", "64MiB", "--chunk", "1MiB"]);
+    let url = servers.url();
+    for tree in ["orders", "users"] {
+        let put = sherman(&["put", "--cluster", &url, "7", "700", "--tree", tree, "--create"]);
+        assert_eq!(put.status.code(), Some(0), "{}", text(&put.stderr));
+    }
+    let audit = |code| {
+        let output = sherman(&["check", "--cluster", &url, "--json", "-"]);
+        assert_eq!(output.status.code(), Some(code), "{} {}", text(&output.stdout), text(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).expect("JSON and nothing else on stdout")
+    };
+    let json = audit(0);
+    assert_eq!((json["clean"].as_bool(), number(&json, "places_linked")), (Some(true), 2.0), "{json}");
+    assert_eq!((json["trees"][0]["tree"].as_str(), json["trees"][1]["tree"].as_str()), (Some("orders"), Some("users")));
+    // An id that nobody has holds a lane.
+    hold_lane(&servers, 0, 999);
+    let json = audit(1);
+    let found = &json["findings"][0];
+    assert_eq!((found["invariant"].as_str(), found["part"].as_str()), (Some("I38"), Some("lane")), "{json}");
+    assert_eq!((number(found, "client"), number(&json, "finding_count")), (999.0, 1.0));
+    let output = sherman(&["check", "--cluster", &url]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("I38, server 0, lane 0x0") && said.contains("client 999 holds the lane"), "{said}");
+    hold_lane(&servers, 999, 0);
+    audit(0);
 }

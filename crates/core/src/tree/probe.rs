@@ -27,7 +27,7 @@ use sherman_fabric::{ClientId, Endpoint, FabricError, GlobalAddress, Space};
 /// How many times a probe must see the same damage before it reports it.
 const LOOKS: u32 = 4;
 /// The first and the longest pause between two looks.
-const PAUSES_NANOS: (u64, u64) = (500_000, 8_000_000);
+const PAUSES_NANOS: (u64, u64) = (100_000, 8_000_000);
 
 const I1: &str = "I1: a pointer names memory of the cluster";
 const I2: &str = "I2: the root word names a linked node with the lowest low fence";

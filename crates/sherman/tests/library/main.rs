@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod callers;
+mod catalog_races;
 mod growth;
 #[cfg(target_os = "linux")]
 mod identity;

@@ -114,7 +114,6 @@ impl fmt::Display for Op {
             Op::Get => f.write_str("get"),
             Op::Insert(value) => write!(f, "insert({value})"),
             Op::Remove => f.write_str("remove"),
-            Op::Erase => f.write_str("erase"),
             Op::InsertIfAbsent(value) => write!(f, "insert_if_absent({value})"),
             Op::CompareExchange { expected, new } => write!(f, "exchange({}, {})", Shown(expected), Shown(new)),
         }

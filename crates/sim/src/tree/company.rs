@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// How often a client joins again.
 const REJOINS: u32 = 2;
 /// How often clients join again after a restart, all told: there are ids for so many.
-const MOST_REJOINS: u32 = 5;
+const MOST_REJOINS: u32 = 4;
 /// For how long a keeper that is to leave waits for the recoverer, in nanoseconds.
 const NAP: u64 = 2_000;
 
@@ -62,7 +62,7 @@ impl Company {
         // A restart ends every identity: otherwise nothing would happen after it.
         let all = if restarts { (scenario.computes * scenario.threads).min(MOST_REJOINS) } else { 0 };
         Rc::new(Self {
-            visitors: rng.below(11) as u32,
+            visitors: rng.below(9) as u32,
             leavers: if seed.is_some() && rng.one_in(2) { rng.next_u64() } else { 0 },
             spawner,
             scenario,

@@ -220,7 +220,7 @@ impl Scenario {
             redo_slot_bytes: 1 << 10,
             redo_area_bytes: 4 << 10,
             // Few enough that ids are issued again.
-            member_capacity: if self.crashes { 11 } else { 15 },
+            member_capacity: if self.crashes { 9 } else { 15 },
             lease_nanos: self.lease_nanos,
             // Where there are several trees, they share an entry or two.
             catalog_capacity: if self.catalog && self.loaded.is_multiple_of(2) { 3 } else { 2 },

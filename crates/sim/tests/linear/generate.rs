@@ -82,8 +82,7 @@ fn operation(rng: &mut Rng, values: u64) -> Op {
     match rng.u32(..10) {
         0..3 => Op::Get,
         3..5 => Op::Insert(value),
-        5 => Op::Erase,
-        6 => Op::Remove,
+        5..7 => Op::Remove,
         7 => Op::InsertIfAbsent(value),
         _ => Op::CompareExchange { expected: maybe(rng, values), new: maybe(rng, values) },
     }

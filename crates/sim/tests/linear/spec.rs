@@ -11,10 +11,6 @@ pub fn run(map: &mut Map, key: u64, op: Op) -> Outcome {
         Op::Get => Outcome::Value(map.get(&key).copied()),
         Op::Insert(value) => Outcome::Value(map.insert(key, value)),
         Op::Remove => Outcome::Value(map.remove(&key)),
-        Op::Erase => {
-            map.remove(&key);
-            Outcome::Value(None)
-        }
         Op::InsertIfAbsent(value) => {
             let existing = map.get(&key).copied();
             map.entry(key).or_insert(value);

@@ -95,11 +95,12 @@ fn is_pending(memories: &[SimMemory], shared: &ComputeServer) -> bool {
 
 /// Who splits a leaf of a tree is stopped. The tree is dropped; its dropper goes silent when the tree's end is recorded, but no
 /// node is free. Another recovers it: all nodes of the tree are to be freed, and one of them is its maker's alone. The maker goes
-/// on when the recoverer has given up, or `meanwhile`. What the recoverer said first.
-fn recover_dropper(stopped: Stopped, meanwhile: bool) -> Result<Recovery, Error> {
+/// on when the recoverer has given way. What the recoverer said first.
+fn recover_dropper(stopped: Stopped) -> Result<Recovery, Error> {
     let mut lab = lab(Techniques { combine: false, ..Techniques::OURS }, 400_000);
     let [maker, dropper, recoverer] = [(); 3].map(|()| lab.join());
-    lab.load(&maker, Deed::Grow.loaded());
+    // Three leaves: who splits one holds no lane that a drop needs for the root.
+    lab.load(&maker, (0..12).map(|key| (10 * key, key)));
     // 1: a node is pending; 2: the tree has ended; 3: its maker goes on; 4: it is done.
     let stage: Rc<Cell<u32>> = Rc::default();
 
@@ -134,14 +135,6 @@ fn recover_dropper(stopped: Stopped, meanwhile: bool) -> Result<Recovery, Error>
         reach(&at, 4, worker.endpoint()).await;
         (first, worker.recover(client).await)
     });
-    if meanwhile {
-        let (worker, at) = (recoverer.worker(), Rc::clone(&stage));
-        drop(lab.sim.spawn_on(&recoverer.fabric, 1, "bell", async move {
-            reach(&at, 2, worker.endpoint()).await;
-            sleep_until(worker.endpoint(), worker.endpoint().now() + 1_000_000).await;
-            at.set(3);
-        }));
-    }
     let run = lab.sim.run(&mut Random::new(5));
     assert!(run.is_done(), "{:?}", run.outcome);
     assert_eq!(made.take(), Some(Ok(())), "its own change was done before it heard of the end");
@@ -152,18 +145,11 @@ fn recover_dropper(stopped: Stopped, meanwhile: bool) -> Result<Recovery, Error>
     first
 }
 
+/// A recovery does not wait long for another client, which may be dead and next: it gives way, and is done when it is asked again.
 #[test]
-fn nodes_of_an_ended_tree_that_somebody_is_still_making_are_waited_for() {
+fn who_waits_for_a_node_of_an_ended_tree_gives_way_and_can_be_asked_again() {
     for stopped in [Stopped::UnderTheLane, Stopped::BeforeTheLink] {
-        let first = recover_dropper(stopped, true);
-        assert!(matches!(first, Ok(Recovery { verdict: Verdict::Recover, .. })), "{stopped:?}: {first:?}");
-    }
-}
-
-#[test]
-fn who_waits_too_long_for_a_node_of_an_ended_tree_gives_up_and_can_be_asked_again() {
-    for stopped in [Stopped::UnderTheLane, Stopped::BeforeTheLink] {
-        let first = recover_dropper(stopped, false);
+        let first = recover_dropper(stopped);
         assert!(matches!(first, Err(Error::Timeout { cause: Cause::NodePending, .. })), "{stopped:?}: {first:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! The tree under the adversary.
 
 mod adversary;
+mod catalog_races;
 mod causes;
 mod crashes;
 mod detached;

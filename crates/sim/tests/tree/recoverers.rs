@@ -25,7 +25,9 @@ fn two_threads_of_a_compute_server_recover_somebody_once() {
         for outcome in threads.map(|thread| thread.take().expect("it ended")) {
             match outcome {
                 Ok(Recovery { verdict: Verdict::Recover, places: 1.., .. }) => worked += 1,
-                Ok(Recovery { verdict: Verdict::Recover, records: 0, lanes: 0, places: 0 }) => beside += 1,
+                Ok(Recovery { verdict: Verdict::Recovering { by }, .. }) if by == recoverer.fabric.client() => {
+                    beside += 1
+                }
                 Ok(Recovery { verdict: Verdict::Gone, .. }) | Err(Error::Refused(Refusal::NotAMember { .. })) => {
                     after += 1
                 }

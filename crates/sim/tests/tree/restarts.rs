@@ -69,8 +69,9 @@ fn a_member_that_cannot_reach_a_server_recovers_nobody_and_is_recovered_itself()
 #[test]
 fn a_private_view_that_a_server_is_lost_would_damage_the_tree() {
     let _planted = plant(Some(Mutant::PrivateLoss));
-    let damaged = (1..200).filter(|&effects| {
-        let lost = idle_member_loses(|_| Fault::Restart { server: 1 }, Deed::Grow, effects);
+    let cases = Deed::ALL.into_iter().flat_map(|deed| (1..200).map(move |effects| (deed, effects)));
+    let damaged = cases.filter(|&(deed, effects)| {
+        let lost = idle_member_loses(|_| Fault::Restart { server: 1 }, deed, effects);
         let Some((mut lab, idle, victim)) = lost else { return false };
         let worker = idle.worker();
         let _ = lab.quiet(worker.condemn(victim.fabric.client()));

@@ -19,8 +19,10 @@ fn lab() -> Lab {
 }
 
 fn employ_keeper(lab: &mut Lab, compute: &Compute, over: &Rc<Cell<bool>>) {
-    let (worker, over) = (compute.worker(), Rc::clone(over));
-    drop(lab.sim.spawn_on(&compute.fabric, 9, "keeper", async move { worker.keep(|| over.get()).await }));
+    let (worker, stop) = (compute.worker(), Rc::clone(over));
+    drop(lab.sim.spawn_on(&compute.fabric, 8, "keeper", async move { worker.keep(|| stop.get()).await }));
+    let (worker, stop) = (compute.worker(), Rc::clone(over));
+    drop(lab.sim.spawn_on(&compute.fabric, 9, "recoverer", async move { worker.recover_others(|| stop.get()).await }));
 }
 
 fn a_lane_is_held(memory: &SimMemory) -> bool {

@@ -128,7 +128,7 @@ fn a_torn_image_passes_only_if_49153_changes_or_more_lie_between_its_fetches() {
 /// The same for entries of several lines.
 #[test]
 fn a_torn_entry_of_several_lines_passes_only_after_65536_changes_of_it() {
-    let shape = leaf_shape(Format::LineStamped, 8, 100, 512);
+    let shape = leaf_shape(Format::LineStamped, 8, 100, 1024);
     let mut draft = whole_range(&shape, 0, 1);
     put(&mut draft, &number(5), &[0; 100]);
     let old = draft.image().to_vec();
