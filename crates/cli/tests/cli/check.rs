@@ -110,7 +110,7 @@ fn without_a_tree_the_whole_cluster_is_checked() {
         assert_eq!(put.status.code(), Some(0), "{}", text(&put.stderr));
     }
     let audit = |code| {
-        let output = sherman(&["check", "--cluster", &url, "--json", "-"]);
+        let output = sherman(&["check", "--cluster", &url, "--json"]);
         assert_eq!(output.status.code(), Some(code), "{} {}", text(&output.stdout), text(&output.stderr));
         serde_json::from_slice::<Value>(&output.stdout).expect("JSON and nothing else on stdout")
     };
