@@ -2,37 +2,62 @@
 
 use crate::args::BenchArgs;
 use crate::failure::Failure;
-use crate::output::{check_path, write};
 use crate::progress::Bar;
+use crate::target::{announce, described};
 use sherman_eval::bench::{Progress, run_median};
 use sherman_eval::{BenchError, BenchOptions, Report, simulated};
+use std::cell::Cell;
 use std::time::Duration;
 
-/// Runs on the model, unless it is said how many: enough to have a spread.
+/// Runs on the model by default: enough to have a spread.
 const SIMULATED_RUNS: usize = 3;
 
 /// Runs it and reports.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
-    let options = args.options();
-    check_path(args.json.as_deref())?;
-    if args.is_simulated() {
+    args.output.check_path()?;
+    let options = args.options(args.target.given()?);
+    if options.cluster.as_deref().is_some_and(simulated::is_simulated) {
         let runs = args.runs.unwrap_or(SIMULATED_RUNS);
         let bar = Bar::new(options.length);
+        let announced = Announced::new(&options);
         let report = simulated::run(&options, runs, &|number| {
+            announced.once();
             bar.show(number, runs, Progress::Measuring(Duration::ZERO));
         });
         bar.clear();
         let report = report?;
-        return write(&report, serde_json::to_string_pretty(&report), args.json.as_deref());
+        return args.output.write(&report, serde_json::to_string_pretty(&report));
     }
     let report = measure(&options, args.runs.unwrap_or(1))?;
-    write(&report, serde_json::to_string_pretty(&report), args.json.as_deref())
+    args.output.write(&report, serde_json::to_string_pretty(&report))
 }
 
 fn measure(options: &BenchOptions, runs: usize) -> Result<Report, BenchError> {
     let bar = Bar::new(options.length);
-    let report = run_median(options, runs, &|number, progress| bar.show(number, runs, progress));
+    let announced = Announced::new(options);
+    let report = run_median(options, runs, &|number, progress| {
+        announced.once();
+        bar.show(number, runs, progress);
+    });
     bar.clear();
     // One run is no median of several.
     report.map(|report| if runs == 1 { Report { runs_mops: Vec::new(), ..report } } else { report })
+}
+
+/// Says what the run is on when it begins, so that a refused run has one line on stderr.
+struct Announced {
+    what: String,
+    done: Cell<bool>,
+}
+
+impl Announced {
+    fn new(options: &BenchOptions) -> Self {
+        Self { what: described(options.cluster.as_deref()), done: Cell::new(false) }
+    }
+
+    fn once(&self) {
+        if !self.done.replace(true) {
+            announce(&self.what);
+        }
+    }
 }

@@ -1,34 +1,32 @@
-//! `sherman check`: exit code 0 if all is sound, 1 if something is damaged, 2 if that could not be found out.
+//! `sherman check`: exit code 0 if all is sound, 1 if something is damaged.
 
 use crate::check_args::CheckArgs;
 use crate::failure::Failure;
-use crate::output::{check_path, write};
 use crate::progress::CheckBar;
-use sherman_eval::{CheckReport, check};
+use sherman_eval::check;
 use std::process::ExitCode;
 
 /// Checks and reports.
 pub fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
-    check_path(args.json.as_deref())?;
+    args.output.check_path()?;
+    let options = args.options()?;
     let bar = CheckBar::default();
-    let options = args.options();
     if options.is_audit() {
         let report = check::audit(&options, &|progress| bar.show(progress));
         bar.clear();
-        let report = report.map_err(Failure::of_check)?;
-        write(&report, serde_json::to_string_pretty(&report), args.json.as_deref())
-            .map_err(Failure::into_unanswered)?;
-        return Ok(if report.clean { ExitCode::SUCCESS } else { ExitCode::from(1) });
+        let report = report?;
+        args.output.write(&report, serde_json::to_string_pretty(&report))?;
+        return Ok(exit_code(report.clean));
     }
     let report = check::run(&options, &|progress| bar.show(progress));
     bar.clear();
-    let report = report.map_err(Failure::of_check)?;
-    write(&report, serde_json::to_string_pretty(&report), args.json.as_deref()).map_err(Failure::into_unanswered)?;
-    Ok(exit_code(&report))
+    let report = report?;
+    args.output.write(&report, serde_json::to_string_pretty(&report))?;
+    Ok(exit_code(report.clean))
 }
 
-fn exit_code(report: &CheckReport) -> ExitCode {
-    if report.clean { ExitCode::SUCCESS } else { ExitCode::from(1) }
+fn exit_code(clean: bool) -> ExitCode {
+    if clean { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
 #[cfg(test)]
@@ -40,7 +38,7 @@ mod tests {
     fn a_tree_that_is_not_clean_is_exit_code_1() {
         let options = CheckOptions { keys: Some(100), seconds: Some(0.0), ..CheckOptions::default() };
         let report = check::run(&options, &|_| ()).expect("a check");
-        assert_eq!(exit_code(&report), ExitCode::SUCCESS);
-        assert_eq!(exit_code(&CheckReport { clean: false, ..report }), ExitCode::from(1));
+        assert_eq!(exit_code(report.clean), ExitCode::SUCCESS);
+        assert_eq!(exit_code(false), ExitCode::from(1));
     }
 }

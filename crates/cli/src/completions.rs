@@ -8,6 +8,8 @@ use clap_complete::Shell;
 use std::process::ExitCode;
 
 const HELP: &str = "\
+Exit code: 0 on success, 2 for invalid usage, 3 if the operation failed.
+
 Examples:
   sherman completions bash > /etc/bash_completion.d/sherman
   sherman completions zsh > ~/.zfunc/_sherman
@@ -17,7 +19,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct CompletionsArgs {
-    /// The shell
+    /// Complete for this shell
     #[arg(value_name = "SHELL")]
     pub shell: Shell,
 }

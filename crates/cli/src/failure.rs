@@ -1,13 +1,13 @@
-//! One line on stderr and an exit code.
+//! Why a command failed: one line on stderr and an exit code. Every command follows the same table, which is also in the README.
 //!
-//! | code | of the client commands, `serve` and `cluster up` | of `bench`, `figures`, `members`, `fence` | of `check`, `sim` |
-//! |---|---|---|---|
-//! | 0 | done | done | all is well |
-//! | 1 | the key is not there | it went wrong | it is not well |
-//! | 2 | it cannot be asked that | the same | the same, or no answer |
-//! | 3 | it went wrong | | |
+//! | code | meaning |
+//! |---|---|
+//! | 0 | success |
+//! | 1 | the answer is no: what the command names does not exist, or a check found a fault |
+//! | 2 | invalid usage |
+//! | 3 | the operation failed |
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use sherman::{Error, OpenError};
 use sherman_eval::BenchError;
 use sherman_eval::figures::FiguresError;
@@ -17,14 +17,12 @@ use std::process::ExitCode;
 /// Why the command did not do what it was asked.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It cannot be asked that.
+    /// The answer is no: a key, a tree or a member does not exist, or a check found a fault.
+    No(String),
+    /// The command line is wrong, or does not fit the cluster.
     Usage(String),
-    /// It went wrong.
+    /// The operation failed.
     Runtime(String),
-    /// It went wrong, so that what was asked is not known.
-    Unanswered(String),
-    /// It went wrong, where "not there" is an answer and has exit code 1.
-    Failed(String),
 }
 
 impl Failure {
@@ -40,7 +38,7 @@ impl Failure {
         }
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             return Some(Self::Usage(
-                "what to do? \"sherman bench\", \"sherman check\", \"sherman cluster up\", \"sherman get\", \"sherman sim explore\", or see \"sherman --help\""
+                "name a command, such as \"sherman cluster up\", \"sherman get\", \"sherman check\", \"sherman bench\" or \"sherman sim explore\"; \"sherman --help\" lists all"
                     .to_owned(),
             ));
         }
@@ -51,42 +49,44 @@ impl Failure {
         Some(Self::Usage(line.strip_prefix("error: ").unwrap_or(&line).to_owned()))
     }
 
-    /// The failure of a check. An index that answers wrongly is an answer, and no good one.
-    pub fn of_check(error: BenchError) -> Self {
-        if error.is_wrong_answer() { Self::Runtime(error.to_string()) } else { Self::from(error).into_unanswered() }
+    /// The error for `--json FILE`, which earlier versions accepted: `--json` takes no value now. `None` for any other parse error.
+    pub fn of_json_file(error: &clap::Error, words: &[String]) -> Option<Self> {
+        let invalid = match error.get(ContextKind::InvalidArg) {
+            Some(ContextValue::String(invalid)) => invalid.as_str(),
+            _ => return None,
+        };
+        let follows = |pair: &[String]| pair[0] == "--json" && pair[1] == invalid;
+        let attached = error.kind() == ErrorKind::TooManyValues && invalid.starts_with("--json");
+        let detached = error.kind() == ErrorKind::UnknownArgument && words.windows(2).any(follows);
+        (attached || detached).then(|| {
+            let reason = "takes no file: it prints JSON to stdout. Redirect stdout, or use --json-out FILE with bench, check, litmus and sim explore";
+            Self::option("json", reason)
+        })
     }
 
-    /// The failure of a command whose exit code 1 means something else.
-    pub fn into_unanswered(self) -> Self {
+    /// The same failure with more to say.
+    pub fn and(self, more: impl fmt::Display) -> Self {
         match self {
-            Self::Runtime(reason) => Self::Unanswered(reason),
-            other => other,
+            Self::No(reason) => Self::No(format!("{reason}; {more}")),
+            Self::Usage(reason) => Self::Usage(format!("{reason}; {more}")),
+            Self::Runtime(reason) => Self::Runtime(format!("{reason}; {more}")),
         }
     }
 
-    /// The failure of a command that answers "not there" by exit code 1.
-    pub fn into_failed(self) -> Self {
-        match self {
-            Self::Runtime(reason) => Self::Failed(reason),
-            other => other,
-        }
-    }
-
-    /// 2 for what was asked, 1 for what happened; where 1 is an answer, 2 or 3 for that.
+    /// The exit code of the table above.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Usage(_) | Self::Unanswered(_) => ExitCode::from(2),
-            Self::Runtime(_) => ExitCode::from(1),
-            Self::Failed(_) => ExitCode::from(3),
+            Self::No(_) => ExitCode::from(1),
+            Self::Usage(_) => ExitCode::from(2),
+            Self::Runtime(_) => ExitCode::from(3),
         }
     }
 }
 
-/// A tree that is not there is named by an option; anything else happened.
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
-            Error::NoSuchTree { .. } => Self::option("tree", error),
+            Error::NoSuchTree { .. } => Self::No(error.to_string()),
             other => Self::Runtime(other.to_string()),
         }
     }
@@ -100,6 +100,9 @@ impl From<OpenError> for Failure {
 
 impl From<BenchError> for Failure {
     fn from(error: BenchError) -> Self {
+        if error.is_wrong_answer() || error.is_no_tree() {
+            return Self::No(error.to_string());
+        }
         match error.bad_option() {
             Some(option) => Self::option(option, error),
             None => Self::Runtime(error.to_string()),
@@ -118,7 +121,7 @@ impl From<FiguresError> for Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Usage(reason) | Self::Runtime(reason) | Self::Unanswered(reason) | Self::Failed(reason)) = self;
+        let (Self::No(reason) | Self::Usage(reason) | Self::Runtime(reason)) = self;
         write!(f, "error: {reason}")
     }
 }

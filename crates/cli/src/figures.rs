@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::figures_args::FiguresArgs;
 use crate::output::print;
 use crate::progress::FiguresBar;
+use crate::target::announce;
 use serde_json::json;
 use sherman_eval::figures::{self, Figure, FiguresError, Output, Scale, Source, Summary};
 use sherman_eval::lab;
@@ -20,6 +21,7 @@ pub fn run(args: &FiguresArgs) -> Result<(), Failure> {
     let output = Output::open(out)?;
     let mut scale = if args.quick { Scale::quick(args.seed) } else { Scale::full(args.seed) };
     scale.operations = args.ops.unwrap_or(scale.operations);
+    announce("a model of the paper's machines in virtual time, not on a cluster");
     let bar = FiguresBar::default();
     let threads = args.threads.unwrap_or_else(cores);
     let made = figures::run(&sources, &scale, threads, &output.kept(), &lab::run, &|progress| bar.show(progress));

@@ -13,7 +13,7 @@ DIR gets index.html, a page of everything which needs nothing else; an SVG of ea
 the paper's numbers beside ours. What is measured is kept in DIR/.cache: a run that was stopped goes on where it was, and one that
 was finished is drawn again at once. Another build of this program begins anew.
 
-Exit code: 0 if all was written, whatever it shows; 1 if an experiment failed; 2 if it cannot be asked that.
+Exit code: 0 if all was written, whatever it shows; 2 for invalid usage; 3 if an experiment failed or a file could not be written.
 
 Examples:
   sherman figures --quick --out figures
@@ -25,35 +25,35 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP, after_help = "What is written, and examples: see --help")]
 pub struct FiguresArgs {
-    /// A million keys and one run instead of a thousand million and three: shapes rather than sizes
+    /// Use a million keys and one run instead of a thousand million and three: shapes rather than sizes
     #[arg(long)]
     pub quick: bool,
 
-    /// Make this figure only; may be given several times
+    /// Draw this figure only; may be given several times [default: all]
     #[arg(long, value_name = "NAME")]
     pub only: Vec<String>,
 
-    /// The folder to write to, which is created if need be
+    /// Write to this folder, which is created if it does not exist
     #[arg(long, value_name = "DIR", required_unless_present = "list")]
     pub out: Option<PathBuf>,
 
-    /// Operations to measure in each experiment (default: 40k with --quick, else 200k); fewer are faster and say less
+    /// Measure so many operations in each experiment; fewer are faster and less exact [default: 40k with --quick, else 200k]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub ops: Option<u64>,
 
-    /// Experiments to run at the same time, 1 to 1024 (default: as many as cores)
+    /// Run so many experiments at the same time, 1 to 1024 [default: the number of cores]
     #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<usize>,
 
-    /// Decides what clients do; each further run of an experiment has the next
+    /// Seed the random choices of the clients; each further run of an experiment takes the next seed
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     pub seed: u64,
 
-    /// List the figures and make none
+    /// List the figures and draw none
     #[arg(long)]
     pub list: bool,
 
-    /// Write a summary as JSON, and nothing else, to stdout
+    /// Print a summary as JSON, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
 }

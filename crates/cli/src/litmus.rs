@@ -3,7 +3,8 @@
 use crate::failure::Failure;
 use crate::litmus_args::LitmusArgs;
 use crate::litmus_device::Serving;
-use crate::output::{check_path, print, write};
+use crate::output::print;
+use crate::target::{announce, described};
 use serde_json::{Value, json};
 use sherman::{AnyFabric, ClientId};
 use sherman_fabric::control::{ChunkClass, Standing};
@@ -21,7 +22,7 @@ const CLASS: ChunkClass = ChunkClass { node_bytes: 1024, format: 1 };
 
 /// Runs the programs and reports.
 pub fn run(args: &LitmusArgs) -> Result<ExitCode, Failure> {
-    check_path(args.json.as_deref())?;
+    args.output.check_path()?;
     let known = all();
     if let Some(unknown) = args.only.iter().find(|name| known.iter().all(|about| about.name != **name)) {
         return Err(Failure::option("only", format!("there is no program {unknown:?}; --list lists them")));
@@ -33,17 +34,25 @@ pub fn run(args: &LitmusArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::option("seconds", "a program must run for some time"));
     }
     let serving = args.device.as_deref().map(Serving::start).transpose()?;
-    let own = serving.as_ref().map(Serving::url);
-    let url = own.or(args.cluster.as_deref()).unwrap_or(DEFAULT);
-    let report = examine(url.to_owned(), args).map_err(Failure::into_unanswered)?;
+    let given = match &serving {
+        Some(serving) => Some(serving.url().to_owned()),
+        None => args.target.given()?,
+    };
+    let report = examine(given.as_deref(), args)?;
     let code = if report.violations() == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) };
-    write(&report, serde_json::to_string_pretty(&report.json()), args.json.as_deref())
-        .map_err(Failure::into_unanswered)?;
+    args.output.write(&report, serde_json::to_string_pretty(&report.json()))?;
     Ok(code)
 }
 
 fn list(known: &[About], args: &LitmusArgs) -> Result<ExitCode, Failure> {
     let wanted = known.iter().filter(|about| is_wanted(about, args));
+    if args.output.json {
+        let programs = wanted.map(
+            |about| json!({ "program": about.name, "rule": about.rule.to_string(), "violation": about.violation }),
+        );
+        print(&format!("{}\n", json!({ "programs": programs.collect::<Vec<_>>() })))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let lines = wanted.map(|about| format!("{:<26} {}  {}\n", about.name, about.rule, about.violation));
     print(&lines.collect::<String>())?;
     Ok(ExitCode::SUCCESS)
@@ -59,7 +68,9 @@ fn ask(endpoint: &impl Endpoint, request: Request) -> Result<Response, Failure> 
     sherman_executor::block_on(endpoint, asked).map_err(|error| Failure::Runtime(error.to_string()))
 }
 
-fn examine(url: String, args: &LitmusArgs) -> Result<Report, Failure> {
+/// Runs the programs on the cluster `given`, or else on one inside this process.
+fn examine(given: Option<&str>, args: &LitmusArgs) -> Result<Report, Failure> {
+    let url = given.unwrap_or(DEFAULT).to_owned();
     let first = AnyFabric::open(&url)?;
     let endpoint = first.endpoint().map_err(|error| Failure::Runtime(error.to_string()))?;
     expect_fresh(&endpoint)?;
@@ -71,6 +82,7 @@ fn examine(url: String, args: &LitmusArgs) -> Result<Report, Failure> {
     // No tree, so no lock is anybody's.
     let on_chip = (caps.on_chip_bytes >= Place::ON_CHIP_BYTES).then_some(0);
     let place = Place { server: 0, host: offset, on_chip };
+    announce(&described(given));
     let mut findings = Vec::new();
     let time = Duration::from_secs_f64(args.seconds);
     let bar = std::io::stderr().is_terminal();

@@ -1,8 +1,9 @@
 //! The options of `sherman litmus`, and their help.
 
+use crate::output::ReportArgs;
 use crate::parse::seconds;
+use crate::target::ClusterOption;
 use clap::Args;
-use std::path::PathBuf;
 
 const HELP: &str = "\
 The index rests on what its memory does with verbs that race: rules F1 to F4 of docs/FABRIC.md. A NIC's promises about them are
@@ -15,11 +16,13 @@ On an RDMA device, --device starts a memory server in this process and reaches i
 device there is); better is another host: start `sherman serve --listen verbs://HOST:PORT` there and name it with --cluster. The
 cluster must be fresh: no tree in it, and no other member. Please report what you find, with the device and its firmware.
 
-Exit code: 0 if nothing was violated, 1 if something was, 2 if that could not be found out.
+Without --cluster and SHERMAN_CLUSTER the programs run on a memory server inside this process.
+
+Exit code: 0 if no rule was violated, 1 if one was, 2 for invalid usage or a cluster that is not fresh, 3 if the programs failed.
 
 Examples:
   sherman litmus
-  sherman litmus --seconds 60 --json findings.json
+  sherman litmus --seconds 60 --json-out findings.json
   sherman litmus --device mlx5_0 --only fenced-write --only whole-lines
   sherman litmus --cluster verbs://10.0.0.1:7000";
 
@@ -27,19 +30,19 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP, after_help = "What is counted, and examples: see --help")]
 pub struct LitmusArgs {
-    /// The cluster, which must be fresh (default: an embedded one)
-    #[arg(long, value_name = "URL", env = "SHERMAN_CLUSTER", hide_env_values = true)]
-    pub cluster: Option<String>,
+    /// The cluster, which must be fresh.
+    #[command(flatten)]
+    pub target: ClusterOption,
 
     /// Start a memory server in this process and reach it through this RDMA device
     #[arg(long, value_name = "NAME", conflicts_with = "cluster", num_args = 0..=1, default_missing_value = "")]
     pub device: Option<String>,
 
-    /// How long each program runs
+    /// Run each program for so many seconds
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub seconds: f64,
 
-    /// Run this program only; may be given several times
+    /// Run this program only; may be given several times [default: all]
     #[arg(long, value_name = "PROGRAM")]
     pub only: Vec<String>,
 
@@ -47,7 +50,7 @@ pub struct LitmusArgs {
     #[arg(long)]
     pub list: bool,
 
-    /// Write the result to FILE as JSON; - or nothing writes it, and nothing else, to stdout
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    pub json: Option<PathBuf>,
+    /// Where the result goes.
+    #[command(flatten)]
+    pub output: ReportArgs,
 }

@@ -7,7 +7,7 @@
 //! | [`parse`] | how numbers, sizes and names are written |
 //! | [`bench`](mod@bench) | `sherman bench` |
 //! | [`check`] | `sherman check` |
-//! | [`client`] | `get`, `put`, `del`, `scan`, `load`, `dump`, `trees`, `stats` |
+//! | [`client`] | `get`, `put`, `del`, `scan`, `load`, `dump`, `trees`, `drop`, `clear`, `stats` |
 //! | [`serve_args`], [`serve_config`] | the options of `sherman serve`, on the command line and in a file |
 //! | [`serve_options`] | what they come to, checked |
 //! | [`serve`], [`serve_start`] | `sherman serve` |
@@ -22,6 +22,7 @@
 //! | [`sim_args`] | the options of `sherman sim` |
 //! | [`sim`], [`sim_report`] | `sherman sim explore`, and what it tells |
 //! | [`sim_replay`] | `sherman sim replay` |
+//! | [`target`] | which cluster a command runs on |
 //! | [`output`] | where results go |
 //! | [`progress`] | the bar on a terminal |
 //! | [`failure`] | one line on stderr and an exit code |
@@ -59,6 +60,7 @@ mod sim;
 mod sim_args;
 mod sim_replay;
 mod sim_report;
+mod target;
 
 use args::{Arguments, Command};
 use clap::Parser;
@@ -70,7 +72,10 @@ fn main() -> ExitCode {
         Ok(Arguments { command }) => run(&command),
         Err(error) => match Failure::of_parse(&error) {
             None => return print_help(&error),
-            Some(failure) => Err(failure),
+            Some(failure) => {
+                let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+                Err(Failure::of_json_file(&error, &words).unwrap_or(failure))
+            }
         },
     };
     match outcome {
@@ -82,7 +87,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what is asked.
+/// Runs a command.
 fn run(command: &Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Serve(args) => serve::run(args),
@@ -105,6 +110,6 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
 fn print_help(asked: &clap::Error) -> ExitCode {
     match asked.print() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
+        Err(_) => ExitCode::from(3),
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::failure::Failure;
 use crate::members_args::{FenceArgs, MembersArgs};
-use crate::output::print;
+use crate::output::write;
 use serde_json::{Value, json};
 use sherman::{Admin, ClientId, Error, Member, OpenError, Refusal, Standing};
 use std::fmt;
@@ -13,40 +13,36 @@ use std::time::Duration;
 
 /// Lists the members.
 pub fn list(args: &MembersArgs) -> Result<ExitCode, Failure> {
-    let members = Admin::open(&args.cluster)?.members()?;
-    if args.json {
-        let report = json!({ "cluster": args.cluster, "members": members.iter().map(as_json).collect::<Vec<_>>() });
-        print(&format!("{report:#}\n"))?;
-    } else {
-        print(&format!("{}\n\n{}\n", args.cluster, Table(&members)))?;
-    }
+    let url = args.target.required()?;
+    let members = Admin::open(&url)?.members()?;
+    let report = json!({ "cluster": url, "members": members.iter().map(as_json).collect::<Vec<_>>() });
+    let text = format!("{url}\n\n{}", Table(&members));
+    write(&text, serde_json::to_string_pretty(&report), args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Ends the lease of one.
 pub fn fence(args: &FenceArgs) -> Result<ExitCode, Failure> {
-    let admin = Admin::open(&args.cluster)?;
+    let url = args.target.required()?;
+    let admin = Admin::open(&url)?;
     if let Err(error) = admin.fence(args.id) {
         return Err(match error {
             OpenError::Cluster(Error::Refused(Refusal::NotAMember { client })) => {
-                Failure::Runtime(format!("no member has the id {client}; {}", known(&admin.members()?)))
+                Failure::No(format!("no member has the id {client}; {}", known(&admin.members()?)))
             }
             other => other.into(),
         });
     }
     let members = admin.members()?;
     let fenced = Fenced { id: args.id, members: &members };
-    if args.json {
-        let report = json!({
-            "cluster": args.cluster,
-            "fenced": args.id.0,
-            "waiting_for_recovery": fenced.waiting().map(|member| member.id.0).collect::<Vec<_>>(),
-            "members": members.iter().map(as_json).collect::<Vec<_>>(),
-        });
-        print(&format!("{report:#}\n"))?;
-    } else {
-        print(&format!("{}\n\n{fenced}\n{}\n", args.cluster, Table(&members)))?;
-    }
+    let report = json!({
+        "cluster": url,
+        "fenced": args.id.0,
+        "waiting_for_recovery": fenced.waiting().map(|member| member.id.0).collect::<Vec<_>>(),
+        "members": members.iter().map(as_json).collect::<Vec<_>>(),
+    });
+    let text = format!("{url}\n\n{fenced}\n{}", Table(&members));
+    write(&text, serde_json::to_string_pretty(&report), args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 

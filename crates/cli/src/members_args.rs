@@ -1,6 +1,7 @@
 //! The options of `sherman members` and `sherman fence`, and their help.
 
 use crate::parse::member;
+use crate::target::ClusterOption;
 use clap::Args;
 use sherman::ClientId;
 
@@ -15,9 +16,12 @@ its locks and takes over its memory. Then its id is free again.
   dead      its lease has run out: it waits for recovery, or its recoverer is at work
 
 This command is no member. It works when no id is free and when memory servers other than 0 are down.
+A cluster inside one process (embedded:) is private to that process: the command refuses it.
+
+Exit code: 0 on success, 2 for invalid usage, 3 if the operation failed.
 
 Examples:
-  sherman members --cluster tcp://10.0.0.1:7000,10.0.0.2:7000
+  sherman members --cluster tcp://memory-1:7000,memory-2:7000
   SHERMAN_CLUSTER=unix:/run/sherman/0.sock sherman members --json";
 
 const FENCE_HELP: &str = "\
@@ -26,21 +30,21 @@ fail with \"has been fenced\", and it can join again under another id. Nothing t
 
 This command recovers nothing itself. A live member does that within its lease; if there is none, the next client to join does.
 
-Exit code: 0 if the lease has ended; 1 if nobody has this id, or the operation failed; 2 for invalid usage.
+Exit code: 0 if the lease has ended; 1 if no member has this id; 2 for invalid usage; 3 if the operation failed.
 
 Examples:
-  sherman fence 2 --cluster tcp://10.0.0.1:7000,10.0.0.2:7000
+  sherman fence 2 --cluster tcp://memory-1:7000,memory-2:7000
   sherman fence 3 --json";
 
 /// The options of `sherman members`.
 #[derive(Debug, Args)]
 #[command(after_long_help = MEMBERS_HELP, after_help = "What a member is, and examples: see --help")]
 pub struct MembersArgs {
-    /// The cluster, as in tcp://10.0.0.1:7000,10.0.0.2:7000
-    #[arg(long, value_name = "URL", env = "SHERMAN_CLUSTER", hide_env_values = true)]
-    pub cluster: String,
+    /// The cluster.
+    #[command(flatten)]
+    pub target: ClusterOption,
 
-    /// Write JSON, and nothing else, to stdout
+    /// Print the result as JSON, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
 }
@@ -49,15 +53,15 @@ pub struct MembersArgs {
 #[derive(Debug, Args)]
 #[command(after_long_help = FENCE_HELP, after_help = "What fencing does, and examples: see --help")]
 pub struct FenceArgs {
-    /// The member, by its id in `sherman members`
+    /// End this member, by its id in `sherman members`
     #[arg(value_name = "ID", value_parser = member, allow_negative_numbers = true)]
     pub id: ClientId,
 
-    /// The cluster, as in tcp://10.0.0.1:7000,10.0.0.2:7000
-    #[arg(long, value_name = "URL", env = "SHERMAN_CLUSTER", hide_env_values = true)]
-    pub cluster: String,
+    /// The cluster.
+    #[command(flatten)]
+    pub target: ClusterOption,
 
-    /// Write JSON, and nothing else, to stdout
+    /// Print the result as JSON, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
 }

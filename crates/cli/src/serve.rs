@@ -16,7 +16,7 @@ use std::thread::Builder;
 
 /// Serves.
 pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
-    serve(args).map(|()| ExitCode::SUCCESS).map_err(Failure::into_failed)
+    serve(args).map(|()| ExitCode::SUCCESS)
 }
 
 fn serve(args: &ServeArgs) -> Result<(), Failure> {

@@ -34,7 +34,7 @@ locked; nothing else can be listened on, and there is no --file. Needs a build w
 All options can stand in a file of TOML under the same names, as in memory = \"8GiB\"; relative paths there begin beside it.
 What the command line says wins.
 
-Exit code: 0 when it was ended by a signal, 2 if it cannot be asked that, 3 if it went wrong.
+Exit code: 0 if a signal ended it, 2 for invalid usage, 3 if the operation failed.
 
 Examples:
   sherman serve --listen tcp://127.0.0.1:7000
@@ -56,11 +56,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// End when stdin is closed, too: a server does not outlive who started it
+    /// End when stdin is closed, too, so that the server does not outlive its parent
     #[arg(long)]
     pub until_stdin_closes: bool,
 
-    /// Say as JSON, on one line, where it listens
+    /// Print where it listens as JSON, on one line, to stdout
     #[arg(long)]
     pub json: bool,
 }

@@ -77,34 +77,34 @@ impl fmt::Display for Time {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct ServeSettings {
-    /// Where to listen: tcp://0.0.0.0:7000, unix:/path, or shm:/path to share the memory itself; may be said several times. Port 0 lets the system choose. Or, alone, verbs://10.0.0.1:7000 to reach the memory through an RDMA NIC
+    /// Listen here: tcp://0.0.0.0:7000, unix:/path, or shm:/path to share the memory itself; may be given several times. Port 0 lets the system choose. Or, alone, verbs://10.0.0.1:7000 to reach the memory through an RDMA NIC
     #[arg(long, value_name = "ADDRESS")]
     #[serde(deserialize_with = "one_or_several")]
     pub listen: Vec<Listen>,
 
-    /// Memory to serve [default: 1GiB]
+    /// Serve so much memory [default: 1GiB]
     #[arg(long, value_name = "BYTES")]
     #[serde(deserialize_with = "written")]
     pub memory: Option<Bytes>,
 
-    /// Memory for locks beside it [default: 256KiB]
+    /// Use so much memory for locks beside it [default: 256KiB]
     #[arg(long, value_name = "BYTES")]
     #[serde(deserialize_with = "written")]
     pub on_chip: Option<Bytes>,
 
-    /// Which server of the cluster this is, from 0, in the order of its URL [default: 0]
+    /// Set the number of this server, from 0, in the order of the cluster's URL [default: 0]
     #[arg(long, value_name = "N")]
     pub id: Option<u16>,
 
-    /// How many servers the cluster has [default: 1]
+    /// Set the number of servers of the cluster [default: 1]
     #[arg(long, value_name = "N")]
     pub servers: Option<u16>,
 
-    /// The cluster's name, the same for all its servers [default: sherman]
+    /// Name the cluster; all its servers need the same name [default: sherman]
     #[arg(long, value_name = "NAME")]
     pub cluster_name: Option<String>,
 
-    /// The file with the cluster's secret: only who has it can connect
+    /// Admit only clients that know the secret in this file
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
 
@@ -112,7 +112,7 @@ pub struct ServeSettings {
     #[arg(long)]
     pub insecure: bool,
 
-    /// Tell metrics here, as in 127.0.0.1:9100
+    /// Serve metrics at this address, as in 127.0.0.1:9100 [default: none]
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<SocketAddr>,
 
@@ -120,25 +120,25 @@ pub struct ServeSettings {
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
 
-    /// Threads that serve, 1 to 256 [default: half as many as cores, at most 8]
+    /// Serve with so many threads, 1 to 256 [default: half the number of cores, at most 8]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
 
-    /// Memory is handed out in chunks of this size [default: 8MiB]
+    /// Hand out memory in chunks of this size [default: 8MiB]
     #[arg(long, value_name = "BYTES")]
     #[serde(deserialize_with = "written")]
     pub chunk: Option<Bytes>,
 
-    /// Take a compute server for dead when it has not renewed its lease for this long, 100ms to 1h; it renews three times in this time [default: 3s]
+    /// Declare a client dead when it has not renewed its lease for this time, 100ms to 1h; it renews three times in this time [default: 3s]
     #[arg(long, value_name = "TIME")]
     #[serde(deserialize_with = "written")]
     pub lease: Option<Time>,
 
-    /// Tell on stderr what an operator should look at (warn), or also which clients join, leave and die (info) [default: info]
+    /// Log to stderr what an operator should look at (warn), or also which clients join, leave and die (info) [default: info]
     #[arg(long, value_name = "LEVEL", value_enum, hide_possible_values = true)]
     pub log: Option<LogLevel>,
 
-    /// For tests: READs copy their lines in random order, with pauses in between
+    /// Copy the lines of READs in random order, with pauses in between, for tests
     #[arg(long)]
     pub tear_reads: bool,
 }

@@ -1,7 +1,7 @@
 //! `sherman servers` and `sherman declare-lost`: the memory servers of a cluster, and giving one up for good.
 
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::write;
 use crate::servers_args::{DeclareLostArgs, ServersArgs};
 use serde_json::{Value, json};
 use sherman::{Admin, ServerStatus};
@@ -11,24 +11,23 @@ use std::process::ExitCode;
 
 /// Lists the servers.
 pub fn list(args: &ServersArgs) -> Result<ExitCode, Failure> {
-    let servers = Admin::open(&args.cluster)?.servers()?;
-    if args.json {
-        let report = json!({ "cluster": args.cluster, "servers": servers.iter().map(as_json).collect::<Vec<_>>() });
-        print(&format!("{report:#}\n"))?;
-    } else {
-        print(&format!("{}\n\n{}\n", args.cluster, Table(&servers)))?;
-    }
+    let url = args.target.required()?;
+    let servers = Admin::open(&url)?.servers()?;
+    let report = json!({ "cluster": url, "servers": servers.iter().map(as_json).collect::<Vec<_>>() });
+    let text = format!("{url}\n\n{}", Table(&servers));
+    write(&text, serde_json::to_string_pretty(&report), args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Declares one lost.
 pub fn declare_lost(args: &DeclareLostArgs) -> Result<ExitCode, Failure> {
     let id = args.id;
-    let admin = Admin::open(&args.cluster)?;
+    let url = args.target.required()?;
+    let admin = Admin::open(&url)?;
     let servers = admin.servers()?;
     let last = servers.len().saturating_sub(1);
     let Some(server) = servers.get(usize::from(id)) else {
-        return Err(Failure::Usage(format!("there is no memory server {id}; the last one is {last}")));
+        return Err(Failure::No(format!("there is no memory server {id}; the last one is {last}")));
     };
     if id == 0 {
         let reason = "memory server 0 keeps the members and the catalog: it cannot be declared lost";
@@ -38,36 +37,33 @@ pub fn declare_lost(args: &DeclareLostArgs) -> Result<ExitCode, Failure> {
     if !before {
         if server.is_intact() && !args.force {
             return Err(Failure::Usage(format!(
-                "memory server {id} at {} answers with its memory; stop it first, or say --force",
+                "memory server {id} at {} answers with its memory; stop it first, or give --force",
                 server.address
             )));
         }
         confirm(args, server)?;
         admin.declare_lost(id)?;
     }
-    if args.json {
-        let report = json!({ "cluster": args.cluster, "declared_lost": id, "was_lost_before": before });
-        print(&format!("{report:#}\n"))?;
-    } else if before {
-        print(&format!("memory server {id} was declared lost before\n"))?;
-    } else {
-        print(&format!(
-            "memory server {id} is declared lost; the lease of every member has ended, and clients must open the cluster again\n"
-        ))?;
-    }
+    let report = json!({ "cluster": url, "declared_lost": id, "was_lost_before": before });
+    let text = match before {
+        true => format!("memory server {id} was declared lost before"),
+        false => format!(
+            "memory server {id} is declared lost; the lease of every member has ended, and clients must open the cluster again"
+        ),
+    };
+    write(&text, serde_json::to_string_pretty(&report), args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks the person at the terminal, unless `--yes` was said.
+/// Asks on the terminal, unless `--yes` was given.
 fn confirm(args: &DeclareLostArgs, server: &ServerStatus) -> Result<(), Failure> {
     if args.yes {
         return Ok(());
     }
     let id = args.id;
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::Usage(
-            "what this does cannot be undone; say --yes to do it without a terminal".to_owned(),
-        ));
+        let reason = "\"sherman declare-lost\" cannot be undone: give --yes, since stdin is no terminal to ask on";
+        return Err(Failure::Usage(reason.to_owned()));
     }
     let state = server.problem().unwrap_or_else(|| "answers with its memory".to_owned());
     eprint!(
@@ -79,8 +75,11 @@ fn confirm(args: &DeclareLostArgs, server: &ServerStatus) -> Result<(), Failure>
     let _ = std::io::stderr().flush();
     let mut answer = String::new();
     let read = std::io::stdin().read_line(&mut answer);
-    read.map_err(|error| Failure::Runtime(format!("reading the answer: {error}")))?;
-    if answer.trim() == id.to_string() { Ok(()) } else { Err(Failure::Usage("nothing was changed".to_owned())) }
+    read.map_err(|error| Failure::Runtime(format!("cannot read the answer: {error}")))?;
+    if answer.trim() == id.to_string() {
+        return Ok(());
+    }
+    Err(Failure::No("that is not the server's number; nothing was changed".to_owned()))
 }
 
 /// An identity, as it is printed.

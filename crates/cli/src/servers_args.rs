@@ -1,5 +1,6 @@
 //! The options of `sherman servers` and `sherman declare-lost`, and their help.
 
+use crate::target::ClusterOption;
 use clap::Args;
 
 const SERVERS_HELP: &str = "\
@@ -8,9 +9,12 @@ declared the server lost. This command prints the table, and asks every server w
 server that was restarted without its file answers with another memory.
 
 This command is no member. It works when no id is free and when memory servers other than 0 are down.
+A server that does not answer is listed as such, and is no failure of this command.
+
+Exit code: 0 on success, 2 for invalid usage, 3 if the operation failed.
 
 Examples:
-  sherman servers --cluster tcp://10.0.0.1:7000,10.0.0.2:7000
+  sherman servers --cluster tcp://memory-1:7000,memory-2:7000
   sherman servers --json";
 
 const DECLARE_LOST_HELP: &str = "\
@@ -25,22 +29,24 @@ What it does:
 
 Server 0 cannot be declared lost: it keeps the members and the catalog.
 
-Exit code: 0 if the server is declared lost, now or before; 1 if the operation failed; 2 for invalid usage, and if the server
-still answers with its memory.
+Without --yes the command asks for the server's number on a terminal; elsewhere it is refused.
+
+Exit code: 0 if the server is declared lost, now or before; 1 if there is no such server or you declined; 2 for invalid usage, for
+server 0, and if the server still answers with its memory; 3 if the operation failed.
 
 Examples:
-  sherman declare-lost 1 --cluster tcp://10.0.0.1:7000,10.0.0.2:7000
+  sherman declare-lost 1 --cluster tcp://memory-1:7000,memory-2:7000
   sherman declare-lost 1 --yes --json";
 
 /// The options of `sherman servers`.
 #[derive(Debug, Args)]
 #[command(after_long_help = SERVERS_HELP, after_help = "What is listed, and examples: see --help")]
 pub struct ServersArgs {
-    /// The cluster, as in tcp://10.0.0.1:7000,10.0.0.2:7000
-    #[arg(long, value_name = "URL", env = "SHERMAN_CLUSTER", hide_env_values = true)]
-    pub cluster: String,
+    /// The cluster.
+    #[command(flatten)]
+    pub target: ClusterOption,
 
-    /// Write JSON, and nothing else, to stdout
+    /// Print the result as JSON, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
 }
@@ -49,15 +55,15 @@ pub struct ServersArgs {
 #[derive(Debug, Args)]
 #[command(after_long_help = DECLARE_LOST_HELP, after_help = "What it does, and examples: see --help")]
 pub struct DeclareLostArgs {
-    /// The memory server, by its number in `sherman servers`
+    /// Choose the memory server by its number in `sherman servers`
     #[arg(value_name = "ID")]
     pub id: u16,
 
-    /// The cluster, as in tcp://10.0.0.1:7000,10.0.0.2:7000
-    #[arg(long, value_name = "URL", env = "SHERMAN_CLUSTER", hide_env_values = true)]
-    pub cluster: String,
+    /// The cluster.
+    #[command(flatten)]
+    pub target: ClusterOption,
 
-    /// Do not ask for confirmation
+    /// Skip the confirmation
     #[arg(long)]
     pub yes: bool,
 
@@ -65,7 +71,7 @@ pub struct DeclareLostArgs {
     #[arg(long)]
     pub force: bool,
 
-    /// Write JSON, and nothing else, to stdout
+    /// Print the result as JSON, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
 }

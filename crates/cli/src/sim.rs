@@ -1,17 +1,20 @@
-//! `sherman sim explore`: exit code 0 if nothing was violated, 1 if something was; the other way round if a bug is planted.
+//! `sherman sim explore`: exit code 0 if no property was violated, 1 if one was; the other way round if a bug is planted.
 
 use crate::failure::Failure;
-use crate::output::{check_path, write};
 use crate::progress::SimBar;
 use crate::sim_args::{ExploreArgs, SimArgs, SimCommand};
 use crate::sim_report::ExploreReport;
+use crate::target::announce;
 use sherman_core::mutant::{Mutant, plant};
 use sherman_eval::options::cores;
 use sherman_sim::tree::Many;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Does what is asked.
+/// What the command runs on: never a cluster.
+pub const WORLD: &str = "a simulated world, not on a cluster";
+
+/// Runs a command.
 pub fn run(args: &SimArgs) -> Result<ExitCode, Failure> {
     match &args.command {
         SimCommand::Explore(args) => explore(args),
@@ -25,13 +28,14 @@ pub fn exit_code(mutant: Option<Mutant>, violated: bool) -> ExitCode {
 }
 
 fn explore(args: &ExploreArgs) -> Result<ExitCode, Failure> {
-    check_path(args.json.as_deref())?;
+    args.output.check_path()?;
     let ExploreArgs { seed, schedules, world, .. } = args;
     let Some(end) = seed.checked_add(*schedules) else {
         return Err(Failure::option("seed", format!("there are no {schedules} seeds from {seed} on")));
     };
     let threads = args.threads.unwrap_or_else(cores);
     let many = Many { seeds: *seed..end, threads, only_first: world.mutant.is_some() };
+    announce(WORLD);
     let bar = SimBar::new(*schedules);
     let hunt = world.hunt();
     let began = Instant::now();
@@ -39,7 +43,7 @@ fn explore(args: &ExploreArgs) -> Result<ExitCode, Failure> {
     let seconds = began.elapsed().as_secs_f64();
     bar.clear();
     let report = ExploreReport::new(args, threads, seconds, &explored);
-    write(&report, serde_json::to_string_pretty(&report), args.json.as_deref()).map_err(Failure::into_unanswered)?;
+    args.output.write(&report, serde_json::to_string_pretty(&report))?;
     Ok(exit_code(world.mutant, explored.violated > 0))
 }
 

@@ -1,10 +1,10 @@
 //! The options of `sherman sim`, and their help.
 
+use crate::output::ReportArgs;
 use crate::parse::{format, mutant, positive, threads};
 use clap::{Args, Subcommand};
 use sherman_core::mutant::Mutant;
 use sherman_sim::tree::Hunt;
-use std::path::PathBuf;
 
 /// The options of `sherman sim`.
 #[derive(Debug, Args)]
@@ -42,12 +42,12 @@ fn explore_help() -> String {
 With --mutant a bug is planted in the tree, and the exploration ends when it is found:
 {}
 
-Exit code: 0 if nothing was violated, 1 if something was, 2 if it could not be explored. With --mutant it is the other
-way round: 0 if the bug was found, 1 if it was not.
+Exit code: 0 if no property was violated, 1 if one was, 2 for invalid usage, 3 if the command failed. With --mutant: 0 if the bug
+was found, 1 if it was not.
 
 Examples:
   sherman sim explore
-  sherman sim explore --schedules 1M --seed 7 --crashes --json result.json
+  sherman sim explore --schedules 1M --seed 7 --crashes --json-out result.json
   sherman sim explore --mutant no-free-mark",
         mutants()
     )
@@ -56,8 +56,8 @@ Examples:
 fn replay_help() -> String {
     format!(
         "{WORLD}
-Exit code: 0 if nothing was violated, 1 if something was, 2 if it could not be run; with --mutant 0 if the bug shows in
-this schedule, 1 if it does not.
+Exit code: 0 if no property was violated, 1 if one was, 2 for invalid usage, 3 if the command failed. With --mutant: 0 if the bug
+shows in this schedule, 1 if it does not.
 
 Examples:
   sherman sim replay --seed 4711
@@ -76,16 +76,16 @@ fn mutants() -> String {
 /// Which schedules.
 #[derive(Debug, Args)]
 pub struct World {
-    /// Clients may die, and connections break, at any point
+    /// Let clients die and connections break at any point
     #[arg(long)]
     pub crashes: bool,
 
-    /// Plant a bug; names are listed by sherman sim explore --help
+    /// Plant this bug; sherman sim explore --help lists the names
     #[arg(long, value_name = "NAME", value_parser = mutant)]
     pub mutant: Option<Mutant>,
 
-    /// Only trees of this node format: line-stamped, two-level, sorted, sorted-stamped (default: all of them in turn, or
-    /// where the planted bug can show)
+    /// Use trees of this node format only: line-stamped, two-level, sorted, sorted-stamped [default: all in turn, or those in
+    /// which the planted bug can show]
     #[arg(long, value_name = "NAME", value_parser = format)]
     pub format: Option<sherman::Format>,
 }
@@ -110,37 +110,41 @@ impl World {
 /// The options of `sherman sim explore`.
 #[derive(Debug, Args)]
 pub struct ExploreArgs {
-    /// Schedules to run, as in 500k, 10M; with --mutant the most
+    /// Run so many schedules, as in 500k or 10M; with --mutant at most so many
     #[arg(long, value_name = "N", default_value = "100k", value_parser = positive)]
     pub schedules: u64,
 
-    /// The seed of the first; the others have those that follow
+    /// Begin with this seed; each further schedule takes the next
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
 
     #[command(flatten)]
     pub world: World,
 
-    /// Threads, 1 to 1024 (default: as many as cores). The result does not depend on it
+    /// Run so many threads, 1 to 1024; the result does not depend on it [default: the number of cores]
     #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<usize>,
 
-    /// Write the result to FILE as JSON; - writes it, and nothing else, to stdout
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    /// Where the result goes.
+    #[command(flatten)]
+    pub output: ReportArgs,
 }
 
 /// The options of `sherman sim replay`.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// The seed
+    /// Run the schedule of this seed
     #[arg(long, value_name = "N")]
     pub seed: u64,
 
     #[command(flatten)]
     pub world: World,
 
-    /// Show every event, also if nothing is violated
-    #[arg(long)]
+    /// Show every event, also if no property is violated
+    #[arg(long, conflicts_with = "json")]
     pub trace: bool,
+
+    /// Print the result as JSON, and nothing else, to stdout
+    #[arg(long)]
+    pub json: bool,
 }

@@ -142,7 +142,8 @@ impl ExploreReport {
 }
 
 impl ViolationReport {
-    fn of(violation: &Violation) -> Self {
+    /// A violation as it is reported.
+    pub fn of(violation: &Violation) -> Self {
         let Violation { seed, property, what, scenario, .. } = violation;
         Self {
             seed: *seed,

@@ -154,7 +154,8 @@ impl<'w, E: Endpoint> Op<'w, E> {
             self.started.set(Some(now));
             now
         });
-        started.saturating_add(u64::try_from(self.timeout.get().as_nanos()).unwrap_or(u64::MAX))
+        let own = started.saturating_add(u64::try_from(self.timeout.get().as_nanos()).unwrap_or(u64::MAX));
+        own.min(self.worker.cutoff())
     }
 
     /// The operation's own change is done; what follows is for the good of others and must not keep its caller waiting:

@@ -5,7 +5,7 @@ use crate::membership::Pulse;
 use crate::op::Op;
 use crate::tree::range::Buffers;
 use sherman_fabric::Endpoint;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ pub struct Worker<E: Endpoint> {
     buffers: RefCell<Vec<Vec<u8>>>,
     scans: RefCell<Vec<Buffers>>,
     pub(crate) pulse: Arc<Pulse>,
+    /// When its operations stop waiting, whatever their own deadlines say.
+    cutoff: Cell<u64>,
 }
 
 /// Scans whose buffers a worker keeps.
@@ -28,7 +30,14 @@ impl<E: Endpoint> Worker<E> {
     /// A worker of `compute` that acts through `endpoint`.
     pub fn new(endpoint: E, compute: Arc<ComputeServer>) -> Self {
         let pulse = compute.pulse();
-        Self { endpoint, compute, buffers: RefCell::default(), scans: RefCell::default(), pulse }
+        Self {
+            endpoint,
+            compute,
+            buffers: RefCell::default(),
+            scans: RefCell::default(),
+            pulse,
+            cutoff: Cell::new(u64::MAX),
+        }
     }
 
     /// Its endpoint.
@@ -65,6 +74,19 @@ impl<E: Endpoint> Worker<E> {
         if scans.len() < KEPT_SCANS {
             scans.push(buffers);
         }
+    }
+
+    /// When its operations stop waiting, in nanoseconds of the endpoint's clock; `u64::MAX` if only their own deadlines count.
+    pub(crate) fn cutoff(&self) -> u64 {
+        self.cutoff.get()
+    }
+
+    /// Makes every operation in flight stop waiting after `patience`, or at its own deadline if that is earlier. For a caller whose
+    /// batch has failed already. `None` takes it back.
+    pub fn cut_short(&self, patience: Option<Duration>) {
+        self.cutoff.set(patience.map_or(u64::MAX, |patience| {
+            self.endpoint.now().saturating_add(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX))
+        }));
     }
 
     /// A new operation, with the compute server's default deadline.

@@ -12,10 +12,13 @@ use crate::record::Recorder;
 use crate::report::{Measured, Report};
 use crate::threads::{on_threads, share};
 use crate::workload::Generator;
-use sherman::{Cluster, ClusterOptions, RawTree, Stats};
+use sherman::{Cluster, ClusterOptions, RawTree, ServerUsage, Standing, Stats};
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How long a run waits for the memory of members that left.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,7 +33,7 @@ pub enum Progress {
     Checking,
 }
 
-/// Runs once. `progress` is called now and then, on the calling thread.
+/// Runs once, in a tree of its own, which is dropped at the end unless the cluster goes, too. `progress` is called now and then, on the calling thread.
 ///
 /// # Errors
 /// [`BenchError::bad_option`] tells options that cannot be met from runs that failed.
@@ -39,18 +42,50 @@ pub fn run(options: &BenchOptions, progress: &dyn Fn(Progress)) -> Result<Report
     let cluster_options =
         ClusterOptions::new().techniques(options.variant.techniques()).cache_bytes(options.cache_bytes);
     let cluster = Cluster::open_with(&plan.url, cluster_options).map_err(BenchError::Open)?;
-    check_room(&cluster, &plan)?;
-    let tree = cluster.raw_tree("bench", &plan.tree).map_err(BenchError::Create)?;
+    let is_private = plan.url.starts_with("embedded:");
+    check_room(&cluster, &plan, is_private)?;
+    if !is_private {
+        take_over(&cluster)?;
+    }
+    let name = own_name();
+    let (tree, created) = cluster.raw_tree_or_new(&name, &plan.tree).map_err(BenchError::Create)?;
+    if !created {
+        return Err(BenchError::NotOurs { tree: name });
+    }
+    let outcome = run_on(&cluster, &tree, options, plan, progress);
+    if is_private {
+        return outcome;
+    }
+    match (cluster.drop_tree(&name), outcome) {
+        (Ok(_), outcome) => outcome,
+        (Err(error), outcome) => Err(BenchError::Left { tree: name, error, after: outcome.err().map(Box::new) }),
+    }
+}
+
+/// A name that no other run has, so that no tree of anybody else is ever touched.
+fn own_name() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("sherman-bench-{}-{:x}", std::process::id(), since.as_nanos())
+}
+
+/// Runs on an empty tree.
+fn run_on(
+    cluster: &Cluster,
+    tree: &RawTree,
+    options: &BenchOptions,
+    plan: Plan,
+    progress: &dyn Fn(Progress),
+) -> Result<Report, BenchError> {
     let began = Instant::now();
-    load(&tree, &plan.keys, options, &|done| progress(Progress::Loading(done, options.keys)))?;
+    load(tree, &plan.keys, options, &|done| progress(Progress::Loading(done, options.keys)))?;
     let loading = began.elapsed();
 
     let generators = generators(options, &plan);
     let known = Known { value_size: options.value_size, last: plan.last };
-    let warm_up = phase(&tree, options, known, "warming up", options.warm_up(), generators, &|_| {
+    let warm_up = phase(tree, options, known, "warming up", options.warm_up(), generators, &|_| {
         progress(Progress::WarmingUp);
     })?;
-    let measured = phase(&tree, options, known, "measuring", options.length, warm_up.generators, &|elapsed| {
+    let measured = phase(tree, options, known, "measuring", options.length, warm_up.generators, &|elapsed| {
         progress(Progress::Measuring(elapsed));
     })?;
 
@@ -59,7 +94,7 @@ pub fn run(options: &BenchOptions, progress: &dyn Fn(Progress)) -> Result<Report
     let failed = |error| BenchError::Operation { phase: "checking", error };
     if options.check {
         progress(Progress::Checking);
-        verify(&tree, entries)?;
+        verify(tree, entries)?;
     }
     let usage = cluster.usage().map_err(failed)?;
     let far_memory_bytes = usage.iter().map(|server| server.chunks_used * server.chunk_bytes).sum();
@@ -106,10 +141,25 @@ pub fn run_median(
     Ok(median)
 }
 
-/// Refuses keys that cannot fit before the first is loaded.
-fn check_room(cluster: &Cluster, plan: &Plan) -> Result<(), BenchError> {
+/// Waits until the memory of members that left, as an earlier benchmark, is taken over: this compute server does that when it next
+/// renews its lease. After [`PATIENCE`] the run begins with the memory that there is.
+fn take_over(cluster: &Cluster) -> Result<(), BenchError> {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        let members = cluster.members().map_err(BenchError::Create)?;
+        if members.iter().all(|member| member.standing == Standing::Live) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Refuses keys that cannot fit before the first is loaded. Chunks in use may have free nodes, unless the cluster is fresh.
+fn check_room(cluster: &Cluster, plan: &Plan, is_fresh: bool) -> Result<(), BenchError> {
     let usage = cluster.usage().map_err(BenchError::Create)?;
-    let free: u64 = usage.iter().map(|server| (server.chunks - server.chunks_used) * server.chunk_bytes).sum();
+    let used = |server: &ServerUsage| if is_fresh { server.chunks_used } else { 0 };
+    let free: u64 = usage.iter().map(|server| (server.chunks - used(server)) * server.chunk_bytes).sum();
     if plan.least_bytes <= free {
         return Ok(());
     }

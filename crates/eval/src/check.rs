@@ -132,8 +132,10 @@ pub fn existing(
     let Some(named) = named else {
         let names: Vec<&str> = trees.iter().map(|tree| tree.name.as_str()).collect();
         let has = if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
-        let asked = name.map_or("which one?".to_owned(), |name| format!("the cluster has no tree {name:?};"));
-        return Err(BenchError::option("tree", format!("{asked} {has}")));
+        return Err(match name {
+            Some(name) => BenchError::NoTree(format!("the cluster has no tree {name:?}; {has}")),
+            None => BenchError::option("tree", format!("which one? {has}")),
+        });
     };
     progress(CheckProgress::AtRest);
     let check = check(&cluster.open_raw_tree(&named.name).map_err(BenchError::Create)?)?;

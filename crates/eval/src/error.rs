@@ -46,6 +46,22 @@ pub enum BenchError {
         /// The first: its number and what it says.
         first: &'static str,
     },
+    /// The named tree does not exist; which trees do.
+    NoTree(String),
+    /// The name for the benchmark's own tree is taken: that tree is not touched.
+    NotOurs {
+        /// The name.
+        tree: String,
+    },
+    /// The benchmark's own tree could not be dropped.
+    Left {
+        /// Its name.
+        tree: String,
+        /// Why.
+        error: Error,
+        /// Why the run itself failed, if it did.
+        after: Option<Box<BenchError>>,
+    },
     /// The system refused a thread, or one ended by a panic.
     Thread(String),
 }
@@ -67,6 +83,11 @@ impl BenchError {
             Self::Create(Error::Unsupported { .. }) => Some("cluster"),
             _ => None,
         }
+    }
+
+    /// Whether the named tree does not exist.
+    pub fn is_no_tree(&self) -> bool {
+        matches!(self, Self::NoTree(_) | Self::Create(Error::NoSuchTree { .. }))
     }
 
     /// Whether the index answered wrongly, or its tree is broken.
@@ -91,6 +112,14 @@ impl fmt::Display for BenchError {
                 write!(f, "the index holds {found} entries, but {expected} were inserted")
             }
             Self::Broken { count, first } => write!(f, "the tree breaks {count} invariants, the first of them {first}"),
+            Self::NoTree(reason) => write!(f, "{reason}"),
+            Self::NotOurs { tree } => write!(f, "a tree named {tree:?} exists already; it was not touched. Run again"),
+            Self::Left { tree, error, after } => {
+                if let Some(after) = after {
+                    write!(f, "{after}; then ")?;
+                }
+                write!(f, "the benchmark's tree {tree:?} could not be dropped: {error}. \"sherman drop\" removes it")
+            }
             Self::Thread(reason) => write!(f, "a thread of the benchmark: {reason}"),
         }
     }
@@ -100,7 +129,7 @@ impl std::error::Error for BenchError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Open(error) => Some(error),
-            Self::Create(error) | Self::Operation { error, .. } => Some(error),
+            Self::Create(error) | Self::Operation { error, .. } | Self::Left { error, .. } => Some(error),
             _ => None,
         }
     }

@@ -220,6 +220,14 @@ impl Cluster {
         Ok(self.adopt(self.run(async |worker| worker.tree(name, &spec).await)?))
     }
 
+    /// As [`raw_tree`](Self::raw_tree); also whether this call created the tree.
+    pub fn raw_tree_or_new(&self, name: &str, options: &TreeOptions) -> Result<(RawTree, bool), Error> {
+        let spec = options.spec()?;
+        let tree = self.run(async |worker| worker.tree(name, &spec).await)?;
+        let created = tree.was_created();
+        Ok((self.adopt(tree), created))
+    }
+
     /// The tree as this compute server has it open already, or as it was just opened: all share one index cache.
     pub(crate) fn adopt(&self, opened: Arc<TreeState>) -> RawTree {
         let name = opened.info().name.as_str();

@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 /// Operations of a batch that are in flight at once.
 const WINDOW: usize = 64;
@@ -50,13 +51,48 @@ impl Ops<'_> {
         each: Each<'_, 'v>,
         decode: impl Fn(usize, &[u8]) -> R,
     ) -> Vec<Result<Option<R>, Error>> {
-        // What stays like this did not run to its end; in a batch that returns there is none.
-        let results = RefCell::new((0..count).map(|_| Err(Error::SessionDropped)).collect::<Vec<_>>());
+        let results = self.many_while(count, key, each, decode, |_| true).await;
+        // In a batch that goes on after failures every operation ran to its end.
+        results.into_iter().map(|result| result.unwrap_or(Err(Error::SessionDropped))).collect()
+    }
+
+    /// As [`many`](Self::many), until the first failure: then no operation begins any more, and those in flight wait no longer than
+    /// `patience`. Operations that never began have no result.
+    pub(crate) async fn many_until_failure<'k, 'v, R>(
+        &self,
+        count: usize,
+        key: impl Fn(usize) -> &'k [u8],
+        each: Each<'_, 'v>,
+        decode: impl Fn(usize, &[u8]) -> R,
+        patience: Duration,
+    ) -> Vec<Option<Result<Option<R>, Error>>> {
+        let failed = Cell::new(false);
+        let goes_on = |outcome: Result<(), &Error>| {
+            if outcome.is_err() && !failed.replace(true) {
+                self.worker.cut_short(Some(patience));
+            }
+            !failed.get()
+        };
+        let results = self.many_while(count, key, each, decode, goes_on).await;
+        self.worker.cut_short(None);
+        results
+    }
+
+    /// As [`many`](Self::many), for as long as `goes_on` says so, which learns how each operation ended.
+    async fn many_while<'k, 'v, R>(
+        &self,
+        count: usize,
+        key: impl Fn(usize) -> &'k [u8],
+        each: Each<'_, 'v>,
+        decode: impl Fn(usize, &[u8]) -> R,
+        goes_on: impl Fn(Result<(), &Error>) -> bool,
+    ) -> Vec<Option<Result<Option<R>, Error>>> {
+        let results = RefCell::new((0..count).map(|_| None).collect::<Vec<_>>());
         let order = match each {
             Each::Get => None,
             Each::Insert(_) | Each::Remove => Some(RefCell::new(Order::of(count))),
         };
-        let queue = Queue { key, count, next: Cell::new(0), order };
+        let queue = Queue { key, count, next: Cell::new(0), stopped: Cell::new(false), order };
         in_parallel(
             || queue.is_empty(),
             async || {
@@ -69,7 +105,11 @@ impl Ops<'_> {
                         Each::Insert(value) => self.insert(key, value(number), &mut buffer).await,
                         Each::Remove => self.remove(key, &mut buffer).await,
                     };
-                    results.borrow_mut()[number] = found.map(|found| found.then(|| decode(number, &buffer)));
+                    let goes_on = goes_on(found.as_ref().map(drop));
+                    results.borrow_mut()[number] = Some(found.map(|found| found.then(|| decode(number, &buffer))));
+                    if !goes_on {
+                        queue.stop();
+                    }
                     after = Some(number);
                 }
             },
@@ -85,6 +125,8 @@ struct Queue<K> {
     count: usize,
     /// The first that was not looked at.
     next: Cell<usize>,
+    /// Whether numbers that wait for others stay undone, too.
+    stopped: Cell<bool>,
     /// If equal keys are to be worked on one after the other.
     order: Option<RefCell<Order>>,
 }
@@ -121,12 +163,18 @@ impl<'k, K: Fn(usize) -> &'k [u8]> Queue<K> {
         self.next.get() == self.count
     }
 
+    /// Gives nothing out any more.
+    fn stop(&self) {
+        self.next.set(self.count);
+        self.stopped.set(true);
+    }
+
     /// The next number for a hand that has done `done`: of the same key, if there is one.
     #[inline]
     fn take(&self, done: Option<usize>) -> Option<usize> {
         if let (Some(done), Some(order)) = (done, &self.order) {
             let following = order.borrow_mut().end(done, (self.key)(done));
-            if following.is_some() {
+            if following.is_some() && !self.stopped.get() {
                 return following;
             }
         }
@@ -276,6 +324,7 @@ mod tests {
             key: |at| keys[at],
             count: keys.len(),
             next: Cell::new(0),
+            stopped: Cell::new(false),
             order: Some(RefCell::new(Order::of(WINDOW))),
         }
     }
@@ -292,6 +341,15 @@ mod tests {
         assert_eq!([queue.take(Some(4)), queue.take(Some(5))], [None, None]);
         let order = queue.order.unwrap().into_inner();
         assert!(order.last.iter().all(|last| *last == 0) && order.after.is_empty());
+    }
+
+    #[test]
+    fn a_queue_that_is_stopped_gives_nothing_out() {
+        let queue = queue(&[b"b", b"a", b"b", b"c"]);
+        assert_eq!(queue.take(None), Some(0));
+        assert_eq!(queue.take(None), Some(1));
+        queue.stop();
+        assert_eq!([queue.take(Some(0)), queue.take(Some(1)), queue.take(None)], [None, None, None]);
     }
 
     #[test]

@@ -1,42 +1,35 @@
 //! Which cluster and tree, how keys and values are written, and what a tree that is made is like.
 
 use super::column::Form;
+use crate::failure::Failure;
 use crate::parse::{format, size};
+use crate::target::ClusterOption;
 use clap::Args;
-use std::path::PathBuf;
-
-/// The cluster.
-#[derive(Debug, Args)]
-pub struct ClusterArgs {
-    /// The cluster, as in tcp://a:7000,b:7000, unix:/run/a.sock,/run/b.sock, shm:/run/a.sock or verbs://a:7000
-    #[arg(long, value_name = "URL", env = "SHERMAN_CLUSTER", hide_env_values = true)]
-    pub cluster: String,
-}
 
 /// A tree, and how its keys and values are written.
 #[derive(Debug, Args)]
 pub struct TreeArgs {
     /// The cluster.
     #[command(flatten)]
-    pub cluster: ClusterArgs,
+    pub target: ClusterOption,
 
-    /// The tree (default: the only one)
+    /// Use this tree [default: the only one]
     #[arg(long, value_name = "NAME")]
     pub tree: Option<String>,
 
-    /// How keys are written: u64, i64 (any of 8 to 128 bits), text, hex [default: u64 if they have 8 bytes, else hex]
+    /// Write and read keys as this type: u64, i64 (any of 8 to 128 bits), text, hex [default: u64 if they have 8 bytes, else hex]
     #[arg(long, value_name = "TYPE")]
     pub key_type: Option<Form>,
 
-    /// How values are written, likewise
+    /// Write and read values as this type [default: u64 if they have 8 bytes, else hex]
     #[arg(long, value_name = "TYPE")]
     pub value_type: Option<Form>,
 }
 
 impl TreeArgs {
     /// The cluster's URL.
-    pub fn url(&self) -> &str {
-        &self.cluster.cluster
+    pub fn url(&self) -> Result<String, Failure> {
+        self.target.required()
     }
 }
 
@@ -44,28 +37,30 @@ impl TreeArgs {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Making the tree")]
 pub struct CreateArgs {
-    /// Make the tree if it is not there
+    /// Create the tree if it does not exist
     #[arg(long, requires = "tree")]
     pub create: bool,
 
-    /// Bytes of a key, 1 to 1024; of text, the most [default: those of the type; 32 for text]
+    /// Set the size of keys, 1 to 1024 bytes; for text, the longest [default: the size of the type; 32 for text]
     #[arg(long, value_name = "BYTES", value_parser = size, requires = "create")]
     pub key_size: Option<usize>,
 
-    /// Bytes of a value; of text, the most [default: those of the type; 32 for text]
+    /// Set the size of values in bytes; for text, the longest [default: the size of the type; 32 for text]
     #[arg(long, value_name = "BYTES", value_parser = size, requires = "create")]
     pub value_size: Option<usize>,
 
-    /// Bytes of leaves and internal nodes: a multiple of 64 from 256 to 64KiB [default: 1KiB]
+    /// Set the size of leaves and internal nodes in bytes, a multiple of 64 from 256 to 64KiB [default: 1KiB]
     #[arg(long, value_name = "BYTES", value_parser = size, requires = "create")]
     pub node_size: Option<usize>,
 
-    /// The node format: line-stamped, two-level, sorted, sorted-stamped [default: line-stamped]
+    /// Choose the node format: line-stamped, two-level, sorted, sorted-stamped [default: line-stamped]
     #[arg(long, value_name = "NAME", value_parser = format, requires = "create")]
     pub node_format: Option<sherman::Format>,
 }
 
 const TREES_HELP: &str = "\
+Exit code: 0 on success, also if there are no trees; 2 for invalid usage; 3 if the operation failed.
+
 Examples:
   sherman trees --cluster tcp://memory-1:7000,memory-2:7000
   SHERMAN_CLUSTER=unix:/run/sherman-0.sock sherman trees --json";
@@ -73,6 +68,8 @@ Examples:
 const STATS_HELP: &str = "\
 Memory is handed out in chunks, from which compute servers cut nodes; a chunk in use may have free nodes in it. Server 0
 keeps the members, their leases and the names of trees.
+
+Exit code: 0 on success, 2 for invalid usage, 3 if the operation failed.
 
 Examples:
   sherman stats --cluster tcp://memory-1:7000,memory-2:7000
@@ -84,11 +81,11 @@ Examples:
 pub struct TreesArgs {
     /// The cluster.
     #[command(flatten)]
-    pub cluster: ClusterArgs,
+    pub target: ClusterOption,
 
-    /// Write the result to FILE as JSON; - or nothing writes it, and nothing else, to stdout
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    pub json: Option<PathBuf>,
+    /// Print the result as JSON, and nothing else, to stdout
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The options of `sherman stats`.
@@ -97,9 +94,69 @@ pub struct TreesArgs {
 pub struct StatsArgs {
     /// The cluster.
     #[command(flatten)]
-    pub cluster: ClusterArgs,
+    pub target: ClusterOption,
 
-    /// Write the result to FILE as JSON; - or nothing writes it, and nothing else, to stdout
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    pub json: Option<PathBuf>,
+    /// Print the result as JSON, and nothing else, to stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+const DROP_HELP: &str = "\
+Frees the tree's memory and its name. Clients that still use the tree get an error. This cannot be undone.
+
+Without --yes the command asks for the tree's name on a terminal; elsewhere it is refused.
+
+Exit code: 0 if the tree was dropped; 1 if there is no such tree or you declined; 2 for invalid usage; 3 if the operation failed.
+
+Examples:
+  sherman drop orders --cluster tcp://memory-1:7000,memory-2:7000
+  sherman drop orders --yes --json";
+
+const CLEAR_HELP: &str = "\
+Removes every entry and keeps the tree. This cannot be undone. Entries that others insert meanwhile may stay.
+
+Without --yes the command asks for the tree's name on a terminal; elsewhere it is refused.
+
+Exit code: 0 if the tree was cleared; 1 if there is no such tree or you declined; 2 for invalid usage; 3 if the operation failed.
+
+Examples:
+  sherman clear orders --cluster tcp://memory-1:7000,memory-2:7000
+  sherman clear orders --yes --json";
+
+/// The options of `sherman drop`.
+#[derive(Debug, Args)]
+#[command(after_help = DROP_HELP)]
+pub struct DropArgs {
+    /// What to drop.
+    #[command(flatten)]
+    pub of: WholeTreeArgs,
+}
+
+/// The options of `sherman clear`.
+#[derive(Debug, Args)]
+#[command(after_help = CLEAR_HELP)]
+pub struct ClearArgs {
+    /// What to clear.
+    #[command(flatten)]
+    pub of: WholeTreeArgs,
+}
+
+/// A tree that a command destroys or empties.
+#[derive(Debug, Args)]
+pub struct WholeTreeArgs {
+    /// Choose the tree by its name
+    #[arg(value_name = "TREE")]
+    pub tree: String,
+
+    /// The cluster.
+    #[command(flatten)]
+    pub target: ClusterOption,
+
+    /// Skip the confirmation
+    #[arg(long)]
+    pub yes: bool,
+
+    /// Print the result as JSON, and nothing else, to stdout
+    #[arg(long)]
+    pub json: bool,
 }

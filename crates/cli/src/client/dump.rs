@@ -28,7 +28,7 @@ pub fn run(args: &DumpArgs) -> Result<(), Failure> {
         return Err(Failure::option("no-header", "NDJSON has none"));
     }
     let began = Instant::now();
-    let cluster = super::open(args.at.url())?;
+    let cluster = super::open(&args.at.url()?)?;
     // Looked for first, lest a wrong name empties the file.
     let opened = open(&cluster, &args.at)?;
     let (stdout, file);

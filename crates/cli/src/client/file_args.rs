@@ -7,14 +7,19 @@ use clap::Args;
 use std::path::PathBuf;
 
 const LOAD_HELP: &str = "\
-CSV has two columns, the key and the value; fields may be quoted. NDJSON has an object with \"key\" and \"value\" on each line.
-Entries are put one after the other, many of them under way at once; if a key comes twice, the later line wins. A line that is
-no entry ends the load and is told with its number: the entries before it have been put.
+CSV has two columns, the key and the value; fields may be quoted. NDJSON has one object on each line, with the fields \"key\" and
+\"value\" and no others, as in {\"key\": 7, \"value\": 700}; every other shape, such as [7, 700], is refused.
+
+The command inserts many entries at once; if a key comes twice, the later line wins. It reports the number of the first line that is
+no entry. It reads a file through before it changes anything, so that a bad line changes nothing. Of stdin it has inserted the entries
+before the bad line. At the first insert that fails, the command starts no more and reports how many entries were acknowledged.
 
 With --bulk the tree must be empty and the keys strictly ascending, as \"sherman dump\" writes them. That is much faster, and all
-or nothing: nobody sees a part of it, and after a failure nothing was changed.
+or nothing: no client sees a part of it, and a failure changes nothing. If the command fails and the tree that it created is
+still empty, it drops that tree.
 
-Exit code: 0 if all was loaded, 2 if that cannot be asked, 3 if it went wrong.
+Exit code: 0 if all entries were loaded, 1 if there is no such tree, 2 for invalid usage, 3 if the operation failed or a line is no
+entry.
 
 Examples:
   sherman load orders.csv --cluster tcp://memory-1:7000 --tree orders --create
@@ -22,10 +27,10 @@ Examples:
   sherman dump --tree orders | sherman load - --cluster unix:/run/other.sock --tree orders --create --bulk";
 
 const DUMP_HELP: &str = "\
-Writes every entry in the order of the keys. A dump is not a snapshot: what others change meanwhile may show or not, but a key
-that is there throughout is never missed, and none comes twice.
+Writes every entry in the order of the keys. A dump is not a snapshot: it may show changes that others make meanwhile, or not. It
+never misses a key that exists throughout, and shows no key twice.
 
-Exit code: 0 if all was written, 2 if that cannot be asked, 3 if it went wrong.
+Exit code: 0 if all entries were written, 1 if there is no such tree, 2 for invalid usage, 3 if the operation failed.
 
 Examples:
   sherman dump orders.csv --cluster tcp://memory-1:7000 --tree orders
@@ -35,7 +40,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = LOAD_HELP)]
 pub struct LoadArgs {
-    /// The file; - is stdin
+    /// Read entries from this file; - is stdin
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
@@ -43,11 +48,11 @@ pub struct LoadArgs {
     #[command(flatten)]
     pub at: TreeArgs,
 
-    /// How entries are written [default: by the file's name, else csv]
+    /// Read this format [default: by the file's name, else csv]
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub format: Option<FileFormat>,
 
-    /// Whether the first line of CSV names the columns [default: auto]
+    /// Treat the first line of CSV as the names of the columns [default: auto]
     #[arg(long, value_name = "WHETHER", value_enum)]
     pub header: Option<Header>,
 
@@ -55,11 +60,11 @@ pub struct LoadArgs {
     #[arg(long)]
     pub bulk: bool,
 
-    /// How full a bulk load makes nodes, 50 to 100 percent
+    /// Fill nodes to so many percent in a bulk load, 50 to 100
     #[arg(long, value_name = "PCT", default_value = "80", value_parser = fill, requires = "bulk")]
     pub fill: u32,
 
-    /// Write JSON
+    /// Print the result as JSON, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
 
@@ -72,7 +77,7 @@ pub struct LoadArgs {
 #[derive(Debug, Args)]
 #[command(after_help = DUMP_HELP)]
 pub struct DumpArgs {
-    /// The file, written anew; - is stdout
+    /// Write entries to this file, replacing it; - is stdout
     #[arg(value_name = "FILE", default_value = "-")]
     pub file: PathBuf,
 
@@ -80,15 +85,15 @@ pub struct DumpArgs {
     #[command(flatten)]
     pub at: TreeArgs,
 
-    /// How entries are written [default: by the file's name, else csv]
+    /// Write this format [default: by the file's name, else csv]
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub format: Option<FileFormat>,
 
-    /// Write no line that names the columns of CSV
+    /// Omit the line that names the columns of CSV
     #[arg(long)]
     pub no_header: bool,
 
-    /// Tell the outcome as JSON; the entries must go to a file then
+    /// Print the result as JSON, and nothing else, to stdout; the entries must go to a file then
     #[arg(long)]
     pub json: bool,
 }

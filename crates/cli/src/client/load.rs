@@ -1,10 +1,15 @@
 //! `sherman load`: entries of a file into a tree.
 //!
-//! Entries are read and put in batches, each with many operations under way; a batch is all that is in memory. The order of
+//! Entries are read and inserted in batches, each with many operations in flight; one batch at a time is in memory. The order of
 //! lines is the order of changes to a key: equal keys of a batch follow each other, and so do batches.
+//!
+//! A file is read twice: first to find a line that is no entry, before anything changes. Stdin can be read only once.
+//!
+//! Neighbouring keys share a leaf and its lock. A sorted batch is therefore inserted in an order that spreads the operations in
+//! flight over the batch: in the order of the file they would all wait for each other.
 
 use super::file_args::LoadArgs;
-use super::open::{Opened, open_or_create};
+use super::open::{Opened, open_or_create, undo};
 use super::rows::{BadRow, FileFormat, Header, Row, Rows};
 use crate::failure::Failure;
 use crate::output::print;
@@ -13,14 +18,23 @@ use serde_json::json;
 use sherman::{BulkOptions, Cluster, Error, RawClient};
 use sherman_eval::report::grouped;
 use std::cell::{Cell, RefCell};
+use std::cmp::Ordering;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// Entries of a batch.
-const BATCH: usize = 4096;
+/// Entries of a batch. The first few thousand of a sorted batch still share few leaves, so that batches must be much larger.
+const BATCH: usize = 32_768;
 /// Bytes after which a batch is full.
-const BATCH_BYTES: usize = 1 << 20;
+const BATCH_BYTES: usize = 4 << 20;
+/// Entries between two looks at the progress of a bulk load.
+const STEP: u64 = 4096;
+/// Stretches of a sorted batch that are inserted side by side: as many as there are operations in flight.
+const STRETCHES: usize = 64;
+/// How long inserts in flight may still wait after the first one failed.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Sorted entries from which on a bulk load is worth a hint.
+const MANY: u64 = 10_000;
 
 /// What was loaded.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,24 +46,31 @@ struct Loaded {
 
 /// Loads, and says what was loaded.
 pub fn run(args: &LoadArgs) -> Result<(), Failure> {
+    let url = args.at.url()?;
     let is_stdin = args.file.as_os_str() == "-";
     let failed = |error: std::io::Error| Failure::Usage(format!("FILE: {}: {error}", args.file.display()));
-    let (input, length): (Box<dyn BufRead>, _) = if is_stdin {
-        (Box::new(std::io::stdin().lock()), None)
+    let buffered = |file| -> Box<dyn BufRead> { Box::new(BufReader::with_capacity(1 << 16, file)) };
+    let (input, preview, length): (Box<dyn BufRead>, _, _) = if is_stdin {
+        (Box::new(std::io::stdin().lock()), None, None)
     } else {
         let file = File::open(&args.file).map_err(failed)?;
         let about = file.metadata().map_err(failed)?;
         if about.is_dir() {
             return Err(Failure::Usage(format!("FILE: {} is a directory", args.file.display())));
         }
-        (Box::new(BufReader::with_capacity(1 << 16, file)), about.is_file().then_some(about.len()))
+        // What is no regular file, as a pipe, can be read only once.
+        let preview = about.is_file().then(|| File::open(&args.file)).transpose().map_err(failed)?;
+        (buffered(file), preview.map(buffered), about.is_file().then_some(about.len()))
     };
     let began = Instant::now();
     let bar = FileBar::new(length);
-    let loaded = super::open(args.at.url())
-        .and_then(|cluster| load(&cluster, args, input, &|bytes, entries| bar.show(bytes, entries)));
+    let cluster = super::open(&url)?;
+    let loaded = load(&cluster, args, input, preview, &|bytes, entries| bar.show(bytes, entries));
     bar.clear();
-    let Loaded { entries, replaced } = loaded?;
+    let (Loaded { entries, replaced }, hint) = loaded?;
+    if hint {
+        eprintln!("hint: the keys are sorted and the tree was empty: --bulk loads them faster");
+    }
     let seconds = began.elapsed().as_secs_f64();
     print(&if args.json {
         format!("{}\n", json!({ "entries": entries, "replaced": replaced, "bulk": args.bulk, "seconds": seconds }))
@@ -59,40 +80,83 @@ pub fn run(args: &LoadArgs) -> Result<(), Failure> {
     })
 }
 
-/// Loads from `input`. `progress` learns of bytes read and entries loaded.
-fn load(
+/// Loads from `input`, after a look at all of it through `preview` if it can be read twice. `progress` learns of bytes read and
+/// entries loaded. Also whether a bulk load would have been faster.
+fn load<R: BufRead>(
     cluster: &Cluster,
     args: &LoadArgs,
-    input: impl BufRead,
+    input: R,
+    preview: Option<R>,
     progress: &dyn Fn(u64, u64),
-) -> Result<Loaded, Failure> {
+) -> Result<(Loaded, bool), Failure> {
     let format = FileFormat::of(args.format, &args.file);
     if args.header.is_some() && format == FileFormat::Ndjson {
         return Err(Failure::option("header", "NDJSON has none"));
     }
     let opened = open_or_create(cluster, &args.at, &args.create)?;
-    let rows = Rows::new(input, format, args.header.unwrap_or(Header::Auto), &opened);
-    match args.bulk {
-        true => bulk(&opened, args, rows, progress),
-        false => one_by_one(&opened, rows, progress),
+    let rows = |input| Rows::new(input, format, args.header.unwrap_or(Header::Auto), &opened);
+    let loaded = match (args.bulk, preview) {
+        (true, _) => bulk(&opened, args, rows(input), progress).map(|loaded| (loaded, false)),
+        (false, None) => one_by_one(&opened, rows(input), progress),
+        (false, Some(preview)) => {
+            expect_entries(rows(preview)).and_then(|()| one_by_one(&opened, rows(input), progress))
+        }
+    };
+    loaded.map_err(|failure| undo(cluster, &opened, failure))
+}
+
+/// Refuses a file with a line that is no entry.
+fn expect_entries<R: BufRead>(mut rows: Rows<R>) -> Result<(), Failure> {
+    match rows.find_map(Result::err) {
+        Some(bad) => Err(Failure::Runtime(format!("{bad}; nothing has been loaded"))),
+        None => Ok(()),
     }
 }
 
-fn one_by_one<R: BufRead>(opened: &Opened, mut rows: Rows<R>, progress: &dyn Fn(u64, u64)) -> Result<Loaded, Failure> {
+fn one_by_one<R: BufRead>(
+    opened: &Opened,
+    mut rows: Rows<R>,
+    progress: &dyn Fn(u64, u64),
+) -> Result<(Loaded, bool), Failure> {
     let client = opened.tree.client()?;
+    let (mut sorted, mut highest) = (client.is_empty()?, Vec::new());
     let mut loaded = Loaded { entries: 0, replaced: 0 };
     loop {
         let (batch, bad) = next_batch(&mut rows);
-        insert(&client, &batch, &mut loaded)?;
+        let order = order(&batch);
+        sorted &=
+            order == Some(Ordering::Less) && batch.first().is_none_or(|row| loaded.entries == 0 || row.key > highest);
+        insert(&client, &spread(&batch, order), &mut loaded)?;
         progress(rows.bytes(), loaded.entries);
         if let Some(bad) = bad {
             let before = grouped(loaded.entries);
             return Err(Failure::Runtime(format!("{bad}; the {before} entries before it have been loaded")));
         }
-        if batch.is_empty() {
-            return Ok(loaded);
+        match batch.into_iter().next_back() {
+            None => {
+                let hint = sorted && loaded.entries >= MANY;
+                return Ok((loaded, hint));
+            }
+            Some(last) => highest = last.key,
         }
     }
+}
+
+/// How each key of a batch compares with the next, if all do alike and no two are equal. A batch of one is ascending.
+fn order(batch: &[Row]) -> Option<Ordering> {
+    let is = |wanted| batch.windows(2).all(|pair| pair[0].key.cmp(&pair[1].key) == wanted);
+    [Ordering::Less, Ordering::Greater].into_iter().find(|&wanted| is(wanted))
+}
+
+/// A batch in the order of its inserts: if it is sorted, one of each stretch after the other, else as it is. Equal keys, whose order
+/// counts, are only in batches that are not sorted.
+fn spread(batch: &[Row], order: Option<Ordering>) -> Vec<&Row> {
+    if order.is_none() {
+        return batch.iter().collect();
+    }
+    let length = batch.len().div_ceil(STRETCHES).max(1);
+    let nth_of_all = |nth: usize| batch.chunks(length).filter_map(move |stretch| stretch.get(nth));
+    (0..length).flat_map(nth_of_all).collect()
 }
 
 /// The next entries, and the line behind them if it is none. None at the end.
@@ -111,25 +175,28 @@ fn next_batch<R: BufRead>(rows: &mut Rows<R>) -> (Vec<Row>, Option<BadRow>) {
     (batch, None)
 }
 
-fn insert(client: &RawClient, batch: &[Row], loaded: &mut Loaded) -> Result<(), Failure> {
+/// Inserts until the first failure, which it reports with the number of acknowledged entries.
+fn insert(client: &RawClient, batch: &[&Row], loaded: &mut Loaded) -> Result<(), Failure> {
     let entries: Vec<(&[u8], &[u8])> = batch.iter().map(|row| (&row.key[..], &row.value[..])).collect();
-    let mut first: Option<(u64, Error)> = None;
-    let mut failed = 0_u64;
-    for (row, outcome) in batch.iter().zip(client.insert_many(&entries)) {
+    let mut failures: Vec<(u64, Error)> = Vec::new();
+    for (row, outcome) in batch.iter().zip(client.insert_until_failure(&entries, PATIENCE)) {
         match outcome {
-            Ok(old) => {
+            Some(Ok(old)) => {
                 loaded.entries += 1;
                 loaded.replaced += u64::from(old.is_some());
             }
-            Err(error) => {
-                failed += 1;
-                first.get_or_insert((row.line, error));
-            }
+            Some(Err(error)) => failures.push((row.line, error)),
+            None => {}
         }
     }
-    let Some((line, error)) = first else { return Ok(()) };
-    let (done, more) = (grouped(loaded.entries), grouped(failed - 1));
-    Err(Failure::Runtime(format!("line {line}: {error}; {done} entries have been loaded, {more} more failed likewise")))
+    let more = grouped((failures.len() as u64).saturating_sub(1));
+    // Those that were cut short waited less than the first.
+    let waited = |error: &Error| if let Error::Timeout { waited, .. } = error { *waited } else { Duration::MAX };
+    let Some((line, error)) = failures.into_iter().max_by_key(|(_, error)| waited(error)) else { return Ok(()) };
+    let done = grouped(loaded.entries);
+    Err(Failure::Runtime(format!(
+        "line {line}: {error}; {done} entries have been loaded, {more} more in flight failed"
+    )))
 }
 
 fn bulk<R: BufRead>(
@@ -144,7 +211,7 @@ fn bulk<R: BufRead>(
         Ok(row) => {
             line.set(row.line);
             read += 1;
-            if read.is_multiple_of(BATCH as u64) {
+            if read.is_multiple_of(STEP) {
                 progress(rows.bytes(), read);
             }
             Some((row.key, row.value))
@@ -179,11 +246,15 @@ mod tests {
 
     fn loaded(cluster: &Cluster, line: &[&str], text: &str) -> Result<(u64, u64), Failure> {
         let args = parsed(&[&["-", "--tree", "t", "--create"], line].concat());
-        load(cluster, &args, text.as_bytes(), &|_, _| ()).map(|loaded| (loaded.entries, loaded.replaced))
+        load(cluster, &args, text.as_bytes(), None, &|_, _| ()).map(|(loaded, _)| (loaded.entries, loaded.replaced))
     }
 
+    /// None where a failed load left no tree.
     fn entries(cluster: &Cluster) -> Vec<(u64, u64)> {
-        let client = cluster.open_tree::<u64, u64>("t").expect("a tree").client().expect("a client");
+        let client = match cluster.open_tree::<u64, u64>("t") {
+            Err(Error::NoSuchTree { .. }) => return Vec::new(),
+            tree => tree.expect("a tree").client().expect("a client"),
+        };
         client.range(..).collect::<Result<_, _>>().expect("a range")
     }
 
@@ -193,7 +264,7 @@ mod tests {
 
     #[test]
     fn everything_in_a_file_is_put_whatever_its_order_and_length() {
-        for keys in [0, 1, 4096, 4097, 10_000] {
+        for keys in [0, 1, BATCH as u64, BATCH as u64 + 1, 80_000] {
             let cluster = cluster();
             let text = csv((0..keys).rev());
             assert_eq!(loaded(&cluster, &[], &text), Ok((keys, 0)));
@@ -208,6 +279,37 @@ mod tests {
         let text: String = (0..9_000).map(|line| format!("{},{line}\n", line % 3)).collect();
         assert_eq!(loaded(&cluster, &["--header", "no"], &text), Ok((9_000, 8_997)));
         assert_eq!(entries(&cluster), [(0, 8_997), (1, 8_998), (2, 8_999)]);
+    }
+
+    fn batch(keys: impl IntoIterator<Item = u64>) -> Vec<Row> {
+        let row = |(at, key): (usize, u64)| Row { line: at as u64, key: key.to_be_bytes().to_vec(), value: Vec::new() };
+        keys.into_iter().enumerate().map(row).collect()
+    }
+
+    #[test]
+    fn a_sorted_batch_is_spread_and_any_other_stays_in_order() {
+        let lines = |batch: &[Row]| spread(batch, order(batch)).iter().map(|row| row.line).collect::<Vec<_>>();
+        for length in [0, 1, 2, 63, 64, 65, 1_000, 32_768] {
+            for sorted in [batch(0..length), batch((0..length).rev())] {
+                let mut found = lines(&sorted);
+                assert!(length < 200 || found[1] > found[0] + 10, "{length}: neighbours are apart");
+                found.sort_unstable();
+                assert_eq!(found, (0..length).collect::<Vec<_>>(), "every entry once");
+            }
+        }
+        for keys in [vec![1, 1], vec![1, 2, 2, 3], vec![3, 2, 2], vec![1, 3, 2], vec![2, 1, 3]] {
+            let batch = batch(keys);
+            assert_eq!((order(&batch), lines(&batch)), (None, (0..batch.len() as u64).collect()), "as they come");
+        }
+    }
+
+    #[test]
+    fn a_bad_line_of_a_file_changes_nothing() {
+        let (cluster, args) = (cluster(), parsed(&["-", "--tree", "t", "--create"]));
+        let text = "key,value\n1,10\n2,20\n3\n4,40\n";
+        let failure = load(&cluster, &args, text.as_bytes(), Some(text.as_bytes()), &|_, _| ()).expect_err("line 4");
+        assert!(failure.to_string().ends_with("not a key and a value; nothing has been loaded"), "{failure}");
+        assert!(cluster.trees().expect("trees").is_empty(), "the tree goes, too");
     }
 
     #[test]
@@ -266,7 +368,7 @@ mod tests {
         let last = Cell::new((0, 0));
         let text = csv(0..5_000);
         let args = parsed(&["-", "--tree", "t", "--create"]);
-        load(&cluster(), &args, text.as_bytes(), &|bytes, entries| last.set((bytes, entries))).expect("a load");
+        load(&cluster(), &args, text.as_bytes(), None, &|bytes, entries| last.set((bytes, entries))).expect("a load");
         assert_eq!(last.get(), (text.len() as u64, 5_000));
     }
 }

@@ -10,6 +10,7 @@
 //! | [`rows`], [`csv`], [`ndjson`] | entries in files |
 //! | [`load`], [`dump`], [`file_args`] | `load`, `dump` |
 //! | [`trees`], [`stats`] | `trees`, `stats` |
+//! | [`whole`] | `drop`, `clear` |
 //!
 //! Every command is a function of an open [`Cluster`](sherman::Cluster) and its options that returns or writes its answer,
 //! so that tests do several on one cluster; [`run`](run()) opens the cluster, prints, and makes exit codes of failures.
@@ -29,10 +30,11 @@ mod scan;
 mod scan_args;
 mod stats;
 mod trees;
+mod whole;
 
 use crate::failure::Failure;
 use crate::output::print;
-use args::{StatsArgs, TreesArgs};
+use args::{ClearArgs, DropArgs, StatsArgs, TreesArgs};
 use clap::Subcommand;
 use file_args::{DumpArgs, LoadArgs};
 use point_args::{DelArgs, GetArgs, PutArgs};
@@ -44,7 +46,7 @@ use std::process::ExitCode;
 /// What a client does.
 #[derive(Debug, Subcommand)]
 pub enum ClientCommand {
-    /// Look a key up
+    /// Look up a key
     Get(GetArgs),
     /// Put a value under a key
     Put(PutArgs),
@@ -52,13 +54,17 @@ pub enum ClientCommand {
     Del(DelArgs),
     /// List the entries of a range of keys
     Scan(ScanArgs),
-    /// Put the entries of a file, CSV or NDJSON, into a tree
+    /// Load the entries of a file, CSV or NDJSON, into a tree
     Load(LoadArgs),
     /// Write the entries of a tree to a file, CSV or NDJSON
     Dump(DumpArgs),
     /// List the trees of a cluster, and their shapes
     Trees(TreesArgs),
-    /// Tell what a cluster has, and who uses it: servers, memory, members, leases, trees
+    /// Drop a tree, with all its entries
+    Drop(DropArgs),
+    /// Remove all entries of a tree
+    Clear(ClearArgs),
+    /// Show the servers, memory, members, leases and trees of a cluster
     Stats(StatsArgs),
 }
 
@@ -84,19 +90,20 @@ impl Answer {
     }
 }
 
-/// Does what is asked.
+/// Runs a command.
 pub fn run(command: &ClientCommand) -> Result<ExitCode, Failure> {
-    let outcome = match command {
-        ClientCommand::Get(args) => open(args.at.url()).and_then(|cluster| point::get(&cluster, args)?.tell(args.json)),
-        ClientCommand::Put(args) => open(args.at.url()).and_then(|cluster| point::put(&cluster, args)?.tell(args.json)),
-        ClientCommand::Del(args) => open(args.at.url()).and_then(|cluster| point::del(&cluster, args)?.tell(args.json)),
+    match command {
+        ClientCommand::Get(args) => point::get(&open(&args.at.url()?)?, args)?.tell(args.json),
+        ClientCommand::Put(args) => point::put(&open(&args.at.url()?)?, args)?.tell(args.json),
+        ClientCommand::Del(args) => point::del(&open(&args.at.url()?)?, args)?.tell(args.json),
         ClientCommand::Scan(args) => scan::run(args).map(done),
         ClientCommand::Load(args) => load::run(args).map(done),
         ClientCommand::Dump(args) => dump::run(args).map(done),
         ClientCommand::Trees(args) => trees::run(args).map(done),
+        ClientCommand::Drop(args) => whole::drop(&args.of).map(done),
+        ClientCommand::Clear(args) => whole::clear(&args.of).map(done),
         ClientCommand::Stats(args) => stats::run(args).map(done),
-    };
-    outcome.map_err(Failure::into_failed)
+    }
 }
 
 fn done(_: ()) -> ExitCode {

@@ -1,4 +1,5 @@
-//! One JSON object a line: `{"key": 7, "value": 700}`.
+//! One JSON object a line: `{"key": 7, "value": 700}`. Its two fields may be in any order; there are no others. Every other shape,
+//! an array such as `[7, 700]` included, is refused.
 
 use super::column::Column;
 use serde::Deserialize;
@@ -13,6 +14,10 @@ struct Object {
 
 /// The key and the value of a line, as bytes.
 pub fn parse(line: &str, key: &Column, value: &Column) -> Result<(Vec<u8>, Vec<u8>), String> {
+    if !line.trim_start().starts_with('{') {
+        // A derived struct would also accept an array of its fields.
+        return Err("this is no JSON object; a line is as {\"key\": 7, \"value\": 700}".to_owned());
+    }
     let object: Object = serde_json::from_str(line).map_err(|error| {
         // It knows of one line only.
         let said = error.to_string();

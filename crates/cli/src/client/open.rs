@@ -16,6 +16,8 @@ pub struct Opened {
     pub key: Column,
     /// Its values.
     pub value: Column,
+    /// Whether this command created it.
+    pub created: bool,
 }
 
 impl Opened {
@@ -57,7 +59,8 @@ pub fn open_or_create(cluster: &Cluster, args: &TreeArgs, create: &CreateArgs) -
         Err(Error::NoSuchTree { .. }) => {
             let options = options(args, create)?;
             options.entries_per_node().map_err(|error| Failure::option("node-size", error))?;
-            written(cluster.raw_tree(name, &options)?, args)
+            let (tree, created) = cluster.raw_tree_or_new(name, &options)?;
+            Ok(Opened { created, ..written(tree, args)? })
         }
         Err(error) => Err(error.into()),
     }
@@ -71,7 +74,26 @@ fn written(tree: RawTree, args: &TreeArgs) -> Result<Opened, Failure> {
         tree,
         key: key.map_err(|reason| Failure::option("key-type", reason))?,
         value: value.map_err(|reason| Failure::option("value-type", reason))?,
+        created: false,
     })
+}
+
+/// Takes back what a failed command made: drops the tree if the command created it and it is still empty.
+pub fn undo(cluster: &Cluster, opened: &Opened, failure: Failure) -> Failure {
+    if !opened.created {
+        return failure;
+    }
+    let name = opened.name();
+    let drop_if_empty = || match opened.tree.client()?.is_empty()? {
+        true => cluster.drop_tree(name).map(drop),
+        false => Ok(()),
+    };
+    match drop_if_empty() {
+        Ok(()) | Err(Error::NoSuchTree { .. }) => failure,
+        Err(error) => {
+            failure.and(format!("the tree {name:?}, which this command created, may be left behind: {error}"))
+        }
+    }
 }
 
 fn the_only_one(cluster: &Cluster) -> Result<String, Failure> {
@@ -81,10 +103,10 @@ fn the_only_one(cluster: &Cluster) -> Result<String, Failure> {
     }
 }
 
-/// A tree that is not there is told with those that are.
-fn with_names(cluster: &Cluster, error: Error) -> Failure {
+/// The failure of an operation on a tree. If there is no such tree, it lists those that exist.
+pub fn with_names(cluster: &Cluster, error: Error) -> Failure {
     match (&error, names(cluster)) {
-        (Error::NoSuchTree { .. }, Ok(names)) => Failure::option("tree", format!("{error}; {names}")),
+        (Error::NoSuchTree { .. }, Ok(names)) => Failure::No(format!("{error}; {names}")),
         _ => error.into(),
     }
 }
@@ -221,6 +243,6 @@ mod tests {
         cluster.tree::<u64, u64>("users").expect("a tree");
         assert!(which(&[]).expect_err("two").to_string().contains("there are orders, users"));
         let missing = which(&["--tree", "cats"]).expect_err("no such tree").to_string();
-        assert!(missing.contains("--tree: there is no tree named \"cats\"; there are orders, users"), "{missing}");
+        assert!(missing.contains("there is no tree named \"cats\"; there are orders, users"), "{missing}");
     }
 }

@@ -1,7 +1,7 @@
 //! `sherman get`, `put` and `del`: one key.
 
 use super::Answer;
-use super::open::{Opened, open, open_or_create};
+use super::open::{Opened, open, open_or_create, undo};
 use super::point_args::{DelArgs, GetArgs, PutArgs};
 use crate::failure::Failure;
 use serde_json::{Value, json};
@@ -25,6 +25,10 @@ pub fn get(cluster: &Cluster, args: &GetArgs) -> Result<Answer, Failure> {
 /// Puts a value under a key.
 pub fn put(cluster: &Cluster, args: &PutArgs) -> Result<Answer, Failure> {
     let opened = open_or_create(cluster, &args.at, &args.create)?;
+    put_into(&opened, args).map_err(|failure| undo(cluster, &opened, failure))
+}
+
+fn put_into(opened: &Opened, args: &PutArgs) -> Result<Answer, Failure> {
     let (key, value, mut old) = (opened.parse_key(&args.key)?, opened.parse_value(&args.value)?, Vec::new());
     let client = opened.tree.client()?;
     let there = match args.if_absent {
@@ -32,7 +36,7 @@ pub fn put(cluster: &Cluster, args: &PutArgs) -> Result<Answer, Failure> {
         false => client.insert(&key, &value, &mut old)?,
     };
     // It is done: that the old value is not as the type says is no failure any more.
-    let old = there.then(|| shown(&opened, &old).unwrap_or_else(|_| ("a value of another type".into(), Value::Null)));
+    let old = there.then(|| shown(opened, &old).unwrap_or_else(|_| ("a value of another type".into(), Value::Null)));
     let changed = !(there && args.if_absent);
     let text = match &old {
         None => "inserted".to_owned(),
@@ -40,7 +44,7 @@ pub fn put(cluster: &Cluster, args: &PutArgs) -> Result<Answer, Failure> {
         Some((old, _)) => format!("there is {old}"),
     };
     let json = json!({
-        "key": key_json(&opened, &key)?,
+        "key": key_json(opened, &key)?,
         "put": changed,
         "found": there,
         "old": old.map(|(_, old)| old),
@@ -120,10 +124,10 @@ mod tests {
             (&["7", "--key-type", "text"], "KEY"),
             (&["7", "--key-type", "u32"], "--key-type: u32 has 4 bytes, this tree has 8"),
             (&["7", "--value-type", "u64"], "--value-type: u64 has 8 bytes, this tree has 3"),
-            (&["7", "--tree", "s"], "--tree: there is no tree named \"s\""),
+            (&["7", "--tree", "s"], "there is no tree named \"s\""),
         ] {
             match get(&cluster, &parsed(line)) {
-                Err(Failure::Usage(said)) => assert!(said.contains(words), "{line:?}: {said}"),
+                Err(Failure::Usage(said) | Failure::No(said)) => assert!(said.contains(words), "{line:?}: {said}"),
                 // "7" is a text of seven bytes at most.
                 Ok(answer) => assert!(!answer.found && line.contains(&"text")),
                 Err(other) => panic!("{line:?}: {other}"),

@@ -4,7 +4,7 @@ use super::args::{CreateArgs, TreeArgs};
 use clap::Args;
 
 const GET_HELP: &str = "\
-Exit code: 0 if the key is there, 1 if it is not, 2 if that cannot be asked, 3 if it went wrong.
+Exit code: 0 if the key exists, 1 if the key or the tree does not, 2 for invalid usage, 3 if the operation failed.
 
 Examples:
   sherman get 7 --cluster tcp://memory-1:7000 --tree orders
@@ -12,10 +12,10 @@ Examples:
   if sherman get 7 --tree orders > value; then ...; fi";
 
 const PUT_HELP: &str = "\
-Says whether the key is new, or which value was replaced. With --if-absent the exit code is 1, and nothing is changed, if the
-key is there.
+Says whether the key is new, or which value it replaced. With --if-absent a key that exists stays as it is.
 
-Exit code: 0 if it was put, 1 if the key is there and --if-absent was asked, 2 if that cannot be asked, 3 if it went wrong.
+Exit code: 0 if the value was put, 1 if --if-absent found the key or there is no such tree, 2 for invalid usage, 3 if the operation
+failed.
 
 Examples:
   sherman put 7 700 --cluster tcp://memory-1:7000 --tree orders
@@ -23,7 +23,7 @@ Examples:
   sherman put -- -7 700      (negative numbers of i64 keys need no --, other words that begin with - do)";
 
 const DEL_HELP: &str = "\
-Exit code: 0 if the key was there, 1 if it was not, 2 if that cannot be asked, 3 if it went wrong.
+Exit code: 0 if the key was removed, 1 if the key or the tree does not exist, 2 for invalid usage, 3 if the operation failed.
 
 Examples:
   sherman del 7 --cluster tcp://memory-1:7000 --tree orders
@@ -33,7 +33,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = GET_HELP)]
 pub struct GetArgs {
-    /// The key
+    /// Look this key up
     #[arg(value_name = "KEY", allow_negative_numbers = true)]
     pub key: String,
 
@@ -41,7 +41,7 @@ pub struct GetArgs {
     #[command(flatten)]
     pub at: TreeArgs,
 
-    /// Write JSON
+    /// Print the result as JSON, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
 }
@@ -50,11 +50,11 @@ pub struct GetArgs {
 #[derive(Debug, Args)]
 #[command(after_help = PUT_HELP)]
 pub struct PutArgs {
-    /// The key
+    /// Put the value under this key
     #[arg(value_name = "KEY", allow_negative_numbers = true)]
     pub key: String,
 
-    /// The value
+    /// Put this value
     #[arg(value_name = "VALUE", allow_negative_numbers = true)]
     pub value: String,
 
@@ -62,11 +62,11 @@ pub struct PutArgs {
     #[command(flatten)]
     pub at: TreeArgs,
 
-    /// Change nothing if the key is there
+    /// Change nothing if the key exists
     #[arg(long)]
     pub if_absent: bool,
 
-    /// Write JSON
+    /// Print the result as JSON, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
 
@@ -79,7 +79,7 @@ pub struct PutArgs {
 #[derive(Debug, Args)]
 #[command(after_help = DEL_HELP)]
 pub struct DelArgs {
-    /// The key
+    /// Remove this key
     #[arg(value_name = "KEY", allow_negative_numbers = true)]
     pub key: String,
 
@@ -87,7 +87,7 @@ pub struct DelArgs {
     #[command(flatten)]
     pub at: TreeArgs,
 
-    /// Write JSON
+    /// Print the result as JSON, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
 }

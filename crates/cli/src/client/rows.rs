@@ -252,7 +252,15 @@ mod tests {
             ("{\"key\": 1, \"value\": 2, \"color\": 3}", "unknown field `color`"),
             ("{\"key\": 1, \"value\": 2.5}", "value: 2.5"),
             ("{\"key\": -1, \"value\": 2}", "key: \"-1\" is no u64"),
-            ("[1, 2]x", "column"),
+            ("[1, 2]", "no JSON object"),
+            ("[1, 2]x", "no JSON object"),
+            ("7", "no JSON object"),
+            ("null", "no JSON object"),
+            ("\"key\"", "no JSON object"),
+            ("{\"key\": [1], \"value\": 2}", "key: [1]"),
+            ("{\"key\": 1, \"value\": {\"key\": 2}}", "value: "),
+            ("{\"key\": 1, \"key\": 2, \"value\": 3}", "duplicate field"),
+            ("{\"key\": 1, \"value\": 2} {\"key\": 3, \"value\": 4}", "trailing characters"),
             ("{\"key\": 1,", "column 10: EOF"),
         ] {
             let text = format!("{{\"key\":1,\"value\":1}}\n{bad}\n");

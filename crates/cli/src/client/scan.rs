@@ -10,7 +10,7 @@ use std::ops::Bound;
 
 /// Scans to stdout.
 pub fn run(args: &ScanArgs) -> Result<(), Failure> {
-    let cluster = super::open(args.at.url())?;
+    let cluster = super::open(&args.at.url()?)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     scan(&cluster, args, &mut out).map(drop)
 }

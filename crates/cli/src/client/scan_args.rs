@@ -5,11 +5,11 @@ use crate::parse::positive;
 use clap::Args;
 
 const SCAN_HELP: &str = "\
-Writes a line for each entry, key and value with a tab between them, in the order of the keys. Of keys in hexadecimal, --from
-and --to may be the beginning of a key. A scan is not a snapshot: what others change meanwhile may show or not, but a key that
-is there throughout is never missed, and none comes twice.
+Prints a line for each entry, in the order of the keys: the key, a tab, the value. If keys are hexadecimal, --from and --to may be
+the beginning of a key. A scan is not a snapshot: it may show changes that others make meanwhile, or not. It never misses a key that
+exists throughout, and shows no key twice.
 
-Exit code: 0, also if there are none; 2 if that cannot be asked, 3 if it went wrong.
+Exit code: 0 on success, also if there are no entries; 1 if there is no such tree; 2 for invalid usage; 3 if the operation failed.
 
 Examples:
   sherman scan --cluster tcp://memory-1:7000 --tree orders --limit 10
@@ -25,23 +25,23 @@ pub struct ScanArgs {
     #[command(flatten)]
     pub at: TreeArgs,
 
-    /// The lowest key
+    /// Start at this key [default: the lowest]
     #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
     pub from: Option<String>,
 
-    /// The lowest key that does not belong to it any more
+    /// Stop before this key [default: after the highest]
     #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
     pub to: Option<String>,
 
-    /// So many entries at most
+    /// Print at most so many entries [default: all]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub limit: Option<u64>,
 
-    /// From the highest key to the lowest
+    /// Print entries from the highest key to the lowest
     #[arg(long)]
     pub descending: bool,
 
-    /// Write JSON: one object with all entries
+    /// Print the result as JSON, and nothing else, to stdout: one object with all entries
     #[arg(long)]
     pub json: bool,
 }

@@ -4,20 +4,16 @@ use super::args::StatsArgs;
 use super::trees;
 use crate::failure::Failure;
 use crate::members::{as_json, standing_name};
-use crate::output::{check_path, write};
+use crate::output::write;
 use serde_json::{Value, json};
-use sherman::{Admin, Cluster, Member, ServerStats, ServerUsage, Standing, TreeDescription};
+use sherman::{Admin, Member, ServerStats, ServerUsage, Standing, TreeDescription};
 use std::fmt;
 
 /// Asks, and tells.
 pub fn run(args: &StatsArgs) -> Result<(), Failure> {
-    check_path(args.json.as_deref())?;
-    let url = &args.cluster.cluster;
-    let stats = match url.split(':').next() {
-        Some("embedded") => Stats::of_embedded(&super::open(url)?, url)?,
-        _ => Stats::of(&Admin::open(url)?, url)?,
-    };
-    write(&stats, serde_json::to_string_pretty(&stats.json()), args.json.as_deref())
+    let url = args.target.required()?;
+    let stats = Stats::of(&Admin::open(&url)?, &url)?;
+    write(&stats, serde_json::to_string_pretty(&stats.json()), args.json)
 }
 
 /// A cluster at one moment, more or less: each server is asked in turn.
@@ -32,18 +28,6 @@ struct Stats {
 }
 
 impl Stats {
-    /// A cluster in this process has no operator: its only client asks.
-    fn of_embedded(cluster: &Cluster, url: &str) -> Result<Self, Failure> {
-        let servers: Vec<_> = cluster.usage()?.into_iter().map(Ok).collect();
-        Ok(Self {
-            url: url.to_owned(),
-            counted: vec![None; servers.len()],
-            servers,
-            members: cluster.members()?,
-            trees: trees::described(cluster)?,
-        })
-    }
-
     fn of(admin: &Admin, url: &str) -> Result<Self, Failure> {
         let servers = admin.usage()?.into_iter().map(|usage| usage.map_err(|error| error.to_string()));
         Ok(Self {
@@ -197,6 +181,19 @@ impl fmt::Display for Stats {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sherman::Cluster;
+
+    /// The stats of a cluster in this process, which has no operator: its client asks.
+    fn of_embedded(cluster: &Cluster, url: &str) -> Result<Stats, Failure> {
+        let servers: Vec<_> = cluster.usage()?.into_iter().map(Ok).collect();
+        Ok(Stats {
+            url: url.to_owned(),
+            counted: vec![None; servers.len()],
+            servers,
+            members: cluster.members()?,
+            trees: trees::described(cluster)?,
+        })
+    }
 
     #[test]
     fn servers_members_and_trees_are_told() {
@@ -206,7 +203,7 @@ mod tests {
         for key in 0..100_000 {
             client.insert(key, key).expect("an insert");
         }
-        let mut stats = Stats::of_embedded(&cluster, "somewhere").expect("stats");
+        let mut stats = of_embedded(&cluster, "somewhere").expect("stats");
         let json = stats.json();
         assert_eq!((json["live"].as_u64(), json["dead"].as_u64()), (Some(2), Some(0)));
         assert_eq!(json["trees"][0]["name"].as_str(), Some("orders"));

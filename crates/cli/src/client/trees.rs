@@ -3,18 +3,18 @@
 use super::args::TreesArgs;
 use super::column::Form;
 use crate::failure::Failure;
-use crate::output::{check_path, write};
+use crate::output::write;
 use serde_json::{Value, json};
 use sherman::{Cluster, TreeDescription};
 use std::fmt;
 
 /// Lists them.
 pub fn run(args: &TreesArgs) -> Result<(), Failure> {
-    check_path(args.json.as_deref())?;
-    let cluster = super::open(&args.cluster.cluster)?;
+    let url = args.target.required()?;
+    let cluster = super::open(&url)?;
     let trees = described(&cluster)?;
-    let report = json!({ "cluster": args.cluster.cluster, "trees": trees.iter().map(as_json).collect::<Vec<_>>() });
-    write(&Table(&trees), serde_json::to_string_pretty(&report), args.json.as_deref())
+    let report = json!({ "cluster": url, "trees": trees.iter().map(as_json).collect::<Vec<_>>() });
+    write(&Table(&trees), serde_json::to_string_pretty(&report), args.json)
 }
 
 /// Every tree, by name.

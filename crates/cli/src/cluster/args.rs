@@ -6,14 +6,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 const UP_HELP: &str = "\
-Starts so many \"sherman serve\" on this host, says the cluster's URL, and waits: for SIGINT (Ctrl-C) or SIGTERM, for the time of
---for, or for the end of a command, which is run with SHERMAN_CLUSTER set to the URL. Then it ends the servers, the last first, and
-removes what it made. The memory goes with them. If this command itself is killed, the servers notice and end.
+Starts --servers times \"sherman serve\" on this host, prints the cluster's URL, and waits: for SIGINT (Ctrl-C) or SIGTERM, for the
+time of --for, or for the end of a command, which it runs with SHERMAN_CLUSTER set to the URL. Then it ends the servers, the last
+first, and removes what it made. The memory is lost with them. If this command itself is killed, the servers end, too.
 
 Without a command the URL is the first line on stdout; with one, stdout is the command's alone.
 
-Exit code: that of the command, if there is one, 128 and the signal's number if a signal ended it; otherwise 0 when it was
-ended, 2 if it cannot be asked that, 3 if it went wrong, as when a server ended by itself.
+Exit code: that of the command, if there is one, or 128 plus the signal's number if a signal ended it. Otherwise 0 after a signal or
+--for, 2 for invalid usage, 3 if the operation failed, as when a server ended by itself.
 
 Examples:
   sherman cluster up --servers 3
@@ -41,7 +41,7 @@ pub enum ClusterCommand {
 #[derive(Debug, Args)]
 #[command(after_long_help = UP_HELP, after_help = "What it waits for, exit codes and examples: see --help")]
 pub struct UpArgs {
-    /// Memory servers, 1 to 64
+    /// Start so many memory servers, 1 to 64
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub servers: u16,
 
@@ -57,19 +57,19 @@ pub struct UpArgs {
     #[arg(long, conflicts_with = "tcp")]
     pub shm: bool,
 
-    /// Memory of each server
+    /// Give each server so much memory
     #[arg(long, value_name = "BYTES", default_value = "1GiB")]
     pub memory: Bytes,
 
-    /// How long a compute server is believed to be alive after it last said so
+    /// Declare a client dead when it has not renewed its lease for this time
     #[arg(long, value_name = "TIME", default_value = "3s")]
     pub lease: Time,
 
-    /// Put sockets here (default: a directory of its own, removed at the end)
+    /// Put sockets into this directory [default: a new one, removed at the end]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 
-    /// The file with the cluster's secret: only who has it can connect
+    /// Admit only clients that know the secret in this file
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
 
@@ -77,11 +77,11 @@ pub struct UpArgs {
     #[arg(long, value_name = "FILE")]
     pub url_file: Option<PathBuf>,
 
-    /// End after this time, as in 10s
+    /// End after this time, as in 10s [default: never]
     #[arg(long = "for", value_name = "TIME", conflicts_with = "command")]
     pub length: Option<Time>,
 
-    /// Say as JSON, on one line, what was started
+    /// Print what was started as JSON, on one line, to stdout
     #[arg(long, conflicts_with = "command")]
     pub json: bool,
 

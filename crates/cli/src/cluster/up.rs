@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Does what is asked.
 pub fn run(args: &ClusterArgs) -> Result<ExitCode, Failure> {
     let ClusterCommand::Up(args) = &args.command;
-    up(args).map_err(Failure::into_failed)
+    up(args)
 }
 
 fn up(args: &UpArgs) -> Result<ExitCode, Failure> {

@@ -9,7 +9,7 @@ use sherman_soft_nic::{Address, JoinOptions, SoftNicFabric};
 
 /// Checks a small tree and returns the JSON.
 fn check(args: &[&str]) -> Value {
-    let output = sherman(&[&["check", "--json", "-"], args].concat());
+    let output = sherman(&[&["check", "--cluster", "embedded:", "--json"], args].concat());
     assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("JSON and nothing else on stdout")
 }
@@ -60,13 +60,15 @@ fn it_says_plainly_what_it_did() {
     let path = fresh_path("check.json");
     let output = sherman(&[
         "check",
+        "--cluster",
+        "embedded:",
         "--keys",
         "5k",
         "--seconds",
         "0.2",
         "--threads",
         "2",
-        "--json",
+        "--json-out",
         path.to_str().expect("UTF-8"),
     ]);
     assert_eq!(output.status.code(), Some(0));
@@ -108,7 +110,7 @@ fn without_a_tree_the_whole_cluster_is_checked() {
         assert_eq!(put.status.code(), Some(0), "{}", text(&put.stderr));
     }
     let audit = |code| {
-        let output = sherman(&["check", "--cluster", &url, "--json", "-"]);
+        let output = sherman(&["check", "--cluster", &url, "--json"]);
         assert_eq!(output.status.code(), Some(code), "{} {}", text(&output.stdout), text(&output.stderr));
         serde_json::from_slice::<Value>(&output.stdout).expect("JSON and nothing else on stdout")
     };

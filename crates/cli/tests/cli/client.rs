@@ -1,6 +1,7 @@
 //! The client commands by the real command. Each has a cluster of its own in its process, so that what one writes no other reads:
 //! what they do to a tree is tested beside the code, and over the network in `cluster.rs`.
 
+use crate::common::servers::{Servers, Transport};
 use crate::common::{fresh_path, run, sherman, text};
 use serde_json::Value;
 
@@ -49,7 +50,7 @@ fn a_file_is_loaded_and_said_to_be() {
         &["line 4", "ascending", "nothing has been loaded"],
     );
     std::fs::write(&path, "1,10\n2\n").expect("a file");
-    refuses(3, &["load", file, "--tree", "t", "--create"], &["line 2", "1 fields", "the 1 entries before it"]);
+    refuses(3, &["load", file, "--tree", "t", "--create"], &["line 2", "1 fields", "nothing has been loaded"]);
     std::fs::remove_file(path).expect("the file goes");
 }
 
@@ -64,13 +65,14 @@ fn stdin_is_loaded_as_it_comes() {
 }
 
 #[test]
-fn an_empty_cluster_has_servers_a_member_and_no_trees() {
-    let (code, stdout, stderr) = client(&["stats", "--json"]);
-    assert_eq!((code, stderr.as_str()), (0, ""));
-    let json: Value = serde_json::from_str(&stdout).expect("JSON");
-    assert_eq!((json["servers"].as_array().map(Vec::len), json["live"].as_u64()), (Some(1), Some(1)));
+fn an_empty_cluster_has_servers_and_no_members_or_trees() {
+    let servers = Servers::start(Transport::Unix, 1, &["--memory", "64MiB", "--chunk", "1MiB"]);
+    let output = sherman(&["stats", "--json", "--cluster", &servers.url()]);
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((json["servers"].as_array().map(Vec::len), json["live"].as_u64()), (Some(1), Some(0)));
     assert!(json["servers"][0]["bytes"].as_u64().is_some_and(|bytes| bytes > 1 << 20), "{json}");
-    assert!(client(&["stats"]).1.contains("there are no trees"));
+    assert!(text(&sherman(&["stats", "--cluster", &servers.url()]).stdout).contains("there are no trees"));
     assert_eq!(client(&["trees"]).1, "there are no trees\n");
     let json: Value = serde_json::from_str(&client(&["trees", "--json"]).1).expect("JSON");
     assert_eq!(json["trees"].as_array().map(Vec::len), Some(0));
@@ -79,12 +81,12 @@ fn an_empty_cluster_has_servers_a_member_and_no_trees() {
 #[test]
 fn what_cannot_be_asked_is_exit_code_2() {
     for command in ["get", "del"] {
-        refuses(2, &[command, "7", "--tree", "t"], &["--tree: there is no tree named \"t\"", "the cluster has none"]);
+        refuses(1, &[command, "7", "--tree", "t"], &["there is no tree named \"t\"", "the cluster has none"]);
         refuses(2, &[command, "7"], &["--tree: which one?"]);
         refuses(2, &[command], &["KEY"]);
     }
     refuses(2, &["scan"], &["--tree: which one?"]);
-    refuses(2, &["dump", "--tree", "t"], &["--tree"]);
+    refuses(1, &["dump", "--tree", "t"], &["there is no tree named \"t\""]);
     refuses(2, &["dump", "--tree", "t", "--json"], &["--json", "stdout is taken"]);
     refuses(2, &["dump", "--format", "ndjson", "--no-header"], &["--no-header"]);
     refuses(2, &["put", "7"], &["VALUE"]);
@@ -97,14 +99,14 @@ fn what_cannot_be_asked_is_exit_code_2() {
     refuses(2, &["load", "-", "--tree", "t", "--format", "xml"], &["--format", "csv, ndjson"]);
     refuses(2, &["load", "-", "--tree", "t", "--fill", "90"], &["--bulk"]);
     refuses(2, &["scan", "--limit", "0"], &["--limit", "at least one"]);
-    refuses(2, &["stats", "--json", "/no/such/place/x"], &["--json"]);
+    refuses(2, &["stats", "--json", "/no/such/place/x"], &["--json: takes no file"]);
 }
 
 #[test]
 fn the_cluster_is_named_by_an_option_or_the_environment() {
     let output = sherman(&["trees"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("--cluster <URL>"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("give --cluster URL or set SHERMAN_CLUSTER"), "{}", text(&output.stderr));
     let mut command = crate::common::command(&["trees"]);
     let output = command.env("SHERMAN_CLUSTER", "embedded:?memory=64MiB&chunk=1MiB").output().expect("it starts");
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "there are no trees\n"));
@@ -115,7 +117,9 @@ fn the_cluster_is_named_by_an_option_or_the_environment() {
 
 #[test]
 fn every_client_command_has_help_with_examples() {
-    for command in ["get", "put", "del", "scan", "load", "dump", "trees", "stats", "completions", "serve"] {
+    for command in
+        ["get", "put", "del", "scan", "load", "dump", "trees", "drop", "clear", "stats", "completions", "serve"]
+    {
         let output = sherman(&[command, "--help"]);
         let said = text(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{command}");

@@ -98,7 +98,7 @@ fn a_dump_loaded_elsewhere_is_the_same_tree() {
         assert!(again.stdout == dumped.stdout, "{format}");
         assert_eq!(text(&again.stdout).lines().count(), 20_000 + usize::from(format == "csv"));
         // It says on stderr what it is at.
-        let check = to.output(&["check", "--tree", &tree, "--json", "-"]);
+        let check = to.output(&["check", "--tree", &tree, "--json"]);
         let check: Value = serde_json::from_slice(&check.stdout).expect("JSON and nothing else on stdout");
         assert_eq!((check["clean"].as_bool(), check["entries"].as_u64()), (Some(true), Some(20_000)));
     }

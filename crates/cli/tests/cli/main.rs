@@ -8,6 +8,7 @@ mod cluster;
 mod commands;
 mod common;
 mod contract;
+mod exit_codes;
 mod figures;
 mod hosts;
 mod identity;
@@ -25,5 +26,7 @@ mod restarts;
 mod scripts;
 mod serving;
 mod sim;
+mod trees;
 #[cfg(feature = "verbs")]
 mod verbs;
+mod wedged;

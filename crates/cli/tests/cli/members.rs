@@ -1,9 +1,10 @@
 //! `sherman members` and `sherman fence`, by the real command.
 
-use crate::common::servers::{Servers, Transport};
+use crate::common::servers::{Servers, Transport, wait_until};
 use crate::common::{sherman, text};
 use serde_json::Value;
 use sherman::Cluster;
+use std::time::Duration;
 
 /// A cluster of one server, with a short lease.
 fn servers() -> Servers {
@@ -64,20 +65,44 @@ fn the_lease_of_a_member_ends_and_the_command_says_who_recovers_it() {
     for words in ["the lease of member 1 has ended", "waiting for recovery: 1", "the next client to join", "dead"] {
         assert!(stdout.contains(words), "{words}: {stdout}");
     }
-    crate::common::servers::wait_until("it is fenced", std::time::Duration::from_secs(10), || broken.is_fenced());
+    wait_until("it is fenced", Duration::from_secs(10), || broken.is_fenced());
     refuses(1, &["fence", "9", "--cluster", &url], &["no member has the id 9", "there are 1"]);
 }
 
 #[test]
+fn a_member_that_is_fenced_is_recovered_by_another_and_its_entries_stay() {
+    let servers = servers();
+    let url = servers.url();
+    let [survivor, broken] = [(); 2].map(|()| Cluster::open(&url).expect("a cluster"));
+    let client = broken.tree::<u64, u64>("orders").expect("a tree").client().expect("a client");
+    for key in 0..1_000 {
+        client.insert(key, key).expect("an insert");
+    }
+    let report = json(&["fence", "2", "--json", "--cluster", &url]);
+    assert_eq!((report["fenced"].as_u64(), report["cluster"].as_str()), (Some(2), Some(url.as_str())));
+    let waiting = report["waiting_for_recovery"].as_array().expect("ids");
+    assert!(waiting.iter().all(|id| id.as_u64() == Some(2)), "{report}");
+    wait_until("it is recovered", Duration::from_secs(10), || {
+        ids(&json(&["members", "--json", "--cluster", &url])) == [1]
+    });
+    let client = survivor.open_tree::<u64, u64>("orders").expect("the tree").client().expect("a client");
+    for key in 0..1_000 {
+        assert_eq!(client.get(key).expect("an answer"), Some(key));
+    }
+}
+
+#[test]
 fn what_cannot_be_asked_is_refused() {
-    refuses(2, &["members"], &["--cluster <URL>"]);
-    refuses(2, &["fence", "2"], &["--cluster <URL>"]);
+    for command in [&["members"][..], &["fence", "2"], &["stats"], &["servers"], &["declare-lost", "1"]] {
+        refuses(2, command, &["give --cluster URL or set SHERMAN_CLUSTER"]);
+    }
     refuses(2, &["fence", "--cluster", "unix:/x"], &["ID"]);
     for id in ["0", "-1", "two", "65536"] {
         refuses(2, &["fence", id, "--cluster", "unix:/x"], &["1 to 65535"]);
     }
     refuses(2, &["fence", "2", "--cluster", "carrier-pigeon:"], &["--cluster", "carrier-pigeon"]);
-    for command in [&["members"][..], &["fence", "2"], &["servers"], &["declare-lost", "1", "--yes"]] {
+    refuses(2, &["members", "--cluster", "embedded:?lease=never"], &["--cluster", "200ms or 3s"]);
+    for command in [&["members"][..], &["fence", "2"], &["stats"], &["servers"], &["declare-lost", "1", "--yes"]] {
         refuses(2, &[command, &["--cluster", "embedded:"]].concat(), &["--cluster", "private"]);
     }
 }

@@ -142,6 +142,21 @@ impl RawClient {
         })
     }
 
+    /// As [`insert_many`](Self::insert_many), until the first failure: then no insert begins any more, and those in flight wait no
+    /// longer than `patience`. `None` for entries whose insert never began.
+    pub fn insert_until_failure<B: AsRef<[u8]>, C: AsRef<[u8]>>(
+        &self,
+        entries: &[(B, C)],
+        patience: Duration,
+    ) -> Vec<Option<Result<Option<Vec<u8>>, Error>>> {
+        let value = |at: usize| entries[at].1.as_ref();
+        let key = |at: usize| entries[at].0.as_ref();
+        self.run(async |ops| {
+            let old = |_, value: &[u8]| value.to_vec();
+            ops.many_until_failure(entries.len(), key, Each::Insert(&value), old, patience).await
+        })
+    }
+
     /// Removes many keys, up to 64 at once: the value each had, in their order. Two round trips each. Not atomic.
     pub fn remove_many<B: AsRef<[u8]>>(&self, keys: &[B]) -> Vec<Result<Option<Vec<u8>>, Error>> {
         self.run(async |ops| {

@@ -199,7 +199,7 @@ fn history(
     contents.extend(others.iter().filter_map(|(info, _)| Some((catalog::key_of(&info.name)?, u64::from(info.id)))));
     // What was in trees that are no more, nobody can look at.
     let listed =
-        |key: u64| key < SPAN || key >= CATALOG || others.iter().any(|(info, _)| u64::from(info.id) == key / SPAN);
+        |key: u64| !(SPAN..CATALOG).contains(&key) || others.iter().any(|(info, _)| u64::from(info.id) == key / SPAN);
     history.observe_contents_of(initial, &contents, listed);
     match checker.check(history, initial) {
         Verdict::Linearizable => Ok(()),

@@ -232,7 +232,7 @@ fn one_connection_too_many_is_told_so_and_room_is_made_by_who_goes() {
     let limits = Limits { max_connections: 3, ..Limits::default() };
     let server = start(ServerOptions { limits, ..options() });
     let mut inside: Vec<_> = (0..3).map(|_| Raw::join(&server).0).collect();
-    let told = Raw::enter(&server, None, Role::Join).err().expect("it is full");
+    let told = Raw::enter(&server, None, Role::Join { seen: vec![None] }).err().expect("it is full");
     assert_eq!(told.code, GoodbyeCode::TooManyConnections);
     assert_eq!(refused(&server, "too_many_connections"), 1);
     assert_eq!(inside[0].call(&Request::Members).map(members), Ok(3), "who cannot stay does not join");
