@@ -15,6 +15,7 @@ use crate::sim::Spawner;
 use sherman_core::{ComputeServer, Error, TreeState, Worker};
 use sherman_fabric::{Clock, Fabric, FabricError, sleep_until};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -44,8 +45,8 @@ pub(super) struct Company {
     may_rejoin: Cell<u32>,
     /// How many did.
     pub rejoined: Cell<u32>,
-    /// How many compute servers left in order while others went on.
-    pub departed: Cell<u32>,
+    /// The compute servers, by number, that left in order while others went on.
+    pub departed: RefCell<BTreeSet<u32>>,
 }
 
 impl Company {
@@ -71,8 +72,15 @@ impl Company {
             clients: RefCell::default(),
             may_rejoin: Cell::new(if rejoin { REJOINS.max(all) } else { all }),
             rejoined: Cell::new(0),
-            departed: Cell::new(0),
+            departed: RefCell::default(),
         })
+    }
+
+    /// Every compute server that did not leave in order: what an inspector finds of the others is only memory.
+    pub fn remaining(&self) -> Vec<Compute> {
+        let departed = self.departed.borrow();
+        let members = self.members.borrow();
+        members.iter().filter(|compute| !departed.contains(&compute.fabric.number())).cloned().collect()
     }
 
     /// One more client, on a compute server.
@@ -113,7 +121,9 @@ impl Company {
                 // A doomed one is refused, and stays for others to recover.
                 let departed = worker.depart().await;
                 company.spawner.say(|| format!("cs{number} departs: {departed:?}"));
-                company.departed.set(company.departed.get() + u32::from(departed.is_ok()));
+                if departed.is_ok() {
+                    company.departed.borrow_mut().insert(number);
+                }
                 let gone = departed.is_ok() || worker.compute().is_doomed();
                 company.report("leaver", &worker, if gone { Ok(()) } else { departed });
             }

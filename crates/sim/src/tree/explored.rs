@@ -3,6 +3,8 @@
 use super::check::Violation;
 use super::company::Company;
 use super::lab::Compute;
+use super::mishap::Mishap;
+use super::script::Record;
 use crate::sim::{Run, Sim};
 use sherman_core::Cause;
 use sherman_core::tree::Merges;
@@ -51,11 +53,26 @@ pub struct Crashes {
     pub rejoined: u32,
     /// Whether an id was issued again.
     pub reissued: bool,
+    /// Memory servers that restarted, or were to.
+    pub restarts: u32,
+    /// Compute servers that were cut off from one memory server alone.
+    pub cut_off: u32,
+    /// Compute servers that left in order while others went on.
+    pub departed: u32,
+    /// Requests to the catalog.
+    pub catalog: u32,
 }
 
 impl Crashes {
-    pub(super) fn of(sim: &Sim, everyone: &[Compute], company: Option<&Company>) -> Self {
+    pub(super) fn of(
+        sim: &Sim,
+        everyone: &[Compute],
+        company: Option<&Company>,
+        mishaps: &[Mishap],
+        record: &Record,
+    ) -> Self {
         let Some(company) = company else { return Self::default() };
+        let count = |of: fn(&Mishap) -> bool| mishaps.iter().filter(|mishap| of(mishap)).count() as u32;
         let mut ids: Vec<_> = everyone.iter().map(|compute| compute.fabric.client()).collect();
         ids.sort_unstable();
         Self {
@@ -64,6 +81,10 @@ impl Crashes {
             recoveries: everyone.iter().map(|compute| compute.shared.participation().recoveries).sum(),
             rejoined: company.rejoined.get(),
             reissued: ids.windows(2).any(|pair| pair[0] == pair[1]),
+            restarts: count(|mishap| matches!(mishap, Mishap::Restart { .. })),
+            cut_off: count(|mishap| matches!(mishap, Mishap::CutOff { .. })),
+            departed: company.departed.borrow().len() as u32,
+            catalog: record.catalog.borrow().len() as u32,
         }
     }
 }
@@ -95,6 +116,14 @@ pub struct Shares {
     pub rejoin: u64,
     /// An id was issued again.
     pub reissue: u64,
+    /// A memory server restarted.
+    pub restart: u64,
+    /// One compute server alone lost a memory server.
+    pub cut_off: u64,
+    /// A compute server left in order while others went on.
+    pub departure: u64,
+    /// Trees were opened, created or dropped.
+    pub catalog: u64,
 }
 
 /// Totals over many schedules.
@@ -143,6 +172,10 @@ impl Explored {
             recovery: u64::from(seen.crashes.recoveries > 0),
             rejoin: u64::from(seen.crashes.rejoined > 0),
             reissue: u64::from(seen.crashes.reissued),
+            restart: u64::from(seen.crashes.restarts > 0),
+            cut_off: u64::from(seen.crashes.cut_off > 0),
+            departure: u64::from(seen.crashes.departed > 0),
+            catalog: u64::from(seen.crashes.catalog > 0),
         });
         self.crash_points += u64::from(seen.crashes.deaths);
         self.most_verbs = self.most_verbs.max(seen.most_verbs);
@@ -218,6 +251,10 @@ impl Shares {
         self.recovery += other.recovery;
         self.rejoin += other.rejoin;
         self.reissue += other.reissue;
+        self.restart += other.restart;
+        self.cut_off += other.cut_off;
+        self.departure += other.departure;
+        self.catalog += other.catalog;
     }
 }
 
@@ -246,6 +283,9 @@ impl fmt::Display for Explored {
                 percent(rejoin),
                 percent(reissue)
             )?;
+            let Shares { restart, cut_off, departure, catalog, .. } = self.with;
+            write!(f, "{:.1} % with a restart, {:.1} % with one cut off, ", percent(restart), percent(cut_off))?;
+            write!(f, "{:.1} % with one that left, {:.1} % with other trees, ", percent(departure), percent(catalog))?;
             write!(f, "at most {} verbs an operation; ", self.most_verbs)?;
         }
         write!(f, "{} violations", self.violated)

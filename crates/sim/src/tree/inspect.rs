@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) struct Scene<'a> {
     /// What the tree held before.
     pub initial: &'a BTreeMap<u64, u64>,
-    /// Every compute server that had a part in it.
+    /// Every compute server that had a part in it, and did not leave in order.
     pub everyone: &'a [Compute],
     /// Those that had left before it.
     pub gone: &'a [&'a Compute],

@@ -149,13 +149,14 @@ impl Explorer {
         let everyone =
             company.as_ref().map_or_else(|| cast.computes.clone(), |company| company.members.borrow().clone());
         let during = Counts::of(everyone.iter().chain(&cast.strangers)).since(&before);
-        let crashes = Crashes::of(&world.lab.sim, &everyone, company.as_deref());
+        let crashes = Crashes::of(&world.lab.sim, &everyone, company.as_deref(), &case.mishaps, &self.record);
         let mut walk = Walk::default();
         let checked = match company {
-            Some(_) => {
+            Some(company) => {
+                let remaining = company.remaining();
                 let strangers = cast.strangers.iter().filter(|_| !cast.neglected);
                 let gone: Vec<&Compute> = strangers.chain([&world.loader]).collect();
-                let scene = Scene { initial: &cast.initial, everyone: &everyone, gone: &gone, record: &self.record };
+                let scene = Scene { initial: &cast.initial, everyone: &remaining, gone: &gone, record: &self.record };
                 let dismissed = seed.is_multiple_of(DISMISSED_ONE_IN);
                 let healthy = health(case, &world.lab.scenario, &cast.computes);
                 healthy.and_then(|()| scene.inspect(&mut world.lab, &run, &mut self.checker, dismissed, &mut walk))

@@ -9,6 +9,7 @@ use sherman_sim::tree::{Explored, Explorer, Hunt, Scenario, Shares};
 
 fn assert_clean(explored: &Explored, count: u64) {
     let Shares { death, deaths, doomed, recovery, rejoin, reissue, scan, .. } = explored.with;
+    let Shares { restart, cut_off, departure, catalog, .. } = explored.with;
     let shown = [
         ("a split or a merge", explored.split_or_merge, 0.25),
         ("a scan", scan, 0.5),
@@ -18,6 +19,10 @@ fn assert_clean(explored: &Explored, count: u64) {
         ("a recovery while others go on", recovery, 0.15),
         ("one that comes back", rejoin, 0.03),
         ("an id that is issued again", reissue, 0.003),
+        ("a memory server that restarts", restart, 0.1),
+        ("one that alone loses a memory server", cut_off, 0.04),
+        ("one that leaves in order", departure, 0.1),
+        ("trees that come and go", catalog, 0.15),
     ];
     assert_clean_with(explored, count, &shown);
 }

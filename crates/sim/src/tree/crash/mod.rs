@@ -138,7 +138,7 @@ impl Play {
         let events = if trace { self.stage.lab.sim.trace() } else { Vec::new() };
         self.stage.lab.sim.record_trace(false);
         let (effects, died) = (self.stage.lab.sim.effects(victim) - before, self.stage.lab.sim.is_dead(victim));
-        let everyone = company.members.borrow().clone();
+        let everyone = company.remaining();
         let gone = [&self.stage.loader];
         let scene = Scene { initial: &self.stage.initial, everyone: &everyone, gone: &gone, record: &self.record };
         let (dismissed, mut seen) = (seed.is_multiple_of(4), Default::default());
