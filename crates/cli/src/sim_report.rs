@@ -57,6 +57,14 @@ pub struct ShareReport {
     pub rejoin: f64,
     /// An id was issued again.
     pub reissue: f64,
+    /// A memory server restarted.
+    pub restart: f64,
+    /// One compute server alone lost a memory server.
+    pub cut_off: f64,
+    /// A compute server left in order while others went on.
+    pub departure: f64,
+    /// Trees were opened, created or dropped.
+    pub catalog: f64,
 }
 
 /// The result. Names of fields are those of the JSON.
@@ -132,6 +140,10 @@ impl ExploreReport {
                 recovery: explored.share(of.recovery),
                 rejoin: explored.share(of.rejoin),
                 reissue: explored.share(of.reissue),
+                restart: explored.share(of.restart),
+                cut_off: explored.share(of.cut_off),
+                departure: explored.share(of.departure),
+                catalog: explored.share(of.catalog),
             },
             threads,
             seconds,
@@ -164,6 +176,7 @@ impl fmt::Display for ExploreReport {
         writeln!(f)?;
         let ShareReport { split, merge, internal_merge, shrink, reuse, scan, .. } = self.shares;
         let ShareReport { death, deaths, doomed, recovery, rejoin, reissue, .. } = self.shares;
+        let ShareReport { restart, cut_off, departure, catalog, .. } = self.shares;
         for (what, value) in [
             ("with a death", percent(death)),
             ("with several", percent(deaths)),
@@ -171,6 +184,10 @@ impl fmt::Display for ExploreReport {
             ("with a recovery", percent(recovery)),
             ("with one come back", percent(rejoin)),
             ("with an id reissued", percent(reissue)),
+            ("with a server restarted", percent(restart)),
+            ("with one client cut off", percent(cut_off)),
+            ("with one that left", percent(departure)),
+            ("with other trees", percent(catalog)),
             ("crash points", grouped(self.crash_points)),
         ]
         .into_iter()
