@@ -40,7 +40,7 @@ fn what_cannot_be_asked_is_told_on_one_line() {
     for (args, code, words) in [
         (vec!["litmus", "--only", "nonsense"], 2, "no program \"nonsense\""),
         (vec!["litmus", "--seconds", "0"], 2, "--seconds"),
-        (vec!["litmus", "--cluster", "tcp://127.0.0.1:1"], 3, "nobody listens"),
+        (vec!["litmus", "--cluster", "tcp://127.0.0.1:1"], 3, "cannot reach memory server 0 at tcp://127.0.0.1:1"),
         (vec!["litmus", "--cluster", "nonsense"], 2, "scheme"),
     ] {
         let output = sherman(&args);

@@ -104,14 +104,13 @@ impl Acceptor {
         let mailboxes = &self.shared.mailboxes;
         let mailbox = &mailboxes[self.next % mailboxes.len()];
         self.next = self.next.wrapping_add(1);
-        match mailbox.send(socket, self.shared.newcomers_per_shard()) {
-            Ok(()) => self.shared.accepted(),
-            Err(socket) => {
-                let who = Who { remote: Remote::of(&socket), client: None };
-                let detail = "connections come faster than they can be greeted";
-                self.shared.refused(Reason::TooManyNewcomers, Some(who), detail);
-                farewell(&socket, GoodbyeCode::TooManyConnections);
-            }
+        self.shared.accepted();
+        if let Err(socket) = mailbox.send(socket, self.shared.newcomers_per_shard()) {
+            self.shared.turned_away();
+            let who = Who { remote: Remote::of(&socket), client: None };
+            let detail = "connections come faster than they can be greeted";
+            self.shared.refused(Reason::TooManyNewcomers, Some(who), detail);
+            farewell(&socket, GoodbyeCode::TooManyConnections);
         }
     }
 

@@ -106,10 +106,16 @@ impl Shared {
         }
     }
 
-    /// A connection was accepted.
+    /// A connection was accepted. Counted before a shard gets it, since the shard takes it off the newcomers again.
     pub(super) fn accepted(&self) {
         self.accepted.fetch_add(1, Relaxed);
         self.newcomers.fetch_add(1, Relaxed);
+    }
+
+    /// No shard had room for a connection that was counted as accepted.
+    pub(super) fn turned_away(&self) {
+        self.accepted.fetch_sub(1, Relaxed);
+        self.newcomers.fetch_sub(1, Relaxed);
     }
 
     /// How many newcomers one shard may have.

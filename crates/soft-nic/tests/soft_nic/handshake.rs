@@ -241,6 +241,17 @@ fn one_connection_too_many_is_told_so_and_room_is_made_by_who_goes() {
     assert!(Raw::enter(&server, None, Role::Admin).is_ok());
 }
 
+#[test]
+fn a_connection_counts_before_its_client_can_ask() {
+    let server = start(options());
+    for _ in 0..3_000 {
+        let (_client, _) = Raw::enter(&server, None, Role::Admin).expect("there is room");
+        let open = server.stats().connections;
+        assert!((1..100).contains(&open), "{open} connections");
+    }
+    eventually(|| server.stats().connections == 0);
+}
+
 fn members(response: Response) -> usize {
     let Response::Members(members) = response else { panic!("{response:?}") };
     members.len()
