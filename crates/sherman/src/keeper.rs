@@ -16,10 +16,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{Builder, JoinHandle, Thread};
 
-/// A keeper and a recoverer at work. Dropping this stops them, once a recovery under way has ended, and waits for that.
+/// A keeper and a recoverer at work. Dropping this stops them, once a recovery under way has ended, and waits for that. The keeper stops
+/// last: it renews the lease as long as the recoverer works.
 pub(crate) struct Keeper {
-    stops: [Arc<Stop>; 2],
-    threads: Vec<JoinHandle<()>>,
+    /// The recoverer's, then the keeper's.
+    threads: Vec<(Arc<Stop>, JoinHandle<()>)>,
 }
 
 /// Nothing of it is ever half changed: threads' handles and flags.
@@ -59,18 +60,18 @@ impl Keeper {
     /// # Errors
     /// [`Error::Thread`] if the system starts no thread.
     pub(crate) fn start(worker: Worker<AnyEndpoint>, fabric: AnyFabric) -> Result<Self, Error> {
-        let stops = [Arc::<Stop>::default(), Arc::default()];
-        let mut keeper = Self { stops: stops.clone(), threads: Vec::new() };
-        let [stop_keeping, stop_recovering] = stops;
+        let mut keeper = Self { threads: Vec::new() };
         let compute = Arc::clone(worker.compute());
-        keeper.spawn("sherman-keeper", move || keep(&worker, &stop_keeping))?;
-        keeper.spawn("sherman-recover", move || recover(&fabric, &compute, &stop_recovering))?;
+        keeper.spawn("sherman-recover", move |stop| recover(&fabric, &compute, stop))?;
+        keeper.spawn("sherman-keeper", move |stop| keep(&worker, stop))?;
         Ok(keeper)
     }
 
-    fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-        let thread = Builder::new().name(name.to_owned()).spawn(body);
-        self.threads.push(thread.map_err(|error| Error::Thread { kind: error.kind() })?);
+    fn spawn(&mut self, name: &str, body: impl FnOnce(&Stop) + Send + 'static) -> Result<(), Error> {
+        let stop = Arc::<Stop>::default();
+        let heard = Arc::clone(&stop);
+        let thread = Builder::new().name(name.to_owned()).spawn(move || body(&heard));
+        self.threads.push((stop, thread.map_err(|error| Error::Thread { kind: error.kind() })?));
         Ok(())
     }
 }
@@ -112,8 +113,8 @@ impl Wake for Unpark {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.stops.iter().for_each(|stop| stop.ask());
-        for thread in self.threads.drain(..) {
+        for (stop, thread) in self.threads.drain(..) {
+            stop.ask();
             // It does not panic; if it did, that is no reason for another panic.
             let _ = thread.join();
         }

@@ -113,7 +113,8 @@ impl Company {
         let recovering = Rc::new(Cell::new(true));
         let (worker, company, busy) = (compute.worker(), Rc::clone(self), Rc::clone(&recovering));
         let keeper = async move {
-            company.report("keeper", &worker, worker.keep(|| company.may_stop(number)).await);
+            // It renews as long as the recoverer works.
+            company.report("keeper", &worker, worker.keep(|| company.may_stop(number) && !busy.get()).await);
             while busy.get() {
                 sleep_until(worker.endpoint(), worker.endpoint().now() + NAP).await;
             }

@@ -79,8 +79,15 @@ impl Left {
         let inspector = lab.join();
         let mut left = Self { inspector, well: members.to_vec() };
         left.forget_unwell(lab, members)?;
-        left.recover(lab)?;
-        left.forget_unwell(lab, members)?;
+        loop {
+            left.recover(lab)?;
+            let well = left.well.len();
+            left.forget_unwell(lab, members)?;
+            // A recovery may find that another member is dead too: its recoverer, which seemed well.
+            if left.well.len() == well {
+                break;
+            }
+        }
         left.expect_alone(lab)?;
         Ok(left)
     }
