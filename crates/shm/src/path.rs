@@ -156,9 +156,9 @@ impl Inner {
                 self.condemn(sessions);
             }
             // The table is not locked while files of /proc are read.
-            let orphaned = self.table().each_orphaned();
-            for process in orphaned.iter().filter(|process| process.has_moved(self.inode)) {
-                let sessions = self.table().bury_orphans(process);
+            let orphans = self.table().each_orphan();
+            for orphans in orphans.iter().filter(|of| of.first().is_some_and(|one| one.process.has_moved(self.inode))) {
+                let sessions = self.table().bury_moved(orphans);
                 self.condemn(sessions);
             }
         }

@@ -8,6 +8,8 @@
 //! change. Its connections end then, since they are close-on-exec. The end of a connection alone proves nothing: a program may close all
 //! files it does not know. But the kernel replaces the address space before it closes the connections. So if a connection ends, its owner has
 //! not finished the slot, and the process has memory mapped but not this segment, no thread can come to the slot any more.
+//! Then the process has lost its identity too: all its links of that session go at once, although the server sees their connections end one by
+//! one, in any order.
 
 use crate::peer::process_of;
 use crate::segment::Segment;
@@ -83,7 +85,7 @@ pub(crate) struct Entry {
     /// Its slot; 0 if it has none.
     pub(crate) slot: u32,
     pub(crate) session: Arc<Session>,
-    process: Arc<Process>,
+    pub(crate) process: Arc<Process>,
     /// Its owner is dead and its line mended.
     mended: AtomicBool,
 }
@@ -225,37 +227,41 @@ impl Table {
         each
     }
 
-    /// The processes of links whose connection has ended before their owner had finished its slot.
-    pub(crate) fn each_orphaned(&self) -> Vec<Arc<Process>> {
-        let unfinished = |entry: &&Arc<Entry>| self.slot(entry).is_some_and(|slot| !slot.is_finished());
-        let mut each: Vec<_> = self.orphans.iter().filter(unfinished).map(|entry| Arc::clone(&entry.process)).collect();
-        each.sort_unstable_by_key(Arc::as_ptr);
-        each.dedup_by_key(|process| Arc::as_ptr(process));
-        each
+    /// The links whose connection has ended before their owner had finished its slot, by process.
+    pub(crate) fn each_orphan(&self) -> Vec<Vec<Arc<Entry>>> {
+        let mut each: Vec<_> = self.orphans.iter().filter(|entry| self.is_unfinished(entry)).cloned().collect();
+        each.sort_by_key(|entry| Arc::as_ptr(&entry.process));
+        each.chunk_by(|one, next| Arc::ptr_eq(&one.process, &next.process)).map(<[_]>::to_vec).collect()
+    }
+
+    fn is_unfinished(&self, entry: &Entry) -> bool {
+        self.slot(entry).is_some_and(|slot| !slot.is_finished())
     }
 
     /// Mends and forgets what `process`, which has ended, left behind. Answers the sessions that have no other.
     pub(crate) fn bury(&mut self, process: &Arc<Process>) -> Vec<Arc<Session>> {
-        let ids: Vec<u64> =
-            self.links.iter().filter(|(_, of)| Arc::ptr_eq(&of.process, process)).map(|(id, _)| *id).collect();
-        let mut dead: Vec<_> = ids.iter().filter_map(|id| self.links.remove(id)).collect();
-        dead.extend(self.take_orphans(process));
+        let dead = self.take(|entry| Arc::ptr_eq(&entry.process, process));
         self.mend(&dead)
     }
 
-    /// The same for a process that has called `exec`: of its links, those whose connection has ended. Others may be of the program that
-    /// it is now.
-    pub(crate) fn bury_orphans(&mut self, process: &Arc<Process>) -> Vec<Arc<Session>> {
-        let dead = self.take_orphans(process);
+    /// The same for a process that has called `exec` after it had left `orphans` behind: of its links, those of the same sessions. The
+    /// server may not have seen the end of all their connections yet. Other sessions may be of the program that the process runs now.
+    pub(crate) fn bury_moved(&mut self, orphans: &[Arc<Entry>]) -> Vec<Arc<Session>> {
+        // A program that lives finishes its slots before it unmaps the memory, and the slots may have new owners by now.
+        let is_left =
+            |entry: &Arc<Entry>| orphans.iter().any(|orphan| Arc::ptr_eq(orphan, entry)) && self.is_unfinished(entry);
+        let left: Vec<_> = self.orphans.iter().filter(|entry| is_left(entry)).cloned().collect();
+        let dead = self.take(|entry| {
+            left.iter().any(|orphan| Arc::ptr_eq(&orphan.process, &entry.process) && entry.is_of(&orphan.session))
+        });
         self.mend(&dead)
     }
 
-    fn take_orphans(&mut self, process: &Arc<Process>) -> Vec<Arc<Entry>> {
-        let (orphans, kept) = std::mem::take(&mut self.orphans)
-            .into_iter()
-            .partition::<Vec<_>, _>(|of| Arc::ptr_eq(&of.process, process));
-        self.orphans = kept;
-        orphans
+    /// Takes links out, and orphans.
+    fn take(&mut self, is_dead: impl Fn(&Entry) -> bool) -> Vec<Arc<Entry>> {
+        let mut dead: Vec<_> = self.links.extract_if(.., |_, entry| is_dead(entry)).map(|(_, entry)| entry).collect();
+        dead.extend(self.orphans.extract_if(.., |entry| is_dead(entry)));
+        dead
     }
 
     /// Mends the lines of links whose owners are dead, and frees their slots. Answers the sessions that have no other link.
@@ -285,6 +291,77 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::segment::Geometry;
+    use sherman_fabric::ClientId;
+
+    fn table() -> Table {
+        let (segment, _) = Segment::make(Geometry { host_bytes: 1 << 12, on_chip_bytes: 64, slots: 8 }).unwrap();
+        Table::new(&Arc::new(segment)).unwrap()
+    }
+
+    fn session(client: u16) -> Arc<Session> {
+        Arc::new(Session::new(ClientId(client), 1).unwrap())
+    }
+
+    /// A link of this process.
+    fn enter(table: &mut Table, session: &Arc<Session>, slot: bool) -> (u64, Arc<Entry>) {
+        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        table.enter(session, Process::behind(one.as_fd()).unwrap(), slot).unwrap()
+    }
+
+    /// What the undertaker does when the only process with orphans has called `exec`.
+    fn bury_moved(table: &mut Table) -> Vec<ClientId> {
+        let orphans = table.each_orphan();
+        assert_eq!(orphans.len(), 1);
+        table.bury_moved(&orphans[0]).iter().map(|session| session.client()).collect()
+    }
+
+    #[test]
+    fn after_exec_a_session_ends_in_whatever_order_its_connections_do() {
+        // The link to the memory, which has no slot, and those of two endpoints.
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            for seen in 1..=3 {
+                let (mut table, old, new) = (table(), session(1), session(2));
+                let links = [false, true, true].map(|slot| enter(&mut table, &old, slot).0);
+                // The program that the process runs now has joined too.
+                let (_, next) = enter(&mut table, &new, true);
+                for link in &order[..seen] {
+                    table.end(links[*link]);
+                }
+                if order[..seen] == [0] {
+                    assert!(table.each_orphan().is_empty(), "a link without a slot proves nothing");
+                    continue;
+                }
+                assert_eq!(bury_moved(&mut table), [ClientId(1)], "{order:?}, {seen} seen");
+                for link in &order[seen..] {
+                    assert!(!table.end(links[*link]));
+                }
+                assert!(table.each_orphan().is_empty());
+                assert!(!next.is_mended() && table.all().all(|entry| Arc::ptr_eq(entry, &next)));
+                let mut free = table.free.clone();
+                free.sort_unstable();
+                assert_eq!(free, [1, 2], "{order:?}, {seen} seen");
+            }
+        }
+    }
+
+    /// It has finished its slots and unmapped the memory while the undertaker looked at its process.
+    #[test]
+    fn a_program_that_finishes_its_slots_meanwhile_has_not_called_exec() {
+        for reused in [false, true] {
+            let (mut table, old) = (table(), session(1));
+            enter(&mut table, &old, false);
+            let (id, entry) = enter(&mut table, &old, true);
+            assert!(table.end(id));
+            let orphans = table.each_orphan();
+            table.slot(&entry).unwrap().finish();
+            if reused {
+                assert_eq!(enter(&mut table, &session(2), true).1.slot, entry.slot);
+            }
+            assert!(table.bury_moved(&orphans[0]).is_empty());
+            assert_eq!((entry.is_mended(), table.links.len()), (false, 1 + usize::from(reused)));
+        }
+    }
 
     #[test]
     fn a_mapping_is_known_by_the_number_of_its_file() {

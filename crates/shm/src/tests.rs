@@ -12,6 +12,7 @@ use sherman_memory_server::FormatOptions;
 use sherman_soft_nic::server::{DataPath, Listen, RunningServer, ServerOptions, SoftNicServer};
 use sherman_soft_nic::{Address, JoinOptions, SoftNicFabric};
 use std::io::{BufRead, BufReader};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -66,12 +67,18 @@ pub(crate) fn midway(words: &[AtomicU64]) {
     std::thread::sleep(Duration::from_millis(200));
 }
 
-/// Closes every file but the standard ones, as programs do that become daemons.
+/// Closes every file but the standard ones, as programs do that become daemons. Each number then names `/dev/null`: this process has a thread that may
+/// close its files at any time (`watch`), and the standard library aborts a process that closes a number twice.
 #[allow(unsafe_code)]
 fn close_all() {
-    for fd in 3..256 {
-        // SAFETY: the process ends by `exit` without using or dropping what owned these.
-        unsafe { libc::close(fd) };
+    let null = std::fs::File::open("/dev/null").unwrap();
+    for fd in (3..256).filter(|fd| *fd != null.as_raw_fd()) {
+        // SAFETY: no memory depends on these files, and every number that was open stays so, for its owner to close.
+        unsafe {
+            if libc::fcntl(fd, libc::F_GETFD) >= 0 {
+                libc::dup3(null.as_raw_fd(), fd, libc::O_CLOEXEC);
+            }
+        }
     }
 }
 
