@@ -21,7 +21,7 @@ fn assert_clean(explored: &Explored, count: u64) {
         ("an id that is issued again", reissue, 0.003),
         ("a memory server that restarts", restart, 0.1),
         ("one that alone loses a memory server", cut_off, 0.04),
-        ("one that leaves in order", departure, 0.1),
+        ("one that leaves in order", departure, 0.08),
         ("trees that come and go", catalog, 0.15),
     ];
     assert_clean_with(explored, count, &shown);
