@@ -5,7 +5,7 @@
 //! What names a member, alive or waiting for its recovery, is not: the audit tolerates clients at work.
 //!
 //! The audit first collects suspects: it reads the tables, then asks for the members, so that a client that joins meanwhile is no
-//! suspect. Then it looks at each suspect again, [`LOOKS`] times, and reports those that never changed and whose client never appeared.
+//! suspect. Then it looks at each suspect again, three times, and reports those that never changed and whose client never appeared.
 
 use crate::error::Error;
 use crate::node::{Header, LINE, get_u16, get_u64};

@@ -1,7 +1,7 @@
 //! Verifying a tree while others write to it.
 //!
 //! The check walks every level from left to right along its siblings, and compares every separator with the node it names. It reads through
-//! [`probe`](super::probe), which tells damage from concurrency and ends in bounded time. Only confirmed damage is reported, by its number in
+//! `probe`, which tells damage from concurrency and ends in bounded time. Only confirmed damage is reported, by its number in
 //! `docs/INVARIANTS.md`. Where a level is cut, the check goes on at the next separator that leads there, so that it reports all
 //! damage, not only the first.
 

@@ -15,7 +15,7 @@
 //! | [`clear`] | clearing a tree |
 //! | [`mod@drop`] | dropping a tree |
 //! | [`check`] | visiting every node, to verify a tree while others write |
-//! | [`probe`] | telling damage from concurrency, for [`check`] |
+//! | `probe` | telling damage from concurrency, for [`check`] |
 //! | [`walk`] | the same for a tree at rest, with its contents |
 
 pub mod bulk;
