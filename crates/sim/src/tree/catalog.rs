@@ -5,6 +5,7 @@
 //! operation on a tree that another client drops may fail, but a tree that nobody dropped must keep what it was given.
 
 use super::check::{Found, Property};
+use super::scenario::Scenario;
 use super::script::{OTHERS, SPAN, Script};
 use crate::endpoint::SimEndpoint;
 use crate::history::{Call, Fate, History, Op, OpId, Outcome};
@@ -174,7 +175,7 @@ impl Script {
         let loaded = self.invoke_all(tree, 0..keys, |key| Op::Insert(value(key)));
         let empty = self.invoke_all(tree, keys..KEYS, |_| Op::Get);
         self.spawner.say(|| format!("client {} begins: load {keys} keys of tree {}", self.client, tree.info().id));
-        let outcome = self.try_load(worker, tree, keys, value).await;
+        let outcome = bulk_load(worker, tree, &self.scenario, 0..keys, value).await;
         self.spawner.say(|| format!("client {} ends: load: {outcome:?}", self.client));
         let mut history = self.record.history.borrow_mut();
         for call in loaded {
@@ -190,36 +191,6 @@ impl Script {
         drop(history);
         if let Err(error) = outcome {
             self.excuse("loads", &error);
-        }
-    }
-
-    async fn try_load(
-        &self,
-        worker: &Worker<SimEndpoint>,
-        tree: &TreeState,
-        keys: u64,
-        value: impl Fn(u64) -> u64,
-    ) -> Result<(), Error> {
-        let (op, scenario) = (worker.op(), &self.scenario);
-        let mut loading = Loading::new(tree, 1.0);
-        let mut batches = Vec::new();
-        let cut = async {
-            for key in 0..keys {
-                batches.extend(loading.push(&op, tree, &scenario.key(key), &scenario.value(value(key))).await?);
-            }
-            batches.extend(loading.finish(&op).await?.into_iter().flatten());
-            let mut written = Vec::new();
-            for batch in &batches {
-                written.push(op.write_leaves(tree, batch).await?);
-            }
-            Ok(written)
-        };
-        match cut.await {
-            Ok(written) => op.complete_load(tree, &mut loading, written).await.map(drop),
-            Err(error) => {
-                loading.abandon(&op, tree).await;
-                Err(error)
-            }
         }
     }
 
@@ -248,6 +219,37 @@ impl Script {
         let unknown = matches!(error, Error::OutcomeUnknown { .. });
         if !legal && !unknown && !self.is_excused(error) {
             self.record.trouble(Property::Progress, format!("client {} {does}: {error}", self.client));
+        }
+    }
+}
+
+/// Loads `keys`, ascending, into an empty tree.
+pub(super) async fn bulk_load(
+    worker: &Worker<SimEndpoint>,
+    tree: &TreeState,
+    scenario: &Scenario,
+    keys: impl IntoIterator<Item = u64>,
+    value: impl Fn(u64) -> u64,
+) -> Result<(), Error> {
+    let op = worker.op();
+    let mut loading = Loading::new(tree, 1.0);
+    let mut batches = Vec::new();
+    let cut = async {
+        for key in keys {
+            batches.extend(loading.push(&op, tree, &scenario.key(key), &scenario.value(value(key))).await?);
+        }
+        batches.extend(loading.finish(&op).await?.into_iter().flatten());
+        let mut written = Vec::new();
+        for batch in &batches {
+            written.push(op.write_leaves(tree, batch).await?);
+        }
+        Ok(written)
+    };
+    match cut.await {
+        Ok(written) => op.complete_load(tree, &mut loading, written).await.map(drop),
+        Err(error) => {
+            loading.abandon(&op, tree).await;
+            Err(error)
         }
     }
 }

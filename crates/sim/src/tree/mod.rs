@@ -16,7 +16,7 @@
 //! Where things go wrong ([`Scenario::crashes`], [`Mishap`]) compute servers keep leases and recover each other during the
 //! schedule, and an inspector recovers whoever is left to be. Then also:
 //!
-//! - whoever is dead can be recovered (*recovery*), and nobody is left half gone (*members*);
+//! - an inspector can recover every dead member (*recovery*), and leaves none half gone (*members*);
 //! - where clients use the catalog, trees come and go as they were told (*catalog*);
 //! - under a fair scheduler, no member is taken for dead that nothing happened to (*health*).
 

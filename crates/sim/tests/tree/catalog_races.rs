@@ -1,11 +1,12 @@
 //! Drops, creations and bulk loads that race. `SHERMAN_RACES=N` runs N schedules of each.
 
+use super::scene::load;
 use sherman_core::mutant::{Mutant, plant};
 use sherman_core::root::RootWord;
-use sherman_core::{Dropped, Error, Loading, TreeState, Worker};
+use sherman_core::{Dropped, Error};
 use sherman_fabric::{Clock, Memory, Space, sleep_until, yield_now};
 use sherman_sim::tree::{Compute, Lab, Scenario, Shape};
-use sherman_sim::{Knobs, Random, SimEndpoint};
+use sherman_sim::{Knobs, Random};
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -96,21 +97,6 @@ fn a_drop_never_destroys_another_tree() {
     let _planted = plant(Some(Mutant::DropWithoutLane));
     let destroyed = (0..6_400).filter(|&seed| drop_race(seed, "other").is_some()).count();
     assert!(destroyed > 100, "without the root's lane {destroyed} of 6,400 schedules destroy it");
-}
-
-async fn load(worker: &Worker<SimEndpoint>, tree: &TreeState, scenario: &Scenario) -> Result<u64, Error> {
-    let op = worker.op();
-    let mut loading = Loading::new(tree, 1.0);
-    let mut batches = Vec::new();
-    for key in 0..14 {
-        batches.extend(loading.push(&op, tree, &scenario.key(key), &scenario.value(key)).await?);
-    }
-    batches.extend(loading.finish(&op).await?.into_iter().flatten());
-    let mut written = Vec::new();
-    for batch in &batches {
-        written.push(op.write_leaves(tree, batch).await?);
-    }
-    op.complete_load(tree, &mut loading, written).await
 }
 
 /// A tree of several empty leaves, as clients know it.

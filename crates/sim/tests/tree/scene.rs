@@ -45,13 +45,13 @@ impl Deed {
                 }
                 Ok(())
             }
-            Self::Load => load(&worker, &tree, &scenario).await,
+            Self::Load => load(&worker, &tree, &scenario).await.map(drop),
         }
     }
 }
 
-/// Loads enough for two levels.
-async fn load(worker: &Worker<SimEndpoint>, tree: &TreeState, scenario: &Scenario) -> Result<(), Error> {
+/// Loads enough for two levels: how many entries.
+pub async fn load(worker: &Worker<SimEndpoint>, tree: &TreeState, scenario: &Scenario) -> Result<u64, Error> {
     let op = worker.op();
     let mut loading = Loading::new(tree, 1.0);
     let mut batches = Vec::new();
@@ -63,7 +63,7 @@ async fn load(worker: &Worker<SimEndpoint>, tree: &TreeState, scenario: &Scenari
     for batch in &batches {
         written.push(op.write_leaves(tree, batch).await?);
     }
-    op.complete_load(tree, &mut loading, written).await.map(drop)
+    op.complete_load(tree, &mut loading, written).await
 }
 
 /// Lets `victim` do it and die after so many effects of its own. False if it was done before.

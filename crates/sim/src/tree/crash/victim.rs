@@ -1,11 +1,12 @@
 //! What the one that is going to die does, with whom it shares the tree, and what they report.
 
+use super::super::catalog::bulk_load;
 use super::super::check::Property;
 use super::super::script::Script;
 use super::plot::{Deed, OTHER};
 use crate::endpoint::SimEndpoint;
 use crate::history::{Op, OpId, Outcome};
-use sherman_core::{Error, Loading, Worker};
+use sherman_core::{Error, Worker};
 
 /// The first of the clients under whose names a load, or a removal of everything, is written down: one for each key.
 const ONE_FOR_EACH: u32 = 1_000;
@@ -69,7 +70,7 @@ fn invoke_all(script: &Script, keys: &[u64], op: impl Fn(u64) -> Op) -> Vec<OpId
 async fn load(script: &Script, keys: &[u64], worker: &Worker<SimEndpoint>) {
     let value = |key: u64| 20_000 + key;
     let calls = invoke_all(script, keys, |key| Op::Insert(value(key)));
-    let outcome = try_load(script, keys, value, worker).await;
+    let outcome = bulk_load(worker, &script.tree, &script.scenario, keys.iter().copied(), value).await;
     let mut history = script.record.history.borrow_mut();
     for call in calls {
         let _ = match &outcome {
@@ -81,35 +82,6 @@ async fn load(script: &Script, keys: &[u64], worker: &Worker<SimEndpoint>) {
     drop(history);
     if !matches!(outcome, Err(Error::NotEmpty | Error::OutcomeUnknown { .. })) {
         excuse(script, worker, outcome);
-    }
-}
-
-async fn try_load(
-    script: &Script,
-    keys: &[u64],
-    value: impl Fn(u64) -> u64,
-    worker: &Worker<SimEndpoint>,
-) -> Result<(), Error> {
-    let (op, tree, scenario) = (worker.op(), &*script.tree, &script.scenario);
-    let mut loading = Loading::new(tree, 1.0);
-    let mut batches = Vec::new();
-    let cut = async {
-        for &key in keys {
-            batches.extend(loading.push(&op, tree, &scenario.key(key), &scenario.value(value(key))).await?);
-        }
-        batches.extend(loading.finish(&op).await?.into_iter().flatten());
-        let mut written = Vec::new();
-        for batch in &batches {
-            written.push(op.write_leaves(tree, batch).await?);
-        }
-        Ok(written)
-    };
-    match cut.await {
-        Ok(written) => op.complete_load(tree, &mut loading, written).await.map(drop),
-        Err(error) => {
-            loading.abandon(&op, tree).await;
-            Err(error)
-        }
     }
 }
 
