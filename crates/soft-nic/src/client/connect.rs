@@ -12,7 +12,12 @@ use rustix::io::Errno;
 use sherman_fabric::FabricError;
 use std::fmt;
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// For how long a client tries again to connect to a server that has too many connections.
+const CROWDED: Duration = Duration::from_secs(2);
+/// The pause before the first new try; it doubles with each.
+const FIRST_PAUSE: Duration = Duration::from_millis(4);
 
 /// A connection that a server has accepted.
 #[derive(Debug)]
@@ -112,11 +117,34 @@ impl From<WireError> for ConnectError {
     }
 }
 
-/// Connects to the server at `address` as `role`.
+/// Connects to the server at `address` as `role`. A server that has too many connections closes those whose handshake is not done, which
+/// changes nothing: the client tries again, for [`CROWDED`] at most.
 pub(crate) fn connect(
     address: &Address,
     secret: Option<&Secret>,
     role: Role,
+    deadline: Instant,
+) -> Result<Connected, ConnectError> {
+    let give_up = deadline.min(Instant::now() + CROWDED);
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match shake_hands(address, secret, &role, deadline) {
+            Err(ConnectError::Goodbye(goodbye))
+                if goodbye.code == GoodbyeCode::TooManyConnections && Instant::now() + pause < give_up =>
+            {
+                std::thread::sleep(pause);
+                pause *= 2;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// One try to connect.
+fn shake_hands(
+    address: &Address,
+    secret: Option<&Secret>,
+    role: &Role,
     deadline: Instant,
 ) -> Result<Connected, ConnectError> {
     let stream = Stream::connect(address, deadline).map_err(|error| match error.kind() {
@@ -133,7 +161,7 @@ pub(crate) fn connect(
         return Err(ConnectError::NeedsSecret);
     }
     let nonce = auth::nonce().map_err(|_| ConnectError::NoRandomness)?;
-    let introduce = Introduce { version: VERSION, nonce, role };
+    let introduce = Introduce { version: VERSION, nonce, role: role.clone() };
     let mut out = Vec::new();
     put_frame(&mut out, Kind::Introduce, 0, |out| {
         introduce.put(out, |covered| auth::client_mac(secret, covered, &hello.nonce));

@@ -2,7 +2,9 @@
 
 use crate::raw::{Raw, Reply, alone, eventually, host, introduction, member, options, refused, secret, start};
 use sherman_fabric::{ClientId, FabricError, Refusal, Request, Response, Space, WorkList};
+use sherman_soft_nic::Address;
 use sherman_soft_nic::auth;
+use sherman_soft_nic::client::{JoinOptions, SoftNicFabric};
 use sherman_soft_nic::server::{Limits, Listen, ServeError, ServerOptions, SoftNicServer};
 use sherman_soft_nic::wire::{GoodbyeCode, Introduce, Kind, Role, VERSION};
 use std::collections::VecDeque;
@@ -312,6 +314,29 @@ fn clients_come_and_work_while_others_only_knock() {
         flood.join().unwrap();
     });
     assert_eq!(refused(&server, "too_many_connections"), 0);
+}
+
+#[test]
+fn a_client_that_a_flood_closed_tries_again() {
+    let limits = Limits { max_connections: 64, max_newcomers: 2, ..Limits::default() };
+    let server = start(ServerOptions { limits, ..options() });
+    let Listen::Tcp(at) = &server.addresses()[0] else { panic!("it listens there") };
+    let options = JoinOptions::new(vec![Address::from(server.addresses()[0].clone())]);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let flood = scope.spawn(|| {
+            while !over.load(Relaxed) {
+                let _silent: Vec<_> = (0..20).map(|_| TcpStream::connect(at).unwrap()).collect();
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        for _ in 0..200 {
+            drop(SoftNicFabric::join(&options).expect("it tries again"));
+        }
+        over.store(true, Relaxed);
+        flood.join().unwrap();
+    });
+    assert!(refused(&server, "too_many_newcomers") > 0);
 }
 
 #[test]
