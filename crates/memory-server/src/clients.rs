@@ -124,8 +124,8 @@ impl ClientTable {
             return Ok(area);
         }
         if self.free_areas.is_empty() {
-            let index = chunks.alloc_redo(memory, geometry)?;
-            debug_assert_eq!(chunks.get(index), Some(ChunkEntry::Redo));
+            // Always a chunk never used, since classes last for ever.
+            let index = chunks.take(memory, geometry, ChunkEntry::Redo)?;
             self.free_areas.extend(areas_of(geometry, index));
         }
         let area = self.free_areas.pop_first().ok_or(Refusal::OutOfMemory)?;
@@ -139,6 +139,11 @@ impl ClientTable {
         let area = self.get(client).redo_area;
         self.set(memory, geometry, client, ClientWord::default());
         self.free_areas.extend(area);
+    }
+
+    /// Whether a newcomer's redo area needs no chunk.
+    pub(crate) fn has_free_areas(&self) -> bool {
+        !self.free_areas.is_empty()
     }
 
     /// Takes back `client`'s redo area, if it has one.

@@ -20,7 +20,7 @@
 
 use crate::geometry::Geometry;
 use crate::members::{MemberEntry, MemberState, MemberTable};
-use sherman_fabric::control::{MemberInfo, Standing, Verdict};
+use sherman_fabric::control::{MOST_EXPIRED, MemberInfo, Standing, Verdict};
 use sherman_fabric::{ClientId, Memory, Refusal};
 
 impl MemberEntry {
@@ -54,12 +54,24 @@ impl MemberTable {
         self.set(memory, geometry, client, MemberEntry { lease_until, ..self.get(client) });
     }
 
-    /// The first one that is to be recovered, not counting `asker`, and that nobody alive recovers but perhaps `asker`.
-    pub(crate) fn expired(&self, asker: ClientId, now: u64) -> Option<ClientId> {
+    /// Those that are to be recovered, not counting `asker`, and that nobody alive recovers but perhaps `asker`.
+    pub(crate) fn expired(&self, asker: ClientId, now: u64) -> Vec<ClientId> {
         let unattended = |entry: &MemberEntry| {
             !entry.is_alive(now) && (entry.recoverer == asker || !self.get(entry.recoverer).is_alive(now))
         };
-        self.taken().find(|(client, entry)| *client != asker && unattended(entry)).map(|(client, _)| client)
+        let expired = self.taken().filter(|(client, entry)| *client != asker && unattended(entry));
+        expired.map(|(client, _)| client).take(MOST_EXPIRED).collect()
+    }
+
+    /// The live members whose lease has run out.
+    pub(crate) fn run_out(&self, now: u64) -> Vec<ClientId> {
+        let run_out = |entry: &MemberEntry| entry.state == MemberState::Live && !entry.is_alive(now);
+        self.taken().filter(|(_, entry)| run_out(entry)).map(|(client, _)| client).collect()
+    }
+
+    /// Whether a member other than `asker` found no memory within the last lease.
+    pub(crate) fn is_short(&self, asker: ClientId, now: u64, lease: u64) -> bool {
+        self.short.is_some_and(|(client, at)| client != asker && now.saturating_sub(at) < lease)
     }
 
     /// Says what `asker`, a live member, is to do about `client`. A live member whose lease has run out is dead from now
@@ -93,6 +105,25 @@ impl MemberTable {
                 Verdict::Displaced { by }
             }
         }
+    }
+
+    /// Says what `asker`, a live member, is to do about its own former identity, whose lease ends with that.
+    pub(crate) fn succeed<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        geometry: &Geometry,
+        asker: ClientId,
+        (client, incarnation): (ClientId, u32),
+        now: u64,
+    ) -> Verdict {
+        let entry = self.get(client);
+        if entry.incarnation != incarnation || entry.state == MemberState::Free {
+            return Verdict::Gone;
+        }
+        if entry.state == MemberState::Live {
+            self.set_state(memory, geometry, client, MemberState::Dead);
+        }
+        self.suspect(memory, geometry, asker, client, now)
     }
 
     /// Ends the lease of `client` now.

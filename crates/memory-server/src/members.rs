@@ -101,6 +101,12 @@ impl MemberEntry {
     }
 }
 
+/// How many ids of `capacity` are kept for those who recover others.
+const fn reserve(capacity: u16) -> u16 {
+    let share = capacity / 16;
+    if share < 16 { share } else { 16 }
+}
+
 /// The table and the cursor of the round robin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MemberTable {
@@ -110,6 +116,8 @@ pub(crate) struct MemberTable {
     /// Whether the leases in the table are of this server's own time: not between [`MemberTable::load`] and the first
     /// request ([`MemberTable::begin`]).
     pub(crate) begun: bool,
+    /// The member that found no memory last, and when. Not kept across restarts.
+    pub(crate) short: Option<(ClientId, u64)>,
 }
 
 impl MemberTable {
@@ -134,7 +142,7 @@ impl MemberTable {
             .filter(|&id| u32::from(id) <= geometry.member_capacity)
             .ok_or(corrupt(0, "the id issued last is impossible"))?;
         let begun = entries.iter().all(|entry| entry.state != MemberState::Live);
-        Ok(Self { entries, last_issued, begun })
+        Ok(Self { entries, last_issued, begun, short: None })
     }
 
     /// What the table says about `client`; free for an id it has no entry for.
@@ -158,11 +166,16 @@ impl MemberTable {
         self.taken().filter(|(_, entry)| entry.state == MemberState::Live).map(|(client, _)| client)
     }
 
-    /// The id that is issued next, if there is one.
-    pub(crate) fn next_free(&self, geometry: &Geometry) -> Option<ClientId> {
+    /// The id that is issued next at `now`, if there is one. The last few ids are issued only while somebody waits to be recovered: the one
+    /// who joins then may do that, and so make room for others.
+    pub(crate) fn next_free(&self, geometry: &Geometry, now: u64) -> Option<ClientId> {
         let (last, capacity) = (self.last_issued, geometry.member_capacity as u16);
-        let mut ids = (last..capacity).chain(0..last).map(|before| ClientId(before + 1));
-        ids.find(|&client| self.get(client).state == MemberState::Free)
+        let free = |client: &ClientId| self.get(*client).state == MemberState::Free;
+        let mut ids = (last..capacity).chain(0..last).map(|before| ClientId(before + 1)).filter(free);
+        let next = ids.next()?;
+        let enough = ids.nth(usize::from(reserve(capacity)).saturating_sub(1)).is_some() || reserve(capacity) == 0;
+        let waiting = || self.taken().any(|(_, entry)| !entry.is_alive(now));
+        (enough || waiting()).then_some(next)
     }
 
     /// Issues the next free id, with a lease from now on. A fenced member's is not free: who is fenced cannot leave, and
@@ -173,7 +186,7 @@ impl MemberTable {
         geometry: &Geometry,
         now: u64,
     ) -> Result<ClientId, Refusal> {
-        let client = self.next_free(geometry).ok_or(Refusal::TooManyMembers)?;
+        let client = self.next_free(geometry, now).ok_or(Refusal::TooManyMembers)?;
         let incarnation = self.get(client).incarnation.wrapping_add(1);
         let lease_until = now.saturating_add(geometry.lease_nanos);
         let recoverer = ClientId::NOBODY;
