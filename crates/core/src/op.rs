@@ -7,7 +7,7 @@ use crate::cause::{Cause, Retries};
 use crate::error::Error;
 use crate::worker::Worker;
 use sherman_fabric::endpoint::Execute;
-use sherman_fabric::{ClientId, Counters, Endpoint, FabricError, GlobalAddress, Request, Response};
+use sherman_fabric::{ClientId, Counters, Endpoint, FabricError, GlobalAddress, Refusal, Request, Response};
 use sherman_fabric::{Tally, WorkList, call, execute};
 use std::cell::Cell;
 use std::future::Future;
@@ -110,7 +110,15 @@ impl<'w, E: Endpoint> Op<'w, E> {
 
     /// One control request.
     pub(crate) async fn call(&self, server: u16, request: Request) -> Result<Response, FabricError> {
-        let answer = call(self.endpoint(), server, request, &self.counters).await;
+        let answer = call(self.endpoint(), server, request, &self.counters).await.map_err(|error| match error {
+            // A server that does not know this compute server has let it go, or has been told that it is dead.
+            FabricError::Refused(Refusal::NotAMember { client } | Refusal::Fenced { client })
+                if client == self.endpoint().client() =>
+            {
+                FabricError::Fenced { client }
+            }
+            error => error,
+        });
         answer.inspect_err(|error| self.worker.compute.note_failure(error))
     }
 

@@ -402,7 +402,7 @@ impl<E: Endpoint> Op<'_, E> {
             flush_full(self, &mut lists).await?;
         }
         flush(self, std::mem::take(&mut lists)).await?;
-        for (address, header) in root {
+        if let Some((address, header)) = root {
             push_write(self, &mut lists, address, &header);
             flush(self, std::mem::take(&mut lists)).await?;
         }
