@@ -14,7 +14,7 @@ use crate::mutant::{Mutant, planted};
 use crate::node::mark::mark_free;
 use crate::node::{Header, LINE};
 use sherman_fabric::{ClientId, Endpoint, Request, Response, Space, WorkList};
-use std::sync::Arc;
+use std::time::Duration;
 
 impl<E: Endpoint> Recoverer<'_, E> {
     /// Marks free what `dead` made in vain.
@@ -70,12 +70,14 @@ impl<E: Endpoint> Recoverer<'_, E> {
     /// Frees what is left of the trees that `dead` dropped, and clears the records that say so.
     pub(super) async fn finish_drops(&mut self, dead: ClientId) -> Result<(), Error> {
         let drops = self.dead.get_mut(&dead).map(|patient| std::mem::take(&mut patient.drops)).unwrap_or_default();
+        // Until it suspects whoever it waits for, but no longer.
+        let patience = Duration::from_nanos(self.op.worker.compute.geometry().lease_nanos / 2);
         for (tree, found) in drops {
             let root = (found.record.node, found.record.level);
             if self.lost.contains(&root.0.server()) {
                 continue;
             }
-            match self.op.worker.free_subtree(&Arc::clone(&tree), root, &mut 0).await {
+            match self.op.worker.free_subtree(&tree, root, patience, &mut 0).await {
                 // It waits for another member that may be dead. That one comes next, and then this one again.
                 Err(Error::Timeout { .. }) => return Err(self.op.timed_out(Cause::NodePending)),
                 // What led on is gone with its server.
