@@ -15,6 +15,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+/// Control requests of one operation that are in flight at once.
+const CALLS_IN_FLIGHT: usize = 16;
 /// Retries that only let other tasks run before an operation starts to sleep between them.
 const EAGER_RETRIES: u32 = 8;
 /// The longest pause between two tries.
@@ -110,6 +112,39 @@ impl<'w, E: Endpoint> Op<'w, E> {
     pub(crate) async fn call(&self, server: u16, request: Request) -> Result<Response, FabricError> {
         let answer = call(self.endpoint(), server, request, &self.counters).await;
         answer.inspect_err(|error| self.worker.compute.note_failure(error))
+    }
+
+    /// Several control requests, a few in flight at once: the answers, in their order.
+    pub(crate) async fn call_all(&self, requests: Vec<(u16, Request)>) -> Vec<Result<Response, FabricError>> {
+        let calls = requests.into_iter().map(|(server, request)| Box::pin(self.call(server, request)));
+        let mut waiting = calls.enumerate().fuse();
+        let (mut flying, mut answers) = (Vec::new(), Vec::new());
+        std::future::poll_fn(|cx| {
+            loop {
+                while flying.len() < CALLS_IN_FLIGHT
+                    && let Some((at, call)) = waiting.next()
+                {
+                    answers.push(None);
+                    flying.push((at, call));
+                }
+                let before = flying.len();
+                flying.retain_mut(|(at, call)| match call.as_mut().poll(cx) {
+                    Poll::Ready(answer) => {
+                        answers[*at] = Some(answer);
+                        false
+                    }
+                    Poll::Pending => true,
+                });
+                if flying.is_empty() && before < CALLS_IN_FLIGHT {
+                    return Poll::Ready(());
+                }
+                if flying.len() == before {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await;
+        answers.into_iter().flatten().collect()
     }
 
     /// Whether the operation has waited so long that whoever it waits for may be dead.

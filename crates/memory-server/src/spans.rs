@@ -25,7 +25,7 @@ const ISSUED: u64 = 1 << 16;
 /// What a hint says if the span may have free places. Any value but 0 does.
 pub const HINT_FREE: u64 = 1;
 /// The most spans that one request gives.
-pub const MOST_SPANS: u16 = 64;
+pub const MOST_SPANS: u16 = 512;
 /// Hints that one request looks at while there is memory never used.
 const MOST_LOOKS: usize = 4096;
 

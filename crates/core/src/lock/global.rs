@@ -88,6 +88,9 @@ impl<E: Endpoint> Op<'_, E> {
         let also = also.filter(|(other, _)| other.server() == address.server());
         let nodes = Nodes { node: (address, bytes), also };
         self.worker.compute.check_pointer(address, bytes)?;
+        if !self.worker.compute.is_active() {
+            Box::pin(self.worker.activate()).await?;
+        }
         let lane = LaneIndex { server: address.server(), lane: self.worker.compute.lane(address) };
         self.endpoint().hint(address, bytes);
         if self.techniques().hierarchical {
@@ -181,6 +184,7 @@ impl<E: Endpoint> Op<'_, E> {
 
     /// Takes a lane alone: what it protects is read later. [`Op::give_lane`] gives it back.
     pub async fn take_lane(&self, lane: LaneIndex) -> Result<Held, Error> {
+        self.worker.activate().await?;
         if self.techniques().hierarchical && self.lock_locally(lane).await? == Grant::HandedOver {
             self.count_handover();
             return Ok(self.hold(lane));

@@ -24,17 +24,20 @@ impl<E: Endpoint> Worker<E> {
         self.compute.geometry().lease_nanos
     }
 
-    /// Renews this compute server's lease: one control request. Returns a member that is to be recovered, if server 0 names one.
+    /// Renews this compute server's lease: one control request. Returns the members that are to be recovered, if server 0 names any.
     ///
     /// # Errors
     /// [`Error::Fenced`] if this compute server has been taken for dead.
-    pub async fn renew(&self) -> Result<Option<ClientId>, Error> {
+    pub async fn renew(&self) -> Result<Vec<ClientId>, Error> {
         // Counted from before the request: the server's lease begins later.
         let now = self.endpoint.now();
         self.compute.membership.renew_next(now.saturating_add(self.lease() / RENEWALS_PER_LEASE));
         match self.op().call(SERVER_0, Request::Renew).await {
-            Ok(Response::Renewed { expired }) => {
+            Ok(Response::Renewed { expired, short }) => {
                 self.compute.membership.count_renewal();
+                if short {
+                    self.compute.membership.want_memory();
+                }
                 Ok(expired)
             }
             Ok(_) => Err(Error::Unsupported { what: "the memory server's answer to a renewal" }),
@@ -81,12 +84,11 @@ impl<E: Endpoint> Worker<E> {
             if over() {
                 return Err(Error::Fenced { client: self.compute.client() });
             }
-            if now >= membership.next_renewal()
-                && let Some(expired) = self.renew().await?
-            {
-                membership.suspect(expired);
+            if now >= membership.next_renewal() {
+                let expired = self.renew().await?;
+                membership.suspect_all(&expired);
                 if planted(Mutant::RecoversInline) {
-                    let _ = self.recover(expired).await;
+                    let _ = self.recover_many(&expired).await;
                 }
             }
             self.rest(membership.next_renewal(), |waker| membership.set_keeper(waker), || over() || stop()).await;
@@ -112,23 +114,46 @@ impl<E: Endpoint> Worker<E> {
             if planted(Mutant::ExpiredUnnoticed) || planted(Mutant::RecoversInline) {
                 suspects.clear();
             }
-            for client in suspects {
-                match self.recover(client).await {
-                    Ok(report) => {
-                        if let Verdict::Alive { lease_left } = report.verdict {
-                            look_again.insert(client, self.endpoint.now().saturating_add(lease_left));
-                        }
-                    }
+            if !suspects.is_empty() {
+                // Survivors begin at different ones, so that they do not ask about the same all the time.
+                let mut suspects: Vec<ClientId> = suspects.into_iter().collect();
+                let first = usize::from(self.compute.client().0) * 31 % suspects.len();
+                suspects.rotate_left(first);
+                let outcomes = match self.recover_many(&suspects).await {
+                    Ok(outcomes) => outcomes,
                     Err(error @ (Error::Fenced { .. } | Error::ServerLost { server: SERVER_0 })) => return Err(error),
-                    // A failed recovery does not stop the others. Server 0 names its member again at the next renewal.
-                    Err(_) => {}
+                    // Server 0 names them again at the next renewal.
+                    Err(_) => BTreeMap::new(),
+                };
+                for (client, outcome) in outcomes {
+                    if let Ok(super::Recovery { verdict: Verdict::Alive { lease_left }, .. }) = outcome {
+                        look_again.insert(client, self.endpoint.now().saturating_add(lease_left));
+                    }
                 }
+            }
+            if membership.take_want() {
+                self.give_memory().await?;
             }
             self.finish_drops().await;
             let next = self.endpoint.now().saturating_add(self.lease() / RENEWALS_PER_LEASE);
             let until = look_again.values().copied().chain([next]).min().unwrap_or(next);
-            let busy = || membership.has_suspects() || membership.is_doomed() || stop();
+            let busy = || membership.is_wanted() || membership.is_doomed() || stop();
             self.rest(until, |waker| membership.set_recoverer(waker), busy).await;
+        }
+        Ok(())
+    }
+
+    /// Gives back the spans in which nothing is being made: some member finds no memory.
+    ///
+    /// # Errors
+    /// Those of the fabric.
+    pub async fn give_memory(&self) -> Result<(), Error> {
+        let op = self.op();
+        for (server, spans) in self.compute.alloc.release_unused() {
+            match op.call(server, Request::FreeSpans { spans }).await {
+                Ok(_) | Err(FabricError::ServerLost { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }
@@ -164,8 +189,8 @@ impl<E: Endpoint> Worker<E> {
         self.recover(client).await
     }
 
-    /// Leaves the cluster: nothing of this compute server may be in flight, and nothing may be posted afterwards. If it has free
-    /// places, or records that were left behind, its id stays taken until another member has taken them over.
+    /// Leaves the cluster: nothing of this compute server may be in flight, and nothing may be posted afterwards. Its spans are nobody's
+    /// then. If a record is left behind, its id stays taken until another member has recovered it.
     ///
     /// # Errors
     /// [`Error::Fenced`] if this compute server is doomed. A doomed one does not leave: it may have left a lane taken on a server
@@ -175,8 +200,10 @@ impl<E: Endpoint> Worker<E> {
         if !careless {
             self.expect_alive()?;
         }
-        let clean = self.compute.census().free == 0 && self.compute.redo.all_free();
-        if !clean {
+        if !self.compute.redo.all_free() {
+            self.finish_drops().await;
+        }
+        if !self.compute.redo.all_free() {
             self.op().call(SERVER_0, Request::Depart).await?;
             return Ok(());
         }

@@ -2,7 +2,6 @@
 
 use super::TreeState;
 use super::descend::Covering;
-use crate::cause::Cause;
 use crate::error::Error;
 use crate::lock::Locked;
 use crate::node::mark::mark_free;
@@ -10,7 +9,7 @@ use crate::node::{Header, LINE};
 use crate::op::Op;
 use crate::worker::Worker;
 use sherman_fabric::control::ChunkClass;
-use sherman_fabric::{Endpoint, GlobalAddress, Space};
+use sherman_fabric::{Endpoint, Space};
 
 impl<E: Endpoint> Op<'_, E> {
     /// Removes every entry of the leaf that covers `key`. How many there were, and where the next leaf begins.
@@ -30,32 +29,6 @@ impl<E: Endpoint> Op<'_, E> {
         Ok((gone, high))
     }
 
-    /// Marks the node at `address` of a dropped tree free under its lane, whatever else it is. Its right neighbour.
-    pub(super) async fn free_node(
-        &self,
-        tree: &TreeState,
-        address: GlobalAddress,
-        level: u8,
-    ) -> Result<GlobalAddress, Error> {
-        let class = tree.shape.at(level).class();
-        let bytes = class.node_bytes as usize;
-        loop {
-            let locked = self.lock(address, bytes, None).await?;
-            let header = Header::decode(locked.image()).filter(|header| header.tree == tree.info.id);
-            let Some(header) = header.filter(|header| header.level == level && !header.flags.free) else {
-                self.release(locked.done(self)).await?;
-                return Ok(GlobalAddress::NULL);
-            };
-            if !header.flags.pending {
-                self.free_image(locked, header, class).await?;
-                return Ok(header.sibling);
-            }
-            self.suspect(header.owner);
-            self.release(locked.done(self)).await?;
-            self.retry(Cause::NodePending).await?;
-        }
-    }
-
     /// Marks a node of a tree that is no more free under its lane and keeps its place; it may be torn.
     pub(crate) async fn free_image(&self, locked: Locked, header: Header, class: ChunkClass) -> Result<(), Error> {
         let address = locked.address;
@@ -64,8 +37,10 @@ impl<E: Endpoint> Op<'_, E> {
         mark_free(&mut line, self.endpoint().client());
         let mut list = self.endpoint().list(address.server());
         list.write(Space::Host, address.offset(), &line);
+        self.push_hint(&mut list, address, class);
+        let claim = self.worker.compute.alloc.claim(class, address);
         self.write_back(locked.done(self), list).await.map_err(Error::after_post)?;
-        self.worker.compute.alloc.give_back(class, address, header.version);
+        self.worker.compute.alloc.freed(class, address, header.version, claim);
         Ok(())
     }
 }
