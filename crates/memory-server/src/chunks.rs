@@ -35,9 +35,7 @@ impl ChunkEntry {
     pub const fn to_bits(self) -> u64 {
         match self {
             Self::Unused => KIND_UNUSED as u64,
-            Self::Nodes { class } => {
-                KIND_NODES as u64 | (class.format as u64) << 8 | (class.node_bytes as u64) << 32
-            }
+            Self::Nodes { class } => KIND_NODES as u64 | (class.format as u64) << 8 | (class.node_bytes as u64) << 32,
             Self::Redo => KIND_REDO as u64,
         }
     }

@@ -251,13 +251,13 @@ mod tests {
     use crate::testing::small_options;
 
     #[test]
-    fn the_defaults_reserve_less_than_a_mebibyte() {
+    fn the_defaults_reserve_less_than_a_five_hundredth_of_the_memory() {
         for space in [Space::Host, Space::OnChip] {
             let locks = LockOptions { space, ..LockOptions::default() };
             let options = FormatOptions { locks, ..FormatOptions::default() };
             let geometry = options.plan(64 << 30, LANE_TABLE_BYTES).unwrap();
-            assert!(geometry.chunks_offset < 1 << 20, "{}", geometry.chunks_offset);
-            assert_eq!(geometry.chunks, 8191);
+            assert!(geometry.chunks_offset * 500 < 64 << 30, "{}", geometry.chunks_offset);
+            assert_eq!(geometry.chunks, 8183);
             assert_eq!(geometry.redo_slots(geometry.redo_area_bytes), 15);
         }
     }
@@ -306,6 +306,7 @@ mod tests {
             let width = if rng.bool() { LaneWidth::Bits16 } else { LaneWidth::Bits64 };
             let options = FormatOptions {
                 chunk_bytes: 64 * rng.u64(16..2048),
+                span_places: rng.u32(1..=64),
                 redo_slot_bytes: 64 * rng.u32(1..4),
                 redo_area_bytes: 64 * rng.u64(4..16),
                 member_capacity: rng.u32(1..100),
@@ -336,6 +337,8 @@ mod tests {
             FormatOptions { chunk_bytes: 0, ..small },
             FormatOptions { chunk_bytes: 4096 + 8, ..small },
             FormatOptions { chunk_bytes: u64::MAX - 63, ..small },
+            FormatOptions { span_places: 0, ..small },
+            FormatOptions { span_places: 65, ..small },
             FormatOptions { redo_slot_bytes: 0, ..small },
             FormatOptions { redo_slot_bytes: 100, ..small },
             FormatOptions { redo_area_bytes: 0, ..small },

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lane_hash_is_the_one_that_format_version_2_names() {
+    fn the_lane_hash_is_the_one_that_the_format_version_names() {
         let geometry = FormatOptions::default().plan(1 << 30, 256 << 10).unwrap();
         assert_eq!(geometry.lock.count, 131_072);
         let lanes =

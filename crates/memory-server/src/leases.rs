@@ -89,22 +89,40 @@ impl MemberTable {
             MemberState::Free => Verdict::Gone,
             MemberState::Live if entry.is_alive(now) => Verdict::Alive { lease_left: entry.lease_left(now) },
             MemberState::Live | MemberState::Leaving | MemberState::Dead => {
-                let by = entry.recoverer;
-                let recoverer = self.get(by);
-                if by == ClientId::NOBODY || by == asker || recoverer.state == MemberState::Free {
-                    let state = if entry.state == MemberState::Live { MemberState::Dead } else { entry.state };
-                    self.set(memory, geometry, client, MemberEntry { state, recoverer: asker, ..entry });
-                    return Verdict::Recover;
-                }
-                if recoverer.is_alive(now) {
-                    return Verdict::Recovering { by };
-                }
-                if recoverer.state == MemberState::Live {
-                    self.set_state(memory, geometry, by, MemberState::Dead);
-                }
-                Verdict::Displaced { by }
+                self.appoint(memory, geometry, asker, client, now)
             }
         }
+    }
+
+    /// Makes `asker` the recoverer of `client`, whose lease is at its end, unless another recovers it.
+    fn appoint<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        geometry: &Geometry,
+        asker: ClientId,
+        client: ClientId,
+        now: u64,
+    ) -> Verdict {
+        let entry = self.get(client);
+        let by = entry.recoverer;
+        let recoverer = self.get(by);
+        if by == ClientId::NOBODY || by == asker || recoverer.state == MemberState::Free {
+            let state = if entry.state == MemberState::Live { MemberState::Dead } else { entry.state };
+            self.set(memory, geometry, client, MemberEntry { state, recoverer: asker, ..entry });
+            return Verdict::Recover;
+        }
+        if recoverer.is_alive(now) {
+            return Verdict::Recovering { by };
+        }
+        if recoverer.state == MemberState::Live {
+            self.set_state(memory, geometry, by, MemberState::Dead);
+        }
+        Verdict::Displaced { by }
+    }
+
+    /// Whether `client` is a live member, and the one to which its id was issued for the `incarnation`th time.
+    pub(crate) fn is_live_issue(&self, client: ClientId, incarnation: u32) -> bool {
+        self.is_live(client) && self.get(client).incarnation == incarnation
     }
 
     /// Says what `asker`, a live member, is to do about its own former identity, whose lease ends with that.
@@ -120,10 +138,7 @@ impl MemberTable {
         if entry.incarnation != incarnation || entry.state == MemberState::Free {
             return Verdict::Gone;
         }
-        if entry.state == MemberState::Live {
-            self.set_state(memory, geometry, client, MemberState::Dead);
-        }
-        self.suspect(memory, geometry, asker, client, now)
+        self.appoint(memory, geometry, asker, client, now)
     }
 
     /// Ends the lease of `client` now.

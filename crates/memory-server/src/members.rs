@@ -296,12 +296,12 @@ mod tests {
         let join = |table: &mut MemberTable| table.join(&memory, &geometry, 9);
         assert_eq!(join(&mut table), Ok(ClientId(1)));
         table.release(&memory, &geometry, ClientId(1));
-        for id in (2..=16).chain([1]) {
+        for id in 2..=16 {
             assert_eq!(join(&mut table), Ok(ClientId(id)));
         }
-        assert_eq!(join(&mut table), Err(Refusal::TooManyMembers));
+        assert_eq!(join(&mut table), Err(Refusal::TooManyMembers), "one id is in reserve");
         table.release(&memory, &geometry, ClientId(16));
-        assert_eq!(join(&mut table), Ok(ClientId(16)));
+        assert_eq!(join(&mut table), Ok(ClientId(1)));
     }
 
     #[test]
@@ -338,12 +338,29 @@ mod tests {
             let mut table = MemberTable::load(&memory, &geometry).unwrap();
             assert!(!table.is_live(ClientId(1)));
             for id in 2..=16 {
-                assert_eq!(table.join(&memory, &geometry, 0), Ok(ClientId(id)));
+                assert_eq!(table.join(&memory, &geometry, 0), Ok(ClientId(id)), "somebody waits to be recovered");
             }
             assert_eq!(table.join(&memory, &geometry, 0), Err(Refusal::TooManyMembers));
             assert_eq!(table.live().count(), 15);
             table.release(&memory, &geometry, ClientId(1));
+            table.release(&memory, &geometry, ClientId(2));
             assert_eq!(table.join(&memory, &geometry, 0), Ok(ClientId(1)));
+        }
+    }
+
+    #[test]
+    fn a_small_share_of_the_ids_is_kept_in_reserve() {
+        assert_eq!([1, 15, 16, 100, 256, 4096, u16::MAX].map(reserve), [0, 0, 1, 6, 16, 16, 16]);
+        for capacity in [1, 3, 15, 16, 31, 33, 64] {
+            let options = crate::FormatOptions { member_capacity: capacity, ..small_options() };
+            let geometry = options.plan(64 << 10, 0).unwrap();
+            let memory = VecMemory::new(64 << 10, 0);
+            let mut table = MemberTable::load(&memory, &geometry).unwrap();
+            let issued = (0..).take_while(|_| table.join(&memory, &geometry, 0).is_ok()).count();
+            assert_eq!(issued as u32, capacity - u32::from(reserve(capacity as u16)));
+            table.set_state(&memory, &geometry, ClientId(1), MemberState::Dead);
+            let issued = (0..).take_while(|_| table.join(&memory, &geometry, 0).is_ok()).count();
+            assert_eq!(issued, usize::from(reserve(capacity as u16)), "for who comes to recover");
         }
     }
 

@@ -183,7 +183,7 @@ impl SpanTable {
             if !self.owned.get(&from).is_some_and(|owned| owned.contains(&name)) {
                 return Err(Refusal::BadRequest { what: "the client does not own this span" });
             }
-            names.insert(name, free);
+            *names.entry(name).or_insert(false) |= free;
         }
         for (name, free) in names {
             self.release(memory, geometry, chunks, from, name, free);
@@ -245,18 +245,12 @@ impl SpanTable {
     }
 
     /// Bytes of spans that members own, and bytes of spans of nobody that may have free places.
-    pub(crate) fn usage<M: Memory + ?Sized>(
-        &self,
-        memory: &M,
-        geometry: &Geometry,
-        chunks: &ChunkTable,
-    ) -> (u64, u64) {
+    pub(crate) fn usage<M: Memory + ?Sized>(&self, memory: &M, geometry: &Geometry, chunks: &ChunkTable) -> (u64, u64) {
         let bytes = |&(index, number): &Name| match chunks.get(index) {
             Some(ChunkEntry::Nodes { class }) => geometry.span_range(index, class.node_bytes, number).1,
             _ => 0,
         };
-        let hinted =
-            |&&(index, number): &&Name| memory.load_u64(Space::Host, geometry.span_hint(index, number)) != 0;
+        let hinted = |&&(index, number): &&Name| memory.load_u64(Space::Host, geometry.span_hint(index, number)) != 0;
         let owned = self.owned.values().flatten().map(bytes).sum();
         let free = self.unowned.values().map(|unowned| {
             let used: u64 = unowned.used.iter().filter(hinted).map(bytes).sum();

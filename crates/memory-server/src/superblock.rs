@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_golden_image_of_version_2_does_not_change() {
+    fn the_golden_image_of_version_3_does_not_change() {
         let row = |row: &[u8]| row.iter().map(|b| format!("{b:02x}")).collect::<String>();
         let image: Vec<_> = sample().encode().chunks(16).map(row).collect();
         assert_eq!(image.join("\n"), include_str!("golden/superblock.hex").trim_end());
@@ -328,8 +328,8 @@ mod tests {
         let mut bytes = sample().encode();
         put(&mut bytes, AT_VERSION, 1u32.to_le_bytes());
         let refused = Superblock::decode(&bytes).unwrap_err();
-        assert_eq!(refused, SuperblockError::VersionMismatch { found: 1, supported: 2 });
-        assert!(refused.to_string().contains("format version 1; this build supports 2. Dump its trees"), "{refused}");
+        assert_eq!(refused, SuperblockError::VersionMismatch { found: 1, supported: 3 });
+        assert!(refused.to_string().contains("format version 1; this build supports 3. Dump its trees"), "{refused}");
     }
 
     #[test]

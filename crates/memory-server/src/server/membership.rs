@@ -8,6 +8,7 @@
 use super::MemoryServer;
 use crate::clients::ClientWord;
 use crate::members::MemberState;
+use sherman_fabric::control::Verdict;
 use sherman_fabric::{ClientId, Memory, Refusal, Request, Response};
 
 impl MemoryServer {
@@ -23,6 +24,14 @@ impl MemoryServer {
             return Err(Refusal::NotHere);
         }
         self.admit(from)?;
+        if let Request::Succeed { client, incarnation } = request
+            && *client != from
+            && self.root.as_ref().is_some_and(|root| root.members.is_live_issue(*client, *incarnation))
+            && self.owns_nothing(*client)
+        {
+            self.let_go(memory, *client);
+            return Ok(Response::Verdict(Verdict::Gone));
+        }
         let geometry = &self.superblock.geometry;
         let members = &mut self.root.as_mut().ok_or(Refusal::NotHere)?.members;
         match request {
@@ -44,14 +53,16 @@ impl MemoryServer {
             Request::Suspect { client } if *client == from => {
                 Err(Refusal::BadRequest { what: "a member suspects itself" })
             }
+            Request::Succeed { client, .. } if *client == from => {
+                Err(Refusal::BadRequest { what: "a member succeeds itself" })
+            }
             Request::Suspect { .. } | Request::Succeed { .. } if self.clients.get(from).redo_area.is_none() => {
                 Err(Refusal::BadRequest { what: "a member without a redo area cannot recover others" })
             }
             Request::Suspect { client } => Ok(Response::Verdict(members.suspect(memory, geometry, from, *client, now))),
-            Request::Succeed { client, incarnation } if *client != from => {
+            Request::Succeed { client, incarnation } => {
                 Ok(Response::Verdict(members.succeed(memory, geometry, from, (*client, *incarnation), now)))
             }
-            Request::Succeed { .. } => Err(Refusal::BadRequest { what: "a member succeeds itself" }),
             Request::Condemn { client } => self.condemn(memory, *client).map(|()| Response::Done),
             _ => Ok(Response::Members(members.infos(now))),
         }
@@ -114,12 +125,11 @@ impl MemoryServer {
     pub(super) fn condemn<M: Memory + ?Sized>(&mut self, memory: &M, client: ClientId) -> Result<(), Refusal> {
         let nothing = self.owns_nothing(client);
         let root = self.root.as_mut().ok_or(Refusal::NotHere)?;
-        let live = root.members.is_live(client);
-        root.members.condemn(memory, &self.superblock.geometry, client)?;
-        if live && nothing {
+        if root.members.is_live(client) && nothing {
             self.let_go(memory, client);
+            return Ok(());
         }
-        Ok(())
+        root.members.condemn(memory, &self.superblock.geometry, client)
     }
 
     /// The last connection of `client` has ended, and it cannot come back: as [`Request::Condemn`].
