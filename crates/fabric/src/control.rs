@@ -130,7 +130,8 @@ pub enum Request {
     Usage,
     /// To server 0: the sender is alive. Its lease then runs from now. Answered by [`Response::Renewed`].
     Renew,
-    /// To server 0: the sender found no memory on any server. The renewals of others tell them ([`Response::Renewed`]).
+    /// To server 0: the sender found no memory on any server. The renewals of others tell them. Renews nothing, but is answered by
+    /// [`Response::Renewed`]: the members that are to be recovered, and whether it is any use to wait for others to give memory back.
     Short,
     /// To server 0: stop being a member, but leave records behind. The id is free when another member has recovered the sender.
     Depart,
@@ -257,6 +258,8 @@ pub enum Verdict {
     /// It is dead, or has gone, and the one who asks is to recover it: nobody else does, until its own lease runs out. Said
     /// again whenever the same one asks again.
     Recover,
+    /// As [`Verdict::Recover`], and nobody has begun to recover it before. Said to a successor ([`Request::Succeed`]) alone, once.
+    Inherit,
     /// Somebody else recovers it.
     Recovering {
         /// Who.
@@ -325,7 +328,8 @@ pub enum Response {
         /// The members that are to be recovered, and that nobody alive recovers but perhaps the sender: the first
         /// [`MOST_EXPIRED`].
         expired: Vec<ClientId>,
-        /// Some member lately found no memory on any server: the sender is to give back what it does not use.
+        /// Some member lately found no memory on any server: the sender is to give back what it does not use. In the answer to
+        /// [`Request::Short`]: there are others who may.
         short: bool,
     },
     /// What is to be done about a suspect.

@@ -44,7 +44,10 @@ impl MemoryServer {
             }
             Request::Short => {
                 members.short = Some((from, now));
-                Ok(Response::Done)
+                let expired = members.expired(from, now);
+                let others: Vec<ClientId> = members.live().filter(|&client| client != from).collect();
+                let short = !expired.is_empty() || others.into_iter().any(|client| !self.owns_nothing(client));
+                Ok(Response::Renewed { expired, short })
             }
             Request::Depart => {
                 members.depart(memory, geometry, from);

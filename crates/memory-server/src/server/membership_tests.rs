@@ -485,7 +485,7 @@ fn a_successor_recovers_its_former_identity_without_waiting_for_its_lease() {
     let succeed = |incarnation| Request::Succeed { client: old, incarnation };
     assert_eq!(world.ask(0, new, succeed(2)), Ok(Response::Verdict(Verdict::Gone)), "another issue of the id");
     assert!(world.servers[0].member(old).unwrap().is_alive(world.now));
-    assert_eq!(world.ask(0, new, succeed(1)), Ok(Response::Verdict(Verdict::Recover)));
+    assert_eq!(world.ask(0, new, succeed(1)), Ok(Response::Verdict(Verdict::Inherit)), "nobody began before");
     assert_eq!(world.ask(0, old, Request::Renew), Err(Refusal::Fenced { client: old }));
     assert_eq!(world.ask(0, other, succeed(1)), Ok(Response::Verdict(Verdict::Recovering { by: new })));
     assert_eq!(world.ask(0, new, succeed(1)), Ok(Response::Verdict(Verdict::Recover)), "again");

@@ -121,8 +121,8 @@ fn a_request_gives_one_span_at_least_and_no_more_than_the_limit() {
     assert!(most < usize::from(MOST_SPANS));
     assert_eq!(world.alloc(ME, A, u16::MAX).unwrap().len(), most, "what there is");
     assert_eq!(world.alloc(ME, A, 1), Err(Refusal::OutOfMemory));
-    let geometry = FormatOptions { span_places: 1, ..small_options() }.plan(64 << 10, 0).unwrap();
-    let memory = VecMemory::new(64 << 10, 0);
+    let geometry = FormatOptions { span_places: 1, ..small_options() }.plan(256 << 10, 0).unwrap();
+    let memory = VecMemory::new(256 << 10, 0);
     let mut chunks = ChunkTable::load(&memory, &geometry).unwrap();
     let mut spans = SpanTable::load(&memory, &geometry, &chunks).unwrap();
     let given = spans.alloc(&memory, &geometry, &mut chunks, (ME, A), u16::MAX, 0).unwrap();
