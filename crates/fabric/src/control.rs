@@ -74,7 +74,7 @@ pub enum Request {
         /// How many; 0 counts as 1.
         count: u16,
     },
-    /// To any server: the sender owns these spans no more. Nothing of it may be pending there.
+    /// To any server: the sender owns these spans no more, at most [`MOST_FREED`]. Nothing of it may be pending there.
     FreeSpans {
         /// The offset of each, and whether it has free places.
         spans: Vec<(u64, bool)>,
@@ -233,6 +233,10 @@ pub struct Seen {
 
 /// The most members that one renewal names.
 pub const MOST_EXPIRED: usize = 1024;
+/// The most spans that one request takes back.
+pub const MOST_FREED: usize = 4096;
+/// The most spans that a client may own on one server: as many as one answer can list for its recoverer.
+pub const MOST_OWNED: usize = 1 << 16;
 
 /// A few places for nodes, side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

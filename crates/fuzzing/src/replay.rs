@@ -117,6 +117,7 @@ fn plausible(lab: &Lab, dead: ClientId, source: &mut Source<'_>) -> Record {
         owner: dead,
         kind,
         tree: if source.byte() < 240 { lab.tree.info().id } else { u32::from(source.byte()) },
+        spec: if source.byte() < 240 { lab.tree.info().spec } else { crate::frames::spec(source) },
         node,
         made,
         version: version(&node_image).wrapping_add(u16::from(source.byte() & 1)),

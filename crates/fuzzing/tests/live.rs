@@ -62,7 +62,9 @@ fn harms(heard: &Heard<'_>) -> bool {
             Request::Fence { client: ClientId(id) }
             | Request::Suspect { client: ClientId(id) }
             | Request::Condemn { client: ClientId(id) }
-            | Request::TakeOver { client: ClientId(id) }
+            | Request::SpansOf { client: ClientId(id) }
+            | Request::Succeed { client: ClientId(id), .. }
+            | Request::Relieve { client: ClientId(id) }
             | Request::Retire { client: ClientId(id) },
         ) => IDS.contains(id),
         // Who departs keeps its id until another member has tidied up after it, and here nobody does.

@@ -17,7 +17,7 @@ use crate::members::{MemberEntry, MemberTable};
 use crate::servers::ServerTable;
 use crate::spans::SpanTable;
 use crate::superblock::{MAGIC, SUPERBLOCK_BYTES, Superblock, SuperblockError};
-use sherman_fabric::control::{Span, TreeInfo};
+use sherman_fabric::control::{MOST_FREED, Span, TreeInfo};
 use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Space};
 use std::fmt;
 
@@ -352,6 +352,9 @@ impl MemoryServer {
                 let whose = (from, *class);
                 let spans = self.spans.alloc(memory, geometry, &mut self.chunks, whose, *count, spare)?;
                 Ok(Response::Spans(spans))
+            }
+            Request::FreeSpans { spans } if spans.len() > MOST_FREED => {
+                Err(Refusal::BadRequest { what: "a request gives back too many spans" })
             }
             Request::FreeSpans { spans } => {
                 self.spans.free(memory, geometry, &self.chunks, from, spans)?;

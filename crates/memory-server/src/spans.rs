@@ -16,7 +16,7 @@ use crate::bytes::{get_u64, load_host};
 use crate::chunks::{ChunkEntry, ChunkTable};
 use crate::geometry::{Geometry, SPAN_ENTRY_BYTES};
 use crate::server::OpenError;
-use sherman_fabric::control::{ChunkClass, Span};
+use sherman_fabric::control::{ChunkClass, MOST_OWNED, Span};
 use sherman_fabric::{ClientId, Memory, Refusal, Space};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -123,7 +123,7 @@ impl SpanTable {
         memory.store_u64(Space::Host, geometry.span_entry(index, number), word.to_bits());
     }
 
-    /// Up to `count` spans of `class` for `owner`, at least one: first those that may have free places, then those never used, then
+    /// Up to `count` spans of `class` for `owner`, at least one unless it owns [`MOST_OWNED`]: first those that may have free places, then those never used, then
     /// those of a chunk never used. `spare` chunks never used are left alone.
     pub(crate) fn alloc<M: Memory + ?Sized>(
         &mut self,
@@ -138,7 +138,9 @@ impl SpanTable {
             return Err(Refusal::BadRequest { what: "node_bytes is not a multiple of 64 from 256 to 65536 that fits" });
         }
         let mut spans = Vec::new();
-        for _ in 0..count.clamp(1, MOST_SPANS) {
+        let owned = self.owned.get(&owner).map_or(0, BTreeSet::len);
+        let count = usize::from(count.clamp(1, MOST_SPANS)).min(MOST_OWNED.saturating_sub(owned));
+        for _ in 0..count {
             let fresh_left = self.unowned.get(&class).is_some_and(|unowned| !unowned.fresh.is_empty());
             let most = if fresh_left || chunks.unused() > spare { MOST_LOOKS } else { usize::MAX };
             let found = self.unowned.get_mut(&class).and_then(|unowned| {

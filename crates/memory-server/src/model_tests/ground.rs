@@ -101,7 +101,7 @@ impl Ground {
         let (mut hinted, mut fresh) = (self.hinted(class), self.fresh(class));
         let per_chunk = division(0, class).count();
         let available = hinted.len() + fresh.len() + self.to_be_had() * per_chunk;
-        assert_eq!(spans.len(), available.min(usize::from(count.clamp(1, 64))));
+        assert_eq!(spans.len(), available.min(usize::from(count.clamp(1, 512))));
         for span in spans {
             assert_eq!(span.class, class);
             if !span.fresh {

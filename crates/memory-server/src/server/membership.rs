@@ -141,6 +141,14 @@ impl MemoryServer {
         let _ = self.condemn(memory, client);
     }
 
+    /// No client of before can come back: ends the lease of every member.
+    pub fn lose_all<M: Memory + ?Sized>(&mut self, memory: &M) {
+        let live: Vec<ClientId> = self.root.iter().flat_map(|root| root.members.live()).collect();
+        for client in live {
+            self.lose(memory, client);
+        }
+    }
+
     /// Makes those whom `client` was recovering nobody's. Its own recoverer has fenced it everywhere and replayed its records, so nothing
     /// that it did for them is half done.
     pub(super) fn relieve<M: Memory + ?Sized>(

@@ -522,3 +522,16 @@ fn the_last_ids_are_issued_only_while_somebody_waits_to_be_recovered() {
     world.recover(helper, members[3]);
     assert_eq!(world.ask(0, ClientId::NOBODY, Request::Join), refused, "the last id is kept for the next time");
 }
+
+#[test]
+fn when_all_are_lost_those_that_own_nothing_are_gone_and_the_others_wait() {
+    let mut world = World::new();
+    let (reader, writer, leaving) = (world.join(), world.join_as_writer(), world.join_as_writer());
+    world.ask(0, leaving, Request::Depart).unwrap();
+    world.reopen();
+    world.servers[0].lose_all(&world.memories[0]);
+    world.servers[1].lose_all(&world.memories[1]);
+    assert_eq!(world.servers[0].take_reaped(), [reader]);
+    let next = world.join_as_writer();
+    assert_eq!(world.renew(next), [writer, leaving]);
+}

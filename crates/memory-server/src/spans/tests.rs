@@ -121,12 +121,29 @@ fn a_request_gives_one_span_at_least_and_no_more_than_the_limit() {
     assert!(most < usize::from(MOST_SPANS));
     assert_eq!(world.alloc(ME, A, u16::MAX).unwrap().len(), most, "what there is");
     assert_eq!(world.alloc(ME, A, 1), Err(Refusal::OutOfMemory));
-    let geometry = FormatOptions { span_places: 1, ..small_options() }.plan(256 << 10, 0).unwrap();
-    let memory = VecMemory::new(256 << 10, 0);
+    let geometry = FormatOptions { span_places: 1, ..small_options() }.plan(1 << 20, 0).unwrap();
+    let memory = VecMemory::new(1 << 20, 0);
     let mut chunks = ChunkTable::load(&memory, &geometry).unwrap();
     let mut spans = SpanTable::load(&memory, &geometry, &chunks).unwrap();
     let given = spans.alloc(&memory, &geometry, &mut chunks, (ME, A), u16::MAX, 0).unwrap();
     assert_eq!(given.len(), usize::from(MOST_SPANS));
+}
+
+#[test]
+fn nobody_owns_more_spans_than_one_answer_lists() {
+    let bytes = 20 << 20;
+    let memory = VecMemory::new(bytes, 0);
+    let geometry = FormatOptions { span_places: 1, ..small_options() }.plan(bytes as u64, 0).unwrap();
+    let mut chunks = ChunkTable::load(&memory, &geometry).unwrap();
+    let mut spans = SpanTable::load(&memory, &geometry, &chunks).unwrap();
+    let mut owned = Vec::new();
+    while let Ok(given) = spans.alloc(&memory, &geometry, &mut chunks, (ME, A), 500, 0) {
+        owned.extend(given);
+    }
+    assert_eq!(owned.len(), MOST_OWNED);
+    assert!(chunks.unused() > 0 && spans.alloc(&memory, &geometry, &mut chunks, (OTHER, A), 1, 0).is_ok());
+    spans.free(&memory, &geometry, &chunks, ME, &[(owned[7].offset, true)]).unwrap();
+    assert_eq!(spans.alloc(&memory, &geometry, &mut chunks, (ME, A), 500, 0).map(|spans| spans.len()), Ok(1));
 }
 
 #[test]
