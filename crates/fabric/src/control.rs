@@ -79,11 +79,13 @@ pub enum Request {
         /// The offset of each, and whether it has free places.
         spans: Vec<(u64, bool)>,
     },
-    /// To any server, from the recoverer of `client`: the spans that `client` owns there. Answered by [`Response::Spans`]. Refused with
-    /// [`Refusal::BadRequest`] unless `client` is fenced there.
+    /// To any server, from the recoverer of `client`: the spans that `client` owns there, from the offset `from` on, the first
+    /// [`MOST_LISTED`]. Answered by [`Response::Spans`]. Refused with [`Refusal::BadRequest`] unless `client` is fenced there.
     SpansOf {
         /// Whose.
         client: ClientId,
+        /// Where to begin.
+        from: u64,
     },
     /// To any server: this client's redo area there, made on first request. Answered by [`Response::RedoArea`]. A client asks server 0
     /// for one before it takes its first lane or span anywhere: a client without one owns nothing, and needs no recovery.
@@ -235,8 +237,8 @@ pub struct Seen {
 pub const MOST_EXPIRED: usize = 1024;
 /// The most spans that one request takes back.
 pub const MOST_FREED: usize = 4096;
-/// The most spans that a client may own on one server: as many as one answer can list for its recoverer.
-pub const MOST_OWNED: usize = 1 << 16;
+/// The most spans that one answer lists.
+pub const MOST_LISTED: usize = 4096;
 
 /// A few places for nodes, side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -334,7 +334,9 @@ impl<E: Endpoint> Op<'_, E> {
         freed: &mut u64,
     ) -> Result<(), Error> {
         'run: loop {
-            let Some(seen) = self.look_at(tree, first, level).await?.filter(|seen| seen.low == low) else { return Ok(()) };
+            let Some(seen) = self.look_at(tree, first, level).await?.filter(|seen| seen.low == low) else {
+                return Ok(());
+            };
             let mut run = vec![seen];
             while let Some(last) = run.last()
                 && !last.reaches(end)

@@ -141,7 +141,7 @@ fn request(source: &mut Source<'_>) -> Request {
         13 => Request::Depart,
         14 => Request::Suspect { client: client(source) },
         15 => Request::Condemn { client: client(source) },
-        16 => Request::SpansOf { client: client(source) },
+        16 => Request::SpansOf { client: client(source), from: 0 },
         17 => Request::Retire { client: client(source) },
         18 => Request::Members,
         19 => Request::Servers,

@@ -91,10 +91,10 @@ impl MemoryServer {
     }
 
     /// The spans of `client`, for its recoverer.
-    pub(super) fn spans_of(&self, from: ClientId, client: ClientId) -> Result<Response, Refusal> {
+    pub(super) fn spans_of(&self, from: ClientId, client: ClientId, offset: u64) -> Result<Response, Refusal> {
         self.admit(from)?;
         self.expect_fenced(client)?;
-        Ok(Response::Spans(self.spans_owned(client)))
+        Ok(Response::Spans(self.spans.of(self.geometry(), &self.chunks, client, offset)))
     }
 
     /// Whether nothing of `client` lies in memory, so that nobody need recover it. It has no redo area here, so it has none anywhere, holds

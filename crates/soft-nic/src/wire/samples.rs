@@ -35,7 +35,7 @@ pub(super) fn requests() -> Vec<Request> {
         Request::Depart,
         Request::Suspect { client: CLIENT },
         Request::Condemn { client: CLIENT },
-        Request::SpansOf { client: CLIENT },
+        Request::SpansOf { client: CLIENT, from: 0 },
         Request::Short,
         Request::Succeed { client: CLIENT, incarnation: u32::MAX },
         Request::Retire { client: CLIENT },
