@@ -1,6 +1,6 @@
 //! Trees that end while somebody who worked on them, or who was to end them, is recovered.
 
-use super::scene::{Deed, assert_nothing_is_lost, die_at, header, lanes_held, poll_until};
+use super::scene::{Deed, assert_nothing_is_lost, die_at, lanes_held, poll_until};
 use sherman_core::survey::{Content, survey};
 use sherman_core::{Cause, ComputeServer, Error, Recovery, Techniques};
 use sherman_fabric::{Clock, Memory, Space, Verdict, sleep_until};

@@ -1,6 +1,6 @@
 //! A memory server is lost: what lies elsewhere goes on, and nobody waits for what will not come.
 
-use super::scene::{Deed, die_at, header, lanes_held};
+use super::scene::{Deed, die_at, lanes_held};
 use sherman_core::survey::{Content, survey};
 use sherman_core::{Error, Recovery, Techniques};
 use sherman_fabric::{Clock, Verdict, sleep_until};

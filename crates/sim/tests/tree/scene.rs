@@ -1,12 +1,10 @@
 //! What scripted tests share: something for one that dies to do, looking at memory as a whole, and stopping an operation midway.
 
-use sherman_core::node::Header;
 use sherman_core::survey::{account, survey};
 use sherman_core::{Error, Loading, TreeState, Worker};
-use sherman_fabric::{GlobalAddress, Memory, Space, yield_now};
+use sherman_fabric::{Memory, Space, yield_now};
 use sherman_sim::tree::{Compute, Lab, Scenario};
 use sherman_sim::{SimEndpoint, SimMemory};
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -91,13 +89,6 @@ pub async fn poll_until<F: Future>(mut operation: Pin<&mut F>, reached: impl Fn(
 /// How many words of lock lanes on a server are not free.
 pub fn lanes_held(memory: &SimMemory) -> usize {
     (0..memory.size(Space::OnChip) / 8).filter(|word| memory.load_u64(Space::OnChip, 8 * word) != 0).count()
-}
-
-/// The header at a place, if there is one.
-pub fn header(memory: &SimMemory, place: GlobalAddress) -> Option<Header> {
-    let mut line = [0; 64];
-    memory.load(Space::Host, place.offset(), &mut line);
-    Header::decode(&line)
 }
 
 /// When nothing is in flight and only `alive` are left: every lane is free, and every place is in a tree or free, once.
