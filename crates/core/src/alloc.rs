@@ -392,9 +392,9 @@ impl Pool {
         let gone: Vec<(GlobalAddress, u64)> = gone.map(|(at, span)| (at, span.bytes)).collect();
         if free {
             let kept = |server: u16, offset: u64| {
-                !gone.iter().any(|(at, bytes)| {
-                    at.server() == server && (at.offset()..at.offset() + bytes).contains(&offset)
-                })
+                !gone
+                    .iter()
+                    .any(|(at, bytes)| at.server() == server && (at.offset()..at.offset() + bytes).contains(&offset))
             };
             self.free.retain(|place| kept(place.address.server(), place.address.offset()));
             self.fresh.retain(|(server, next, _)| kept(*server, *next));

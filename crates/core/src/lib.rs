@@ -34,6 +34,7 @@ pub mod recovery;
 pub mod redo;
 pub mod root;
 pub mod session;
+pub mod survey;
 mod sync;
 pub mod techniques;
 pub mod tree;

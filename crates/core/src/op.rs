@@ -7,7 +7,7 @@ use crate::cause::{Cause, Retries};
 use crate::error::Error;
 use crate::worker::Worker;
 use sherman_fabric::endpoint::Execute;
-use sherman_fabric::{ClientId, Counters, Endpoint, FabricError, GlobalAddress, Request, Response};
+use sherman_fabric::{ClientId, Counters, Endpoint, FabricError, GlobalAddress, Refusal, Request, Response};
 use sherman_fabric::{Tally, WorkList, call, execute};
 use std::cell::Cell;
 use std::future::Future;
@@ -15,6 +15,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+/// How often an operation that finds no memory asks for some in a lease.
+const HUNGRY_TRIES_PER_LEASE: u64 = 32;
 /// Control requests of one operation that are in flight at once.
 const CALLS_IN_FLIGHT: usize = 16;
 /// Retries that only let other tasks run before an operation starts to sleep between them.
@@ -39,6 +41,8 @@ pub struct Op<'w, E: Endpoint> {
     obstacles: Cell<bool>,
     /// Whoever is waited for, if that one is known to stand still.
     stalled: Cell<ClientId>,
+    /// Until when it waits for memory, once it does.
+    hungry_until: Cell<Option<u64>>,
 }
 
 impl<'w, E: Endpoint> Op<'w, E> {
@@ -55,6 +59,7 @@ impl<'w, E: Endpoint> Op<'w, E> {
             tries: Cell::new(0),
             obstacles: Cell::new(false),
             stalled: Cell::new(ClientId::NOBODY),
+            hungry_until: Cell::new(None),
         }
     }
 
@@ -110,7 +115,15 @@ impl<'w, E: Endpoint> Op<'w, E> {
 
     /// One control request.
     pub(crate) async fn call(&self, server: u16, request: Request) -> Result<Response, FabricError> {
-        let answer = call(self.endpoint(), server, request, &self.counters).await;
+        let answer = call(self.endpoint(), server, request, &self.counters).await.map_err(|error| match error {
+            // A server that does not know this compute server has let it go, or has been told that it is dead.
+            FabricError::Refused(Refusal::NotAMember { client } | Refusal::Fenced { client })
+                if client == self.endpoint().client() =>
+            {
+                FabricError::Fenced { client }
+            }
+            error => error,
+        });
         answer.inspect_err(|error| self.worker.compute.note_failure(error))
     }
 
@@ -145,6 +158,33 @@ impl<'w, E: Endpoint> Op<'w, E> {
         })
         .await;
         answers.into_iter().flatten().collect()
+    }
+
+    /// Waits for others to give memory back, where no server has any: those that live and do not use it, and those that are dead and are to be
+    /// recovered. The caller holds no lane, and tries again. At most a lease, in all.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if there is nobody to wait for, or nobody gave any.
+    pub(crate) async fn await_memory(&self) -> Result<(), Error> {
+        let lease = self.worker.compute.geometry().lease_nanos;
+        if self.hungry_until.get().is_none() {
+            let Response::Renewed { expired, short } = self.call(0, Request::Short).await? else {
+                return Err(Error::Unsupported { what: "the memory server's answer to a request for memory" });
+            };
+            if !short {
+                return Err(Error::OutOfMemory);
+            }
+            self.worker.compute.membership.suspect_all(&expired);
+            self.hungry_until.set(Some(self.endpoint().now().saturating_add(lease)));
+        }
+        self.note(Cause::Memory)?;
+        let now = self.endpoint().now();
+        if self.hungry_until.get().is_some_and(|until| now >= until) {
+            return Err(Error::OutOfMemory);
+        }
+        let pause = lease / HUNGRY_TRIES_PER_LEASE;
+        sherman_fabric::sleep_until(self.endpoint(), now.saturating_add(pause).min(self.deadline())).await;
+        Ok(())
     }
 
     /// Whether the operation has waited so long that whoever it waits for may be dead.

@@ -309,6 +309,7 @@ impl RedoSlots {
 
     /// A free slot for a change that waits for lanes while it holds the slot. The caller holds no lane.
     pub(crate) async fn take_long<E: Endpoint>(&self, op: &Op<'_, E>, server: u16) -> Result<Slot, Error> {
+        op.worker.activate().await?;
         loop {
             if let Some(slot) = self.try_take_long(server) {
                 return Ok(slot);

@@ -179,7 +179,7 @@ fn recover(by: &sherman_embedded::EmbeddedEndpoint, client: ClientId) {
     ask(by, 0, Request::RedoArea).unwrap();
     assert_eq!(ask(by, 0, Request::Condemn { client }), Ok(Response::Done));
     assert_eq!(ask(by, 0, Request::Suspect { client }), Ok(Response::Verdict(Verdict::Recover)));
-    for request in [Request::Fence { client }, Request::SpansOf { client }, Request::Retire { client }] {
+    for request in [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }] {
         for server in (0..by.servers()).rev() {
             let answer = ask(by, server, request.clone());
             assert!(matches!(answer, Ok(Response::Done | Response::Spans(_))), "{request:?} at {server}: {answer:?}");
@@ -258,7 +258,7 @@ fn one_that_departs_is_stopped_and_its_id_waits_for_who_takes_over() {
     assert!(known.contains(&client), "its redo area is there for who takes over");
     assert_eq!(ask(&watcher, 0, Request::Renew), Ok(Response::Renewed { expired: vec![client], short: false }));
     assert_eq!(ask(&watcher, 0, Request::Suspect { client }), Ok(Response::Verdict(Verdict::Recover)));
-    for request in [Request::Fence { client }, Request::SpansOf { client }, Request::Retire { client }] {
+    for request in [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }] {
         for server in [1, 0] {
             assert!(matches!(ask(&watcher, server, request.clone()), Ok(Response::Done | Response::Spans(_))));
         }

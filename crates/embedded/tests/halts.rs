@@ -113,7 +113,7 @@ fn a_halted_client_is_dead_to_the_others_and_can_be_recovered() {
     // Its destructors have run, and said nothing.
     assert_eq!(ask(&survivor, 0, Request::Condemn { client }), Ok(Response::Done));
     assert_eq!(ask(&survivor, 0, Request::Suspect { client }), Ok(Response::Verdict(Verdict::Recover)));
-    for request in [Request::Fence { client }, Request::SpansOf { client }, Request::Retire { client }] {
+    for request in [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }] {
         for server in [1, 0] {
             assert!(matches!(ask(&survivor, server, request.clone()), Ok(Response::Done | Response::Spans(_))));
         }

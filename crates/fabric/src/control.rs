@@ -79,11 +79,13 @@ pub enum Request {
         /// The offset of each, and whether it has free places.
         spans: Vec<(u64, bool)>,
     },
-    /// To any server, from the recoverer of `client`: the spans that `client` owns there. Answered by [`Response::Spans`]. Refused with
-    /// [`Refusal::BadRequest`] unless `client` is fenced there.
+    /// To any server, from the recoverer of `client`: the spans that `client` owns there, from the offset `from` on, the first
+    /// [`MOST_LISTED`]. Answered by [`Response::Spans`]. Refused with [`Refusal::BadRequest`] unless `client` is fenced there.
     SpansOf {
         /// Whose.
         client: ClientId,
+        /// Where to begin.
+        from: u64,
     },
     /// To any server: this client's redo area there, made on first request. Answered by [`Response::RedoArea`]. A client asks server 0
     /// for one before it takes its first lane or span anywhere: a client without one owns nothing, and needs no recovery.
@@ -130,7 +132,8 @@ pub enum Request {
     Usage,
     /// To server 0: the sender is alive. Its lease then runs from now. Answered by [`Response::Renewed`].
     Renew,
-    /// To server 0: the sender found no memory on any server. The renewals of others tell them ([`Response::Renewed`]).
+    /// To server 0: the sender found no memory on any server. The renewals of others tell them. Renews nothing, but is answered by
+    /// [`Response::Renewed`]: the members that are to be recovered, and whether it is any use to wait for others to give memory back.
     Short,
     /// To server 0: stop being a member, but leave records behind. The id is free when another member has recovered the sender.
     Depart,
@@ -234,8 +237,8 @@ pub struct Seen {
 pub const MOST_EXPIRED: usize = 1024;
 /// The most spans that one request takes back.
 pub const MOST_FREED: usize = 4096;
-/// The most spans that a client may own on one server: as many as one answer can list for its recoverer.
-pub const MOST_OWNED: usize = 1 << 16;
+/// The most spans that one answer lists.
+pub const MOST_LISTED: usize = 4096;
 
 /// A few places for nodes, side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -261,6 +264,8 @@ pub enum Verdict {
     /// It is dead, or has gone, and the one who asks is to recover it: nobody else does, until its own lease runs out. Said
     /// again whenever the same one asks again.
     Recover,
+    /// As [`Verdict::Recover`], and nobody has begun to recover it before. Said to a successor ([`Request::Succeed`]) alone, once.
+    Inherit,
     /// Somebody else recovers it.
     Recovering {
         /// Who.
@@ -329,7 +334,8 @@ pub enum Response {
         /// The members that are to be recovered, and that nobody alive recovers but perhaps the sender: the first
         /// [`MOST_EXPIRED`].
         expired: Vec<ClientId>,
-        /// Some member lately found no memory on any server: the sender is to give back what it does not use.
+        /// Some member lately found no memory on any server: the sender is to give back what it does not use. In the answer to
+        /// [`Request::Short`]: there are others who may.
         short: bool,
     },
     /// What is to be done about a suspect.

@@ -153,7 +153,7 @@ fn request(source: &mut Source<'_>) -> Request {
         17 => Request::Depart,
         18 => Request::Suspect { client },
         19 => Request::Condemn { client },
-        20 => Request::SpansOf { client },
+        20 => Request::SpansOf { client, from: 0 },
         21 => Request::Servers,
         22 => Request::DeclareLost { server: client.0 },
         23 => Request::Short,

@@ -62,7 +62,7 @@ fn harms(heard: &Heard<'_>) -> bool {
             Request::Fence { client: ClientId(id) }
             | Request::Suspect { client: ClientId(id) }
             | Request::Condemn { client: ClientId(id) }
-            | Request::SpansOf { client: ClientId(id) }
+            | Request::SpansOf { client: ClientId(id), from: 0 }
             | Request::Succeed { client: ClientId(id), .. }
             | Request::Relieve { client: ClientId(id) }
             | Request::Retire { client: ClientId(id) },

@@ -108,7 +108,7 @@ impl MemberTable {
         let recoverer = self.get(by);
         if by == ClientId::NOBODY || by == asker || recoverer.state == MemberState::Free {
             let state = if entry.state == MemberState::Live { MemberState::Dead } else { entry.state };
-            self.set(memory, geometry, client, MemberEntry { state, recoverer: asker, ..entry });
+            self.set(memory, geometry, client, MemberEntry { state, recoverer: asker, begun: true, ..entry });
             return Verdict::Recover;
         }
         if recoverer.is_alive(now) {
@@ -138,7 +138,10 @@ impl MemberTable {
         if entry.incarnation != incarnation || entry.state == MemberState::Free {
             return Verdict::Gone;
         }
-        self.appoint(memory, geometry, asker, client, now)
+        match self.appoint(memory, geometry, asker, client, now) {
+            Verdict::Recover if !entry.begun => Verdict::Inherit,
+            verdict => verdict,
+        }
     }
 
     /// Ends the lease of `client` now.

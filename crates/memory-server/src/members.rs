@@ -19,6 +19,7 @@ const AT_INCARNATION: usize = 4;
 const AT_JOINED: usize = 8;
 const AT_LEASE: usize = 16;
 const AT_RECOVERER: usize = 24;
+const AT_BEGUN: usize = 26;
 /// Bytes of an entry that mean something.
 const USED_BYTES: usize = AT_RECOVERER + 8;
 
@@ -60,6 +61,8 @@ pub struct MemberEntry {
     pub lease_until: u64,
     /// Who recovers it; nobody, unless its holder is dead or leaving.
     pub recoverer: ClientId,
+    /// Whether anybody ever began to recover this holder.
+    pub begun: bool,
 }
 
 impl MemberEntry {
@@ -73,6 +76,7 @@ impl MemberEntry {
             MemberState::Dead => 3,
         };
         put(&mut bytes, AT_STATE, [state]);
+        put(&mut bytes, AT_BEGUN, [u8::from(self.begun)]);
         put(&mut bytes, AT_INCARNATION, self.incarnation.to_le_bytes());
         put(&mut bytes, AT_JOINED, self.joined_at.to_le_bytes());
         put(&mut bytes, AT_LEASE, self.lease_until.to_le_bytes());
@@ -93,6 +97,7 @@ impl MemberEntry {
         };
         Some(Self {
             state,
+            begun: state.needs_recovery() && bytes[AT_BEGUN] != 0,
             incarnation: get_u32(bytes, AT_INCARNATION),
             joined_at: get_u64(bytes, AT_JOINED),
             lease_until: get_u64(bytes, AT_LEASE),
@@ -190,7 +195,8 @@ impl MemberTable {
         let incarnation = self.get(client).incarnation.wrapping_add(1);
         let lease_until = now.saturating_add(geometry.lease_nanos);
         let recoverer = ClientId::NOBODY;
-        let entry = MemberEntry { state: MemberState::Live, incarnation, joined_at: now, lease_until, recoverer };
+        let state = MemberState::Live;
+        let entry = MemberEntry { state, incarnation, joined_at: now, lease_until, recoverer, begun: false };
         // The cursor goes first: if the server stops in between, an id is skipped, never issued early.
         memory.store_u64(Space::Host, LAST_MEMBER_OFFSET, u64::from(client.0));
         self.last_issued = client.0;
@@ -223,8 +229,9 @@ impl MemberTable {
         client: ClientId,
         state: MemberState,
     ) {
-        let entry = MemberEntry { state, recoverer: ClientId::NOBODY, ..self.get(client) };
-        self.set(memory, geometry, client, entry);
+        let before = self.get(client);
+        let begun = before.begun && state.needs_recovery();
+        self.set(memory, geometry, client, MemberEntry { state, recoverer: ClientId::NOBODY, begun, ..before });
     }
 
     /// Stores an entry: word by word, the word with the state last. Of an entry that needs no recovery the word with the
@@ -245,7 +252,8 @@ impl MemberTable {
         if entry.lease_until != was.lease_until {
             store(AT_LEASE);
         }
-        if entry.state.needs_recovery() && (entry.recoverer != was.recoverer || !was.state.needs_recovery()) {
+        let recovery = |entry: &MemberEntry| (entry.recoverer, entry.begun);
+        if entry.state.needs_recovery() && (recovery(&entry) != recovery(&was) || !was.state.needs_recovery()) {
             store(AT_RECOVERER);
         }
         store(AT_STATE);
@@ -272,8 +280,9 @@ mod tests {
             joined_at: 0x1122,
             lease_until: 0x3344,
             recoverer: ClientId(0x5566),
+            begun: true,
         };
-        let words = [0x0102_0304_0000_0003u64, 0x1122, 0x3344, 0x5566];
+        let words = [0x0102_0304_0000_0003u64, 0x1122, 0x3344, 0x1_5566];
         assert_eq!(entry.encode(), *words.map(u64::to_le_bytes).as_flattened());
         assert_eq!(MemberEntry::decode(&entry.encode()), Some(entry));
         assert_eq!(MemberEntry::decode(&[4; 64]), None);

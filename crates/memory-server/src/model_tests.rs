@@ -103,7 +103,7 @@ impl Model {
                 let missing = Refusal::NoSuchTree { name: name.clone() };
                 (!has(&self.ended)).then_some(if has(&self.trees) { alive } else { missing })
             }
-            Request::SpansOf { client } | Request::Retire { client } if !self.fenced.contains(&client.0) => {
+            Request::SpansOf { client, .. } | Request::Retire { client } if !self.fenced.contains(&client.0) => {
                 bad("who is to be recovered is not fenced here")
             }
             request if self.root => self.roll.refusal_for(from, request),
@@ -181,7 +181,7 @@ impl Model {
                 self.fenced.remove(&client.0);
                 self.ground.learn_end(client.0);
             }
-            (Request::SpansOf { client }, Response::Spans(spans)) => assert_eq!(spans, self.ground.of(*client)),
+            (Request::SpansOf { client, .. }, Response::Spans(spans)) => assert_eq!(spans, self.ground.of(*client)),
             (Request::AllocSpans { class, count }, Response::Spans(spans)) => {
                 self.ground.learn_alloc(from, *class, *count, &spans);
             }
@@ -294,7 +294,7 @@ impl Model {
             59 => Request::Short,
             60..62 => Request::Depart,
             62..68 if self.root || rng.u32(0..4) == 0 => Request::Fence { client },
-            68..78 => Request::SpansOf { client: fenced },
+            68..78 => Request::SpansOf { client: fenced, from: 0 },
             78..96 => Request::Retire { client: fenced },
             _ => Request::Members,
         }

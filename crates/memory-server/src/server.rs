@@ -214,9 +214,9 @@ impl MemoryServer {
         self.root.as_ref().map(|root| root.members.get(client))
     }
 
-    /// The spans that `client` owns.
+    /// The spans that `client` owns, the first few thousand.
     pub fn spans_owned(&self, client: ClientId) -> Vec<Span> {
-        self.spans.of(self.geometry(), &self.chunks, client)
+        self.spans.of(self.geometry(), &self.chunks, client, 0)
     }
 
     /// What the chunk table says about chunk `index`; `None` if there is no such chunk.
@@ -260,7 +260,7 @@ impl MemoryServer {
             | Request::ListTrees
             | Request::DropTree { .. } => self.catalog_request(memory, from, request),
             Request::Fence { client } => self.fence(memory, from, *client),
-            Request::SpansOf { client } => self.spans_of(from, *client),
+            Request::SpansOf { client, from: offset } => self.spans_of(from, *client, *offset),
             Request::Retire { client } => self.retire(memory, from, *client),
             Request::Relieve { client } => self.relieve(memory, from, *client),
             Request::Renew

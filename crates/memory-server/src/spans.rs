@@ -16,7 +16,7 @@ use crate::bytes::{get_u64, load_host};
 use crate::chunks::{ChunkEntry, ChunkTable};
 use crate::geometry::{Geometry, SPAN_ENTRY_BYTES};
 use crate::server::OpenError;
-use sherman_fabric::control::{ChunkClass, MOST_OWNED, Span};
+use sherman_fabric::control::{ChunkClass, MOST_LISTED, Span};
 use sherman_fabric::{ClientId, Memory, Refusal, Space};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -123,8 +123,8 @@ impl SpanTable {
         memory.store_u64(Space::Host, geometry.span_entry(index, number), word.to_bits());
     }
 
-    /// Up to `count` spans of `class` for `owner`, at least one unless it owns [`MOST_OWNED`]: first those that may have free places, then those never used, then
-    /// those of a chunk never used. `spare` chunks never used are left alone.
+    /// Up to `count` spans of `class` for `owner`, at least one: first those that may have free places, then those never used, then those of a
+    /// chunk never used. `spare` chunks never used are left alone.
     pub(crate) fn alloc<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
@@ -138,9 +138,7 @@ impl SpanTable {
             return Err(Refusal::BadRequest { what: "node_bytes is not a multiple of 64 from 256 to 65536 that fits" });
         }
         let mut spans = Vec::new();
-        let owned = self.owned.get(&owner).map_or(0, BTreeSet::len);
-        let count = usize::from(count.clamp(1, MOST_SPANS)).min(MOST_OWNED.saturating_sub(owned));
-        for _ in 0..count {
+        for _ in 0..count.clamp(1, MOST_SPANS) {
             let fresh_left = self.unowned.get(&class).is_some_and(|unowned| !unowned.fresh.is_empty());
             let most = if fresh_left || chunks.unused() > spare { MOST_LOOKS } else { usize::MAX };
             let found = self.unowned.get_mut(&class).and_then(|unowned| {
@@ -231,14 +229,15 @@ impl SpanTable {
         }
     }
 
-    /// The spans of `owner`, in order.
-    pub(crate) fn of(&self, geometry: &Geometry, chunks: &ChunkTable, owner: ClientId) -> Vec<Span> {
-        let names = self.owned.get(&owner).into_iter().flatten();
+    /// The spans of `owner` from the offset `from` on, in order, the first [`MOST_LISTED`].
+    pub(crate) fn of(&self, geometry: &Geometry, chunks: &ChunkTable, owner: ClientId, from: u64) -> Vec<Span> {
+        let first = geometry.chunk_at(from).unwrap_or(if from < geometry.chunks_offset { 0 } else { u32::MAX });
+        let names = self.owned.get(&owner).into_iter().flat_map(|owned| owned.range((first, 0)..));
         let spans = names.filter_map(|&name| match chunks.get(name.0) {
             Some(ChunkEntry::Nodes { class }) => Some(span(geometry, class, name, false)),
             _ => None,
         });
-        spans.collect()
+        spans.filter(|span| span.offset >= from).take(MOST_LISTED).collect()
     }
 
     /// Whether `client` owns any span.

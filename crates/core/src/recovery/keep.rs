@@ -11,7 +11,7 @@ use crate::membership::Watch;
 use crate::mutant::{Mutant, planted};
 use crate::worker::Worker;
 use sherman_fabric::control::MemberInfo;
-use sherman_fabric::{ClientId, Endpoint, FabricError, Refusal, Request, Response, Verdict};
+use sherman_fabric::{ClientId, Endpoint, FabricError, Request, Response, Verdict};
 use std::collections::BTreeMap;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -41,10 +41,6 @@ impl<E: Endpoint> Worker<E> {
                 Ok(expired)
             }
             Ok(_) => Err(Error::Unsupported { what: "the memory server's answer to a renewal" }),
-            Err(FabricError::Refused(Refusal::Fenced { .. } | Refusal::NotAMember { .. })) => {
-                self.compute.doom();
-                Err(Error::Fenced { client: self.compute.client() })
-            }
             Err(error) => Err(error.into()),
         }
     }

@@ -12,7 +12,7 @@ use crate::node::mark::mark_linked;
 use crate::node::{Header, LINE, Node, Reject};
 use crate::root::RootWord;
 use crate::tree::TreeState;
-use sherman_fabric::{ClientId, Endpoint, GlobalAddress, Request, Response, Space};
+use sherman_fabric::{ClientId, Endpoint, GlobalAddress, Space};
 use std::sync::Arc;
 
 /// What a node on the way says.
@@ -84,9 +84,14 @@ impl<E: Endpoint> Recoverer<'_, E> {
     /// linked to nothing: no more is lost by that than its place.
     async fn link_scattered(&mut self, dead: ClientId, tree: &TreeState) -> Result<(), Error> {
         for server in 0..self.op.endpoint().servers() {
-            let answer = self.op.call(server, Request::SpansOf { client: dead }).await;
-            let Some(Response::Spans(spans)) = self.unless_lost(server, answer)? else { continue };
-            for span in spans.into_iter().filter(|span| span.class.node_bytes > 0) {
+            let (mut from, mut spans) = (0, Vec::new());
+            loop {
+                let page = self.spans_of(dead, server, from).await?;
+                let Some(last) = page.last() else { break };
+                from = last.offset + last.bytes;
+                spans.extend(page);
+            }
+            for span in spans {
                 self.expect_alive()?;
                 let bytes = self.read_table(server, Space::Host, span.offset, span.bytes).await?;
                 let places = (span.offset..).step_by(span.class.node_bytes as usize);

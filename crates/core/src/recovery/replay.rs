@@ -194,15 +194,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
         }
         self.write_pieces(record).await?;
         self.unlink(record, tree).await?;
-        let Some(mut image) = self.read_node(record.made).await? else { return Ok(()) };
-        let alive = Header::decode(&image).is_some_and(|header| {
-            header.tree == record.tree && header.version == record.made_version && !header.flags.free
-        });
-        if alive {
-            mark_free(&mut image, record.owner);
-            self.write_free(record.made, &image[..LINE]).await?;
-        }
-        Ok(())
+        self.make_free((record.made, record.made_version), record).await
     }
 
     /// Has the parent of a merge forget the node that is freed. Logged in a slot of our own: whoever recovers us makes the parent
@@ -298,12 +290,19 @@ impl<E: Endpoint> Recoverer<'_, E> {
 
     /// Marks the node that a record is about free, unless it is.
     async fn free_node(&mut self, record: &Record) -> Result<(), Error> {
-        let Some(mut image) = self.read_node(record.node).await? else { return Ok(()) };
-        let alive = Header::decode(&image)
-            .is_some_and(|header| header.tree == record.tree && header.version == record.version && !header.flags.free);
-        if alive {
-            mark_free(&mut image, record.owner);
-            self.write_free(record.node, &image[..LINE]).await?;
+        self.make_free((record.node, record.version), record).await
+    }
+
+    /// Marks a node of a version free and sets the hint of its span. The hint also if the node is free already: the dead one may have died in
+    /// between.
+    async fn make_free(&mut self, (address, version): (GlobalAddress, u16), record: &Record) -> Result<(), Error> {
+        let Some(mut image) = self.read_node(address).await? else { return Ok(()) };
+        let same = |header: &Header| header.tree == record.tree && header.version == version;
+        if let Some(header) = Header::decode(&image).filter(same) {
+            if !header.flags.free {
+                mark_free(&mut image, record.owner);
+            }
+            self.write_free(address, &image[..LINE]).await?;
         }
         Ok(())
     }

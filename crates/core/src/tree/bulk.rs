@@ -150,7 +150,12 @@ impl Loading {
     }
 
     async fn spot<E: Endpoint>(&mut self, op: &Op<'_, E>, class: ChunkClass, level: u8) -> Result<Spot, Error> {
-        let (place, used) = op.worker.compute.alloc.allocate_noting(op, class).await?;
+        let (place, used) = loop {
+            match op.worker.compute.alloc.allocate_noting(op, class).await {
+                Err(Error::OutOfMemory) => op.await_memory().await?,
+                taken => break taken?,
+            }
+        };
         let spot = Spot { place, used };
         self.taken.push((level, spot));
         Ok(spot)
@@ -402,7 +407,7 @@ impl<E: Endpoint> Op<'_, E> {
             flush_full(self, &mut lists).await?;
         }
         flush(self, std::mem::take(&mut lists)).await?;
-        for (address, header) in root {
+        if let Some((address, header)) = root {
             push_write(self, &mut lists, address, &header);
             flush(self, std::mem::take(&mut lists)).await?;
         }

@@ -31,6 +31,7 @@ use crate::root::RootWord;
 use crate::worker::Worker;
 use sherman_fabric::{Endpoint, GlobalAddress, Request, Space};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// What a drop came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,24 +231,26 @@ impl<E: Endpoint> Worker<E> {
             }
             remains.cleared = true;
         }
-        self.free_subtree(&tree, (remains.root.address, remains.root.level), &mut remains.freed).await
+        let root = (remains.root.address, remains.root.level);
+        self.free_subtree(&tree, root, self.compute.timeout(), &mut remains.freed).await
     }
 
     /// Frees the node `root` of a tree that is gone, its right neighbours, and all that they lead to. Counts them in `freed`. Can be done again
     /// from the beginning, by another, at any moment.
     ///
     /// # Errors
-    /// [`Error::Timeout`] if a node stays locked, pending or torn.
+    /// [`Error::Timeout`] if a node stays locked, pending or torn for longer than `patience`.
     pub(crate) async fn free_subtree(
         &self,
         tree: &TreeState,
         root: (GlobalAddress, u8),
+        patience: Duration,
         freed: &mut u64,
     ) -> Result<(), Error> {
         for level in 0..root.1 {
-            self.free_below(tree, root, level, freed).await?;
+            self.free_below(tree, root, level, patience, freed).await?;
         }
-        self.op().free_run(tree, root.0, root.1, (&tree.lowest(), None), freed).await
+        self.op_within(patience).free_run(tree, root.0, root.1, (&tree.lowest(), None), freed).await
     }
 
     /// Frees the nodes of one level that those of the level above lead to.
@@ -256,27 +259,28 @@ impl<E: Endpoint> Worker<E> {
         tree: &TreeState,
         root: (GlobalAddress, u8),
         level: u8,
+        patience: Duration,
         freed: &mut u64,
     ) -> Result<(), Error> {
         let mut begin = tree.lowest();
-        let patience = self.op();
+        let whole = self.op_within(patience);
         'level: loop {
             // Down to the level above, along the left edge: nobody frees that, or its whole tree is free.
             let mut at = root.0;
             for above in (level + 2..=root.1).rev() {
-                let Some(seen) = self.op().look_at(tree, at, above).await? else { return Ok(()) };
+                let Some(seen) = self.op_within(patience).look_at(tree, at, above).await? else { return Ok(()) };
                 let Some((_, first)) = seen.children.first() else { return Ok(()) };
                 at = *first;
             }
             let mut first = true;
             while !at.is_null() {
-                let Some(parent) = self.op().look_at(tree, at, level + 1).await? else {
+                let Some(parent) = self.op_within(patience).look_at(tree, at, level + 1).await? else {
                     if first {
                         // The left edge of the level is free, so all of it is.
                         return Ok(());
                     }
                     // It was merged away.
-                    patience.retry(Cause::StalePointer).await?;
+                    whole.retry(Cause::StalePointer).await?;
                     continue 'level;
                 };
                 first = false;
@@ -287,16 +291,16 @@ impl<E: Endpoint> Worker<E> {
                 let ends = parent.children.iter().skip(1).map(|(key, _)| Some(key.as_slice()));
                 let ends = ends.chain([parent.high.as_deref()]);
                 for ((low, child), end) in parent.children.iter().zip(ends) {
-                    self.op().free_run(tree, *child, level, (low, end), freed).await?;
+                    self.op_within(patience).free_run(tree, *child, level, (low, end), freed).await?;
                 }
                 // Other separators may have come while its children were freed.
-                match self.op().look_at(tree, at, level + 1).await? {
+                match self.op_within(patience).look_at(tree, at, level + 1).await? {
                     Some(again) if again.version == parent.version => {
                         begin = parent.high.clone().unwrap_or(begin);
                         at = parent.sibling;
                     }
                     _ => {
-                        patience.retry(Cause::StalePointer).await?;
+                        whole.retry(Cause::StalePointer).await?;
                         continue 'level;
                     }
                 }
@@ -330,7 +334,9 @@ impl<E: Endpoint> Op<'_, E> {
         freed: &mut u64,
     ) -> Result<(), Error> {
         'run: loop {
-            let Some(seen) = self.look_at(tree, first, level).await?.filter(|seen| seen.low == low) else { return Ok(()) };
+            let Some(seen) = self.look_at(tree, first, level).await?.filter(|seen| seen.low == low) else {
+                return Ok(());
+            };
             let mut run = vec![seen];
             while let Some(last) = run.last()
                 && !last.reaches(end)

@@ -249,7 +249,12 @@ impl<E: Endpoint> Worker<E> {
             _ => return Err(Error::Unsupported { what: "the memory server's answer to a catalog request" }),
         };
         let shape = TreeShape::new(spec, id)?;
-        let place = self.compute.alloc.allocate(&op, shape.leaf.class()).await?;
+        let place = loop {
+            match self.compute.alloc.allocate(&op, shape.leaf.class()).await {
+                Err(Error::OutOfMemory) => op.await_memory().await?,
+                taken => break taken?,
+            }
+        };
         let mut leaf = Draft::new(&shape.leaf, 0, &vec![0; shape.leaf.key_len()], None, GlobalAddress::NULL, place);
         let root = RootWord { address: place.address, level: 0 }.to_bits();
         let info = TreeInfo { id, name: name.to_owned(), spec: *spec, root_word: 0 };

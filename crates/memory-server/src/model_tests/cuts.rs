@@ -137,7 +137,7 @@ fn check_retiring(mut server: MemoryServer, memory: &VecMemory, from: ClientId, 
         assert!(!server.is_fenced(client), "{client} is free and fenced");
         return;
     }
-    for request in [Request::Fence { client }, Request::SpansOf { client }, Request::Retire { client }] {
+    for request in [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }] {
         let answer = server.handle(memory, from, &request, now);
         assert!(matches!(answer, Ok(Response::Done | Response::Spans(_))), "{request:?}: {answer:?}");
     }

@@ -28,6 +28,8 @@ pub(super) struct Roll {
     retired: BTreeSet<u16>,
     /// Who found no memory last, and when.
     short: Option<(u16, u64)>,
+    /// Ids and issues of members that somebody has begun to recover.
+    begun: BTreeSet<(u16, u32)>,
     /// How often what has happened.
     pub(super) seen: BTreeMap<&'static str, u32>,
 }
@@ -169,6 +171,7 @@ impl Roll {
             if until > now {
                 return Verdict::Alive { lease_left: until - now };
             }
+            self.begun.insert((id, self.issued[&id].1));
             self.end(id, Standing::Dead, Some(from));
             return Verdict::Recover;
         }
@@ -190,6 +193,7 @@ impl Roll {
             }
             _ => {
                 ending.recoverer = Some(from);
+                self.begun.insert((id, self.issued[&id].1));
                 Verdict::Recover
             }
         }
@@ -224,7 +228,11 @@ impl Roll {
     /// Checks an answer and learns from it.
     pub(super) fn learn(&mut self, from: ClientId, request: &Request, answer: Response, now: u64) {
         match (request, answer) {
-            (Request::Short, Response::Done) => self.short = Some((from.0, now)),
+            (Request::Short, Response::Renewed { expired, .. }) => {
+                self.short = Some((from.0, now));
+                let expired: BTreeSet<u16> = expired.iter().map(|client| client.0).collect();
+                assert_eq!(expired, self.unattended(from.0, now));
+            }
             (Request::Succeed { client, incarnation }, Response::Verdict(verdict)) => {
                 let expected = if self.incarnation(client.0) != *incarnation {
                     Verdict::Gone
@@ -233,7 +241,11 @@ impl Roll {
                         self.saw("succeeded");
                     }
                     self.condemn(client.0);
-                    self.appoint(from.0, client.0, now)
+                    let begun = self.begun.contains(&(client.0, *incarnation));
+                    match self.appoint(from.0, client.0, now) {
+                        Verdict::Recover if !begun => Verdict::Inherit,
+                        verdict => verdict,
+                    }
                 };
                 assert_eq!(verdict, expected);
             }
@@ -241,6 +253,7 @@ impl Roll {
                 let again = self.ending.get(&client.0).is_some_and(|ending| ending.recoverer == Some(from.0));
                 self.saw(match verdict {
                     Verdict::Alive { .. } => "alive",
+                    Verdict::Inherit => "inherit",
                     Verdict::Recover if again => "recover again",
                     Verdict::Recover => "recover",
                     Verdict::Recovering { .. } => "recovering",

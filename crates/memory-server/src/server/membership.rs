@@ -44,7 +44,10 @@ impl MemoryServer {
             }
             Request::Short => {
                 members.short = Some((from, now));
-                Ok(Response::Done)
+                let expired = members.expired(from, now);
+                let others: Vec<ClientId> = members.live().filter(|&client| client != from).collect();
+                let short = !expired.is_empty() || others.into_iter().any(|client| !self.owns_nothing(client));
+                Ok(Response::Renewed { expired, short })
             }
             Request::Depart => {
                 members.depart(memory, geometry, from);
@@ -88,10 +91,10 @@ impl MemoryServer {
     }
 
     /// The spans of `client`, for its recoverer.
-    pub(super) fn spans_of(&self, from: ClientId, client: ClientId) -> Result<Response, Refusal> {
+    pub(super) fn spans_of(&self, from: ClientId, client: ClientId, offset: u64) -> Result<Response, Refusal> {
         self.admit(from)?;
         self.expect_fenced(client)?;
-        Ok(Response::Spans(self.spans_owned(client)))
+        Ok(Response::Spans(self.spans.of(self.geometry(), &self.chunks, client, offset)))
     }
 
     /// Whether nothing of `client` lies in memory, so that nobody need recover it. It has no redo area here, so it has none anywhere, holds

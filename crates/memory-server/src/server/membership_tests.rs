@@ -72,7 +72,7 @@ impl World {
 
     /// What `by` does once it is to recover `client`, but for the verbs.
     fn recover(&mut self, by: ClientId, client: ClientId) {
-        for request in [Request::Fence { client }, Request::SpansOf { client }, Request::Retire { client }] {
+        for request in [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }] {
             for server in [1, 0] {
                 let answer = self.ask(server, by, request.clone());
                 assert!(
@@ -128,7 +128,7 @@ fn a_dead_or_leaving_member_is_refused_everything_on_server_0() {
             Request::Depart,
             Request::Suspect { client: b },
             Request::Condemn { client: b },
-            Request::SpansOf { client: b },
+            Request::SpansOf { client: b, from: 0 },
             Request::Short,
             Request::Succeed { client: b, incarnation: 1 },
             Request::Relieve { client: b },
@@ -211,7 +211,9 @@ fn an_id_is_not_issued_while_its_holder_is_recovered() {
         });
         ids.collect::<Vec<_>>()
     };
-    for request in [Request::Fence { client: a }, Request::SpansOf { client: a }, Request::Retire { client: a }] {
+    for request in
+        [Request::Fence { client: a }, Request::SpansOf { client: a, from: 0 }, Request::Retire { client: a }]
+    {
         for server in [1, 0] {
             assert!(!issued(&mut world).contains(&a), "issued before {request:?} at {server}");
             world.ask(server, b, request.clone()).unwrap();
@@ -268,7 +270,7 @@ fn a_second_recoverer_ends_what_the_first_began_wherever_it_stopped() {
         world.renew(first);
         world.suspect(first, dead);
         let client = dead;
-        let steps = [Request::Fence { client }, Request::SpansOf { client }, Request::Retire { client }];
+        let steps = [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }];
         let steps = steps.iter().flat_map(|request| [(1, request), (0, request)]);
         for (server, request) in steps.take(stopped_after) {
             world.ask(server, first, request.clone()).unwrap();
@@ -304,7 +306,7 @@ fn who_is_not_fenced_is_neither_looked_at_nor_retired() {
     world.ask(0, b, Request::Condemn { client: a }).unwrap();
     world.suspect(b, a);
     for server in [0, 1] {
-        for request in [Request::SpansOf { client: a }, Request::Retire { client: a }] {
+        for request in [Request::SpansOf { client: a, from: 0 }, Request::Retire { client: a }] {
             assert_eq!(world.ask(server, b, request), Err(NOT_FENCED));
         }
         world.ask(server, b, Request::Fence { client: a }).unwrap();
@@ -485,7 +487,7 @@ fn a_successor_recovers_its_former_identity_without_waiting_for_its_lease() {
     let succeed = |incarnation| Request::Succeed { client: old, incarnation };
     assert_eq!(world.ask(0, new, succeed(2)), Ok(Response::Verdict(Verdict::Gone)), "another issue of the id");
     assert!(world.servers[0].member(old).unwrap().is_alive(world.now));
-    assert_eq!(world.ask(0, new, succeed(1)), Ok(Response::Verdict(Verdict::Recover)));
+    assert_eq!(world.ask(0, new, succeed(1)), Ok(Response::Verdict(Verdict::Inherit)), "nobody began before");
     assert_eq!(world.ask(0, old, Request::Renew), Err(Refusal::Fenced { client: old }));
     assert_eq!(world.ask(0, other, succeed(1)), Ok(Response::Verdict(Verdict::Recovering { by: new })));
     assert_eq!(world.ask(0, new, succeed(1)), Ok(Response::Verdict(Verdict::Recover)), "again");

@@ -80,8 +80,8 @@ impl Hunt {
             | Mutant::MergeNotFinished
             | Mutant::GrowthBelieved
             | Mutant::PendingKept
-            | Mutant::FreshForgotten
-            | Mutant::MarkNotRewritten
+            | Mutant::ActiveUnknown
+            | Mutant::SweepsFailed
             | Mutant::FenceLeft
             | Mutant::DoomedRenews
             | Mutant::PrivateLoss
@@ -96,6 +96,10 @@ impl Hunt {
                 },
                 ..lined.with_crashes()
             },
+            // Somebody has to die while it frees, loads or splits nodes of a tree that is gone.
+            Mutant::DropLeftFirst | Mutant::RootLinkedEarly | Mutant::EndedNotReplayed => {
+                Self { bend: |scenario| (scenario.catalog, scenario.operations) = (true, 8), ..lined.with_crashes() }
+            }
             // Somebody has to insert into a tree of several empty leaves between two looks at it.
             Mutant::LoadClears => {
                 Self { bend: |scenario| (scenario.catalog, scenario.operations) = (true, 8), ..lined.with_crashes() }

@@ -42,7 +42,6 @@ pub use case::Case;
 pub use check::{Property, Violation};
 pub use explored::{Causes, Crashes, Explored, Seen, Shares};
 pub use hunt::Hunt;
-pub use inspect::issued_places;
 pub use lab::{Compute, Lab, join};
 pub use many::Many;
 pub use mishap::Mishap;

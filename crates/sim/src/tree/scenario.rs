@@ -215,8 +215,9 @@ impl Scenario {
     /// The world it needs: small chunks, few lanes (so that unrelated nodes share them), short redo slots.
     pub fn config(&self, knobs: Knobs) -> SimConfig {
         let format = FormatOptions {
-            // Whoever recovers looks at every place of every chunk that was issued.
             chunk_bytes: if self.crashes { 4 << 10 } else { 8 << 10 },
+            // A node or two: compute servers own several, and give them back.
+            span_places: if self.loaded.is_multiple_of(3) { 2 } else { 4 },
             redo_slot_bytes: 1 << 10,
             redo_area_bytes: 4 << 10,
             // Few enough that ids are issued again.

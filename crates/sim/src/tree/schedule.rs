@@ -18,7 +18,7 @@ use crate::rng::Rng;
 use crate::scheduler::{Fair, Pct, Random, Recording, Replay, Scheduler};
 use crate::sim::Run;
 use crate::trace::Event;
-use sherman_core::{ComputeServer, Walk};
+use sherman_core::{ComputeServer, Error, Walk};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -154,9 +154,7 @@ impl Explorer {
         let checked = match company {
             Some(company) => {
                 let remaining = company.remaining();
-                let strangers = cast.strangers.iter().filter(|_| !cast.neglected);
-                let gone: Vec<&Compute> = strangers.chain([&world.loader]).collect();
-                let scene = Scene { initial: &cast.initial, everyone: &remaining, gone: &gone, record: &self.record };
+                let scene = Scene { initial: &cast.initial, everyone: &remaining, record: &self.record };
                 let dismissed = seed.is_multiple_of(DISMISSED_ONE_IN);
                 let healthy = health(case, &world.lab.scenario, &cast.computes);
                 healthy.and_then(|()| scene.inspect(&mut world.lab, &run, &mut self.checker, dismissed, &mut walk))
@@ -231,16 +229,30 @@ impl Loaded {
     fn cast(&mut self, seed: u64) -> Cast {
         let computes: Vec<Compute> = (0..self.lab.scenario.computes).map(|_| self.lab.join()).collect();
         let mut cast = Cast { computes, initial: self.initial.clone(), strangers: Vec::new(), neglected: false };
-        if self.lab.scenario.caches == Caches::Cold {
-            return cast;
-        }
-        for compute in &cast.computes {
-            self.lab.warm(compute, self.initial.keys().copied().filter(|&key| key < SPAN));
+        if self.lab.scenario.caches != Caches::Cold {
+            for compute in &cast.computes {
+                self.lab.warm(compute, self.initial.keys().copied().filter(|&key| key < SPAN));
+            }
         }
         if self.lab.scenario.caches == Caches::Stale {
             self.change_unseen(&mut cast, seed);
         }
+        if self.lab.scenario.crashes {
+            self.renew_all(&mut cast);
+        }
         cast
+    }
+
+    /// Setting up took its time. Those that owned nothing and whose lease ran out are no members any more: others take their parts.
+    fn renew_all(&mut self, cast: &mut Cast) {
+        for compute in &mut cast.computes {
+            let worker = compute.worker();
+            match self.lab.quiet(worker.renew()) {
+                Ok(_) => {}
+                Err(Error::Fenced { .. }) => *compute = self.lab.join(),
+                Err(error) => unreachable!("nobody else is about: {error}"),
+            }
+        }
     }
 
     /// Somebody changes the tree behind the others' backs: a stranger, or one of them, whose free places are then the next
@@ -283,9 +295,6 @@ impl Loaded {
         for (number, compute) in cast.computes.iter().enumerate() {
             let workers: Vec<_> = (0..scenario.threads).map(|_| compute.worker()).collect();
             if let Some(company) = &company {
-                // Setting up took its time.
-                let renewed = self.lab.quiet(workers[0].renew());
-                renewed.expect("nobody has asked about it yet");
                 company.members.borrow_mut().push(compute.clone());
             }
             for (thread, worker) in (0..).zip(workers) {
@@ -330,13 +339,13 @@ impl Loaded {
         checker: &mut Checker,
         seen: &mut Walk,
     ) -> Result<(), Found> {
-        let everyone = cast.computes.iter().chain(&cast.strangers).chain([&self.loader]);
-        let shared: Vec<&ComputeServer> = everyone.map(|compute| &*compute.shared).collect();
+        let everyone: Vec<&Compute> = cast.computes.iter().chain(&cast.strangers).chain([&self.loader]).collect();
+        let shared: Vec<&ComputeServer> = everyone.iter().map(|compute| &*compute.shared).collect();
         check::ended_well(run, record)?;
         check::lanes(&self.lab.sim, &self.lab.scenario, &shared)?;
         check::redo(&self.lab.sim, &shared)?;
         *seen = check::walk(&mut self.lab, &cast.computes[0])?;
-        check::space(&shared, seen)?;
+        check::space(&self.lab.sim, self.lab.scenario.servers, &everyone, &[seen])?;
         check::told(&self.lab.scenario, record, checker, &cast.initial, seen, &[])
     }
 }

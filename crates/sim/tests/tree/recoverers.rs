@@ -47,7 +47,7 @@ fn who_is_taken_for_dead_hears_of_it_when_it_renews() {
     let mut lab = Lab::new(Scenario { loaded: 0, ..Scenario::default() }, Knobs::default());
     let [condemned, other] = [(); 2].map(|()| lab.join());
     let (worker, judge, client) = (condemned.worker(), other.worker(), condemned.fabric.client());
-    assert_eq!(lab.quiet(worker.renew()), Ok(None));
+    assert_eq!(lab.quiet(worker.renew()), Ok(Vec::new()));
     let request = Request::Condemn { client };
     let said = lab.quiet(call(judge.endpoint(), 0, request, judge.endpoint().counters()));
     assert_eq!(said, Ok(Response::Done));

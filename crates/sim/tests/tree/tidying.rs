@@ -46,8 +46,9 @@ fn exhaust(lab: &mut Lab) {
     for server in 0..lab.scenario.servers {
         let take_all = async {
             let counters = worker.endpoint().counters();
-            while call(worker.endpoint(), server, Request::AllocChunk { class }, counters).await.is_ok() {}
-            call(worker.endpoint(), server, Request::AllocChunk { class }, counters).await
+            let more = || call(worker.endpoint(), server, Request::AllocSpans { class, count: 64 }, counters);
+            while more().await.is_ok() {}
+            more().await
         };
         assert_eq!(lab.quiet(take_all), Err(FabricError::Refused(Refusal::OutOfMemory)));
     }

@@ -50,7 +50,10 @@ pub fn put_request(out: &mut Vec<u8>, request: &Request) -> Result<(), WireError
         Request::Depart => out.put_u8(14),
         Request::Suspect { client } => put_whom(out, 15, *client),
         Request::Condemn { client } => put_whom(out, 16, *client),
-        Request::SpansOf { client } => put_whom(out, 17, *client),
+        Request::SpansOf { client, from } => {
+            put_whom(out, 17, *client);
+            out.put_u64(*from);
+        }
         Request::Retire { client } => put_whom(out, 18, *client),
         Request::Members => out.put_u8(19),
         Request::Stats => out.put_u8(20),
@@ -104,7 +107,7 @@ fn read_request(reader: &mut Reader<'_>) -> Result<Request, WireError> {
         14 => Request::Depart,
         15 => Request::Suspect { client: read_client(reader)? },
         16 => Request::Condemn { client: read_client(reader)? },
-        17 => Request::SpansOf { client: read_client(reader)? },
+        17 => Request::SpansOf { client: read_client(reader)?, from: reader.u64()? },
         18 => Request::Retire { client: read_client(reader)? },
         19 => Request::Members,
         20 => Request::Stats,

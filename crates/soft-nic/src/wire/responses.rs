@@ -3,7 +3,7 @@
 use super::bytes::{Put, Reader, WireError};
 use super::requests::{put_class, put_spec, read_class, read_spec};
 use super::stats::{put_stats, read_stats};
-use sherman_fabric::control::{MOST_EXPIRED, MOST_OWNED, MemberInfo, Span, Standing, TreeInfo};
+use sherman_fabric::control::{MOST_EXPIRED, MOST_LISTED, MemberInfo, Span, Standing, TreeInfo};
 use sherman_fabric::{ClientId, Response, ServerInfo, Verdict};
 
 /// Appends an answer. Fails, having appended nothing, if this version of the protocol does not know it.
@@ -82,7 +82,7 @@ fn read_response(reader: &mut Reader<'_>) -> Result<Response, WireError> {
     Ok(match reader.u8()? {
         1 => Response::Done,
         2 => Response::Joined { client: ClientId(reader.u16()?) },
-        3 => Response::Spans(reader.at_most("spans", MOST_OWNED, SPAN_BYTES, read_span)?),
+        3 => Response::Spans(reader.at_most("spans", MOST_LISTED, SPAN_BYTES, read_span)?),
         4 => Response::RedoArea { offset: reader.u64()?, bytes: reader.u64()? },
         5 => Response::TreeId { id: reader.u32()? },
         6 => Response::Tree { info: read_tree(reader)?, created: reader.flag("whether a tree was created")? },
@@ -151,6 +151,7 @@ fn put_verdict(out: &mut Vec<u8>, verdict: &Verdict) {
         Verdict::Recovering { by } => (3, by.0.into()),
         Verdict::Displaced { by } => (4, by.0.into()),
         Verdict::Gone => (5, 0),
+        Verdict::Inherit => (6, 0),
     };
     out.put_u8(number);
     out.put_u64(word);
@@ -166,6 +167,7 @@ fn read_verdict(reader: &mut Reader<'_>) -> Result<Verdict, WireError> {
         3 => Verdict::Recovering { by: client()? },
         4 => Verdict::Displaced { by: client()? },
         5 => Verdict::Gone,
+        6 => Verdict::Inherit,
         other => return Err(unknown("verdict", other.into())),
     })
 }
@@ -218,15 +220,15 @@ mod tests {
     }
 
     #[test]
-    fn as_many_spans_as_a_client_may_own_fit_a_frame_and_more_are_refused() {
+    fn as_many_spans_as_one_answer_lists_fit_a_frame_and_more_are_refused() {
         let class = sherman_fabric::control::ChunkClass { node_bytes: 256, format: 1 };
         let span = Span { class, offset: u64::MAX, bytes: 1, fresh: true };
         let mut out = Vec::new();
-        put_response(&mut out, &Response::Spans(vec![span; MOST_OWNED])).unwrap();
+        put_response(&mut out, &Response::Spans(vec![span; MOST_LISTED])).unwrap();
         assert!(out.len() < super::super::frame::MAX_FRAME as usize);
         assert!(take_response(&out).is_ok());
         out.clear();
-        put_response(&mut out, &Response::Spans(vec![span; MOST_OWNED + 1])).unwrap();
+        put_response(&mut out, &Response::Spans(vec![span; MOST_LISTED + 1])).unwrap();
         assert!(matches!(take_response(&out), Err(WireError::TooLarge { .. })));
     }
 

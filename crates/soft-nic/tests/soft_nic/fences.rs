@@ -13,7 +13,7 @@ fn bury(recoverer: &mut Raw, dead: &Welcome) {
     assert!(matches!(recoverer.call(&Request::RedoArea), Ok(Response::RedoArea { .. })));
     assert_eq!(recoverer.call(&Request::Condemn { client }), Ok(Response::Done));
     assert_eq!(recoverer.call(&Request::Suspect { client }), Ok(Response::Verdict(Verdict::Recover)));
-    for request in [Request::Fence { client }, Request::SpansOf { client }, Request::Retire { client }] {
+    for request in [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }] {
         let answer = recoverer.call(&request);
         assert!(matches!(answer, Ok(Response::Done | Response::Spans(_))), "{request:?}: {answer:?}");
     }
@@ -89,7 +89,7 @@ fn a_server_that_is_not_the_first_knows_who_was_fenced_there() {
         Raw::enter(&server, None, member(&server, 2, incarnation, server.boot())).err().map(|goodbye| goodbye.code)
     };
     assert_eq!((code(1), code(2)), (Some(GoodbyeCode::Fenced), Some(GoodbyeCode::Fenced)), "until it is retired");
-    assert_eq!(alive.call(&Request::SpansOf { client }), Ok(Response::Spans(Vec::new())));
+    assert_eq!(alive.call(&Request::SpansOf { client, from: 0 }), Ok(Response::Spans(Vec::new())));
     assert_eq!(alive.call(&Request::Retire { client }), Ok(Response::Done));
     assert_eq!((code(1), code(2)), (Some(GoodbyeCode::Fenced), None));
     // Fenced before it ever came: refused while the tables say so.
@@ -142,7 +142,7 @@ fn memory_stands_still_once_a_fence_is_answered() {
         assert!(image() == fenced, "a fenced client wrote");
         stop.store(true, SeqCst);
         writers.into_iter().for_each(|writer| writer.join().unwrap());
-        assert_eq!(alive.call(&Request::SpansOf { client }), Ok(Response::Spans(Vec::new())));
+        assert_eq!(alive.call(&Request::SpansOf { client, from: 0 }), Ok(Response::Spans(Vec::new())));
         assert_eq!(alive.call(&Request::Retire { client }), Ok(Response::Done));
     }
 }
