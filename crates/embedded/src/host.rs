@@ -177,24 +177,23 @@ impl Host {
     }
 
     /// From now on, `then` is called with every client whose id the server frees by itself, since its lease was at its end and it owned
-    /// nothing. It is called behind the lock, before the id is issued again, and must end that client's session. Only the first call
+    /// nothing. It is called behind the lock, before the id is issued again, and must end that client's session. Only the last call
     /// counts.
     pub fn on_reaped(&self, then: impl Fn(ClientId) + Send + Sync + 'static) {
         self.server.on_reaped(Box::new(then));
     }
 
-    /// Ends the lease of `session`, whose last connection has ended: it cannot come back. `still` is asked behind the lock. Whether a
-    /// lease ended.
-    pub fn lose(&self, session: &Session, still: impl FnOnce() -> bool) -> bool {
+    /// Ends the lease of `session`, whose last connection has ended: it cannot come back. `still` is asked behind the lock, and
+    /// only if the session has a lease.
+    pub fn lose(&self, session: &Session, still: impl FnOnce() -> bool) {
         self.server.change(|tables, memory| {
             let holder = |entry: MemberEntry| (entry.state, entry.incarnation);
             let lives = (MemberState::Live, session.incarnation());
-            let loses = !session.is_over() && tables.member(session.client()).map(holder) == Some(lives) && still();
+            let loses = !session.is_fenced() && tables.member(session.client()).map(holder) == Some(lives) && still();
             if loses {
                 tables.lose(memory, session.client());
             }
-            loses
-        })
+        });
     }
 
     /// Ends the lease of every member: no client of before can come back to a server that has started anew. How many there were.

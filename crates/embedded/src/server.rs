@@ -5,7 +5,7 @@ use crate::memory::Region;
 use sherman_fabric::{ClientId, FabricError, Request, Response, Seen};
 use sherman_memory_server::{FormatError, FormatOptions, MemoryServer, OpenError};
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ type OnReaped = Box<dyn Fn(ClientId) + Send + Sync>;
 pub(crate) struct Server {
     memory: Region,
     control: Mutex<MemoryServer>,
-    on_reaped: OnceLock<OnReaped>,
+    on_reaped: Mutex<Option<OnReaped>>,
 }
 
 impl fmt::Debug for Server {
@@ -40,13 +40,13 @@ impl Server {
         let memory_id = if options.memory_id == 0 { draw_identity() } else { options.memory_id };
         let options = FormatOptions { memory_id, ..*options };
         let control = memory.formatting(|| MemoryServer::format(&memory, &options))?;
-        Ok(Self { memory, control: Mutex::new(control), on_reaped: OnceLock::new() })
+        Ok(Self { memory, control: Mutex::new(control), on_reaped: Mutex::new(None) })
     }
 
     /// Opens memory that was formatted before.
     pub(crate) fn open(memory: Region) -> Result<Self, OpenError> {
         let control = MemoryServer::open(&memory)?;
-        Ok(Self { memory, control: Mutex::new(control), on_reaped: OnceLock::new() })
+        Ok(Self { memory, control: Mutex::new(control), on_reaped: Mutex::new(None) })
     }
 
     #[inline]
@@ -93,16 +93,17 @@ impl Server {
     }
 
     /// From now on, `then` is called with every client whose id the server frees by itself: behind the lock, and before the id is
-    /// issued again. Only the first call counts.
+    /// issued again. Only the last call counts.
     pub(crate) fn on_reaped(&self, then: OnReaped) {
-        // One that is there already stays.
-        let _ = self.on_reaped.set(then);
+        *self.on_reaped.lock().unwrap_or_else(PoisonError::into_inner) = Some(then);
     }
 
     /// Ends the sessions of clients whose ids were freed.
     fn settle(&self, control: &mut MemoryServer) {
         let reaped = control.take_reaped();
-        if let Some(then) = self.on_reaped.get() {
+        if !reaped.is_empty()
+            && let Some(then) = &*self.on_reaped.lock().unwrap_or_else(PoisonError::into_inner)
+        {
             reaped.into_iter().for_each(then);
         }
     }

@@ -9,9 +9,17 @@ use crate::geometry::{CHUNK_ENTRY_BYTES, CHUNKS_ALIGN, LANE_HASH_MULTIPLICATIVE,
 use crate::geometry::{Geometry, LaneWidth, LockGeometry, ReleaseMode, TABLES_OFFSET};
 use sherman_fabric::{GlobalAddress, Space};
 use std::fmt;
+use std::time::Duration;
 
 /// Bytes of a full lock table: what the paper's NICs have on chip.
 pub const LANE_TABLE_BYTES: u64 = 256 << 10;
+
+/// The shortest lease that a server of real clients is formatted with. A client renews three times in a lease, so it has 33 ms for one
+/// renewal: a pause of a busy machine's scheduler, or one lost packet, must not take a healthy client for dead. Simulated time may be
+/// shorter.
+pub const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+/// The longest.
+pub const LONGEST_LEASE: Duration = Duration::from_secs(3600);
 
 /// How the lock table is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
