@@ -4,6 +4,7 @@
 //! allocator, one set of redo slots.
 
 use crate::alloc::{Allocator, Census};
+use crate::ended::End;
 use crate::error::Error;
 use crate::lock::local::LocalLockTable;
 use crate::membership::{Membership, Participation, Pulse};
@@ -57,6 +58,7 @@ pub struct ComputeServer {
     pub(crate) redo: RedoSlots,
     pub(crate) membership: Membership,
     pub(crate) drops: UnfinishedDrops,
+    pub(crate) end: End,
 }
 
 impl ComputeServer {
@@ -119,6 +121,7 @@ impl ComputeServer {
             caps,
             membership: Membership::default(),
             drops: UnfinishedDrops::default(),
+            end: End::default(),
         }))
     }
 
@@ -153,6 +156,7 @@ impl ComputeServer {
     #[cold]
     pub fn note_failure(&self, error: &FabricError) {
         if Membership::is_fatal(error) {
+            self.end.note(error);
             self.doom();
         }
     }

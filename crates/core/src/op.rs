@@ -4,14 +4,16 @@
 //! from there.
 
 use crate::cause::{Cause, Retries};
+use crate::doubt::Doubt;
 use crate::error::Error;
 use crate::worker::Worker;
 use sherman_fabric::endpoint::Execute;
 use sherman_fabric::{ClientId, Counters, Endpoint, FabricError, GlobalAddress, Request, Response};
 use sherman_fabric::{Tally, WorkList, call, execute};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -37,6 +39,8 @@ pub struct Op<'w, E: Endpoint> {
     obstacles: Cell<bool>,
     /// Whoever is waited for, if that one is known to stand still.
     stalled: Cell<ClientId>,
+    /// Its change, if nobody knows whether that happened.
+    doubt: RefCell<Option<Arc<Doubt>>>,
 }
 
 impl<'w, E: Endpoint> Op<'w, E> {
@@ -53,6 +57,7 @@ impl<'w, E: Endpoint> Op<'w, E> {
             tries: Cell::new(0),
             obstacles: Cell::new(false),
             stalled: Cell::new(ClientId::NOBODY),
+            doubt: RefCell::new(None),
         }
     }
 
@@ -69,6 +74,20 @@ impl<'w, E: Endpoint> Op<'w, E> {
     /// Whether it may have had to retry or wait. If not, [`Op::retries`] is all zero and the clock was never read.
     pub fn met_obstacles(&self) -> bool {
         self.started.get().is_some() || self.obstacles.get()
+    }
+
+    /// Since when it has been waiting, by the endpoint's clock; `None` if it has met no obstacle.
+    pub fn waiting_since(&self) -> Option<u64> {
+        self.started.get()
+    }
+
+    /// Its change, if the operation failed and what became of the change can perhaps be found out.
+    pub fn take_doubt(&self) -> Option<Arc<Doubt>> {
+        self.doubt.take()
+    }
+
+    pub(crate) fn set_doubt(&self, doubt: Arc<Doubt>) {
+        self.doubt.replace(Some(doubt));
     }
 
     /// How many lanes it got by handover.

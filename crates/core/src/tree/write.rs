@@ -17,7 +17,7 @@ use crate::lock::{Held, Locked};
 use crate::membership::Membership;
 use crate::mutant::{Mutant, planted};
 use crate::node::draft::{Place, SplitOff};
-use crate::node::{Draft, Node, Patch, Reject};
+use crate::node::{Draft, LINE, Node, Patch, Reject};
 use crate::op::Op;
 use crate::redo::{Kind, Record, Slot};
 use sherman_fabric::control::ChunkClass;
@@ -93,7 +93,12 @@ impl<E: Endpoint> Op<'_, E> {
         }
         let mut list = self.endpoint().list(address.server());
         push_patch(&mut list, address, draft.image(), patch);
-        self.write_back(held, list).await.map_err(Error::after_post)
+        self.write_back(held, list).await.map_err(|error| match patch.steps() {
+            [only] if only.start / LINE == (only.end.max(1) - 1) / LINE => {
+                self.in_doubt(error, address, only.start, &draft.image()[only.clone()])
+            }
+            _ => Error::after_post(error),
+        })
     }
 
     /// The same for a change that must be logged.
