@@ -148,7 +148,9 @@ impl Error {
     pub fn ends_identity(&self, client: ClientId) -> bool {
         match self {
             Self::Fenced { .. } | Self::Fabric(FabricError::Disconnected { .. } | FabricError::Fenced { .. }) => true,
-            Self::Refused(Refusal::NotAMember { client: named } | Refusal::Fenced { client: named }) => *named == client,
+            Self::Refused(Refusal::NotAMember { client: named } | Refusal::Fenced { client: named }) => {
+                *named == client
+            }
             _ => false,
         }
     }
@@ -206,7 +208,10 @@ impl fmt::Display for Error {
                 write!(f, "the change may or may not have happened ({source}); read the key to find out")
             }
             Self::NotRejoined { waited, reason } => {
-                write!(f, "the cluster could not be joined again within {waited:.1?}, and nothing was changed: {reason}")
+                write!(
+                    f,
+                    "the cluster could not be joined again within {waited:.1?}, and nothing was changed: {reason}"
+                )
             }
             Self::LoadInterrupted => {
                 write!(f, "the connection to the cluster ended during a bulk load; nothing was loaded: start it again")

@@ -41,6 +41,8 @@ pub struct Op<'w, E: Endpoint> {
     stalled: Cell<ClientId>,
     /// Its change, if nobody knows whether that happened.
     doubt: RefCell<Option<Arc<Doubt>>>,
+    /// Whether that change was to replace a value.
+    replaces: Cell<bool>,
 }
 
 impl<'w, E: Endpoint> Op<'w, E> {
@@ -58,6 +60,7 @@ impl<'w, E: Endpoint> Op<'w, E> {
             obstacles: Cell::new(false),
             stalled: Cell::new(ClientId::NOBODY),
             doubt: RefCell::new(None),
+            replaces: Cell::new(false),
         }
     }
 
@@ -84,6 +87,21 @@ impl<'w, E: Endpoint> Op<'w, E> {
     /// Its change, if the operation failed and what became of the change can perhaps be found out.
     pub fn take_doubt(&self) -> Option<Arc<Doubt>> {
         self.doubt.take()
+    }
+
+    /// Whether the change of [`Op::take_doubt`] was to replace a value.
+    pub fn replaces(&self) -> bool {
+        self.replaces.get()
+    }
+
+    /// Notes that the change that has just failed was to replace a value.
+    pub(crate) fn note_replaces(&self) {
+        self.replaces.set(true);
+    }
+
+    /// The identity it acts under.
+    pub fn client(&self) -> ClientId {
+        self.worker.compute.client()
     }
 
     pub(crate) fn set_doubt(&self, doubt: Arc<Doubt>) {

@@ -30,7 +30,12 @@ impl<E: Endpoint> Op<'_, E> {
                     let mut list = self.endpoint().list(at.server());
                     list.write(Space::Host, at.offset() + entry.range().start as u64, entry.bytes());
                     let written = self.write_back(locked.done(self), list).await;
-                    written.map_err(|error| self.in_doubt(error, at, entry.range().start, entry.bytes()))?;
+                    written.map_err(|error| {
+                        if entry.updated {
+                            self.note_replaces();
+                        }
+                        self.in_doubt(error, at, entry.range().start, entry.bytes())
+                    })?;
                     return Ok(entry.updated);
                 }
                 let covering = Covering { header: leaf.header, locked, missed: None };

@@ -109,7 +109,7 @@ fn a_loss_that_one_client_alone_sees_ends_that_client_and_is_recovered_on_every_
     for key in 0..20_000 {
         theirs.insert(key * 2, key)?;
     }
-    let options = ClusterOptions::new().timeout(Duration::from_secs(5));
+    let options = ClusterOptions::new().timeout(Duration::from_secs(5)).rejoin(false);
     let one = Cluster::open_with(&servers.url.replace(&address(&servers, 1), &tunnel.address), options)?;
     let ours = one.tree::<u64, u64>("t")?.client()?;
     // It writes all over the tree, on both servers, when its tunnel to server 1 breaks.
@@ -140,7 +140,7 @@ fn a_loss_that_one_client_alone_sees_ends_that_client_and_is_recovered_on_every_
 #[test]
 fn an_operator_sees_members_servers_and_trees_and_needs_no_membership() -> Result<(), Failure> {
     let servers = Servers::start(Transport::Shm, 2)?;
-    let cluster = Cluster::open(&servers.url)?;
+    let cluster = Cluster::open_with(&servers.url, ClusterOptions::new().rejoin(false))?;
     cluster.tree::<u64, u64>("t")?;
     let admin = Admin::open(&servers.url)?;
     assert_eq!(admin.members()?.iter().map(|member| member.id).collect::<Vec<_>>(), [cluster.id()]);

@@ -103,7 +103,9 @@ impl ConnectError {
     /// Whether the same attempt can succeed later.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
-            Self::Refused(_) | Self::Unreachable(_) | Self::NoRandomness | Self::Restarted | Self::Confused { .. } => true,
+            Self::Refused(_) | Self::Unreachable(_) | Self::NoRandomness | Self::Restarted | Self::Confused { .. } => {
+                true
+            }
             Self::Protocol(_) | Self::Version { .. } | Self::NeedsSecret | Self::Impostor => false,
             Self::Goodbye(goodbye) => match (goodbye.code, &goodbye.error) {
                 (GoodbyeCode::JoinRefused, Some(FabricError::Refused(refusal))) => {
