@@ -139,7 +139,8 @@ impl<E: Endpoint> Op<'_, E> {
     #[cold]
     pub(crate) fn in_doubt(&self, source: FabricError, node: GlobalAddress, from: usize, bytes: &[u8]) -> Error {
         let compute: &ComputeServer = &self.worker.compute;
-        if compute.is_doomed() {
+        let error = self.after_post(source);
+        if matches!(error, Error::OutcomeUnknown { .. }) && compute.is_doomed() {
             let doubt = Arc::new(Doubt {
                 node,
                 lane: compute.lane(node),
@@ -150,7 +151,7 @@ impl<E: Endpoint> Op<'_, E> {
             compute.end.doubts.add(&doubt);
             self.set_doubt(doubt);
         }
-        Error::after_post(source)
+        error
     }
 }
 

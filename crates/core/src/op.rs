@@ -43,6 +43,8 @@ pub struct Op<'w, E: Endpoint> {
     doubt: RefCell<Option<Arc<Doubt>>>,
     /// Whether that change was to replace a value.
     replaces: Cell<bool>,
+    /// Whether a change was not even posted, because the connection had ended.
+    unposted: Cell<bool>,
 }
 
 impl<'w, E: Endpoint> Op<'w, E> {
@@ -61,6 +63,7 @@ impl<'w, E: Endpoint> Op<'w, E> {
             stalled: Cell::new(ClientId::NOBODY),
             doubt: RefCell::new(None),
             replaces: Cell::new(false),
+            unposted: Cell::new(false),
         }
     }
 
@@ -102,6 +105,21 @@ impl<'w, E: Endpoint> Op<'w, E> {
     /// The identity it acts under.
     pub fn client(&self) -> ClientId {
         self.worker.compute.client()
+    }
+
+    /// Notes that a change was not posted.
+    #[cold]
+    pub(crate) fn note_unposted(&self) -> FabricError {
+        self.unposted.set(true);
+        let error = FabricError::Fenced { client: self.client() };
+        self.worker.compute.note_failure(&error);
+        error
+    }
+
+    /// The error of a change whose list failed: unknown, unless the list was not even posted.
+    #[cold]
+    pub(crate) fn after_post(&self, source: FabricError) -> Error {
+        if self.unposted.get() { source.into() } else { Error::after_post(source) }
     }
 
     pub(crate) fn set_doubt(&self, doubt: Arc<Doubt>) {

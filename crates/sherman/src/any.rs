@@ -235,6 +235,11 @@ impl Endpoint for AnyEndpoint {
         each!(self, endpoint => endpoint.poll(ticket, cx))
     }
 
+    #[inline]
+    fn refuses(&self, server: u16) -> bool {
+        each!(self, endpoint => endpoint.refuses(server))
+    }
+
     fn forget(&self, ticket: Ticket) {
         each!(self, endpoint => endpoint.forget(ticket));
     }

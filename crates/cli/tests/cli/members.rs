@@ -73,7 +73,8 @@ fn the_lease_of_a_member_ends_and_the_command_says_who_recovers_it() {
 fn a_member_that_is_fenced_is_recovered_by_another_and_its_entries_stay() {
     let servers = servers();
     let url = servers.url();
-    let [survivor, broken] = [(); 2].map(|()| Cluster::open_with(&url, ClusterOptions::new().rejoin(false)).expect("a cluster"));
+    let [survivor, broken] =
+        [(); 2].map(|()| Cluster::open_with(&url, ClusterOptions::new().rejoin(false)).expect("a cluster"));
     let client = broken.tree::<u64, u64>("orders").expect("a tree").client().expect("a client");
     for key in 0..1_000 {
         client.insert(key, key).expect("an insert");

@@ -64,7 +64,7 @@ impl<E: Endpoint> Op<'_, E> {
         mark_free(&mut line, self.endpoint().client());
         let mut list = self.endpoint().list(address.server());
         list.write(Space::Host, address.offset(), &line);
-        self.write_back(locked.done(self), list).await.map_err(Error::after_post)?;
+        self.write_back(locked.done(self), list).await.map_err(|error| self.after_post(error))?;
         self.worker.compute.alloc.give_back(class, address, header.version);
         Ok(())
     }

@@ -97,7 +97,7 @@ impl<E: Endpoint> Op<'_, E> {
             [only] if only.start / LINE == (only.end.max(1) - 1) / LINE => {
                 self.in_doubt(error, address, only.start, &draft.image()[only.clone()])
             }
-            _ => Error::after_post(error),
+            _ => self.after_post(error),
         })
     }
 
@@ -128,7 +128,7 @@ impl<E: Endpoint> Op<'_, E> {
         if let Some(slot) = &slot {
             slot.clear(&mut list);
         }
-        self.write_back(held, list).await.map_err(Error::after_post)?;
+        self.write_back(held, list).await.map_err(|error| self.after_post(error))?;
         self.settle([slot]);
         Ok(())
     }
@@ -176,7 +176,7 @@ impl<E: Endpoint> Op<'_, E> {
             if let Some(slot) = &slot {
                 slot.clear(&mut list);
             }
-            self.write_back(held, list).await.map_err(Error::after_post)?;
+            self.write_back(held, list).await.map_err(|error| self.after_post(error))?;
             self.settle([slot]);
             return Ok(split.separator);
         }
@@ -208,7 +208,7 @@ impl<E: Endpoint> Op<'_, E> {
         if let Some(slot) = &image_slot {
             slot.clear(&mut list);
         }
-        self.write_back(held, list).await.map_err(Error::after_post)?;
+        self.write_back(held, list).await.map_err(|error| self.after_post(error))?;
         self.settle([image_slot]);
         self.link(&mut split.right, sibling, &slot).await.map_err(Error::after_post)?;
         self.settle([slot]);

@@ -9,7 +9,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-fn address(servers: &Servers, server: usize) -> String {
+pub fn address(servers: &Servers, server: usize) -> String {
     match &servers.running[server].addresses()[0] {
         Listen::Tcp(address) => address.clone(),
         Listen::Unix(path) => path.display().to_string(),
@@ -54,13 +54,13 @@ fn a_url_that_mixes_two_clusters_opens_nothing_and_changes_neither() -> Result<(
 }
 
 /// A tunnel to a server, for one client, that can be cut.
-struct Tunnel {
-    address: String,
+pub struct Tunnel {
+    pub address: String,
     open: Arc<Mutex<Option<Vec<TcpStream>>>>,
 }
 
 impl Tunnel {
-    fn to(target: String) -> Result<Self, Failure> {
+    pub fn to(target: String) -> Result<Self, Failure> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?.to_string();
         let open = Arc::new(Mutex::new(Some(Vec::new())));
@@ -81,7 +81,7 @@ impl Tunnel {
         Ok(Self { address, open })
     }
 
-    fn cut(&self) {
+    pub fn cut(&self) {
         let streams = self.open.lock().expect("whole").take();
         for stream in streams.into_iter().flatten() {
             let _ = stream.shutdown(Shutdown::Both);

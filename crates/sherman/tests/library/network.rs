@@ -31,9 +31,15 @@ pub struct Servers {
 
 impl Servers {
     pub fn start(transport: Transport, count: u16) -> Result<Self, Failure> {
+        Self::start_leasing(transport, count, Duration::from_secs(3))
+    }
+
+    pub fn start_leasing(transport: Transport, count: u16, lease: Duration) -> Result<Self, Failure> {
         let mut running = Vec::new();
         for server in 0..count {
-            let format = FormatOptions { server, servers: count, chunk_bytes: 1 << 20, ..FormatOptions::default() };
+            let lease_nanos = lease.as_nanos() as u64;
+            let format =
+                FormatOptions { server, servers: count, chunk_bytes: 1 << 20, lease_nanos, ..FormatOptions::default() };
             running.push(SoftNicServer::start(Self::options(transport, &format)?)?);
         }
         let addresses = running.iter().map(|server| match &server.addresses()[0] {

@@ -103,6 +103,11 @@ impl Endpoint for SoftNicEndpoint {
         self.station.borrow_mut().flight.poll_list(ticket, cx)
     }
 
+    #[inline]
+    fn refuses(&self, server: u16) -> bool {
+        self.membership.is_over() || self.station.borrow().has_ended(server)
+    }
+
     fn forget(&self, ticket: Ticket) {
         let station = &mut *self.station.borrow_mut();
         station.flight.forget(ticket);

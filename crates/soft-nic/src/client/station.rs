@@ -81,6 +81,12 @@ impl Station {
         ticket
     }
 
+    /// Whether everything that is posted to `server` is refused.
+    #[inline]
+    pub(crate) fn has_ended(&self, server: u16) -> bool {
+        self.lines.get(usize::from(server)).is_some_and(|line| line.error().is_some())
+    }
+
     /// Sends `request`, or refuses it.
     pub(crate) fn call(&mut self, server: u16, request: &Request, peers: &Peers) -> Ticket {
         let Some(line) = self.lines.get_mut(usize::from(server)) else {
