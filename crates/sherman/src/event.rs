@@ -42,9 +42,12 @@ pub enum Event {
     },
 }
 
+/// What a caller wants to be called.
+type Callback = dyn Fn(&Event) + Send + Sync;
+
 /// Whom to tell.
 #[derive(Clone, Default)]
-pub(crate) struct Listener(pub(crate) Option<Arc<dyn Fn(&Event) + Send + Sync>>);
+pub(crate) struct Listener(pub(crate) Option<Arc<Callback>>);
 
 impl Listener {
     /// Calls the listener. The caller holds no lock: a listener may do anything.

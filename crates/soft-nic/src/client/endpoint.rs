@@ -105,7 +105,7 @@ impl Endpoint for SoftNicEndpoint {
 
     #[inline]
     fn refuses(&self, server: u16) -> bool {
-        self.membership.is_over() || self.station.borrow().has_ended(server)
+        self.membership.is_over() || self.station.borrow_mut().has_ended(server, &self.membership.peers)
     }
 
     fn forget(&self, ticket: Ticket) {
