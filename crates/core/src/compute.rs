@@ -4,6 +4,7 @@
 //! allocator, one set of redo slots.
 
 use crate::alloc::{Allocator, Census};
+use crate::ended::End;
 use crate::error::Error;
 use crate::lock::local::LocalLockTable;
 use crate::membership::{Membership, Participation, Pulse};
@@ -63,6 +64,7 @@ pub struct ComputeServer {
     active: AtomicBool,
     /// Which holder of its id it is; known once it is active.
     incarnation: AtomicU32,
+    pub(crate) end: End,
 }
 
 impl ComputeServer {
@@ -110,6 +112,7 @@ impl ComputeServer {
             drops: UnfinishedDrops::default(),
             active: AtomicBool::new(false),
             incarnation: AtomicU32::new(0),
+            end: End::default(),
         }))
     }
 
@@ -155,6 +158,7 @@ impl ComputeServer {
     #[cold]
     pub fn note_failure(&self, error: &FabricError) {
         if Membership::is_fatal(error) {
+            self.end.note(error);
             self.doom();
         }
     }

@@ -235,6 +235,11 @@ impl Membership {
         pulse
     }
 
+    /// Whether some thread holds a lane, or has a list in flight that may take one or give one back.
+    pub fn holds_lanes(&self) -> bool {
+        lock(&self.pulses).iter().filter_map(Weak::upgrade).any(|pulse| pulse.holds())
+    }
+
     /// Whether some thread has held a lane, and done nothing else, for too long.
     pub fn is_wedged(&self, watch: &mut Watch, now: u64, lease: u64) -> bool {
         let pulses = lock(&self.pulses);

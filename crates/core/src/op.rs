@@ -4,14 +4,16 @@
 //! from there.
 
 use crate::cause::{Cause, Retries};
+use crate::doubt::Doubt;
 use crate::error::Error;
 use crate::worker::Worker;
 use sherman_fabric::endpoint::Execute;
 use sherman_fabric::{ClientId, Counters, Endpoint, FabricError, GlobalAddress, Refusal, Request, Response};
 use sherman_fabric::{Tally, WorkList, call, execute};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -43,6 +45,12 @@ pub struct Op<'w, E: Endpoint> {
     stalled: Cell<ClientId>,
     /// Until when it waits for memory, once it does.
     hungry_until: Cell<Option<u64>>,
+    /// Its change, if nobody knows whether that happened.
+    doubt: RefCell<Option<Arc<Doubt>>>,
+    /// Whether that change was to replace a value.
+    replaces: Cell<bool>,
+    /// Whether a change was not even posted, because the connection had ended.
+    unposted: Cell<bool>,
 }
 
 impl<'w, E: Endpoint> Op<'w, E> {
@@ -60,6 +68,9 @@ impl<'w, E: Endpoint> Op<'w, E> {
             obstacles: Cell::new(false),
             stalled: Cell::new(ClientId::NOBODY),
             hungry_until: Cell::new(None),
+            doubt: RefCell::new(None),
+            replaces: Cell::new(false),
+            unposted: Cell::new(false),
         }
     }
 
@@ -76,6 +87,50 @@ impl<'w, E: Endpoint> Op<'w, E> {
     /// Whether it may have had to retry or wait. If not, [`Op::retries`] is all zero and the clock was never read.
     pub fn met_obstacles(&self) -> bool {
         self.started.get().is_some() || self.obstacles.get()
+    }
+
+    /// Since when it has been waiting, by the endpoint's clock; `None` if it has met no obstacle.
+    pub fn waiting_since(&self) -> Option<u64> {
+        self.started.get()
+    }
+
+    /// Its change, if the operation failed and what became of the change can perhaps be found out.
+    pub fn take_doubt(&self) -> Option<Arc<Doubt>> {
+        self.doubt.take()
+    }
+
+    /// Whether the change of [`Op::take_doubt`] was to replace a value.
+    pub fn replaces(&self) -> bool {
+        self.replaces.get()
+    }
+
+    /// Notes that the change that has just failed was to replace a value.
+    pub(crate) fn note_replaces(&self) {
+        self.replaces.set(true);
+    }
+
+    /// The identity it acts under.
+    pub fn client(&self) -> ClientId {
+        self.worker.compute.client()
+    }
+
+    /// Notes that a change was not posted.
+    #[cold]
+    pub(crate) fn note_unposted(&self) -> FabricError {
+        self.unposted.set(true);
+        let error = FabricError::Fenced { client: self.client() };
+        self.worker.compute.note_failure(&error);
+        error
+    }
+
+    /// The error of a change whose list failed: unknown, unless the list was not even posted.
+    #[cold]
+    pub(crate) fn after_post(&self, source: FabricError) -> Error {
+        if self.unposted.get() { source.into() } else { Error::after_post(source) }
+    }
+
+    pub(crate) fn set_doubt(&self, doubt: Arc<Doubt>) {
+        self.doubt.replace(Some(doubt));
     }
 
     /// How many lanes it got by handover.

@@ -416,7 +416,7 @@ impl fmt::Display for Refusal {
             Self::BadName => write!(f, "a tree's name has 1 to 128 bytes"),
             Self::NotHere => write!(f, "only memory server 0 answers this"),
             Self::NotAMember { client } => write!(f, "client {client} is not a member of the cluster"),
-            Self::Fenced { client } => write!(f, "client {client} has been fenced; open the cluster again"),
+            Self::Fenced { client } => write!(f, "client {client} has been fenced"),
             Self::Unreachable { server } => {
                 write!(f, "the cluster counts memory server {server} as present, and the client cannot reach it")
             }

@@ -151,7 +151,7 @@ impl Admin {
 
     /// Declares that the memory of `server` is gone for good.
     ///
-    /// The lease of every member ends: all clients must open the cluster again. From then on the server is not used: whatever
+    /// The lease of every member ends: all clients join again, by themselves. From then on the server is not used: whatever
     /// lay there is lost, operations that need it fail with [`Error::ServerLost`], and new memory comes from other servers. Nothing
     /// undoes this, even if the server comes back.
     ///

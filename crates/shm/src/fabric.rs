@@ -130,6 +130,16 @@ impl ShmFabric {
         Ok(ShmEndpoint::new(Arc::clone(&self.inner), control, bonds))
     }
 
+    /// The id of the cluster, as [`SoftNicFabric::cluster_id`].
+    pub fn cluster_id(&self) -> u64 {
+        self.inner.control.cluster_id()
+    }
+
+    /// The identity has ended, as [`SoftNicFabric::end`].
+    pub fn end(&self) {
+        self.inner.control.end();
+    }
+
     /// Gives the identity up without leaving, as one must that may have left something behind: its lease runs out, and others
     /// recover it. Nothing is posted any more.
     pub fn abandon(&self) {

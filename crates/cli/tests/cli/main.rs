@@ -8,6 +8,8 @@ mod cluster;
 mod commands;
 mod common;
 mod contract;
+#[path = "../../../sherman/examples/endless_inserts.rs"]
+mod endless_inserts;
 mod exit_codes;
 mod figures;
 mod hosts;
@@ -17,6 +19,7 @@ mod intruders;
 mod kills;
 mod litmus;
 mod members;
+mod mending;
 mod network;
 #[path = "../../../soft-nic/tests/raw/mod.rs"]
 mod raw;

@@ -3,7 +3,7 @@
 use crate::common::servers::{Servers, Transport, wait_until};
 use crate::common::{sherman, text};
 use serde_json::Value;
-use sherman::Cluster;
+use sherman::{Cluster, ClusterOptions};
 use std::time::Duration;
 
 /// A cluster of one server, with a short lease.
@@ -58,7 +58,7 @@ fn members_are_listed_with_their_leases_and_the_command_is_none_of_them() {
 fn the_lease_of_a_member_ends_and_the_command_says_who_recovers_it() {
     let servers = servers();
     let url = servers.url();
-    let broken = Cluster::open(&url).expect("a cluster");
+    let broken = Cluster::open_with(&url, ClusterOptions::new().rejoin(false)).expect("a cluster");
     let output = sherman(&["fence", "1", "--cluster", &url]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let stdout = text(&output.stdout);
@@ -73,7 +73,8 @@ fn the_lease_of_a_member_ends_and_the_command_says_who_recovers_it() {
 fn a_member_that_is_fenced_is_recovered_by_another_and_its_entries_stay() {
     let servers = servers();
     let url = servers.url();
-    let [survivor, broken] = [(); 2].map(|()| Cluster::open(&url).expect("a cluster"));
+    let [survivor, broken] =
+        [(); 2].map(|()| Cluster::open_with(&url, ClusterOptions::new().rejoin(false)).expect("a cluster"));
     let client = broken.tree::<u64, u64>("orders").expect("a tree").client().expect("a client");
     for key in 0..1_000 {
         client.insert(key, key).expect("an insert");

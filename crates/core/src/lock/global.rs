@@ -307,7 +307,11 @@ impl<E: Endpoint> Op<'_, E> {
             return posted.await.map(drop).and(handed_over);
         }
         let mut outcome = Ok(());
-        if !list.is_empty() {
+        // A change that cannot be sent did not happen, which its caller may know.
+        if !list.is_empty() && self.endpoint().refuses(lane.server) {
+            self.endpoint().recycle(list);
+            outcome = Err(self.note_unposted());
+        } else if !list.is_empty() {
             outcome = self.execute(list).await.map(|list| self.endpoint().recycle(list));
         }
         if plan == Plan::Global && !combined && outcome.is_ok() {

@@ -39,9 +39,29 @@ impl<E: Endpoint> Op<'_, E> {
         list.write(Space::Host, address.offset(), &line);
         self.push_hint(&mut list, address, class);
         let claim = self.worker.compute.alloc.claim(class, address);
-        self.write_back(locked.done(self), list).await.map_err(Error::after_post)?;
+        self.write_back(locked.done(self), list).await.map_err(|error| self.after_post(error))?;
         self.worker.compute.alloc.freed(class, address, header.version, claim);
         Ok(())
+    }
+}
+
+/// How far the clearing of a tree has come. Another worker can go on with it, under another identity too.
+#[derive(Debug)]
+pub struct Clearing {
+    /// Where the next leaf begins; `None` at the end.
+    next: Option<Vec<u8>>,
+    gone: u64,
+}
+
+impl Clearing {
+    /// The clearing of `tree` from its first leaf on.
+    pub fn new(tree: &TreeState) -> Self {
+        Self { next: Some(vec![0; tree.shape.leaf.key_len()]), gone: 0 }
+    }
+
+    /// How many entries went so far.
+    pub fn gone(&self) -> u64 {
+        self.gone
     }
 }
 
@@ -49,13 +69,18 @@ impl<E: Endpoint> Worker<E> {
     /// Removes every entry, leaf by leaf. Each leaf at one moment, the tree not: what others insert meanwhile may stay. How
     /// many entries went. A few round trips per leaf.
     pub async fn clear(&self, tree: &TreeState) -> Result<u64, Error> {
-        let mut gone = 0;
-        let mut next = Some(vec![0; tree.shape.leaf.key_len()]);
-        while let Some(key) = next.take() {
-            let (entries, high) = self.op().clear_leaf(tree, &key).await?;
-            gone += entries;
-            next = high;
+        let mut clearing = Clearing::new(tree);
+        self.clear_on(tree, &mut clearing).await?;
+        Ok(clearing.gone)
+    }
+
+    /// Goes on with a clearing to its end. After an error it goes on with the leaf that failed.
+    pub async fn clear_on(&self, tree: &TreeState, clearing: &mut Clearing) -> Result<(), Error> {
+        while let Some(key) = &clearing.next {
+            let (entries, high) = self.op().clear_leaf(tree, key).await?;
+            clearing.gone += entries;
+            clearing.next = high;
         }
-        Ok(gone)
+        Ok(())
     }
 }

@@ -53,7 +53,13 @@ impl<E: Endpoint> Op<'_, E> {
                 if let Some(entry) = whole_lines.then(|| leaf.entry_write(key, value, old)).flatten() {
                     let mut list = self.endpoint().list(at.server());
                     list.write(Space::Host, at.offset() + entry.range().start as u64, entry.bytes());
-                    self.write_back(locked.done(self), list).await.map_err(Error::after_post)?;
+                    let written = self.write_back(locked.done(self), list).await;
+                    written.map_err(|error| {
+                        if entry.updated {
+                            self.note_replaces();
+                        }
+                        self.in_doubt(error, at, entry.range().start, entry.bytes())
+                    })?;
                     return Ok(entry.updated);
                 }
                 let covering = Covering { header: leaf.header, locked, missed: None };

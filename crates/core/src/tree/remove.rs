@@ -195,7 +195,7 @@ impl<E: Endpoint> Op<'_, E> {
     ) -> Result<bool, Error> {
         let updated = match put {
             Upsert::Updated(patch) => {
-                self.write(tree, locked, &leaf, &patch).await?;
+                self.write(tree, locked, &leaf, &patch).await.inspect_err(|_| self.note_replaces())?;
                 true
             }
             Upsert::Inserted(patch) => {

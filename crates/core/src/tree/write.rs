@@ -17,7 +17,7 @@ use crate::lock::{Held, Locked};
 use crate::membership::Membership;
 use crate::mutant::{Mutant, planted};
 use crate::node::draft::{Place, SplitOff};
-use crate::node::{Draft, Node, Patch, Reject};
+use crate::node::{Draft, LINE, Node, Patch, Reject};
 use crate::op::Op;
 use crate::redo::{Kind, Record, Slot};
 use sherman_fabric::control::ChunkClass;
@@ -104,7 +104,12 @@ impl<E: Endpoint> Op<'_, E> {
         }
         let mut list = self.endpoint().list(address.server());
         push_patch(&mut list, address, draft.image(), patch);
-        self.write_back(held, list).await.map_err(Error::after_post)
+        self.write_back(held, list).await.map_err(|error| match patch.steps() {
+            [only] if only.start / LINE == (only.end.max(1) - 1) / LINE => {
+                self.in_doubt(error, address, only.start, &draft.image()[only.clone()])
+            }
+            _ => self.after_post(error),
+        })
     }
 
     /// The same for a change that must be logged.
@@ -134,7 +139,7 @@ impl<E: Endpoint> Op<'_, E> {
         if let Some(slot) = &slot {
             slot.clear(&mut list);
         }
-        self.write_back(held, list).await.map_err(Error::after_post)?;
+        self.write_back(held, list).await.map_err(|error| self.after_post(error))?;
         self.settle([slot]);
         Ok(())
     }
@@ -182,7 +187,7 @@ impl<E: Endpoint> Op<'_, E> {
             if let Some(slot) = &slot {
                 slot.clear(&mut list);
             }
-            self.write_back(held, list).await.map_err(Error::after_post)?;
+            self.write_back(held, list).await.map_err(|error| self.after_post(error))?;
             self.settle([slot]);
             self.worker.compute.alloc.linked(class, sibling);
             return Ok(split.separator);
@@ -215,7 +220,7 @@ impl<E: Endpoint> Op<'_, E> {
         if let Some(slot) = &image_slot {
             slot.clear(&mut list);
         }
-        self.write_back(held, list).await.map_err(Error::after_post)?;
+        self.write_back(held, list).await.map_err(|error| self.after_post(error))?;
         self.settle([image_slot]);
         self.link(&mut split.right, sibling, &slot).await.map_err(Error::after_post)?;
         self.settle([slot]);

@@ -274,6 +274,8 @@ fn what_a_dead_member_left_is_no_damage_until_its_id_is_retired() {
     let scene = Scene::new();
     let other = scene.cluster.join().expect("another");
     let dead = other.client();
+    // Who takes a lane has a redo area.
+    block_on(&other.endpoint(), call(&other.endpoint(), 0, Request::RedoArea, &Counters::default())).expect("an area");
     let memory = scene.cluster.memory(0).expect("server 0");
     memory.store_u64(Space::OnChip, 0, u64::from(dead.0));
     let endpoint = scene.worker.endpoint();

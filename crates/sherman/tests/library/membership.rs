@@ -95,9 +95,9 @@ fn who_leaves_leaves_its_memory_to_others() {
 }
 
 #[test]
-fn a_fenced_compute_server_says_so_and_another_identity_goes_on() {
+fn a_fenced_compute_server_says_so_if_it_may_not_join_again() {
     let cluster = cluster();
-    let broken = cluster.join().expect("another");
+    let broken = cluster.join_with(ClusterOptions::new().rejoin(false)).expect("another");
     let tree = tree(&broken);
     let client = tree.client().expect("a client");
     let session = tree.session().expect("a session");
@@ -172,7 +172,7 @@ fn an_operation_that_waits_for_the_dead_goes_on_when_they_are_recovered() {
     }
     // Many at once, over and over, some of them fenced in the middle of what they do.
     for round in 0..10 {
-        let doomed = cluster.join().expect("another");
+        let doomed = cluster.join_with(ClusterOptions::new().rejoin(false)).expect("another");
         let id = doomed.id();
         std::thread::scope(|scope| {
             for thread in 0..2 {

@@ -58,7 +58,8 @@ impl SoftNicFabric {
             Ok(()) => {
                 let (spares, held) = (Mutex::new(vec![station]), Mutex::new(None));
                 let (gone, abandoned) = (AtomicBool::new(false), AtomicBool::new(false));
-                Ok(Self { membership: Arc::new(Membership { peers, caps, gone, abandoned, spares, held }) })
+                let ended = AtomicBool::new(false);
+                Ok(Self { membership: Arc::new(Membership { peers, caps, gone, abandoned, ended, spares, held }) })
             }
             Err(error) => {
                 // Nothing but the id is ours yet. If it cannot be given back, its lease will run out.
@@ -91,6 +92,11 @@ impl SoftNicFabric {
     /// Its identity.
     pub fn client(&self) -> ClientId {
         self.membership.peers.client
+    }
+
+    /// The id of the cluster: the identity of server 0's memory. After a restart without its file server 0 has another.
+    pub fn cluster_id(&self) -> u64 {
+        self.membership.peers.cluster
     }
 
     /// How many memory servers there are.
@@ -160,6 +166,12 @@ impl SoftNicFabric {
         self.membership.is_over()
     }
 
+    /// The identity has ended. What is in flight goes on, but endpoints that are dropped no longer wait for it: recovery frees the lanes
+    /// that it would have released.
+    pub fn end(&self) {
+        self.membership.ended.store(true, Ordering::Release);
+    }
+
     /// Gives the identity up without leaving, as one must that may have left something behind: its lease runs out, and others
     /// recover it. Nothing is posted any more; connections are closed when their endpoints are dropped, without waiting for
     /// what is in flight.
@@ -186,6 +198,8 @@ pub(crate) struct Membership {
     /// Server 0 was told that we go.
     gone: AtomicBool,
     abandoned: AtomicBool,
+    /// Whether endpoints that are dropped need not wait for what is in flight.
+    ended: AtomicBool,
     spares: Mutex<Vec<Station>>,
     /// Connections that wait for answers that nobody wants any more. They may be the only ones.
     held: Mutex<Option<Station>>,
@@ -198,8 +212,9 @@ impl Membership {
         self.gone.load(Ordering::Relaxed) || self.abandoned.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn is_abandoned(&self) -> bool {
-        self.abandoned.load(Ordering::Acquire)
+    /// Whether an endpoint that is dropped waits for what it has in flight.
+    pub(crate) fn waits_for_lists(&self) -> bool {
+        !self.abandoned.load(Ordering::Acquire) && !self.ended.load(Ordering::Acquire) && !self.peers.is_broken()
     }
 
     /// Whether a request may be sent. Who leaves is gone from then on.

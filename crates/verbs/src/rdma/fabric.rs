@@ -116,6 +116,16 @@ impl VerbsFabric {
         Ok(VerbsEndpoint::new(Arc::clone(&self.shared), control, station))
     }
 
+    /// The id of the cluster, as [`SoftNicFabric::cluster_id`].
+    pub fn cluster_id(&self) -> u64 {
+        self.shared.control.cluster_id()
+    }
+
+    /// The identity has ended, as [`SoftNicFabric::end`].
+    pub fn end(&self) {
+        self.shared.control.end();
+    }
+
     /// Gives the identity up without leaving, as [`SoftNicFabric::abandon`].
     pub fn abandon(&self) {
         self.shared.control.abandon();
