@@ -18,7 +18,7 @@ use crate::compute::ComputeServer;
 use crate::error::Error;
 use crate::op::Op;
 use crate::worker::Worker;
-use sherman_fabric::{ClientId, Endpoint, FabricError, GlobalAddress};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -140,7 +140,9 @@ impl<E: Endpoint> Op<'_, E> {
     pub(crate) fn in_doubt(&self, source: FabricError, node: GlobalAddress, from: usize, bytes: &[u8]) -> Error {
         let compute: &ComputeServer = &self.worker.compute;
         let error = self.after_post(source);
-        if matches!(error, Error::OutcomeUnknown { .. }) && compute.is_doomed() {
+        // Without the local lock another thread may have taken the lane since, and changed the line again.
+        let alone = compute.techniques().hierarchical;
+        if matches!(error, Error::OutcomeUnknown { .. }) && compute.is_doomed() && alone {
             let doubt = Arc::new(Doubt {
                 node,
                 lane: compute.lane(node),
@@ -156,12 +158,13 @@ impl<E: Endpoint> Op<'_, E> {
 }
 
 impl<E: Endpoint> Worker<E> {
-    /// Finds out what became of changes of `former`, an earlier identity of this process, and settles each of `doubts`. None of its lists
-    /// is in flight any more.
+    /// Finds out what became of changes of `former`, an earlier identity of this process, settles each of `doubts`, and recovers `former`. None of
+    /// its lists is in flight any more.
     ///
-    /// Every doubt is settled as unknown: recovery does not look at lanes and lines before it frees them yet.
-    pub async fn settle_doubts(&self, former: ClientId, doubts: &[Arc<Doubt>]) {
-        let _ = former;
+    /// Only the first to recover `former` can tell: whoever came before it may have freed the lanes. If another did, the fates stay unknown.
+    pub async fn settle_doubts(&self, former: &ComputeServer, doubts: &[Arc<Doubt>]) {
+        // If this fails in the middle, the rest stays unknown, and others recover the former identity.
+        let _ = self.succeed(former, doubts).await;
         for doubt in doubts {
             doubt.settle(Fate::Unknown);
         }

@@ -3,7 +3,7 @@
 use crate::compute::ComputeServer;
 use crate::doubt::{Doubt, Doubts};
 use crate::error::Error;
-use sherman_fabric::{ClientId, FabricError};
+use sherman_fabric::FabricError;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
@@ -41,11 +41,6 @@ impl ComputeServer {
     /// Why this identity ended. [`Error::Fenced`] unless it was a connection that broke.
     pub fn end_reason(&self) -> Error {
         self.end.reason.get().cloned().map_or(Error::Fenced { client: self.client() }, Error::from)
-    }
-
-    /// Has the recoverer find out whether `client` is dead, and recover it then: for a former identity of this process.
-    pub fn watch(&self, client: ClientId) {
-        self.suspect(client);
     }
 
     /// Whether no thread of this compute server holds a lane or has a list in flight that takes one or gives one back. For

@@ -101,6 +101,7 @@ mutants! {
     ActiveUnknown "active-unknown" "a client takes lanes and spans before server 0 knows that it may"
     RootLinkedEarly "root-linked-early" "a bulk load links the root before what it leads to"
     DropLeftFirst "drop-left-first" "a drop frees the left of two nodes that one separator leads to first"
+    FateFromHearsay "fate-from-hearsay" "a successor judges changes in doubt although another has begun to recover it before"
     EndedNotReplayed "ended-not-replayed" "records about a tree that is gone are not replayed"
     FenceLeft "fence-left" "an id is retired on server 0 alone"
     DoomedRenews "doomed-renews" "a compute server that is at its end goes on renewing its lease"

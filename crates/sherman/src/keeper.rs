@@ -192,13 +192,12 @@ pub(crate) fn recover(identity: &Arc<Identity>, former: Option<Arc<ComputeServer
     let mut worker = None;
     if let Some(former) = former {
         let doubts = take_doubts(&former, compute, stop);
-        if !doubts.0.is_empty() {
+        // Others need not wait until its lease has run out.
+        if former.incarnation().is_some() {
             let Ok(settling) = identity.worker() else { return };
-            block_on(settling.endpoint(), settling.settle_doubts(former.client(), &doubts.0));
+            block_on(settling.endpoint(), settling.settle_doubts(&former, &doubts.0));
             worker = Some(settling);
         }
-        // What it left behind is recovered as soon as its lease has run out, not when somebody waits for it.
-        compute.watch(former.client());
     }
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut cx = Context::from_waker(&waker);

@@ -103,6 +103,9 @@ impl<E: Endpoint> Op<'_, E> {
                 return Box::pin(self.read_under(self.hold(lane), nodes)).await;
             }
         }
+        if self.worker.compute.is_doomed() {
+            return Err(self.too_late(lane));
+        }
         // Boxed, as all that not every operation does: what is in flight stays small, and its memory is quickly had.
         if !(self.techniques().lock_read && self.worker.compute.caps().lock_read) {
             return Box::pin(async {
@@ -135,6 +138,13 @@ impl<E: Endpoint> Op<'_, E> {
             }
             Err(error) => Err(Box::pin(self.lock_failed(held, error)).await),
         }
+    }
+
+    /// This identity has ended: the thread that held the lane before may not know what became of its change, and finds out by the lane.
+    #[cold]
+    fn too_late(&self, lane: LaneIndex) -> Error {
+        let _ = self.finish(lane, Plan::Global);
+        Error::Fenced { client: self.endpoint().client() }
     }
 
     /// A lane is taken, or about to be: from the post of the CAS on nobody knows whether it is, until somebody looks.
@@ -228,6 +238,9 @@ impl<E: Endpoint> Op<'_, E> {
     /// Takes the lane by CAS, trying until the deadline. The local lock is held, and given back if that fails.
     async fn lock_globally(&self, lane: LaneIndex) -> Result<Held, Error> {
         loop {
+            if self.worker.compute.is_doomed() {
+                return Err(self.too_late(lane));
+            }
             let mut list = self.endpoint().list(lane.server);
             let cas = self.push_cas(lane, &mut list);
             let held = self.hold(lane);

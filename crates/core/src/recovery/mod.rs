@@ -39,6 +39,8 @@ pub mod replay;
 pub mod spans;
 pub mod sweep;
 
+use crate::compute::ComputeServer;
+use crate::doubt::{Doubt, Fate};
 use crate::error::Error;
 use crate::membership::Recovering;
 use crate::mutant::{Mutant, planted};
@@ -115,6 +117,8 @@ struct Recoverer<'w, E: Endpoint> {
     classes: BTreeMap<(u16, u32), ChunkClass>,
     /// Servers that are gone.
     lost: BTreeSet<u16>,
+    /// Changes whose fate is to be told before lanes are swept.
+    doubts: Vec<Arc<Doubt>>,
 }
 
 impl<E: Endpoint> Worker<E> {
@@ -187,6 +191,35 @@ impl<E: Endpoint> Worker<E> {
         }
     }
 
+    /// Recovers an earlier identity of this process, and before its lanes are swept tells the fates of its changes in doubt.
+    pub(crate) async fn succeed(&self, former: &ComputeServer, doubts: &[Arc<Doubt>]) -> Result<(), Error> {
+        let client = former.client();
+        // One that was never active left nothing.
+        let Some(incarnation) = former.incarnation() else { return Ok(()) };
+        self.activate().await?;
+        let Some(alone) = self.compute.membership.begin_recovery(client) else { return Ok(()) };
+        let verdict = match self.op().call(SERVER_0, Request::Succeed { client, incarnation }).await? {
+            Response::Verdict(verdict) => verdict,
+            _ => return Err(Error::Unsupported { what: "the memory server's answer to a suspicion" }),
+        };
+        if !matches!(verdict, Verdict::Inherit | Verdict::Recover) {
+            return Ok(());
+        }
+        let mut recoverer = Recoverer::new(self);
+        let report = Recovery::nothing(verdict);
+        let (loads, drops) = (Vec::new(), Vec::new());
+        recoverer.dead.insert(client, Patient { report, failed: None, loads, drops, _alone: alone });
+        if verdict == Verdict::Inherit || planted(Mutant::FateFromHearsay) {
+            recoverer.doubts = doubts.to_vec();
+        }
+        recoverer.run().await?;
+        let failed = recoverer.dead.remove(&client).and_then(|patient| patient.failed);
+        if failed.is_none() {
+            self.compute.membership.count_recovery();
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
     /// What server 0 says of some clients.
     async fn ask(&self, clients: &[ClientId]) -> Result<Vec<Verdict>, Error> {
         let op = self.op();
@@ -207,6 +240,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
             trees: BTreeMap::new(),
             classes: BTreeMap::new(),
             lost: BTreeSet::new(),
+            doubts: Vec::new(),
         }
     }
 
@@ -291,6 +325,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         if !planted(Mutant::ReplayWithoutFencing) && !planted(Mutant::TakeoverWithoutFencing) {
             self.on_every_server(fence).await?;
         }
+        self.tell_fates().await?;
         self.learn().await?;
         if planted(Mutant::SweepBeforeReplay) {
             self.sweep().await?;
@@ -322,6 +357,21 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         self.on_every_server(|client| Request::Retire { client }).await?;
         if planted(Mutant::IdReissuedEarly) {
             self.sweep().await?;
+        }
+        Ok(())
+    }
+
+    /// Tells what became of changes of one line whose outcome is unknown. Nothing of their client executes any more, and its lanes are as it left
+    /// them: where it does not hold the lane, the list that gave it back was executed to its end; where it does, the line shows it.
+    async fn tell_fates(&mut self) -> Result<(), Error> {
+        let Some(dead) = self.going().first().copied() else { return Ok(()) };
+        for doubt in std::mem::take(&mut self.doubts) {
+            let server = doubt.node().server();
+            let stretch = (doubt.offset(), doubt.bytes().len() as u32);
+            let line = self.read_all(server, Space::Host, &[stretch]).await?.pop();
+            let Some(line) = line else { continue };
+            let held = self.holds_lane(doubt.node(), dead).await?;
+            doubt.settle(if !held || line == doubt.bytes() { Fate::Done } else { Fate::NotDone });
         }
         Ok(())
     }

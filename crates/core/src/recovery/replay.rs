@@ -165,7 +165,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
     }
 
     /// Whether the dead one holds the lane of the node at `address`.
-    async fn holds_lane(&mut self, address: GlobalAddress, dead: ClientId) -> Result<bool, Error> {
+    pub(super) async fn holds_lane(&mut self, address: GlobalAddress, dead: ClientId) -> Result<bool, Error> {
         let geometry = *self.op.worker.compute.geometry_of(address.server());
         let (space, word, mask, shift) = geometry.lane_word(geometry.lane_of(address));
         let bytes = self.read_table(address.server(), space, word, 8).await?;
