@@ -16,6 +16,7 @@ mod idle;
 mod intruders;
 mod kills;
 mod litmus;
+mod lives;
 mod members;
 mod network;
 #[path = "../../../soft-nic/tests/raw/mod.rs"]
