@@ -65,7 +65,7 @@ pub use clients::ClientWord;
 pub use format::{FormatError, FormatOptions, LockOptions};
 pub use geometry::{Geometry, LaneWidth, LockGeometry, ReleaseMode};
 pub use members::{MemberEntry, MemberState};
-pub use server::{MemoryServer, OpenError};
+pub use server::{Census, MemoryServer, OpenError};
 pub use servers::ServerEntry;
 pub use spans::{HINT_FREE, SpanWord};
 pub use superblock::{SUPERBLOCK_BYTES, Superblock, SuperblockError};

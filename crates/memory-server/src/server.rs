@@ -21,8 +21,11 @@ use sherman_fabric::control::{MOST_FREED, Span, TreeInfo};
 use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Space};
 use std::fmt;
 
+mod census;
 mod enlist;
 mod membership;
+
+pub use census::Census;
 
 #[cfg(test)]
 mod enlist_tests;

@@ -187,8 +187,8 @@ impl Admin {
     /// Memory in use, server by server; or why a server does not say.
     pub fn usage(&self) -> Result<Vec<Result<ServerUsage, OpenError>>, OpenError> {
         self.each(|server| match self.ask(server, &Request::Usage)? {
-            Response::Usage { chunks, chunks_used, chunk_bytes, .. } => {
-                Ok(ServerUsage { chunks, chunks_used, chunk_bytes })
+            Response::Usage { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free, .. } => {
+                Ok(ServerUsage { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free })
             }
             _ => Err(unexpected()),
         })
@@ -200,6 +200,14 @@ impl Admin {
             Response::Stats(stats) => Ok(*stats),
             _ => Err(unexpected()),
         })
+    }
+
+    /// What memory server 0 has counted since it was started: it keeps the members.
+    pub fn first_stats(&self) -> Result<ServerStats, OpenError> {
+        match self.ask(0, &Request::Stats)? {
+            Response::Stats(stats) => Ok(*stats),
+            _ => Err(unexpected()),
+        }
     }
 
     /// Every tree, by name.

@@ -99,7 +99,7 @@ impl ClusterOptions {
 }
 
 /// Memory in use on one memory server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerUsage {
     /// Chunks there are.
     pub chunks: u64,
@@ -107,6 +107,10 @@ pub struct ServerUsage {
     pub chunks_used: u64,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
+    /// Bytes in chunks of nodes that members own: where they make nodes.
+    pub bytes_owned: u64,
+    /// Bytes in chunks of nodes that nobody owns and that may have room for nodes.
+    pub bytes_free: u64,
 }
 
 /// A handle to a cluster: one compute server, with one identity at a time, one local lock table and one index cache per tree,
@@ -351,11 +355,11 @@ impl Cluster {
             let mut usage = Vec::with_capacity(usize::from(endpoint.servers()));
             for server in 0..endpoint.servers() {
                 match sherman_fabric::call(endpoint, server, Request::Usage, &counters).await {
-                    Ok(Response::Usage { chunks, chunks_used, chunk_bytes, .. }) => {
-                        usage.push(ServerUsage { chunks, chunks_used, chunk_bytes });
+                    Ok(Response::Usage { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free, .. }) => {
+                        usage.push(ServerUsage { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free });
                     }
                     Err(FabricError::ServerLost { .. }) => {
-                        usage.push(ServerUsage { chunks: 0, chunks_used: 0, chunk_bytes: 0 });
+                        usage.push(ServerUsage::default());
                     }
                     Err(error) => return Err(error.into()),
                     Ok(_) => return Err(Error::Unsupported { what: "the memory server's answer about its usage" }),

@@ -213,7 +213,9 @@ fn set_embedded(options: &mut EmbeddedOptions, name: &str, value: &str) -> Resul
         "lease" => {
             let lease = time(name, value)?;
             if !(SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) {
-                return Err(format!("lease={value:?} is not allowed; write 100ms to 1h. A client renews three times in this time"));
+                return Err(format!(
+                    "lease={value:?} is not allowed; write 100ms to 1h. A client renews three times in this time"
+                ));
             }
             options.format.lease_nanos = lease.as_nanos() as u64;
         }

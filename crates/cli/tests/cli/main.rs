@@ -18,6 +18,7 @@ mod idle;
 mod intruders;
 mod kills;
 mod litmus;
+mod lives;
 mod members;
 mod mending;
 mod network;

@@ -51,7 +51,8 @@ fn members_are_listed_with_their_leases_and_the_command_is_none_of_them() {
     for words in [url.as_str(), "lease left", "live"] {
         assert!(stdout.contains(words), "{words}: {stdout}");
     }
-    assert_eq!(stdout.lines().count(), 5, "{stdout}");
+    assert_eq!(stdout.lines().count(), 7, "{stdout}");
+    assert!(stdout.contains("2 live, 0 leaving, 0 dead; 0 wait for recovery; 4094 of 4096 ids are free"), "{stdout}");
 }
 
 #[test]

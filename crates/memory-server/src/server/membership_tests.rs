@@ -537,3 +537,24 @@ fn when_all_are_lost_those_that_own_nothing_are_gone_and_the_others_wait() {
     let next = world.join_as_writer();
     assert_eq!(world.renew(next), [writer, leaving]);
 }
+
+#[test]
+fn a_census_counts_members_by_standing_and_what_is_left() {
+    let mut world = World::new();
+    let [dead, leaving, recovered, live] = [(); 4].map(|()| world.join_as_writer());
+    let spans = world.alloc(0, live);
+    world.ask(0, leaving, Request::Depart).unwrap();
+    for client in [dead, recovered] {
+        world.ask(0, live, Request::Condemn { client }).unwrap();
+    }
+    assert_eq!(world.suspect(live, recovered), Verdict::Recover);
+    let census = |world: &World, server: usize| world.servers[server].census(&world.memories[server], world.now);
+    let Census { chunks, chunks_used, bytes_owned, bytes_free, .. } = census(&world, 0);
+    assert_eq!((bytes_owned, bytes_free), (spans[0].bytes, 4096 - spans[0].bytes));
+    assert!(chunks_used == 2 && chunks > 2);
+    let expected = Census { ids: 16, ids_free: 12, live: 1, leaving: 1, dead: 2, waiting: 2, ..census(&world, 0) };
+    assert_eq!(census(&world, 0), expected);
+    assert_eq!(census(&world, 1), Census { chunks: census(&world, 1).chunks, ..Census::default() });
+    world.now += LEASE;
+    assert_eq!(census(&world, 0).waiting, 4, "the lease of the one who recovers has run out too");
+}

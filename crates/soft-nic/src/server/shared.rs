@@ -231,7 +231,19 @@ impl Shared {
     /// Everything counted so far.
     pub(super) fn stats(&self) -> ServerStats {
         let memory = self.host.memory();
+        let now = self.host.now();
+        let census = self.host.look(|tables| tables.census(memory, now));
         let mut stats = ServerStats {
+            ids: census.ids,
+            ids_free: census.ids_free,
+            members_live: census.live,
+            members_leaving: census.leaving,
+            members_dead: census.dead,
+            members_waiting: census.waiting,
+            chunks: census.chunks,
+            chunks_used: census.chunks_used,
+            bytes_owned: census.bytes_owned,
+            bytes_free: census.bytes_free,
             server: self.host.superblock().server,
             boot: self.boot,
             uptime_nanos: u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX),

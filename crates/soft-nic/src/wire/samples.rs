@@ -120,6 +120,16 @@ fn stats() -> ServerStats {
         bytes_out: 19,
         calls: 20,
         fences: 21,
+        ids: 24,
+        ids_free: 25,
+        members_live: 26,
+        members_leaving: 27,
+        members_dead: 28,
+        members_waiting: 29,
+        chunks: 30,
+        chunks_used: 31,
+        bytes_owned: 32,
+        bytes_free: 33,
         hottest: vec![HotWord { space: Space::OnChip, offset: 22, failed: 23 }],
     }
 }
