@@ -21,8 +21,9 @@ use crate::mutant::{Mutant, planted};
 use crate::node::draft::Place;
 use crate::node::{Header, LINE};
 use crate::op::Op;
-use sherman_fabric::control::{ChunkClass, Span};
+use sherman_fabric::control::{ChunkClass, MOST_FREED, Span};
 use sherman_fabric::{ClientId, Endpoint, FabricError, GlobalAddress, Request, Response, Space, VerbId};
+use sherman_fabric::WorkList;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -211,14 +212,16 @@ impl Allocator {
     ) -> Result<bool, Error> {
         let bytes = u64::from(class.node_bytes);
         let most = (op.endpoint().caps().max_verbs as usize).max(1);
-        let (mut lists, mut reads): (Vec<_>, Vec<Vec<(usize, VerbId, u64)>>) = (Vec::new(), Vec::new());
+        let mut lists: Vec<WorkList> = Vec::new();
+        // Of each span, where the first line of each place is read, and the place.
+        let mut reads: Vec<Vec<(usize, VerbId, u64)>> = Vec::new();
         for span in &spans {
             let mut found = Vec::new();
             for at in (span.offset..span.offset + span.bytes).step_by(class.node_bytes as usize) {
                 if span.fresh {
                     break;
                 }
-                if lists.last().is_none_or(|list: &sherman_fabric::WorkList| list.len() >= most) {
+                if lists.last().is_none_or(|list| list.len() >= most) {
                     lists.push(op.endpoint().list(server));
                 }
                 let last = lists.len() - 1;
@@ -297,20 +300,19 @@ impl Allocator {
         }
     }
 
-    /// Stops owning the spans in which nothing is being made: what each server is to be told.
-    pub(crate) fn release_unused(&self) -> BTreeMap<u16, Vec<(u64, bool)>> {
-        let mut unused: BTreeMap<u16, Vec<(u64, bool)>> = BTreeMap::new();
+    /// Stops owning spans in which nothing is being made: what a server is to be told, if there are any.
+    pub(crate) fn release_unused(&self) -> Option<(u16, Vec<(u64, bool)>)> {
         let mut state = self.state();
         for pool in state.pools.values_mut() {
+            pool.requests = 0;
             for server in 0..self.servers {
                 let spans = pool.give_back_spans(|at, _| at.server() == server, true);
                 if !spans.is_empty() {
-                    unused.entry(server).or_default().extend(spans);
+                    return Some((server, spans));
                 }
             }
-            pool.requests = 0;
         }
-        unused
+        None
     }
 
     /// How many nodes' worth of memory this compute server has.
@@ -385,11 +387,12 @@ impl Pool {
         inside.then_some(span)
     }
 
-    /// Stops owning the spans that `which` names and in which nothing is being made. Their offsets, each with whether it has `free` places.
+    /// Stops owning spans that `which` names and in which nothing is being made, as many as one request takes. Their offsets, each with whether it has
+    /// `free` places.
     fn give_back_spans(&mut self, which: impl Fn(GlobalAddress, &Owned) -> bool, free: bool) -> Vec<(u64, bool)> {
         let early = planted(Mutant::SpanGivenBackEarly);
         let gone = self.spans.extract_if(.., |at, span| (span.out == 0 || early) && which(*at, span));
-        let gone: Vec<(GlobalAddress, u64)> = gone.map(|(at, span)| (at, span.bytes)).collect();
+        let gone: Vec<(GlobalAddress, u64)> = gone.take(MOST_FREED).map(|(at, span)| (at, span.bytes)).collect();
         if free {
             let kept = |server: u16, offset: u64| {
                 !gone

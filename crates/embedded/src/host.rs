@@ -185,11 +185,12 @@ impl Host {
 
     /// Ends the lease of `session`, whose last connection has ended: it cannot come back. `still` is asked behind the lock, and
     /// only if the session has a lease.
-    pub fn lose(&self, session: &Session, still: impl FnOnce() -> bool) {
+    pub fn lose(&self, session: &Session, still: impl FnOnce(&MemoryServer) -> bool) {
         self.server.change(|tables, memory| {
             let holder = |entry: MemberEntry| (entry.state, entry.incarnation);
             let lives = (MemberState::Live, session.incarnation());
-            let loses = !session.is_fenced() && tables.member(session.client()).map(holder) == Some(lives) && still();
+            let loses =
+                !session.is_fenced() && tables.member(session.client()).map(holder) == Some(lives) && still(tables);
             if loses {
                 tables.lose(memory, session.client());
             }

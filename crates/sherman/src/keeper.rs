@@ -202,10 +202,14 @@ pub(crate) fn recover(identity: &Arc<Identity>, former: Option<Arc<ComputeServer
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut cx = Context::from_waker(&waker);
     let mut wanted = pin!(compute.recoverer_wanted());
-    while stop.poll(wanted.as_mut(), &mut cx).is_pending() && !stop.is_asked() {
+    // Whoever is to be recovered is, also by one that is about to go: where clients only come and go, nobody else does it.
+    while stop.poll(wanted.as_mut(), &mut cx).is_pending() {
+        if stop.is_asked() {
+            return;
+        }
         std::thread::park();
     }
-    if stop.is_asked() || compute.is_doomed() {
+    if compute.is_doomed() {
         return;
     }
     // A server that cannot be reached ends this identity.

@@ -1,9 +1,9 @@
-//! Runs schedules of the tree and prints what was seen: `explore FORMAT FIRST COUNT [torn|atomic|crashes]`. With a count of 0 it
+//! Runs schedules of the tree and prints what was seen: `explore FORMAT FIRST COUNT [torn|atomic|crashes|lives]`. With a count of 0 it
 //! replays the first alone and prints every event. `MUTANT=name` plants that bug, and explores where it is to be found.
 
 use sherman_core::Format;
 use sherman_core::mutant::{Mutant, plant};
-use sherman_sim::tree::{Explorer, Scenario};
+use sherman_sim::tree::{Explorer, Lives, Scenario};
 use sherman_sim::{Atlas, Knobs};
 use std::time::Instant;
 
@@ -17,6 +17,28 @@ fn main() {
     let crashes = args.get(3).is_some_and(|word| word == "crashes");
     let mutant = std::env::var("MUTANT").ok().and_then(|name| Mutant::from_name(&name));
     let _planted = plant(mutant);
+    if args.get(3).is_some_and(|word| word == "lives") {
+        if count == 0 {
+            let (seen, events) = Lives::run_traced(first, true);
+            events.iter().for_each(|line| println!("{line}"));
+            return println!("{seen:#?}");
+        }
+        let began = Instant::now();
+        let mut all = Lives::default();
+        for seed in first..first + count {
+            let seen = Lives::run(seed);
+            all.lives += seen.lives;
+            all.left += seen.left;
+            all.killed += seen.killed;
+            all.silent += seen.silent;
+            all.operations += seen.operations;
+            all.refused += seen.refused;
+            if let Some(what) = seen.violation {
+                println!("seed {seed}: {what}");
+            }
+        }
+        return println!("{all:?}; {:.0} lives/s", all.lives as f64 / began.elapsed().as_secs_f64());
+    }
     let mut explorer = if let Some(mutant) = mutant {
         sherman_sim::tree::Hunt::of(mutant).explorer()
     } else if crashes {

@@ -60,6 +60,8 @@ fn the_lease_of_a_member_ends_and_the_command_says_who_recovers_it() {
     let servers = servers();
     let url = servers.url();
     let broken = Cluster::open_with(&url, ClusterOptions::new().rejoin(false)).expect("a cluster");
+    let client = broken.tree::<u64, u64>("orders").expect("a tree").client().expect("a client");
+    client.insert(1, 1).expect("an insert");
     let output = sherman(&["fence", "1", "--cluster", &url]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let stdout = text(&output.stdout);
@@ -68,6 +70,18 @@ fn the_lease_of_a_member_ends_and_the_command_says_who_recovers_it() {
     }
     wait_until("it is fenced", Duration::from_secs(10), || broken.is_fenced());
     refuses(1, &["fence", "9", "--cluster", &url], &["no member has the id 9", "there are 1"]);
+}
+
+#[test]
+fn a_member_that_owns_nothing_is_gone_when_its_lease_is_ended() {
+    let servers = servers();
+    let url = servers.url();
+    let reader = Cluster::open(&url).expect("a cluster");
+    let stdout = text(&sherman(&["fence", "1", "--cluster", &url]).stdout);
+    for words in ["the lease of member 1 has ended", "no member waits for recovery", "the cluster has no members"] {
+        assert!(stdout.contains(words), "{words}: {stdout}");
+    }
+    wait_until("it is fenced", Duration::from_secs(10), || reader.is_fenced());
 }
 
 #[test]

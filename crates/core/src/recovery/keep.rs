@@ -4,7 +4,7 @@
 //! server: whatever it waits for, the keeper renews the lease in time. Renewals are a third of a lease apart, so two may be late before
 //! the lease runs out. A compute server that is doomed stops renewing.
 
-use super::SERVER_0;
+use super::{BATCH, SERVER_0};
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::membership::Watch;
@@ -69,7 +69,8 @@ impl<E: Endpoint> Worker<E> {
     /// two leases. [`Error::ServerLost`] if server 0 is gone.
     pub async fn keep(&self, stop: impl Fn() -> bool) -> Result<(), Error> {
         let membership = &self.compute.membership;
-        membership.renew_next(self.endpoint.now().saturating_add(self.lease() / RENEWALS_PER_LEASE));
+        // At once: a newcomer hears who waits to be recovered. Where clients only come and go, there may be nobody else to do it.
+        membership.renew_next(self.endpoint.now());
         let mut watch = Watch::default();
         let over = || self.compute.is_doomed() && !planted(Mutant::DoomedRenews);
         while !stop() {
@@ -92,9 +93,8 @@ impl<E: Endpoint> Worker<E> {
         Ok(())
     }
 
-    /// Recovers the members that operations wait for or that server 0 names, until `stop` says so, which is asked at least three times
-    /// in a lease. Also finishes what operations of
-    /// this compute server could not: freeing the nodes of trees that it dropped.
+    /// Recovers the members that operations wait for or that server 0 names, until `stop` says so, which is asked after every part of them and at least three times
+    /// in a lease. Also finishes what operations of this compute server could not: freeing the nodes of trees that it dropped.
     ///
     /// # Errors
     /// As [`Worker::keep`].
@@ -102,7 +102,7 @@ impl<E: Endpoint> Worker<E> {
         let membership = &self.compute.membership;
         // Members whose lease still ran when it was last asked about, and when it runs out.
         let mut look_again: BTreeMap<ClientId, u64> = BTreeMap::new();
-        while !stop() {
+        loop {
             self.expect_alive()?;
             let now = self.endpoint.now();
             let mut suspects = membership.take_suspects();
@@ -115,6 +115,10 @@ impl<E: Endpoint> Worker<E> {
                 let mut suspects: Vec<ClientId> = suspects.into_iter().collect();
                 let first = usize::from(self.compute.client().0) * 31 % suspects.len();
                 suspects.rotate_left(first);
+                // A part at a time: the others may be somebody else's by then, and this one may be asked to stop.
+                if suspects.len() > BATCH {
+                    membership.suspect_all(&suspects.split_off(BATCH));
+                }
                 let outcomes = match self.recover_many(&suspects).await {
                     Ok(outcomes) => outcomes,
                     Err(error @ (Error::Fenced { .. } | Error::ServerLost { server: SERVER_0 })) => return Err(error),
@@ -131,12 +135,14 @@ impl<E: Endpoint> Worker<E> {
                 self.give_memory().await?;
             }
             self.finish_drops().await;
+            if stop() {
+                return Ok(());
+            }
             let next = self.endpoint.now().saturating_add(self.lease() / RENEWALS_PER_LEASE);
             let until = look_again.values().copied().chain([next]).min().unwrap_or(next);
             let busy = || membership.is_wanted() || membership.is_doomed() || stop();
             self.rest(until, |waker| membership.set_recoverer(waker), busy).await;
         }
-        Ok(())
     }
 
     /// Gives back the spans in which nothing is being made: some member finds no memory.
@@ -145,7 +151,7 @@ impl<E: Endpoint> Worker<E> {
     /// Those of the fabric.
     pub async fn give_memory(&self) -> Result<(), Error> {
         let op = self.op();
-        for (server, spans) in self.compute.alloc.release_unused() {
+        while let Some((server, spans)) = self.compute.alloc.release_unused() {
             match op.call(server, Request::FreeSpans { spans }).await {
                 Ok(_) | Err(FabricError::ServerLost { .. }) => {}
                 Err(error) => return Err(error.into()),

@@ -451,7 +451,8 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
             return Ok((Arc::clone(tree), *listed));
         }
         let info = TreeInfo { id: record.tree, name: String::new(), spec: record.spec, root_word: 0 };
-        let tree = TreeState::new(info, 0, false)?;
+        let invariant = "I25: a record has the shape of its tree";
+        let tree = TreeState::new(info, 0, false).map_err(|_| Error::Corrupt { address: record.node, invariant })?;
         self.trees.insert(record.tree, (Arc::clone(&tree), false));
         Ok((tree, false))
     }
@@ -472,7 +473,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
                 let (mut list, mut bytes) = (self.op.endpoint().list(server), 0);
                 while let Some(&&(at, len)) = left.peek()
                     && list.len() < most_verbs
-                    && (list.len() == 0 || bytes + u64::from(len) <= most_bytes)
+                    && (list.is_empty() || bytes + u64::from(len) <= most_bytes)
                 {
                     reads.push((lists.len(), list.read(space, at, len)));
                     bytes += u64::from(len);

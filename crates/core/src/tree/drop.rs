@@ -272,10 +272,13 @@ impl<E: Endpoint> Worker<E> {
                 let Some((_, first)) = seen.children.first() else { return Ok(()) };
                 at = *first;
             }
-            let mut first = true;
+            let mut before: Option<Vec<u8>> = None;
             while !at.is_null() {
-                let Some(parent) = self.op_within(patience).look_at(tree, at, level + 1).await? else {
-                    if first {
+                let seen = self.op_within(patience).look_at(tree, at, level + 1).await?;
+                // Siblings ascend (I4). Else the place has been used again, or the memory lies, perhaps in a circle.
+                let ascends = |seen: &Seen| before.as_ref().is_none_or(|before| *before < seen.low);
+                let Some(parent) = seen.filter(ascends) else {
+                    if before.is_none() {
                         // The left edge of the level is free, so all of it is.
                         return Ok(());
                     }
@@ -283,7 +286,7 @@ impl<E: Endpoint> Worker<E> {
                     whole.retry(Cause::StalePointer).await?;
                     continue 'level;
                 };
-                first = false;
+                before = Some(parent.low.clone());
                 if !parent.reaches(Some(&begin)) {
                     at = parent.sibling;
                     continue;
@@ -342,7 +345,8 @@ impl<E: Endpoint> Op<'_, E> {
                 && !last.reaches(end)
             {
                 let next = self.look_at(tree, last.sibling, level).await?;
-                let Some(next) = next.filter(|next| Some(&next.low) == last.high.as_ref()) else {
+                let follows = |next: &Seen| Some(&next.low) == last.high.as_ref() && next.low > last.low;
+                let Some(next) = next.filter(follows) else {
                     self.retry(Cause::StalePointer).await?;
                     continue 'run;
                 };

@@ -86,14 +86,15 @@ pub(super) fn left(who: Who, request: &Request) {
     }
 }
 
-/// The last connection of a member to server 0 has ended.
-pub(super) fn lost(who: Who, incarnation: u32) {
-    tracing::warn!(
-        client = who.client(),
-        incarnation,
-        peer = %who.remote,
-        "the last connection of a client ended; its lease ends"
-    );
+/// The last connection of a member to server 0 has ended. A member that owns something waits for somebody to recover it.
+pub(super) fn lost(who: Who, incarnation: u32, owns: bool) {
+    let (client, peer) = (who.client(), &who.remote);
+    let text = "the last connection of a client ended; its lease ends";
+    if owns {
+        tracing::warn!(client, incarnation, %peer, "{text}");
+    } else {
+        tracing::info!(client, incarnation, %peer, "{text}");
+    }
 }
 
 /// The server has freed an id by itself. What is known of its last holder: its incarnation, and where it came from.

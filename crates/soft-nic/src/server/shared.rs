@@ -194,10 +194,11 @@ impl Shared {
         if self.path().is_some_and(|path| path.guards(&session)) {
             return;
         }
-        self.host.lose(&session, || {
+        self.host.lose(&session, |tables| {
             let last = !session.is_connected();
             if last {
-                events::lost(who, session.incarnation());
+                let owns = tables.client(session.client()).redo_area.is_some();
+                events::lost(who, session.incarnation(), owns);
             }
             last
         });
