@@ -4,6 +4,7 @@ use crate::error::OpenError;
 use sherman_core::Error;
 use sherman_fabric::ClientId;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,10 +51,10 @@ type Callback = dyn Fn(&Event) + Send + Sync;
 pub(crate) struct Listener(pub(crate) Option<Arc<Callback>>);
 
 impl Listener {
-    /// Calls the listener. The caller holds no lock: a listener may do anything.
+    /// Calls the listener. The caller holds no lock: a listener may do anything. One that panics has said so on stderr; the keeper goes on.
     pub(crate) fn tell(&self, event: &Event) {
         if let Some(listener) = &self.0 {
-            listener(event);
+            let _ = catch_unwind(AssertUnwindSafe(|| listener(event)));
         }
     }
 }

@@ -403,7 +403,11 @@ fn an_idle_cluster_joins_again_and_tells_so() {
     let survivor = Cluster::open("embedded:?memory=64MiB&lease=200ms").expect("a cluster");
     let events: Arc<Mutex<Vec<Event>>> = Arc::default();
     let told = Arc::clone(&events);
-    let options = ClusterOptions::new().on_event(move |event| told.lock().expect("whole").push(event.clone()));
+    let options = ClusterOptions::new().on_event(move |event| {
+        told.lock().expect("whole").push(event.clone());
+        // A listener that panics harms nobody: the next event is told, too.
+        std::panic::resume_unwind(Box::new("on purpose"));
+    });
     let idle = survivor.join_with(options).expect("another");
     let former = idle.id();
     fence(&survivor, &idle);
