@@ -21,9 +21,9 @@ use crate::mutant::{Mutant, planted};
 use crate::node::draft::Place;
 use crate::node::{Header, LINE};
 use crate::op::Op;
+use sherman_fabric::WorkList;
 use sherman_fabric::control::{ChunkClass, MOST_FREED, Span};
 use sherman_fabric::{ClientId, Endpoint, FabricError, GlobalAddress, Request, Response, Space, VerbId};
-use sherman_fabric::WorkList;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -294,7 +294,7 @@ impl Allocator {
         let pool = state.pools.entry(class).or_default();
         pool.freed += 1;
         let Some(span) = pool.span_of(address) else { return };
-        if Some(span.acquisition) == claim.0 || planted(Mutant::FreedTwice) {
+        if Some(span.acquisition) == claim.0 {
             span.free += 1;
             pool.free.push(FreePlace { address, version, used: true });
         }
@@ -390,8 +390,7 @@ impl Pool {
     /// Stops owning spans that `which` names and in which nothing is being made, as many as one request takes. Their offsets, each with whether it has
     /// `free` places.
     fn give_back_spans(&mut self, which: impl Fn(GlobalAddress, &Owned) -> bool, free: bool) -> Vec<(u64, bool)> {
-        let early = planted(Mutant::SpanGivenBackEarly);
-        let gone = self.spans.extract_if(.., |at, span| (span.out == 0 || early) && which(*at, span));
+        let gone = self.spans.extract_if(.., |at, span| span.out == 0 && which(*at, span));
         let gone: Vec<(GlobalAddress, u64)> = gone.take(MOST_FREED).map(|(at, span)| (at, span.bytes)).collect();
         if free {
             let kept = |server: u16, offset: u64| {

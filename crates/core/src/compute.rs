@@ -8,7 +8,6 @@ use crate::ended::End;
 use crate::error::Error;
 use crate::lock::local::LocalLockTable;
 use crate::membership::{Membership, Participation, Pulse};
-use crate::mutant::{Mutant, planted};
 use crate::node::{LINE, get_u64};
 use crate::redo::RedoSlots;
 use crate::techniques::Techniques;
@@ -269,9 +268,6 @@ impl<E: Endpoint> Worker<E> {
         }
         let op = self.op();
         let redo = self.compute.techniques().redo;
-        if planted(Mutant::ActiveUnknown) && self.compute.incarnation.swap(1, Ordering::Relaxed) == 0 {
-            return Ok(());
-        }
         let areas = |servers: std::ops::Range<u16>| servers.map(|server| (server, Request::RedoArea)).collect();
         let geometry = *self.compute.geometry();
         let mut list = self.endpoint.list(0);

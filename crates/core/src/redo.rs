@@ -325,6 +325,7 @@ impl RedoSlots {
         op: &Op<'_, E>,
         servers: [Option<u16>; 2],
     ) -> Result<[Option<Slot>; 2], Error> {
+        op.worker.activate().await?;
         loop {
             let taken = servers.map(|server| server.and_then(|server| self.try_take(server)));
             if servers.iter().flatten().count() == taken.iter().flatten().count() {

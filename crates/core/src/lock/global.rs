@@ -88,7 +88,7 @@ impl<E: Endpoint> Op<'_, E> {
         let also = also.filter(|(other, _)| other.server() == address.server());
         let nodes = Nodes { node: (address, bytes), also };
         self.worker.compute.check_pointer(address, bytes)?;
-        if !self.worker.compute.is_active() {
+        if !self.worker.compute.is_active() && !planted(Mutant::ActiveUnknown) {
             Box::pin(self.worker.activate()).await?;
         }
         let lane = LaneIndex { server: address.server(), lane: self.worker.compute.lane(address) };

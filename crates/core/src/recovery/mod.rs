@@ -209,7 +209,7 @@ impl<E: Endpoint> Worker<E> {
         let report = Recovery::nothing(verdict);
         let (loads, drops) = (Vec::new(), Vec::new());
         recoverer.dead.insert(client, Patient { report, failed: None, loads, drops, _alone: alone });
-        if verdict == Verdict::Inherit || planted(Mutant::FateFromHearsay) {
+        if verdict == Verdict::Inherit {
             recoverer.doubts = doubts.to_vec();
         }
         recoverer.run().await?;

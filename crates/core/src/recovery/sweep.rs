@@ -34,9 +34,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
             };
             let is_dead = |holder: u64| {
                 let id = u16::try_from(holder).map(ClientId).ok();
-                id.is_some_and(|id| going.binary_search(&id).is_ok())
-                    || planted(Mutant::SweepsOthers) && holder != 0
-                    || planted(Mutant::SweepsFailed) && id.is_some_and(|id| self.dead.contains_key(&id))
+                id.is_some_and(|id| going.binary_search(&id).is_ok()) || planted(Mutant::SweepsOthers) && holder != 0
             };
             let lanes = table.chunks_exact(lock.width.bytes() as usize).zip(0_u32..);
             let lanes = lanes.map(|(lane, number)| (number, holder(lane))).filter(|(_, holder)| is_dead(*holder));

@@ -272,14 +272,9 @@ impl<E: Endpoint> Op<'_, E> {
         lists.clear(&image_slot);
         let late = planted(Mutant::LanesBeforeFreeMark);
         let class = tree.shape.at(r.header().level).class();
-        if planted(Mutant::HintBeforeMark) {
-            lists.hint(right, class);
-        }
         if !late && !planted(Mutant::NoFreeMark) {
             lists.patch(right, r.image(), &merged.right_patch);
-            if !planted(Mutant::HintBeforeMark) {
-                lists.hint(right, class);
-            }
+            lists.hint(right, class);
         }
         lists.clear(&slot);
         self.write_back_several(lanes, lists.lists).await?;

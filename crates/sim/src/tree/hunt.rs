@@ -81,7 +81,6 @@ impl Hunt {
             | Mutant::GrowthBelieved
             | Mutant::PendingKept
             | Mutant::ActiveUnknown
-            | Mutant::SweepsFailed
             | Mutant::FenceLeft
             | Mutant::DoomedRenews
             | Mutant::PrivateLoss

@@ -126,12 +126,16 @@ impl Shared {
         let endpoint = fabric.endpoint()?;
         let compute = ComputeServer::open(&endpoint, options(&self.scenario)).await?;
         let worker = Worker::new(endpoint, Arc::clone(&compute));
-        let over = Rc::new(Cell::new(false));
+        let (over, recovers) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(self.all_recover)));
         if self.all_recover {
-            self.keep(&fabric, &compute, &over);
+            self.keep(&fabric, &compute, &over, &recovers);
         }
         let outcome = self.do_one_thing(chain, &worker, rng).await;
+        // The recoverer ends what it has begun, and the keeper renews the lease until then.
         over.set(true);
+        while recovers.get() {
+            sleep_until(worker.endpoint(), worker.endpoint().now() + LOOK_NANOS).await;
+        }
         outcome?;
         if rng.one_in(6) {
             self.seen.borrow_mut().silent += 1;
@@ -143,13 +147,24 @@ impl Shared {
     }
 
     /// Lets a keeper and a recoverer run until the life is over.
-    fn keep(self: &Rc<Self>, fabric: &SimFabric, compute: &Arc<ComputeServer>, over: &Rc<Cell<bool>>) {
+    fn keep(
+        self: &Rc<Self>,
+        fabric: &SimFabric,
+        compute: &Arc<ComputeServer>,
+        over: &Rc<Cell<bool>>,
+        recovers: &Rc<Cell<bool>>,
+    ) {
         for (thread, name) in [(1, "keeper"), (2, "recoverer")] {
-            let Ok(endpoint) = fabric.endpoint() else { return };
-            let (worker, over, shared) = (Worker::new(endpoint, Arc::clone(compute)), Rc::clone(over), Rc::clone(self));
+            let Ok(endpoint) = fabric.endpoint() else { return recovers.set(false) };
+            let worker = Worker::new(endpoint, Arc::clone(compute));
+            let (over, recovers) = (Rc::clone(over), Rc::clone(recovers));
             let task = async move {
-                let stop = || over.get() || shared.over.get();
-                let _ended = if thread == 1 { worker.keep(stop).await } else { worker.recover_others(stop).await };
+                if thread == 1 {
+                    let _ended: Result<(), Error> = worker.keep(|| over.get() && !recovers.get()).await;
+                } else {
+                    let _ended: Result<(), Error> = worker.recover_others(|| over.get()).await;
+                    recovers.set(false);
+                }
             };
             drop(self.spawner.spawn(Some(fabric), thread, name, task));
         }
@@ -212,13 +227,15 @@ impl Lives {
             ..Scenario::default()
         };
         let mut config: SimConfig = scenario.config(Knobs { time_jumps: false, ..Knobs::swarm_with_crashes(seed) });
-        // Enough ids that one is in reserve, and few enough that they come round.
-        config.format.member_capacity = 17 + rng.below(6) as u32;
+        // Enough ids that some are in reserve, and few enough that they come round.
+        config.format.member_capacity = 48 + rng.below(16) as u32;
+        // Room for a redo area for each of them, and little more.
+        config.host_bytes = 448 << 10;
         config.limits = Limits { steps: 3_000_000, ..config.limits };
         let sim = Sim::new(&config).expect("the world of a scenario can be formatted");
         let mut lab = Lab { sim, scenario };
         let stays = lab.join();
-        let (chains, lives) = (2 + rng.below(3), 20 + rng.below(60) as u64);
+        let (chains, lives) = (2 + rng.below(3), 40 + rng.below(60) as u64);
         let chain = |_| Chain { left: Cell::new(lives), ..Chain::default() };
         let shared = Rc::new(Shared {
             spawner: lab.sim.spawner(),
@@ -276,6 +293,19 @@ impl Shared {
         if !run.is_done() {
             return Err(Found::new(Property::Progress, format!("{:?}", run.outcome)));
         }
+        // Those that fell silent count as alive until their lease has run out. Then there is room.
+        let waits = stays.worker();
+        let until = waits.endpoint().now() + self.scenario.lease_nanos;
+        let awake = async {
+            sleep_until(waits.endpoint(), until).await;
+            waits.renew().await
+        };
+        match lab.sim.block_on(awake) {
+            Ok(Ok(_)) => {}
+            other => return Err(Found::new(Property::Health, format!("the one that stays: {other:?}"))),
+        }
+        let visit = self.spawner.visit();
+        visit.map_err(|refusal| Found::new(Property::Members, format!("a lease later: {refusal}")))?;
         let inspector = lab.join();
         let worker = inspector.worker();
         let alive = [stays.fabric.client(), inspector.fabric.client()];
@@ -289,8 +319,11 @@ impl Shared {
         check::redo(&lab.sim, &shared)?;
         let walk = check::walk(lab, &inspector)?;
         check::space(&lab.sim, lab.scenario.servers, &everyone, &[&walk])?;
-        let entries: BTreeMap<u64, Option<u64>> =
-            walk.entries.iter().map(|(key, value)| (self.scenario.key_id(key), self.scenario.value_id(value))).collect();
+        let entries: BTreeMap<u64, Option<u64>> = walk
+            .entries
+            .iter()
+            .map(|(key, value)| (self.scenario.key_id(key), self.scenario.value_id(value)))
+            .collect();
         for (key, may) in self.known.borrow().iter() {
             let holds = entries.get(key).copied().flatten();
             if !may.contains(&holds) {
