@@ -145,6 +145,10 @@ fn the_last_request_is_heard_or_not_and_never_answered() {
         let watcher = cluster.join().unwrap().endpoint();
         let victim = cluster.join().unwrap();
         let endpoint = victim.endpoint();
+        // Who recovers, and who is to be recovered, has a redo area.
+        for member in [&watcher, &endpoint] {
+            assert!(ask(member, 0, Request::RedoArea).is_ok());
+        }
         victim.halt(seed);
         let condemn = Request::Condemn { client: victim.client() };
         let ticket = endpoint.call(0, condemn.clone());

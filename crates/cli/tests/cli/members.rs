@@ -76,7 +76,7 @@ fn the_lease_of_a_member_ends_and_the_command_says_who_recovers_it() {
 fn a_member_that_owns_nothing_is_gone_when_its_lease_is_ended() {
     let servers = servers();
     let url = servers.url();
-    let reader = Cluster::open(&url).expect("a cluster");
+    let reader = Cluster::open_with(&url, ClusterOptions::new().rejoin(false)).expect("a cluster");
     let stdout = text(&sherman(&["fence", "1", "--cluster", &url]).stdout);
     for words in ["the lease of member 1 has ended", "no member waits for recovery", "the cluster has no members"] {
         assert!(stdout.contains(words), "{words}: {stdout}");

@@ -337,9 +337,12 @@ impl<E: Endpoint> Op<'_, E> {
         freed: &mut u64,
     ) -> Result<(), Error> {
         'run: loop {
-            let Some(seen) = self.look_at(tree, first, level).await?.filter(|seen| seen.low == low) else {
-                return Ok(());
+            let Some(seen) = self.look_at(tree, first, level).await? else {
+                return self.hint_again(tree, first, level).await;
             };
+            if seen.low != low {
+                return Ok(());
+            }
             let mut run = vec![seen];
             while let Some(last) = run.last()
                 && !last.reaches(end)
@@ -358,7 +361,7 @@ impl<E: Endpoint> Op<'_, E> {
             for seen in run.iter().rev() {
                 match self.free_seen(tree, seen, level).await? {
                     Freeing::Done => *freed += 1,
-                    Freeing::Gone => {}
+                    Freeing::Gone => self.hint_again(tree, seen.address, level).await?,
                     Freeing::Changed => {
                         self.retry(Cause::StalePointer).await?;
                         continue 'run;
@@ -367,6 +370,16 @@ impl<E: Endpoint> Op<'_, E> {
             }
             return Ok(());
         }
+    }
+
+    /// Sets the hint of the span of a node that is free already: whoever marked it may have died before it came to that.
+    async fn hint_again(&self, tree: &TreeState, address: GlobalAddress, level: u8) -> Result<(), Error> {
+        let mut list = self.endpoint().list(address.server());
+        self.push_hint(&mut list, address, tree.shape.at(level).class());
+        if !list.is_empty() {
+            self.endpoint().recycle(self.execute(list).await?);
+        }
+        Ok(())
     }
 
     /// Frees a node under its lane, if it is as it was seen.
