@@ -11,7 +11,7 @@
 //!
 //! - A span with a place that was taken and is not yet part of a tree is not given back: the next owner would take the place for free.
 //! - A place is at most once among the free ones here. A node that this compute server frees is added only if the span was already its own when
-//!   the free mark was posted ([`Allocator::claim`]): if it became so later, the look at the new span may have found the place already.
+//!   the free mark was posted (`Allocator::claim`): if it became so later, the look at the new span may have found the place already.
 //!
 //! A chunk keeps one class (node size and format) for ever, so whatever a stale pointer into it meets is a node of that
 //! class, or memory that never held one.

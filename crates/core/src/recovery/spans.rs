@@ -5,7 +5,7 @@
 //! span is nobody's once the dead one is retired.
 //!
 //! A tree that the dead one dropped may have nodes anywhere: they are reached from the node that the record names, which is freed last
-//! ([`Worker::free_subtree`]).
+//! (`Worker::free_subtree`).
 
 use super::Recoverer;
 use crate::cause::Cause;

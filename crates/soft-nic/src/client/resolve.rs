@@ -2,7 +2,7 @@
 //!
 //! The system's resolver blocks for as long as it likes, and nothing can interrupt it. So a thread of its own waits for it, and the caller
 //! waits for that thread no longer than it may. A thread whose caller has given up ends when the resolver answers; there are at most
-//! [`MOST`] of them.
+//! `MOST` of them.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
