@@ -6,8 +6,6 @@
 //! same when it is written again.
 
 mod honest;
-
-pub(crate) use honest::spec;
 mod stream;
 
 pub use stream::{Heard, Stream};

@@ -6,7 +6,6 @@
 
 use crate::codec::Rows;
 use crate::ops::Ops;
-use crate::seat::SharedSeat;
 use sherman_core::Error;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -28,7 +27,7 @@ pub(crate) enum Each<'f, 'v> {
     Remove,
 }
 
-impl Ops<'_, SharedSeat> {
+impl Ops<'_> {
     /// Does the same with `count` keys, and answers with which were found and their values, of `len` bytes.
     pub(crate) async fn many_rows(
         &self,
@@ -70,12 +69,12 @@ impl Ops<'_, SharedSeat> {
         let failed = Cell::new(false);
         let goes_on = |outcome: Result<(), &Error>| {
             if outcome.is_err() && !failed.replace(true) {
-                self.seat.cut_short(Some(patience));
+                self.worker.cut_short(Some(patience));
             }
             !failed.get()
         };
         let results = self.many_while(count, key, each, decode, goes_on).await;
-        self.seat.cut_short(None);
+        self.worker.cut_short(None);
         results
     }
 

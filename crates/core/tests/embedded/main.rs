@@ -64,7 +64,6 @@ mod detached;
 mod leases;
 mod lies;
 mod nonsense;
-mod proportion;
 mod slow;
 mod waiting;
 

@@ -7,7 +7,6 @@ mod growth;
 #[cfg(target_os = "linux")]
 mod identity;
 mod membership;
-mod mending;
 mod model;
 #[cfg(target_os = "linux")]
 mod network;

@@ -9,7 +9,6 @@ mod ended;
 mod exhaustive;
 mod exhaustive_merge;
 mod growth;
-mod lives;
 mod lost;
 mod records;
 mod recoverers;

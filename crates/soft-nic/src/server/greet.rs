@@ -56,11 +56,10 @@ pub(super) fn introduce(
         return Err(goodbye(GoodbyeCode::BadSecret));
     }
     let peer = match &introduce.role {
-        Role::Join { seen } => Peer::Member(Gate::new(join(shared, remote, seen)?)),
+        Role::Join { seen } => Peer::Member(Gate::new(join(shared, seen)?)),
         Role::Member { client, incarnation, boot, cluster, memory } => {
             identify(shared, *cluster, *memory)?;
-            let member = (*client, *incarnation, remote);
-            Peer::Member(Gate::new(admit(shared, member, *boot, *cluster)?))
+            Peer::Member(Gate::new(admit(shared, *client, *incarnation, *boot, *cluster)?))
         }
         Role::Admin => Peer::Admin,
         Role::Newcomer => Peer::Newcomer,
@@ -98,20 +97,16 @@ pub(super) fn introduce(
 
 /// Issues an id to a client that found `seen`. It is in the book before anybody else is answered: who suspects it, however
 /// soon, finds it there.
-fn join(shared: &Shared, remote: Remote, seen: &[Option<Seen>]) -> Result<Arc<Session>, Goodbye> {
+fn join(shared: &Shared, seen: &[Option<Seen>]) -> Result<Arc<Session>, Goodbye> {
     let joined = shared.host.join(seen, |tables, response| match response {
         Response::Joined { client } => {
             let incarnation = tables.member(client).map_or(0, |entry| entry.incarnation);
-            shared.book.admit(client, incarnation, remote)
+            shared.book.admit(client, incarnation)
         }
         _ => Err(FabricError::Refused(Refusal::NotHere)),
     });
     let refused = |error| Goodbye { code: GoodbyeCode::JoinRefused, error: Some(error) };
-    let (session, succeeds) = joined.and_then(|session| session).map_err(refused)?;
-    if succeeds {
-        shared.note_fence();
-    }
-    Ok(session)
+    joined.and_then(|session| session).map_err(refused)
 }
 
 /// Whether a member means this memory of this cluster.
@@ -130,7 +125,8 @@ fn identify(shared: &Shared, cluster: u64, memory: u64) -> Result<(), Goodbye> {
 /// belongs to the member's from now on.
 fn admit(
     shared: &Shared,
-    (client, incarnation, remote): (ClientId, u32, Remote),
+    client: ClientId,
+    incarnation: u32,
     boot: u64,
     cluster: u64,
 ) -> Result<Arc<Session>, Goodbye> {
@@ -142,7 +138,7 @@ fn admit(
         return Err(goodbye(GoodbyeCode::OtherCluster));
     }
     let fenced = || Goodbye { code: GoodbyeCode::Fenced, error: Some(FabricError::Fenced { client }) };
-    let admitted = shared.host.look(|tables| {
+    shared.host.look(|tables| {
         if !tables.geometry().is_client(client) {
             let error = Some(FabricError::Refused(Refusal::NotAMember { client }));
             return Err(Goodbye { code: GoodbyeCode::NotAllowed, error });
@@ -153,16 +149,11 @@ fn admit(
         if !current || tables.is_fenced(client) {
             return Err(fenced());
         }
-        shared.book.admit(client, incarnation, remote).map_err(|error| match error {
+        shared.book.admit(client, incarnation).map_err(|error| match error {
             FabricError::Fenced { .. } => fenced(),
             other => Goodbye { code: GoodbyeCode::Internal, error: Some(other) },
         })
-    });
-    let (session, succeeds) = admitted?;
-    if succeeds {
-        shared.note_fence();
-    }
-    Ok(session)
+    })
 }
 
 /// A farewell with nothing to add.

@@ -174,8 +174,7 @@ impl Raw {
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
-        // Whether the server has hung up shows when it is heard.
-        let _ = self.socket.write_all(bytes);
+        self.socket.write_all(bytes).unwrap();
     }
 
     /// The next frame.
@@ -220,7 +219,6 @@ impl Raw {
                 Ok(())
             }
             Reply::Frame(Kind::ListFailed, tag, body) if tag == expected => Err(errors::take_error(&body).unwrap()),
-            Reply::Frame(Kind::Goodbye, 0, _) | Reply::End => Err(FabricError::Disconnected { server: 0 }),
             other => panic!("{other:?}"),
         }
     }

@@ -8,7 +8,6 @@ mod fences;
 mod handshake;
 mod hostile;
 mod identity;
-mod lives;
 mod paths;
 #[path = "../raw/mod.rs"]
 mod raw;

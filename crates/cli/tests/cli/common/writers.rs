@@ -4,7 +4,7 @@
 //! to do, and what was acknowledged.
 
 use rustix::process::{Pid, Signal, kill_process};
-use sherman::{Client, ClientId, Cluster, ClusterOptions, Error, Standing};
+use sherman::{Client, ClientId, Cluster, Error, Standing};
 use sherman_suites::{Failure, Ledger, Note};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -41,14 +41,7 @@ pub fn run_writer() {
     }
     // Ends the line on which the test's name stands, lest the first of the diary is lost.
     println!();
-    // It joins again by itself below, so that every identity tells its id. Where packets are lost, even the first join may take a second try.
-    let mut cluster = loop {
-        match Cluster::open_with(&url, ClusterOptions::new().rejoin(false)) {
-            Ok(cluster) => break cluster,
-            Err(error) => eprintln!("a writer waits: {error}"),
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    };
+    let mut cluster = Cluster::open(&url).expect("a cluster");
     for round in 0.. {
         println!("id {}", cluster.id());
         std::thread::scope(|scope| {
@@ -197,19 +190,6 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-/// Waits until a diary has told of so many more changes that were acknowledged.
-pub fn await_changes(ledger: &Mutex<Ledger>, changes: u64, limit: Duration) -> Result<(), Failure> {
-    let acknowledged = || ledger.lock().unwrap_or_else(PoisonError::into_inner).acknowledged();
-    let (end, enough) = (Instant::now() + limit, acknowledged() + changes);
-    while acknowledged() < enough {
-        if Instant::now() > end {
-            return Err(format!("{} of {enough} changes within {limit:?}", acknowledged()).into());
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
 }
 
 /// Everyone who died is recovered, every lane is free, and the tree is sound.
