@@ -192,6 +192,19 @@ impl Drop for Writer {
     }
 }
 
+/// Waits until a diary has told of so many more changes that were acknowledged.
+pub fn await_changes(ledger: &Mutex<Ledger>, changes: u64, limit: Duration) -> Result<(), Failure> {
+    let acknowledged = || ledger.lock().unwrap_or_else(PoisonError::into_inner).acknowledged();
+    let (end, enough) = (Instant::now() + limit, acknowledged() + changes);
+    while acknowledged() < enough {
+        if Instant::now() > end {
+            return Err(format!("{} of {enough} changes within {limit:?}", acknowledged()).into());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
 /// Everyone who died is recovered, every lane is free, and the tree is sound.
 pub fn settle(cluster: &Cluster, limit: Duration) -> Result<(), Failure> {
     let end = Instant::now() + limit;
