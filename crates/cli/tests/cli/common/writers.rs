@@ -41,7 +41,14 @@ pub fn run_writer() {
     }
     // Ends the line on which the test's name stands, lest the first of the diary is lost.
     println!();
-    let mut cluster = Cluster::open(&url).expect("a cluster");
+    // Where packets are lost, even the first join may take a second try.
+    let mut cluster = loop {
+        match Cluster::open(&url) {
+            Ok(cluster) => break cluster,
+            Err(error) => eprintln!("a writer waits: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
     for round in 0.. {
         println!("id {}", cluster.id());
         std::thread::scope(|scope| {
