@@ -75,8 +75,9 @@ fn examine(given: Option<&str>, args: &LitmusArgs) -> Result<Report, Failure> {
     let endpoint = first.endpoint().map_err(|error| Failure::Runtime(error.to_string()))?;
     expect_fresh(&endpoint)?;
     let second = first.join_again()?;
-    let Response::Chunk { offset, .. } = ask(&endpoint, Request::AllocChunk { class: CLASS })? else {
-        return Err(Failure::Runtime("server 0 gave no memory".to_owned()));
+    let offset = match ask(&endpoint, Request::AllocSpans { class: CLASS, count: 1 })? {
+        Response::Spans(spans) if spans.iter().any(|span| span.bytes >= Place::HOST_BYTES) => spans[0].offset,
+        _ => return Err(Failure::Runtime("server 0 gave too little memory".to_owned())),
     };
     let caps = endpoint.caps().clone();
     // No tree, so no lock is anybody's.
@@ -99,7 +100,7 @@ fn examine(given: Option<&str>, args: &LitmusArgs) -> Result<Report, Failure> {
         },
     );
     ran.map_err(|interrupted| Failure::Runtime(interrupted.to_string()))?;
-    ask(&endpoint, Request::FreeChunk { offset })?;
+    ask(&endpoint, Request::FreeSpans { spans: vec![(offset, true)] })?;
     Ok(Report { url, caps, findings })
 }
 

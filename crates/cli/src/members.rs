@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::members_args::{FenceArgs, MembersArgs};
 use crate::output::write;
 use serde_json::{Value, json};
-use sherman::{Admin, ClientId, Error, Member, OpenError, Refusal, Standing};
+use sherman::{Admin, ClientId, Error, Member, OpenError, Refusal, ServerStats, Standing};
 use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,9 +14,13 @@ use std::time::Duration;
 /// Lists the members.
 pub fn list(args: &MembersArgs) -> Result<ExitCode, Failure> {
     let url = args.target.required()?;
-    let members = Admin::open(&url)?.members()?;
-    let report = json!({ "cluster": url, "members": members.iter().map(as_json).collect::<Vec<_>>() });
-    let text = format!("{url}\n\n{}", Table(&members));
+    let admin = Admin::open(&url)?;
+    let (members, counted) = (admin.members()?, admin.first_stats()?);
+    let roll = Roll::of(&members, Some(&counted));
+    let mut report = roll.json();
+    report["cluster"] = json!(url);
+    report["members"] = members.iter().map(as_json).collect();
+    let text = format!("{url}\n\n{}\n\n{roll}", Table(&members));
     write(&text, serde_json::to_string_pretty(&report), args.json)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -53,6 +57,46 @@ fn known(members: &[Member]) -> String {
     }
     let ids: Vec<String> = members.iter().map(|member| member.id.to_string()).collect();
     format!("there are {}", ids.join(", "))
+}
+
+/// How many members there are, and how many there may be.
+pub struct Roll {
+    live: usize,
+    leaving: usize,
+    dead: usize,
+    /// Ids there are, ids that nobody has, and members that nobody recovers yet, if server 0 says.
+    ids: Option<(u64, u64, u64)>,
+}
+
+impl Roll {
+    /// Counts.
+    pub fn of(members: &[Member], counted: Option<&ServerStats>) -> Self {
+        let with = |standing| members.iter().filter(|member| member.standing == standing).count();
+        let ids = counted.map(|counted| (counted.ids, counted.ids_free, counted.members_waiting));
+        Self { live: with(Standing::Live), leaving: with(Standing::Leaving), dead: with(Standing::Dead), ids }
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        json!({
+            "live": self.live,
+            "leaving": self.leaving,
+            "dead": self.dead,
+            "ids": self.ids.map(|(ids, ..)| ids),
+            "ids_free": self.ids.map(|(_, free, _)| free),
+            "waiting_for_recovery": self.ids.map(|(.., waiting)| waiting),
+        })
+    }
+}
+
+impl fmt::Display for Roll {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} live, {} leaving, {} dead", self.live, self.leaving, self.dead)?;
+        if let Some((ids, free, waiting)) = self.ids {
+            write!(f, "; {waiting} wait for recovery; {free} of {ids} ids are free")?;
+        }
+        Ok(())
+    }
 }
 
 /// The name of a standing in reports.

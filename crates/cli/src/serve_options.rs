@@ -5,6 +5,7 @@ use crate::serve_config::{ServeSettings, Time};
 use crate::serve_kept;
 use crate::serve_log::LogLevel;
 use crate::serve_verbs::VerbsListen;
+use sherman_memory_server::format::{LONGEST_LEASE, SHORTEST_LEASE};
 use sherman_memory_server::{FormatOptions, LaneWidth, LockOptions};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -14,11 +15,6 @@ use std::time::Duration;
 
 /// The most threads a server serves with.
 pub const MAX_THREADS: usize = 256;
-/// The shortest lease. A client renews three times in a lease, so it has 33 ms for one renewal: a pause of a busy machine's
-/// scheduler, or one lost packet, must not take a healthy client for dead.
-const MIN_LEASE: Duration = Duration::from_millis(100);
-/// The longest lease.
-const MAX_LEASE: Duration = Duration::from_secs(3600);
 /// Bytes of the longest path of a Unix socket, on every system.
 const MAX_SOCKET_PATH: usize = 103;
 /// Bytes of the longest name of a cluster.
@@ -240,7 +236,7 @@ impl ServeOptions {
 
 /// Refuses a lease that no client can keep, or that nobody waits for.
 pub fn check_lease(lease: Duration) -> Result<(), Failure> {
-    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
+    if (SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) {
         return Ok(());
     }
     let reason = format!(

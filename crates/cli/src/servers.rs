@@ -48,7 +48,7 @@ pub fn declare_lost(args: &DeclareLostArgs) -> Result<ExitCode, Failure> {
     let text = match before {
         true => format!("memory server {id} was declared lost before"),
         false => format!(
-            "memory server {id} is declared lost; the lease of every member has ended, and clients must open the cluster again"
+            "memory server {id} is declared lost; the lease of every member has ended, and clients join again by themselves"
         ),
     };
     write(&text, serde_json::to_string_pretty(&report), args.json)?;
@@ -68,7 +68,7 @@ fn confirm(args: &DeclareLostArgs, server: &ServerStatus) -> Result<(), Failure>
     let state = server.problem().unwrap_or_else(|| "answers with its memory".to_owned());
     eprint!(
         "memory server {id} at {}: {state}\n\
-         Every entry that lay there will be lost, every client must open the cluster again, and nothing undoes this.\n\
+         Every entry that lay there will be lost, every client joins again, and nothing undoes this.\n\
          Type the server's number to go on: ",
         server.address
     );

@@ -24,7 +24,7 @@ cannot be started again with its file. A server that is only down needs nothing:
 What it does:
   - Every entry that lay on that server is lost. Trees whose nodes lay there answer \"memory server N was declared lost\" for the
     keys concerned; drop such trees and load them again.
-  - The lease of every member ends. Every client must open the cluster again.
+  - The lease of every member ends. Every client joins again, by itself.
   - The server is never used again, even if it comes back. A cluster cannot get a replacement.
 
 Server 0 cannot be declared lost: it keeps the members and the catalog.

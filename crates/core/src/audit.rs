@@ -1,8 +1,9 @@
 //! Auditing a whole cluster: every tree, and what no tree shows: lanes, redo records, and places for nodes.
 //!
-//! Everything in memory that waits for a client names that client: a lane its holder, a record its writer, a pending node its maker, a free
-//! place the client that may use it. Recovery mends all of it *before* an id is retired (I36). So whatever names an id that nobody has is damage.
-//! What names a member, alive or waiting for its recovery, is not: the audit tolerates clients at work.
+//! Everything in memory that waits for a client names that client: a lane its holder, a record its writer, a pending node its maker, a
+//! span its owner. Recovery mends all of it *before* an id is retired (I36). So whatever names an id that nobody has is damage.
+//! What names a member, alive or waiting for its recovery, is not: the audit tolerates clients at work. And a span of nobody that has a free
+//! place has its hint set: else nobody would ever find that place.
 //!
 //! The audit first collects suspects: it reads the tables, then asks for the members, so that a client that joins meanwhile is no
 //! suspect. Then it looks at each suspect again, three times, and reports those that never changed and whose client never appeared.
@@ -17,7 +18,8 @@ use crate::tree::probe::Obstacle;
 use crate::worker::Worker;
 use sherman_fabric::control::{ChunkClass, MemberInfo, Standing, TreeInfo};
 use sherman_fabric::{ClientId, Endpoint, GlobalAddress, Space};
-use sherman_memory_server::{ChunkEntry, ClientWord, LaneWidth};
+use sherman_memory_server::geometry::SPAN_ENTRY_BYTES;
+use sherman_memory_server::{ChunkEntry, ClientWord, LaneWidth, SpanWord};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -32,7 +34,8 @@ const PLACES_PER_LIST: usize = 64;
 /// Bytes of one READ of a table.
 const TABLE_READ: u64 = 32 << 10;
 
-const I33: &str = "I33: a place for a node is in a tree, being made, or some member's";
+const I33: &str = "I33: a place for a node is in a tree, being made, or free";
+const I45: &str = "I45: a span of nobody that has a free place has its hint set";
 const I34: &str = "I34: the nodes of a dropped tree are free";
 const I36: &str = "I36: an id is retired only when its fence and its redo area are gone from every server";
 const I36_RECORD: &str = "I36: an id is retired only when its redo records are replayed";
@@ -65,11 +68,11 @@ pub struct Audit {
 pub struct Places {
     /// Nodes of a tree.
     pub linked: u64,
-    /// Free for use by a member.
+    /// Free: the node there is no more.
     pub free: u64,
     /// Being made by a member.
     pub pending: u64,
-    /// Never used, in a member's chunk.
+    /// Never used.
     pub unused: u64,
 }
 
@@ -101,8 +104,8 @@ pub enum Part {
     RedoSlot,
     /// A place for a node.
     Place,
-    /// A chunk.
-    Chunk,
+    /// A span: a few places of a chunk.
+    Span,
 }
 
 impl Part {
@@ -113,7 +116,7 @@ impl Part {
             Self::ClientWord => "client word",
             Self::RedoSlot => "redo slot",
             Self::Place => "place",
-            Self::Chunk => "chunk",
+            Self::Span => "span",
         }
     }
 }
@@ -151,8 +154,8 @@ enum Suspect {
         owner: ClientId,
         kind: Kind,
     },
-    /// A place whose mark names nobody: its first line.
-    Marked {
+    /// A pending node whose maker is nobody: its first line.
+    Pending {
         address: GlobalAddress,
         header: Header,
     },
@@ -161,13 +164,21 @@ enum Suspect {
         address: GlobalAddress,
         header: Header,
     },
-    /// Places of a chunk that were never used, and whose owner is nobody.
-    Unused {
-        server: u16,
-        chunk: u32,
-        owner: ClientId,
-        places: u64,
-    },
+    /// A span whose owner is nobody's id, or that nobody owns and that has free places and no hint.
+    Span(SpanSeen),
+}
+
+/// A span, as it was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SpanSeen {
+    server: u16,
+    chunk: u32,
+    number: u64,
+    class: ChunkClass,
+    owner: ClientId,
+    hinted: bool,
+    /// Its places that are free or were never used.
+    free: u64,
 }
 
 /// An audit under way.
@@ -217,7 +228,9 @@ struct Tables {
     words: Vec<(u16, ClientId, u64)>,
     records: Vec<(u16, u64, Record)>,
     places: Vec<(GlobalAddress, Header)>,
-    unused: Vec<(u16, u32, ClientId, u64)>,
+    spans: Vec<SpanSeen>,
+    /// Places that were never used.
+    unused: u64,
 }
 
 impl<E: Endpoint> Auditor<'_, E> {
@@ -266,17 +279,17 @@ impl<E: Endpoint> Auditor<'_, E> {
                         suspects.push(Suspect::Unreached { address, header });
                     }
                 }
-                _ if !is_member(header.owner) => suspects.push(Suspect::Marked { address, header }),
                 flags if flags.free => places.free += 1,
+                _ if !is_member(header.owner) => suspects.push(Suspect::Pending { address, header }),
                 _ => places.pending += 1,
             }
         }
-        for (server, chunk, owner, count) in tables.unused {
-            match is_member(owner) {
-                true => places.unused += count,
-                false => suspects.push(Suspect::Unused { server, chunk, owner, places: count }),
-            }
-        }
+        places.unused = tables.unused;
+        let lost = |span: &SpanSeen| match span.owner {
+            ClientId::NOBODY => span.free > 0 && !span.hinted,
+            owner => !is_member(owner),
+        };
+        suspects.extend(tables.spans.into_iter().filter(lost).map(Suspect::Span));
         self.more = suspects.len().saturating_sub(MOST_SUSPECTS) as u64;
         suspects.truncate(MOST_SUSPECTS);
         self.suspects = suspects;
@@ -298,6 +311,9 @@ impl<E: Endpoint> Auditor<'_, E> {
             }
             self.learn_members().await?;
             left.retain(|suspect| suspect.client().is_none_or(|client| !self.members.contains(&client)));
+            // A member that died between the mark and the hint has left a record: whoever recovers it sets the hint.
+            let unhinted = |suspect: &Suspect| matches!(suspect, Suspect::Span(span) if span.owner == ClientId::NOBODY);
+            left.retain(|suspect| self.audit.unrecovered.is_empty() || !unhinted(suspect));
             self.suspects = left;
         }
         if self.more > 0 && !self.suspects.is_empty() {
@@ -328,20 +344,15 @@ impl<E: Endpoint> Auditor<'_, E> {
                 let slot = self.table(*server, Space::Host, *offset, bytes).await?;
                 Record::decode(&slot).is_some_and(|record| record.owner == *owner)
             }
-            Suspect::Marked { address, header } => self.header(*address).await? == Some(*header),
+            Suspect::Pending { address, header } => self.header(*address).await? == Some(*header),
             Suspect::Unreached { address, header } => {
                 self.header(*address).await? == Some(*header) && !self.is_accounted_for(*address, header).await?
             }
-            Suspect::Unused { server, chunk, owner, places } => {
-                let at = geometry(*server).chunk_entry(*chunk);
-                let entry = ChunkEntry::from_bits(get_u64(&self.table(*server, Space::Host, at, 8).await?, 0));
-                match entry {
-                    Some(ChunkEntry::Issued { class, owner: now }) if now == *owner => {
-                        let mut again = Tables::default();
-                        self.places(*server, *chunk, class, &mut again).await? == *places
-                    }
-                    _ => false,
-                }
+            Suspect::Span(seen) => {
+                let mut tables = Tables::default();
+                let now = self.span(seen.server, (seen.chunk, seen.number), seen.class, &mut tables).await?;
+                let state = |span: &SpanSeen| (span.owner, span.hinted, span.free > 0);
+                now.is_some_and(|now| state(&now) == state(seen))
             }
         })
     }
@@ -402,14 +413,11 @@ impl<E: Endpoint> Auditor<'_, E> {
                 invariant: I36_RECORD,
                 detail: format!("client {owner} left a record of kind {kind:?} and is no member"),
             },
-            Suspect::Marked { address, header } => {
+            Suspect::Pending { address, header } => {
                 let (server, at) = server_of(address);
                 let client = header.owner;
-                let (invariant, detail) = match header.flags.pending && !header.flags.free {
-                    true => (I39, format!("client {client} made the node, left it pending, and is no member")),
-                    false => (I33, format!("only client {client} may use this free place, and it is no member")),
-                };
-                Finding { server, part: Part::Place, at, client, invariant, detail }
+                let detail = format!("client {client} made the node, left it pending, and is no member");
+                Finding { server, part: Part::Place, at, client, invariant: I39, detail }
             }
             Suspect::Unreached { address, header } => {
                 let (server, at) = server_of(address);
@@ -422,14 +430,14 @@ impl<E: Endpoint> Auditor<'_, E> {
                 };
                 Finding { server, part: Part::Place, at, client: ClientId::NOBODY, invariant, detail }
             }
-            Suspect::Unused { server, chunk, owner, places } => Finding {
-                server,
-                part: Part::Chunk,
-                at: self.worker.compute.geometry_of(server).chunk_offset(chunk),
-                client: owner,
-                invariant: I33,
-                detail: format!("{places} places were never used, and no member owns the chunk"),
-            },
+            Suspect::Span(SpanSeen { server, chunk, number, class, owner, free, .. }) => {
+                let (at, _) = self.worker.compute.geometry_of(server).span_range(chunk, class.node_bytes, number);
+                let (invariant, detail) = match owner {
+                    ClientId::NOBODY => (I45, format!("{free} places are free, and nobody would find them")),
+                    owner => (I36, format!("client {owner} still owns the span and is no member")),
+                };
+                Finding { server, part: Part::Span, at, client: owner, invariant, detail }
+            }
         }
     }
 
@@ -513,43 +521,58 @@ impl<E: Endpoint> Auditor<'_, E> {
         Ok(())
     }
 
-    /// Every place of every chunk that is issued.
+    /// Every place of every chunk of nodes.
     async fn chunks(&self, server: u16, tables: &mut Tables) -> Result<(), Error> {
         let geometry = *self.worker.compute.geometry_of(server);
         let table = self.table(server, Space::Host, geometry.chunk_table_offset, geometry.chunk_table_bytes()).await?;
         for (chunk, word) in (0..).zip(table.chunks_exact(8)) {
-            let Some(ChunkEntry::Issued { class, owner }) = ChunkEntry::from_bits(get_u64(word, 0)) else { continue };
+            let Some(ChunkEntry::Nodes { class }) = ChunkEntry::from_bits(get_u64(word, 0)) else { continue };
             if !geometry.allows_node_bytes(class.node_bytes) {
                 continue;
             }
-            let unused = self.places(server, chunk, class, tables).await?;
-            if unused > 0 {
-                tables.unused.push((server, chunk, owner, unused));
+            for number in 0..geometry.spans_in_chunk(class.node_bytes) {
+                let seen = self.span(server, (chunk, number), class, tables).await?;
+                tables.spans.extend(seen);
             }
         }
         Ok(())
     }
 
-    /// Looks at every place of a chunk; how many were never used.
-    async fn places(&self, server: u16, chunk: u32, class: ChunkClass, tables: &mut Tables) -> Result<u64, Error> {
-        let geometry = self.worker.compute.geometry_of(server);
-        let (first, bytes) = (geometry.chunk_offset(chunk), u64::from(class.node_bytes));
-        let offsets: Vec<u64> = (0..geometry.chunk_bytes / bytes).map(|at| first + at * bytes).collect();
+    /// Looks at a span and at every place of it. `None` if it was never issued: then all its places are free, and the server knows. Places first: a
+    /// place that is freed after that sets the hint.
+    async fn span(
+        &self,
+        server: u16,
+        (chunk, number): (u32, u64),
+        class: ChunkClass,
+        tables: &mut Tables,
+    ) -> Result<Option<SpanSeen>, Error> {
+        let geometry = *self.worker.compute.geometry_of(server);
+        let (offset, bytes) = geometry.span_range(chunk, class.node_bytes, number);
+        let offsets: Vec<u64> = (offset..offset + bytes).step_by(class.node_bytes as usize).collect();
         let most = (self.worker.endpoint.caps().max_verbs as usize).clamp(1, PLACES_PER_LIST);
-        let mut unused = 0;
+        let (mut free, mut unused) = (0, 0);
         for some in offsets.chunks(most) {
             let mut list = self.worker.endpoint.list(server);
             let reads: Vec<_> = some.iter().map(|&offset| list.read(Space::Host, offset, LINE as u32)).collect();
             let list = self.op.execute(list).await?;
             for (&offset, &read) in some.iter().zip(&reads) {
                 match Header::decode(list.bytes(read)) {
-                    Some(header) => tables.places.push((GlobalAddress::new(server, offset), header)),
+                    Some(header) => {
+                        free += u64::from(header.flags.free);
+                        tables.places.push((GlobalAddress::new(server, offset), header));
+                    }
                     None => unused += 1,
                 }
             }
             self.worker.endpoint.recycle(list);
         }
-        Ok(unused)
+        tables.unused += unused;
+        let entry = self.table(server, Space::Host, geometry.span_entry(chunk, number), SPAN_ENTRY_BYTES).await?;
+        let word = SpanWord::from_bits(get_u64(&entry, 0)).unwrap_or_default();
+        let (owner, hinted) = (word.owner, get_u64(&entry, 8) != 0);
+        let seen = SpanSeen { server, chunk, number, class, owner, hinted, free: free + unused };
+        Ok(word.issued.then_some(seen))
     }
 
     async fn header(&self, address: GlobalAddress) -> Result<Option<Header>, Error> {
@@ -559,22 +582,13 @@ impl<E: Endpoint> Auditor<'_, E> {
     /// A server's table, read piece by piece.
     async fn table(&self, server: u16, space: Space, offset: u64, bytes: u64) -> Result<Vec<u8>, Error> {
         let endpoint = &self.worker.endpoint;
-        let (piece, reads_per_list) = match space {
-            Space::Host => (TABLE_READ.min(u64::from(endpoint.caps().max_transfer)), 1),
-            // On-chip memory is read by words (F1).
-            Space::OnChip => (8, endpoint.caps().max_verbs.max(1)),
-        };
-        let (mut table, mut at) = (Vec::new(), offset);
-        while at < offset + bytes {
+        let piece = TABLE_READ.min(u64::from(endpoint.caps().max_transfer));
+        let mut table = Vec::new();
+        for at in (offset..offset + bytes).step_by(piece as usize) {
             let mut list = endpoint.list(server);
-            let mut reads = Vec::new();
-            while at < offset + bytes && (reads.len() as u32) < reads_per_list {
-                let len = piece.min(offset + bytes - at);
-                reads.push(list.read(space, at, len as u32));
-                at += len;
-            }
+            let read = list.read(space, at, piece.min(offset + bytes - at) as u32);
             let list = self.op.execute(list).await?;
-            reads.into_iter().for_each(|read| table.extend_from_slice(list.bytes(read)));
+            table.extend_from_slice(list.bytes(read));
             endpoint.recycle(list);
         }
         Ok(table)
@@ -588,8 +602,8 @@ impl Suspect {
             Self::Lane { holder: client, .. }
             | Self::ClientWord { client, .. }
             | Self::Record { owner: client, .. }
-            | Self::Unused { owner: client, .. } => Some(*client),
-            Self::Marked { header, .. } => Some(header.owner),
+            | Self::Span(SpanSeen { owner: client, .. }) => Some(*client),
+            Self::Pending { header, .. } => Some(header.owner),
             Self::Unreached { .. } => None,
         }
     }

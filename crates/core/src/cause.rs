@@ -31,11 +31,13 @@ pub enum Cause {
     ValueChanged,
     /// The nodes to be merged changed meanwhile.
     Merge,
+    /// No memory server has memory: others are asked to give some back.
+    Memory,
 }
 
 impl Cause {
     /// All causes, in order of their counters.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::TornNode,
         Self::TornEntry,
         Self::SlowRead,
@@ -48,6 +50,7 @@ impl Cause {
         Self::RedoSlots,
         Self::ValueChanged,
         Self::Merge,
+        Self::Memory,
     ];
 
     /// Its name in reports.
@@ -65,6 +68,7 @@ impl Cause {
             Self::RedoSlots => "redo_slots",
             Self::ValueChanged => "value_changed",
             Self::Merge => "merge",
+            Self::Memory => "memory",
         }
     }
 
@@ -83,6 +87,7 @@ impl Cause {
             Self::RedoSlots => "all redo slots are in use",
             Self::ValueChanged => "others keep changing the value",
             Self::Merge => "the nodes to be merged keep changing",
+            Self::Memory => "no memory server has memory",
         }
     }
 }

@@ -4,18 +4,20 @@
 //! allocator, one set of redo slots.
 
 use crate::alloc::{Allocator, Census};
+use crate::ended::End;
 use crate::error::Error;
 use crate::lock::local::LocalLockTable;
 use crate::membership::{Membership, Participation, Pulse};
-use crate::node::LINE;
+use crate::node::{LINE, get_u64};
 use crate::redo::RedoSlots;
 use crate::techniques::Techniques;
 use crate::tree::drop::UnfinishedDrops;
+use crate::worker::Worker;
+use sherman_fabric::execute;
 use sherman_fabric::{Caps, ClientId, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Space};
-use sherman_fabric::{call, execute};
 use sherman_memory_server::{Geometry, LaneWidth, ReleaseMode, SUPERBLOCK_BYTES, Superblock};
-use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -57,18 +59,21 @@ pub struct ComputeServer {
     pub(crate) redo: RedoSlots,
     pub(crate) membership: Membership,
     pub(crate) drops: UnfinishedDrops,
+    /// Whether this compute server may change memory: see [`Worker::activate`].
+    active: AtomicBool,
+    /// Which holder of its id it is; known once it is active.
+    incarnation: AtomicU32,
+    pub(crate) end: End,
 }
 
 impl ComputeServer {
-    /// Reads every server's superblock through `endpoint` and takes part under its identity. One READ per server, and with
-    /// `redo` one request for a redo area there: later, when memory is full, an update must still find one. A server that the
+    /// Reads every server's superblock through `endpoint` and takes part under its identity. One READ per server. A server that the
     /// cluster has declared lost is passed over.
     pub async fn open<E: Endpoint>(endpoint: &E, options: ComputeOptions) -> Result<Arc<Self>, Error> {
         let counters = Counters::default();
         let mut first: Option<Superblock> = None;
         let mut geometries: Vec<Geometry> = Vec::new();
         let alloc = Allocator::new(endpoint.servers(), endpoint.client());
-        let mut lost = BTreeSet::new();
         for server in 0..endpoint.servers() {
             let mut list = endpoint.list(server);
             let read = list.read(Space::Host, 0, SUPERBLOCK_BYTES as u32);
@@ -79,7 +84,6 @@ impl ComputeServer {
                     let memory_bytes = GlobalAddress::OFFSET_LIMIT;
                     geometries.push(Geometry { memory_bytes, ..first.geometry });
                     alloc.note_failure(&error);
-                    lost.insert(server);
                     continue;
                 }
                 (Err(error), _) => return Err(error.into()),
@@ -94,32 +98,32 @@ impl ComputeServer {
         let geometry = first.ok_or(Error::Unsupported { what: "a cluster without memory servers" })?.geometry;
         let caps = endpoint.caps().clone();
         check_caps(&geometry, &caps)?;
-        let mut areas = vec![(0, 0); usize::from(endpoint.servers())];
-        if options.techniques.redo {
-            for (server, area) in areas.iter_mut().enumerate() {
-                if lost.contains(&(server as u16)) {
-                    continue;
-                }
-                match call(endpoint, server as u16, Request::RedoArea, &counters).await? {
-                    Response::RedoArea { offset, bytes } if within(offset, bytes, geometries[server].memory_bytes) => {
-                        *area = (offset, bytes);
-                    }
-                    _ => return Err(Error::Unsupported { what: "the memory server's answer to a redo request" }),
-                }
-            }
-        }
         Ok(Arc::new(Self {
             client: endpoint.client(),
             local: LocalLockTable::new(endpoint.servers(), geometry.lock.count),
             alloc,
-            redo: RedoSlots::new(&areas, u64::from(geometry.redo_slot_bytes)),
+            redo: RedoSlots::new(endpoint.servers(), u64::from(geometry.redo_slot_bytes)),
             geometry,
             geometries,
             options,
             caps,
             membership: Membership::default(),
             drops: UnfinishedDrops::default(),
+            active: AtomicBool::new(false),
+            incarnation: AtomicU32::new(0),
+            end: End::default(),
         }))
+    }
+
+    /// Whether it may change memory: server 0 knows that something of it may have to be recovered.
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        self.active.load(Ordering::Acquire)
+    }
+
+    /// Which holder of its id it is, once it is active.
+    pub fn incarnation(&self) -> Option<u32> {
+        self.is_active().then(|| self.incarnation.load(Ordering::Relaxed))
     }
 
     /// Whether this identity is at its end: fenced, disconnected, or wedged. Open the cluster again for another.
@@ -143,7 +147,7 @@ impl ComputeServer {
     pub async fn recoverer_wanted(&self) {
         std::future::poll_fn(|cx| {
             self.membership.set_recoverer(cx.waker());
-            let wanted = self.membership.has_suspects() || self.membership.is_doomed() || !self.drops.is_empty();
+            let wanted = self.membership.is_wanted() || self.membership.is_doomed() || !self.drops.is_empty();
             if wanted { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
@@ -153,6 +157,7 @@ impl ComputeServer {
     #[cold]
     pub fn note_failure(&self, error: &FabricError) {
         if Membership::is_fatal(error) {
+            self.end.note(error);
             self.doom();
         }
     }
@@ -247,6 +252,58 @@ impl ComputeServer {
     /// The lane that protects the node at `address`.
     pub fn lane(&self, address: GlobalAddress) -> u32 {
         self.geometry.lane_of(address)
+    }
+}
+
+impl<E: Endpoint> Worker<E> {
+    /// Lets this compute server change memory. It asks server 0 for a redo area, and when it has that every other server: from then on
+    /// server 0 knows that something of it may have to be recovered (I43). Until then it takes no lane and no span, so it may go or die at any moment
+    /// and its id is free at once. Two round trips, once; nothing from then on. The first change does it: call it to have the first change
+    /// cost what the others do.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if a server has no room for a redo area.
+    pub async fn activate(&self) -> Result<(), Error> {
+        self.activate_as(false).await
+    }
+
+    /// The same, in order to recover others: where memory is full, servers keep a few redo areas for that.
+    pub(crate) async fn activate_to_recover(&self) -> Result<(), Error> {
+        self.activate_as(true).await
+    }
+
+    async fn activate_as(&self, recovers: bool) -> Result<(), Error> {
+        if self.compute.is_active() {
+            return Ok(());
+        }
+        let op = self.op();
+        let redo = self.compute.techniques().redo;
+        let areas =
+            |servers: std::ops::Range<u16>| servers.map(|server| (server, Request::RedoArea { recovers })).collect();
+        let geometry = *self.compute.geometry();
+        let mut list = self.endpoint.list(0);
+        let read = list.read(Space::Host, geometry.member_entry(self.compute.client()), 8);
+        let list = op.execute(list).await?;
+        self.compute.incarnation.store((get_u64(list.bytes(read), 0) >> 32) as u32, Ordering::Relaxed);
+        self.endpoint.recycle(list);
+        for servers in [0..1, 1..if redo { self.endpoint.servers() } else { 1 }] {
+            for (server, answer) in servers.clone().zip(op.call_all(areas(servers)).await) {
+                match answer {
+                    Ok(Response::RedoArea { offset, bytes }) if self.compute.is_memory(server, offset, bytes) => {
+                        if redo {
+                            self.compute.redo.open(server, offset, bytes);
+                        }
+                    }
+                    Ok(_) => {
+                        return Err(Error::Unsupported { what: "the memory server's answer to a redo request" });
+                    }
+                    Err(FabricError::ServerLost { .. }) if server != 0 => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        self.compute.active.store(true, Ordering::Release);
+        Ok(())
     }
 }
 

@@ -81,7 +81,8 @@ pub enum Error {
         /// Which.
         invariant: &'static str,
     },
-    /// This compute server has been fenced: open the cluster again. The operation changed nothing.
+    /// This compute server's identity has ended: others have fenced it, or it gave itself up. The operation changed nothing. A
+    /// `Cluster` joins again by itself, so a new call can succeed.
     Fenced {
         /// Its former id.
         client: ClientId,
@@ -103,6 +104,17 @@ pub enum Error {
         /// How the list failed.
         source: FabricError,
     },
+    /// This compute server's identity has ended, and it could not join the cluster again within the operation's deadline, or the
+    /// cluster refuses it. The operation changed nothing.
+    NotRejoined {
+        /// How long the operation waited for a new identity.
+        waited: Duration,
+        /// Why the last attempt to join failed.
+        reason: String,
+    },
+    /// This compute server's identity ended during a bulk load. Nothing was loaded. The load cannot go on by itself, because it has
+    /// consumed entries: start it again with all of them.
+    LoadInterrupted,
     /// The session has as many operations in flight as it takes: await some first. Nothing was changed.
     TooManyInFlight {
         /// How many it takes.
@@ -130,6 +142,17 @@ impl Error {
             return source.into();
         }
         Self::OutcomeUnknown { source }
+    }
+
+    /// Whether this is how an operation of `client` fails that changed nothing because the client's identity has ended.
+    pub fn ends_identity(&self, client: ClientId) -> bool {
+        match self {
+            Self::Fenced { .. } | Self::Fabric(FabricError::Disconnected { .. } | FabricError::Fenced { .. }) => true,
+            Self::Refused(Refusal::NotAMember { client: named } | Refusal::Fenced { client: named }) => {
+                *named == client
+            }
+            _ => false,
+        }
     }
 }
 
@@ -174,13 +197,24 @@ impl fmt::Display for Error {
             Self::Unsupported { what } => write!(f, "not supported here: {what}"),
             Self::Superblock { server, error } => write!(f, "memory server {server}: {error}"),
             Self::Corrupt { address, invariant } => write!(f, "the node at {address} is corrupt: {invariant}"),
-            Self::Fenced { client } => write!(f, "compute server {client} has been fenced; open the cluster again"),
+            Self::Fenced { client } => {
+                write!(f, "the identity {client} of this compute server has ended; nothing was changed: try again")
+            }
             Self::ServerLost { server } => write!(f, "memory server {server} was declared lost"),
             Self::OwnerStalled { client } => {
                 write!(f, "compute server {client} was stopped in the middle of a change: continue or kill its process")
             }
             Self::OutcomeUnknown { source } => {
                 write!(f, "the change may or may not have happened ({source}); read the key to find out")
+            }
+            Self::NotRejoined { waited, reason } => {
+                write!(
+                    f,
+                    "the cluster could not be joined again within {waited:.1?}, and nothing was changed: {reason}"
+                )
+            }
+            Self::LoadInterrupted => {
+                write!(f, "the connection to the cluster ended during a bulk load; nothing was loaded: start it again")
             }
             Self::TooManyInFlight { limit } => write!(f, "{limit} operations are in flight already: await some first"),
             Self::SessionDropped => write!(f, "the session was dropped before the operation finished"),
@@ -229,6 +263,8 @@ mod tests {
             Error::Fenced { client: ClientId(4) },
             Error::ServerLost { server: 3 },
             Error::after_post(lost.clone()),
+            Error::NotRejoined { waited: Duration::from_secs(10), reason: "connection refused".into() },
+            Error::LoadInterrupted,
             Error::TooManyInFlight { limit: 9 },
             Error::SessionDropped,
             Error::HandleClosed,

@@ -12,6 +12,7 @@
 //! | [`cache`] | index cache | §4.2.3 |
 //! | [`alloc`] | chunks and nodes | §4.2.4 |
 //! | [`redo`] | what a dying client leaves behind | not in it |
+//! | [`doubt`] | changes whose outcome is unknown | not in it |
 //! | [`recovery`] | leases, and mending what the dead left behind | not in it |
 //! | [`audit`] | finding damage in the whole cluster | not in it |
 //! | [`compute`], [`worker`], [`op`], [`session`] | a compute server, its threads, their operations | |
@@ -24,6 +25,8 @@ pub mod audit;
 pub mod cache;
 pub mod cause;
 pub mod compute;
+pub mod doubt;
+mod ended;
 pub mod error;
 pub mod lock;
 mod membership;
@@ -34,6 +37,7 @@ pub mod recovery;
 pub mod redo;
 pub mod root;
 pub mod session;
+pub mod survey;
 mod sync;
 pub mod techniques;
 pub mod tree;
@@ -43,6 +47,7 @@ pub use alloc::Census;
 pub use audit::{Audit, Finding, Part, Places};
 pub use cause::{Cause, Retries};
 pub use compute::{ComputeOptions, ComputeServer};
+pub use doubt::{Doubt, Fate};
 pub use error::Error;
 pub use membership::Participation;
 pub use node::Format;
@@ -52,6 +57,7 @@ pub use techniques::Techniques;
 pub use tree::TreeState;
 pub use tree::bulk::{Batch, Loading, Written};
 pub use tree::check::{Broken, Check, Level};
+pub use tree::clear::Clearing;
 pub use tree::drop::Dropped;
 pub use tree::range::{Direction, Scan};
 pub use tree::remove::Exchange;

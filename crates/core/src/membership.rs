@@ -26,6 +26,8 @@ const WEDGED_AFTER_LEASES: u64 = 2;
 pub(crate) struct Membership {
     doomed: AtomicBool,
     suspects: Mutex<BTreeSet<ClientId>>,
+    /// Whether some member finds no memory.
+    short: AtomicBool,
     /// Those who live and could not be fenced, and how many there are.
     stalled: Mutex<BTreeSet<ClientId>>,
     stalls: AtomicU32,
@@ -129,6 +131,30 @@ impl Membership {
         }
     }
 
+    /// The same for several.
+    pub fn suspect_all(&self, clients: &[ClientId]) {
+        if !clients.is_empty() {
+            lock(&self.suspects).extend(clients);
+            wake(&self.recoverer);
+        }
+    }
+
+    /// Has the recoverer give back memory that is not used.
+    pub fn want_memory(&self) {
+        self.short.store(true, Release);
+        wake(&self.recoverer);
+    }
+
+    /// Whether it is to, which is forgotten with that.
+    pub fn take_want(&self) -> bool {
+        self.short.swap(false, Acquire)
+    }
+
+    /// Whether there is anything for the recoverer to do.
+    pub fn is_wanted(&self) -> bool {
+        self.has_suspects() || self.short.load(Acquire)
+    }
+
     /// Whether `client` could not be fenced when that was last tried: it lives, and stands still in the middle of a change.
     #[inline]
     pub fn is_stalled(&self, client: ClientId) -> bool {
@@ -207,6 +233,11 @@ impl Membership {
         pulses.retain(|known| known.strong_count() > 0);
         pulses.push(Arc::downgrade(&pulse));
         pulse
+    }
+
+    /// Whether some thread holds a lane, or has a list in flight that may take one or give one back.
+    pub fn holds_lanes(&self) -> bool {
+        lock(&self.pulses).iter().filter_map(Weak::upgrade).any(|pulse| pulse.holds())
     }
 
     /// Whether some thread has held a lane, and done nothing else, for too long.

@@ -4,17 +4,23 @@
 //! from there.
 
 use crate::cause::{Cause, Retries};
+use crate::doubt::Doubt;
 use crate::error::Error;
 use crate::worker::Worker;
 use sherman_fabric::endpoint::Execute;
-use sherman_fabric::{ClientId, Counters, Endpoint, FabricError, GlobalAddress, Request, Response};
+use sherman_fabric::{ClientId, Counters, Endpoint, FabricError, GlobalAddress, Refusal, Request, Response};
 use sherman_fabric::{Tally, WorkList, call, execute};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+/// How often an operation that finds no memory asks for some in a lease.
+const HUNGRY_TRIES_PER_LEASE: u64 = 32;
+/// Control requests of one operation that are in flight at once.
+const CALLS_IN_FLIGHT: usize = 16;
 /// Retries that only let other tasks run before an operation starts to sleep between them.
 const EAGER_RETRIES: u32 = 8;
 /// The longest pause between two tries.
@@ -37,6 +43,14 @@ pub struct Op<'w, E: Endpoint> {
     obstacles: Cell<bool>,
     /// Whoever is waited for, if that one is known to stand still.
     stalled: Cell<ClientId>,
+    /// Until when it waits for memory, once it does.
+    hungry_until: Cell<Option<u64>>,
+    /// Its change, if nobody knows whether that happened.
+    doubt: RefCell<Option<Arc<Doubt>>>,
+    /// Whether that change was to replace a value.
+    replaces: Cell<bool>,
+    /// Whether a change was not even posted, because the connection had ended.
+    unposted: Cell<bool>,
 }
 
 impl<'w, E: Endpoint> Op<'w, E> {
@@ -53,6 +67,10 @@ impl<'w, E: Endpoint> Op<'w, E> {
             tries: Cell::new(0),
             obstacles: Cell::new(false),
             stalled: Cell::new(ClientId::NOBODY),
+            hungry_until: Cell::new(None),
+            doubt: RefCell::new(None),
+            replaces: Cell::new(false),
+            unposted: Cell::new(false),
         }
     }
 
@@ -69,6 +87,50 @@ impl<'w, E: Endpoint> Op<'w, E> {
     /// Whether it may have had to retry or wait. If not, [`Op::retries`] is all zero and the clock was never read.
     pub fn met_obstacles(&self) -> bool {
         self.started.get().is_some() || self.obstacles.get()
+    }
+
+    /// Since when it has been waiting, by the endpoint's clock; `None` if it has met no obstacle.
+    pub fn waiting_since(&self) -> Option<u64> {
+        self.started.get()
+    }
+
+    /// Its change, if the operation failed and what became of the change can perhaps be found out.
+    pub fn take_doubt(&self) -> Option<Arc<Doubt>> {
+        self.doubt.take()
+    }
+
+    /// Whether the change of [`Op::take_doubt`] was to replace a value.
+    pub fn replaces(&self) -> bool {
+        self.replaces.get()
+    }
+
+    /// Notes that the change that has just failed was to replace a value.
+    pub(crate) fn note_replaces(&self) {
+        self.replaces.set(true);
+    }
+
+    /// The identity it acts under.
+    pub fn client(&self) -> ClientId {
+        self.worker.compute.client()
+    }
+
+    /// Notes that a change was not posted.
+    #[cold]
+    pub(crate) fn note_unposted(&self) -> FabricError {
+        self.unposted.set(true);
+        let error = FabricError::Fenced { client: self.client() };
+        self.worker.compute.note_failure(&error);
+        error
+    }
+
+    /// The error of a change whose list failed: unknown, unless the list was not even posted.
+    #[cold]
+    pub(crate) fn after_post(&self, source: FabricError) -> Error {
+        if self.unposted.get() { source.into() } else { Error::after_post(source) }
+    }
+
+    pub(crate) fn set_doubt(&self, doubt: Arc<Doubt>) {
+        self.doubt.replace(Some(doubt));
     }
 
     /// How many lanes it got by handover.
@@ -108,8 +170,76 @@ impl<'w, E: Endpoint> Op<'w, E> {
 
     /// One control request.
     pub(crate) async fn call(&self, server: u16, request: Request) -> Result<Response, FabricError> {
-        let answer = call(self.endpoint(), server, request, &self.counters).await;
+        let answer = call(self.endpoint(), server, request, &self.counters).await.map_err(|error| match error {
+            // A server that does not know this compute server has let it go, or has been told that it is dead.
+            FabricError::Refused(Refusal::NotAMember { client } | Refusal::Fenced { client })
+                if client == self.endpoint().client() =>
+            {
+                FabricError::Fenced { client }
+            }
+            error => error,
+        });
         answer.inspect_err(|error| self.worker.compute.note_failure(error))
+    }
+
+    /// Several control requests, a few in flight at once: the answers, in their order.
+    pub(crate) async fn call_all(&self, requests: Vec<(u16, Request)>) -> Vec<Result<Response, FabricError>> {
+        let calls = requests.into_iter().map(|(server, request)| Box::pin(self.call(server, request)));
+        let mut waiting = calls.enumerate().fuse();
+        let (mut flying, mut answers) = (Vec::new(), Vec::new());
+        std::future::poll_fn(|cx| {
+            loop {
+                while flying.len() < CALLS_IN_FLIGHT
+                    && let Some((at, call)) = waiting.next()
+                {
+                    answers.push(None);
+                    flying.push((at, call));
+                }
+                let before = flying.len();
+                flying.retain_mut(|(at, call)| match call.as_mut().poll(cx) {
+                    Poll::Ready(answer) => {
+                        answers[*at] = Some(answer);
+                        false
+                    }
+                    Poll::Pending => true,
+                });
+                if flying.is_empty() && before < CALLS_IN_FLIGHT {
+                    return Poll::Ready(());
+                }
+                if flying.len() == before {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await;
+        answers.into_iter().flatten().collect()
+    }
+
+    /// Waits for others to give memory back, where no server has any: those that live and do not use it, and those that are dead and are to be
+    /// recovered. The caller holds no lane, and tries again. At most a lease, in all.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if there is nobody to wait for, or nobody gave any.
+    pub(crate) async fn await_memory(&self) -> Result<(), Error> {
+        let lease = self.worker.compute.geometry().lease_nanos;
+        if self.hungry_until.get().is_none() {
+            let Response::Renewed { expired, short } = self.call(0, Request::Short).await? else {
+                return Err(Error::Unsupported { what: "the memory server's answer to a request for memory" });
+            };
+            if !short {
+                return Err(Error::OutOfMemory);
+            }
+            self.worker.compute.membership.suspect_all(&expired);
+            self.hungry_until.set(Some(self.endpoint().now().saturating_add(lease)));
+        }
+        self.note(Cause::Memory)?;
+        let now = self.endpoint().now();
+        if self.hungry_until.get().is_some_and(|until| now >= until) {
+            return Err(Error::OutOfMemory);
+        }
+        let pause = lease / HUNGRY_TRIES_PER_LEASE;
+        sherman_fabric::sleep_until(self.endpoint(), now.saturating_add(pause).min(self.deadline())).await;
+        Ok(())
     }
 
     /// Whether the operation has waited so long that whoever it waits for may be dead.

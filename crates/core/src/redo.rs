@@ -5,7 +5,7 @@
 //! written, and a cleared one that all of it was.
 //!
 //! ```text
-//!  0  u32  magic "RDO1"; cleared to 0 together with the next 4 bytes
+//!  0  u32  magic "RDO2"; cleared to 0 together with the next 4 bytes
 //!  4  u16  owner
 //!  6  u8   kind: 1 image, 2 split, 3 grow, 4 merge, 5 replace, 6 load, 7 drop
 //!  7  u8   number of pieces
@@ -19,7 +19,12 @@
 //! 44  u8   level of the node
 //! 48  u64  root word before (grow, replace, load, drop); the parent (merge)
 //! 56  u64  root word after (grow, replace, load); the parent's version after (merge)
-//! 64  pieces: u32 offset in the node, u32 length, the bytes, padded to 8
+//! 64  u16  key bytes of the tree
+//! 66  u8   format of the tree
+//! 68  u32  value bytes
+//! 72  u32  leaf bytes
+//! 76  u32  internal node bytes
+//! 80  pieces: u32 offset in the node, u32 length, the bytes, padded to 8
 //! ```
 
 use crate::cause::Cause;
@@ -27,12 +32,13 @@ use crate::error::Error;
 use crate::mutant::{Mutant, planted};
 use crate::node::{Patch, get_u16, get_u32, get_u64, put_u16, put_u32, put_u64};
 use crate::op::Op;
+use sherman_fabric::control::{TreeInfo, TreeSpec};
 use sherman_fabric::{ClientId, Endpoint, GlobalAddress, Space, WorkList};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use twox_hash::XxHash3_64;
 
-const MAGIC: u32 = u32::from_le_bytes(*b"RDO1");
-const HEADER: usize = 64;
+const MAGIC: u32 = u32::from_le_bytes(*b"RDO2");
+const HEADER: usize = 80;
 /// What clears a record: its magic, owner and kind, one word.
 pub(crate) const CLEARED: [u8; 8] = [0; 8];
 
@@ -75,6 +81,8 @@ pub struct Record {
     pub kind: Kind,
     /// The tree.
     pub tree: u32,
+    /// Its shape: whoever recovers may not find it in the catalog any more.
+    pub spec: TreeSpec,
     /// The node that is changed.
     pub node: GlobalAddress,
     /// The node that is made, or freed by a merge.
@@ -93,11 +101,19 @@ pub struct Record {
 
 impl Record {
     /// A record about `node` without pieces.
-    pub(crate) fn about(kind: Kind, owner: ClientId, tree: u32, node: GlobalAddress, level: u8, version: u16) -> Self {
+    pub(crate) fn about(
+        kind: Kind,
+        owner: ClientId,
+        tree: &TreeInfo,
+        node: GlobalAddress,
+        level: u8,
+        version: u16,
+    ) -> Self {
         Self {
             owner,
             kind,
-            tree,
+            tree: tree.id,
+            spec: tree.spec,
             node,
             made: GlobalAddress::NULL,
             version,
@@ -150,6 +166,11 @@ impl Record {
         bytes[44] = self.level;
         put_u64(&mut bytes, 48, self.root.0);
         put_u64(&mut bytes, 56, self.root.1);
+        put_u16(&mut bytes, 64, self.spec.key_len);
+        bytes[66] = self.spec.format;
+        put_u32(&mut bytes, 68, self.spec.value_len);
+        put_u32(&mut bytes, 72, self.spec.leaf_bytes);
+        put_u32(&mut bytes, 76, self.spec.internal_bytes);
         let sum = checksum(&bytes);
         put_u64(&mut bytes, 8, sum);
         bytes
@@ -195,8 +216,22 @@ impl Record {
             made_version: get_u16(slot, 42),
             level: slot[44],
             root: (get_u64(slot, 48), get_u64(slot, 56)),
+            spec: TreeSpec {
+                format: slot[66],
+                key_len: get_u16(slot, 64),
+                value_len: get_u32(slot, 68),
+                leaf_bytes: get_u32(slot, 72),
+                internal_bytes: get_u32(slot, 76),
+            },
             pieces,
         })
+    }
+
+    /// The length of the record that may begin with this line, if one of `owner` may.
+    pub(crate) fn length(line: &[u8], owner: ClientId, slot_bytes: u32) -> Option<u32> {
+        let len = get_u32(line, 16);
+        let there = get_u32(line, 0) == MAGIC && get_u16(line, 4) == owner.0;
+        (there && (HEADER as u32..=slot_bytes).contains(&len)).then_some(len)
     }
 }
 
@@ -238,13 +273,19 @@ pub(crate) struct Slot {
 }
 
 impl RedoSlots {
-    /// Slots in the given areas, one per server: offset and size.
-    pub(crate) fn new(areas: &[(u64, u64)], slot_bytes: u64) -> Self {
-        let servers = areas.iter().map(|&(offset, bytes)| {
-            let slots: Vec<u64> = (0..bytes / slot_bytes.max(1)).rev().map(|at| offset + at * slot_bytes).collect();
-            Mutex::new(Area { free: slots.clone(), slots, long: 0 })
-        });
-        Self { slot_bytes, servers: servers.collect() }
+    /// No slot on any of `servers` servers yet.
+    pub(crate) fn new(servers: u16, slot_bytes: u64) -> Self {
+        Self { slot_bytes, servers: (0..servers).map(|_| Mutex::default()).collect() }
+    }
+
+    /// Makes the slots of the area that a server gave. If several threads asked for it, it is the same area, and made once.
+    pub(crate) fn open(&self, server: u16, offset: u64, bytes: u64) {
+        let mut area = self.area(server);
+        if area.slots.is_empty() {
+            let slots = 0..bytes / self.slot_bytes.max(1);
+            area.slots = slots.rev().map(|at| offset + at * self.slot_bytes).collect();
+            area.free = area.slots.clone();
+        }
     }
 
     fn area(&self, server: u16) -> MutexGuard<'_, Area> {
@@ -256,7 +297,7 @@ impl RedoSlots {
         Some(Slot { server, offset, long: false })
     }
 
-    fn try_take_long(&self, server: u16) -> Option<Slot> {
+    pub(crate) fn try_take_long(&self, server: u16) -> Option<Slot> {
         let mut area = self.area(server);
         if area.long >= area.most_long() {
             return None;
@@ -268,6 +309,7 @@ impl RedoSlots {
 
     /// A free slot for a change that waits for lanes while it holds the slot. The caller holds no lane.
     pub(crate) async fn take_long<E: Endpoint>(&self, op: &Op<'_, E>, server: u16) -> Result<Slot, Error> {
+        op.worker.activate().await?;
         loop {
             if let Some(slot) = self.try_take_long(server) {
                 return Ok(slot);
@@ -283,6 +325,7 @@ impl RedoSlots {
         op: &Op<'_, E>,
         servers: [Option<u16>; 2],
     ) -> Result<[Option<Slot>; 2], Error> {
+        op.worker.activate().await?;
         loop {
             let taken = servers.map(|server| server.and_then(|server| self.try_take(server)));
             if servers.iter().flatten().count() == taken.iter().flatten().count() {
@@ -343,12 +386,14 @@ mod tests {
     use super::*;
 
     fn record() -> Record {
+        let spec = TreeSpec { format: 1, key_len: 8, value_len: 9, leaf_bytes: 1024, internal_bytes: 2048 };
+        let tree = TreeInfo { id: 77, name: "t".to_owned(), spec, root_word: 0 };
         Record {
             made: GlobalAddress::new(1, 4096),
             made_version: 7,
             root: (3, 4),
             pieces: vec![(64, vec![1, 2, 3]), (0, vec![9; 64])],
-            ..Record::about(Kind::Split, ClientId(5), 77, GlobalAddress::new(2, 8192), 3, 12)
+            ..Record::about(Kind::Split, ClientId(5), &tree, GlobalAddress::new(2, 8192), 3, 12)
         }
     }
 

@@ -3,21 +3,67 @@
 //! An operation is a *task of the session*; the future a caller holds is a handle to it (`docs/FABRIC.md`). Dropping the handle
 //! detaches: the operation still runs to its end, so no lane stays held and nothing is left half made. Dropping the session
 //! drains what is in flight, bounded in time: an operation that waits gives up by itself at its deadline.
+//!
+//! What the operations act through is the session's [`Seat`]. A [`Worker`] is one: it has one identity for ever. A seat may also put
+//! another worker in the place of one whose identity has ended, while operations are in flight on both.
 
 use crate::error::Error;
 use crate::worker::Worker;
-use sherman_executor::{JoinHandle, LocalExecutor};
+use sherman_executor::{Driver, JoinHandle, LocalExecutor, Unpark};
 use sherman_fabric::Endpoint;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-/// Runs operations of one worker as tasks. Not `Send`.
-pub struct Session<E: Endpoint + 'static> {
+/// What the operations of a session act through, and what brings them forward.
+pub trait Seat: Driver {
+    /// How long an operation may wait for others, unless it says otherwise.
+    fn timeout(&self) -> Duration;
+
+    /// The time, in nanoseconds.
+    fn now(&self) -> u64;
+}
+
+impl<E: Endpoint> Driver for Worker<E> {
+    fn progress(&self) -> bool {
+        self.endpoint.progress()
+    }
+
+    fn idle_for(&self) -> Option<Duration> {
+        self.endpoint.idle_for()
+    }
+
+    fn spins(&self, rounds: u32) -> bool {
+        self.endpoint.spins(rounds)
+    }
+
+    fn unparker(&self) -> Option<Arc<dyn Unpark>> {
+        self.endpoint.unparker()
+    }
+
+    fn park(&self, limit: Option<Duration>) {
+        self.endpoint.park(limit);
+    }
+}
+
+impl<E: Endpoint> Seat for Worker<E> {
+    fn timeout(&self) -> Duration {
+        self.compute.timeout()
+    }
+
+    fn now(&self) -> u64 {
+        self.endpoint.now()
+    }
+}
+
+/// Runs operations of one seat as tasks. Not `Send`.
+pub struct Session<S: Seat + 'static> {
     executor: LocalExecutor,
-    worker: Rc<Worker<E>>,
+    seat: Rc<S>,
 }
 
 /// The most operations a session keeps in flight: what bounds its memory, not what makes it fast.
@@ -48,26 +94,26 @@ impl<T> Future for Operation<T> {
     }
 }
 
-impl<E: Endpoint> fmt::Debug for Session<E> {
+impl<S: Seat> fmt::Debug for Session<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("in_flight", &self.in_flight()).finish_non_exhaustive()
     }
 }
 
-impl<E: Endpoint> Session<E> {
-    /// A session of `worker`, for the calling thread.
-    pub fn new(worker: Worker<E>) -> Self {
-        Self { executor: LocalExecutor::new(), worker: Rc::new(worker) }
+impl<S: Seat> Session<S> {
+    /// A session of `seat`, for the calling thread.
+    pub fn new(seat: S) -> Self {
+        Self { executor: LocalExecutor::new(), seat: Rc::new(seat) }
     }
 
-    /// Its worker.
-    pub fn worker(&self) -> &Rc<Worker<E>> {
-        &self.worker
+    /// Its seat.
+    pub fn seat(&self) -> &Rc<S> {
+        &self.seat
     }
 
-    /// Starts an operation: `operation` is given the worker and runs as a task, while the session [runs](Session::run). With
+    /// Starts an operation: `operation` is given the seat and runs as a task, while the session [runs](Session::run). With
     /// [`MAX_IN_FLIGHT`] in flight it is refused, and resolves to [`Error::TooManyInFlight`].
-    pub fn start<T, F>(&self, operation: impl FnOnce(Rc<Worker<E>>) -> F + 'static) -> Operation<T>
+    pub fn start<T, F>(&self, operation: impl FnOnce(Rc<S>) -> F + 'static) -> Operation<T>
     where
         T: 'static,
         F: Future<Output = Result<T, Error>> + 'static,
@@ -75,13 +121,13 @@ impl<E: Endpoint> Session<E> {
         if self.in_flight() >= MAX_IN_FLIGHT {
             return Operation { handle: None };
         }
-        let worker = Rc::clone(&self.worker);
-        Operation { handle: Some(self.executor.spawn_with(|| operation(worker))) }
+        let seat = Rc::clone(&self.seat);
+        Operation { handle: Some(self.executor.spawn_with(|| operation(seat))) }
     }
 
     /// Runs `future` and every operation in flight until `future` is done.
     pub fn run<F: Future>(&self, future: F) -> F::Output {
-        self.executor.run_until(self.worker.endpoint(), future)
+        self.executor.run_until(&*self.seat, future)
     }
 
     /// Operations in flight.
@@ -89,17 +135,17 @@ impl<E: Endpoint> Session<E> {
         self.executor.tasks()
     }
 
-    /// Waits for everything in flight; at most twice the compute server's timeout, since an operation that waits gives up
+    /// Waits for everything in flight; at most twice the seat's timeout, since an operation that waits gives up
     /// after one. Returns how many operations are left.
     pub fn drain(&self) -> usize {
-        let endpoint = self.worker.endpoint();
-        let patience = u64::try_from(self.worker.compute().timeout().as_nanos()).unwrap_or(u64::MAX);
-        let deadline = endpoint.now().saturating_add(patience.saturating_mul(2));
-        self.executor.drain(endpoint, || endpoint.now() >= deadline)
+        let seat = &*self.seat;
+        let patience = u64::try_from(seat.timeout().as_nanos()).unwrap_or(u64::MAX);
+        let deadline = seat.now().saturating_add(patience.saturating_mul(2));
+        self.executor.drain(seat, || seat.now() >= deadline)
     }
 }
 
-impl<E: Endpoint> Drop for Session<E> {
+impl<S: Seat> Drop for Session<S> {
     fn drop(&mut self) {
         self.drain();
     }

@@ -7,12 +7,13 @@
 #![cfg(not(loom))]
 #![expect(clippy::disallowed_methods, reason = "real time, and threads that never end, are what this is about")]
 
+use sherman_core::survey::{Surveyed, account, survey};
 use sherman_core::{ComputeOptions, ComputeServer, Error, TreeState, Worker};
 use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric, EmbeddedOptions};
 use sherman_executor::block_on;
 use sherman_fabric::control::{Standing, TreeSpec};
 use sherman_fabric::{Clock, Memory, Space};
-use sherman_memory_server::{ChunkEntry, FormatOptions, LockOptions};
+use sherman_memory_server::{FormatOptions, LockOptions};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -205,18 +206,13 @@ impl Arena {
         })
     }
 
-    /// All places for nodes in chunks that were handed out.
-    fn places(&self, compute: &ComputeServer) -> u64 {
-        let chunks = (0..SERVERS).flat_map(|server| {
+    /// All places for nodes.
+    fn places(&self, compute: &ComputeServer) -> Vec<Surveyed> {
+        let places = (0..SERVERS).flat_map(|server| {
             let memory = self.cluster.memory(server).expect("it has so many");
-            let geometry = *compute.geometry_of(server);
-            (0..geometry.chunks).map(move |index| memory.load_u64(Space::Host, geometry.chunk_entry(index)))
+            survey(memory, compute.geometry_of(server), server)
         });
-        let places = chunks.map(|word| match ChunkEntry::from_bits(word) {
-            Some(ChunkEntry::Issued { class, .. }) => compute.geometry().chunk_bytes / u64::from(class.node_bytes),
-            _ => 0,
-        });
-        places.sum()
+        places.collect()
     }
 }
 
@@ -420,13 +416,13 @@ fn settle(arena: &Arc<Arena>, worker: &Worker<EmbeddedEndpoint>) {
 
 /// The trees are sound and hold what they may, no lane is held, and every place is part of one or free.
 fn verify(arena: &Arena, worker: &Worker<EmbeddedEndpoint>, trees: &Trees) {
-    let (mut entries, mut nodes) = (BTreeMap::new(), 0);
+    let (mut entries, mut nodes) = (BTreeMap::new(), Vec::new());
     for tree in trees {
         let check = block_on(worker.endpoint(), worker.check(tree)).expect("a check");
         assert!(check.is_clean(), "{:?}", check.broken);
         let walk = block_on(worker.endpoint(), async { worker.op().walk(tree).await }).expect("a walk");
         entries.extend(walk.entries);
-        nodes += walk.nodes.iter().sum::<usize>();
+        nodes.extend(walk.places);
     }
     let mut held = 0;
     for slot in &arena.slots {
@@ -438,17 +434,13 @@ fn verify(arena: &Arena, worker: &Worker<EmbeddedEndpoint>, trees: &Trees) {
     }
     assert_eq!(held, entries.len(), "nothing is there that nobody wrote");
     assert!(arena.lanes_are_free());
-    let mut free = worker.compute().free_places();
+    let mut at_hand = BTreeMap::from([(worker.compute().client(), worker.compute().free_places())]);
     for server in &arena.computes {
         let server = lock(server);
         assert!(server.compute.redo_slots().all_free());
-        free.extend(server.compute.free_places());
+        at_hand.insert(server.compute.client(), server.compute.free_places());
     }
-    let many = free.len();
-    free.sort_unstable();
-    free.dedup();
-    assert_eq!(free.len(), many, "no place is free twice");
-    assert_eq!((free.len() + nodes) as u64, arena.places(worker.compute()), "no place is lost");
+    account(&arena.places(worker.compute()), nodes, &at_hand).unwrap_or_else(|what| panic!("{what}"));
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn fill_and_empty(keys: u64, memory_bytes: u64, chunk_bytes: u64) {
     let worker = world.worker(0);
     let spec = spec(Format::LineStamped, 8, 8, 1024, 1024);
     let tree = block_on(worker.endpoint(), worker.tree("t", &spec)).expect("a tree");
-    let live = || world.census().allocated - world.census().free;
+    let live = || world.census().made - world.census().freed;
     let mut first = None;
     let mut old = Vec::new();
     for round in 0..4_u64 {
@@ -54,7 +54,7 @@ fn fill_and_empty(keys: u64, memory_bytes: u64, chunk_bytes: u64) {
             assert_eq!(there, Ok(false));
         }
         let filled = worker.endpoint().now();
-        let (nodes, chunks) = (live(), world.census().chunks);
+        let (nodes, chunks) = (live(), world.chunks());
         assert_eq!(count(&worker, &tree), keys);
         let counted = worker.endpoint().now();
         // Every third key first, so that leaves empty slowly.
@@ -71,11 +71,11 @@ fn fill_and_empty(keys: u64, memory_bytes: u64, chunk_bytes: u64) {
             (counted - filled) as f64 / 1e9,
             (emptied - counted) as f64 / 1e9,
             live(),
-            world.census().chunks,
+            world.chunks(),
         );
         let (nodes_then, chunks_then) = *first.get_or_insert((nodes, chunks));
         assert!(nodes.abs_diff(nodes_then) * 50 <= nodes_then, "{nodes} nodes, {nodes_then} at first");
-        assert!(world.census().chunks <= chunks_then, "more chunks than the first time");
+        assert!(world.chunks() <= chunks_then, "more chunks than the first time");
         let empty = walk(&worker, &tree);
         assert_eq!(empty.nodes, [1]);
         world.assert_balanced(&[&empty]);

@@ -11,7 +11,7 @@ use crate::verbs::{MAX_TRANSFER, MAX_VERBS};
 use sherman_fabric::{Caps, ClientId, Fabric, FabricError, FenceMode, GlobalAddress, Refusal, Request, Response};
 use sherman_memory_server::FormatOptions;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 /// The most servers of one cluster.
@@ -52,8 +52,11 @@ pub struct EmbeddedCluster {
     caps: Caps,
     /// When [`Clock::now`](sherman_fabric::Clock::now) was 0, for every endpoint.
     epoch: Instant,
-    members: Mutex<BTreeMap<ClientId, Weak<Member>>>,
+    members: Arc<Mutex<Members>>,
 }
+
+/// Who has which id now, if any handle of it lives.
+type Members = BTreeMap<ClientId, Weak<Member>>;
 
 impl EmbeddedCluster {
     /// Allocates and formats the memory of all servers.
@@ -97,7 +100,14 @@ impl EmbeddedCluster {
             max_verbs: MAX_VERBS,
             max_transfer: MAX_TRANSFER,
         };
-        Ok(Arc::new(Self { servers, caps, epoch: Instant::now(), members: Mutex::new(BTreeMap::new()) }))
+        let members = Arc::new(Mutex::new(Members::new()));
+        let (book, all) = (Arc::clone(&members), 0..count);
+        servers[0].on_reaped(Box::new(move |client| {
+            // It owned nothing, so what it has in progress are READs: nobody waits for them.
+            let known = lock(&book).get(&client).and_then(Weak::upgrade);
+            known.iter().for_each(|member| all.clone().for_each(|server| _ = member.fence(server)));
+        }));
+        Ok(Arc::new(Self { servers, caps, epoch: Instant::now(), members }))
     }
 
     /// Joins the cluster as a new compute server, which leaves when the last of its handles is dropped.
@@ -147,7 +157,7 @@ impl EmbeddedCluster {
     }
 
     /// The member that has this id now, if any handle of it lives. One that had it before is not found, and need not be:
-    /// it left or was retired, so its flags are up.
+    /// it left, was retired or was freed by the server, so its flags are up.
     pub(crate) fn member(&self, client: ClientId) -> Option<Arc<Member>> {
         self.members().get(&client).and_then(Weak::upgrade)
     }
@@ -176,9 +186,14 @@ impl EmbeddedCluster {
         self.epoch.elapsed().as_nanos() as u64
     }
 
-    fn members(&self) -> std::sync::MutexGuard<'_, BTreeMap<ClientId, Weak<Member>>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    fn members(&self) -> MutexGuard<'_, Members> {
+        lock(&self.members)
     }
+}
+
+fn lock(members: &Mutex<Members>) -> MutexGuard<'_, Members> {
+    // Every change is one insertion or removal, so what a poisoned lock guards is still right.
+    members.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Tells server 0 the memories of all servers, and every server its cluster, as the first client that joins does elsewhere.

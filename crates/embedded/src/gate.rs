@@ -195,6 +195,12 @@ impl Member {
         gate
     }
 
+    /// Whether any endpoint has a gate.
+    pub(crate) fn has_gates(&self) -> bool {
+        let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.iter().any(|gate| gate.strong_count() > 0)
+    }
+
     /// Raises the flag of `server`. From the end of the drain on, no list of this member executes there.
     pub(crate) fn fence(&self, server: u16) -> Drain {
         self.flag(server).raise(FENCED);

@@ -50,7 +50,8 @@
 //! 5. **A fence is answered when its drain is over**, a leave is asked (as [`Asker::Leaver`]) when the drain of
 //!    [`Session::leave`] is over. Poll the drain; block nobody. Inside `then` and `look`, ask the tables that are passed in:
 //!    the host's own methods take the same lock and would wait for ever.
-//! 6. **Flags are never lowered.** The next incarnation of an id is another session.
+//! 6. **A server frees ids by itself** ([`Host::on_reaped`]): the session of such a client ends behind the lock, as after a fence.
+//! 7. **Flags are never lowered.** The next incarnation of an id is another session.
 
 mod error;
 mod session;
@@ -63,7 +64,9 @@ use crate::file::{Contents, FileOptions};
 use crate::memory::Region;
 use crate::server::{self, Server};
 use sherman_fabric::{ClientId, FabricError, Request, Response, Seen};
-use sherman_memory_server::{FormatError, FormatOptions, MemberState, MemoryServer, OpenError, Superblock};
+use sherman_memory_server::{
+    FormatError, FormatOptions, MemberEntry, MemberState, MemoryServer, OpenError, Superblock,
+};
 use std::time::Instant;
 
 /// Who asks.
@@ -170,9 +173,41 @@ impl Host {
         seen: &[Option<Seen>],
         then: impl FnOnce(&MemoryServer, Response) -> T,
     ) -> Result<T, FabricError> {
+        self.server.join(seen, || self.now(), then)
+    }
+
+    /// From now on, `then` is called with every client whose id the server frees by itself, since its lease was at its end and it owned
+    /// nothing. It is called behind the lock, before the id is issued again, and must end that client's session. Only the last call
+    /// counts.
+    pub fn on_reaped(&self, then: impl Fn(ClientId) + Send + Sync + 'static) {
+        self.server.on_reaped(Box::new(then));
+    }
+
+    /// Ends the lease of `session`, whose last connection has ended: it cannot come back. `still` is asked behind the lock, and
+    /// only if the session has a lease.
+    pub fn lose(&self, session: &Session, still: impl FnOnce(&MemoryServer) -> bool) {
         self.server.change(|tables, memory| {
-            let response = tables.join_seeing(memory, seen, self.now())?;
-            Ok(then(tables, response))
+            let holder = |entry: MemberEntry| (entry.state, entry.incarnation);
+            let lives = (MemberState::Live, session.incarnation());
+            let loses =
+                !session.is_fenced() && tables.member(session.client()).map(holder) == Some(lives) && still(tables);
+            if loses {
+                tables.lose(memory, session.client());
+            }
+        });
+    }
+
+    /// Ends the lease of every member: no client of before can come back to a server that has started anew. How many there were.
+    pub fn lose_all(&self) -> usize {
+        self.server.change(|tables, memory| {
+            let live = |tables: &MemoryServer| {
+                let ids = (1..=tables.geometry().member_capacity as u16).map(ClientId);
+                let members = ids.filter_map(|client| tables.member(client));
+                members.filter(|entry| entry.state == MemberState::Live).count()
+            };
+            let before = live(tables);
+            tables.lose_all(memory);
+            before
         })
     }
 

@@ -134,7 +134,16 @@ impl Region {
         if start.is_multiple_of(WORD) { Ok(start) } else { Err(BadAccess::Misaligned) }
     }
 
-    /// `offset` as an index, if a READ or WRITE of `len` bytes there is allowed.
+    /// `offset` as an index, if a READ of `len` bytes there is allowed.
+    fn bound_read(&self, space: Space, offset: u64, len: usize) -> Result<usize, BadAccess> {
+        if space == Space::OnChip && len > WORD && len.is_multiple_of(WORD) {
+            let start = self.bound(space, offset, len)?;
+            return if start.is_multiple_of(WORD) { Ok(start) } else { Err(BadAccess::Misaligned) };
+        }
+        self.bound_bytes(space, offset, len)
+    }
+
+    /// `offset` as an index, if a WRITE of `len` bytes there is allowed, or a READ of part of a word.
     fn bound_bytes(&self, space: Space, offset: u64, len: usize) -> Result<usize, BadAccess> {
         let start = self.bound(space, offset, len)?;
         let aligned = space == Space::Host || (matches!(len, 1 | 2 | 4 | 8) && start.is_multiple_of(len));
@@ -197,7 +206,7 @@ impl Region {
         H: Holder + ?Sized,
         BadAccess: From<H::Stalled>,
     {
-        let start = self.bound_bytes(space, offset, into.len())?;
+        let start = self.bound_read(space, offset, into.len())?;
         match space {
             Space::Host => self.host.read(holder, start, into)?,
             Space::OnChip => self.chip.read(start, into),

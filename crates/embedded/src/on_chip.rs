@@ -24,8 +24,8 @@ fn lane_mask(skip: usize, len: usize) -> u64 {
     (u64::MAX >> (64 - 8 * len)) << (8 * skip)
 }
 
-/// All methods take accesses of 1, 2, 4 or 8 bytes inside one word, in bounds: [`Region`](crate::memory::Region)
-/// checks.
+/// All methods take accesses of 1, 2, 4 or 8 bytes inside one word, in bounds, and `read` also takes several whole words:
+/// [`Region`](crate::memory::Region) checks.
 impl OnChip {
     /// `bytes` bytes of zeroes, a multiple of 8; `None` if the system has not as much.
     pub(crate) fn new(bytes: usize) -> Option<Self> {
@@ -48,9 +48,10 @@ impl OnChip {
     }
 
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
-        let word = self.words[offset / WORD].load(Acquire).to_ne_bytes();
         let skip = offset % WORD;
-        into.copy_from_slice(&word[skip..skip + into.len()]);
+        for (word, part) in self.words[offset / WORD..].iter().zip(into.chunks_mut(WORD)) {
+            part.copy_from_slice(&word.load(Acquire).to_ne_bytes()[skip..skip + part.len()]);
+        }
     }
 
     pub(crate) fn write(&self, offset: usize, from: &[u8]) {

@@ -2,8 +2,9 @@
 
 use crate::gate::{Flag, Member};
 use crate::memory::Region;
-use sherman_fabric::{ClientId, FabricError, Request, Response};
+use sherman_fabric::{ClientId, FabricError, Request, Response, Seen};
 use sherman_memory_server::{FormatError, FormatOptions, MemoryServer, OpenError};
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Who asks.
@@ -17,11 +18,20 @@ pub(crate) enum Asker<'m> {
     Leaver(&'m Member, &'m Flag),
 }
 
+/// What is done about a client whose id the server has freed by itself.
+type OnReaped = Box<dyn Fn(ClientId) + Send + Sync>;
+
 /// A memory server.
-#[derive(Debug)]
 pub(crate) struct Server {
     memory: Region,
     control: Mutex<MemoryServer>,
+    on_reaped: Mutex<Option<OnReaped>>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("memory", &self.memory).field("control", &self.control).finish_non_exhaustive()
+    }
 }
 
 impl Server {
@@ -30,13 +40,13 @@ impl Server {
         let memory_id = if options.memory_id == 0 { draw_identity() } else { options.memory_id };
         let options = FormatOptions { memory_id, ..*options };
         let control = memory.formatting(|| MemoryServer::format(&memory, &options))?;
-        Ok(Self { memory, control: Mutex::new(control) })
+        Ok(Self { memory, control: Mutex::new(control), on_reaped: Mutex::new(None) })
     }
 
     /// Opens memory that was formatted before.
     pub(crate) fn open(memory: Region) -> Result<Self, OpenError> {
         let control = MemoryServer::open(&memory)?;
-        Ok(Self { memory, control: Mutex::new(control) })
+        Ok(Self { memory, control: Mutex::new(control), on_reaped: Mutex::new(None) })
     }
 
     #[inline]
@@ -64,18 +74,54 @@ impl Server {
         if over {
             return Err(FabricError::Fenced { client: from });
         }
-        let response = control.handle(&self.memory, from, request, now())?;
-        Ok(then(&control, response))
+        let response = control.handle(&self.memory, from, request, now());
+        self.settle(&mut control);
+        Ok(then(&control, response?))
+    }
+
+    /// Lets the server's CPU issue an id to a client that found `seen`. `then` is called as by [`Server::handle`].
+    pub(crate) fn join<T>(
+        &self,
+        seen: &[Option<Seen>],
+        now: impl FnOnce() -> u64,
+        then: impl FnOnce(&MemoryServer, Response) -> T,
+    ) -> Result<T, FabricError> {
+        let mut control = self.control();
+        let response = control.join_seeing(&self.memory, seen, now());
+        self.settle(&mut control);
+        Ok(then(&control, response?))
+    }
+
+    /// From now on, `then` is called with every client whose id the server frees by itself: behind the lock, and before the id is
+    /// issued again. Only the last call counts.
+    pub(crate) fn on_reaped(&self, then: OnReaped) {
+        *self.on_reaped.lock().unwrap_or_else(PoisonError::into_inner) = Some(then);
+    }
+
+    /// Ends the sessions of clients whose ids were freed.
+    fn settle(&self, control: &mut MemoryServer) {
+        let reaped = control.take_reaped();
+        if !reaped.is_empty()
+            && let Some(then) = &*self.on_reaped.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            reaped.into_iter().for_each(then);
+        }
     }
 
     /// Lets the server's CPU answer an operator.
     pub(crate) fn administer(&self, request: &Request, now: impl FnOnce() -> u64) -> Result<Response, FabricError> {
-        Ok(self.control().administer(&self.memory, request, now())?)
+        let mut control = self.control();
+        let response = control.administer(&self.memory, request, now());
+        self.settle(&mut control);
+        Ok(response?)
     }
 
     /// Lets `change` change the server's tables while no request is being answered.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut MemoryServer, &Region) -> T) -> T {
-        change(&mut self.control(), &self.memory)
+        let mut control = self.control();
+        let changed = change(&mut control, &self.memory);
+        self.settle(&mut control);
+        changed
     }
 
     /// Lets `look` see the server's tables while no request is being answered.

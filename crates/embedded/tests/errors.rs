@@ -78,11 +78,12 @@ fn widths_and_alignments_are_checked() {
     use Space::{Host, OnChip};
     assert_eq!(outcome(&|list| _ = list.cas(Host, SCRATCH + 4, 0, 1)), misaligned(Host, SCRATCH + 4));
     assert_eq!(outcome(&|list| _ = list.faa(OnChip, 12, 1)), misaligned(OnChip, 12));
-    for (offset, len) in [(1, 2), (2, 4), (4, 8), (0, 3), (8, 16), (8, 0), (6, 4)] {
+    for (offset, len) in [(1, 2), (2, 4), (4, 8), (0, 3), (4, 16), (8, 12), (8, 0), (6, 4)] {
         assert_eq!(outcome(&|list| _ = list.read(OnChip, offset, len)), misaligned(OnChip, offset));
         assert_eq!(outcome(&|list| _ = list.write(OnChip, offset, &vec![1; len as usize])), misaligned(OnChip, offset));
     }
-    for (offset, len) in [(1, 1), (2, 2), (4, 4), (CHIP - 8, 8)] {
+    assert_eq!(outcome(&|list| _ = list.write(OnChip, 8, &[1; 16])), misaligned(OnChip, 8));
+    for (offset, len) in [(1, 1), (2, 2), (4, 4), (8, 16), (CHIP - 8, 8)] {
         assert_eq!(outcome(&|list| _ = list.read(OnChip, offset, len)), Ok(()));
     }
     for offset in [MEMORY, MEMORY + 8, GlobalAddress::OFFSET_LIMIT, u64::MAX - 7, u64::MAX] {

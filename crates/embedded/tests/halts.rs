@@ -99,10 +99,12 @@ fn where_verbs_are_atomic_it_is_cut_between_them() {
 fn a_halted_client_is_dead_to_the_others_and_can_be_recovered() {
     let cluster = cluster(2);
     let survivor = cluster.join().unwrap().endpoint();
+    ask(&survivor, 0, Request::RedoArea { recovers: false }).unwrap();
     let client = {
         let victim = cluster.join().unwrap();
         let endpoint = victim.endpoint();
-        ask(&endpoint, 1, Request::RedoArea).unwrap();
+        ask(&endpoint, 0, Request::RedoArea { recovers: false }).unwrap();
+        ask(&endpoint, 1, Request::RedoArea { recovers: false }).unwrap();
         victim.halt(1);
         let ticket = endpoint.call(0, Request::Leave);
         assert!(endpoint.poll_call(ticket, &mut Context::from_waker(Waker::noop())).is_pending());
@@ -111,9 +113,9 @@ fn a_halted_client_is_dead_to_the_others_and_can_be_recovered() {
     // Its destructors have run, and said nothing.
     assert_eq!(ask(&survivor, 0, Request::Condemn { client }), Ok(Response::Done));
     assert_eq!(ask(&survivor, 0, Request::Suspect { client }), Ok(Response::Verdict(Verdict::Recover)));
-    for request in [Request::Fence { client }, Request::TakeOver { client }, Request::Retire { client }] {
+    for request in [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }] {
         for server in [1, 0] {
-            assert_eq!(ask(&survivor, server, request.clone()), Ok(Response::Done));
+            assert!(matches!(ask(&survivor, server, request.clone()), Ok(Response::Done | Response::Spans(_))));
         }
     }
 }
@@ -129,7 +131,7 @@ fn a_halted_client_that_is_fenced_executes_nothing_more_though_its_last_list_is_
         let client = victim.client();
         assert_eq!(ask(&survivor, 0, Request::Fence { client }), Ok(Response::Done));
         assert!(is_pending(&endpoint, three_verbs(&endpoint)), "a dead client is told nothing, not even that");
-        let ticket = endpoint.call(0, Request::RedoArea);
+        let ticket = endpoint.call(0, Request::RedoArea { recovers: false });
         assert!(endpoint.poll_call(ticket, &mut Context::from_waker(Waker::noop())).is_pending());
         assert_eq!(seen(&survivor), (0, 0, 0));
     }
@@ -143,6 +145,10 @@ fn the_last_request_is_heard_or_not_and_never_answered() {
         let watcher = cluster.join().unwrap().endpoint();
         let victim = cluster.join().unwrap();
         let endpoint = victim.endpoint();
+        // Who recovers, and who is to be recovered, has a redo area.
+        for member in [&watcher, &endpoint] {
+            assert!(ask(member, 0, Request::RedoArea { recovers: false }).is_ok());
+        }
         victim.halt(seed);
         let condemn = Request::Condemn { client: victim.client() };
         let ticket = endpoint.call(0, condemn.clone());

@@ -146,7 +146,15 @@ impl<'a, A: Access> Driver<'a, A> {
         keys.write_key(index, &mut self.key);
         keys.write_value(index, version, &mut self.value);
         let updated = self.access.insert(&self.key, &self.value, &mut self.seen).await;
-        let updated = updated.map_err(|error| self.failed(error))?;
+        let updated = match updated {
+            // The cluster had to be joined again. Where no keys are removed it is known what a second insert finds.
+            Err(Error::OutcomeUnknown { .. }) if !self.generator.removes() => {
+                let again = self.access.insert(&self.key, &self.value, &mut self.seen).await;
+                again.map_err(|error| self.failed(error))?;
+                there
+            }
+            updated => updated.map_err(|error| self.failed(error))?,
+        };
         if updated {
             self.check_value(index)?;
         } else {

@@ -20,6 +20,8 @@ impl fmt::Display for ClientId {
 
 /// What a chunk is cut into. A chunk keeps its class for ever, so that a stale pointer into it always meets a node of
 /// the size and format it expects (`ARCHITECTURE.md`).
+///
+/// A chunk of a class is divided into *spans*, each of a few places for nodes. Clients own spans, not chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChunkClass {
     /// Bytes of a node, a multiple of 64.
@@ -65,18 +67,33 @@ pub enum Request {
     /// To server 0: stop being one. The id may be issued again. To any other server, before that: give up the redo area
     /// and the chunks there.
     Leave,
-    /// To any server: one more chunk. Answered by [`Response::Chunk`].
-    AllocChunk {
-        /// What it will be cut into.
+    /// To any server: up to `count` spans, at least one. The sender owns them then. Answered by [`Response::Spans`].
+    AllocSpans {
+        /// What their places are for.
         class: ChunkClass,
+        /// How many; 0 counts as 1.
+        count: u16,
     },
-    /// To any server: give back a chunk that never held a linked node.
-    FreeChunk {
-        /// Its offset.
-        offset: u64,
+    /// To any server: the sender owns these spans no more, at most [`MOST_FREED`]. Nothing of it may be pending there.
+    FreeSpans {
+        /// The offset of each, and whether it has free places.
+        spans: Vec<(u64, bool)>,
     },
-    /// To any server: this client's redo area there, made on first request. Answered by [`Response::RedoArea`].
-    RedoArea,
+    /// To any server, from the recoverer of `client`: the spans that `client` owns there, from the offset `from` on, the first
+    /// [`MOST_LISTED`]. Answered by [`Response::Spans`]. Refused with [`Refusal::BadRequest`] unless `client` is fenced there.
+    SpansOf {
+        /// Whose.
+        client: ClientId,
+        /// Where to begin.
+        from: u64,
+    },
+    /// To any server: this client's redo area there, made on first request. Answered by [`Response::RedoArea`]. A client asks server 0
+    /// for one before it takes its first lane or span anywhere: a client without one owns nothing, and needs no recovery.
+    RedoArea {
+        /// Whether it asks because it is going to recover others. The last few areas are kept for those: where all are taken by the dead,
+        /// nobody could free them.
+        recovers: bool,
+    },
     /// To server 0: register a tree whose root leaf is already written. Answered by [`Response::Tree`]; if the name is
     /// taken, by the tree that has it and `created: false`. A tree whose root word is null does not have its name any
     /// more: whoever began to drop it need not come back.
@@ -119,8 +136,10 @@ pub enum Request {
     Usage,
     /// To server 0: the sender is alive. Its lease then runs from now. Answered by [`Response::Renewed`].
     Renew,
-    /// To server 0: stop being a member, but leave places behind that are free: whoever recovers the sender takes them
-    /// over. Nothing else of it is left. The id is free only then.
+    /// To server 0: the sender found no memory on any server. The renewals of others tell them. Renews nothing, but is answered by
+    /// [`Response::Renewed`]: the members that are to be recovered, and whether it is any use to wait for others to give memory back.
+    Short,
+    /// To server 0: stop being a member, but leave records behind. The id is free when another member has recovered the sender.
     Depart,
     /// To server 0: is `client` dead? If its lease has run out, it is from now on, and the sender may be the one to recover
     /// it. Answered by [`Response::Verdict`].
@@ -133,13 +152,16 @@ pub enum Request {
         /// Whom.
         client: ClientId,
     },
-    /// To any server, from who recovers `client`, once its records are replayed and its lanes swept: make its chunks there
-    /// the sender's. Refused with [`Refusal::BadRequest`] unless `client` is fenced there.
-    TakeOver {
-        /// Whose.
+    /// To server 0: the sender is the successor of `client`: the same program, which lost that identity. Ends the lease of `client` and
+    /// makes the sender its recoverer, unless another member recovers it already. Answered by [`Response::Verdict`];
+    /// [`Verdict::Gone`] if `client` is a member no more or another holds its id.
+    Succeed {
+        /// Whom.
         client: ClientId,
+        /// The incarnation that it had.
+        incarnation: u32,
     },
-    /// To any server, from who recovers `client`, last of all: forget it there, its redo area and its fence. Server 0 comes
+    /// To any server, from who recovers `client`, last of all: forget it there: its spans, its redo area and its fence. Server 0 comes
     /// last: then the id may be issued again. Refused with [`Refusal::BadRequest`] unless `client` is fenced there.
     Retire {
         /// Whom.
@@ -174,7 +196,7 @@ pub enum Request {
 pub enum Standing {
     /// It takes part.
     Live,
-    /// It has gone in order, and its places wait to be taken over.
+    /// It has gone in order, and its records wait to be replayed.
     Leaving,
     /// Its lease has run out: it is being recovered, or waits for it.
     Dead,
@@ -215,6 +237,26 @@ pub struct Seen {
     pub cluster: u64,
 }
 
+/// The most members that one renewal names.
+pub const MOST_EXPIRED: usize = 1024;
+/// The most spans that one request takes back.
+pub const MOST_FREED: usize = 4096;
+/// The most spans that one answer lists.
+pub const MOST_LISTED: usize = 4096;
+
+/// A few places for nodes, side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Span {
+    /// What its places are for.
+    pub class: ChunkClass,
+    /// Where it begins in host memory.
+    pub offset: u64,
+    /// Its size: a multiple of the class's node size.
+    pub bytes: u64,
+    /// Whether nobody ever owned it: then none of its places ever held a node.
+    pub fresh: bool,
+}
+
 /// What server 0 says to a suspicion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
@@ -226,6 +268,8 @@ pub enum Verdict {
     /// It is dead, or has gone, and the one who asks is to recover it: nobody else does, until its own lease runs out. Said
     /// again whenever the same one asks again.
     Recover,
+    /// As [`Verdict::Recover`], and nobody has begun to recover it before. Said to a successor ([`Request::Succeed`]) alone, once.
+    Inherit,
     /// Somebody else recovers it.
     Recovering {
         /// Who.
@@ -251,13 +295,8 @@ pub enum Response {
         /// The id.
         client: ClientId,
     },
-    /// A chunk.
-    Chunk {
-        /// Its offset in host memory.
-        offset: u64,
-        /// Its size.
-        bytes: u64,
-    },
+    /// Spans.
+    Spans(Vec<Span>),
     /// A redo area.
     RedoArea {
         /// Its offset in host memory.
@@ -287,13 +326,21 @@ pub enum Response {
         chunks_used: u64,
         /// Bytes of a chunk.
         chunk_bytes: u64,
+        /// Bytes of spans that members own.
+        bytes_owned: u64,
+        /// Bytes of spans that nobody owns and that may have free places.
+        bytes_free: u64,
         /// Members known here.
         members: Vec<ClientId>,
     },
     /// The sender's lease runs from now.
     Renewed {
-        /// Somebody who is to be recovered, and whom nobody alive recovers but perhaps the sender.
-        expired: Option<ClientId>,
+        /// The members that are to be recovered, and that nobody alive recovers but perhaps the sender: the first
+        /// [`MOST_EXPIRED`].
+        expired: Vec<ClientId>,
+        /// Some member lately found no memory on any server: the sender is to give back what it does not use. In the answer to
+        /// [`Request::Short`]: there are others who may.
+        short: bool,
     },
     /// What is to be done about a suspect.
     Verdict(Verdict),
@@ -311,7 +358,7 @@ pub enum Response {
 #[non_exhaustive]
 #[repr(u64)]
 pub enum Refusal {
-    /// No chunk is left.
+    /// No span of the class, and no chunk, is left.
     OutOfMemory,
     /// No member id is left.
     TooManyMembers,
@@ -366,14 +413,14 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OutOfMemory => write!(f, "the memory server has no free chunk"),
+            Self::OutOfMemory => write!(f, "the memory server has no free memory"),
             Self::TooManyMembers => write!(f, "the cluster has no free member id"),
             Self::TooManyTrees => write!(f, "the cluster's catalog of trees is full"),
             Self::NoSuchTree { name } => write!(f, "there is no tree named {name:?}"),
             Self::BadName => write!(f, "a tree's name has 1 to 128 bytes"),
             Self::NotHere => write!(f, "only memory server 0 answers this"),
             Self::NotAMember { client } => write!(f, "client {client} is not a member of the cluster"),
-            Self::Fenced { client } => write!(f, "client {client} has been fenced; open the cluster again"),
+            Self::Fenced { client } => write!(f, "client {client} has been fenced"),
             Self::Unreachable { server } => {
                 write!(f, "the cluster counts memory server {server} as present, and the client cannot reach it")
             }

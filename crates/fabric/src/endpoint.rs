@@ -58,6 +58,14 @@ pub trait Endpoint: Clock + Driver {
     /// Sends a control request to a memory server's CPU. Not ordered with verbs.
     fn call(&self, server: u16, request: Request) -> Ticket;
 
+    /// Whether nothing that is posted to `server` from now on will be sent: the connection has ended. A caller that asks before it posts
+    /// a change knows that the change did not happen.
+    #[inline]
+    fn refuses(&self, server: u16) -> bool {
+        let _ = server;
+        false
+    }
+
     /// The answer to a control request.
     fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>>;
 

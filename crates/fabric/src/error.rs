@@ -87,10 +87,10 @@ impl fmt::Display for FabricError {
             Self::Misaligned { space, address } => write!(f, "misaligned access to {space:?} memory at {address}"),
             Self::TooLarge { asked, limit } => write!(f, "work list too large: {asked} asked, {limit} allowed"),
             Self::NoSuchServer { server } => write!(f, "there is no memory server {server}"),
-            Self::Fenced { client } => write!(f, "client {client} has been fenced; open the cluster again"),
+            Self::Fenced { client } => write!(f, "client {client} has been fenced"),
             Self::ServerLost { server } => write!(f, "memory server {server} was declared lost"),
             Self::Disconnected { server } => {
-                write!(f, "the connection to memory server {server} broke; open the cluster again")
+                write!(f, "the connection to memory server {server} broke")
             }
             Self::OwnerStalled { client } => {
                 write!(f, "client {client} was stopped in the middle of a change, and lives: continue or kill it")

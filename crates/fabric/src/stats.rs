@@ -50,6 +50,26 @@ pub struct ServerStats {
     pub calls: u64,
     /// Fences answered.
     pub fences: u64,
+    /// Member ids there are; 0 on a server that keeps no members, as the next five.
+    pub ids: u64,
+    /// Member ids that nobody has.
+    pub ids_free: u64,
+    /// Members that take part.
+    pub members_live: u64,
+    /// Members that left in order and whose records wait for recovery.
+    pub members_leaving: u64,
+    /// Members whose lease has ended.
+    pub members_dead: u64,
+    /// Members that must be recovered and that no live member recovers yet.
+    pub members_waiting: u64,
+    /// Chunks there are.
+    pub chunks: u64,
+    /// Chunks in use.
+    pub chunks_used: u64,
+    /// Bytes of spans that members own.
+    pub bytes_owned: u64,
+    /// Bytes of spans that nobody owns and that may have free places.
+    pub bytes_free: u64,
     /// On-chip words whose CAS failed most often, the hottest first. Counted approximately, in bounded space: a word's
     /// count may be too high by what other words left behind, never too low.
     pub hottest: Vec<HotWord>,

@@ -6,6 +6,8 @@
 //! same when it is written again.
 
 mod honest;
+
+pub(crate) use honest::spec;
 mod stream;
 
 pub use stream::{Heard, Stream};

@@ -10,7 +10,7 @@ const AT_MAGIC: usize = 0;
 const AT_KIND: usize = 4;
 const AT_CHECKSUM: usize = 8;
 const AT_LEN: usize = 16;
-const HEADER: usize = 64;
+const HEADER: usize = 80;
 /// What a record may take at most in these inputs.
 const SLOT: usize = 1024;
 
@@ -59,6 +59,7 @@ pub(crate) fn honest(source: &mut Source<'_>) -> Record {
         owner: ClientId(source.u16()),
         kind: source.pick(&KINDS),
         tree: u32::from(source.byte()),
+        spec: crate::frames::spec(source),
         node: GlobalAddress::from_bits(source.u64()),
         made: GlobalAddress::from_bits(source.u64()),
         version: source.u16(),
@@ -74,7 +75,7 @@ pub(crate) fn seal(slot: &mut [u8]) {
     if slot.len() < HEADER {
         return;
     }
-    slot[AT_MAGIC..AT_MAGIC + 4].copy_from_slice(b"RDO1");
+    slot[AT_MAGIC..AT_MAGIC + 4].copy_from_slice(b"RDO2");
     let u32_at = |slot: &[u8], at: usize| u32::from_le_bytes([slot[at], slot[at + 1], slot[at + 2], slot[at + 3]]);
     let len = u32_at(slot, AT_LEN) as usize;
     let len = if (HEADER..=slot.len()).contains(&len) { len } else { slot.len() };

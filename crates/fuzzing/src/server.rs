@@ -35,7 +35,9 @@ pub fn run(input: &[u8]) -> Reached {
                 ask(&mut server, &memory, &mut source, &mut now);
             }
             let _ = server.trees(&memory);
-            assert!(MemoryServer::open(&memory).is_ok(), "what opens opens again, whatever was asked meanwhile");
+            if let Err(error) = MemoryServer::open(&memory) {
+                panic!("what opens opens again, whatever was asked meanwhile: {error}");
+            }
             Reached::Taken
         }
         Err(OpenError::Superblock(_) | OpenError::Truncated { .. } | OpenError::Corrupt { .. }) => Reached::Refused,
@@ -108,6 +110,10 @@ fn ask(server: &mut MemoryServer, memory: &VecMemory, source: &mut Source<'_>, n
         }
         _ => _ = server.handle(memory, from, &request, *now),
     }
+    if source.byte() == 0 {
+        server.lose(memory, from);
+    }
+    let _ = (server.take_reaped(), server.spans_owned(from));
     let _ = (server.is_fenced(from), server.client(from), server.member(from), server.chunk(u32::from(from.0)));
 }
 
@@ -115,14 +121,18 @@ fn request(source: &mut Source<'_>) -> Request {
     let kind = source.byte();
     let client = ClientId(source.below(20) as u16);
     let name = || ["a", "b", "", "orders"][usize::from(client.0) % 4].to_owned();
-    match kind % 24 {
+    match kind % 27 {
         0..=2 => Request::Join,
         3 => Request::Leave,
-        4..=5 => Request::AllocChunk {
+        4..=5 => Request::AllocSpans {
             class: ChunkClass { node_bytes: 64 * (3 + source.below(40) as u32), format: source.byte() % 3 },
+            count: u16::from(source.byte() % 8),
         },
-        6 => Request::FreeChunk { offset: 4096 * source.below(20) as u64 },
-        7 => Request::RedoArea,
+        6 => {
+            let one = |source: &mut Source<'_>| (256 * source.below(320) as u64, source.byte() & 1 == 0);
+            Request::FreeSpans { spans: (0..source.below(4)).map(|_| one(source)).collect() }
+        }
+        7 => Request::RedoArea { recovers: source.flag() },
         8..=9 => Request::CreateTree {
             name: name(),
             spec: TreeSpec {
@@ -145,9 +155,12 @@ fn request(source: &mut Source<'_>) -> Request {
         17 => Request::Depart,
         18 => Request::Suspect { client },
         19 => Request::Condemn { client },
-        20 => Request::TakeOver { client },
+        20 => Request::SpansOf { client, from: 0 },
         21 => Request::Servers,
         22 => Request::DeclareLost { server: client.0 },
+        23 => Request::Short,
+        24 => Request::Succeed { client, incarnation: u32::from(source.byte() % 4) },
+        25 => Request::Relieve { client },
         _ if kind & 1 == 0 => Request::Members,
         _ => Request::Retire { client },
     }

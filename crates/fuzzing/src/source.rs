@@ -24,6 +24,11 @@ impl<'a> Source<'a> {
         *first
     }
 
+    /// Yes or no.
+    pub fn flag(&mut self) -> bool {
+        self.byte() & 1 == 1
+    }
+
     /// The next two bytes.
     pub fn u16(&mut self) -> u16 {
         u16::from_le_bytes([self.byte(), self.byte()])

@@ -62,7 +62,9 @@ fn harms(heard: &Heard<'_>) -> bool {
             Request::Fence { client: ClientId(id) }
             | Request::Suspect { client: ClientId(id) }
             | Request::Condemn { client: ClientId(id) }
-            | Request::TakeOver { client: ClientId(id) }
+            | Request::SpansOf { client: ClientId(id), from: 0 }
+            | Request::Succeed { client: ClientId(id), .. }
+            | Request::Relieve { client: ClientId(id) }
             | Request::Retire { client: ClientId(id) },
         ) => IDS.contains(id),
         // Who departs keeps its id until another member has tidied up after it, and here nobody does.
@@ -185,7 +187,8 @@ fn behave((mut raw, welcome): (Raw, Welcome), end: &AtomicBool) -> u64 {
         raw.execute(&mut list).expect("a good list is executed");
         assert!(list.bytes(read) == page, "what was written is read");
         if round.is_multiple_of(8) {
-            raw.call(&Request::Usage).expect("a good call is answered");
+            // One that never renews, and owns nothing, is forgotten when its lease runs out.
+            raw.call(&Request::Renew).expect("a good call is answered");
         }
         if end.load(Relaxed) {
             return round;

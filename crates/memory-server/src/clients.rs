@@ -56,6 +56,14 @@ pub(crate) struct ClientTable {
     free_areas: BTreeSet<u64>,
 }
 
+/// How many redo areas nodes leave for newcomers that change entries, besides those for newcomers that recover others.
+const NEWCOMERS: u64 = 2;
+
+/// How many redo areas are kept for clients that recover others: half a chunk of them.
+const fn reserve(geometry: &Geometry) -> u64 {
+    geometry.redo_areas_per_chunk().div_ceil(2)
+}
+
 /// The areas that chunk `index` is cut into.
 fn areas_of(geometry: &Geometry, index: u32) -> impl Iterator<Item = u64> {
     let (first, bytes) = (geometry.chunk_offset(index), geometry.redo_area_bytes);
@@ -111,21 +119,26 @@ impl ClientTable {
         self.set(memory, geometry, client, word);
     }
 
-    /// Where `client`'s redo area begins; made if it has none.
+    /// Where `client`'s redo area begins; made if it has none. The last few are for those that recover others.
     pub(crate) fn redo_area<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         geometry: &Geometry,
         chunks: &mut ChunkTable,
         client: ClientId,
+        recovers: bool,
     ) -> Result<u64, Refusal> {
         let word = self.get(client);
         if let Some(area) = word.redo_area {
             return Ok(area);
         }
+        let left = self.free_areas() + chunks.unused() * geometry.redo_areas_per_chunk();
+        if !recovers && left <= reserve(geometry) {
+            return Err(Refusal::OutOfMemory);
+        }
         if self.free_areas.is_empty() {
-            let index = chunks.alloc_redo(memory, geometry)?;
-            debug_assert_eq!(chunks.get(index), Some(ChunkEntry::Redo));
+            // Always a chunk never used, since classes last for ever.
+            let index = chunks.take(memory, geometry, ChunkEntry::Redo)?;
             self.free_areas.extend(areas_of(geometry, index));
         }
         let area = self.free_areas.pop_first().ok_or(Refusal::OutOfMemory)?;
@@ -139,6 +152,17 @@ impl ClientTable {
         let area = self.get(client).redo_area;
         self.set(memory, geometry, client, ClientWord::default());
         self.free_areas.extend(area);
+    }
+
+    /// How many redo areas need no chunk.
+    fn free_areas(&self) -> u64 {
+        self.free_areas.len() as u64
+    }
+
+    /// How many of the chunks never used nodes are to leave for redo areas: in a full cluster newcomers can still recover others, and remove entries.
+    pub(crate) fn spare_chunks(&self, geometry: &Geometry) -> u64 {
+        let wanted = reserve(geometry) + NEWCOMERS;
+        wanted.saturating_sub(self.free_areas()).div_ceil(geometry.redo_areas_per_chunk())
     }
 
     /// Takes back `client`'s redo area, if it has one.
@@ -186,7 +210,7 @@ mod tests {
         }
         let mut areas = BTreeSet::new();
         for id in 1..=16 {
-            let area = clients.redo_area(&memory, &geometry, &mut chunks, ClientId(id)).unwrap();
+            let area = clients.redo_area(&memory, &geometry, &mut chunks, ClientId(id), false).unwrap();
             assert_eq!(load_host(&memory, area, geometry.redo_area_bytes), vec![0; 1024]);
             assert!(areas.insert(area));
         }
@@ -199,27 +223,27 @@ mod tests {
     #[test]
     fn the_same_client_gets_the_same_area_with_its_records() {
         let (memory, geometry, mut chunks, mut clients) = tables();
-        let area = clients.redo_area(&memory, &geometry, &mut chunks, ClientId(5)).unwrap();
+        let area = clients.redo_area(&memory, &geometry, &mut chunks, ClientId(5), false).unwrap();
         memory.store_u64(Space::Host, area, 77);
-        assert_eq!(clients.redo_area(&memory, &geometry, &mut chunks, ClientId(5)), Ok(area));
+        assert_eq!(clients.redo_area(&memory, &geometry, &mut chunks, ClientId(5), false), Ok(area));
         assert_eq!(memory.load_u64(Space::Host, area), 77);
     }
 
     #[test]
     fn a_released_area_is_reused_without_its_records() {
         let (memory, geometry, mut chunks, mut clients) = tables();
-        let area = clients.redo_area(&memory, &geometry, &mut chunks, ClientId(5)).unwrap();
+        let area = clients.redo_area(&memory, &geometry, &mut chunks, ClientId(5), false).unwrap();
         memory.store_u64(Space::Host, area + 1016, 77);
         clients.release(&memory, &geometry, ClientId(5));
         assert_eq!(clients.get(ClientId(5)), ClientWord::default());
-        assert_eq!(clients.redo_area(&memory, &geometry, &mut chunks, ClientId(6)), Ok(area));
+        assert_eq!(clients.redo_area(&memory, &geometry, &mut chunks, ClientId(6), false), Ok(area));
         assert_eq!(memory.load_u64(Space::Host, area + 1016), 0);
     }
 
     #[test]
     fn a_fence_keeps_the_redo_area_where_recovery_finds_it() {
         let (memory, geometry, mut chunks, mut clients) = tables();
-        let area = clients.redo_area(&memory, &geometry, &mut chunks, ClientId(5)).unwrap();
+        let area = clients.redo_area(&memory, &geometry, &mut chunks, ClientId(5), false).unwrap();
         clients.fence(&memory, &geometry, ClientId(5));
         let bits = memory.load_u64(Space::Host, geometry.client_entry(ClientId(5)));
         assert_eq!(ClientWord::from_bits(bits), Some(ClientWord { redo_area: Some(area), fenced: true }));
@@ -230,20 +254,20 @@ mod tests {
     fn a_retired_client_s_word_is_as_if_it_had_never_been() {
         let (memory, geometry, mut chunks, mut clients) = tables();
         let (with, without) = (ClientId(5), ClientId(6));
-        let area = clients.redo_area(&memory, &geometry, &mut chunks, with).unwrap();
+        let area = clients.redo_area(&memory, &geometry, &mut chunks, with, false).unwrap();
         for client in [with, without] {
             clients.fence(&memory, &geometry, client);
             clients.retire(&memory, &geometry, client);
             assert_eq!(clients.get(client), ClientWord::default());
         }
         assert_eq!(ClientTable::load(&memory, &geometry, &chunks), Ok(clients.clone()));
-        assert_eq!(clients.redo_area(&memory, &geometry, &mut chunks, without), Ok(area));
+        assert_eq!(clients.redo_area(&memory, &geometry, &mut chunks, without, false), Ok(area));
     }
 
     #[test]
     fn a_damaged_table_is_refused() {
         let (memory, geometry, mut chunks, mut clients) = tables();
-        let area = clients.redo_area(&memory, &geometry, &mut chunks, ClientId(1)).unwrap();
+        let area = clients.redo_area(&memory, &geometry, &mut chunks, ClientId(1), false).unwrap();
         for (entry, bits) in [(2, area), (2, area + 64), (2, 64), (2, 1 << 50), (0, FENCED)] {
             let copy = memory.clone();
             copy.store_u64(Space::Host, geometry.client_offset + entry * 8, bits);

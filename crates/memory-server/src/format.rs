@@ -5,13 +5,21 @@
 //! [`MemoryServer::format`](crate::MemoryServer::format) writes what was planned.
 
 use crate::bytes::LINE;
-use crate::geometry::{CHUNK_ENTRY_BYTES, CHUNKS_ALIGN, LANE_HASH_MULTIPLICATIVE, TABLES_OFFSET};
-use crate::geometry::{Geometry, LaneWidth, LockGeometry, ReleaseMode};
+use crate::geometry::{CHUNK_ENTRY_BYTES, CHUNKS_ALIGN, LANE_HASH_MULTIPLICATIVE, SPAN_ENTRY_BYTES, SPAN_PLACES_MAX};
+use crate::geometry::{Geometry, LaneWidth, LockGeometry, ReleaseMode, TABLES_OFFSET};
 use sherman_fabric::{GlobalAddress, Space};
 use std::fmt;
+use std::time::Duration;
 
 /// Bytes of a full lock table: what the paper's NICs have on chip.
 pub const LANE_TABLE_BYTES: u64 = 256 << 10;
+
+/// The shortest lease that a server of real clients is formatted with. A client renews three times in a lease, so it has 33 ms for one
+/// renewal: a pause of a busy machine's scheduler, or one lost packet, must not take a healthy client for dead. Simulated time may be
+/// shorter.
+pub const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+/// The longest.
+pub const LONGEST_LEASE: Duration = Duration::from_secs(3600);
 
 /// How the lock table is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +54,8 @@ pub struct FormatOptions {
     pub servers: u16,
     /// Bytes of a chunk, a multiple of 64.
     pub chunk_bytes: u64,
+    /// The most places of a span, 1 to 64: what a client asks for at a time.
+    pub span_places: u32,
     /// Bytes of a redo slot, a multiple of 64. The default holds a record about the largest node.
     pub redo_slot_bytes: u32,
     /// Bytes of a client's redo area, a multiple of 64, from one slot to one chunk.
@@ -71,6 +81,7 @@ impl Default for FormatOptions {
             server: 0,
             servers: 1,
             chunk_bytes: 8 << 20,
+            span_places: SPAN_PLACES_MAX,
             redo_slot_bytes: (64 << 10) + (4 << 10),
             redo_area_bytes: 1 << 20,
             member_capacity: 4096,
@@ -181,6 +192,7 @@ impl FormatOptions {
         )?;
         check(self.chunk_bytes <= limit, "chunk_bytes exceeds what a 48-bit offset can name")?;
         check(host_bytes / self.chunk_bytes <= u64::from(u32::MAX), "there are more than 2^32 chunks")?;
+        check((1..=SPAN_PLACES_MAX).contains(&self.span_places), "a span has 1 to 64 places")?;
         check(self.member_capacity <= u32::from(u16::MAX), "member_capacity exceeds 16-bit ids")
     }
 
@@ -213,6 +225,8 @@ impl FormatOptions {
             member_capacity: self.member_capacity,
             client_offset: 0,
             chunk_table_offset: 0,
+            span_places: self.span_places,
+            span_table_offset: 0,
             catalog_offset: 0,
             catalog_capacity: self.catalog_capacity,
             lease_nanos: self.lease_nanos,
@@ -228,9 +242,11 @@ impl FormatOptions {
         geometry.client_offset = cursor.take(geometry.client_table_bytes());
         geometry.catalog_offset = cursor.take(geometry.catalog_bytes());
         geometry.server_offset = cursor.take(geometry.server_table_bytes());
-        // How many chunks there are depends on where they begin, which depends on this table: give it room for as many
+        // How many chunks there are depends on where they begin, which depends on these tables: give them room for as many
         // as there would be without a reserved area.
-        geometry.chunk_table_offset = cursor.take(memory_bytes / self.chunk_bytes * CHUNK_ENTRY_BYTES);
+        let most = memory_bytes / self.chunk_bytes;
+        geometry.chunk_table_offset = cursor.take(most * CHUNK_ENTRY_BYTES);
+        geometry.span_table_offset = cursor.take(most * geometry.spans_per_chunk() * SPAN_ENTRY_BYTES);
         geometry.chunks_offset = cursor.0.next_multiple_of(CHUNKS_ALIGN);
         geometry.chunks = (memory_bytes.saturating_sub(geometry.chunks_offset) / self.chunk_bytes) as u32;
         geometry
@@ -243,13 +259,13 @@ mod tests {
     use crate::testing::small_options;
 
     #[test]
-    fn the_defaults_reserve_less_than_a_mebibyte() {
+    fn the_defaults_reserve_less_than_a_five_hundredth_of_the_memory() {
         for space in [Space::Host, Space::OnChip] {
             let locks = LockOptions { space, ..LockOptions::default() };
             let options = FormatOptions { locks, ..FormatOptions::default() };
             let geometry = options.plan(64 << 30, LANE_TABLE_BYTES).unwrap();
-            assert!(geometry.chunks_offset < 1 << 20, "{}", geometry.chunks_offset);
-            assert_eq!(geometry.chunks, 8191);
+            assert!(geometry.chunks_offset * 500 < 64 << 30, "{}", geometry.chunks_offset);
+            assert_eq!(geometry.chunks, 8183);
             assert_eq!(geometry.redo_slots(geometry.redo_area_bytes), 15);
         }
     }
@@ -298,6 +314,7 @@ mod tests {
             let width = if rng.bool() { LaneWidth::Bits16 } else { LaneWidth::Bits64 };
             let options = FormatOptions {
                 chunk_bytes: 64 * rng.u64(16..2048),
+                span_places: rng.u32(1..=64),
                 redo_slot_bytes: 64 * rng.u32(1..4),
                 redo_area_bytes: 64 * rng.u64(4..16),
                 member_capacity: rng.u32(1..100),
@@ -328,6 +345,8 @@ mod tests {
             FormatOptions { chunk_bytes: 0, ..small },
             FormatOptions { chunk_bytes: 4096 + 8, ..small },
             FormatOptions { chunk_bytes: u64::MAX - 63, ..small },
+            FormatOptions { span_places: 0, ..small },
+            FormatOptions { span_places: 65, ..small },
             FormatOptions { redo_slot_bytes: 0, ..small },
             FormatOptions { redo_slot_bytes: 100, ..small },
             FormatOptions { redo_area_bytes: 0, ..small },

@@ -28,6 +28,8 @@ pub const MEMBER_ENTRY_BYTES: u64 = 64;
 pub const CLIENT_ENTRY_BYTES: u64 = 8;
 /// Bytes of a chunk table entry.
 pub const CHUNK_ENTRY_BYTES: u64 = 8;
+/// Bytes of a span table entry: a word of the server's, and a word of the clients'.
+pub const SPAN_ENTRY_BYTES: u64 = 2 * WORD;
 /// Bytes of a server table entry.
 pub const SERVER_ENTRY_BYTES: u64 = 16;
 /// Bytes of a catalog entry.
@@ -39,6 +41,10 @@ pub const CHUNKS_ALIGN: u64 = 4096;
 pub const NODE_BYTES_MIN: u32 = 256;
 /// The largest node.
 pub const NODE_BYTES_MAX: u32 = 64 << 10;
+/// The most places that a span may have: what one list reads.
+pub const SPAN_PLACES_MAX: u32 = 64;
+/// Nodes of at most this size have the most places in a span ([`Geometry::span_places`]).
+const SPAN_NODE_BYTES: u32 = 1024;
 /// The only lane hash there is: multiplicative, over the line number.
 pub const LANE_HASH_MULTIPLICATIVE: u8 = 1;
 /// 2^64 divided by the golden ratio, made odd: consecutive multiples of any stride spread evenly over the high bits.
@@ -127,6 +133,10 @@ pub struct Geometry {
     pub client_offset: u64,
     /// Where the chunk table begins.
     pub chunk_table_offset: u64,
+    /// The most places of a span.
+    pub span_places: u32,
+    /// Where the span table begins.
+    pub span_table_offset: u64,
     /// Where the catalog begins. Kept on server 0, reserved elsewhere.
     pub catalog_offset: u64,
     /// How many trees the catalog can hold.
@@ -199,6 +209,57 @@ impl Geometry {
     pub const fn chunk_entry(&self, index: u32) -> u64 {
         debug_assert!(index < self.chunks);
         self.chunk_table_offset + index as u64 * CHUNK_ENTRY_BYTES
+    }
+
+    /// Entries of the span table for each chunk: as many as a chunk of the smallest nodes has spans.
+    pub const fn spans_per_chunk(&self) -> u64 {
+        self.chunk_bytes.div_ceil(NODE_BYTES_MIN as u64 * self.span_places as u64)
+    }
+
+    /// How many places a span for nodes of `node_bytes` has: fewer for larger nodes, so that a client which makes one node does not own
+    /// megabytes. The last span of a chunk may have fewer.
+    pub const fn places_per_span(&self, node_bytes: u32) -> u64 {
+        let (most, least) = (self.span_places as u64, self.span_places as u64 / 8);
+        let fitting = most * SPAN_NODE_BYTES as u64 / node_bytes as u64;
+        let places = if fitting < most { fitting } else { most };
+        let places = if places < least { least } else { places };
+        if places == 0 { 1 } else { places }
+    }
+
+    /// The spans of a chunk of nodes of `node_bytes`.
+    pub const fn spans_in_chunk(&self, node_bytes: u32) -> u64 {
+        (self.chunk_bytes / node_bytes as u64).div_ceil(self.places_per_span(node_bytes))
+    }
+
+    /// Where span `number` of chunk `index` begins, and its size.
+    pub const fn span_range(&self, index: u32, node_bytes: u32, number: u64) -> (u64, u64) {
+        let (node, whole) = (node_bytes as u64, self.places_per_span(node_bytes) * node_bytes as u64);
+        let (from, end) = (number * whole, self.chunk_bytes / node * node);
+        let to = if from + whole < end { from + whole } else { end };
+        (self.chunk_offset(index) + from, to - from)
+    }
+
+    /// The span that `offset` lies in, if it lies in a chunk: the chunk, and the span's number there.
+    pub const fn span_at(&self, offset: u64, node_bytes: u32) -> Option<(u32, u64)> {
+        let Some(index) = self.chunk_at(offset) else { return None };
+        let number = (offset - self.chunk_offset(index)) / (self.places_per_span(node_bytes) * node_bytes as u64);
+        if number < self.spans_in_chunk(node_bytes) { Some((index, number)) } else { None }
+    }
+
+    /// Where the table entry of a span is: the word of the server's.
+    pub const fn span_entry(&self, index: u32, number: u64) -> u64 {
+        debug_assert!(index < self.chunks && number < self.spans_per_chunk());
+        self.span_table_offset + (index as u64 * self.spans_per_chunk() + number) * SPAN_ENTRY_BYTES
+    }
+
+    /// Where a span's hint is, the word of its entry that clients write: not 0 if the span may have free places.
+    pub const fn span_hint(&self, index: u32, number: u64) -> u64 {
+        self.span_entry(index, number) + WORD
+    }
+
+    /// Bytes of the span table.
+    pub const fn span_table_bytes(&self) -> u64 {
+        self.chunks as u64 * self.spans_per_chunk() * SPAN_ENTRY_BYTES
     }
 
     /// Whether `client` is an id this server has table entries for.
@@ -276,6 +337,8 @@ impl Geometry {
         check(self.chunk_bytes.is_multiple_of(LINE), "chunk_bytes is not a multiple of 64")?;
         check(self.chunk_bytes >= u64::from(NODE_BYTES_MIN), "chunk_bytes is less than the smallest node")?;
         check(self.chunks > 0, "there is no chunk")?;
+        check(self.span_places > 0, "span_places is 0")?;
+        check(self.span_places <= SPAN_PLACES_MAX, "a span has more places than one list reads")?;
         check(self.redo_slot_bytes > 0, "redo_slot_bytes is 0")?;
         check(u64::from(self.redo_slot_bytes).is_multiple_of(LINE), "redo_slot_bytes is not a multiple of 64")?;
         check(self.redo_area_bytes.is_multiple_of(LINE), "redo_area_bytes is not a multiple of 64")?;
@@ -301,11 +364,16 @@ impl Geometry {
         let chunks = u64::from(self.chunks)
             .checked_mul(self.chunk_bytes)
             .ok_or("the chunks exceed what a 48-bit offset can name")?;
+        let spans = u64::from(self.chunks)
+            .checked_mul(self.spans_per_chunk())
+            .and_then(|spans| spans.checked_mul(SPAN_ENTRY_BYTES))
+            .ok_or("a region reaches outside the memory")?;
         let mut regions = [
             (self.lock.offset.max(if host_lanes == 0 { TABLES_OFFSET } else { 0 }), host_lanes),
             (self.member_offset, self.member_table_bytes()),
             (self.client_offset, self.client_table_bytes()),
             (self.chunk_table_offset, self.chunk_table_bytes()),
+            (self.span_table_offset, spans),
             (self.catalog_offset, self.catalog_bytes()),
             (self.server_offset, self.server_table_bytes()),
             (self.chunks_offset, chunks),
@@ -387,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lane_hash_is_the_one_that_format_version_2_names() {
+    fn the_lane_hash_is_the_one_that_the_format_version_names() {
         let geometry = FormatOptions::default().plan(1 << 30, 256 << 10).unwrap();
         assert_eq!(geometry.lock.count, 131_072);
         let lanes =

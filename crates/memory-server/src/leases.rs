@@ -20,7 +20,7 @@
 
 use crate::geometry::Geometry;
 use crate::members::{MemberEntry, MemberState, MemberTable};
-use sherman_fabric::control::{MemberInfo, Standing, Verdict};
+use sherman_fabric::control::{MOST_EXPIRED, MemberInfo, Standing, Verdict};
 use sherman_fabric::{ClientId, Memory, Refusal};
 
 impl MemberEntry {
@@ -54,12 +54,24 @@ impl MemberTable {
         self.set(memory, geometry, client, MemberEntry { lease_until, ..self.get(client) });
     }
 
-    /// The first one that is to be recovered, not counting `asker`, and that nobody alive recovers but perhaps `asker`.
-    pub(crate) fn expired(&self, asker: ClientId, now: u64) -> Option<ClientId> {
+    /// Those that are to be recovered, not counting `asker`, and that nobody alive recovers but perhaps `asker`.
+    pub(crate) fn expired(&self, asker: ClientId, now: u64) -> Vec<ClientId> {
         let unattended = |entry: &MemberEntry| {
             !entry.is_alive(now) && (entry.recoverer == asker || !self.get(entry.recoverer).is_alive(now))
         };
-        self.taken().find(|(client, entry)| *client != asker && unattended(entry)).map(|(client, _)| client)
+        let expired = self.taken().filter(|(client, entry)| *client != asker && unattended(entry));
+        expired.map(|(client, _)| client).take(MOST_EXPIRED).collect()
+    }
+
+    /// The live members whose lease has run out.
+    pub(crate) fn run_out(&self, now: u64) -> Vec<ClientId> {
+        let run_out = |entry: &MemberEntry| entry.state == MemberState::Live && !entry.is_alive(now);
+        self.taken().filter(|(_, entry)| run_out(entry)).map(|(client, _)| client).collect()
+    }
+
+    /// Whether a member other than `asker` found no memory within the last lease.
+    pub(crate) fn is_short(&self, asker: ClientId, now: u64, lease: u64) -> bool {
+        self.short.is_some_and(|(client, at)| client != asker && now.saturating_sub(at) < lease)
     }
 
     /// Says what `asker`, a live member, is to do about `client`. A live member whose lease has run out is dead from now
@@ -77,21 +89,58 @@ impl MemberTable {
             MemberState::Free => Verdict::Gone,
             MemberState::Live if entry.is_alive(now) => Verdict::Alive { lease_left: entry.lease_left(now) },
             MemberState::Live | MemberState::Leaving | MemberState::Dead => {
-                let by = entry.recoverer;
-                let recoverer = self.get(by);
-                if by == ClientId::NOBODY || by == asker || recoverer.state == MemberState::Free {
-                    let state = if entry.state == MemberState::Live { MemberState::Dead } else { entry.state };
-                    self.set(memory, geometry, client, MemberEntry { state, recoverer: asker, ..entry });
-                    return Verdict::Recover;
-                }
-                if recoverer.is_alive(now) {
-                    return Verdict::Recovering { by };
-                }
-                if recoverer.state == MemberState::Live {
-                    self.set_state(memory, geometry, by, MemberState::Dead);
-                }
-                Verdict::Displaced { by }
+                self.appoint(memory, geometry, asker, client, now)
             }
+        }
+    }
+
+    /// Makes `asker` the recoverer of `client`, whose lease is at its end, unless another recovers it.
+    fn appoint<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        geometry: &Geometry,
+        asker: ClientId,
+        client: ClientId,
+        now: u64,
+    ) -> Verdict {
+        let entry = self.get(client);
+        let by = entry.recoverer;
+        let recoverer = self.get(by);
+        if by == ClientId::NOBODY || by == asker || recoverer.state == MemberState::Free {
+            let state = if entry.state == MemberState::Live { MemberState::Dead } else { entry.state };
+            self.set(memory, geometry, client, MemberEntry { state, recoverer: asker, begun: true, ..entry });
+            return Verdict::Recover;
+        }
+        if recoverer.is_alive(now) {
+            return Verdict::Recovering { by };
+        }
+        if recoverer.state == MemberState::Live {
+            self.set_state(memory, geometry, by, MemberState::Dead);
+        }
+        Verdict::Displaced { by }
+    }
+
+    /// Whether `client` is a live member, and the one to which its id was issued for the `incarnation`th time.
+    pub(crate) fn is_live_issue(&self, client: ClientId, incarnation: u32) -> bool {
+        self.is_live(client) && self.get(client).incarnation == incarnation
+    }
+
+    /// Says what `asker`, a live member, is to do about its own former identity, whose lease ends with that.
+    pub(crate) fn succeed<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        geometry: &Geometry,
+        asker: ClientId,
+        (client, incarnation): (ClientId, u32),
+        now: u64,
+    ) -> Verdict {
+        let entry = self.get(client);
+        if entry.incarnation != incarnation || entry.state == MemberState::Free {
+            return Verdict::Gone;
+        }
+        match self.appoint(memory, geometry, asker, client, now) {
+            Verdict::Recover if !entry.begun => Verdict::Inherit,
+            verdict => verdict,
         }
     }
 

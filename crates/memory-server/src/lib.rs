@@ -1,7 +1,7 @@
 //! Sherman's memory server: a sans-IO state machine over its own memory.
 //!
 //! A memory server is passive (paper §3, §4.2.1; `ARCHITECTURE.md`): clients read and change its memory by one-sided
-//! verbs, and its CPU answers only a few control requests about chunks, members and the catalog. That CPU's part is
+//! verbs, and its CPU answers only a few control requests about memory, members and the catalog. That CPU's part is
 //! this crate. The embedded backend, the simulator and the network servers all run it: each gives it a
 //! [`Memory`](sherman_fabric::Memory), hands it every [`Request`](sherman_fabric::Request) together with the time, and
 //! sends back what it answers. It does no I/O, reads no clock, starts no thread and draws no random number, so the same
@@ -32,7 +32,8 @@
 //! | [`superblock`] | the first 256 bytes: identity, version, features, geometry, checksum |
 //! | [`format`](mod@format) | options of a new server, and the geometry that follows from them |
 //! | [`server`] | [`MemoryServer`]: format, open, handle |
-//! | [`chunks`] | the chunk table: who has which chunk, of which class |
+//! | [`chunks`] | the chunk table: which chunk has which class |
+//! | [`spans`] | the span table: who owns which part of a chunk, and where there may be free places |
 //! | [`clients`] | the client table: fences and redo areas, on every server |
 //! | [`members`] | the member table, on server 0 |
 //! | [`servers`] | the server table, on server 0: whose memory belongs to the cluster, and what is declared lost |
@@ -52,6 +53,7 @@ pub mod leases;
 pub mod members;
 pub mod server;
 pub mod servers;
+pub mod spans;
 pub mod superblock;
 pub mod testing;
 
@@ -63,6 +65,7 @@ pub use clients::ClientWord;
 pub use format::{FormatError, FormatOptions, LockOptions};
 pub use geometry::{Geometry, LaneWidth, LockGeometry, ReleaseMode};
 pub use members::{MemberEntry, MemberState};
-pub use server::{MemoryServer, OpenError};
+pub use server::{Census, MemoryServer, OpenError};
 pub use servers::ServerEntry;
+pub use spans::{HINT_FREE, SpanWord};
 pub use superblock::{SUPERBLOCK_BYTES, Superblock, SuperblockError};

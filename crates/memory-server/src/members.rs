@@ -19,6 +19,7 @@ const AT_INCARNATION: usize = 4;
 const AT_JOINED: usize = 8;
 const AT_LEASE: usize = 16;
 const AT_RECOVERER: usize = 24;
+const AT_BEGUN: usize = 26;
 /// Bytes of an entry that mean something.
 const USED_BYTES: usize = AT_RECOVERER + 8;
 
@@ -60,6 +61,8 @@ pub struct MemberEntry {
     pub lease_until: u64,
     /// Who recovers it; nobody, unless its holder is dead or leaving.
     pub recoverer: ClientId,
+    /// Whether anybody ever began to recover this holder.
+    pub begun: bool,
 }
 
 impl MemberEntry {
@@ -73,6 +76,7 @@ impl MemberEntry {
             MemberState::Dead => 3,
         };
         put(&mut bytes, AT_STATE, [state]);
+        put(&mut bytes, AT_BEGUN, [u8::from(self.begun)]);
         put(&mut bytes, AT_INCARNATION, self.incarnation.to_le_bytes());
         put(&mut bytes, AT_JOINED, self.joined_at.to_le_bytes());
         put(&mut bytes, AT_LEASE, self.lease_until.to_le_bytes());
@@ -93,12 +97,19 @@ impl MemberEntry {
         };
         Some(Self {
             state,
+            begun: state.needs_recovery() && bytes[AT_BEGUN] != 0,
             incarnation: get_u32(bytes, AT_INCARNATION),
             joined_at: get_u64(bytes, AT_JOINED),
             lease_until: get_u64(bytes, AT_LEASE),
             recoverer: if state.needs_recovery() { ClientId(get_u16(bytes, AT_RECOVERER)) } else { ClientId::NOBODY },
         })
     }
+}
+
+/// How many ids of `capacity` are kept for those who recover others.
+const fn reserve(capacity: u16) -> u16 {
+    let share = capacity / 16;
+    if share < 16 { share } else { 16 }
 }
 
 /// The table and the cursor of the round robin.
@@ -110,6 +121,8 @@ pub(crate) struct MemberTable {
     /// Whether the leases in the table are of this server's own time: not between [`MemberTable::load`] and the first
     /// request ([`MemberTable::begin`]).
     pub(crate) begun: bool,
+    /// The member that found no memory last, and when. Not kept across restarts.
+    pub(crate) short: Option<(ClientId, u64)>,
 }
 
 impl MemberTable {
@@ -134,7 +147,7 @@ impl MemberTable {
             .filter(|&id| u32::from(id) <= geometry.member_capacity)
             .ok_or(corrupt(0, "the id issued last is impossible"))?;
         let begun = entries.iter().all(|entry| entry.state != MemberState::Live);
-        Ok(Self { entries, last_issued, begun })
+        Ok(Self { entries, last_issued, begun, short: None })
     }
 
     /// What the table says about `client`; free for an id it has no entry for.
@@ -158,11 +171,16 @@ impl MemberTable {
         self.taken().filter(|(_, entry)| entry.state == MemberState::Live).map(|(client, _)| client)
     }
 
-    /// The id that is issued next, if there is one.
-    pub(crate) fn next_free(&self, geometry: &Geometry) -> Option<ClientId> {
+    /// The id that is issued next at `now`, if there is one. The last few ids are issued only while somebody waits to be recovered: the one
+    /// who joins then may do that, and so make room for others.
+    pub(crate) fn next_free(&self, geometry: &Geometry, now: u64) -> Option<ClientId> {
         let (last, capacity) = (self.last_issued, geometry.member_capacity as u16);
-        let mut ids = (last..capacity).chain(0..last).map(|before| ClientId(before + 1));
-        ids.find(|&client| self.get(client).state == MemberState::Free)
+        let free = |client: &ClientId| self.get(*client).state == MemberState::Free;
+        let mut ids = (last..capacity).chain(0..last).map(|before| ClientId(before + 1)).filter(free);
+        let next = ids.next()?;
+        let enough = ids.nth(usize::from(reserve(capacity)).saturating_sub(1)).is_some() || reserve(capacity) == 0;
+        let waiting = || self.taken().any(|(_, entry)| !entry.is_alive(now));
+        (enough || waiting()).then_some(next)
     }
 
     /// Issues the next free id, with a lease from now on. A fenced member's is not free: who is fenced cannot leave, and
@@ -173,11 +191,12 @@ impl MemberTable {
         geometry: &Geometry,
         now: u64,
     ) -> Result<ClientId, Refusal> {
-        let client = self.next_free(geometry).ok_or(Refusal::TooManyMembers)?;
+        let client = self.next_free(geometry, now).ok_or(Refusal::TooManyMembers)?;
         let incarnation = self.get(client).incarnation.wrapping_add(1);
         let lease_until = now.saturating_add(geometry.lease_nanos);
         let recoverer = ClientId::NOBODY;
-        let entry = MemberEntry { state: MemberState::Live, incarnation, joined_at: now, lease_until, recoverer };
+        let state = MemberState::Live;
+        let entry = MemberEntry { state, incarnation, joined_at: now, lease_until, recoverer, begun: false };
         // The cursor goes first: if the server stops in between, an id is skipped, never issued early.
         memory.store_u64(Space::Host, LAST_MEMBER_OFFSET, u64::from(client.0));
         self.last_issued = client.0;
@@ -210,8 +229,9 @@ impl MemberTable {
         client: ClientId,
         state: MemberState,
     ) {
-        let entry = MemberEntry { state, recoverer: ClientId::NOBODY, ..self.get(client) };
-        self.set(memory, geometry, client, entry);
+        let before = self.get(client);
+        let begun = before.begun && state.needs_recovery();
+        self.set(memory, geometry, client, MemberEntry { state, recoverer: ClientId::NOBODY, begun, ..before });
     }
 
     /// Stores an entry: word by word, the word with the state last. Of an entry that needs no recovery the word with the
@@ -232,7 +252,8 @@ impl MemberTable {
         if entry.lease_until != was.lease_until {
             store(AT_LEASE);
         }
-        if entry.state.needs_recovery() && (entry.recoverer != was.recoverer || !was.state.needs_recovery()) {
+        let recovery = |entry: &MemberEntry| (entry.recoverer, entry.begun);
+        if entry.state.needs_recovery() && (recovery(&entry) != recovery(&was) || !was.state.needs_recovery()) {
             store(AT_RECOVERER);
         }
         store(AT_STATE);
@@ -259,8 +280,9 @@ mod tests {
             joined_at: 0x1122,
             lease_until: 0x3344,
             recoverer: ClientId(0x5566),
+            begun: true,
         };
-        let words = [0x0102_0304_0000_0003u64, 0x1122, 0x3344, 0x5566];
+        let words = [0x0102_0304_0000_0003u64, 0x1122, 0x3344, 0x1_5566];
         assert_eq!(entry.encode(), *words.map(u64::to_le_bytes).as_flattened());
         assert_eq!(MemberEntry::decode(&entry.encode()), Some(entry));
         assert_eq!(MemberEntry::decode(&[4; 64]), None);
@@ -283,12 +305,12 @@ mod tests {
         let join = |table: &mut MemberTable| table.join(&memory, &geometry, 9);
         assert_eq!(join(&mut table), Ok(ClientId(1)));
         table.release(&memory, &geometry, ClientId(1));
-        for id in (2..=16).chain([1]) {
+        for id in 2..=16 {
             assert_eq!(join(&mut table), Ok(ClientId(id)));
         }
-        assert_eq!(join(&mut table), Err(Refusal::TooManyMembers));
+        assert_eq!(join(&mut table), Err(Refusal::TooManyMembers), "one id is in reserve");
         table.release(&memory, &geometry, ClientId(16));
-        assert_eq!(join(&mut table), Ok(ClientId(16)));
+        assert_eq!(join(&mut table), Ok(ClientId(1)));
     }
 
     #[test]
@@ -325,12 +347,29 @@ mod tests {
             let mut table = MemberTable::load(&memory, &geometry).unwrap();
             assert!(!table.is_live(ClientId(1)));
             for id in 2..=16 {
-                assert_eq!(table.join(&memory, &geometry, 0), Ok(ClientId(id)));
+                assert_eq!(table.join(&memory, &geometry, 0), Ok(ClientId(id)), "somebody waits to be recovered");
             }
             assert_eq!(table.join(&memory, &geometry, 0), Err(Refusal::TooManyMembers));
             assert_eq!(table.live().count(), 15);
             table.release(&memory, &geometry, ClientId(1));
+            table.release(&memory, &geometry, ClientId(2));
             assert_eq!(table.join(&memory, &geometry, 0), Ok(ClientId(1)));
+        }
+    }
+
+    #[test]
+    fn a_small_share_of_the_ids_is_kept_in_reserve() {
+        assert_eq!([1, 15, 16, 100, 256, 4096, u16::MAX].map(reserve), [0, 0, 1, 6, 16, 16, 16]);
+        for capacity in [1, 3, 15, 16, 31, 33, 64] {
+            let options = crate::FormatOptions { member_capacity: capacity, ..small_options() };
+            let geometry = options.plan(64 << 10, 0).unwrap();
+            let memory = VecMemory::new(64 << 10, 0);
+            let mut table = MemberTable::load(&memory, &geometry).unwrap();
+            let issued = (0..).take_while(|_| table.join(&memory, &geometry, 0).is_ok()).count();
+            assert_eq!(issued as u32, capacity - u32::from(reserve(capacity as u16)));
+            table.set_state(&memory, &geometry, ClientId(1), MemberState::Dead);
+            let issued = (0..).take_while(|_| table.join(&memory, &geometry, 0).is_ok()).count();
+            assert_eq!(issued, usize::from(reserve(capacity as u16)), "for who comes to recover");
         }
     }
 

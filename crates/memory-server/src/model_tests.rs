@@ -1,21 +1,24 @@
 //! A server against an independent model, step by step, reopened after every step and cut at every word.
 //!
 //! The model knows nothing of tables or words. It keeps what a client may rely on: who is a member ([`roll`]), which bytes
-//! are whose, which class a chunk once had; and it predicts which requests are refused.
+//! are whose and where there may be room ([`ground`]); and it predicts which requests are refused.
 
 mod cuts;
+mod ground;
 mod roll;
 
 use crate::testing::{VecMemory, small_options};
-use crate::{ChunkEntry, FormatOptions, MemoryServer};
+use crate::{FormatOptions, MemoryServer};
 use fastrand::Rng;
+use ground::Ground;
 use roll::{LEASE, Roll};
-use sherman_fabric::control::{ChunkClass, TreeInfo, TreeSpec};
+use sherman_fabric::control::{ChunkClass, TreeInfo, TreeSpec, Verdict};
 use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Space};
 use std::collections::{BTreeMap, BTreeSet};
 
 const HOST: usize = 72 << 10;
-const CAPACITY: u16 = 6;
+/// One of these ids is kept for who recovers others.
+const CAPACITY: u16 = 16;
 const TREES: usize = 4;
 const SPEC: TreeSpec = TreeSpec { format: 1, key_len: 8, value_len: 8, leaf_bytes: 512, internal_bytes: 512 };
 
@@ -27,13 +30,11 @@ fn options(server: u16) -> FormatOptions {
 #[derive(Default)]
 struct Model {
     root: bool,
-    chunks: usize,
+    ground: Ground,
     roll: Roll,
     fenced: BTreeSet<u16>,
-    issued: BTreeMap<u64, Option<u16>>,
-    class_for_ever: BTreeMap<u64, ChunkClass>,
-    areas: BTreeMap<u16, u64>,
-    redo_chunks: usize,
+    /// Whose ids the server must have freed by itself in this step.
+    reaped: Vec<ClientId>,
     trees: BTreeMap<String, Known>,
     /// Trees whose root word a client has made null, and whose entry may still be there.
     ended: BTreeMap<String, Known>,
@@ -49,7 +50,7 @@ struct Known {
 }
 
 impl Model {
-    fn refusal_for(&self, from: ClientId, request: &Request) -> Option<Refusal> {
+    fn refusal_for(&self, from: ClientId, request: &Request, now: u64) -> Option<Refusal> {
         let here = !matches!(
             request,
             Request::Join
@@ -59,8 +60,10 @@ impl Model {
                 | Request::ListTrees
                 | Request::DropTree { .. }
                 | Request::Renew
+                | Request::Short
                 | Request::Depart
                 | Request::Suspect { .. }
+                | Request::Succeed { .. }
                 | Request::Condemn { .. }
                 | Request::Members
         );
@@ -68,7 +71,7 @@ impl Model {
             return Some(Refusal::NotHere);
         }
         if *request == Request::Join {
-            return self.roll.is_full().then_some(Refusal::TooManyMembers);
+            return self.roll.is_full(&self.to_reap(now), now).then_some(Refusal::TooManyMembers);
         }
         if self.fenced.contains(&from.0) || self.roll.is_ending(from.0) {
             return Some(Refusal::Fenced { client: from });
@@ -76,16 +79,18 @@ impl Model {
         if !self.knows(from) {
             return Some(Refusal::NotAMember { client: from });
         }
-        let untouched = self.chunks - self.class_for_ever.len() - self.redo_chunks;
+        let bad = |what| Some(Refusal::BadRequest { what });
         match request {
-            Request::AllocChunk { class } => {
-                (self.free_of(*class) == 0 && untouched == 0).then_some(Refusal::OutOfMemory)
+            Request::AllocSpans { class, .. } => self.ground.is_out_of_memory(*class).then_some(Refusal::OutOfMemory),
+            Request::FreeSpans { spans } => self.ground.refusal_to_free(from, spans),
+            Request::RedoArea { recovers } => {
+                self.ground.has_no_area_for(from, *recovers).then_some(Refusal::OutOfMemory)
             }
-            Request::FreeChunk { offset } => (self.issued.get(offset) != Some(&Some(from.0)))
-                .then_some(Refusal::BadRequest { what: "the client does not own this chunk" }),
-            Request::RedoArea => {
-                let full = self.areas.len() == self.redo_chunks * 4 && untouched == 0;
-                (full && !self.areas.contains_key(&from.0)).then_some(Refusal::OutOfMemory)
+            Request::Suspect { client } if *client == from => bad("a member suspects itself"),
+            Request::Succeed { client, .. } if *client == from => bad("a member succeeds itself"),
+            Request::Succeed { client, incarnation } if self.is_free_to_go(client.0, *incarnation) => None,
+            Request::Suspect { .. } | Request::Succeed { .. } if !self.ground.areas.contains_key(&from.0) => {
+                bad("a member without a redo area cannot recover others")
             }
             Request::OpenTree { name } => {
                 (!self.trees.contains_key(name)).then(|| Refusal::NoSuchTree { name: name.clone() })
@@ -100,8 +105,8 @@ impl Model {
                 let missing = Refusal::NoSuchTree { name: name.clone() };
                 (!has(&self.ended)).then_some(if has(&self.trees) { alive } else { missing })
             }
-            Request::TakeOver { client } | Request::Retire { client } if !self.fenced.contains(&client.0) => {
-                Some(Refusal::BadRequest { what: "who is to be recovered is not fenced here" })
+            Request::SpansOf { client, .. } | Request::Retire { client } if !self.fenced.contains(&client.0) => {
+                bad("who is to be recovered is not fenced here")
             }
             request if self.root => self.roll.refusal_for(from, request),
             Request::Fence { client } => (!self.knows(*client)).then_some(Refusal::NotAMember { client: *client }),
@@ -113,9 +118,38 @@ impl Model {
         if self.root { self.roll.is_live(client.0) } else { (1..=CAPACITY).contains(&client.0) }
     }
 
-    fn free_of(&self, class: ChunkClass) -> usize {
-        let of_class = self.class_for_ever.iter().filter(|(_, had)| **had == class);
-        of_class.filter(|(offset, _)| !self.issued.contains_key(offset)).count()
+    fn owns_nothing(&self, client: u16) -> bool {
+        !self.fenced.contains(&client) && !self.ground.owns_anything(client)
+    }
+
+    /// Whether a successor need not recover `client`.
+    fn is_free_to_go(&self, client: u16, incarnation: u32) -> bool {
+        self.roll.is_live(client) && self.roll.incarnation(client) == incarnation && self.owns_nothing(client)
+    }
+
+    /// Whose ids the server frees if it looks at leases now.
+    fn to_reap(&self, now: u64) -> Vec<u16> {
+        self.roll.run_out(now).filter(|&client| self.owns_nothing(client)).collect()
+    }
+
+    fn reap(&mut self, now: u64) {
+        for client in self.to_reap(now) {
+            self.let_go(client);
+        }
+    }
+
+    fn let_go(&mut self, client: u16) {
+        self.roll.reap(client);
+        self.reaped.push(ClientId(client));
+    }
+
+    /// `client` is dead from now on, or gone.
+    fn lose(&mut self, client: u16) {
+        if self.roll.is_live(client) && self.owns_nothing(client) {
+            self.let_go(client);
+        } else {
+            self.roll.condemn(client);
+        }
     }
 
     /// Checks an answer and learns from it.
@@ -130,45 +164,32 @@ impl Model {
     ) {
         match (request, answer) {
             (Request::Join, Response::Joined { client }) => {
-                assert!(!self.fenced.contains(&client.0));
-                assert!(!self.issued.values().any(|owner| *owner == Some(client.0)), "a new member inherits no chunk");
+                self.reap(now);
+                assert!(self.owns_nothing(client.0), "a new member inherits nothing");
                 self.roll.join(client.0, now);
-                assert!(!self.areas.contains_key(&client.0), "a new member inherits no redo area");
             }
             (Request::Leave, Response::Done) => {
                 self.roll.leave(from.0);
-                self.areas.remove(&from.0);
-                self.pass_on(from.0, None);
+                self.ground.learn_end(from.0);
             }
-            (Request::TakeOver { client }, Response::Done) => self.pass_on(client.0, Some(from.0)),
+            (Request::Condemn { client }, Response::Done) => self.lose(client.0),
+            (Request::Succeed { client, incarnation }, Response::Verdict(Verdict::Gone))
+                if self.is_free_to_go(client.0, *incarnation) =>
+            {
+                self.let_go(client.0);
+            }
             (Request::Retire { client }, Response::Done) => {
                 self.roll.retire(client.0);
-                self.areas.remove(&client.0);
                 self.fenced.remove(&client.0);
-                self.pass_on(client.0, None);
+                self.ground.learn_end(client.0);
             }
-            (Request::AllocChunk { class }, Response::Chunk { offset, bytes }) => {
-                let reused = self.free_of(*class) > 0;
-                assert_eq!(self.class_for_ever.insert(offset, *class), reused.then_some(*class));
-                assert_eq!(self.issued.insert(offset, Some(from.0)), None);
-                assert!(offset.is_multiple_of(4096) && offset + bytes <= HOST as u64);
+            (Request::SpansOf { client, .. }, Response::Spans(spans)) => assert_eq!(spans, self.ground.of(*client)),
+            (Request::AllocSpans { class, count }, Response::Spans(spans)) => {
+                self.ground.learn_alloc(from, *class, *count, &spans);
             }
-            (Request::FreeChunk { offset }, Response::Done) => {
-                assert_eq!(self.issued.remove(offset), Some(Some(from.0)));
-            }
-            (Request::RedoArea, Response::RedoArea { offset, bytes }) => {
-                if let Some(&known) = self.areas.get(&from.0) {
-                    assert_eq!(known, offset);
-                } else {
-                    let mut area = vec![1; bytes as usize];
-                    memory.load(Space::Host, offset, &mut area);
-                    assert!(area.iter().all(|&byte| byte == 0));
-                    if self.areas.len() == self.redo_chunks * 4 {
-                        self.redo_chunks += 1;
-                    }
-                    self.areas.insert(from.0, offset);
-                }
-                memory.store(Space::Host, offset, &vec![0xa5; bytes as usize]);
+            (Request::FreeSpans { spans }, Response::Done) => self.ground.learn_free(spans),
+            (Request::RedoArea { .. }, Response::RedoArea { offset, bytes }) => {
+                self.ground.learn_area(memory, from, offset, bytes);
             }
             (Request::NewTreeId, Response::TreeId { id }) => {
                 assert!(id > self.ids);
@@ -193,22 +214,22 @@ impl Model {
             (Request::Fence { client }, Response::Done) => {
                 self.fenced.insert(client.0);
             }
-            (Request::Usage, Response::Usage { chunks, chunks_used, members, .. }) => {
-                assert_eq!(chunks as usize, self.chunks);
-                assert_eq!(chunks_used as usize, self.issued.len() + self.redo_chunks);
+            (Request::Usage, Response::Usage { chunks, chunks_used, bytes_owned, bytes_free, members, .. }) => {
+                let ground = &self.ground;
+                assert_eq!((chunks as usize, chunks_used as usize), (ground.chunks, ground.chunks_used()));
+                assert_eq!((bytes_owned, bytes_free), ground.usage());
                 let known: BTreeSet<u16> =
-                    if self.root { self.roll.live().collect() } else { self.areas.keys().copied().collect() };
+                    if self.root { self.roll.live().collect() } else { ground.areas.keys().copied().collect() };
                 assert!(members.iter().map(|client| client.0).eq(known.difference(&self.fenced).copied()));
+            }
+            (Request::Renew, Response::Renewed { expired, short }) => {
+                self.roll.renew(from.0, now);
+                self.reap(now);
+                self.roll.learn_renewed(from.0, &expired, short, now);
             }
             (request, answer) => self.roll.learn(from, request, answer, now),
         }
-        self.check_server(server);
-    }
-
-    fn pass_on(&mut self, from: u16, to: Option<u16>) {
-        for owner in self.issued.values_mut().filter(|owner| **owner == Some(from)) {
-            *owner = to;
-        }
+        self.check_server(server, memory);
     }
 
     /// A tree that was created now; it may have the entry of one that ended, and then nothing is left of that one.
@@ -230,37 +251,11 @@ impl Model {
         }
     }
 
-    /// No byte is two clients', and the server says so too.
-    fn check_server(&self, server: &MemoryServer) {
-        let geometry = server.geometry();
-        let mut end = geometry.chunks_offset;
-        let chunks = self.issued.keys().map(|&offset| (offset, geometry.chunk_bytes));
-        let areas = self.areas.values().map(|&offset| (offset, geometry.redo_area_bytes));
-        let mut given: Vec<_> = chunks.chain(areas).collect();
-        given.sort_unstable();
-        for (offset, bytes) in given {
-            assert!(offset >= end, "two clients share memory");
-            end = offset + bytes;
-        }
-        for (&offset, owner) in &self.issued {
-            let owner = ClientId(owner.unwrap_or(0));
-            let class = self.class_for_ever[&offset];
-            let entry = geometry.chunk_at(offset).and_then(|index| server.chunk(index));
-            assert_eq!(entry, Some(ChunkEntry::Issued { class, owner }));
-        }
+    fn check_server(&self, server: &MemoryServer, memory: &VecMemory) {
+        self.ground.check(server, memory, CAPACITY);
         for id in 0..=CAPACITY + 1 {
             assert_eq!(server.is_fenced(ClientId(id)), self.fenced.contains(&id));
-            assert_eq!(server.client(ClientId(id)).redo_area, self.areas.get(&id).copied());
         }
-    }
-
-    /// A chunk of `from`, mostly; now and then any that was ever given out.
-    fn pick_chunk(&self, rng: &mut Rng, from: ClientId) -> Option<u64> {
-        if rng.u32(0..4) == 0 {
-            return rng.choice(self.class_for_ever.keys()).copied();
-        }
-        let own = self.issued.iter().filter(|(_, owner)| **owner == Some(from.0));
-        own.map(|(&offset, _)| offset).nth(rng.usize(0..3))
     }
 
     /// Mostly anyone asks anything. But if few are left who may ask, these recover others and nobody else ends.
@@ -272,7 +267,11 @@ impl Model {
         }
         let from = rng.choice(usable).unwrap_or(from);
         let request = match self.random_request(rng, from) {
-            Request::Condemn { client } | Request::Fence { client } if !self.roll.is_ending(client.0) => Request::Renew,
+            Request::Condemn { client } | Request::Succeed { client, .. } | Request::Fence { client }
+                if !self.roll.is_ending(client.0) =>
+            {
+                Request::Renew
+            }
             Request::Depart | Request::Leave => Request::Renew,
             request => request,
         };
@@ -288,11 +287,16 @@ impl Model {
         let fenced = rng.choice(self.fenced.iter().copied()).filter(|_| rng.bool()).map_or(client, ClientId);
         match rng.u32(0..100) {
             0..35 => Request::Renew,
-            35..55 => Request::Suspect { client },
-            55..60 => Request::Condemn { client },
+            35..47 => Request::Suspect { client },
+            47..55 => {
+                let other = u32::from(rng.u32(0..4) == 0);
+                Request::Succeed { client, incarnation: self.roll.incarnation(client.0) + other }
+            }
+            55..59 => Request::Condemn { client },
+            59 => Request::Short,
             60..62 => Request::Depart,
             62..68 if self.root || rng.u32(0..4) == 0 => Request::Fence { client },
-            68..78 => Request::TakeOver { client: fenced },
+            68..78 => Request::SpansOf { client: fenced, from: 0 },
             78..96 => Request::Retire { client: fenced },
             _ => Request::Members,
         }
@@ -302,17 +306,18 @@ impl Model {
         if rng.u32(0..100) < 40 {
             return self.random_membership_request(rng);
         }
-        let class = ChunkClass { node_bytes: 256 << rng.u32(0..2), format: 1 };
+        // Without a redo area nobody recovers anybody.
+        if self.may_ask(from) && !self.ground.areas.contains_key(&from.0) && rng.u32(0..3) == 0 {
+            return Request::RedoArea { recovers: rng.bool() };
+        }
+        let class = Ground::random_class(rng);
         let name = ["a", "b", "c", "d", "e"][rng.usize(0..5)].to_owned();
         match rng.u32(0..100) {
             0..18 => Request::Join,
             18..26 => Request::Leave,
-            26..50 => Request::AllocChunk { class },
-            50..68 => match self.pick_chunk(rng, from) {
-                Some(offset) => Request::FreeChunk { offset },
-                None => Request::Usage,
-            },
-            68..80 => Request::RedoArea,
+            26..50 => Request::AllocSpans { class, count: rng.u16(0..4) },
+            50..68 => Request::FreeSpans { spans: self.ground.pick_spans(rng, from) },
+            68..80 => Request::RedoArea { recovers: rng.bool() },
             80..84 => Request::NewTreeId,
             84..88 if self.ids > 0 && !self.ids_used.contains(&self.ids) => {
                 Request::CreateTree { name, spec: SPEC, id: self.ids, root: root_of(self.ids) }
@@ -349,15 +354,22 @@ fn run(
     let mut rng = Rng::with_seed(seed);
     let memory = VecMemory::new(HOST, 0);
     let mut server = MemoryServer::format(&memory, &options(server_index)).unwrap();
-    let chunks = server.geometry().chunks as usize;
-    let mut model = Model { root: server_index == 0, chunks, ..Model::default() };
+    let ground = Ground::new(server.geometry());
+    let mut model = Model { root: server_index == 0, ground, ..Model::default() };
     let mut answered = 0;
     for now in 0..u64::from(steps) {
         model.end_a_tree(&mut rng, &memory);
+        model.ground.free_a_node(&mut rng, &memory, server.geometry());
+        if rng.u32(0..100) == 0 {
+            let client = model.roll.pick_victim(&mut rng);
+            server.lose(&memory, client);
+            model.lose(client.0);
+            assert_eq!(server.take_reaped(), std::mem::take(&mut model.reaped), "{client} was lost");
+        }
         let (from, request) = model.random_sender_and_request(&mut rng);
         check(&server, &memory, from, &request, now);
         let (before, bytes) = (server.clone(), memory.clone());
-        let refusal = model.refusal_for(from, &request);
+        let refusal = model.refusal_for(from, &request, now);
         match server.handle(&memory, from, &request, now) {
             Ok(answer) => {
                 assert_eq!(refusal, None, "{from} {request:?}");
@@ -366,9 +378,15 @@ fn run(
             }
             Err(found) => {
                 assert_eq!(Some(found), refusal, "{from} {request:?}");
-                assert_eq!((&server, &memory), (&before, &bytes), "a refusal changes nothing");
+                if request == Request::Join {
+                    model.reap(now);
+                }
+                if model.reaped.is_empty() {
+                    assert_eq!((&server, &memory), (&before, &bytes), "a refusal changes nothing");
+                }
             }
         }
+        assert_eq!(server.take_reaped(), std::mem::take(&mut model.reaped), "{from} {request:?}");
         let reopened = MemoryServer::open(&memory).map(|reopened| reopened.with_clock_of(&server));
         assert_eq!(reopened.as_ref(), Ok(&server), "{from} {request:?}");
     }
@@ -379,14 +397,25 @@ fn run(
 #[test]
 fn a_server_behaves_like_its_model_and_reopens_equal_after_every_step() {
     let mut seen = BTreeMap::<_, u32>::new();
-    for seed in 0..40 {
-        for (what, times) in run(seed, (seed % 2) as u16, 1_500, |_, _, _, _, _| {}) {
+    for seed in 0..60 {
+        for (what, times) in run(seed, (seed % 2) as u16, 3_000, |_, _, _, _, _| {}) {
             *seen.entry(what).or_default() += times;
         }
     }
-    for what in
-        ["alive", "recover", "recover again", "recovering", "displaced", "gone", "unattended", "retired", "reissued"]
-    {
+    for what in [
+        "alive",
+        "recover",
+        "recover again",
+        "recovering",
+        "displaced",
+        "gone",
+        "unattended",
+        "retired",
+        "reissued",
+        "reaped",
+        "succeeded",
+        "short",
+    ] {
         let times = seen.get(what).copied().unwrap_or(0);
         assert!(times >= 50, "{what} came up {times} times only");
     }
@@ -399,9 +428,9 @@ fn a_damaged_memory_is_refused_or_opened_but_never_panics() {
     let mut server = MemoryServer::format(&memory, &options(0)).unwrap();
     for _ in 0..3 {
         let Ok(Response::Joined { client }) = server.handle(&memory, ClientId(0), &Request::Join, 0) else { panic!() };
-        server.handle(&memory, client, &Request::RedoArea, 0).unwrap();
+        server.handle(&memory, client, &Request::RedoArea { recovers: false }, 0).unwrap();
         let class = ChunkClass { node_bytes: 256, format: 1 };
-        server.handle(&memory, client, &Request::AllocChunk { class }, 0).unwrap();
+        server.handle(&memory, client, &Request::AllocSpans { class, count: 3 }, 0).unwrap();
     }
     let tables = server.geometry().chunks_offset;
     let mut refused = 0;
@@ -414,13 +443,18 @@ fn a_damaged_memory_is_refused_or_opened_but_never_panics() {
         match MemoryServer::open(&copy) {
             Err(_) => refused += 1,
             Ok(mut opened) => {
-                let _ = opened.handle(&copy, ClientId(1), &Request::RedoArea, 1);
+                let _ = opened.handle(&copy, ClientId(1), &Request::RedoArea { recovers: false }, 1);
                 let _ = opened.handle(&copy, ClientId(1), &Request::Leave, 2);
                 let _ = opened.handle(&copy, ClientId(0), &Request::Join, 3);
                 let _ = opened.handle(&copy, ClientId(2), &Request::Suspect { client: ClientId(1) }, 4_000_000);
                 let _ = opened.handle(&copy, ClientId(2), &Request::Fence { client: ClientId(1) }, 5_000_000);
                 let _ = opened.handle(&copy, ClientId(2), &Request::Retire { client: ClientId(1) }, 5_000_000);
                 let _ = opened.handle(&copy, ClientId(2), &Request::Members, 0);
+                let class = ChunkClass { node_bytes: 256 << rng.u32(0..3), format: 1 };
+                let _ = opened.handle(&copy, ClientId(3), &Request::AllocSpans { class, count: 64 }, 0);
+                let spans = opened.spans_owned(ClientId(3)).iter().map(|span| (span.offset, true)).collect();
+                let _ = opened.handle(&copy, ClientId(3), &Request::FreeSpans { spans }, 0);
+                let _ = opened.handle(&copy, ClientId(3), &Request::Renew, u64::MAX);
             }
         }
     }

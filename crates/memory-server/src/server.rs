@@ -15,13 +15,17 @@ use crate::format::{FormatError, FormatOptions};
 use crate::geometry::{CLUSTER_OFFSET, Geometry, STATE_OFFSET};
 use crate::members::{MemberEntry, MemberTable};
 use crate::servers::ServerTable;
+use crate::spans::SpanTable;
 use crate::superblock::{MAGIC, SUPERBLOCK_BYTES, Superblock, SuperblockError};
-use sherman_fabric::control::TreeInfo;
+use sherman_fabric::control::{MOST_FREED, Span, TreeInfo};
 use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Space};
 use std::fmt;
 
+mod census;
 mod enlist;
 mod membership;
+
+pub use census::Census;
 
 #[cfg(test)]
 mod enlist_tests;
@@ -96,10 +100,13 @@ struct Root {
 pub struct MemoryServer {
     superblock: Superblock,
     chunks: ChunkTable,
+    spans: SpanTable,
     clients: ClientTable,
     /// The cluster that this memory belongs to, or 0.
     cluster: u64,
     root: Option<Root>,
+    /// Members whose ids were freed without a request of theirs or of a recoverer.
+    reaped: Vec<ClientId>,
 }
 
 impl MemoryServer {
@@ -157,6 +164,7 @@ impl MemoryServer {
             expect(Space::OnChip, geometry.lock.table_bytes())?;
         }
         let chunks = ChunkTable::load(memory, geometry)?;
+        let spans = SpanTable::load(memory, geometry, &chunks)?;
         let clients = ClientTable::load(memory, geometry, &chunks)?;
         let root = if superblock.server == 0 {
             let members = MemberTable::load(memory, geometry)?;
@@ -170,14 +178,16 @@ impl MemoryServer {
             let what = "names another cluster than server 0's own memory";
             return Err(OpenError::Corrupt { table: "state line", entry: 0, what });
         }
-        Ok(Self { superblock, chunks, clients, cluster, root })
+        Ok(Self { superblock, chunks, spans, clients, cluster, root, reaped: Vec::new() })
     }
 
     /// The same state as after requests at the times that `other` has seen.
     #[cfg(test)]
     pub(crate) fn with_clock_of(mut self, other: &Self) -> Self {
+        self.reaped.clone_from(&other.reaped);
         if let (Some(root), Some(other)) = (&mut self.root, &other.root) {
             root.members.begun = other.members.begun;
+            root.members.short = other.members.short;
         }
         self
     }
@@ -205,6 +215,11 @@ impl MemoryServer {
     /// What the member table says about `client`; `None` where there is no member table.
     pub fn member(&self, client: ClientId) -> Option<MemberEntry> {
         self.root.as_ref().map(|root| root.members.get(client))
+    }
+
+    /// The spans that `client` owns, the first few thousand.
+    pub fn spans_owned(&self, client: ClientId) -> Vec<Span> {
+        self.spans.of(self.geometry(), &self.chunks, client, 0)
     }
 
     /// What the chunk table says about chunk `index`; `None` if there is no such chunk.
@@ -239,7 +254,7 @@ impl MemoryServer {
         match request {
             Request::Join => self.join(memory, now),
             Request::Leave => self.leave(memory, from),
-            Request::AllocChunk { .. } | Request::FreeChunk { .. } | Request::RedoArea => {
+            Request::AllocSpans { .. } | Request::FreeSpans { .. } | Request::RedoArea { .. } => {
                 self.memory_request(memory, from, request)
             }
             Request::CreateTree { .. }
@@ -248,14 +263,18 @@ impl MemoryServer {
             | Request::ListTrees
             | Request::DropTree { .. } => self.catalog_request(memory, from, request),
             Request::Fence { client } => self.fence(memory, from, *client),
-            Request::TakeOver { client } => self.take_over(memory, from, *client),
+            Request::SpansOf { client, from: offset } => self.spans_of(from, *client, *offset),
             Request::Retire { client } => self.retire(memory, from, *client),
             Request::Relieve { client } => self.relieve(memory, from, *client),
-            Request::Renew | Request::Depart | Request::Suspect { .. } | Request::Condemn { .. } | Request::Members => {
-                self.membership_request(memory, from, request, now)
-            }
+            Request::Renew
+            | Request::Short
+            | Request::Depart
+            | Request::Suspect { .. }
+            | Request::Succeed { .. }
+            | Request::Condemn { .. }
+            | Request::Members => self.membership_request(memory, from, request, now),
             Request::Servers | Request::DeclareLost { .. } => self.servers_request(memory, from, request),
-            Request::Usage => self.usage(from),
+            Request::Usage => self.usage(memory, from),
             Request::Stats => Err(Refusal::BadRequest { what: "this server keeps no statistics" }),
             _ => Err(Refusal::BadRequest { what: "this server does not know the request" }),
         }
@@ -272,17 +291,13 @@ impl MemoryServer {
             root.members.begin(memory, &self.superblock.geometry, now);
         }
         match request {
-            Request::Usage => Ok(self.used()),
+            Request::Usage => Ok(self.used(memory)),
             Request::Members => {
                 let root = self.root.as_ref().ok_or(Refusal::NotHere)?;
                 Ok(Response::Members(root.members.infos(now)))
             }
             Request::ListTrees if self.root.is_some() => Ok(Response::Trees(self.trees(memory))),
-            Request::Condemn { client } => {
-                let root = self.root.as_mut().ok_or(Refusal::NotHere)?;
-                root.members.condemn(memory, &self.superblock.geometry, *client)?;
-                Ok(Response::Done)
-            }
+            Request::Condemn { client } => self.condemn(memory, *client).map(|()| Response::Done),
             Request::Servers => self.servers(),
             Request::DeclareLost { server } => self.declare_lost(memory, *server),
             Request::ListTrees => Err(Refusal::NotHere),
@@ -306,6 +321,7 @@ impl MemoryServer {
     }
 
     fn join<M: Memory + ?Sized>(&mut self, memory: &M, now: u64) -> Result<Response, Refusal> {
+        self.reap(memory, now);
         let root = self.root.as_mut().ok_or(Refusal::NotHere)?;
         let client = root.members.join(memory, &self.superblock.geometry, now)?;
         Ok(Response::Joined { client })
@@ -316,7 +332,7 @@ impl MemoryServer {
     fn leave<M: Memory + ?Sized>(&mut self, memory: &M, from: ClientId) -> Result<Response, Refusal> {
         self.admit(from)?;
         let geometry = &self.superblock.geometry;
-        self.chunks.disown(memory, geometry, from);
+        self.spans.disown(memory, geometry, &self.chunks, from);
         self.clients.release(memory, geometry, from);
         if let Some(root) = &mut self.root {
             root.members.release(memory, geometry, from);
@@ -333,16 +349,22 @@ impl MemoryServer {
         self.admit(from)?;
         let geometry = &self.superblock.geometry;
         match request {
-            Request::AllocChunk { class } => {
-                let offset = self.chunks.alloc(memory, geometry, from, *class)?;
-                Ok(Response::Chunk { offset, bytes: geometry.chunk_bytes })
+            Request::AllocSpans { class, count } => {
+                let spare = self.clients.spare_chunks(geometry);
+                let whose = (from, *class);
+                let spans = self.spans.alloc(memory, geometry, &mut self.chunks, whose, *count, spare)?;
+                Ok(Response::Spans(spans))
             }
-            Request::FreeChunk { offset } => {
-                self.chunks.free(memory, geometry, from, *offset)?;
+            Request::FreeSpans { spans } if spans.len() > MOST_FREED => {
+                Err(Refusal::BadRequest { what: "a request gives back too many spans" })
+            }
+            Request::FreeSpans { spans } => {
+                self.spans.free(memory, geometry, &self.chunks, from, spans)?;
                 Ok(Response::Done)
             }
             _ => {
-                let offset = self.clients.redo_area(memory, geometry, &mut self.chunks, from)?;
+                let recovers = matches!(request, Request::RedoArea { recovers: true });
+                let offset = self.clients.redo_area(memory, geometry, &mut self.chunks, from, recovers)?;
                 Ok(Response::RedoArea { offset, bytes: geometry.redo_area_bytes })
             }
         }
@@ -380,17 +402,19 @@ impl MemoryServer {
     }
 
     /// Members known here: on server 0 the live ones, elsewhere those that have a redo area; fenced ones in neither case.
-    fn usage(&self, from: ClientId) -> Result<Response, Refusal> {
+    fn usage<M: Memory + ?Sized>(&self, memory: &M, from: ClientId) -> Result<Response, Refusal> {
         self.admit(from)?;
-        Ok(self.used())
+        Ok(self.used(memory))
     }
 
-    fn used(&self) -> Response {
+    fn used<M: Memory + ?Sized>(&self, memory: &M) -> Response {
         let members = match &self.root {
             Some(root) => root.members.live().filter(|&client| !self.is_fenced(client)).collect(),
             None => self.clients.active().collect(),
         };
         let Geometry { chunks, chunk_bytes, .. } = *self.geometry();
-        Response::Usage { chunks: u64::from(chunks), chunks_used: self.chunks.used(), chunk_bytes, members }
+        let (bytes_owned, bytes_free) = self.spans.usage(memory, self.geometry(), &self.chunks);
+        let (chunks, chunks_used) = (u64::from(chunks), self.chunks.used());
+        Response::Usage { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free, members }
     }
 }

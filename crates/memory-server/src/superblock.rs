@@ -19,10 +19,10 @@ pub const SUPERBLOCK_BYTES: usize = 256;
 /// The first eight bytes.
 pub const MAGIC: [u8; 8] = *b"SHERMAN\0";
 /// The format version this crate reads and writes.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 /// Feature bits that a reader must know or refuse.
 pub const REQUIRED_FEATURES: u64 = 0x0000_0000_ffff_ffff;
-/// Feature bits this crate knows. Format version 2 defines none.
+/// Feature bits this crate knows. Format version 3 defines none.
 pub const KNOWN_FEATURES: u64 = 0;
 
 const AT_MAGIC: usize = 0;
@@ -39,6 +39,8 @@ const AT_CHUNKS_OFFSET: usize = 80;
 const AT_CHUNKS: usize = 88;
 const AT_REDO_SLOT_BYTES: usize = 92;
 const AT_REDO_AREA_BYTES: usize = 96;
+const AT_SPAN_TABLE_OFFSET: usize = 104;
+const AT_SPAN_PLACES: usize = 112;
 
 const AT_MEMBER_OFFSET: usize = 128;
 const AT_CLIENT_OFFSET: usize = 136;
@@ -62,7 +64,7 @@ const AT_CHECKSUM: usize = SUPERBLOCK_BYTES - 8;
 const _: () = assert!(
     AT_SERVERS + 2 <= AT_MEMORY_ID && AT_MEMORY_ID + 8 <= AT_MEMORY_BYTES && AT_MEMORY_BYTES.is_multiple_of(64)
 );
-const _: () = assert!(AT_REDO_AREA_BYTES + 8 <= AT_MEMBER_OFFSET && AT_MEMBER_OFFSET.is_multiple_of(64));
+const _: () = assert!(AT_SPAN_PLACES + 4 <= AT_MEMBER_OFFSET && AT_MEMBER_OFFSET.is_multiple_of(64));
 const _: () = assert!(AT_SERVER_CAPACITY + 4 <= AT_LOCK_OFFSET && AT_LOCK_OFFSET.is_multiple_of(64));
 const _: () = assert!(AT_RELEASE < AT_CHECKSUM);
 
@@ -149,6 +151,8 @@ impl Superblock {
         put(out, AT_CHUNKS, g.chunks.to_le_bytes());
         put(out, AT_REDO_SLOT_BYTES, g.redo_slot_bytes.to_le_bytes());
         put(out, AT_REDO_AREA_BYTES, g.redo_area_bytes.to_le_bytes());
+        put(out, AT_SPAN_TABLE_OFFSET, g.span_table_offset.to_le_bytes());
+        put(out, AT_SPAN_PLACES, g.span_places.to_le_bytes());
         put(out, AT_MEMBER_OFFSET, g.member_offset.to_le_bytes());
         put(out, AT_CLIENT_OFFSET, g.client_offset.to_le_bytes());
         put(out, AT_CHUNK_TABLE_OFFSET, g.chunk_table_offset.to_le_bytes());
@@ -238,6 +242,8 @@ fn decode_geometry(bytes: &[u8]) -> Result<Geometry, &'static str> {
         member_capacity: get_u32(bytes, AT_MEMBER_CAPACITY),
         client_offset: get_u64(bytes, AT_CLIENT_OFFSET),
         chunk_table_offset: get_u64(bytes, AT_CHUNK_TABLE_OFFSET),
+        span_places: get_u32(bytes, AT_SPAN_PLACES),
+        span_table_offset: get_u64(bytes, AT_SPAN_TABLE_OFFSET),
         catalog_offset: get_u64(bytes, AT_CATALOG_OFFSET),
         catalog_capacity: get_u32(bytes, AT_CATALOG_CAPACITY),
         lease_nanos: get_u64(bytes, AT_LEASE),
@@ -288,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_golden_image_of_version_2_does_not_change() {
+    fn the_golden_image_of_version_3_does_not_change() {
         let row = |row: &[u8]| row.iter().map(|b| format!("{b:02x}")).collect::<String>();
         let image: Vec<_> = sample().encode().chunks(16).map(row).collect();
         assert_eq!(image.join("\n"), include_str!("golden/superblock.hex").trim_end());
@@ -322,8 +328,8 @@ mod tests {
         let mut bytes = sample().encode();
         put(&mut bytes, AT_VERSION, 1u32.to_le_bytes());
         let refused = Superblock::decode(&bytes).unwrap_err();
-        assert_eq!(refused, SuperblockError::VersionMismatch { found: 1, supported: 2 });
-        assert!(refused.to_string().contains("format version 1; this build supports 2. Dump its trees"), "{refused}");
+        assert_eq!(refused, SuperblockError::VersionMismatch { found: 1, supported: 3 });
+        assert!(refused.to_string().contains("format version 1; this build supports 3. Dump its trees"), "{refused}");
     }
 
     #[test]

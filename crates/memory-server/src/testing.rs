@@ -49,12 +49,13 @@ pub fn numbered_options() -> FormatOptions {
     FormatOptions { memory_id: MEMORY_ID, ..FormatOptions::default() }
 }
 
-/// Options of a server that fills up after a few requests: 4 KiB chunks, 16 members, 4 trees, 64 lanes in host memory,
+/// Options of a server that fills up after a few requests: 4 KiB chunks of spans of at most 4 places, 16 members, 4 trees, 64 lanes in host memory,
 /// redo areas of two 512-byte slots.
 pub fn small_options() -> FormatOptions {
     FormatOptions {
         memory_id: MEMORY_ID,
         chunk_bytes: 4096,
+        span_places: 4,
         redo_slot_bytes: 512,
         redo_area_bytes: 1024,
         member_capacity: 16,

@@ -151,7 +151,7 @@ impl Admin {
 
     /// Declares that the memory of `server` is gone for good.
     ///
-    /// The lease of every member ends: all clients must open the cluster again. From then on the server is not used: whatever
+    /// The lease of every member ends: all clients join again, by themselves. From then on the server is not used: whatever
     /// lay there is lost, operations that need it fail with [`Error::ServerLost`], and new memory comes from other servers. Nothing
     /// undoes this, even if the server comes back.
     ///
@@ -187,8 +187,8 @@ impl Admin {
     /// Memory in use, server by server; or why a server does not say.
     pub fn usage(&self) -> Result<Vec<Result<ServerUsage, OpenError>>, OpenError> {
         self.each(|server| match self.ask(server, &Request::Usage)? {
-            Response::Usage { chunks, chunks_used, chunk_bytes, .. } => {
-                Ok(ServerUsage { chunks, chunks_used, chunk_bytes })
+            Response::Usage { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free, .. } => {
+                Ok(ServerUsage { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free })
             }
             _ => Err(unexpected()),
         })
@@ -200,6 +200,14 @@ impl Admin {
             Response::Stats(stats) => Ok(*stats),
             _ => Err(unexpected()),
         })
+    }
+
+    /// What memory server 0 has counted since it was started: it keeps the members.
+    pub fn first_stats(&self) -> Result<ServerStats, OpenError> {
+        match self.ask(0, &Request::Stats)? {
+            Response::Stats(stats) => Ok(*stats),
+            _ => Err(unexpected()),
+        }
     }
 
     /// Every tree, by name.

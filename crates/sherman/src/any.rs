@@ -13,7 +13,7 @@ use sherman_fabric::{
 #[cfg(target_os = "linux")]
 use sherman_shm::{ShmEndpoint, ShmFabric};
 #[cfg(target_os = "linux")]
-use sherman_soft_nic::{JoinOptions, SoftNicEndpoint, SoftNicFabric};
+use sherman_soft_nic::{JoinError, JoinOptions, SoftNicEndpoint, SoftNicFabric};
 #[cfg(all(feature = "verbs", target_os = "linux"))]
 use sherman_verbs::{VerbsEndpoint, VerbsFabric, VerbsOptions};
 use std::sync::Arc;
@@ -88,6 +88,38 @@ impl AnyFabric {
         }
     }
 
+    /// Refuses `other`, which joined the same addresses, if it joined another cluster: a server that was restarted empty is one.
+    pub(crate) fn expect_same_cluster(&self, other: &Self) -> Result<(), OpenError> {
+        match (self, other) {
+            #[cfg(target_os = "linux")]
+            (Self::SoftNic(ours, options), Self::SoftNic(theirs, _)) => {
+                same_cluster(ours.cluster_id(), theirs.cluster_id(), options)
+            }
+            #[cfg(target_os = "linux")]
+            (Self::Shm(ours, options), Self::Shm(theirs, _)) => {
+                same_cluster(ours.cluster_id(), theirs.cluster_id(), options)
+            }
+            #[cfg(all(feature = "verbs", target_os = "linux"))]
+            (Self::Verbs(ours, options, _), Self::Verbs(theirs, ..)) => {
+                same_cluster(ours.cluster_id(), theirs.cluster_id(), options)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The identity has ended: endpoints that are dropped do not wait for what they have in flight.
+    pub(crate) fn end(&self) {
+        match self {
+            Self::Embedded(_) => {}
+            #[cfg(target_os = "linux")]
+            Self::SoftNic(fabric, _) => fabric.end(),
+            #[cfg(target_os = "linux")]
+            Self::Shm(fabric, _) => fabric.end(),
+            #[cfg(all(feature = "verbs", target_os = "linux"))]
+            Self::Verbs(fabric, ..) => fabric.end(),
+        }
+    }
+
     /// A new endpoint, for the calling thread.
     pub fn endpoint(&self) -> Result<AnyEndpoint, FabricError> {
         match self {
@@ -112,6 +144,14 @@ impl AnyFabric {
             #[cfg(all(feature = "verbs", target_os = "linux"))]
             Self::Verbs(fabric, ..) => fabric.abandon(),
         }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn same_cluster(ours: u64, theirs: u64, options: &JoinOptions) -> Result<(), OpenError> {
+    match options.servers.first() {
+        Some(first) if ours != theirs => Err(JoinError::OtherMemory { server: 0, address: first.clone() }.into()),
+        _ => Ok(()),
     }
 }
 
@@ -193,6 +233,11 @@ impl Endpoint for AnyEndpoint {
     #[inline]
     fn poll(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
         each!(self, endpoint => endpoint.poll(ticket, cx))
+    }
+
+    #[inline]
+    fn refuses(&self, server: u16) -> bool {
+        each!(self, endpoint => endpoint.refuses(server))
     }
 
     fn forget(&self, ticket: Ticket) {

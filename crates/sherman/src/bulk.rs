@@ -5,6 +5,7 @@
 //! Whatever goes wrong before that, a panic of the iterator included, gives all memory back.
 
 use crate::cluster::{AnyEndpoint, Cluster};
+use crate::identity::{Identity, Seated};
 use sherman_core::{Batch, Error, Loading, TreeState, Worker, Written};
 use sherman_executor::block_on;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -61,30 +62,43 @@ impl Drop for Load<'_> {
     }
 }
 
-/// Loads `entries` into `tree`.
+/// Loads `entries` into `tree`. If the identity ends meanwhile the load fails: its iterator cannot be asked again.
 pub(crate) fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     cluster: &Cluster,
     tree: &TreeState,
     entries: impl IntoIterator<Item = (K, V)>,
     options: &BulkOptions,
 ) -> Result<u64, Error> {
-    let worker = cluster.worker()?;
+    let worker = cluster.seated()?;
+    let client = worker.compute().client();
+    load_with(&worker, tree, entries, options).map_err(|error| match error.ends_identity(client) {
+        true if cluster.rejoins_by_itself() => Error::LoadInterrupted,
+        _ => error,
+    })
+}
+
+fn load_with<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    worker: &Seated,
+    tree: &TreeState,
+    entries: impl IntoIterator<Item = (K, V)>,
+    options: &BulkOptions,
+) -> Result<u64, Error> {
     // Looked at again when it counts; here, lest a long load is for nothing.
     if !block_on(worker.endpoint(), async { worker.op().is_empty(tree).await })? {
         return Err(Error::NotEmpty);
     }
-    let mut load = Load { worker: &worker, tree, loading: Loading::new(tree, options.fill), completed: false };
+    let mut load = Load { worker, tree, loading: Loading::new(tree, options.fill), completed: false };
     let entries = entries.into_iter();
     // The threads have ended, on every path, before memory is given back.
     let written = if options.threads <= 1 {
         let mut written = Vec::new();
         cut(&mut load, tree, entries, |batch| {
-            written.push(write(&worker, tree, &batch)?);
+            written.push(write(worker, tree, &batch)?);
             Ok(true)
         })?;
         written
     } else {
-        write_in_threads(cluster, tree, &mut load, entries, options.threads)?
+        write_in_threads(&worker.identity, tree, &mut load, entries, options.threads)?
     };
     // It gives the memory back itself if it fails.
     load.completed = true;
@@ -125,7 +139,7 @@ fn cut<K: AsRef<[u8]>, V: AsRef<[u8]>>(
 type Outcomes = Mutex<Vec<(usize, Result<Written, Error>)>>;
 
 fn write_in_threads<K: AsRef<[u8]>, V: AsRef<[u8]>>(
-    cluster: &Cluster,
+    identity: &Identity,
     tree: &TreeState,
     load: &mut Load<'_>,
     entries: impl Iterator<Item = (K, V)>,
@@ -138,7 +152,7 @@ fn write_in_threads<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         // Dropped at the end of this closure, or by a panic in it: then the threads end.
         let batches: SyncSender<(usize, Batch)> = batches;
         for _ in 0..threads {
-            let worker = cluster.worker()?;
+            let worker = identity.worker()?;
             let (queue, outcomes) = (Arc::clone(&queue), &outcomes);
             let thread = Builder::new().name("sherman-load".to_owned());
             let spawned = thread.spawn_scoped(scope, move || write_batches(&worker, tree, &queue, outcomes));

@@ -116,7 +116,7 @@ impl Cluster {
 
     /// Drops a tree; how many nodes were freed. Its name is free at once, its nodes one after the other, two round trips each. From
     /// then on operations on it fail with [`Error::NoSuchTree`]. A thread of this handle frees later what cannot be freed now, because
-    /// a client that died holds a lock.
+    /// a client that died holds a lock. Repeated if this compute server's identity ends before anything was changed.
     ///
     /// # Errors
     /// [`Error::NoSuchTree`], [`Error::Timeout`]: nothing was changed. [`Error::OutcomeUnknown`]: the tree may be gone.

@@ -4,39 +4,50 @@ pub(crate) use crate::any::AnyEndpoint;
 use crate::any::AnyFabric;
 use crate::codec::{Key, Value};
 use crate::error::OpenError;
-use crate::keeper::Keeper;
+use crate::event::{Event, Listener};
+use crate::identity::{Identity, Seated};
+use crate::keeper::{StoppableThread, keep};
+use crate::mend::Shared;
 use crate::raw::{RawTree, TreeOptions};
 use crate::stats::Total;
 use crate::tree::Tree;
 use crate::url::Url;
-use sherman_core::{ComputeOptions, ComputeServer, Error, Techniques, TreeState, Worker};
+use sherman_core::{ComputeOptions, Error, Techniques, TreeState, Worker};
 use sherman_executor::block_on;
 use sherman_fabric::{Counters, Endpoint, FabricError, Refusal, Request, Response, ServerStats};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Workers that are kept for calls that need one for a moment.
-const KEPT_WORKERS: usize = 2;
+/// The pause before another try to connect a worker, where there is no room for one now.
+const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 
 /// How a compute server behaves, whatever the cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
-    techniques: Techniques,
-    timeout: Duration,
-    cache_bytes: usize,
+    pub(crate) techniques: Techniques,
+    pub(crate) timeout: Duration,
+    pub(crate) cache_bytes: usize,
+    pub(crate) rejoin: bool,
+    pub(crate) events: Listener,
 }
 
 impl Default for ClusterOptions {
     fn default() -> Self {
         let defaults = ComputeOptions::default();
-        Self { techniques: defaults.techniques, timeout: defaults.timeout, cache_bytes: defaults.cache_bytes }
+        Self {
+            techniques: defaults.techniques,
+            timeout: defaults.timeout,
+            cache_bytes: defaults.cache_bytes,
+            rejoin: true,
+            events: Listener::default(),
+        }
     }
 }
 
 impl ClusterOptions {
-    /// The defaults: every technique, ten seconds of patience, 64 MiB of index cache a tree.
+    /// The defaults: every technique, ten seconds of patience, 64 MiB of index cache a tree, joining again by itself.
     pub fn new() -> Self {
         Self::default()
     }
@@ -47,7 +58,8 @@ impl ClusterOptions {
         self
     }
 
-    /// How long an operation may wait for others before it fails with [`Error::Timeout`].
+    /// How long an operation may wait before it fails: for others ([`Error::Timeout`]), or for a new identity
+    /// ([`Error::NotRejoined`]). The time counts from the operation's first obstacle.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -58,10 +70,36 @@ impl ClusterOptions {
         self.cache_bytes = bytes;
         self
     }
+
+    /// Whether the compute server joins the cluster again by itself when its identity has ended. True unless it is set. If it does not,
+    /// every call fails with [`Error::Fenced`] from then on, and [`Cluster::join`] gives another compute server to go on with.
+    pub fn rejoin(mut self, rejoin: bool) -> Self {
+        self.rejoin = rejoin;
+        self
+    }
+
+    /// Calls `listener` when an identity has ended and when the cluster was joined again. It runs on a thread of the cluster, which renews
+    /// the lease and joins again: it must return soon, and must not wait for operations of this cluster.
+    ///
+    /// ```
+    /// use sherman::{Cluster, ClusterOptions, Event};
+    ///
+    /// let options = ClusterOptions::new().on_event(|event| match event {
+    ///     Event::IdentityEnded { client, reason } => eprintln!("identity {client} ended: {reason}"),
+    ///     Event::Rejoined { client, after, .. } => eprintln!("joined again as {client} after {after:?}"),
+    ///     event => eprintln!("{event:?}"),
+    /// });
+    /// let cluster = Cluster::open_with("embedded:?memory=64MiB", options)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.events = Listener(Some(Arc::new(listener)));
+        self
+    }
 }
 
 /// Memory in use on one memory server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerUsage {
     /// Chunks there are.
     pub chunks: u64,
@@ -69,13 +107,30 @@ pub struct ServerUsage {
     pub chunks_used: u64,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
+    /// Bytes in chunks of nodes that members own: where they make nodes.
+    pub bytes_owned: u64,
+    /// Bytes in chunks of nodes that nobody owns and that may have room for nodes.
+    pub bytes_free: u64,
 }
 
-/// A handle to a cluster: one compute server, with one identity, one local lock table and one index cache per tree,
+/// A handle to a cluster: one compute server, with one identity at a time, one local lock table and one index cache per tree,
 /// whatever the number of threads. Cheap to clone; clones are the same compute server.
 ///
 /// It has two threads of its own, which sleep nearly always (see [Membership](#membership)). When the last handle to it goes, and
 /// the last tree, client, session and handle made from it, they end and the compute server leaves the cluster.
+///
+/// # When its identity ends
+///
+/// A connection that breaks, a memory server that restarts, a process that was stopped for longer than its lease: each ends the identity of
+/// the compute server. The cluster then joins again by itself, under a new [id](Self::id), and everything made from it goes on: trees keep
+/// their index caches; clients, sessions, handles and ranges in progress use the new identity. Operations wait for it until their deadline.
+///
+/// - Reads are always repeated, and a range continues behind the last key that it has given out.
+/// - A change that provably did not happen is repeated.
+/// - A change that may or may not have happened fails with [`Error::OutcomeUnknown`], and so does a [drop](Self::drop_tree) of a tree.
+/// - A bulk load fails with [`Error::LoadInterrupted`]: it has consumed its entries. [`fence`](Self::fence) is not repeated either.
+///
+/// [`ClusterOptions::on_event`] tells when this happens, [`Cluster::rejoins`] how often. [`ClusterOptions::rejoin`] turns it off.
 #[derive(Clone)]
 pub struct Cluster {
     inner: Arc<Inner>,
@@ -83,41 +138,34 @@ pub struct Cluster {
 
 struct Inner {
     /// Stopped, and gone, before anything else is.
-    keeper: Option<Keeper>,
-    /// Workers of calls that need one for a moment: on a network an endpoint is a connection to every server.
-    spare: Mutex<Vec<Worker<AnyEndpoint>>>,
-    fabric: AnyFabric,
-    compute: Arc<ComputeServer>,
-    options: ClusterOptions,
+    keeper: Option<StoppableThread>,
+    shared: Arc<Shared>,
     /// The trees that are open, so that all handles to one share its index cache.
     trees: Mutex<BTreeMap<String, Weak<TreeState>>>,
     /// What its callers' operations cost.
     total: Total,
 }
 
+/// Nothing of it is ever half changed.
+impl std::panic::RefUnwindSafe for Inner {}
+
 impl Drop for Inner {
-    /// Nothing is in flight any more: whoever posts anything holds a handle to the cluster.
+    /// Nothing is in flight any more: every caller that posts anything holds a handle to the cluster.
     fn drop(&mut self) {
-        drop(self.keeper.take());
-        // A doomed compute server does not leave: the others recover it when its lease has run out.
-        if self.compute.is_doomed() {
-            return self.fabric.abandon();
+        let joining = self.shared.close();
+        let identity = self.shared.current();
+        // The keeper stops last: it renews the lease as long as the recoverer works.
+        identity.stop_recoverer();
+        if let Some(keeper) = self.keeper.take() {
+            keeper.stop(!joining);
         }
-        let worker = match self.spare.get_mut().unwrap_or_else(PoisonError::into_inner).pop() {
-            Some(worker) => Ok(worker),
-            None => self.fabric.endpoint().map(|endpoint| Worker::new(endpoint, Arc::clone(&self.compute))),
-        };
-        // The same if it cannot reach a server now.
-        let departed = worker.map_err(Error::from).and_then(|worker| block_on(worker.endpoint(), worker.depart()));
-        if departed.is_err() {
-            self.fabric.abandon();
-        }
+        identity.leave();
     }
 }
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").field("client", &self.inner.compute.client()).finish_non_exhaustive()
+        f.debug_struct("Cluster").field("client", &self.id()).finish_non_exhaustive()
     }
 }
 
@@ -142,52 +190,94 @@ impl Cluster {
     }
 
     fn take_part(fabric: AnyFabric, options: ClusterOptions) -> Result<Self, OpenError> {
-        let endpoint = fabric.endpoint().map_err(Error::from)?;
-        let compute_options = ComputeOptions {
-            techniques: options.techniques,
-            timeout: options.timeout,
-            cache_bytes: options.cache_bytes,
-            ..ComputeOptions::default()
+        let (identity, worker) = Identity::establish(fabric, &options, None)?;
+        let shared = Arc::new(Shared::new(options, Arc::clone(&identity)));
+        let theirs = Arc::clone(&shared);
+        let keeper = StoppableThread::spawn("sherman-keeper", move |stop| keep(&theirs, identity, worker, stop));
+        let (keeper, failed) = match keeper {
+            Ok(keeper) => (Some(keeper), None),
+            Err(error) => (None, Some(error)),
         };
-        let compute = block_on(&endpoint, ComputeServer::open(&endpoint, compute_options))?;
-        let keeper = Some(Keeper::start(Worker::new(endpoint, Arc::clone(&compute)), fabric.clone())?);
-        let (spare, trees, total) = (Mutex::default(), Mutex::default(), Total::default());
-        Ok(Self { inner: Arc::new(Inner { keeper, spare, fabric, compute, options, trees, total }) })
+        let (trees, total) = (Mutex::default(), Total::default());
+        // Dropped on failure: the new member leaves.
+        let cluster = Self { inner: Arc::new(Inner { keeper, shared, trees, total }) };
+        failed.map_or(Ok(cluster), |error| Err(error.into()))
     }
 
-    /// Another compute server on the same memory: another identity, its own locks and caches. What a second process would be,
-    /// and how to go on after [`Error::Fenced`].
+    /// Another compute server on the same memory: another identity, its own locks and caches. What a second process would be.
     pub fn join(&self) -> Result<Self, OpenError> {
-        self.join_with(self.inner.options.clone())
+        self.join_with(self.inner.shared.options.clone())
     }
 
     /// Another compute server on the same memory, with options of its own.
     pub fn join_with(&self, options: ClusterOptions) -> Result<Self, OpenError> {
-        Self::take_part(self.inner.fabric.join_again()?, options)
+        Self::take_part(self.shared().current().fabric.join_again()?, options)
     }
 
-    /// What the threads of this compute server share.
-    pub(crate) fn compute(&self) -> &ComputeServer {
-        &self.inner.compute
+    /// The identity of now, and the way to the next one.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.inner.shared
     }
 
-    /// A worker for the calling thread.
-    pub(crate) fn worker(&self) -> Result<Worker<AnyEndpoint>, Error> {
-        let endpoint = self.inner.fabric.endpoint().inspect_err(|error| self.inner.compute.note_failure(error))?;
-        Ok(Worker::new(endpoint, Arc::clone(&self.inner.compute)))
+    /// Whether it joins again when its identity has ended.
+    pub(crate) fn rejoins_by_itself(&self) -> bool {
+        self.inner.shared.options.rejoin
     }
 
-    /// Runs one thing to its end on a worker that is then kept for the next.
-    pub(crate) fn run<T>(&self, task: impl AsyncFnOnce(&Worker<AnyEndpoint>) -> Result<T, Error>) -> Result<T, Error> {
-        let spare = || self.inner.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = spare().pop();
-        let worker = kept.map_or_else(|| self.worker(), Ok)?;
-        let outcome = block_on(worker.endpoint(), task(&worker));
-        let mut spare = spare();
-        if spare.len() < KEPT_WORKERS && !self.inner.compute.is_doomed() {
-            spare.push(worker);
+    /// A worker for a caller of its own. Waits for an identity if there is none just now, within the cluster's timeout.
+    pub(crate) fn seated(&self) -> Result<Seated, Error> {
+        self.under_identity(|identity| Seated::new(Arc::clone(identity)), |_, seated| Ok(seated))
+    }
+
+    /// Runs one thing to its end on a worker that is then kept for the next; again under the next identity, if one ends meanwhile. For
+    /// what may be repeated if it failed because an identity has ended.
+    pub(crate) fn run<T>(&self, task: impl AsyncFn(&Worker<AnyEndpoint>) -> Result<T, Error>) -> Result<T, Error> {
+        self.under_identity(
+            |identity| identity.borrow_worker(),
+            |identity, worker| {
+                let outcome = block_on(worker.endpoint(), task(&worker));
+                identity.keep_worker(worker);
+                outcome
+            },
+        )
+    }
+
+    /// The same for what must not be repeated: it begins under an identity that has not ended, as far as is known.
+    pub(crate) fn run_once<T>(
+        &self,
+        task: impl AsyncFnOnce(&Worker<AnyEndpoint>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let seated = self.seated()?;
+        block_on(seated.endpoint(), task(&seated))
+    }
+
+    /// Runs `task` on a worker of the current identity, and on one of the next if that one ends or has ended.
+    fn under_identity<W, T>(
+        &self,
+        worker: impl Fn(&Arc<Identity>) -> Result<W, Error>,
+        task: impl Fn(&Arc<Identity>, W) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let shared = self.shared();
+        let (mut identity, mut since) = (shared.current(), None);
+        loop {
+            let client = identity.compute.client();
+            let worker = if identity.has_ended() { Err(Error::Fenced { client }) } else { worker(&identity) };
+            let no_room = matches!(worker, Err(Error::Unsupported { .. }));
+            let error = match worker.and_then(|worker| task(&identity, worker)) {
+                Err(error) if shared.options.rejoin => error,
+                outcome => return outcome,
+            };
+            let left = self.timeout().saturating_sub(since.get_or_insert_with(Instant::now).elapsed());
+            if error.ends_identity(client) {
+                identity.compute.end();
+                identity = shared.wait_newer(identity.generation, left)?;
+            } else if no_room && shared.rejoins() > 0 && !left.is_zero() {
+                // Connections of the former identity may still take up the room.
+                std::thread::sleep(left.min(CONNECT_PAUSE));
+            } else {
+                return Err(error);
+            }
         }
-        outcome
     }
 
     /// Where its callers tell what their operations cost.
@@ -197,7 +287,7 @@ impl Cluster {
 
     /// How long operations may wait, unless they say otherwise.
     pub(crate) fn timeout(&self) -> Duration {
-        self.inner.options.timeout
+        self.inner.shared.options.timeout
     }
 
     /// Opens the tree `name`, or creates it empty, with default options for these types.
@@ -265,11 +355,11 @@ impl Cluster {
             let mut usage = Vec::with_capacity(usize::from(endpoint.servers()));
             for server in 0..endpoint.servers() {
                 match sherman_fabric::call(endpoint, server, Request::Usage, &counters).await {
-                    Ok(Response::Usage { chunks, chunks_used, chunk_bytes, .. }) => {
-                        usage.push(ServerUsage { chunks, chunks_used, chunk_bytes });
+                    Ok(Response::Usage { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free, .. }) => {
+                        usage.push(ServerUsage { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free });
                     }
                     Err(FabricError::ServerLost { .. }) => {
-                        usage.push(ServerUsage { chunks: 0, chunks_used: 0, chunk_bytes: 0 });
+                        usage.push(ServerUsage::default());
                     }
                     Err(error) => return Err(error.into()),
                     Ok(_) => return Err(Error::Unsupported { what: "the memory server's answer about its usage" }),

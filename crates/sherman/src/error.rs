@@ -38,6 +38,23 @@ pub enum OpenError {
     Cluster(Error),
 }
 
+impl OpenError {
+    /// Whether the same attempt can succeed later by itself: a server that is down, slow or full now, a name that cannot be looked up now. Not
+    /// so for a bad URL, another cluster, lost memory, a wrong secret or another version.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::BadUrl { .. } | Self::Embedded(_) => false,
+            #[cfg(target_os = "linux")]
+            Self::Join(error) => error.may_pass(),
+            #[cfg(target_os = "linux")]
+            Self::Shm(_) => true,
+            #[cfg(all(feature = "verbs", target_os = "linux"))]
+            Self::Verbs(_) => true,
+            Self::Cluster(error) => !matches!(error, Error::Superblock { .. }),
+        }
+    }
+}
+
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -2,33 +2,45 @@
 //!
 //! They are two so that no recovery, however long it takes, delays a renewal. Each has an endpoint of its own, so no operation ever waits
 //! for them. The keeper sleeps but for three renewals a lease. The recoverer opens its endpoint when there is something to recover for the
-//! first time: most compute servers never need one. Neither holds anything that would keep the compute server alive: the last handle to it
-//! stops them, waits for their end, and leaves the cluster.
+//! first time: most compute servers never need one. The last handle to the cluster stops them, waits for their end, and leaves the cluster.
+//!
+//! When an identity has ended, the keeper joins the cluster again and goes on under the next: operations that need it wait, and a
+//! cluster that nobody uses just then is ready for its next operation. A recoverer belongs to one identity and ends with it.
 
-use crate::any::AnyFabric;
-use crate::cluster::AnyEndpoint;
-use sherman_core::{ComputeServer, Error, Worker};
+use crate::cluster::{AnyEndpoint, ClusterOptions};
+use crate::event::Event;
+use crate::identity::Identity;
+use crate::mend::Shared;
+use sherman_core::{ComputeServer, Doubt, Error, Fate, Worker};
 use sherman_executor::block_on;
+use std::collections::hash_map::RandomState;
 use std::future::poll_fn;
+use std::hash::BuildHasher;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{Builder, JoinHandle, Thread};
+use std::time::{Duration, Instant};
 
-/// A keeper and a recoverer at work. Dropping this stops them, once a recovery under way has ended, and waits for that. The keeper stops
-/// last: it renews the lease as long as the recoverer works.
-pub(crate) struct Keeper {
-    /// The recoverer's, then the keeper's.
-    threads: Vec<(Arc<Stop>, JoinHandle<()>)>,
+/// The first pause between two attempts to join again, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
+/// The pause after the cluster refused to be joined.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+/// An identity that lived so long was no failure: the next pause is the first again.
+const SOUND_LIFE: Duration = Duration::from_secs(1);
+/// Between two looks whether a former identity still has something in flight.
+const QUIET_LOOKS: Duration = Duration::from_millis(1);
+
+/// A thread and the way to stop it.
+pub(crate) struct StoppableThread {
+    stop: Arc<Stop>,
+    thread: JoinHandle<()>,
 }
 
-/// Nothing of it is ever half changed: threads' handles and flags.
-impl std::panic::RefUnwindSafe for Keeper {}
-
-/// How one of the threads learns that it is to stop.
+/// How a thread learns that it is to stop.
 #[derive(Default)]
-struct Stop {
+pub(crate) struct Stop {
     asked: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
@@ -54,52 +66,175 @@ impl Stop {
     }
 }
 
-impl Keeper {
-    /// Starts a keeper that acts through `worker`, and a recoverer that acts through an endpoint of `fabric`.
+impl StoppableThread {
+    /// Starts a thread.
     ///
     /// # Errors
-    /// [`Error::Thread`] if the system starts no thread.
-    pub(crate) fn start(worker: Worker<AnyEndpoint>, fabric: AnyFabric) -> Result<Self, Error> {
-        let mut keeper = Self { threads: Vec::new() };
-        let compute = Arc::clone(worker.compute());
-        keeper.spawn("sherman-recover", move |stop| recover(&fabric, &compute, stop))?;
-        keeper.spawn("sherman-keeper", move |stop| keep(&worker, stop))?;
-        Ok(keeper)
-    }
-
-    fn spawn(&mut self, name: &str, body: impl FnOnce(&Stop) + Send + 'static) -> Result<(), Error> {
+    /// [`Error::Thread`] if the system starts none.
+    pub(crate) fn spawn(name: &str, body: impl FnOnce(&Stop) + Send + 'static) -> Result<Self, Error> {
         let stop = Arc::<Stop>::default();
         let heard = Arc::clone(&stop);
         let thread = Builder::new().name(name.to_owned()).spawn(move || body(&heard));
-        self.threads.push((stop, thread.map_err(|error| Error::Thread { kind: error.kind() })?));
-        Ok(())
+        Ok(Self { stop, thread: thread.map_err(|error| Error::Thread { kind: error.kind() })? })
+    }
+
+    /// Asks it to stop and, if `wait` says so, waits until it has. A thread does not wait for itself: a listener may drop the last handle.
+    pub(crate) fn stop(self, wait: bool) {
+        self.stop.ask();
+        if wait && self.thread.thread().id() != std::thread::current().id() {
+            // It does not panic; if it did, that is no reason for another panic.
+            let _ = self.thread.join();
+        }
     }
 }
 
-/// Renews until asked to stop, or until the compute server is doomed: then operations say so.
-fn keep(worker: &Worker<AnyEndpoint>, stop: &Stop) {
-    let mut keeping = pin!(worker.keep(|| stop.is_asked()));
-    let _ended: Result<(), Error> = block_on(worker.endpoint(), poll_fn(|cx| stop.poll(keeping.as_mut(), cx)));
+/// Keeps a compute server in its cluster, under one identity after the other, until asked to stop.
+pub(crate) fn keep(shared: &Shared, mut identity: Arc<Identity>, mut worker: Worker<AnyEndpoint>, stop: &Stop) {
+    let mut pauses = Pauses::default();
+    loop {
+        let began = Instant::now();
+        renew(&worker, stop);
+        if stop.is_asked() {
+            return;
+        }
+        // The keeper may have failed for another reason: without renewals the identity is over too.
+        identity.compute.end();
+        identity.fabric.end();
+        drop(worker);
+        let goes_on = shared.begin_gap();
+        let ClusterOptions { events, rejoin, .. } = &shared.options;
+        let client = identity.compute.client();
+        events.tell(&Event::IdentityEnded { client, reason: identity.compute.end_reason() });
+        if began.elapsed() >= SOUND_LIFE {
+            pauses = Pauses::default();
+        }
+        if !goes_on || !rejoin {
+            return;
+        }
+        let Some(next) = join_again(shared, &identity, &mut pauses) else { return };
+        (identity, worker) = next;
+    }
 }
 
-/// Waits for something to recover, opens an endpoint, and recovers until asked to stop.
-fn recover(fabric: &AnyFabric, compute: &Arc<ComputeServer>, stop: &Stop) {
+/// Renews until asked to stop, or until the identity has ended.
+fn renew(worker: &Worker<AnyEndpoint>, stop: &Stop) {
+    let mut keeping = pin!(worker.keep(|| stop.is_asked()));
+    let mut ended = pin!(worker.compute().ended());
+    block_on(
+        worker.endpoint(),
+        poll_fn(|cx| {
+            // A renewal in flight to a server that is silent is not waited for.
+            if ended.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            stop.poll(keeping.as_mut(), cx).map(drop)
+        }),
+    );
+}
+
+/// Joins the cluster of `former` again; `None` if the last handle is gone meanwhile.
+fn join_again(shared: &Shared, former: &Identity, pauses: &mut Pauses) -> Option<(Arc<Identity>, Worker<AnyEndpoint>)> {
+    loop {
+        if !shared.pause(pauses.next()) {
+            return None;
+        }
+        let (next, worker) = match former.next(&shared.options) {
+            Ok(next) => next,
+            Err(failure) => {
+                let refused = !failure.may_pass();
+                if let Some(event) = shared.attempt_failed(failure) {
+                    shared.options.events.tell(&event);
+                }
+                if refused && !shared.pause(REFUSED_PAUSE) {
+                    return None;
+                }
+                continue;
+            }
+        };
+        let Some(event) = shared.replace(&next) else {
+            drop(worker);
+            next.leave();
+            return None;
+        };
+        shared.options.events.tell(&event);
+        return Some((next, worker));
+    }
+}
+
+/// Pauses between attempts: none before the first, then twice as long each, up to a bound, and a random part of that.
+#[derive(Default)]
+struct Pauses {
+    last: Option<Duration>,
+}
+
+impl Pauses {
+    fn next(&mut self) -> Duration {
+        let (first, longest) = PAUSES;
+        let Some(last) = self.last else {
+            self.last = Some(Duration::ZERO);
+            return Duration::ZERO;
+        };
+        let next = (2 * last).clamp(first, longest);
+        self.last = Some(next);
+        // From a half to the whole of it, so that many clients of a server that comes back do not all come at once.
+        next / 2 + (next / 2).mul_f64(random())
+    }
+}
+
+/// A number from 0 to 1: the standard library's source of random numbers.
+fn random() -> f64 {
+    (RandomState::new().hash_one(0) >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// Settles what a former identity left open, waits for something to recover, opens an endpoint, and recovers until asked to stop.
+pub(crate) fn recover(identity: &Arc<Identity>, former: Option<Arc<ComputeServer>>, stop: &Stop) {
+    let compute = &identity.compute;
+    let mut worker = None;
+    if let Some(former) = former {
+        let doubts = take_doubts(&former, compute, stop);
+        // Others need not wait until its lease has run out.
+        if former.incarnation().is_some() {
+            let Ok(settling) = identity.worker() else { return };
+            block_on(settling.endpoint(), settling.settle_doubts(&former, &doubts.0));
+            worker = Some(settling);
+        }
+    }
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut cx = Context::from_waker(&waker);
     let mut wanted = pin!(compute.recoverer_wanted());
-    while stop.poll(wanted.as_mut(), &mut cx).is_pending() && !stop.is_asked() {
+    // Whoever is to be recovered is, also by one that is about to go: where clients only come and go, nobody else does it.
+    while stop.poll(wanted.as_mut(), &mut cx).is_pending() {
+        if stop.is_asked() {
+            return;
+        }
         std::thread::park();
     }
-    if stop.is_asked() || compute.is_doomed() {
+    if compute.is_doomed() {
         return;
     }
-    let worker = match fabric.endpoint() {
-        Ok(endpoint) => Worker::new(endpoint, Arc::clone(compute)),
-        // A server that cannot be reached ends this identity.
-        Err(error) => return compute.note_failure(&error),
-    };
+    // A server that cannot be reached ends this identity.
+    let Ok(worker) = worker.map_or_else(|| identity.worker(), Ok) else { return };
     let mut recovering = pin!(worker.recover_others(|| stop.is_asked()));
     let _ended: Result<(), Error> = block_on(worker.endpoint(), poll_fn(|cx| stop.poll(recovering.as_mut(), cx)));
+}
+
+/// Doubts that are settled as unknown if nobody does better.
+struct Unsettled(Vec<Arc<Doubt>>);
+
+impl Drop for Unsettled {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|doubt| doubt.settle(Fate::Unknown));
+    }
+}
+
+/// The changes in doubt of a former identity, once it has nothing in flight any more. That takes as long as a server may be silent; it is
+/// not waited for longer than a lease, because others wait for the lanes.
+fn take_doubts(former: &ComputeServer, compute: &ComputeServer, stop: &Stop) -> Unsettled {
+    let end = Instant::now() + Duration::from_nanos(compute.geometry().lease_nanos);
+    while !former.is_quiet() && !compute.is_doomed() && !stop.is_asked() && Instant::now() < end {
+        std::thread::sleep(QUIET_LOOKS);
+    }
+    Unsettled(former.take_doubts())
 }
 
 /// Wakes a thread that is parked.
@@ -111,12 +246,19 @@ impl Wake for Unpark {
     }
 }
 
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        for (stop, thread) in self.threads.drain(..) {
-            stop.ask();
-            // It does not panic; if it did, that is no reason for another panic.
-            let _ = thread.join();
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_their_bound() {
+        let mut pauses = Pauses::default();
+        assert_eq!(pauses.next(), Duration::ZERO);
+        let mut whole = PAUSES.0;
+        for _ in 0..20 {
+            let pause = pauses.next();
+            assert!(pause >= whole / 2 && pause <= whole, "{pause:?} of {whole:?}");
+            whole = (2 * whole).min(PAUSES.1);
         }
     }
 }

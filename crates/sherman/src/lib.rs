@@ -64,10 +64,15 @@
 //! take over its memory, while everyone works on: see [Membership](Cluster#membership). A thread that panics is not a death: the
 //! process's other threads go on.
 //!
+//! # When a connection breaks
+//!
+//! A connection that breaks, a memory server that restarts, or a pause of the process that is longer than its lease ends the compute server's
+//! *identity*, and nothing else: the [`Cluster`] [joins again](Cluster#when-its-identity-ends) by itself, and operations go on.
+//!
 //! # When a memory server is gone
 //!
-//! A client that cannot reach a memory server is at its end: its calls fail, and [`Cluster::join`] succeeds again once the
-//! server is back. No client decides that a server is lost. An operator does, by [`Admin::declare_lost`].
+//! Operations that need it wait until it is back, or until their deadline: then they fail with [`Error::NotRejoined`], which names the server. No
+//! client decides that a server is lost. An operator does, by [`Admin::declare_lost`].
 //!
 //! Server 0 holds the root words, the catalog and the membership: it is a single point of failure.
 #![forbid(unsafe_code)]
@@ -81,16 +86,21 @@ mod client;
 mod cluster;
 mod codec;
 mod error;
+mod event;
 mod exchange;
 mod handle;
+mod identity;
 mod keeper;
 mod many;
 mod members;
+mod mend;
 mod metrics;
 mod operations;
 mod ops;
 mod range;
 mod raw;
+mod repeat;
+mod seat;
 mod session;
 mod stats;
 mod tree;
@@ -106,6 +116,7 @@ pub use client::{Client, RawClient};
 pub use cluster::{Cluster, ClusterOptions, ServerUsage};
 pub use codec::{Key, ShortBytes, ShortLayout, TooLong, Total, Value};
 pub use error::OpenError;
+pub use event::Event;
 pub use exchange::Exchange;
 pub use handle::{Handle, HandleOperation, HandleOptions, RawHandle};
 pub use members::Member;

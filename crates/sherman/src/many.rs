@@ -6,6 +6,7 @@
 
 use crate::codec::Rows;
 use crate::ops::Ops;
+use crate::seat::SharedSeat;
 use sherman_core::Error;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ pub(crate) enum Each<'f, 'v> {
     Remove,
 }
 
-impl Ops<'_> {
+impl Ops<'_, SharedSeat> {
     /// Does the same with `count` keys, and answers with which were found and their values, of `len` bytes.
     pub(crate) async fn many_rows(
         &self,
@@ -69,12 +70,12 @@ impl Ops<'_> {
         let failed = Cell::new(false);
         let goes_on = |outcome: Result<(), &Error>| {
             if outcome.is_err() && !failed.replace(true) {
-                self.worker.cut_short(Some(patience));
+                self.seat.cut_short(Some(patience));
             }
             !failed.get()
         };
         let results = self.many_while(count, key, each, decode, goes_on).await;
-        self.worker.cut_short(None);
+        self.seat.cut_short(None);
         results
     }
 

@@ -45,27 +45,27 @@ impl From<MemberInfo> for Member {
 /// lost.
 ///
 /// A compute server that was taken for dead but is not, because it was stopped for too long or had lost its connection, is
-/// *fenced*: nothing it does reaches the memory any more, and every call fails with [`Error::Fenced`]; changes that were under
-/// way with [`Error::OutcomeUnknown`]. [`Cluster::join`] gives a new identity to go on with.
+/// *fenced*: nothing it does under that identity reaches the memory any more. It then [joins again](Cluster#when-its-identity-ends) by
+/// itself, as a new member with another id.
 ///
 /// ```
 /// # use sherman::{Cluster, Error};
 /// let cluster = Cluster::open("embedded:?memory=64MiB")?;
-/// let broken = cluster.join()?;
-/// let orders = broken.tree::<u64, u64>("orders")?.client()?;
+/// let other = cluster.join()?;
+/// let orders = other.tree::<u64, u64>("orders")?.client()?;
 /// orders.insert(7, 700)?;
 ///
-/// cluster.fence(broken.id())?;
-/// assert!(matches!(orders.get(7), Err(Error::Fenced { .. })));
-///
-/// let again = broken.join()?;
-/// assert_eq!(again.tree::<u64, u64>("orders")?.client()?.get(7)?, Some(700));
+/// let former = other.id();
+/// cluster.fence(former)?;
+/// assert_eq!(orders.get(7)?, Some(700)); // under another identity
+/// assert_ne!(other.id(), former);
+/// assert_eq!(other.rejoins(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 impl Cluster {
-    /// This compute server's id.
+    /// This compute server's id. It has another after it has joined again.
     pub fn id(&self) -> ClientId {
-        self.compute().client()
+        self.shared().current().compute.client()
     }
 
     /// Every member, by id. One request to server 0.
@@ -82,7 +82,8 @@ impl Cluster {
     }
 
     /// Ends another member's lease now, whatever it says itself, and recovers it: for one that is known to be broken, though it
-    /// still renews. Whoever is already being recovered by another is left to that one; the answer's verdict tells.
+    /// still renews. Whoever is already being recovered by another is left to that one; the answer's verdict tells. The member joins
+    /// again by itself, if it still runs. Not repeated if this compute server's own identity ends meanwhile.
     ///
     /// # Errors
     /// [`Error::Refused`] if nobody has this id, and if it is this compute server's own: to leave, drop it.
@@ -91,18 +92,23 @@ impl Cluster {
             let refusal = sherman_fabric::Refusal::BadRequest { what: "a compute server does not fence itself" };
             return Err(Error::Refused(refusal));
         }
-        self.run(async |worker| worker.condemn(id).await)
+        self.run_once(async |worker| worker.condemn(id).await)
     }
 
-    /// Whether this compute server is at its end: every call fails with [`Error::Fenced`]. [`Cluster::join`] gives a new
-    /// identity.
+    /// Whether this compute server's identity has ended and there is no new one yet. Without
+    /// [`rejoin`](crate::ClusterOptions::rejoin) it stays so: every call fails with [`Error::Fenced`].
     pub fn is_fenced(&self) -> bool {
-        self.compute().is_doomed()
+        self.shared().current().has_ended()
     }
 
-    /// How often this compute server has renewed its lease, and how many others it has recovered.
+    /// How often this compute server has joined the cluster again because its identity had ended.
+    pub fn rejoins(&self) -> u64 {
+        self.shared().rejoins()
+    }
+
+    /// How often this compute server has renewed its lease, and how many others it has recovered, under all its identities.
     pub fn participation(&self) -> Participation {
-        self.compute().participation()
+        self.shared().participation()
     }
 
     /// Checks every tree, and whether every lock lane, redo record and place for a node belongs to a tree or to a member. Others may

@@ -48,12 +48,22 @@ impl Cluster {
             stats.handovers,
         );
         text.counter("sherman_client_errors_total", "Operations that failed", stats.errors);
+        text.counter(
+            "sherman_client_operations_retried_total",
+            "Attempts repeated because the identity had ended",
+            stats.repeated,
+        );
+        text.counter("sherman_client_rejoins_total", "Times the cluster was joined again", self.rejoins());
         let lookups = [("hit", stats.cache_hits), ("miss", stats.cache_misses)];
         text.counters("sherman_client_cache_total", "Lookups of leaves in the index cache", "outcome", lookups);
         let participation = self.participation();
         text.counter("sherman_client_lease_renewals_total", "Renewals of the lease", participation.renewals);
         text.counter("sherman_client_recoveries_total", "Dead compute servers recovered", participation.recoveries);
-        text.gauge("sherman_client_fenced", "Whether this compute server is at its end", u8::from(self.is_fenced()));
+        text.gauge(
+            "sherman_client_fenced",
+            "Whether this compute server has no identity just now",
+            u8::from(self.is_fenced()),
+        );
         text.finish()
     }
 

@@ -2,12 +2,13 @@
 
 use crate::bulk::{self, BulkOptions};
 use crate::client::RawClient;
-use crate::cluster::{AnyEndpoint, Cluster};
+use crate::cluster::Cluster;
 use crate::handle::{HandleOptions, RawHandle};
+use crate::identity::Seated;
 use crate::session::RawSession;
 use crate::stats::{Ledger, Total};
 use sherman_core::node::{Kind, ShapeError, TreeShape};
-use sherman_core::{Check, Error, Format, TreeState, Walk, Worker};
+use sherman_core::{Check, Error, Format, TreeState, Walk};
 use sherman_fabric::control::{TreeInfo, TreeSpec};
 use std::sync::Arc;
 use std::time::Duration;
@@ -125,12 +126,12 @@ impl RawTree {
 
     /// An asynchronous session for the calling thread: many operations in flight at once.
     pub fn session(&self) -> Result<RawSession, Error> {
-        Ok(self.session_on(self.worker()?, Ledger::own(self.total())))
+        Ok(self.session_on(self.seated()?, Ledger::own(self.total())))
     }
 
     /// A worker for a session of the calling thread, or of one that it is sent to.
-    pub(crate) fn worker(&self) -> Result<Worker<AnyEndpoint>, Error> {
-        self.cluster.worker()
+    pub(crate) fn seated(&self) -> Result<Seated, Error> {
+        self.cluster.seated()
     }
 
     /// Where the compute server's costs are summed up.
@@ -138,8 +139,8 @@ impl RawTree {
         self.cluster.total()
     }
 
-    pub(crate) fn session_on(&self, worker: Worker<AnyEndpoint>, ledger: Ledger) -> RawSession {
-        RawSession::new(&self.cluster, worker, Arc::clone(&self.state), ledger)
+    pub(crate) fn session_on(&self, seated: Seated, ledger: Ledger) -> RawSession {
+        RawSession::new(&self.cluster, seated, Arc::clone(&self.state), ledger)
     }
 
     /// A handle for any number of threads and any asynchronous runtime.
@@ -156,7 +157,8 @@ impl RawTree {
     ///
     /// # Errors
     /// [`Error::NotEmpty`], [`Error::Unsorted`], [`Error::KeySize`], [`Error::ValueSize`], [`Error::OutOfMemory`] and others:
-    /// nothing was changed. [`Error::OutcomeUnknown`]: all of it may be there.
+    /// nothing was changed. [`Error::LoadInterrupted`]: the compute server's identity ended, and nothing was changed; start it again.
+    /// [`Error::OutcomeUnknown`]: all of it may be there.
     pub fn bulk_load<B: AsRef<[u8]>, C: AsRef<[u8]>>(
         &self,
         entries: impl IntoIterator<Item = (B, C)>,

@@ -85,6 +85,8 @@ pub struct Stats {
     pub handovers: u64,
     /// Operations that failed.
     pub errors: u64,
+    /// Attempts that failed because the compute server's identity had ended, and were repeated under the next.
+    pub repeated: u64,
     /// Lookups that the index cache answered without a READ.
     pub cache_hits: u64,
     /// Lookups that had to read internal nodes although there is a cache.
@@ -123,23 +125,24 @@ impl Stats {
         }
         self.handovers += other.handovers;
         self.errors += other.errors;
+        self.repeated += other.repeated;
         self.cache_hits += other.cache_hits;
         self.cache_misses += other.cache_misses;
     }
 
-    /// Counts a finished operation; `None` if it failed.
-    fn count<E: Endpoint>(&mut self, kind: Option<OpKind>, op: &Op<'_, E>) {
-        match kind {
-            Some(kind) => {
-                let tally = op.tally();
-                let stats = &mut self.kinds[kind as usize];
-                stats.operations += 1;
-                stats.bytes_read += tally.bytes_read;
-                stats.bytes_written += tally.bytes_written;
-                stats.round_trips[(tally.round_trips as usize).min(MOST_ROUND_TRIPS)] += 1;
-            }
-            None => self.errors += 1,
-        }
+    /// Counts an operation that succeeded.
+    fn count<E: Endpoint>(&mut self, kind: OpKind, op: &Op<'_, E>) {
+        let tally = op.tally();
+        let stats = &mut self.kinds[kind as usize];
+        stats.operations += 1;
+        stats.bytes_read += tally.bytes_read;
+        stats.bytes_written += tally.bytes_written;
+        stats.round_trips[(tally.round_trips as usize).min(MOST_ROUND_TRIPS)] += 1;
+        self.count_attempt(op);
+    }
+
+    /// Counts what an attempt met on its way, whatever came of it.
+    fn count_attempt<E: Endpoint>(&mut self, op: &Op<'_, E>) {
         if op.met_obstacles() {
             for (cause, count) in op.retries().iter() {
                 self.retries[cause as usize] += count;
@@ -171,7 +174,7 @@ impl Account {
     }
 
     #[inline]
-    fn count<E: Endpoint>(&mut self, kind: Option<OpKind>, op: &Op<'_, E>) {
+    fn count<E: Endpoint>(&mut self, kind: OpKind, op: &Op<'_, E>) {
         self.fresh.count(kind, op);
         self.count += 1;
         if self.count == TOLD_EVERY {
@@ -221,13 +224,36 @@ impl Ledger {
         (Self::Shared(Arc::clone(&account)), account)
     }
 
-    /// Counts a finished operation; `None` if it failed.
+    /// Counts an operation that succeeded.
     #[inline]
-    pub(crate) fn count<E: Endpoint>(&self, kind: Option<OpKind>, op: &Op<'_, E>) {
+    pub(crate) fn count<E: Endpoint>(&self, kind: OpKind, op: &Op<'_, E>) {
         match self {
             Self::Own(account) => account.borrow_mut().count(kind, op),
             Self::Shared(account) => account.lock().unwrap_or_else(PoisonError::into_inner).count(kind, op),
         }
+    }
+
+    #[cold]
+    fn change(&self, change: impl FnOnce(&mut Stats)) {
+        match self {
+            Self::Own(account) => change(&mut account.borrow_mut().fresh),
+            Self::Shared(account) => change(&mut account.lock().unwrap_or_else(PoisonError::into_inner).fresh),
+        }
+    }
+
+    /// Counts what a failed attempt met on its way.
+    pub(crate) fn count_attempt<E: Endpoint>(&self, op: &Op<'_, E>) {
+        self.change(|stats| stats.count_attempt(op));
+    }
+
+    /// Counts an operation that failed.
+    pub(crate) fn count_error(&self) {
+        self.change(|stats| stats.errors += 1);
+    }
+
+    /// Counts an attempt that is repeated.
+    pub(crate) fn count_repeat(&self) {
+        self.change(|stats| stats.repeated += 1);
     }
 
     /// What was counted so far.

@@ -44,8 +44,8 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// a part of it.
     ///
     /// # Errors
-    /// [`Error::NotEmpty`], [`Error::Unsorted`], [`Error::OutOfMemory`] and others: nothing was changed.
-    /// [`Error::OutcomeUnknown`]: all of it may be there.
+    /// [`Error::NotEmpty`], [`Error::Unsorted`], [`Error::OutOfMemory`] and others: nothing was changed. [`Error::LoadInterrupted`]: the
+    /// compute server's identity ended, and nothing was changed; start it again. [`Error::OutcomeUnknown`]: all of it may be there.
     ///
     /// ```
     /// use sherman::BulkOptions;

@@ -4,6 +4,7 @@
 use crate::error::OpenError;
 use sherman_embedded::{Atomicity, EmbeddedOptions};
 use sherman_fabric::Space;
+use sherman_memory_server::format::{LONGEST_LEASE, SHORTEST_LEASE};
 use sherman_memory_server::{LaneWidth, ReleaseMode};
 #[cfg(target_os = "linux")]
 use sherman_soft_nic::{Address, JoinOptions, Secret};
@@ -209,7 +210,15 @@ fn set_embedded(options: &mut EmbeddedOptions, name: &str, value: &str) -> Resul
         "memory" => options.memory_bytes = bytes()?,
         "on-chip" => options.on_chip_bytes = bytes()?,
         "chunk" => options.format.chunk_bytes = bytes()?,
-        "lease" => options.format.lease_nanos = time(name, value)?.as_nanos() as u64,
+        "lease" => {
+            let lease = time(name, value)?;
+            if !(SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) {
+                return Err(format!(
+                    "lease={value:?} is not allowed; write 100ms to 1h. A client renews three times in this time"
+                ));
+            }
+            options.format.lease_nanos = lease.as_nanos() as u64;
+        }
         "lane-bits" => {
             options.format.locks.width = match value {
                 "16" => LaneWidth::Bits16,
@@ -332,6 +341,8 @@ mod tests {
             ("embedded:?lane-bits=32", "16, 64"),
             ("embedded:?lease=200", "200ms or 3s"),
             ("embedded:?lease=0s", "200ms or 3s"),
+            ("embedded:?lease=99ms", "100ms to 1h"),
+            ("embedded:?lease=2h", "100ms to 1h"),
             ("tcp:a:7000", "//"),
             ("tcp://", "not a server"),
             ("tcp://a:7000,", "not a server"),

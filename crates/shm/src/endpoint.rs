@@ -5,6 +5,7 @@ use crate::fabric::{Bond, Grip, Inner};
 use crate::slot::Flag;
 use sherman_embedded::shared::{Kind, NO_ROOM, Pool, Tickets, execute, kind, only_reads, unknown};
 use sherman_executor::{Driver, Unpark};
+use sherman_fabric::control::Span;
 use sherman_fabric::{
     Caps, ClientId, Clock, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Space, Ticket, WorkList,
 };
@@ -16,8 +17,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Requests for chunks that are remembered.
-const MAX_CHUNKS: usize = 16;
+/// Requests for spans that are remembered.
+const MAX_REQUESTS: usize = 16;
 
 /// An endpoint. One per thread: it may be sent to another, not shared.
 pub struct ShmEndpoint {
@@ -28,8 +29,8 @@ pub struct ShmEndpoint {
     /// By server: the error of a link that its server has ended.
     ends: Vec<OnceCell<FabricError>>,
     control: SoftNicEndpoint,
-    /// Requests for chunks that are under way, and to whom they went.
-    chunks: RefCell<VecDeque<(Ticket, u16)>>,
+    /// Requests for spans that are under way, and to whom they went.
+    requests: RefCell<VecDeque<(Ticket, u16)>>,
     /// Last: it may be the end of the membership.
     fabric: Arc<Inner>,
 }
@@ -46,7 +47,7 @@ impl ShmEndpoint {
         let (done, failed) = (Tickets::new(Kind::Done), Tickets::new(Kind::Other));
         let flight = RefCell::new(Flight { done, failed, pool: Pool::default() });
         let ends = bonds.iter().map(|_| OnceCell::new()).collect();
-        Self { flight, bonds, ends, control, chunks: RefCell::default(), fabric }
+        Self { flight, bonds, ends, control, requests: RefCell::default(), fabric }
     }
 
     #[inline]
@@ -93,12 +94,12 @@ impl ShmEndpoint {
 
     /// Makes the pages of a chunk that came.
     #[cold]
-    fn prepare(&self, ticket: Ticket, offset: u64, bytes: u64) {
-        let chunks = &mut *self.chunks.borrow_mut();
-        let at = chunks.iter().position(|(known, _)| *known == ticket);
-        let server = at.and_then(|at| chunks.remove(at)).map(|(_, server)| usize::from(server));
+    fn prepare(&self, ticket: Ticket, spans: &[Span]) {
+        let requests = &mut *self.requests.borrow_mut();
+        let at = requests.iter().position(|(known, _)| *known == ticket);
+        let server = at.and_then(|at| requests.remove(at)).map(|(_, server)| usize::from(server));
         if let Some(Some(map)) = server.and_then(|server| self.fabric.maps.get(server)) {
-            map.segment.gather(offset, bytes);
+            map.gather(spans);
         }
     }
 
@@ -201,21 +202,21 @@ impl Endpoint for ShmEndpoint {
     }
 
     fn call(&self, server: u16, request: Request) -> Ticket {
-        let chunk = matches!(request, Request::AllocChunk { .. });
+        let spans = matches!(request, Request::AllocSpans { .. });
         let ticket = self.control.call(server, request);
-        if chunk {
-            let chunks = &mut *self.chunks.borrow_mut();
+        if spans {
+            let requests = &mut *self.requests.borrow_mut();
             // Of those that nobody polls to their end.
-            chunks.truncate(MAX_CHUNKS - 1);
-            chunks.push_front((ticket, server));
+            requests.truncate(MAX_REQUESTS - 1);
+            requests.push_front((ticket, server));
         }
         ticket
     }
 
     fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {
         let answer = self.control.poll_call(ticket, cx);
-        if let Poll::Ready(Ok(Response::Chunk { offset, bytes })) = answer {
-            self.prepare(ticket, offset, bytes);
+        if let Poll::Ready(Ok(Response::Spans(spans))) = &answer {
+            self.prepare(ticket, spans);
         }
         answer
     }

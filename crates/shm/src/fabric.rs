@@ -7,10 +7,14 @@ use crate::segment::Segment;
 use crate::watch::Watch;
 use crate::words::{Ask, Reply};
 use sherman_embedded::shared::Shared;
+use sherman_fabric::control::Span;
 use sherman_fabric::{Caps, ClientId, Fabric, FabricError};
+use sherman_memory_server::{SUPERBLOCK_BYTES, Superblock};
 use sherman_soft_nic::client::Attachment;
 use sherman_soft_nic::{JoinOptions, SoftNicFabric};
+use std::collections::BTreeSet;
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -42,6 +46,10 @@ pub(crate) struct Inner {
 pub(crate) struct Map {
     pub(crate) segment: Arc<Segment>,
     pub(crate) memory: Arc<Shared>,
+    /// Where its chunks lie; `None` if its superblock makes no sense to us.
+    chunks: Option<sherman_memory_server::Geometry>,
+    /// The chunks whose huge pages were asked for.
+    gathered: Mutex<BTreeSet<u32>>,
 }
 
 /// An endpoint's link to one server.
@@ -122,6 +130,16 @@ impl ShmFabric {
         Ok(ShmEndpoint::new(Arc::clone(&self.inner), control, bonds))
     }
 
+    /// The id of the cluster, as [`SoftNicFabric::cluster_id`].
+    pub fn cluster_id(&self) -> u64 {
+        self.inner.control.cluster_id()
+    }
+
+    /// The identity has ended, as [`SoftNicFabric::end`].
+    pub fn end(&self) {
+        self.inner.control.end();
+    }
+
     /// Gives the identity up without leaving, as one must that may have left something behind: its lease runs out, and others
     /// recover it. Nothing is posted any more.
     pub fn abandon(&self) {
@@ -146,7 +164,22 @@ impl Map {
         let file = anchor.take_file().ok_or_else(nothing)?.into();
         let segment = Arc::new(Segment::open(&file, reply.geometry)?);
         let memory = segment.parts().and_then(|parts| parts.map(longest)).ok_or_else(nothing)?;
-        Ok(Self { segment, memory: Arc::new(memory) })
+        let words = segment.host().ok_or_else(nothing)?;
+        let image = words.iter().take(SUPERBLOCK_BYTES / 8).flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+        let superblock = Superblock::decode(&image.collect::<Vec<_>>());
+        let chunks = superblock.ok().map(|superblock| superblock.geometry);
+        Ok(Self { segment, memory: Arc::new(memory), chunks, gathered: Mutex::default() })
+    }
+
+    /// Has the huge pages of the chunks made in which `spans` lie, once for each chunk: a client that gets one span soon gets the next.
+    pub(crate) fn gather(&self, spans: &[Span]) {
+        let Some(geometry) = &self.chunks else { return };
+        for chunk in spans.iter().filter_map(|span| geometry.chunk_at(span.offset)) {
+            let first = self.gathered.lock().unwrap_or_else(PoisonError::into_inner).insert(chunk);
+            if first {
+                self.segment.gather(geometry.chunk_offset(chunk), geometry.chunk_bytes);
+            }
+        }
     }
 }
 

@@ -240,6 +240,11 @@ impl DataPath for ShmPath {
         Box::new(Stop { busy, inner, client: session.client(), since: Instant::now() })
     }
 
+    /// Its process may go on though its connections have ended, and then only its end counts.
+    fn guards(&self, session: &Session) -> bool {
+        self.inner.table().has_links_of(session)
+    }
+
     fn close(&self) {
         self.inner.table().close();
     }

@@ -134,6 +134,11 @@ impl Table {
         })
     }
 
+    /// Whether `session` has a link, or a process that may still touch a slot of it.
+    pub(crate) fn has_links_of(&self, session: &Session) -> bool {
+        self.links.values().chain(&self.orphans).any(|entry| entry.is_of(session))
+    }
+
     /// How many lines were mended.
     pub(crate) fn mended(&self) -> u64 {
         self.mended

@@ -114,7 +114,9 @@ fn options(socket: &str) -> JoinOptions {
 
 impl Served {
     fn join(&self) -> ShmEndpoint {
-        ShmFabric::join(&options(self.socket.to_str().unwrap())).unwrap().endpoint().unwrap()
+        let endpoint = ShmFabric::join(&options(self.socket.to_str().unwrap())).unwrap().endpoint().unwrap();
+        become_writer(&endpoint);
+        endpoint
     }
 
     fn spawn(&self, what: &str) -> Running {
@@ -169,6 +171,11 @@ fn post(endpoint: &ShmEndpoint, fill: impl FnOnce(&mut WorkList)) -> Result<Work
     block_on(endpoint, execute(endpoint, list, &Counters::default()))
 }
 
+/// As a client does before its first write: so it may recover others, and must be recovered.
+fn become_writer(endpoint: &impl Endpoint) {
+    assert!(matches!(ask(endpoint, Request::RedoArea { recovers: false }), Ok(Response::RedoArea { .. })));
+}
+
 fn ask(endpoint: &impl Endpoint, request: Request) -> Result<Response, FabricError> {
     block_on(endpoint, call(endpoint, 0, request, &Counters::default()))
 }
@@ -190,6 +197,7 @@ fn child() {
     let (socket, what) = orders.rsplit_once(' ').unwrap();
     let fabric = ShmFabric::join(&options(socket)).unwrap();
     let endpoint = fabric.endpoint().unwrap();
+    become_writer(&endpoint);
     println!("\nclient {}", fabric.client());
     match what {
         "die" => MIDWAY.store(DIE, Relaxed),

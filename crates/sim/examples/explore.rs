@@ -1,9 +1,10 @@
-//! Runs schedules of the tree and prints what was seen: `explore FORMAT FIRST COUNT [torn|atomic|crashes]`. With a count of 0 it
-//! replays the first alone and prints every event. `MUTANT=name` plants that bug, and explores where it is to be found.
+//! Runs schedules of the tree and prints what was seen: `explore FORMAT FIRST COUNT [torn|atomic|crashes|lives]`. With a count of 0 it
+//! replays the first alone and prints every event. `MUTANT=name` plants that bug, and explores where it is to be found; `HUNT=name` explores
+//! there without it.
 
-use sherman_core::Format;
 use sherman_core::mutant::{Mutant, plant};
-use sherman_sim::tree::{Explorer, Scenario};
+use sherman_core::{Cause, Format};
+use sherman_sim::tree::{Explorer, Lives, Scenario};
 use sherman_sim::{Atlas, Knobs};
 use std::time::Instant;
 
@@ -15,9 +16,27 @@ fn main() {
     let atomic = args.get(3).is_some_and(|word| word == "atomic");
     let torn = args.get(3).is_some_and(|word| word == "torn");
     let crashes = args.get(3).is_some_and(|word| word == "crashes");
-    let mutant = std::env::var("MUTANT").ok().and_then(|name| Mutant::from_name(&name));
+    let named = |variable| std::env::var(variable).ok().and_then(|name| Mutant::from_name(&name));
+    let mutant = named("MUTANT");
     let _planted = plant(mutant);
-    let mut explorer = if let Some(mutant) = mutant {
+    if args.get(3).is_some_and(|word| word == "lives") {
+        if count == 0 {
+            let (seen, events) = Lives::run_traced(first, true);
+            events.iter().for_each(|line| println!("{line}"));
+            return println!("{seen:#?}");
+        }
+        let began = Instant::now();
+        let mut all = Lives::default();
+        for seed in first..first + count {
+            let seen = Lives::run(seed);
+            if let Some(what) = &seen.violation {
+                println!("seed {seed}: {what}");
+            }
+            all.merge(seen);
+        }
+        return println!("{all:?}; {:.0} lives/s", all.lives as f64 / began.elapsed().as_secs_f64());
+    }
+    let mut explorer = if let Some(mutant) = mutant.or(named("HUNT")) {
         sherman_sim::tree::Hunt::of(mutant).explorer()
     } else if crashes {
         Explorer::new(
@@ -42,6 +61,8 @@ fn main() {
     let explored = explorer.explore(first..first + count);
     let seconds = began.elapsed().as_secs_f64();
     println!("{explored}; {:.0}/s", explored.schedules as f64 / seconds);
+    let met = Cause::ALL.into_iter().map(|cause| format!("{} {}", explored.causes[cause as usize], cause.name()));
+    println!("retries: {}", met.collect::<Vec<_>>().join(", "));
     for violation in &explored.violations {
         println!("{violation}\n");
     }

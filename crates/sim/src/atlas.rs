@@ -103,7 +103,7 @@ impl Atlas {
         if let Some(index) = geometry.chunk_at(place.offset) {
             let within = place.offset - geometry.chunk_offset(index);
             return match chunks[index as usize] {
-                ChunkEntry::Issued { class, .. } | ChunkEntry::Free { class } => {
+                ChunkEntry::Nodes { class } => {
                     let at = within % u64::from(class.node_bytes);
                     let address = GlobalAddress::new(place.server, place.offset - at);
                     Spot::Node { address, line: at / LINE }

@@ -16,7 +16,9 @@ pub(crate) fn check_verb(
                 return Err(FabricError::TooLarge { asked: u64::from(len), limit });
             }
             let len = u64::from(len);
-            (space, offset, len, space == Space::Host || (len <= 8 && offset % 8 + len <= 8))
+            let in_a_word = len <= 8 && offset % 8 + len <= 8;
+            let reads_words = matches!(verb, Verb::Read { .. }) && offset % 8 == 0 && len % 8 == 0;
+            (space, offset, len, space == Space::Host || in_a_word || reads_words)
         }
         Verb::Cas { space, offset, mask, .. } => {
             if mask != u64::MAX && !caps.masked_cas {

@@ -377,6 +377,11 @@ impl Spawner {
         Ok(client)
     }
 
+    /// As [`Sim::kill_after`], from within a schedule.
+    pub fn kill_after(&self, compute_server: u32, effects: u64) {
+        self.world.borrow_mut().kill_after(compute_server, effects);
+    }
+
     /// Whether a compute server, by number, has died.
     pub fn is_dead(&self, compute_server: u32) -> bool {
         self.world.borrow().compute_servers.get(compute_server as usize).is_some_and(|cs| cs.dead)

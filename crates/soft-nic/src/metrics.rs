@@ -50,6 +50,23 @@ pub fn server_text(stats: &ServerStats) -> String {
     text.counters("sherman_server_wire_bytes_total", "Bytes received and sent", "direction", wire);
     text.counter("sherman_server_calls_total", "Control requests answered", stats.calls);
     text.counter("sherman_server_fences_total", "Clients fenced", stats.fences);
+    if stats.ids > 0 {
+        text.gauge("sherman_server_member_ids", "Member ids there are", stats.ids);
+        text.gauge("sherman_server_member_ids_free", "Member ids that nobody has", stats.ids_free);
+        text.head("sherman_server_members", "Members, by standing", "gauge");
+        for (standing, members) in
+            [("live", stats.members_live), ("leaving", stats.members_leaving), ("dead", stats.members_dead)]
+        {
+            text.sample("sherman_server_members", &[("standing", standing)], members);
+        }
+        let help = "Members that must be recovered and that no live member recovers yet";
+        text.gauge("sherman_server_members_waiting", help, stats.members_waiting);
+    }
+    text.gauge("sherman_server_chunks", "Chunks of memory there are", stats.chunks);
+    text.gauge("sherman_server_chunks_used", "Chunks of memory in use", stats.chunks_used);
+    text.gauge("sherman_server_bytes_owned", "Bytes of chunks that members own", stats.bytes_owned);
+    let help = "Bytes of used chunks that nobody owns and that may have free places";
+    text.gauge("sherman_server_bytes_free", help, stats.bytes_free);
     text.head("sherman_server_hot_lane_failures", "CAS failures of the most contended lock words", "gauge");
     for hot in &stats.hottest {
         text.sample("sherman_server_hot_lane_failures", &[("offset", &hot.offset.to_string())], hot.failed);
@@ -267,7 +284,20 @@ mod tests {
     #[test]
     fn every_counter_has_its_line() {
         let stats = ServerStats { lists: 7, cas_failed: 3, ..ServerStats::default() };
+        assert!(
+            !server_text(&stats).contains("sherman_server_member"),
+            "a server that keeps no members says nothing about them"
+        );
+        let stats = ServerStats { ids: 9, ids_free: 4, members_dead: 2, members_waiting: 1, bytes_free: 64, ..stats };
         let text = server_text(&stats);
+        for line in [
+            "sherman_server_member_ids_free 4",
+            "sherman_server_members{standing=\"dead\"} 2",
+            "sherman_server_members_waiting 1",
+            "sherman_server_bytes_free 64",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}: {text}");
+        }
         assert!(
             text.contains("\nsherman_server_lists_total 7\n") && text.contains("\nsherman_server_cas_failed_total 3\n")
         );

@@ -150,6 +150,9 @@ fn check(verb: &Verb, reach: &Reach) -> Result<(), FabricError> {
     let aligned = match space {
         _ if atomic => offset.is_multiple_of(8),
         Space::Host => true,
+        Space::OnChip if matches!(verb, Verb::Read { .. }) && len > 8 => {
+            offset.is_multiple_of(8) && len.is_multiple_of(8)
+        }
         Space::OnChip => matches!(len, 1 | 2 | 4 | 8) && offset.is_multiple_of(len.into()),
     };
     if aligned { Ok(()) } else { Err(FabricError::Misaligned { space, address }) }

@@ -52,12 +52,14 @@ fn a_mask_of_all_ones_is_no_mask() {
 #[test]
 fn what_a_nic_would_refuse_is_refused_before_it_is_asked() {
     type Add = fn(&mut WorkList);
-    let cases: [(Add, &str); 14] = [
+    let cases: [(Add, &str); 16] = [
         (|list| _ = list.cas(Space::Host, 4, 0, 1), "misaligned"),
         (|list| _ = list.faa(Space::Host, 1, 1), "misaligned"),
         (|list| _ = list.faa(Space::OnChip, 4, 1), "misaligned"),
         (|list| _ = list.read(Space::OnChip, 6, 4), "misaligned"),
         (|list| _ = list.read(Space::OnChip, 0, 3), "misaligned"),
+        (|list| _ = list.read(Space::OnChip, 4, 16), "misaligned"),
+        (|list| _ = list.read(Space::OnChip, 0, 12), "misaligned"),
         (|list| _ = list.write(Space::OnChip, 0, &[0; 16]), "misaligned"),
         (|list| _ = list.read(Space::Host, 1 << 22, 1), "outside"),
         (|list| _ = list.read(Space::Host, u64::MAX - 7, 16), "outside"),

@@ -33,6 +33,8 @@ const STEP: u64 = 4096;
 const STRETCHES: usize = 64;
 /// How long inserts in flight may still wait after the first one failed.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How often inserts of a batch are repeated whose outcome is unknown, because the cluster had to be joined again.
+const REPEATS: u32 = 8;
 /// Sorted entries from which on a bulk load is worth a hint.
 const MANY: u64 = 10_000;
 
@@ -175,20 +177,42 @@ fn next_batch<R: BufRead>(rows: &mut Rows<R>) -> (Vec<Row>, Option<BadRow>) {
     (batch, None)
 }
 
-/// Inserts until the first failure, which it reports with the number of acknowledged entries.
+/// Inserts until the first failure, which it reports with the number of acknowledged entries. An insert that may or may not have happened
+/// is repeated: twice the same entry is once. The number of entries in the place of others may then be one too high.
 fn insert(client: &RawClient, batch: &[&Row], loaded: &mut Loaded) -> Result<(), Failure> {
+    let mut left = batch.to_vec();
+    for _ in 0..REPEATS {
+        let (failures, open) = insert_once(client, &left, loaded);
+        if open.is_empty() || failures.iter().any(|(_, error)| !matches!(error, Error::OutcomeUnknown { .. })) {
+            return report(failures, loaded);
+        }
+        left = open;
+    }
+    let (failures, _) = insert_once(client, &left, loaded);
+    report(failures, loaded)
+}
+
+/// Inserts until the first failure. Which entries failed, and all that are not known to be loaded, in the order of the batch.
+fn insert_once<'r>(client: &RawClient, batch: &[&'r Row], loaded: &mut Loaded) -> (Vec<(u64, Error)>, Vec<&'r Row>) {
     let entries: Vec<(&[u8], &[u8])> = batch.iter().map(|row| (&row.key[..], &row.value[..])).collect();
-    let mut failures: Vec<(u64, Error)> = Vec::new();
+    let (mut failures, mut open) = (Vec::new(), Vec::new());
     for (row, outcome) in batch.iter().zip(client.insert_until_failure(&entries, PATIENCE)) {
         match outcome {
             Some(Ok(old)) => {
                 loaded.entries += 1;
                 loaded.replaced += u64::from(old.is_some());
+                continue;
             }
             Some(Err(error)) => failures.push((row.line, error)),
             None => {}
         }
+        open.push(*row);
     }
+    (failures, open)
+}
+
+/// The failure of a load, if there was one.
+fn report(failures: Vec<(u64, Error)>, loaded: &Loaded) -> Result<(), Failure> {
     let more = grouped((failures.len() as u64).saturating_sub(1));
     // Those that were cut short waited less than the first.
     let waited = |error: &Error| if let Error::Timeout { waited, .. } = error { *waited } else { Duration::MAX };

@@ -3,10 +3,10 @@
 use super::args::StatsArgs;
 use super::trees;
 use crate::failure::Failure;
-use crate::members::{as_json, standing_name};
+use crate::members::{Roll, as_json, standing_name};
 use crate::output::write;
 use serde_json::{Value, json};
-use sherman::{Admin, Member, ServerStats, ServerUsage, Standing, TreeDescription};
+use sherman::{Admin, Member, ServerStats, ServerUsage, TreeDescription};
 use std::fmt;
 
 /// Asks, and tells.
@@ -39,23 +39,20 @@ impl Stats {
         })
     }
 
-    fn with(&self, standing: Standing) -> usize {
-        self.members.iter().filter(|member| member.standing == standing).count()
+    fn roll(&self) -> Roll {
+        Roll::of(&self.members, self.counted.first().and_then(Option::as_ref))
     }
 
     fn json(&self) -> Value {
         let servers = self.servers.iter().zip(&self.counted).enumerate();
         let servers: Vec<Value> =
             servers.map(|(at, (server, counted))| server_json(at, server, counted.as_ref())).collect();
-        json!({
-            "cluster": self.url,
-            "servers": servers,
-            "members": self.members.iter().map(as_json).collect::<Vec<_>>(),
-            "live": self.with(Standing::Live),
-            "leaving": self.with(Standing::Leaving),
-            "dead": self.with(Standing::Dead),
-            "trees": self.trees.iter().map(trees::as_json).collect::<Vec<_>>(),
-        })
+        let mut json = self.roll().json();
+        json["cluster"] = json!(self.url);
+        json["servers"] = json!(servers);
+        json["members"] = self.members.iter().map(as_json).collect();
+        json["trees"] = self.trees.iter().map(trees::as_json).collect();
+        json
     }
 }
 
@@ -71,6 +68,8 @@ fn server_json(at: usize, usage: &Result<ServerUsage, String>, counted: Option<&
         "chunks_used": usage.chunks_used,
         "bytes": usage.chunks * usage.chunk_bytes,
         "bytes_used": usage.chunks_used * usage.chunk_bytes,
+        "bytes_owned": usage.bytes_owned,
+        "bytes_free": usage.bytes_free,
         "counted": counted.map(counted_json),
     })
 }
@@ -96,6 +95,7 @@ fn counted_json(counted: &ServerStats) -> Value {
         "bytes_out": counted.bytes_out,
         "calls": counted.calls,
         "fences": counted.fences,
+        "members_waiting": counted.members_waiting,
         "hottest_lanes": lanes.collect::<Vec<_>>(),
     })
 }
@@ -148,9 +148,13 @@ fn bytes(bytes: u64) -> String {
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.url)?;
-        writeln!(f, "{:>6}{:>14}{:>14}{:>14}{:>8}", "server", "memory", "in use", "chunks", "")?;
+        writeln!(
+            f,
+            "{:>6}{:>14}{:>14}{:>14}{:>8}{:>14}{:>14}",
+            "server", "memory", "in use", "chunks", "", "owned", "free in use"
+        )?;
         for (at, server) in self.servers.iter().enumerate() {
-            let ServerUsage { chunks, chunks_used, chunk_bytes } = match server {
+            let ServerUsage { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free } = match server {
                 Ok(usage) => *usage,
                 Err(problem) => {
                     writeln!(f, "{at:>6}  {problem}")?;
@@ -160,11 +164,13 @@ impl fmt::Display for Stats {
             let share = if chunks == 0 { 0.0 } else { 100.0 * chunks_used as f64 / chunks as f64 };
             writeln!(
                 f,
-                "{at:>6}{:>14}{:>14}{:>14}{:>8}",
+                "{at:>6}{:>14}{:>14}{:>14}{:>8}{:>14}{:>14}",
                 bytes(chunks * chunk_bytes),
                 bytes(chunks_used * chunk_bytes),
                 format!("{chunks_used} of {chunks}"),
-                format!("{share:.0} %")
+                format!("{share:.0} %"),
+                bytes(bytes_owned),
+                bytes(bytes_free)
             )?;
         }
         write!(f, "{}", Counted(&self.counted))?;
@@ -174,6 +180,7 @@ impl fmt::Display for Stats {
             let (age, left) = (format!("{age:.3} s"), format!("{left:.3} s"));
             writeln!(f, "{:>6}  {:<9}{age:>14}{left:>14}", member.id.0, standing_name(member.standing))?;
         }
+        writeln!(f, "{}", self.roll())?;
         write!(f, "\n{}", trees::Table(&self.trees))
     }
 }
@@ -214,7 +221,9 @@ mod tests {
             assert!(used > Some(0) && used < all && all <= Some(64 << 20), "{server}");
         }
         let said = stats.to_string();
-        for words in ["somewhere", "server", "in use", "lease left", "orders", " of "] {
+        for words in
+            ["somewhere", "server", "in use", "owned", "lease left", "2 live, 0 leaving, 0 dead", "orders", " of "]
+        {
             assert!(said.contains(words), "{words}: {said}");
         }
         stats.servers[1] = Err("it is down".to_owned());

@@ -3,7 +3,7 @@
 use crate::common::servers::{Servers, TRANSPORTS, Transport, wait_until};
 use crate::common::{command, fresh_path, secret_file, sherman, text};
 use serde_json::Value;
-use sherman::Cluster;
+use sherman::{Cluster, ClusterOptions};
 use std::io::Write;
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -111,7 +111,7 @@ fn a_dump_loaded_elsewhere_is_the_same_tree() {
 #[test]
 fn others_are_seen_and_fenced() {
     let on = Commands::on(Transport::Unix);
-    let other = Cluster::open(&on.url).expect("a cluster");
+    let other = Cluster::open_with(&on.url, ClusterOptions::new().rejoin(false)).expect("a cluster");
     let client = other.tree::<u64, u64>("orders").expect("a tree").client().expect("a client");
     client.insert(7, 700).expect("an insert");
     let survivor = Cluster::open(&on.url).expect("a cluster");

@@ -3,7 +3,7 @@
 use crate::common::servers::{Servers, Transport, wait_until};
 use crate::common::{fresh_path, sherman, text};
 use serde_json::Value;
-use sherman::{Admin, BulkOptions, Cluster, Error};
+use sherman::{Admin, BulkOptions, Cluster, ClusterOptions, Error};
 use sherman_suites::Failure;
 use std::time::{Duration, Instant};
 
@@ -123,7 +123,7 @@ fn a_server_is_declared_lost_only_on_purpose_and_for_ever() -> Result<(), Failur
     let mut servers = Servers::start(Transport::Tcp, 2, ON_FILES);
     let url = servers.url();
     fill(&url)?;
-    let client = Cluster::open(&url)?;
+    let client = Cluster::open_with(&url, ClusterOptions::new().rejoin(false))?;
     let lost = |more: &[&str]| [&["declare-lost", "1", "--cluster", &url], more].concat().join(" ");
     let line = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let refuse = |text: String, words: &[&str]| {
@@ -177,7 +177,7 @@ fn a_file_of_another_format_version_is_refused_with_what_to_do() -> Result<(), F
     std::fs::write(&path, bytes)?;
     refused(
         &["serve", "--listen", "tcp://127.0.0.1:0", "--memory", "64MiB", "--file", file],
-        &["format version 1; this build supports 2", "load them again"],
+        &["format version 1; this build supports 3", "load them again"],
     );
     std::fs::remove_file(path)?;
     Ok(())

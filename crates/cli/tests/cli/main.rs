@@ -8,6 +8,8 @@ mod cluster;
 mod commands;
 mod common;
 mod contract;
+#[path = "../../../sherman/examples/endless_inserts.rs"]
+mod endless_inserts;
 mod exit_codes;
 mod figures;
 mod hosts;
@@ -16,7 +18,9 @@ mod idle;
 mod intruders;
 mod kills;
 mod litmus;
+mod lives;
 mod members;
+mod mending;
 mod network;
 #[path = "../../../soft-nic/tests/raw/mod.rs"]
 mod raw;
@@ -25,6 +29,7 @@ mod refusals;
 mod restarts;
 mod scripts;
 mod serving;
+mod short_lives;
 mod sim;
 mod trees;
 #[cfg(feature = "verbs")]

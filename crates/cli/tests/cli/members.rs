@@ -3,7 +3,7 @@
 use crate::common::servers::{Servers, Transport, wait_until};
 use crate::common::{sherman, text};
 use serde_json::Value;
-use sherman::Cluster;
+use sherman::{Cluster, ClusterOptions};
 use std::time::Duration;
 
 /// A cluster of one server, with a short lease.
@@ -51,14 +51,17 @@ fn members_are_listed_with_their_leases_and_the_command_is_none_of_them() {
     for words in [url.as_str(), "lease left", "live"] {
         assert!(stdout.contains(words), "{words}: {stdout}");
     }
-    assert_eq!(stdout.lines().count(), 5, "{stdout}");
+    assert_eq!(stdout.lines().count(), 7, "{stdout}");
+    assert!(stdout.contains("2 live, 0 leaving, 0 dead; 0 wait for recovery; 4094 of 4096 ids are free"), "{stdout}");
 }
 
 #[test]
 fn the_lease_of_a_member_ends_and_the_command_says_who_recovers_it() {
     let servers = servers();
     let url = servers.url();
-    let broken = Cluster::open(&url).expect("a cluster");
+    let broken = Cluster::open_with(&url, ClusterOptions::new().rejoin(false)).expect("a cluster");
+    let client = broken.tree::<u64, u64>("orders").expect("a tree").client().expect("a client");
+    client.insert(1, 1).expect("an insert");
     let output = sherman(&["fence", "1", "--cluster", &url]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let stdout = text(&output.stdout);
@@ -70,10 +73,23 @@ fn the_lease_of_a_member_ends_and_the_command_says_who_recovers_it() {
 }
 
 #[test]
+fn a_member_that_owns_nothing_is_gone_when_its_lease_is_ended() {
+    let servers = servers();
+    let url = servers.url();
+    let reader = Cluster::open_with(&url, ClusterOptions::new().rejoin(false)).expect("a cluster");
+    let stdout = text(&sherman(&["fence", "1", "--cluster", &url]).stdout);
+    for words in ["the lease of member 1 has ended", "no member waits for recovery", "the cluster has no members"] {
+        assert!(stdout.contains(words), "{words}: {stdout}");
+    }
+    wait_until("it is fenced", Duration::from_secs(10), || reader.is_fenced());
+}
+
+#[test]
 fn a_member_that_is_fenced_is_recovered_by_another_and_its_entries_stay() {
     let servers = servers();
     let url = servers.url();
-    let [survivor, broken] = [(); 2].map(|()| Cluster::open(&url).expect("a cluster"));
+    let [survivor, broken] =
+        [(); 2].map(|()| Cluster::open_with(&url, ClusterOptions::new().rejoin(false)).expect("a cluster"));
     let client = broken.tree::<u64, u64>("orders").expect("a tree").client().expect("a client");
     for key in 0..1_000 {
         client.insert(key, key).expect("an insert");

@@ -1,7 +1,7 @@
 //! The suites that every backend runs, on memory servers that are processes of their own.
 
 use crate::common::servers::{Servers, TRANSPORTS, Transport, wait_until};
-use sherman::{BulkOptions, Cluster, Error};
+use sherman::{BulkOptions, Cluster, ClusterOptions, Error};
 use sherman_fabric::FabricError;
 use sherman_suites::Failure;
 use std::time::{Duration, Instant};
@@ -71,7 +71,7 @@ fn a_server_that_is_gone_ends_its_clients_within_the_deadline() -> Result<(), Fa
     let all = [(Transport::Tcp, 1), (Transport::Unix, 0), (Transport::Shm, 0), (Transport::Shm, 1)];
     for (transport, victim) in all {
         let mut servers = Servers::start(transport, 2, SMALL);
-        let cluster = open(&servers.url())?;
+        let cluster = Cluster::open_with(&servers.url(), ClusterOptions::new().rejoin(false))?;
         let tree = cluster.tree::<u64, u64>("orders")?;
         // More than a chunk takes: both servers have leaves.
         tree.bulk_load((0..100_000).map(|key| (key, key)), &BulkOptions::default())?;

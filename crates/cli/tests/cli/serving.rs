@@ -3,10 +3,11 @@
 
 use crate::common::servers::{Server, wait_until};
 use crate::common::{command, fresh_path, is_a_time, program, secret_file, sherman, text};
+use crate::raw::{Raw, alone};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sherman::Cluster;
+use sherman_fabric::{Request, Response};
 use std::fs::{File, Permissions};
-use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -247,18 +248,13 @@ fn the_log_tells_who_joins_leaves_dies_and_is_recovered_with_time_and_peer() {
     assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
     tells("info: a client joined client=1 incarnation=1 peer=127.0.0.1:");
     tells("info: a client left");
-    // One that dies with its connections open, and one that recovers it.
-    let mut load = command(&["load", "-", "--tree", "t", "--cluster", &url]);
-    let mut victim = load.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-    victim.stdin.as_mut().expect("a pipe").write_all(b"8,800\n").expect("it reads");
-    wait_until("a second client joins", Duration::from_secs(20), || {
-        lines().iter().filter(|line| line.contains("a client joined")).count() == 2
-    });
-    victim.kill().expect("it runs");
-    victim.wait().expect("it ends");
+    // One that dies and owns something, and one that recovers it.
+    let (mut victim, _) = Raw::enter_to(&server.listen(), None, alone()).expect("it joins");
+    assert!(matches!(victim.call(&Request::RedoArea { recovers: false }), Ok(Response::RedoArea { .. })));
+    drop(victim);
     let survivor = Cluster::open(&url).expect("it opens");
     for words in [
-        "warn: the lease of a client ran out client=",
+        "warn: the last connection of a client ended; its lease ends client=",
         "info: the recovery of a client begins client=",
         "info: a client was fenced client=",
         "info: a client was recovered and retired client=",

@@ -82,10 +82,10 @@ fn every_format_can_be_explored_alone() {
 
 #[test]
 fn a_planted_bug_is_found_told_and_replayed() {
-    let json = explore(0, &["--schedules", "5k", "--mutant", "no-free-mark"]);
+    let json = explore(0, &["--schedules", "5k", "--mutant", "no-right-step"]);
     assert_eq!(
         (json["mutant"]["name"].as_str(), json["mutant"]["found"].as_bool()),
-        (Some("no-free-mark"), Some(true))
+        (Some("no-right-step"), Some(true))
     );
     let first = &json["first_violations"][0];
     let seed = first["seed"].as_u64().expect("a seed");
@@ -93,7 +93,7 @@ fn a_planted_bug_is_found_told_and_replayed() {
     assert!(first["what"].is_string() && first["scenario"].is_string());
 
     let seed = seed.to_string();
-    let replay = sherman(&["sim", "replay", "--seed", &seed, "--mutant", "no-free-mark"]);
+    let replay = sherman(&["sim", "replay", "--seed", &seed, "--mutant", "no-right-step"]);
     let said = text(&replay.stdout);
     assert_eq!(replay.status.code(), Some(0), "the bug shows: {said}");
     let property = first["property"].as_str().expect("a property");

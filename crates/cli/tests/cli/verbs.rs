@@ -4,7 +4,7 @@
 use crate::common::servers::{Servers, Transport};
 use crate::common::writers::{Writer, await_changes, settle, verify};
 use crate::common::{sherman, text};
-use sherman::Cluster;
+use sherman::{Cluster, ClusterOptions};
 use sherman_suites::{Failure, Ledger};
 use sherman_verbs::{Device, VerbsOptions};
 use std::sync::{Arc, Mutex};
@@ -153,7 +153,8 @@ fn a_server_that_is_killed_is_lost_soon() -> Result<(), Failure> {
         return Ok(());
     }
     let mut servers = Servers::start(Transport::Verbs, 1, SMALL);
-    let cluster = Cluster::open(&servers.url())?;
+    // One that joins again by itself would wait for the server until its deadline.
+    let cluster = Cluster::open_with(&servers.url(), ClusterOptions::new().rejoin(false))?;
     let client = cluster.tree::<u64, u64>("t")?.client()?;
     client.insert(1, 1)?;
     servers.servers[0].kill();

@@ -88,6 +88,9 @@ impl<E: Endpoint> Op<'_, E> {
         let also = also.filter(|(other, _)| other.server() == address.server());
         let nodes = Nodes { node: (address, bytes), also };
         self.worker.compute.check_pointer(address, bytes)?;
+        if !self.worker.compute.is_active() && !planted(Mutant::ActiveUnknown) {
+            Box::pin(self.worker.activate()).await?;
+        }
         let lane = LaneIndex { server: address.server(), lane: self.worker.compute.lane(address) };
         self.endpoint().hint(address, bytes);
         if self.techniques().hierarchical {
@@ -99,6 +102,9 @@ impl<E: Endpoint> Op<'_, E> {
                 self.count_handover();
                 return Box::pin(self.read_under(self.hold(lane), nodes)).await;
             }
+        }
+        if self.worker.compute.is_doomed() {
+            return Err(self.too_late(lane));
         }
         // Boxed, as all that not every operation does: what is in flight stays small, and its memory is quickly had.
         if !(self.techniques().lock_read && self.worker.compute.caps().lock_read) {
@@ -132,6 +138,13 @@ impl<E: Endpoint> Op<'_, E> {
             }
             Err(error) => Err(Box::pin(self.lock_failed(held, error)).await),
         }
+    }
+
+    /// This identity has ended: the thread that held the lane before may not know what became of its change, and finds out by the lane.
+    #[cold]
+    fn too_late(&self, lane: LaneIndex) -> Error {
+        let _ = self.finish(lane, Plan::Global);
+        Error::Fenced { client: self.endpoint().client() }
     }
 
     /// A lane is taken, or about to be: from the post of the CAS on nobody knows whether it is, until somebody looks.
@@ -181,6 +194,7 @@ impl<E: Endpoint> Op<'_, E> {
 
     /// Takes a lane alone: what it protects is read later. [`Op::give_lane`] gives it back.
     pub async fn take_lane(&self, lane: LaneIndex) -> Result<Held, Error> {
+        self.worker.activate().await?;
         if self.techniques().hierarchical && self.lock_locally(lane).await? == Grant::HandedOver {
             self.count_handover();
             return Ok(self.hold(lane));
@@ -224,6 +238,9 @@ impl<E: Endpoint> Op<'_, E> {
     /// Takes the lane by CAS, trying until the deadline. The local lock is held, and given back if that fails.
     async fn lock_globally(&self, lane: LaneIndex) -> Result<Held, Error> {
         loop {
+            if self.worker.compute.is_doomed() {
+                return Err(self.too_late(lane));
+            }
             let mut list = self.endpoint().list(lane.server);
             let cas = self.push_cas(lane, &mut list);
             let held = self.hold(lane);
@@ -303,7 +320,11 @@ impl<E: Endpoint> Op<'_, E> {
             return posted.await.map(drop).and(handed_over);
         }
         let mut outcome = Ok(());
-        if !list.is_empty() {
+        // A change that cannot be sent did not happen, which its caller may know.
+        if !list.is_empty() && self.endpoint().refuses(lane.server) {
+            self.endpoint().recycle(list);
+            outcome = Err(self.note_unposted());
+        } else if !list.is_empty() {
             outcome = self.execute(list).await.map(|list| self.endpoint().recycle(list));
         }
         if plan == Plan::Global && !combined && outcome.is_ok() {

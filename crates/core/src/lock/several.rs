@@ -69,6 +69,7 @@ impl LockedSeveral {
 impl<E: Endpoint> Op<'_, E> {
     /// Takes the lanes of all `nodes` (address and size of each), then reads them: a round trip a lane, one for the READs.
     pub(crate) async fn lock_several(&self, nodes: &[(GlobalAddress, usize)]) -> Result<LockedSeveral, Error> {
+        self.worker.activate().await?;
         let mut lanes = Vec::with_capacity(nodes.len());
         for (at, &(address, bytes)) in nodes.iter().enumerate() {
             self.worker.compute.check_pointer(address, bytes)?;

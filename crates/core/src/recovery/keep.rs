@@ -4,14 +4,14 @@
 //! server: whatever it waits for, the keeper renews the lease in time. Renewals are a third of a lease apart, so two may be late before
 //! the lease runs out. A compute server that is doomed stops renewing.
 
-use super::SERVER_0;
+use super::{BATCH, SERVER_0};
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::membership::Watch;
 use crate::mutant::{Mutant, planted};
 use crate::worker::Worker;
 use sherman_fabric::control::MemberInfo;
-use sherman_fabric::{ClientId, Endpoint, FabricError, Refusal, Request, Response, Verdict};
+use sherman_fabric::{ClientId, Endpoint, FabricError, Request, Response, Verdict};
 use std::collections::BTreeMap;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -24,24 +24,23 @@ impl<E: Endpoint> Worker<E> {
         self.compute.geometry().lease_nanos
     }
 
-    /// Renews this compute server's lease: one control request. Returns a member that is to be recovered, if server 0 names one.
+    /// Renews this compute server's lease: one control request. Returns the members that are to be recovered, if server 0 names any.
     ///
     /// # Errors
     /// [`Error::Fenced`] if this compute server has been taken for dead.
-    pub async fn renew(&self) -> Result<Option<ClientId>, Error> {
+    pub async fn renew(&self) -> Result<Vec<ClientId>, Error> {
         // Counted from before the request: the server's lease begins later.
         let now = self.endpoint.now();
         self.compute.membership.renew_next(now.saturating_add(self.lease() / RENEWALS_PER_LEASE));
         match self.op().call(SERVER_0, Request::Renew).await {
-            Ok(Response::Renewed { expired }) => {
+            Ok(Response::Renewed { expired, short }) => {
                 self.compute.membership.count_renewal();
+                if short {
+                    self.compute.membership.want_memory();
+                }
                 Ok(expired)
             }
             Ok(_) => Err(Error::Unsupported { what: "the memory server's answer to a renewal" }),
-            Err(FabricError::Refused(Refusal::Fenced { .. } | Refusal::NotAMember { .. })) => {
-                self.compute.doom();
-                Err(Error::Fenced { client: self.compute.client() })
-            }
             Err(error) => Err(error.into()),
         }
     }
@@ -70,7 +69,8 @@ impl<E: Endpoint> Worker<E> {
     /// two leases. [`Error::ServerLost`] if server 0 is gone.
     pub async fn keep(&self, stop: impl Fn() -> bool) -> Result<(), Error> {
         let membership = &self.compute.membership;
-        membership.renew_next(self.endpoint.now().saturating_add(self.lease() / RENEWALS_PER_LEASE));
+        // At once: a newcomer hears who waits to be recovered. Where clients only come and go, there may be nobody else to do it.
+        membership.renew_next(self.endpoint.now());
         let mut watch = Watch::default();
         let over = || self.compute.is_doomed() && !planted(Mutant::DoomedRenews);
         while !stop() {
@@ -81,12 +81,11 @@ impl<E: Endpoint> Worker<E> {
             if over() {
                 return Err(Error::Fenced { client: self.compute.client() });
             }
-            if now >= membership.next_renewal()
-                && let Some(expired) = self.renew().await?
-            {
-                membership.suspect(expired);
+            if now >= membership.next_renewal() {
+                let expired = self.renew().await?;
+                membership.suspect_all(&expired);
                 if planted(Mutant::RecoversInline) {
-                    let _ = self.recover(expired).await;
+                    let _ = self.recover_many(&expired).await;
                 }
             }
             self.rest(membership.next_renewal(), |waker| membership.set_keeper(waker), || over() || stop()).await;
@@ -94,9 +93,8 @@ impl<E: Endpoint> Worker<E> {
         Ok(())
     }
 
-    /// Recovers the members that operations wait for or that server 0 names, until `stop` says so, which is asked at least three times
-    /// in a lease. Also finishes what operations of
-    /// this compute server could not: freeing the nodes of trees that it dropped.
+    /// Recovers the members that operations wait for or that server 0 names, until `stop` says so, which is asked after every part of them and at least three times
+    /// in a lease. Also finishes what operations of this compute server could not: freeing the nodes of trees that it dropped.
     ///
     /// # Errors
     /// As [`Worker::keep`].
@@ -104,7 +102,7 @@ impl<E: Endpoint> Worker<E> {
         let membership = &self.compute.membership;
         // Members whose lease still ran when it was last asked about, and when it runs out.
         let mut look_again: BTreeMap<ClientId, u64> = BTreeMap::new();
-        while !stop() {
+        loop {
             self.expect_alive()?;
             let now = self.endpoint.now();
             let mut suspects = membership.take_suspects();
@@ -112,23 +110,52 @@ impl<E: Endpoint> Worker<E> {
             if planted(Mutant::ExpiredUnnoticed) || planted(Mutant::RecoversInline) {
                 suspects.clear();
             }
-            for client in suspects {
-                match self.recover(client).await {
-                    Ok(report) => {
-                        if let Verdict::Alive { lease_left } = report.verdict {
-                            look_again.insert(client, self.endpoint.now().saturating_add(lease_left));
-                        }
-                    }
+            if !suspects.is_empty() {
+                // Survivors begin at different ones, so that they do not ask about the same all the time.
+                let mut suspects: Vec<ClientId> = suspects.into_iter().collect();
+                let first = usize::from(self.compute.client().0) * 31 % suspects.len();
+                suspects.rotate_left(first);
+                // A part at a time: the others may be somebody else's by then, and this one may be asked to stop.
+                if suspects.len() > BATCH {
+                    membership.suspect_all(&suspects.split_off(BATCH));
+                }
+                let outcomes = match self.recover_many(&suspects).await {
+                    Ok(outcomes) => outcomes,
                     Err(error @ (Error::Fenced { .. } | Error::ServerLost { server: SERVER_0 })) => return Err(error),
-                    // A failed recovery does not stop the others. Server 0 names its member again at the next renewal.
-                    Err(_) => {}
+                    // Server 0 names them again at the next renewal.
+                    Err(_) => BTreeMap::new(),
+                };
+                for (client, outcome) in outcomes {
+                    if let Ok(super::Recovery { verdict: Verdict::Alive { lease_left }, .. }) = outcome {
+                        look_again.insert(client, self.endpoint.now().saturating_add(lease_left));
+                    }
                 }
             }
+            if membership.take_want() {
+                self.give_memory().await?;
+            }
             self.finish_drops().await;
+            if stop() {
+                return Ok(());
+            }
             let next = self.endpoint.now().saturating_add(self.lease() / RENEWALS_PER_LEASE);
             let until = look_again.values().copied().chain([next]).min().unwrap_or(next);
-            let busy = || membership.has_suspects() || membership.is_doomed() || stop();
+            let busy = || membership.is_wanted() || membership.is_doomed() || stop();
             self.rest(until, |waker| membership.set_recoverer(waker), busy).await;
+        }
+    }
+
+    /// Gives back the spans in which nothing is being made: some member finds no memory.
+    ///
+    /// # Errors
+    /// Those of the fabric.
+    pub async fn give_memory(&self) -> Result<(), Error> {
+        let op = self.op();
+        while let Some((server, spans)) = self.compute.alloc.release_unused() {
+            match op.call(server, Request::FreeSpans { spans }).await {
+                Ok(_) | Err(FabricError::ServerLost { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }
@@ -164,8 +191,8 @@ impl<E: Endpoint> Worker<E> {
         self.recover(client).await
     }
 
-    /// Leaves the cluster: nothing of this compute server may be in flight, and nothing may be posted afterwards. If it has free
-    /// places, or records that were left behind, its id stays taken until another member has taken them over.
+    /// Leaves the cluster: nothing of this compute server may be in flight, and nothing may be posted afterwards. Its spans are nobody's
+    /// then. If a record is left behind, its id stays taken until another member has recovered it.
     ///
     /// # Errors
     /// [`Error::Fenced`] if this compute server is doomed. A doomed one does not leave: it may have left a lane taken on a server
@@ -175,8 +202,10 @@ impl<E: Endpoint> Worker<E> {
         if !careless {
             self.expect_alive()?;
         }
-        let clean = self.compute.census().free == 0 && self.compute.redo.all_free();
-        if !clean {
+        if !self.compute.redo.all_free() {
+            self.finish_drops().await;
+        }
+        if !self.compute.redo.all_free() {
             self.op().call(SERVER_0, Request::Depart).await?;
             return Ok(());
         }

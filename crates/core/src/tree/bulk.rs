@@ -11,6 +11,7 @@
 
 use super::TreeState;
 use super::descend::Covering;
+use crate::alloc::Claim;
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::mutant::{Mutant, planted};
@@ -149,7 +150,12 @@ impl Loading {
     }
 
     async fn spot<E: Endpoint>(&mut self, op: &Op<'_, E>, class: ChunkClass, level: u8) -> Result<Spot, Error> {
-        let (place, used) = op.worker.compute.alloc.allocate_noting(op, class).await?;
+        let (place, used) = loop {
+            match op.worker.compute.alloc.allocate_noting(op, class).await {
+                Err(Error::OutOfMemory) => op.await_memory().await?,
+                taken => break taken?,
+            }
+        };
         let spot = Spot { place, used };
         self.taken.push((level, spot));
         Ok(spot)
@@ -216,7 +222,11 @@ impl<E: Endpoint> Op<'_, E> {
             // The outcome of the swap is not known: the places may be part of the tree.
             Err(Error::OutcomeUnknown { .. }) => loading.taken.clear(),
             Err(_) => loading.abandon(self, tree).await,
-            Ok(()) => loading.taken.clear(),
+            Ok(()) => {
+                for (level, spot) in std::mem::take(&mut loading.taken) {
+                    self.worker.compute.alloc.linked(tree.shape.at(level).class(), spot.place.address);
+                }
+            }
         }
         outcome.map(|()| loading.count)
     }
@@ -250,7 +260,7 @@ impl<E: Endpoint> Op<'_, E> {
         self.link_all(all.pending, &swapped.slot).await.map_err(Error::after_post)?;
         self.settle([swapped.slot]);
         let Place { address, version, .. } = swapped.leaf;
-        self.worker.compute.alloc.give_back(tree.shape.leaf.class(), address, version);
+        self.worker.compute.alloc.freed(tree.shape.leaf.class(), address, version, swapped.claim);
         Ok(())
     }
 
@@ -266,7 +276,7 @@ impl<E: Endpoint> Op<'_, E> {
                 // Before the lane: a load keeps its slot until all its nodes are linked.
                 let server = old.address.server();
                 let redo = self.worker.compute.techniques().redo;
-                let slot = if redo { Some(self.worker.compute.redo.take_long(self, server).await?) } else { None };
+                let slot = if redo { Some(self.slot_of_load(tree, server).await?) } else { None };
                 match self.swap_leaf(tree, old, new, slot).await? {
                     Swap::Done(swapped) => return Ok(swapped),
                     Swap::Changed => {
@@ -280,6 +290,21 @@ impl<E: Endpoint> Op<'_, E> {
                 self.collapse(tree).await?;
             }
             tree.forget_root();
+        }
+    }
+
+    /// A redo slot for a load. Whoever has them may be dropping this very tree and wait for the nodes that were made for it: so the load looks
+    /// whether the tree is still there.
+    async fn slot_of_load(&self, tree: &TreeState, server: u16) -> Result<Slot, Error> {
+        self.worker.activate().await?;
+        loop {
+            if let Some(slot) = self.worker.compute.redo.try_take_long(server) {
+                return Ok(slot);
+            }
+            if !planted(Mutant::LoadWaits) {
+                self.ask_for_tree(tree).await?;
+            }
+            self.retry(Cause::RedoSlots).await?;
         }
     }
 
@@ -323,10 +348,11 @@ impl<E: Endpoint> Op<'_, E> {
         let free = draft.free(self.endpoint().client());
         let about = self.about(Kind::Load, tree, old.address, &draft);
         let record = Record { root: (old.to_bits(), new.to_bits()), ..about };
+        let claim = self.worker.compute.alloc.claim(shape.class(), old.address);
         let (swapped, slot) = self.replace_root(tree, locked.done(self), slot, &draft, &free, &record).await?;
         if swapped {
             let leaf = Place { address: old.address, version: draft.header().version, owner: self.endpoint().client() };
-            return Ok(Swap::Done(Swapped { slot, leaf }));
+            return Ok(Swap::Done(Swapped { slot, leaf, claim }));
         }
         self.settle([slot]);
         Ok(Swap::Changed)
@@ -379,18 +405,24 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(())
     }
 
-    /// Clears the pending marks, and then the record that told of them.
+    /// Clears the pending marks, and then the record that told of them. The root, which is the last, comes by itself at the end: a drop
+    /// waits for it, so a tree that is gone has no pending nodes of a load.
     async fn link_all(
         &self,
-        pending: Vec<(GlobalAddress, [u8; LINE])>,
+        mut pending: Vec<(GlobalAddress, [u8; LINE])>,
         slot: &Option<Slot>,
     ) -> Result<(), FabricError> {
         let mut lists = Vec::new();
+        let root = pending.pop();
         for (address, header) in pending {
             push_write(self, &mut lists, address, &header);
             flush_full(self, &mut lists).await?;
         }
-        flush(self, lists).await?;
+        flush(self, std::mem::take(&mut lists)).await?;
+        if let Some((address, header)) = root {
+            push_write(self, &mut lists, address, &header);
+            flush(self, std::mem::take(&mut lists)).await?;
+        }
         if let Some(slot) = slot {
             let mut list = self.endpoint().list(slot.server());
             slot.clear(&mut list);
@@ -414,6 +446,7 @@ enum Swap {
 struct Swapped {
     slot: Option<Slot>,
     leaf: Place,
+    claim: Claim,
 }
 
 /// Adds a WRITE to the list for its server.

@@ -2,7 +2,6 @@
 
 use super::TreeState;
 use super::descend::Covering;
-use crate::cause::Cause;
 use crate::error::Error;
 use crate::lock::Locked;
 use crate::node::mark::mark_free;
@@ -10,7 +9,7 @@ use crate::node::{Header, LINE};
 use crate::op::Op;
 use crate::worker::Worker;
 use sherman_fabric::control::ChunkClass;
-use sherman_fabric::{Endpoint, GlobalAddress, Space};
+use sherman_fabric::{Endpoint, Space};
 
 impl<E: Endpoint> Op<'_, E> {
     /// Removes every entry of the leaf that covers `key`. How many there were, and where the next leaf begins.
@@ -30,32 +29,6 @@ impl<E: Endpoint> Op<'_, E> {
         Ok((gone, high))
     }
 
-    /// Marks the node at `address` of a dropped tree free under its lane, whatever else it is. Its right neighbour.
-    pub(super) async fn free_node(
-        &self,
-        tree: &TreeState,
-        address: GlobalAddress,
-        level: u8,
-    ) -> Result<GlobalAddress, Error> {
-        let class = tree.shape.at(level).class();
-        let bytes = class.node_bytes as usize;
-        loop {
-            let locked = self.lock(address, bytes, None).await?;
-            let header = Header::decode(locked.image()).filter(|header| header.tree == tree.info.id);
-            let Some(header) = header.filter(|header| header.level == level && !header.flags.free) else {
-                self.release(locked.done(self)).await?;
-                return Ok(GlobalAddress::NULL);
-            };
-            if !header.flags.pending {
-                self.free_image(locked, header, class).await?;
-                return Ok(header.sibling);
-            }
-            self.suspect(header.owner);
-            self.release(locked.done(self)).await?;
-            self.retry(Cause::NodePending).await?;
-        }
-    }
-
     /// Marks a node of a tree that is no more free under its lane and keeps its place; it may be torn.
     pub(crate) async fn free_image(&self, locked: Locked, header: Header, class: ChunkClass) -> Result<(), Error> {
         let address = locked.address;
@@ -64,9 +37,31 @@ impl<E: Endpoint> Op<'_, E> {
         mark_free(&mut line, self.endpoint().client());
         let mut list = self.endpoint().list(address.server());
         list.write(Space::Host, address.offset(), &line);
-        self.write_back(locked.done(self), list).await.map_err(Error::after_post)?;
-        self.worker.compute.alloc.give_back(class, address, header.version);
+        self.push_hint(&mut list, address, class);
+        let claim = self.worker.compute.alloc.claim(class, address);
+        self.write_back(locked.done(self), list).await.map_err(|error| self.after_post(error))?;
+        self.worker.compute.alloc.freed(class, address, header.version, claim);
         Ok(())
+    }
+}
+
+/// How far the clearing of a tree has come. Another worker can go on with it, under another identity too.
+#[derive(Debug)]
+pub struct Clearing {
+    /// Where the next leaf begins; `None` at the end.
+    next: Option<Vec<u8>>,
+    gone: u64,
+}
+
+impl Clearing {
+    /// The clearing of `tree` from its first leaf on.
+    pub fn new(tree: &TreeState) -> Self {
+        Self { next: Some(vec![0; tree.shape.leaf.key_len()]), gone: 0 }
+    }
+
+    /// How many entries went so far.
+    pub fn gone(&self) -> u64 {
+        self.gone
     }
 }
 
@@ -74,13 +69,18 @@ impl<E: Endpoint> Worker<E> {
     /// Removes every entry, leaf by leaf. Each leaf at one moment, the tree not: what others insert meanwhile may stay. How
     /// many entries went. A few round trips per leaf.
     pub async fn clear(&self, tree: &TreeState) -> Result<u64, Error> {
-        let mut gone = 0;
-        let mut next = Some(vec![0; tree.shape.leaf.key_len()]);
-        while let Some(key) = next.take() {
-            let (entries, high) = self.op().clear_leaf(tree, &key).await?;
-            gone += entries;
-            next = high;
+        let mut clearing = Clearing::new(tree);
+        self.clear_on(tree, &mut clearing).await?;
+        Ok(clearing.gone)
+    }
+
+    /// Goes on with a clearing to its end. After an error it goes on with the leaf that failed.
+    pub async fn clear_on(&self, tree: &TreeState, clearing: &mut Clearing) -> Result<(), Error> {
+        while let Some(key) = &clearing.next {
+            let (entries, high) = self.op().clear_leaf(tree, key).await?;
+            clearing.gone += entries;
+            clearing.next = high;
         }
-        Ok(gone)
+        Ok(())
     }
 }

@@ -12,6 +12,7 @@ use crate::node::draft::Place;
 use crate::node::{Draft, Shape, TreeShape};
 use crate::op::Op;
 use crate::root::RootWord;
+use sherman_fabric::control::ChunkClass;
 use sherman_fabric::{ClientId, Endpoint, GlobalAddress, Request, Response, Space};
 use std::collections::BTreeMap;
 
@@ -49,6 +50,8 @@ pub struct LoadImage {
     chunks_offset: u64,
     /// Level and number of the chunk at a server's offset.
     at: BTreeMap<(u16, u64), (u8, u64)>,
+    /// Spans taken of chunks that are not whole, by class, server and number of the chunk.
+    taken: BTreeMap<(ChunkClass, u16, u32), u64>,
 }
 
 impl LoadImage {
@@ -68,6 +71,7 @@ impl LoadImage {
             chunk_bytes: geometry.chunk_bytes,
             chunks_offset: geometry.chunks_offset,
             at: BTreeMap::new(),
+            taken: BTreeMap::new(),
         };
         let mut nodes = count.max(1).div_ceil(image.per_leaf);
         loop {
@@ -82,22 +86,41 @@ impl LoadImage {
     /// Takes the chunks of one more level.
     async fn take_chunks<E: Endpoint>(&mut self, op: &Op<'_, E>, nodes: u64) -> Result<(), Error> {
         let number = self.levels.len() as u8;
-        let shape = self.shape.at(number);
+        let shape = self.shape.at(number).clone();
         let per_chunk = self.chunk_bytes / shape.node_bytes() as u64;
         let mut level = Level { nodes, per_chunk, chunks: Vec::new() };
         for nth in 0..nodes.div_ceil(per_chunk) {
             // Levels begin at different servers, as the allocator has it.
             let server = ((nth + u64::from(number)) % u64::from(op.endpoint().servers())) as u16;
-            match op.call(server, Request::AllocChunk { class: shape.class() }).await? {
-                Response::Chunk { offset, .. } => {
-                    self.at.insert((server, offset), (number, nth));
-                    level.chunks.push((server, offset));
-                }
-                _ => return Err(Error::Unsupported { what: "the memory server's answer to a chunk request" }),
-            }
+            let offset = self.take_chunk(op, server, shape.class()).await?;
+            self.at.insert((server, offset), (number, nth));
+            level.chunks.push((server, offset));
         }
         self.levels.push(level);
         Ok(())
+    }
+
+    /// Takes all spans of a chunk: where it begins.
+    async fn take_chunk<E: Endpoint>(&mut self, op: &Op<'_, E>, server: u16, class: ChunkClass) -> Result<u64, Error> {
+        let geometry = *op.worker.compute.geometry_of(server);
+        let whole = geometry.spans_in_chunk(class.node_bytes);
+        loop {
+            let count = whole.min(512) as u16;
+            let spans = match op.call(server, Request::AllocSpans { class, count }).await? {
+                Response::Spans(spans) => spans,
+                _ => return Err(Error::Unsupported { what: "the memory server's answer to a request for memory" }),
+            };
+            for span in spans {
+                let chunk = geometry.chunk_at(span.offset).unwrap_or(0);
+                *self.taken.entry((class, server, chunk)).or_default() += 1;
+            }
+            // A chunk of which others have spans never becomes whole.
+            let mut of_class = self.taken.range((class, server, 0)..=(class, server, u32::MAX));
+            if let Some((&name, _)) = of_class.find(|(_, taken)| **taken == whole) {
+                self.taken.remove(&name);
+                return Ok(geometry.chunk_offset(name.2));
+            }
+        }
     }
 
     /// Every chunk: its server, its offset and the bytes of its nodes.

@@ -13,6 +13,30 @@ use sherman_fabric::{Endpoint, Space};
 impl<E: Endpoint> Op<'_, E> {
     /// Puts `value` under `key`. Whether the key was there; `old` receives the value it had. Linearizable.
     pub async fn insert(&self, tree: &TreeState, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
+        match self.insert_now(tree, key, value, old).await {
+            Err(Error::OutOfMemory) => Box::pin(self.insert_when_room(tree, key, value, old)).await,
+            done => done,
+        }
+    }
+
+    /// Waits for memory, and tries again.
+    async fn insert_when_room(
+        &self,
+        tree: &TreeState,
+        key: &[u8],
+        value: &[u8],
+        old: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        loop {
+            self.await_memory().await?;
+            match self.insert_slowly(tree, key, value, old).await {
+                Err(Error::OutOfMemory) => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn insert_now(&self, tree: &TreeState, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
         tree.check_key(key)?;
         tree.check_value(value)?;
         let shape = &tree.shape.leaf;
@@ -29,7 +53,13 @@ impl<E: Endpoint> Op<'_, E> {
                 if let Some(entry) = whole_lines.then(|| leaf.entry_write(key, value, old)).flatten() {
                     let mut list = self.endpoint().list(at.server());
                     list.write(Space::Host, at.offset() + entry.range().start as u64, entry.bytes());
-                    self.write_back(locked.done(self), list).await.map_err(Error::after_post)?;
+                    let written = self.write_back(locked.done(self), list).await;
+                    written.map_err(|error| {
+                        if entry.updated {
+                            self.note_replaces();
+                        }
+                        self.in_doubt(error, at, entry.range().start, entry.bytes())
+                    })?;
                     return Ok(entry.updated);
                 }
                 let covering = Covering { header: leaf.header, locked, missed: None };

@@ -28,6 +28,7 @@ use crate::op::Op;
 use crate::redo::{Kind, Record, Slot};
 use crate::root::RootWord;
 use crate::tree::write::push_patch;
+use sherman_fabric::control::ChunkClass;
 use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, WorkList};
 use std::sync::atomic::Ordering;
 
@@ -208,13 +209,15 @@ impl<E: Endpoint> Op<'_, E> {
             }
         };
         let Merged { parent: p, left: l, right: r, body, .. } = &*merged;
-        let give_back = || self.worker.compute.alloc.give_back(shape.class(), right, r.header().version);
+        let alloc = &self.worker.compute.alloc;
+        let claim = alloc.claim(shape.class(), right);
+        let freed = || alloc.freed(shape.class(), right, r.header().version, claim);
         if planted(Mutant::ReuseBeforeUnlink) {
-            give_back();
+            freed();
             self.write_merge(tree, locked.done(self), nodes, &merged).await?;
         } else {
             self.write_merge(tree, locked.done(self), nodes, &merged).await?;
-            give_back();
+            freed();
         }
         let counter = if level == 0 { &tree.merges.leaves } else { &tree.merges.internal };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -261,6 +264,10 @@ impl<E: Endpoint> Op<'_, E> {
             root: (parent.to_bits(), u64::from(p.header().version)),
             ..self.about(Kind::Merge, tree, left, l)
         };
+        let class = tree.shape.at(r.header().level).class();
+        if planted(Mutant::HintBeforeMark) {
+            lists.hint(right, class);
+        }
         lists.log(&slot, || record.with_pieces(l.image(), &merged.left_patch));
         lists.patch(left, l.image(), &merged.left_patch);
         let image = self.about(Kind::Image, tree, parent, p);
@@ -270,12 +277,16 @@ impl<E: Endpoint> Op<'_, E> {
         let late = planted(Mutant::LanesBeforeFreeMark);
         if !late && !planted(Mutant::NoFreeMark) {
             lists.patch(right, r.image(), &merged.right_patch);
+            if !planted(Mutant::HintBeforeMark) {
+                lists.hint(right, class);
+            }
         }
         lists.clear(&slot);
         self.write_back_several(lanes, lists.lists).await?;
         if late {
             let mut list = self.endpoint().list(right.server());
             push_patch(&mut list, right, r.image(), &merged.right_patch);
+            self.push_hint(&mut list, right, class);
             self.endpoint().recycle(self.execute(list).await?);
         }
         self.settle([slot, image_slot]);
@@ -333,13 +344,14 @@ impl<E: Endpoint> Op<'_, E> {
         let record =
             Record { root: (words[0].to_bits(), words[1].to_bits()), ..self.about(Kind::Replace, tree, root, &old) };
         let (lanes, [slot, _]) = self.slots_under(locked.done(self), [Some(root.server()), None]).await?;
+        let claim = self.worker.compute.alloc.claim(above.class(), root);
         let (swapped, slot) = self.replace_root(tree, lanes, slot, &old, &free, &record).await?;
         self.settle([slot]);
         if !swapped {
             tree.forget_root();
             return Ok(Tidied::Again);
         }
-        self.worker.compute.alloc.give_back(above.class(), root, old.header().version);
+        self.worker.compute.alloc.freed(above.class(), root, old.header().version, claim);
         tree.merges.shrinks.fetch_add(1, Ordering::Relaxed);
         Ok(Tidied::Shrunk { level: level - 1 })
     }
@@ -370,6 +382,7 @@ impl<E: Endpoint> Op<'_, E> {
         let mut lists = Lists { op: self, lists: Vec::new() };
         if swapped {
             lists.patch(old.address, draft.image(), free);
+            lists.hint(old.address, tree.shape.at(old.level).class());
         }
         if !(swapped && record.kind == Kind::Load) {
             lists.clear(&slot);
@@ -411,6 +424,11 @@ struct Lists<'o, 'w, E: Endpoint> {
 }
 
 impl<E: Endpoint> Lists<'_, '_, E> {
+    fn hint(&mut self, address: GlobalAddress, class: ChunkClass) {
+        let op = self.op;
+        op.push_hint(self.to(address.server()), address, class);
+    }
+
     fn to(&mut self, server: u16) -> &mut WorkList {
         if self.lists.last().is_none_or(|list| list.server() != server) {
             self.lists.push(self.op.endpoint().list(server));

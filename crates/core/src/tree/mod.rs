@@ -86,7 +86,7 @@ pub struct Merges {
 }
 
 impl TreeState {
-    fn new(info: TreeInfo, cache_bytes: usize, created: bool) -> Result<Arc<Self>, Error> {
+    pub(crate) fn new(info: TreeInfo, cache_bytes: usize, created: bool) -> Result<Arc<Self>, Error> {
         let shape = TreeShape::new(&info.spec, info.id)?;
         let cache = IndexCache::new(cache_bytes, &shape.internal);
         Ok(Arc::new(Self {
@@ -121,6 +121,11 @@ impl TreeState {
     /// The layout of its nodes.
     pub fn shape(&self) -> &TreeShape {
         &self.shape
+    }
+
+    /// The lowest key there can be.
+    pub(crate) fn lowest(&self) -> Vec<u8> {
+        vec![0; self.shape.leaf.key_len()]
     }
 
     /// Its index cache on this compute server.
@@ -244,14 +249,20 @@ impl<E: Endpoint> Worker<E> {
             _ => return Err(Error::Unsupported { what: "the memory server's answer to a catalog request" }),
         };
         let shape = TreeShape::new(spec, id)?;
-        let place = self.compute.alloc.allocate(&op, shape.leaf.class()).await?;
+        let place = loop {
+            match self.compute.alloc.allocate(&op, shape.leaf.class()).await {
+                Err(Error::OutOfMemory) => op.await_memory().await?,
+                taken => break taken?,
+            }
+        };
         let mut leaf = Draft::new(&shape.leaf, 0, &vec![0; shape.leaf.key_len()], None, GlobalAddress::NULL, place);
         let root = RootWord { address: place.address, level: 0 }.to_bits();
+        let info = TreeInfo { id, name: name.to_owned(), spec: *spec, root_word: 0 };
         let record = Record {
             made: place.address,
             made_version: place.version,
             root: (0, root),
-            ..Record::about(Kind::Grow, self.compute.client(), id, GlobalAddress::NULL, 0, 0)
+            ..Record::about(Kind::Grow, self.compute.client(), &info, GlobalAddress::NULL, 0, 0)
         };
         let slot = op.write_made(shape.leaf.class(), place, leaf.image(), &record).await?;
         let request = Request::CreateTree { name: name.to_owned(), spec: *spec, id, root };
@@ -264,6 +275,7 @@ impl<E: Endpoint> Worker<E> {
         };
         if created {
             op.link(&mut leaf, place.address, &slot).await?;
+            self.compute.alloc.linked(shape.leaf.class(), place.address);
         } else {
             op.unmake(&mut leaf, place.address, &slot).await?;
             self.compute.alloc.give_back(shape.leaf.class(), place.address, place.version);

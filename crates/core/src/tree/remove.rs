@@ -93,9 +93,24 @@ impl<E: Endpoint> Op<'_, E> {
         tree: &TreeState,
         key: &[u8],
         old: &mut Vec<u8>,
-        decide: impl FnOnce(Option<&[u8]>) -> Change<'a>,
+        mut decide: impl FnMut(Option<&[u8]>) -> Change<'a>,
     ) -> Result<bool, Error> {
         tree.check_key(key)?;
+        loop {
+            match self.change_now(tree, key, old, &mut decide).await {
+                Err(Error::OutOfMemory) => Box::pin(self.await_memory()).await?,
+                done => return done,
+            }
+        }
+    }
+
+    async fn change_now<'a>(
+        &self,
+        tree: &TreeState,
+        key: &[u8],
+        old: &mut Vec<u8>,
+        decide: &mut impl FnMut(Option<&[u8]>) -> Change<'a>,
+    ) -> Result<bool, Error> {
         let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
         let mut leaf = self.draft(tree, &locked, header);
         let there = match leaf.node().find(key) {
@@ -180,7 +195,7 @@ impl<E: Endpoint> Op<'_, E> {
     ) -> Result<bool, Error> {
         let updated = match put {
             Upsert::Updated(patch) => {
-                self.write(tree, locked, &leaf, &patch).await?;
+                self.write(tree, locked, &leaf, &patch).await.inspect_err(|_| self.note_replaces())?;
                 true
             }
             Upsert::Inserted(patch) => {

@@ -249,7 +249,7 @@ impl<E: Endpoint> Op<'_, E> {
             made: place.address,
             made_version: place.version,
             root: (root.to_bits(), grown.to_bits()),
-            ..Record::about(Kind::Grow, self.endpoint().client(), tree.info.id, root.address, root.level, 0)
+            ..Record::about(Kind::Grow, self.endpoint().client(), tree.info(), root.address, root.level, 0)
         };
         let slot = self.write_made(shape.class(), place, draft.image(), &record).await?;
 
@@ -263,6 +263,7 @@ impl<E: Endpoint> Op<'_, E> {
         self.endpoint().recycle(list);
         if swapped {
             self.link(&mut draft, place.address, &slot).await?;
+            self.worker.compute.alloc.linked(shape.class(), place.address);
             tree.root.store(grown.to_bits(), Ordering::Relaxed);
             self.keep(tree, place.address, &draft.node(), &body);
         } else {

@@ -17,11 +17,12 @@ use crate::lock::{Held, Locked};
 use crate::membership::Membership;
 use crate::mutant::{Mutant, planted};
 use crate::node::draft::{Place, SplitOff};
-use crate::node::{Draft, Node, Patch, Reject};
+use crate::node::{Draft, LINE, Node, Patch, Reject};
 use crate::op::Op;
 use crate::redo::{Kind, Record, Slot};
 use sherman_fabric::control::ChunkClass;
 use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, WorkList};
+use sherman_memory_server::HINT_FREE;
 
 /// Adds a patch's WRITEs.
 pub(crate) fn push_patch(list: &mut WorkList, address: GlobalAddress, image: &[u8], patch: &Patch) {
@@ -31,9 +32,19 @@ pub(crate) fn push_patch(list: &mut WorkList, address: GlobalAddress, image: &[u
 }
 
 impl<E: Endpoint> Op<'_, E> {
+    /// Adds what says that the span of a node of `class` may have a free place. It comes behind the node's free mark: the server clears the
+    /// hint, and then the span's next owner looks for the mark.
+    pub(crate) fn push_hint(&self, list: &mut WorkList, address: GlobalAddress, class: ChunkClass) {
+        let geometry = self.worker.compute.geometry_of(address.server());
+        let span = geometry.span_at(address.offset(), class.node_bytes);
+        if let Some((index, number)) = span.filter(|_| !planted(Mutant::HintForgotten)) {
+            list.write(Space::Host, geometry.span_hint(index, number), &HINT_FREE.to_le_bytes());
+        }
+    }
+
     pub(crate) fn about(&self, kind: Kind, tree: &TreeState, node: GlobalAddress, draft: &Draft<'_>) -> Record {
         let header = draft.header();
-        Record::about(kind, self.endpoint().client(), tree.info.id, node, header.level, header.version)
+        Record::about(kind, self.endpoint().client(), tree.info(), node, header.level, header.version)
     }
 
     /// A place for a sibling of the node under `locked`. Without one the lane is given back.
@@ -93,7 +104,12 @@ impl<E: Endpoint> Op<'_, E> {
         }
         let mut list = self.endpoint().list(address.server());
         push_patch(&mut list, address, draft.image(), patch);
-        self.write_back(held, list).await.map_err(Error::after_post)
+        self.write_back(held, list).await.map_err(|error| match patch.steps() {
+            [only] if only.start / LINE == (only.end.max(1) - 1) / LINE => {
+                self.in_doubt(error, address, only.start, &draft.image()[only.clone()])
+            }
+            _ => self.after_post(error),
+        })
     }
 
     /// The same for a change that must be logged.
@@ -123,7 +139,7 @@ impl<E: Endpoint> Op<'_, E> {
         if let Some(slot) = &slot {
             slot.clear(&mut list);
         }
-        self.write_back(held, list).await.map_err(Error::after_post)?;
+        self.write_back(held, list).await.map_err(|error| self.after_post(error))?;
         self.settle([slot]);
         Ok(())
     }
@@ -171,8 +187,9 @@ impl<E: Endpoint> Op<'_, E> {
             if let Some(slot) = &slot {
                 slot.clear(&mut list);
             }
-            self.write_back(held, list).await.map_err(Error::after_post)?;
+            self.write_back(held, list).await.map_err(|error| self.after_post(error))?;
             self.settle([slot]);
+            self.worker.compute.alloc.linked(class, sibling);
             return Ok(split.separator);
         }
         let mut list = self.endpoint().list(sibling.server());
@@ -203,10 +220,11 @@ impl<E: Endpoint> Op<'_, E> {
         if let Some(slot) = &image_slot {
             slot.clear(&mut list);
         }
-        self.write_back(held, list).await.map_err(Error::after_post)?;
+        self.write_back(held, list).await.map_err(|error| self.after_post(error))?;
         self.settle([image_slot]);
         self.link(&mut split.right, sibling, &slot).await.map_err(Error::after_post)?;
         self.settle([slot]);
+        self.worker.compute.alloc.linked(class, sibling);
         Ok(split.separator)
     }
 

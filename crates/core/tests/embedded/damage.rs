@@ -184,17 +184,21 @@ fn lanes_records_and_fences_of_ids_that_nobody_has_are_found() {
     // A record in an area that another client had.
     let other = scene.cluster.join().expect("another");
     let geometry = *scene.worker.compute().geometry();
-    let area = block_on(&other.endpoint(), call(&other.endpoint(), 0, Request::RedoArea, &Counters::default()))
-        .map(|answer| match answer {
-            sherman_fabric::Response::RedoArea { offset, .. } => offset,
-            other => panic!("{other:?}"),
-        })
-        .expect("an area");
+    let area = block_on(
+        &other.endpoint(),
+        call(&other.endpoint(), 0, Request::RedoArea { recovers: false }, &Counters::default()),
+    )
+    .map(|answer| match answer {
+        sherman_fabric::Response::RedoArea { offset, .. } => offset,
+        other => panic!("{other:?}"),
+    })
+    .expect("an area");
     let address = GlobalAddress::new(0, geometry.chunk_offset(0));
     let record = Record {
         owner: ClientId(NOBODYS),
         kind: Kind::Image,
         tree: 1,
+        spec: scene.tree.info().spec,
         node: address,
         made: GlobalAddress::NULL,
         version: 1,
@@ -220,7 +224,7 @@ fn lanes_records_and_fences_of_ids_that_nobody_has_are_found() {
 }
 
 #[test]
-fn a_free_place_and_a_linked_node_that_nobody_accounts_for_are_found() {
+fn a_linked_node_and_a_pending_one_that_nobody_accounts_for_are_found() {
     let scene = Scene::new();
     // Remove until some nodes are free.
     for number in 10..90 {
@@ -236,12 +240,36 @@ fn a_free_place_and_a_linked_node_that_nobody_accounts_for_are_found() {
     let marked: Vec<GlobalAddress> = free.iter().filter(is_free).copied().collect();
     assert!(marked.len() >= 2, "{}", marked.len());
     assert!(scene.audit().is_clean());
-    scene.write(marked[0].offset() + AT_OWNER, &NOBODYS.to_le_bytes());
-    scene.write(marked[1].offset() + AT_FLAGS, &[0]);
+    // One is a node of the tree that nothing leads to; one is pending, and its maker is nobody.
+    scene.write(marked[0].offset() + AT_FLAGS, &[0]);
+    scene.write(marked[1].offset() + AT_FLAGS, &[2]);
+    scene.write(marked[1].offset() + AT_OWNER, &NOBODYS.to_le_bytes());
     let audit = scene.audit();
-    let found: BTreeSet<u64> = audit.findings.iter().map(|finding| finding.at).collect();
-    assert_eq!(found, BTreeSet::from([marked[0].offset(), marked[1].offset()]), "{:?}", audit.findings);
-    assert!(audit.findings.iter().all(|finding| finding.invariant.starts_with("I33")), "{:?}", audit.findings);
+    let found: BTreeSet<(u64, &str)> =
+        audit.findings.iter().map(|finding| (finding.at, &finding.invariant[..3])).collect();
+    let expected = BTreeSet::from([(marked[0].offset(), "I33"), (marked[1].offset(), "I39")]);
+    assert_eq!(found, expected, "{:?}", audit.findings);
+}
+
+#[test]
+fn spans_of_nobody_that_hide_free_places_and_spans_of_ids_that_nobody_has_are_found() {
+    let scene = Scene::new();
+    let memory = scene.cluster.memory(0).expect("server 0");
+    let geometry = *scene.worker.compute().geometry();
+    let free = scene.worker.compute().free_places()[0];
+    let class = scene.tree.shape().leaf.class();
+    let (index, number) = geometry.span_at(free.offset(), class.node_bytes).expect("a span");
+    let (entry, hint) = (geometry.span_entry(index, number), geometry.span_hint(index, number));
+    let found = |word: u64, hinted: u64| {
+        memory.store_u64(Space::Host, entry, word);
+        memory.store_u64(Space::Host, hint, hinted);
+        let audit = scene.audit();
+        audit.findings.iter().map(|finding| (finding.part.name(), &finding.invariant[..3])).collect::<Vec<_>>()
+    };
+    const ISSUED: u64 = 1 << 16;
+    assert_eq!(found(ISSUED, 0), [("span", "I45")]);
+    assert_eq!(found(ISSUED, 1), []);
+    assert_eq!(found(ISSUED | u64::from(NOBODYS), 0), [("span", "I36")]);
 }
 
 #[test]
@@ -249,6 +277,12 @@ fn what_a_dead_member_left_is_no_damage_until_its_id_is_retired() {
     let scene = Scene::new();
     let other = scene.cluster.join().expect("another");
     let dead = other.client();
+    // Who takes a lane has a redo area.
+    block_on(
+        &other.endpoint(),
+        call(&other.endpoint(), 0, Request::RedoArea { recovers: false }, &Counters::default()),
+    )
+    .expect("an area");
     let memory = scene.cluster.memory(0).expect("server 0");
     memory.store_u64(Space::OnChip, 0, u64::from(dead.0));
     let endpoint = scene.worker.endpoint();

@@ -3,7 +3,7 @@
 use crate::slow::Slow;
 use crate::{cluster, key, lanes_are_free, tree, value, worker};
 use sherman_core::session::Session;
-use sherman_core::{ComputeOptions, Techniques};
+use sherman_core::{ComputeOptions, Techniques, Worker};
 use sherman_executor::block_on;
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::task::Poll;
 
 /// Polls an operation `polls` times while its session runs, then drops it. True if it was done before.
 fn poll_then_drop<F: Future>(
-    session: &Session<Slow<sherman_embedded::EmbeddedEndpoint>>,
+    session: &Session<Worker<Slow<sherman_embedded::EmbeddedEndpoint>>>,
     operation: F,
     polls: usize,
 ) -> bool {
@@ -51,7 +51,7 @@ fn dropping_a_future_at_any_await_point_leaves_no_lane_held_and_no_half_made_cha
             let insert = session
                 .start(|worker| async move { worker.op().insert(&shared, &key(3), &value(3), &mut Vec::new()).await });
             let finished = poll_then_drop(&session, insert, polls);
-            let slow = Arc::clone(session.worker().compute());
+            let slow = Arc::clone(session.seat().compute());
             drop(session);
             assert!(lanes_are_free(&cluster), "a lane is held after {polls} polls");
             assert!(slow.local_locks().all_free() && slow.redo_slots().all_free() && compute.local_locks().all_free());

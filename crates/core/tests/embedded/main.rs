@@ -64,6 +64,7 @@ mod detached;
 mod leases;
 mod lies;
 mod nonsense;
+mod proportion;
 mod slow;
 mod waiting;
 

@@ -4,6 +4,7 @@
 
 pub mod model;
 
+use sherman_core::survey::{account, survey};
 use sherman_core::{ComputeOptions, ComputeServer, Format, TreeState, Walk, Worker};
 use sherman_embedded::{Atomicity, EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric, EmbeddedOptions};
 use sherman_executor::block_on;
@@ -100,22 +101,43 @@ impl World {
         }
     }
 
-    /// Chunks, nodes they make and nodes free, of all compute servers.
+    /// What all compute servers made, freed and have at hand.
     pub fn census(&self) -> sherman_core::alloc::Census {
         let mut all = sherman_core::alloc::Census::default();
         for census in self.computes.iter().map(|compute| compute.census()) {
-            all.chunks += census.chunks;
-            all.allocated += census.allocated;
+            all.spans += census.spans;
+            all.span_bytes += census.span_bytes;
             all.free += census.free;
+            all.made += census.made;
+            all.freed += census.freed;
+            all.reused += census.reused;
         }
         all
     }
 
-    /// Asserts that every node is either in one of the trees or free.
+    /// Chunks in use on all servers, redo chunks included.
+    pub fn chunks(&self) -> u64 {
+        let geometry = |server| *self.computes[0].geometry_of(server);
+        let used = (0..self.cluster.servers()).flat_map(|server| {
+            let memory = self.cluster.memory(server).expect("a server");
+            (0..geometry(server).chunks)
+                .map(move |index| memory.load_u64(Space::Host, geometry(server).chunk_entry(index)))
+                .filter(|word| *word != 0)
+        });
+        used.count() as u64
+    }
+
+    /// Asserts that every place for a node is in one of the trees, or free where somebody finds it.
     pub fn assert_balanced(&self, walks: &[&Walk]) {
-        let live: usize = walks.iter().map(|walk| walk.nodes.iter().sum::<usize>()).sum();
-        let census = self.census();
-        assert_eq!(census.allocated, census.free + live as u64, "{live} nodes live: {census:?}");
+        let places: Vec<_> = (0..self.cluster.servers())
+            .flat_map(|server| {
+                let memory = self.cluster.memory(server).expect("a server");
+                survey(memory, self.computes[0].geometry_of(server), server)
+            })
+            .collect();
+        let trees = walks.iter().flat_map(|walk| walk.places.iter().copied());
+        let at_hand = self.computes.iter().map(|compute| (compute.client(), compute.free_places())).collect();
+        account(&places, trees, &at_hand).unwrap_or_else(|what| panic!("{what}: {:?}", self.census()));
     }
 }
 

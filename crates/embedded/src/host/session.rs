@@ -52,6 +52,11 @@ impl Session {
         self.flag().is_over()
     }
 
+    /// Whether any connection of it is open.
+    pub fn is_connected(&self) -> bool {
+        self.member.has_gates()
+    }
+
     pub(super) fn member(&self) -> &Member {
         &self.member
     }

@@ -25,6 +25,8 @@ pub fn options(servers: u16) -> EmbeddedOptions {
         redo_area_bytes: 4 << 10,
         member_capacity: MEMBERS,
         catalog_capacity: 4,
+        // Nobody renews here.
+        lease_nanos: 3_600_000_000_000,
         ..FormatOptions::default()
     };
     EmbeddedOptions { servers, memory_bytes: MEMORY, on_chip_bytes: CHIP, format, atomicity: Atomicity::Line }

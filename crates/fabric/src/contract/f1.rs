@@ -230,11 +230,11 @@ async fn read_chip_words<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<(
     actor.meet().await;
     while actor.looks_on(writers) {
         let mut list = actor.list(facts.server());
-        let reads: Vec<_> = (0..CHIP_WORDS).map(|index| list.read(Space::OnChip, facts.chip(index), 8)).collect();
+        let mut reads: Vec<_> = (0..CHIP_WORDS).map(|index| list.read(Space::OnChip, facts.chip(index), 8)).collect();
+        reads.push(list.read(Space::OnChip, facts.chip(0), 8 * CHIP_WORDS as u32));
         let list = actor.run(list).await?;
-        for read in reads {
-            let bytes = list.bytes(read);
-            actor.check(uniform(bytes).is_some(), || format!("an on-chip word is torn: {bytes:02x?}"))?;
+        for word in reads.iter().flat_map(|read| list.bytes(*read).chunks_exact(8)) {
+            actor.check(uniform(word).is_some(), || format!("an on-chip word is torn: {word:02x?}"))?;
         }
         actor.endpoint().recycle(list);
     }

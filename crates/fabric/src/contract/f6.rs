@@ -162,6 +162,8 @@ async fn ask<E: Endpoint>(actor: &Actor<E>, server: u16, request: Request) -> Re
 /// Recovers the victim, but for what the tree would do: fences it on every server, then retires it, server 0 last.
 async fn retire<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     let stage = actor.stage();
+    // Only a client that has a redo area recovers others.
+    ask(&actor, 0, Request::RedoArea { recovers: false }).await?;
     actor.meet().await;
     actor.until("the victim to be busy", |stage| stage.get(COMPLETED[0]) >= 2).await;
     let client = ClientId(stage.get(VICTIM) as u16);
@@ -186,6 +188,8 @@ async fn knock_for_ever<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     let (facts, stage) = (actor.facts(), actor.stage());
     let me = actor.endpoint().client();
     stage.set(VICTIM, u64::from(me.0));
+    // And only one that has something is recovered.
+    ask(&actor, 0, Request::RedoArea { recovers: false }).await?;
     actor.meet().await;
     let mut in_vain = 0;
     for value in 1.. {

@@ -201,6 +201,7 @@ impl Endpoint for LockedEndpoint {
                 Ok(Response::Done)
             }
             // Nobody joins again, so an id is an incarnation here.
+            Request::RedoArea { .. } => Ok(Response::RedoArea { offset: 0, bytes: 0 }),
             Request::Condemn { .. } | Request::Retire { .. } => Ok(Response::Done),
             Request::Suspect { .. } => Ok(Response::Verdict(Verdict::Recover)),
             _ => Err(Refusal::NotHere.into()),

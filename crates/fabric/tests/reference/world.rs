@@ -165,6 +165,7 @@ impl World {
                 }
                 Ok(Response::Done)
             }
+            Request::RedoArea { .. } => Ok(Response::RedoArea { offset: 0, bytes: 0 }),
             Request::Condemn { .. } => Ok(Response::Done),
             Request::Suspect { .. } => Ok(Response::Verdict(Verdict::Recover)),
             _ => Err(Refusal::NotHere.into()),

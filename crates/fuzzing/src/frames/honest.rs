@@ -2,7 +2,7 @@
 
 use super::Side;
 use crate::source::Source;
-use sherman_fabric::control::{ChunkClass, MemberInfo, Standing, TreeInfo, TreeSpec};
+use sherman_fabric::control::{ChunkClass, MemberInfo, Span, Standing, TreeInfo, TreeSpec};
 use sherman_fabric::stats::{HotWord, RefusedCount};
 use sherman_fabric::{
     Caps, ClientId, FabricError, FenceMode, GlobalAddress, Refusal, Request, Response, Seen, ServerInfo, ServerStats,
@@ -103,7 +103,8 @@ fn name(source: &mut Source<'_>) -> String {
     source.pick(&["", "a", "orders", "straße"]).repeat(len / 6)
 }
 
-fn spec(source: &mut Source<'_>) -> TreeSpec {
+/// A shape of a tree, or nonsense.
+pub(crate) fn spec(source: &mut Source<'_>) -> TreeSpec {
     TreeSpec {
         format: source.byte() & 3,
         key_len: 8,
@@ -114,15 +115,18 @@ fn spec(source: &mut Source<'_>) -> TreeSpec {
 }
 
 fn request(source: &mut Source<'_>) -> Request {
-    match source.below(22) {
+    match source.below(25) {
         0 => Request::Join,
         1 => Request::Leave,
         2 => {
             let (node_bytes, format) = (64 * u32::from(source.byte()), source.byte() & 3);
-            Request::AllocChunk { class: ChunkClass { node_bytes, format } }
+            Request::AllocSpans { class: ChunkClass { node_bytes, format }, count: source.u16() }
         }
-        3 => Request::FreeChunk { offset: source.u64() >> source.below(64) },
-        4 => Request::RedoArea,
+        3 => {
+            let one = |source: &mut Source<'_>| (source.u64() >> source.below(64), source.byte() & 1 == 0);
+            Request::FreeSpans { spans: (0..source.below(5)).map(|_| one(source)).collect() }
+        }
+        4 => Request::RedoArea { recovers: source.flag() },
         5 => {
             let (name, spec) = (name(source), spec(source));
             Request::CreateTree { name, spec, id: u32::from(source.byte()), root: source.u64() }
@@ -137,11 +141,14 @@ fn request(source: &mut Source<'_>) -> Request {
         13 => Request::Depart,
         14 => Request::Suspect { client: client(source) },
         15 => Request::Condemn { client: client(source) },
-        16 => Request::TakeOver { client: client(source) },
+        16 => Request::SpansOf { client: client(source), from: 0 },
         17 => Request::Retire { client: client(source) },
         18 => Request::Members,
         19 => Request::Servers,
         20 => Request::DeclareLost { server: source.u16() },
+        21 => Request::Relieve { client: client(source) },
+        22 => Request::Short,
+        23 => Request::Succeed { client: client(source), incarnation: u32::from(source.byte()) },
         _ => Request::Stats,
     }
 }
@@ -156,21 +163,34 @@ fn response(source: &mut Source<'_>) -> Response {
     match source.below(13) {
         0 => Response::Done,
         1 => Response::Joined { client: client(source) },
-        2 => Response::Chunk { offset: source.u64(), bytes: source.u64() },
+        2 => {
+            let span = |source: &mut Source<'_>| Span {
+                class: ChunkClass { node_bytes: 64 * u32::from(source.byte()), format: source.byte() & 3 },
+                offset: source.u64(),
+                bytes: source.u64(),
+                fresh: source.byte() & 1 == 0,
+            };
+            Response::Spans((0..source.below(4)).map(|_| span(source)).collect())
+        }
         3 => Response::RedoArea { offset: source.u64(), bytes: source.u64() },
         4 => Response::TreeId { id: u32::from(source.u16()) },
         5 => Response::Tree { info: tree(source), created: source.byte() & 1 == 0 },
         6 => Response::Trees((0..source.below(4)).map(|_| tree(source)).collect()),
         7 => {
             let members = (0..source.below(8)).map(|_| client(source)).collect();
-            Response::Usage { chunks: source.u64(), chunks_used: 8, chunk_bytes: 7, members }
+            let (bytes_owned, bytes_free) = (source.u64(), source.u64());
+            Response::Usage { chunks: source.u64(), chunks_used: 8, chunk_bytes: 7, bytes_owned, bytes_free, members }
         }
-        8 => Response::Renewed { expired: (source.byte() & 1 == 0).then(|| client(source)) },
+        8 => {
+            let expired = (0..source.below(8)).map(|_| client(source)).collect();
+            Response::Renewed { expired, short: source.byte() & 1 == 0 }
+        }
         9 => Response::Verdict(match source.below(5) {
             0 => Verdict::Alive { lease_left: source.u64() },
             1 => Verdict::Recover,
             2 => Verdict::Recovering { by: client(source) },
             3 => Verdict::Displaced { by: client(source) },
+            4 => Verdict::Inherit,
             _ => Verdict::Gone,
         }),
         10 => Response::Members((0..source.below(4)).map(|_| member(source)).collect()),

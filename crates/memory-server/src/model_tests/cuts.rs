@@ -2,10 +2,11 @@
 
 use super::{CAPACITY, HOST, options, root_of, run};
 use crate::testing::VecMemory;
-use crate::{ChunkEntry, FormatOptions, MemberEntry, MemberState, MemoryServer, OpenError, SuperblockError};
+use crate::{ChunkEntry, FormatOptions, MemberEntry, MemberState, MemoryServer, OpenError, SpanWord, SuperblockError};
 use sherman_fabric::control::{ChunkClass, TreeInfo};
 use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Space};
 use std::cell::Cell;
+use std::collections::BTreeMap;
 
 /// A memory that stops taking stores after so many words, as if the server's process had died there.
 struct Cut<'a> {
@@ -33,27 +34,29 @@ impl Memory for Cut<'_> {
     }
 }
 
-/// Who may have something else after `request`: its sender, and whom it is about.
-fn concerned(from: ClientId, request: &Request) -> [ClientId; 2] {
-    match request {
-        Request::TakeOver { client } | Request::Retire { client } => [from, *client],
-        _ => [from, from],
-    }
+/// Who may have something else after `request`: its sender, whom it is about, and whose ids the server frees meanwhile.
+fn concerned(from: ClientId, request: &Request, before: &MemoryServer, after: &MemoryServer) -> Vec<ClientId> {
+    let holder = |server: &MemoryServer, id| {
+        server.member(id).filter(|member| member.state != MemberState::Free).map(|member| member.incarnation)
+    };
+    let freed = (1..=CAPACITY).map(ClientId).filter(|&id| holder(before, id) != holder(after, id));
+    let about = match request {
+        Request::Retire { client } => Some(*client),
+        _ => None,
+    };
+    freed.chain(about).chain([from]).collect()
 }
 
 /// What clients have that a request does not concern, the classes that last for ever, and the trees with their root words.
-fn must_survive(server: &MemoryServer, memory: &VecMemory, concerned: [ClientId; 2]) -> Vec<String> {
+fn must_survive(server: &MemoryServer, memory: &VecMemory, concerned: &[ClientId]) -> Vec<String> {
     let mut facts = Vec::new();
     for index in 0..server.geometry().chunks {
-        match server.chunk(index) {
-            Some(ChunkEntry::Issued { class, owner }) if !concerned.contains(&owner) => {
-                facts.push(format!("{index} {class:?} {owner}"))
-            }
-            Some(ChunkEntry::Issued { class, .. } | ChunkEntry::Free { class }) => {
-                facts.push(format!("{index} {class:?}"))
-            }
-            _ => {}
+        if let Some(ChunkEntry::Nodes { class }) = server.chunk(index) {
+            facts.push(format!("{index} {class:?}"));
         }
+    }
+    for id in (1..=CAPACITY).map(ClientId).filter(|id| !concerned.contains(id)) {
+        facts.push(format!("{id} owns {:?}", server.spans_owned(id)));
     }
     for id in (1..=CAPACITY).map(ClientId).filter(|id| !concerned.contains(id)) {
         facts.extend(server.client(id).redo_area.map(|area| format!("{id} {area}")));
@@ -66,10 +69,45 @@ fn must_survive(server: &MemoryServer, memory: &VecMemory, concerned: [ClientId;
     facts
 }
 
-/// Whether `facts` still hold; a chunk of one who is concerned may have become nobody's.
-fn still_there(facts: &[String], after: &MemoryServer, memory: &VecMemory, concerned: [ClientId; 2]) -> bool {
+/// Whether `facts` still hold.
+fn still_there(facts: &[String], after: &MemoryServer, memory: &VecMemory, concerned: &[ClientId]) -> bool {
     let after = must_survive(after, memory, concerned);
-    facts.iter().all(|fact| after.iter().any(|kept| kept == fact || kept.starts_with(&format!("{fact} "))))
+    facts.iter().all(|fact| after.contains(fact))
+}
+
+/// The spans of nodes: where each begins, whether anybody owns it, whether it was ever issued, and its hint.
+fn spans(server: &MemoryServer, memory: &VecMemory) -> BTreeMap<u64, (SpanWord, bool)> {
+    let geometry = server.geometry();
+    let chunks = (0..geometry.chunks).filter_map(|index| match server.chunk(index) {
+        Some(ChunkEntry::Nodes { class }) => Some((index, class)),
+        _ => None,
+    });
+    let load = |offset| memory.load_u64(Space::Host, offset);
+    let spans = chunks.flat_map(|(index, class)| {
+        (0..geometry.spans_in_chunk(class.node_bytes)).map(move |number| {
+            let Some(word) = SpanWord::from_bits(load(geometry.span_entry(index, number))) else { panic!("no word") };
+            (
+                geometry.span_range(index, class.node_bytes, number).0,
+                (word, load(geometry.span_hint(index, number)) != 0),
+            )
+        })
+    });
+    spans.collect()
+}
+
+/// A span of nobody that may have free places has its hint, wherever the server stopped.
+fn check_hints(before: &BTreeMap<u64, (SpanWord, bool)>, cut: &BTreeMap<u64, (SpanWord, bool)>, request: &Request) {
+    let without_room = |offset: &u64| match request {
+        Request::FreeSpans { spans } => !spans.contains(&(*offset, true)),
+        _ => false,
+    };
+    for (offset, (word, hint)) in before {
+        let Some((now, hinted)) = cut.get(offset) else { panic!("{request:?} forgot the class of {offset}") };
+        assert!(now.issued || !word.issued, "{request:?} made {offset} new again");
+        let of_nobody = now.issued && now.owner == ClientId::NOBODY;
+        let had_room = *hint || (word.owner != ClientId::NOBODY && !without_room(offset));
+        assert!(!of_nobody || !had_room || *hinted, "{request:?} left {offset} of nobody without a hint");
+    }
 }
 
 /// Each member entry is as it was before the request or as it is after it, and of a free one only that it is.
@@ -80,7 +118,13 @@ fn check_members(before: &MemoryServer, cut: &MemoryServer, after: &MemoryServer
     };
     for id in (1..=CAPACITY).map(ClientId) {
         let entry = visible(cut, id);
-        assert!(entry == visible(before, id) || entry == visible(after, id), "{request:?} left {id} as {entry:?}");
+        let (was, is) = (visible(before, id), visible(after, id));
+        // A join may free an id whose lease ran out, and issue it at once.
+        let freed = was.map(|was| MemberEntry { state: MemberState::Free, joined_at: 0, lease_until: 0, ..was });
+        let reissued = *request == Request::Join
+            && entry == freed
+            && was.zip(is).is_some_and(|(was, is)| is.incarnation == was.incarnation + 1);
+        assert!(entry == was || entry == is || reissued, "{request:?} left {id} as {entry:?}");
         let by = entry.map_or(ClientId::NOBODY, |entry| entry.recoverer);
         let named = by == ClientId::NOBODY || cut.member(by).is_some_and(|by| by.state != MemberState::Free);
         assert!(named, "{request:?} left {id} to {by}, whom nobody knows");
@@ -93,10 +137,12 @@ fn check_retiring(mut server: MemoryServer, memory: &VecMemory, from: ClientId, 
         assert!(!server.is_fenced(client), "{client} is free and fenced");
         return;
     }
-    for request in [Request::Fence { client }, Request::TakeOver { client }, Request::Retire { client }] {
-        assert_eq!(server.handle(memory, from, &request, now), Ok(Response::Done), "{request:?}");
+    for request in [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }] {
+        let answer = server.handle(memory, from, &request, now);
+        assert!(matches!(answer, Ok(Response::Done | Response::Spans(_))), "{request:?}: {answer:?}");
     }
     assert_eq!((server.is_fenced(client), server.client(client).redo_area), (false, None));
+    assert_eq!(server.spans_owned(client), []);
 }
 
 /// No request, however cut, brings back a tree or enters one that was not asked for.
@@ -116,17 +162,18 @@ fn check_catalog(before: &VecMemory, bytes: &VecMemory, reopened: &MemoryServer,
 fn a_server_that_dies_at_any_word_opens_again_with_everyone_s_property() {
     for seed in 100..106 {
         run(seed, (seed % 2) as u16, 400, |server, memory, from, request, now| {
-            let whom = concerned(from, request);
-            let facts = must_survive(server, memory, whom);
             let mut after = server.clone();
             let _ = after.handle(&memory.clone(), from, request, now);
+            let whom = concerned(from, request, server, &after);
+            let (facts, ground) = (must_survive(server, memory, &whom), spans(server, memory));
             for words in 0.. {
                 let bytes = memory.clone();
                 let cut = Cut { memory: &bytes, words_left: Cell::new(words) };
                 let answer = server.clone().handle(&cut, from, request, now);
                 let mut reopened =
                     MemoryServer::open(&bytes).unwrap_or_else(|error| panic!("{request:?} {words}: {error}"));
-                assert!(still_there(&facts, &reopened, &bytes, whom), "{request:?} cut after {words} words");
+                assert!(still_there(&facts, &reopened, &bytes, &whom), "{request:?} cut after {words} words");
+                check_hints(&ground, &spans(&reopened, &bytes), request);
                 check_members(server, &reopened, &after, request);
                 check_catalog(memory, &bytes, &reopened, request);
                 if cut.words_left.get() > 0 {
@@ -162,9 +209,10 @@ fn a_member_whose_retiring_was_cut_at_any_word_is_retired_when_asked_again() {
         (ClientId::NOBODY, Request::Join),
         (ClientId::NOBODY, Request::Join),
         (ClientId::NOBODY, Request::Join),
-        (first, Request::RedoArea),
-        (first, Request::AllocChunk { class }),
-        (first, Request::AllocChunk { class }),
+        (first, Request::RedoArea { recovers: false }),
+        (dead, Request::RedoArea { recovers: false }),
+        (second, Request::RedoArea { recovers: false }),
+        (first, Request::AllocSpans { class, count: 2 }),
         (second, Request::Condemn { client: dead }),
         (first, Request::Suspect { client: dead }),
         (second, Request::Condemn { client: first }),
@@ -184,7 +232,10 @@ fn a_member_whose_retiring_was_cut_at_any_word_is_retired_when_asked_again() {
         check_members(&server, &reopened, &after, &request);
         check_retiring(reopened, &bytes, second, first, 6);
         if cut.words_left.get() > 0 {
-            assert!(words > 5, "chunks, the other's recoverer, the client word and the entry: {words} words");
+            assert!(
+                words > 6,
+                "two words of each span, the other's recoverer, the client word and the entry: {words} words"
+            );
             break;
         }
     }
@@ -199,8 +250,12 @@ fn a_declared_loss_that_was_cut_at_any_word_leaves_no_live_member_with_the_old_v
         members.filter(|member| member.state == MemberState::Live).count()
     };
     let seen = [None, Some(sherman_fabric::Seen { memory: 77, cluster: 0 })];
-    for _ in 0..3 {
+    for id in 1..=3 {
         server.join_seeing(&memory, &seen, 5).unwrap();
+        // The third owns nothing.
+        if id < 3 {
+            server.handle(&memory, ClientId(id), &Request::RedoArea { recovers: false }, 5).unwrap();
+        }
     }
     let request = Request::DeclareLost { server: 1 };
     for words in 0.. {

@@ -7,7 +7,7 @@ use sherman_fabric::{ClientId, Refusal, Request, Response};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Leases run out after so many steps of a run.
-pub(super) const LEASE: u64 = 60;
+pub(super) const LEASE: u64 = 250;
 
 /// One that is dead or leaving.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,6 +26,10 @@ pub(super) struct Roll {
     issued: BTreeMap<u16, (u64, u32)>,
     /// Ids that were retired and not issued since.
     retired: BTreeSet<u16>,
+    /// Who found no memory last, and when.
+    short: Option<(u16, u64)>,
+    /// Ids and issues of members that somebody has begun to recover.
+    begun: BTreeSet<(u16, u32)>,
     /// How often what has happened.
     pub(super) seen: BTreeMap<&'static str, u32>,
 }
@@ -43,8 +47,47 @@ impl Roll {
         self.live.keys().copied()
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.live.len() + self.ending.len() == usize::from(CAPACITY)
+    /// Whether nobody may join once those `to_reap` are gone: the last id is for somebody who recovers others.
+    pub(super) fn is_full(&self, to_reap: &[u16], now: u64) -> bool {
+        let free = usize::from(CAPACITY) - self.live.len() - self.ending.len() + to_reap.len();
+        let waiting = !self.ending.is_empty() || self.run_out(now).any(|id| !to_reap.contains(&id));
+        free == 0 || (free == 1 && !waiting)
+    }
+
+    /// The live members whose lease has run out.
+    pub(super) fn run_out(&self, now: u64) -> impl Iterator<Item = u16> {
+        self.live.iter().filter(move |(_, until)| **until <= now).map(|(&id, _)| id)
+    }
+
+    pub(super) fn incarnation(&self, id: u16) -> u32 {
+        self.issued.get(&id).map_or(0, |issued| issued.1)
+    }
+
+    pub(super) fn reap(&mut self, id: u16) {
+        assert!(self.ending.values().all(|ending| ending.recoverer != Some(id)), "{id} recovers somebody");
+        assert!(self.live.remove(&id).is_some());
+        self.saw("reaped");
+    }
+
+    pub(super) fn condemn(&mut self, id: u16) {
+        if self.is_live(id) {
+            self.end(id, Standing::Dead, None);
+        }
+    }
+
+    pub(super) fn renew(&mut self, id: u16, now: u64) {
+        self.live.insert(id, now + LEASE);
+    }
+
+    /// A renewal names all whom nobody recovers, and says whether another lacks memory.
+    pub(super) fn learn_renewed(&mut self, from: u16, expired: &[ClientId], short: bool, now: u64) {
+        let unattended = self.unattended(from, now);
+        self.saw(if expired.is_empty() { "nobody to recover" } else { "unattended" });
+        assert!(expired.iter().map(|client| client.0).eq(unattended));
+        assert_eq!(short, self.short.is_some_and(|(client, at)| client != from && now - at < LEASE));
+        if short {
+            self.saw("short");
+        }
     }
 
     fn is_alive(&self, id: u16, now: u64) -> bool {
@@ -61,13 +104,13 @@ impl Roll {
     pub(super) fn pick_sender(&self, rng: &mut Rng) -> ClientId {
         let recoverers: Vec<u16> = self.ending.values().filter_map(|ending| ending.recoverer).collect();
         let recoverer = rng.choice(recoverers).filter(|_| rng.u32(0..3) == 0);
-        ClientId(recoverer.unwrap_or_else(|| rng.u16(0..=CAPACITY + 1)))
+        let live = rng.choice(self.live.keys()).copied().filter(|_| rng.bool());
+        ClientId(recoverer.or(live).unwrap_or_else(|| rng.u16(0..=CAPACITY + 1)))
     }
 
     pub(super) fn refusal_for(&self, from: ClientId, request: &Request) -> Option<Refusal> {
         let bad = |what| Some(Refusal::BadRequest { what });
         match request {
-            Request::Suspect { client } if *client == from => bad("a member suspects itself"),
             Request::Condemn { client } | Request::Fence { client } => {
                 let known = self.is_live(client.0) || self.is_ending(client.0);
                 (!known).then_some(Refusal::NotAMember { client: *client })
@@ -128,9 +171,15 @@ impl Roll {
             if until > now {
                 return Verdict::Alive { lease_left: until - now };
             }
+            self.begun.insert((id, self.issued[&id].1));
             self.end(id, Standing::Dead, Some(from));
             return Verdict::Recover;
         }
+        self.appoint(from, id, now)
+    }
+
+    /// What becomes of one whose lease has ended.
+    fn appoint(&mut self, from: u16, id: u16, now: u64) -> Verdict {
         let Some(ending) = self.ending.get_mut(&id) else { return Verdict::Gone };
         match ending.recoverer {
             Some(by) if by != from => {
@@ -144,14 +193,15 @@ impl Roll {
             }
             _ => {
                 ending.recoverer = Some(from);
+                self.begun.insert((id, self.issued[&id].1));
                 Verdict::Recover
             }
         }
     }
 
     /// Whom a renewal may name.
-    fn unattended(&self, from: u16, now: u64) -> Vec<u16> {
-        let expired = self.live.iter().filter(|(_, until)| **until <= now).map(|(&id, _)| id);
+    fn unattended(&self, from: u16, now: u64) -> BTreeSet<u16> {
+        let expired = self.run_out(now);
         let ending = self.ending.iter().filter(|(_, ending)| match ending.recoverer {
             Some(by) => by == from || !self.is_alive(by, now),
             None => true,
@@ -178,19 +228,32 @@ impl Roll {
     /// Checks an answer and learns from it.
     pub(super) fn learn(&mut self, from: ClientId, request: &Request, answer: Response, now: u64) {
         match (request, answer) {
-            (Request::Renew, Response::Renewed { expired }) => {
-                self.live.insert(from.0, now + LEASE);
-                let unattended = self.unattended(from.0, now);
-                self.saw(if expired.is_some() { "unattended" } else { "nobody to recover" });
-                match expired {
-                    Some(client) => assert!(unattended.contains(&client.0), "{client} needs nobody"),
-                    None => assert_eq!(unattended, [], "nobody is told of them"),
-                }
+            (Request::Short, Response::Renewed { expired, .. }) => {
+                self.short = Some((from.0, now));
+                let expired: BTreeSet<u16> = expired.iter().map(|client| client.0).collect();
+                assert_eq!(expired, self.unattended(from.0, now));
+            }
+            (Request::Succeed { client, incarnation }, Response::Verdict(verdict)) => {
+                let expected = if self.incarnation(client.0) != *incarnation {
+                    Verdict::Gone
+                } else {
+                    if self.is_live(client.0) {
+                        self.saw("succeeded");
+                    }
+                    self.condemn(client.0);
+                    let begun = self.begun.contains(&(client.0, *incarnation));
+                    match self.appoint(from.0, client.0, now) {
+                        Verdict::Recover if !begun => Verdict::Inherit,
+                        verdict => verdict,
+                    }
+                };
+                assert_eq!(verdict, expected);
             }
             (Request::Suspect { client }, Response::Verdict(verdict)) => {
                 let again = self.ending.get(&client.0).is_some_and(|ending| ending.recoverer == Some(from.0));
                 self.saw(match verdict {
                     Verdict::Alive { .. } => "alive",
+                    Verdict::Inherit => "inherit",
                     Verdict::Recover if again => "recover again",
                     Verdict::Recover => "recover",
                     Verdict::Recovering { .. } => "recovering",
@@ -198,11 +261,6 @@ impl Roll {
                     Verdict::Gone => "gone",
                 });
                 assert_eq!(verdict, self.suspect(from.0, client.0, now));
-            }
-            (Request::Condemn { client }, Response::Done) => {
-                if self.is_live(client.0) {
-                    self.end(client.0, Standing::Dead, None);
-                }
             }
             (Request::Depart, Response::Done) => {
                 self.give_up(from.0);

@@ -37,6 +37,7 @@ impl MemoryServer {
     ) -> Result<Response, Refusal> {
         let cluster = self.cluster;
         let servers = self.superblock.servers;
+        self.reap(memory, now);
         let root = self.root.as_mut().ok_or(Refusal::NotHere)?;
         if seen.len() != usize::from(servers) {
             return Err(Refusal::OtherCount { servers });
@@ -60,7 +61,7 @@ impl MemoryServer {
                 return Err(Refusal::OtherMemory { server });
             }
         }
-        root.members.next_free(&self.superblock.geometry).ok_or(Refusal::TooManyMembers)?;
+        root.members.next_free(&self.superblock.geometry, now).ok_or(Refusal::TooManyMembers)?;
         for (server, identity) in unknown {
             root.servers.enlist(memory, &self.superblock.geometry, server, identity);
         }
@@ -104,8 +105,7 @@ impl MemoryServer {
     /// Ends the lease of every live member, and marks `server` lost. In this order: a server that stops in between has lost
     /// nothing but leases, and is asked again. The other way round, members could go on with the old view.
     pub(super) fn declare_lost<M: Memory + ?Sized>(&mut self, memory: &M, server: u16) -> Result<Response, Refusal> {
-        let geometry = &self.superblock.geometry;
-        let root = self.root.as_mut().ok_or(Refusal::NotHere)?;
+        let root = self.root.as_ref().ok_or(Refusal::NotHere)?;
         if server == 0 {
             return Err(Refusal::BadRequest { what: "memory server 0 keeps the members and cannot be declared lost" });
         }
@@ -117,9 +117,10 @@ impl MemoryServer {
         }
         let live: Vec<ClientId> = root.members.live().collect();
         for client in live {
-            root.members.condemn(memory, geometry, client)?;
+            self.condemn(memory, client)?;
         }
-        root.servers.declare_lost(memory, geometry, server);
+        let root = self.root.as_mut().ok_or(Refusal::NotHere)?;
+        root.servers.declare_lost(memory, &self.superblock.geometry, server);
         Ok(Response::Done)
     }
 }

@@ -87,20 +87,23 @@ fn a_client_that_sees_something_else_is_refused_and_nothing_changes() {
 #[test]
 fn a_full_member_table_enlists_nobody_and_still_answers_an_operator() {
     let mut world = World::new(0);
-    for _ in 0..16 {
+    for id in 1..=15 {
         world.server.handle(&world.memory, ClientId::NOBODY, &Request::Join, 0).unwrap();
+        world.server.handle(&world.memory, ClientId(id), &Request::RedoArea { recovers: false }, 0).unwrap();
     }
     let bytes = world.memory.clone();
     assert_eq!(world.join([Some((11, 0)), Some((12, 0))]), Err(Refusal::TooManyMembers));
     assert!(world.memory == bytes);
-    assert_eq!(world.standings().len(), 16);
+    assert_eq!(world.standings().len(), 15);
     assert_eq!(world.administer(&Request::Condemn { client: ClientId(3) }), Ok(Response::Done));
     assert_eq!(world.standings()[2], Standing::Dead);
     assert!(matches!(world.administer(&Request::Usage), Ok(Response::Usage { .. })));
     assert_eq!(world.administer(&Request::ListTrees), Ok(Response::Trees(Vec::new())));
     let no_member = Request::Condemn { client: ClientId(17) };
     assert_eq!(world.administer(&no_member), Err(Refusal::NotAMember { client: ClientId(17) }));
-    for request in [Request::Join, Request::Renew, Request::RedoArea, Request::Fence { client: ClientId(1) }] {
+    for request in
+        [Request::Join, Request::Renew, Request::RedoArea { recovers: false }, Request::Fence { client: ClientId(1) }]
+    {
         assert!(matches!(world.administer(&request), Err(Refusal::BadRequest { .. })), "{request:?}");
     }
 }
@@ -123,8 +126,11 @@ fn a_memory_belongs_to_the_first_cluster_that_takes_it_for_ever() {
 #[test]
 fn a_declared_loss_ends_every_lease_and_joins_skip_the_server_for_ever() {
     let mut world = World::new(0);
-    for _ in 0..3 {
+    for id in 1..=4 {
         world.join([Some((11, 0)), Some((12, 0))]).unwrap();
+        if id <= 3 {
+            world.server.handle(&world.memory, ClientId(id), &Request::RedoArea { recovers: false }, 0).unwrap();
+        }
     }
     world.server.handle(&world.memory, ClientId(1), &Request::Depart, 0).unwrap();
     for server in [0, 3] {
@@ -132,6 +138,7 @@ fn a_declared_loss_ends_every_lease_and_joins_skip_the_server_for_ever() {
     }
     assert_eq!(world.administer(&Request::DeclareLost { server: 2 }), Ok(Response::Done));
     assert_eq!(world.standings(), [Standing::Leaving, Standing::Dead, Standing::Dead]);
+    assert_eq!(world.server.take_reaped(), [ClientId(4)], "it owned nothing");
     assert_eq!(world.server.lost(), [2]);
     world.server = MemoryServer::open(&world.memory).unwrap();
     assert_eq!(world.servers()[2], ServerInfo { memory: 12, lost: true });
@@ -150,6 +157,7 @@ fn a_declared_loss_ends_every_lease_and_joins_skip_the_server_for_ever() {
 fn a_member_may_ask_for_the_servers_and_declare_one_lost() {
     let mut world = World::new(0);
     world.join([Some((11, 0)), Some((12, 0))]).unwrap();
+    world.server.handle(&world.memory, ClientId(1), &Request::RedoArea { recovers: false }, 0).unwrap();
     let mut ask = |request| world.server.handle(&world.memory, ClientId(1), &request, 0);
     assert!(matches!(ask(Request::Servers), Ok(Response::Servers(servers)) if servers.len() == 3));
     assert_eq!(ask(Request::DeclareLost { server: 1 }), Ok(Response::Done));

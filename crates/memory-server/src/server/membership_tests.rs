@@ -35,9 +35,23 @@ impl World {
         }
     }
 
-    fn renew(&mut self, client: ClientId) -> Option<ClientId> {
+    /// One that may recover others: it has a redo area.
+    fn join_as_writer(&mut self) -> ClientId {
+        let client = self.join();
+        assert!(matches!(self.ask(0, client, Request::RedoArea { recovers: false }), Ok(Response::RedoArea { .. })));
+        client
+    }
+
+    fn alloc(&mut self, server: usize, client: ClientId) -> Vec<Span> {
+        match self.ask(server, client, Request::AllocSpans { class: CLASS, count: 1 }) {
+            Ok(Response::Spans(spans)) => spans,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn renew(&mut self, client: ClientId) -> Vec<ClientId> {
         match self.ask(0, client, Request::Renew) {
-            Ok(Response::Renewed { expired }) => expired,
+            Ok(Response::Renewed { expired, short: false }) => expired,
             other => panic!("{other:?}"),
         }
     }
@@ -58,9 +72,13 @@ impl World {
 
     /// What `by` does once it is to recover `client`, but for the verbs.
     fn recover(&mut self, by: ClientId, client: ClientId) {
-        for request in [Request::Fence { client }, Request::TakeOver { client }, Request::Retire { client }] {
+        for request in [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }] {
             for server in [1, 0] {
-                assert_eq!(self.ask(server, by, request.clone()), Ok(Response::Done), "{request:?} at {server}");
+                let answer = self.ask(server, by, request.clone());
+                assert!(
+                    matches!(answer, Ok(Response::Done | Response::Spans(_))),
+                    "{request:?} at {server}: {answer:?}"
+                );
             }
         }
     }
@@ -75,24 +93,24 @@ const NOT_FENCED: Refusal = Refusal::BadRequest { what: "who is to be recovered 
 #[test]
 fn a_lease_runs_out_by_being_asked_about_and_a_late_renewal_before_that_counts() {
     let mut world = World::new();
-    let (a, b) = (world.join(), world.join());
+    let (a, b) = (world.join_as_writer(), world.join_as_writer());
     world.now += LEASE - 1;
     assert_eq!(world.suspect(b, a), Verdict::Alive { lease_left: 1 });
     world.now += 500;
-    assert_eq!(world.renew(a), Some(b), "the other's lease has run out");
+    assert_eq!(world.renew(a), [b], "the other's lease has run out");
     assert_eq!(world.suspect(b, a), Verdict::Alive { lease_left: LEASE });
     world.now += LEASE;
     assert_eq!(world.suspect(b, a), Verdict::Recover);
     assert_eq!(world.ask(0, a, Request::Renew), Err(Refusal::Fenced { client: a }));
     assert_eq!(world.suspect(b, a), Verdict::Recover, "and again, since it asks again");
-    assert_eq!(world.renew(b), Some(a));
+    assert_eq!(world.renew(b), [a]);
 }
 
 #[test]
 fn a_dead_or_leaving_member_is_refused_everything_on_server_0() {
     for leaving in [false, true] {
         let mut world = World::new();
-        let (a, b) = (world.join(), world.join());
+        let (a, b) = (world.join_as_writer(), world.join_as_writer());
         if leaving {
             assert_eq!(world.ask(0, a, Request::Depart), Ok(Response::Done));
         } else {
@@ -100,8 +118,9 @@ fn a_dead_or_leaving_member_is_refused_everything_on_server_0() {
         }
         for request in [
             Request::Leave,
-            Request::AllocChunk { class: CLASS },
-            Request::RedoArea,
+            Request::AllocSpans { class: CLASS, count: 1 },
+            Request::FreeSpans { spans: Vec::new() },
+            Request::RedoArea { recovers: false },
             Request::NewTreeId,
             Request::Fence { client: b },
             Request::Usage,
@@ -109,7 +128,10 @@ fn a_dead_or_leaving_member_is_refused_everything_on_server_0() {
             Request::Depart,
             Request::Suspect { client: b },
             Request::Condemn { client: b },
-            Request::TakeOver { client: b },
+            Request::SpansOf { client: b, from: 0 },
+            Request::Short,
+            Request::Succeed { client: b, incarnation: 1 },
+            Request::Relieve { client: b },
             Request::Retire { client: b },
             Request::Members,
         ] {
@@ -121,10 +143,16 @@ fn a_dead_or_leaving_member_is_refused_everything_on_server_0() {
 #[test]
 fn only_server_0_keeps_members() {
     let mut world = World::new();
-    let (a, client) = (world.join(), world.join());
-    for request in
-        [Request::Renew, Request::Depart, Request::Suspect { client }, Request::Condemn { client }, Request::Members]
-    {
+    let (a, client) = (world.join_as_writer(), world.join_as_writer());
+    for request in [
+        Request::Renew,
+        Request::Short,
+        Request::Depart,
+        Request::Suspect { client },
+        Request::Succeed { client, incarnation: 1 },
+        Request::Condemn { client },
+        Request::Members,
+    ] {
         assert_eq!(world.ask(1, a, request), Err(Refusal::NotHere));
     }
 }
@@ -132,7 +160,7 @@ fn only_server_0_keeps_members() {
 #[test]
 fn nobody_suspects_itself_and_nobody_condemns_a_stranger() {
     let mut world = World::new();
-    let a = world.join();
+    let a = world.join_as_writer();
     assert!(matches!(world.ask(0, a, Request::Suspect { client: a }), Err(Refusal::BadRequest { .. })));
     for client in [ClientId::NOBODY, ClientId(9), ClientId(17)] {
         assert_eq!(world.suspect(a, client), Verdict::Gone);
@@ -143,25 +171,26 @@ fn nobody_suspects_itself_and_nobody_condemns_a_stranger() {
 #[test]
 fn a_recovered_id_is_issued_again_with_nothing_of_its_former_holder() {
     let mut world = World::new();
-    let (a, b) = (world.join(), world.join());
-    let mut chunks = Vec::new();
+    let (a, b) = (world.join_as_writer(), world.join_as_writer());
+    let mut spans = Vec::new();
     for server in [0, 1] {
-        world.ask(server, a, Request::RedoArea).unwrap();
-        let Ok(Response::Chunk { offset, .. }) = world.ask(server, a, Request::AllocChunk { class: CLASS }) else {
-            panic!()
-        };
-        chunks.push(world.servers[server].geometry().chunk_at(offset).unwrap());
+        world.ask(server, a, Request::RedoArea { recovers: false }).unwrap();
+        spans.push(world.alloc(server, a));
     }
     world.ask(0, b, Request::Condemn { client: a }).unwrap();
     assert_eq!(world.suspect(b, a), Verdict::Recover);
     world.recover(b, a);
-    for (server, chunk) in chunks.into_iter().enumerate() {
-        assert_eq!(world.servers[server].chunk(chunk), Some(ChunkEntry::Issued { class: CLASS, owner: b }));
+    for (server, spans) in spans.into_iter().enumerate() {
         assert_eq!(world.servers[server].client(a), ClientWord::default());
+        assert_eq!(world.servers[server].spans_owned(a), []);
+        assert_eq!(world.alloc(server, b)[0].offset, spans[0].offset, "it may have free places");
     }
-    assert_eq!((world.suspect(b, a), world.renew(b)), (Verdict::Gone, None));
-    let others: Vec<_> = (0..14).map(|_| world.join()).collect();
+    assert_eq!((world.suspect(b, a), world.renew(b)), (Verdict::Gone, vec![]));
+    let others: Vec<_> = (0..13).map(|_| world.join()).collect();
     assert!(!others.contains(&a));
+    world.ask(0, others[0], Request::Leave).unwrap();
+    assert_eq!(world.join(), ClientId(16));
+    world.ask(0, others[1], Request::Leave).unwrap();
     assert_eq!(world.join(), a);
     assert_eq!(world.servers[0].member(a).unwrap().incarnation, 2);
     assert!(world.ask(0, a, Request::Usage).is_ok() && world.ask(1, a, Request::Usage).is_ok());
@@ -170,7 +199,7 @@ fn a_recovered_id_is_issued_again_with_nothing_of_its_former_holder() {
 #[test]
 fn an_id_is_not_issued_while_its_holder_is_recovered() {
     let mut world = World::new();
-    let (a, b) = (world.join(), world.join());
+    let (a, b) = (world.join_as_writer(), world.join_as_writer());
     world.ask(0, b, Request::Condemn { client: a }).unwrap();
     world.suspect(b, a);
     // Joins and leaves until every id that is free has been issued once.
@@ -182,7 +211,9 @@ fn an_id_is_not_issued_while_its_holder_is_recovered() {
         });
         ids.collect::<Vec<_>>()
     };
-    for request in [Request::Fence { client: a }, Request::TakeOver { client: a }, Request::Retire { client: a }] {
+    for request in
+        [Request::Fence { client: a }, Request::SpansOf { client: a, from: 0 }, Request::Retire { client: a }]
+    {
         for server in [1, 0] {
             assert!(!issued(&mut world).contains(&a), "issued before {request:?} at {server}");
             world.ask(server, b, request.clone()).unwrap();
@@ -194,15 +225,15 @@ fn an_id_is_not_issued_while_its_holder_is_recovered() {
 #[test]
 fn a_dead_member_has_one_recoverer_until_that_one_is_recovered_itself() {
     let mut world = World::new();
-    let (dead, first, second) = (world.join(), world.join(), world.join());
+    let [dead, first, second] = [(); 3].map(|()| world.join_as_writer());
     world.now += LEASE;
     world.renew(first);
     world.renew(second);
     assert_eq!(world.suspect(first, dead), Verdict::Recover);
     assert_eq!(world.suspect(second, dead), Verdict::Recovering { by: first });
-    assert_eq!(world.renew(second), None, "somebody is at it");
+    assert_eq!(world.renew(second), [], "somebody is at it");
     world.now += LEASE;
-    assert_eq!(world.renew(second), Some(dead));
+    assert_eq!(world.renew(second), [dead, first], "the recoverer too");
     assert_eq!(world.suspect(second, dead), Verdict::Displaced { by: first });
     assert_eq!(world.ask(0, first, Request::Renew), Err(Refusal::Fenced { client: first }), "it is dead from now on");
     assert_eq!(world.suspect(second, dead), Verdict::Displaced { by: first });
@@ -218,7 +249,7 @@ fn a_dead_member_has_one_recoverer_until_that_one_is_recovered_itself() {
 fn who_leaves_or_departs_recovers_nobody_any_more() {
     for request in [Request::Leave, Request::Depart] {
         let mut world = World::new();
-        let (dead, first, second) = (world.join(), world.join(), world.join());
+        let [dead, first, second] = [(); 3].map(|()| world.join_as_writer());
         world.ask(0, first, Request::Condemn { client: dead }).unwrap();
         assert_eq!(world.suspect(first, dead), Verdict::Recover);
         world.ask(0, first, request).unwrap();
@@ -230,16 +261,16 @@ fn who_leaves_or_departs_recovers_nobody_any_more() {
 fn a_second_recoverer_ends_what_the_first_began_wherever_it_stopped() {
     for stopped_after in 0..=6 {
         let mut world = World::new();
-        let (dead, first, second) = (world.join(), world.join(), world.join());
+        let [dead, first, second] = [(); 3].map(|()| world.join_as_writer());
         for server in [0, 1] {
-            world.ask(server, dead, Request::RedoArea).unwrap();
-            world.ask(server, dead, Request::AllocChunk { class: CLASS }).unwrap();
+            world.ask(server, dead, Request::RedoArea { recovers: false }).unwrap();
+            world.alloc(server, dead);
         }
         world.now += LEASE;
         world.renew(first);
         world.suspect(first, dead);
         let client = dead;
-        let steps = [Request::Fence { client }, Request::TakeOver { client }, Request::Retire { client }];
+        let steps = [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }];
         let steps = steps.iter().flat_map(|request| [(1, request), (0, request)]);
         for (server, request) in steps.take(stopped_after) {
             world.ask(server, first, request.clone()).unwrap();
@@ -250,7 +281,7 @@ fn a_second_recoverer_ends_what_the_first_began_wherever_it_stopped() {
         if stopped_after < 6 {
             assert_eq!(verdict, Verdict::Displaced { by: first });
         }
-        while let Some(expired) = world.renew(second) {
+        while let Some(&expired) = world.renew(second).first() {
             match world.suspect(second, expired) {
                 Verdict::Recover => world.recover(second, expired),
                 Verdict::Displaced { by } => {
@@ -261,24 +292,21 @@ fn a_second_recoverer_ends_what_the_first_began_wherever_it_stopped() {
             }
         }
         assert_eq!(world.members(second).len(), 1);
-        for server in &world.servers {
-            let owned = (0..server.geometry().chunks).filter_map(|index| match server.chunk(index) {
-                Some(ChunkEntry::Issued { owner, .. }) => Some(owner),
-                _ => None,
-            });
-            assert_eq!(owned.collect::<Vec<_>>(), [second]);
+        for server in [0, 1] {
+            assert_eq!(world.servers[server].spans_owned(dead), []);
+            assert!(!world.alloc(server, second)[0].fresh, "the dead one's span is to be had");
         }
     }
 }
 
 #[test]
-fn who_is_not_fenced_is_neither_taken_over_nor_retired() {
+fn who_is_not_fenced_is_neither_looked_at_nor_retired() {
     let mut world = World::new();
-    let (a, b, c) = (world.join(), world.join(), world.join());
+    let [a, b, c] = [(); 3].map(|()| world.join_as_writer());
     world.ask(0, b, Request::Condemn { client: a }).unwrap();
     world.suspect(b, a);
     for server in [0, 1] {
-        for request in [Request::TakeOver { client: a }, Request::Retire { client: a }] {
+        for request in [Request::SpansOf { client: a, from: 0 }, Request::Retire { client: a }] {
             assert_eq!(world.ask(server, b, request), Err(NOT_FENCED));
         }
         world.ask(server, b, Request::Fence { client: a }).unwrap();
@@ -292,30 +320,30 @@ fn who_is_not_fenced_is_neither_taken_over_nor_retired() {
 }
 
 #[test]
-fn one_that_departs_keeps_its_id_and_chunks_until_it_is_taken_over() {
+fn one_that_departs_keeps_its_id_and_spans_until_it_is_recovered() {
     let mut world = World::new();
-    let (gone, stays) = (world.join(), world.join());
-    world.ask(1, gone, Request::AllocChunk { class: CLASS }).unwrap();
+    let (gone, stays) = (world.join_as_writer(), world.join_as_writer());
+    let spans = world.alloc(1, gone);
     assert_eq!(world.ask(0, gone, Request::Depart), Ok(Response::Done));
     world.reopen();
-    assert_eq!(world.servers[1].chunk(0), Some(ChunkEntry::Issued { class: CLASS, owner: gone }));
+    assert_eq!(world.servers[1].spans_owned(gone), [Span { fresh: false, ..spans[0] }]);
     let standing = |world: &mut World| {
         let members = world.members(stays);
         members.into_iter().map(|member| (member.client, member.standing)).collect::<Vec<_>>()
     };
     assert_eq!(standing(&mut world), [(gone, Standing::Leaving), (stays, Standing::Live)]);
-    assert_eq!(world.renew(stays), Some(gone));
+    assert_eq!(world.renew(stays), [gone]);
     assert_eq!(world.suspect(stays, gone), Verdict::Recover);
     assert_eq!(standing(&mut world), [(gone, Standing::Leaving), (stays, Standing::Live)]);
     world.recover(stays, gone);
     assert_eq!(standing(&mut world), [(stays, Standing::Live)]);
-    assert_eq!(world.servers[1].chunk(0), Some(ChunkEntry::Issued { class: CLASS, owner: stays }));
+    assert_eq!(world.servers[1].spans_owned(gone), []);
 }
 
 #[test]
 fn members_are_told_with_age_lease_and_recoverer() {
     let mut world = World::new();
-    let (a, b) = (world.join(), world.join());
+    let (a, b) = (world.join_as_writer(), world.join_as_writer());
     world.now += 400;
     world.renew(b);
     world.ask(0, b, Request::Condemn { client: a }).unwrap();
@@ -337,7 +365,7 @@ fn members_are_told_with_age_lease_and_recoverer() {
 fn leases_begin_anew_with_the_first_request_after_a_restart_whatever_the_time_is() {
     for restart_at in [0, 5_000 + LEASE / 2, 1 << 60] {
         let mut world = World::new();
-        let (a, b, c) = (world.join(), world.join(), world.join());
+        let [a, b, c] = [(); 3].map(|()| world.join_as_writer());
         world.ask(0, b, Request::Condemn { client: c }).unwrap();
         world.now += 10;
         world.reopen();
@@ -354,7 +382,7 @@ fn leases_begin_anew_with_the_first_request_after_a_restart_whatever_the_time_is
 #[test]
 fn a_fence_of_a_dead_or_leaving_member_is_taken_everywhere_and_of_a_retired_one_not_on_server_0() {
     let mut world = World::new();
-    let (a, b, c) = (world.join(), world.join(), world.join());
+    let [a, b, c] = [(); 3].map(|()| world.join_as_writer());
     world.ask(0, a, Request::Depart).unwrap();
     world.ask(0, c, Request::Condemn { client: b }).unwrap();
     for client in [a, b] {
@@ -362,4 +390,174 @@ fn a_fence_of_a_dead_or_leaving_member_is_taken_everywhere_and_of_a_retired_one_
         world.recover(c, client);
         assert_eq!(world.ask(0, c, Request::Fence { client }), Err(Refusal::NotAMember { client }));
     }
+}
+
+#[test]
+fn a_member_that_owns_nothing_is_gone_when_its_lease_runs_out() {
+    for by_join in [false, true] {
+        let mut world = World::new();
+        let (reader, late, stays) = (world.join(), world.join(), world.join_as_writer());
+        world.now += LEASE - 1;
+        world.renew(stays);
+        world.now += 1;
+        world.ask(0, late, Request::Renew).unwrap();
+        assert_eq!(world.servers[0].take_reaped(), [reader], "a renewal frees who owns nothing, never its sender");
+        world.now += LEASE;
+        if by_join {
+            world.join();
+            assert_eq!(world.servers[0].take_reaped(), [late]);
+        } else {
+            assert_eq!(world.renew(stays), []);
+            assert_eq!(world.servers[0].take_reaped(), [late]);
+        }
+        for gone in [reader, late] {
+            assert_eq!(
+                world.ask(0, gone, Request::RedoArea { recovers: false }),
+                Err(Refusal::NotAMember { client: gone })
+            );
+            assert_eq!(world.ask(0, gone, Request::Renew), Err(Refusal::NotAMember { client: gone }));
+        }
+        assert_eq!(world.servers[0].member(stays).unwrap().state, crate::MemberState::Live, "it owns a redo area");
+        assert_eq!(world.servers[0].take_reaped(), []);
+    }
+}
+
+#[test]
+fn a_condemned_or_lost_member_that_owns_nothing_is_gone_at_once() {
+    let mut world = World::new();
+    let (reader, lost, stays) = (world.join(), world.join(), world.join_as_writer());
+    world.ask(0, stays, Request::Condemn { client: reader }).unwrap();
+    world.servers[0].lose(&world.memories[0], lost);
+    assert_eq!(world.servers[0].take_reaped(), [reader, lost]);
+    assert_eq!(world.members(stays).len(), 1);
+    assert_eq!(world.ask(0, stays, Request::Condemn { client: reader }), Err(Refusal::NotAMember { client: reader }));
+    world.servers[0].lose(&world.memories[0], lost);
+    world.servers[1].lose(&world.memories[1], stays);
+    assert!(world.servers[0].take_reaped().is_empty() && world.servers[1].take_reaped().is_empty());
+}
+
+#[test]
+fn a_condemned_or_lost_member_that_owns_something_waits_for_its_recoverer() {
+    for owns in [Request::RedoArea { recovers: false }, Request::AllocSpans { class: CLASS, count: 1 }] {
+        for lost in [false, true] {
+            let mut world = World::new();
+            let (dead, stays) = (world.join(), world.join_as_writer());
+            world.ask(0, dead, owns.clone()).unwrap();
+            if lost {
+                world.servers[0].lose(&world.memories[0], dead);
+            } else {
+                world.ask(0, stays, Request::Condemn { client: dead }).unwrap();
+            }
+            assert_eq!(world.servers[0].take_reaped(), []);
+            assert_eq!(world.renew(stays), [dead]);
+            assert_eq!(world.suspect(stays, dead), Verdict::Recover);
+            world.recover(stays, dead);
+            assert_eq!(world.members(stays).len(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_renewal_names_all_who_wait_up_to_a_limit() {
+    let mut world = World::new();
+    let dead: Vec<_> = (0..10).map(|_| world.join_as_writer()).collect();
+    let stays = world.join_as_writer();
+    world.now += LEASE;
+    assert_eq!(world.renew(stays), dead);
+}
+
+#[test]
+fn a_member_that_finds_no_memory_is_heard_by_others_for_a_lease() {
+    let mut world = World::new();
+    let (hungry, other) = (world.join_as_writer(), world.join_as_writer());
+    let short = |world: &mut World, client| match world.ask(0, client, Request::Renew) {
+        Ok(Response::Renewed { short, .. }) => short,
+        answer => panic!("{answer:?}"),
+    };
+    assert!(!short(&mut world, other));
+    world.ask(0, hungry, Request::Short).unwrap();
+    assert_eq!((short(&mut world, other), short(&mut world, hungry)), (true, false));
+    world.now += LEASE - 1;
+    assert!(short(&mut world, other));
+    world.now += 1;
+    assert!(!short(&mut world, other));
+}
+
+#[test]
+fn a_successor_recovers_its_former_identity_without_waiting_for_its_lease() {
+    let mut world = World::new();
+    let (old, new, other) = (world.join_as_writer(), world.join_as_writer(), world.join_as_writer());
+    let succeed = |incarnation| Request::Succeed { client: old, incarnation };
+    assert_eq!(world.ask(0, new, succeed(2)), Ok(Response::Verdict(Verdict::Gone)), "another issue of the id");
+    assert!(world.servers[0].member(old).unwrap().is_alive(world.now));
+    assert_eq!(world.ask(0, new, succeed(1)), Ok(Response::Verdict(Verdict::Inherit)), "nobody began before");
+    assert_eq!(world.ask(0, old, Request::Renew), Err(Refusal::Fenced { client: old }));
+    assert_eq!(world.ask(0, other, succeed(1)), Ok(Response::Verdict(Verdict::Recovering { by: new })));
+    assert_eq!(world.ask(0, new, succeed(1)), Ok(Response::Verdict(Verdict::Recover)), "again");
+    world.recover(new, old);
+    assert_eq!(world.ask(0, new, succeed(1)), Ok(Response::Verdict(Verdict::Gone)));
+    let myself = Request::Succeed { client: new, incarnation: 1 };
+    assert!(matches!(world.ask(0, new, myself), Err(Refusal::BadRequest { .. })));
+}
+
+#[test]
+fn a_former_identity_that_owns_nothing_is_gone_when_its_successor_says_so() {
+    let mut world = World::new();
+    let (old, new, writer) = (world.join(), world.join(), world.join_as_writer());
+    let succeed = |client| Request::Succeed { client, incarnation: 1 };
+    assert_eq!(world.ask(0, new, succeed(old)), Ok(Response::Verdict(Verdict::Gone)));
+    assert_eq!(world.servers[0].take_reaped(), [old]);
+    let refused = Refusal::BadRequest { what: "a member without a redo area cannot recover others" };
+    for request in [succeed(writer), Request::Suspect { client: writer }] {
+        assert_eq!(world.ask(0, new, request), Err(refused.clone()));
+    }
+}
+
+#[test]
+fn the_last_ids_are_issued_only_while_somebody_waits_to_be_recovered() {
+    let mut world = World::new();
+    let members: Vec<_> = (0..15).map(|_| world.join_as_writer()).collect();
+    let refused = Err(Refusal::TooManyMembers);
+    assert_eq!(world.ask(0, ClientId::NOBODY, Request::Join), refused);
+    world.ask(0, members[3], Request::Depart).unwrap();
+    let helper = world.join_as_writer();
+    assert_eq!(helper, ClientId(16));
+    assert_eq!(world.ask(0, ClientId::NOBODY, Request::Join), refused, "no id at all");
+    assert_eq!(world.suspect(helper, members[3]), Verdict::Recover);
+    world.recover(helper, members[3]);
+    assert_eq!(world.ask(0, ClientId::NOBODY, Request::Join), refused, "the last id is kept for the next time");
+}
+
+#[test]
+fn when_all_are_lost_those_that_own_nothing_are_gone_and_the_others_wait() {
+    let mut world = World::new();
+    let (reader, writer, leaving) = (world.join(), world.join_as_writer(), world.join_as_writer());
+    world.ask(0, leaving, Request::Depart).unwrap();
+    world.reopen();
+    world.servers[0].lose_all(&world.memories[0]);
+    world.servers[1].lose_all(&world.memories[1]);
+    assert_eq!(world.servers[0].take_reaped(), [reader]);
+    let next = world.join_as_writer();
+    assert_eq!(world.renew(next), [writer, leaving]);
+}
+
+#[test]
+fn a_census_counts_members_by_standing_and_what_is_left() {
+    let mut world = World::new();
+    let [dead, leaving, recovered, live] = [(); 4].map(|()| world.join_as_writer());
+    let spans = world.alloc(0, live);
+    world.ask(0, leaving, Request::Depart).unwrap();
+    for client in [dead, recovered] {
+        world.ask(0, live, Request::Condemn { client }).unwrap();
+    }
+    assert_eq!(world.suspect(live, recovered), Verdict::Recover);
+    let census = |world: &World, server: usize| world.servers[server].census(&world.memories[server], world.now);
+    let Census { chunks, chunks_used, bytes_owned, bytes_free, .. } = census(&world, 0);
+    assert_eq!((bytes_owned, bytes_free), (spans[0].bytes, 4096 - spans[0].bytes));
+    assert!(chunks_used == 2 && chunks > 2);
+    let expected = Census { ids: 16, ids_free: 12, live: 1, leaving: 1, dead: 2, waiting: 2, ..census(&world, 0) };
+    assert_eq!(census(&world, 0), expected);
+    assert_eq!(census(&world, 1), Census { chunks: census(&world, 1).chunks, ..Census::default() });
+    world.now += LEASE;
+    assert_eq!(census(&world, 0).waiting, 4, "the lease of the one who recovers has run out too");
 }

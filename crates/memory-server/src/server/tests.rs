@@ -49,9 +49,9 @@ fn root_only() -> [Request; 5] {
 fn anywhere() -> [Request; 6] {
     [
         Request::Leave,
-        Request::AllocChunk { class: CLASS },
-        Request::FreeChunk { offset: 0 },
-        Request::RedoArea,
+        Request::AllocSpans { class: CLASS, count: 1 },
+        Request::FreeSpans { spans: Vec::new() },
+        Request::RedoArea { recovers: false },
         Request::Fence { client: ClientId(1) },
         Request::Usage,
     ]
@@ -71,7 +71,8 @@ fn only_joining_is_open_to_strangers_on_server_0() {
 #[test]
 fn other_servers_take_any_id_in_range() {
     let mut world = World::new(1);
-    assert!(matches!(world.ask(ClientId(16), Request::AllocChunk { class: CLASS }), Ok(Response::Chunk { .. })));
+    let alloc = Request::AllocSpans { class: CLASS, count: 1 };
+    assert!(matches!(world.ask(ClientId(16), alloc), Ok(Response::Spans(_))));
     for impossible in [NOBODY, ClientId(17)] {
         for request in anywhere() {
             assert_eq!(world.ask(impossible, request), Err(Refusal::NotAMember { client: impossible }));
@@ -111,11 +112,13 @@ fn a_fenced_id_is_not_issued_again() {
     let mut world = World::new(0);
     let (dead, other) = (world.join(), world.join());
     world.ask(other, Request::Fence { client: dead }).unwrap();
-    for _ in 0..14 {
+    for _ in 0..13 {
         assert_ne!(world.join(), dead);
     }
-    assert_eq!(world.ask(NOBODY, Request::Join), Err(Refusal::TooManyMembers));
+    assert_eq!(world.ask(NOBODY, Request::Join), Err(Refusal::TooManyMembers), "the last id is for a recoverer");
     world.ask(other, Request::Leave).unwrap();
+    assert_eq!(world.join(), ClientId(16));
+    world.ask(ClientId(16), Request::Leave).unwrap();
     assert_eq!(world.join(), other);
 }
 
@@ -133,13 +136,19 @@ fn an_id_that_nobody_has_is_not_fenced() {
 fn who_has_left_is_a_stranger_and_its_redo_area_another_s() {
     let mut world = World::new(0);
     let (leaver, stayer) = (world.join(), world.join());
-    let area = world.ask(leaver, Request::RedoArea).unwrap();
-    let Ok(Response::Chunk { offset, .. }) = world.ask(leaver, Request::AllocChunk { class: CLASS }) else { panic!() };
+    let area = world.ask(leaver, Request::RedoArea { recovers: false }).unwrap();
+    let Ok(Response::Spans(spans)) = world.ask(leaver, Request::AllocSpans { class: CLASS, count: 3 }) else {
+        panic!()
+    };
+    assert_eq!(world.server.spans_owned(leaver).len(), 3);
     assert_eq!(world.ask(leaver, Request::Leave), Ok(Response::Done));
     assert_eq!(world.ask(leaver, Request::Leave), Err(Refusal::NotAMember { client: leaver }));
-    assert_eq!(world.ask(stayer, Request::RedoArea), Ok(area));
-    let index = world.server.geometry().chunk_at(offset).unwrap();
-    assert_eq!(world.server.chunk(index), Some(ChunkEntry::Issued { class: CLASS, owner: NOBODY }));
+    assert_eq!(world.ask(stayer, Request::RedoArea { recovers: false }), Ok(area));
+    assert_eq!(world.server.spans_owned(leaver), []);
+    let Ok(Response::Spans(next)) = world.ask(stayer, Request::AllocSpans { class: CLASS, count: 3 }) else { panic!() };
+    let offsets = |spans: &[Span]| spans.iter().map(|span| span.offset).collect::<Vec<_>>();
+    assert_eq!(offsets(&next), offsets(&spans), "what a member leaves goes to the next one");
+    assert!(next.iter().all(|span| !span.fresh));
 }
 
 #[test]
@@ -184,16 +193,19 @@ fn a_dropped_tree_is_gone_after_a_restart_too_and_its_name_and_entry_are_free() 
 }
 
 #[test]
-fn usage_counts_chunks_and_members() {
+fn usage_counts_chunks_spans_and_members() {
     let mut world = World::new(0);
     let (me, other) = (world.join(), world.join());
-    world.ask(me, Request::AllocChunk { class: CLASS }).unwrap();
-    world.ask(me, Request::RedoArea).unwrap();
+    let Ok(Response::Spans(spans)) = world.ask(me, Request::AllocSpans { class: CLASS, count: 3 }) else { panic!() };
+    world.ask(me, Request::FreeSpans { spans: vec![(spans[0].offset, true), (spans[1].offset, false)] }).unwrap();
+    world.ask(me, Request::RedoArea { recovers: false }).unwrap();
     let chunks = u64::from(world.server.geometry().chunks);
     let members = vec![me, other];
+    // Two chunks of two spans of 2048 bytes: one owned, one free, one full, one never used.
+    let (bytes_owned, bytes_free) = (2048, 2 * 2048);
     assert_eq!(
         world.ask(me, Request::Usage),
-        Ok(Response::Usage { chunks, chunks_used: 2, chunk_bytes: 4096, members })
+        Ok(Response::Usage { chunks, chunks_used: 3, chunk_bytes: 4096, bytes_owned, bytes_free, members })
     );
 }
 

@@ -198,7 +198,9 @@ impl<K: Key, V: Value> Client<K, V> {
     /// ```
     pub fn get_many(&self, keys: &[K]) -> Vec<Result<Option<V>, Error>> {
         let bytes = Rows::of(keys.iter());
-        self.raw.run(async |ops| ops.many(keys.len(), |at| bytes.row(at), Each::Get, |_, value| V::decode(value)).await)
+        self.raw.run_batch(keys.len(), Err, async |ops| {
+            ops.many(keys.len(), |at| bytes.row(at), Each::Get, |_, value| V::decode(value)).await
+        })
     }
 
     /// Inserts many entries, up to 64 at once: the value each replaced, in their order. Two round trips each. Not atomic; if a
@@ -207,7 +209,7 @@ impl<K: Key, V: Value> Client<K, V> {
         let keys = Rows::of(entries.iter().map(|(key, _)| key));
         let values = Rows::of(entries.iter().map(|(_, value)| value));
         let value = |at: usize| values.row(at);
-        self.raw.run(async |ops| {
+        self.raw.run_batch(entries.len(), Err, async |ops| {
             ops.many(entries.len(), |at| keys.row(at), Each::Insert(&value), |_, value| V::decode(value)).await
         })
     }
@@ -215,8 +217,9 @@ impl<K: Key, V: Value> Client<K, V> {
     /// Removes many keys, up to 64 at once: the value each had, in their order. Two round trips each. Not atomic.
     pub fn remove_many(&self, keys: &[K]) -> Vec<Result<Option<V>, Error>> {
         let bytes = Rows::of(keys.iter());
-        self.raw
-            .run(async |ops| ops.many(keys.len(), |at| bytes.row(at), Each::Remove, |_, value| V::decode(value)).await)
+        self.raw.run_batch(keys.len(), Err, async |ops| {
+            ops.many(keys.len(), |at| bytes.row(at), Each::Remove, |_, value| V::decode(value)).await
+        })
     }
 
     /// The entries whose keys lie in `range`, ascending or [descending](Range::descending). Reads as it is iterated, a few leaves
@@ -279,7 +282,8 @@ impl<K: Key, V: Value> Client<K, V> {
     }
 
     /// Removes every entry; how many went. Leaf by leaf, a few round trips each: each leaf at one moment, the tree not, so that what
-    /// others insert meanwhile may stay. Its deadline is the cluster's timeout for each leaf.
+    /// others insert meanwhile may stay. Its deadline is the cluster's timeout for each leaf. If the identity ends meanwhile the clearing
+    /// goes on under the next, and the number may leave out the entries of one leaf.
     ///
     /// # Errors
     /// After an error some leaves may be cleared and others not.

@@ -1,13 +1,14 @@
 //! Blocking clients of trees of byte strings.
 
-use crate::cluster::{AnyEndpoint, Cluster};
+use crate::cluster::Cluster;
 use crate::exchange::Exchange;
 use crate::many::Each;
 use crate::ops::Ops;
 use crate::range::{Plan, RawEntry, RawRange};
+use crate::seat::{ClientSeat, SharedSeat};
 use crate::stats::{Ledger, Stats};
 use crate::within::Within;
-use sherman_core::{Check, Error, TreeState, Worker};
+use sherman_core::{Check, Error, TreeState};
 use sherman_executor::block_on;
 use std::cell::Cell;
 use std::fmt;
@@ -18,12 +19,11 @@ use std::time::Duration;
 /// A blocking client of a tree of byte strings, for one thread at a time. Every call returns when it is done or its deadline
 /// passed.
 pub struct RawClient {
-    worker: Worker<AnyEndpoint>,
     tree: Arc<TreeState>,
     ledger: Ledger,
     timeout: Cell<Duration>,
     /// Keeps the compute server in its cluster; goes last.
-    _cluster: Cluster,
+    seat: ClientSeat,
 }
 
 impl fmt::Debug for RawClient {
@@ -34,20 +34,36 @@ impl fmt::Debug for RawClient {
 
 impl RawClient {
     pub(crate) fn new(cluster: &Cluster, tree: Arc<TreeState>) -> Result<Self, Error> {
-        let timeout = Cell::new(cluster.timeout());
-        let worker = cluster.worker()?;
-        Ok(Self { worker, tree, ledger: Ledger::own(cluster.total()), timeout, _cluster: cluster.clone() })
+        let (timeout, seat) = (Cell::new(cluster.timeout()), ClientSeat::new(cluster)?);
+        Ok(Self { tree, ledger: Ledger::own(cluster.total()), timeout, seat })
     }
 
     #[inline]
-    pub(crate) fn ops(&self) -> Ops<'_> {
-        Ops { worker: &self.worker, tree: &self.tree, ledger: &self.ledger, timeout: self.timeout.get() }
+    pub(crate) fn ops(&self) -> Ops<'_, ClientSeat> {
+        Ops { seat: &self.seat, tree: &self.tree, ledger: &self.ledger, timeout: self.timeout.get() }
     }
 
     /// Runs one operation to its end.
     #[inline]
-    pub(crate) fn run<T>(&self, operation: impl AsyncFnOnce(Ops<'_>) -> T) -> T {
-        block_on(self.worker.endpoint(), operation(self.ops()))
+    pub(crate) fn run<T>(&self, operation: impl AsyncFnOnce(Ops<'_, ClientSeat>) -> T) -> T {
+        block_on(&self.seat, operation(self.ops()))
+    }
+
+    /// Runs a batch of `count` operations to its end. If there is no worker for it, each fails as `refuse` says.
+    pub(crate) fn run_batch<T>(
+        &self,
+        count: usize,
+        refuse: impl Fn(Error) -> T,
+        batch: impl AsyncFnOnce(Ops<'_, SharedSeat>) -> Vec<T>,
+    ) -> Vec<T> {
+        let refused = |error: Error| (0..count).map(|_| refuse(error.clone())).collect();
+        let lent = match self.seat.share() {
+            Ok(lent) => lent,
+            Err(error) => return refused(error),
+        };
+        let Some(seat) = lent.seat() else { return refused(Error::SessionDropped) };
+        let ops = Ops { seat, tree: &self.tree, ledger: &self.ledger, timeout: self.timeout.get() };
+        block_on(seat, batch(ops))
     }
 
     /// Looks `key` up; `value` receives what is found. One round trip when the cache knows the leaf. Linearizable.
@@ -127,7 +143,9 @@ impl RawClient {
 
     /// Looks many keys up, up to 64 at once: what each found, in their order. One round trip each; not one moment for all.
     pub fn get_many<B: AsRef<[u8]>>(&self, keys: &[B]) -> Vec<Result<Option<Vec<u8>>, Error>> {
-        self.run(async |ops| ops.many(keys.len(), |at| keys[at].as_ref(), Each::Get, |_, value| value.to_vec()).await)
+        self.run_batch(keys.len(), Err, async |ops| {
+            ops.many(keys.len(), |at| keys[at].as_ref(), Each::Get, |_, value| value.to_vec()).await
+        })
     }
 
     /// Inserts many entries, up to 64 at once: the value each replaced, in their order. Two round trips each. Not atomic; if a
@@ -137,7 +155,7 @@ impl RawClient {
         entries: &[(B, C)],
     ) -> Vec<Result<Option<Vec<u8>>, Error>> {
         let value = |at: usize| entries[at].1.as_ref();
-        self.run(async |ops| {
+        self.run_batch(entries.len(), Err, async |ops| {
             ops.many(entries.len(), |at| entries[at].0.as_ref(), Each::Insert(&value), |_, value| value.to_vec()).await
         })
     }
@@ -151,15 +169,19 @@ impl RawClient {
     ) -> Vec<Option<Result<Option<Vec<u8>>, Error>>> {
         let value = |at: usize| entries[at].1.as_ref();
         let key = |at: usize| entries[at].0.as_ref();
-        self.run(async |ops| {
-            let old = |_, value: &[u8]| value.to_vec();
-            ops.many_until_failure(entries.len(), key, Each::Insert(&value), old, patience).await
-        })
+        self.run_batch(
+            entries.len(),
+            |error| Some(Err(error)),
+            async |ops| {
+                let old = |_, value: &[u8]| value.to_vec();
+                ops.many_until_failure(entries.len(), key, Each::Insert(&value), old, patience).await
+            },
+        )
     }
 
     /// Removes many keys, up to 64 at once: the value each had, in their order. Two round trips each. Not atomic.
     pub fn remove_many<B: AsRef<[u8]>>(&self, keys: &[B]) -> Vec<Result<Option<Vec<u8>>, Error>> {
-        self.run(async |ops| {
+        self.run_batch(keys.len(), Err, async |ops| {
             ops.many(keys.len(), |at| keys[at].as_ref(), Each::Remove, |_, value| value.to_vec()).await
         })
     }
@@ -219,7 +241,8 @@ impl RawClient {
     }
 
     /// Removes every entry; how many went. Leaf by leaf, a few round trips each: each leaf at one moment, the tree not, so that what
-    /// others insert meanwhile may stay. Its deadline is the cluster's timeout for each leaf.
+    /// others insert meanwhile may stay. Its deadline is the cluster's timeout for each leaf. If the identity ends meanwhile the clearing
+    /// goes on under the next, and the number may leave out the entries of one leaf.
     ///
     /// # Errors
     /// After an error some leaves may be cleared and others not.

@@ -9,6 +9,7 @@ use crate::operations::raw_operations;
 use crate::ops::Ops;
 use crate::range::{Plan, RawEntry, RawHandleRange};
 use crate::raw::RawTree;
+use crate::seat::SharedSeat;
 use crate::stats::{Account, Ledger, Stats};
 use sherman_core::{Check, Error};
 use std::fmt;
@@ -64,14 +65,14 @@ impl RawHandle {
         let mut workers = Workers { queue, threads: Vec::new(), stats: Vec::new() };
         for number in 0..count {
             // Here, so that whoever asks for the handle learns of a server that is not there.
-            let worker = tree.worker()?;
+            let seated = tree.seated()?;
             let (tree, queue) = (tree.clone(), Arc::clone(&workers.queue));
             let (ledger, account) = Ledger::shared(tree.total());
             workers.stats.push(account);
             let thread = std::thread::Builder::new().name(format!("sherman-{number}"));
             // On failure `workers` is dropped, which ends those that were started.
             let thread = thread
-                .spawn(move || work(&tree, worker, queue, number, in_flight, ledger))
+                .spawn(move || work(&tree, seated, queue, number, in_flight, ledger))
                 .map_err(|error| Error::Thread { kind: error.kind() })?;
             workers.threads.push(thread);
         }
@@ -81,7 +82,7 @@ impl RawHandle {
     /// An operation for a worker.
     pub(crate) fn call<T: Send + 'static>(
         &self,
-        operation: impl AsyncFnOnce(Ops<'_>) -> Result<T, Error> + Send + 'static,
+        operation: impl AsyncFnOnce(Ops<'_, SharedSeat>) -> Result<T, Error> + Send + 'static,
     ) -> HandleOperation<T> {
         let (sender, receiver) = reply();
         let timeout = self.timeout;

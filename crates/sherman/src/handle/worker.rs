@@ -2,12 +2,13 @@
 
 use super::queue::{Job, Queue};
 use super::reply::Sender;
-use crate::cluster::AnyEndpoint;
+use crate::identity::Seated;
 use crate::ops::Ops;
 use crate::raw::RawTree;
+use crate::seat::SharedSeat;
 use crate::session::RawSession;
 use crate::stats::Ledger;
-use sherman_core::{Error, Worker};
+use sherman_core::Error;
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -28,7 +29,7 @@ impl Bench {
         &self,
         timeout: Duration,
         mut sender: Sender<T>,
-        operation: impl AsyncFnOnce(Ops<'_>) -> Result<T, Error> + 'static,
+        operation: impl AsyncFnOnce(Ops<'_, SharedSeat>) -> Result<T, Error> + 'static,
     ) {
         let freed = Freed(Rc::clone(&self.freed));
         drop(self.session.start_within(timeout, async move |ops| {
@@ -61,18 +62,11 @@ impl Drop for Present {
 }
 
 /// Works until the queue is closed and empty, and everything taken from it is done.
-pub(crate) fn work(
-    tree: &RawTree,
-    worker: Worker<AnyEndpoint>,
-    queue: Arc<Queue>,
-    number: usize,
-    in_flight: usize,
-    ledger: Ledger,
-) {
+pub(crate) fn work(tree: &RawTree, seated: Seated, queue: Arc<Queue>, number: usize, in_flight: usize, ledger: Ledger) {
     let present = Present(queue);
     let queue = &*present.0;
     // Dropped before `present`: it drains what it has taken.
-    let bench = Bench { session: tree.session_on(worker, ledger), freed: Rc::default() };
+    let bench = Bench { session: tree.session_on(seated, ledger), freed: Rc::default() };
     let mut jobs: Vec<Job> = Vec::new();
     bench.session.run(async {
         loop {

@@ -3,6 +3,7 @@
 use super::{Cursor, Plan, RawEntry, RawEntryRef};
 use crate::client::RawClient;
 use crate::codec::{Key, Value};
+use crate::seat::Seat;
 use sherman_core::Error;
 use std::fmt;
 use std::iter::FusedIterator;
@@ -60,12 +61,15 @@ impl<'c> RawRange<'c> {
     #[inline(never)]
     fn read_on(&mut self) -> Result<(), Error> {
         let ops = self.client.ops();
-        let Some(scan) = self.cursor.reading(ops.worker, ops.tree)? else { return Ok(()) };
+        let seated = ops.seat.seated()?;
+        let reading = self.cursor.reading(&seated, ops.tree);
+        drop(seated);
+        let Some(scan) = reading? else { return Ok(()) };
         let more = self.client.run(async |ops| ops.refill(scan).await);
         if more != Ok(true)
             && let Some(scan) = self.cursor.end()
         {
-            ops.worker.end_scan(scan);
+            ops.end_scan(scan);
         }
         more.map(drop)
     }
@@ -75,7 +79,7 @@ impl Drop for RawRange<'_> {
     /// Leaves its buffers to the next range.
     fn drop(&mut self) {
         if let Some(scan) = self.cursor.end() {
-            self.client.ops().worker.end_scan(scan);
+            self.client.ops().end_scan(scan);
         }
     }
 }

@@ -1,14 +1,16 @@
 //! Asynchronous sessions of trees of byte strings.
 
-use crate::cluster::{AnyEndpoint, Cluster};
+use crate::cluster::Cluster;
+use crate::identity::Seated;
 use crate::many::Each;
 use crate::operations::raw_operations;
 use crate::ops::Ops;
 use crate::range::{Plan, RawEntry, RawSessionRange};
+use crate::seat::SharedSeat;
 use crate::stats::{Ledger, Stats};
 use crate::within::Within;
 use sherman_core::session::{Operation, Session};
-use sherman_core::{Check, Error, TreeState, Worker};
+use sherman_core::{Check, Error, TreeState};
 use std::cell::Cell;
 use std::fmt;
 use std::ops::RangeBounds;
@@ -21,12 +23,10 @@ use std::time::Duration;
 /// An operation runs as a task of the session while the session [runs](Self::run) or [drains](Self::drain); dropping its [`Operation`] detaches it and never
 /// leaves it half done. Dropping the session waits for what is in flight, within twice the cluster's timeout.
 pub struct RawSession {
-    session: Session<AnyEndpoint>,
+    session: Session<SharedSeat>,
     tree: Arc<TreeState>,
     ledger: Rc<Ledger>,
     timeout: Cell<Duration>,
-    /// Keeps the compute server in its cluster; goes last.
-    _cluster: Cluster,
 }
 
 impl fmt::Debug for RawSession {
@@ -41,16 +41,16 @@ impl fmt::Debug for RawSession {
 raw_operations!(RawSession, start, Operation);
 
 impl RawSession {
-    pub(crate) fn new(cluster: &Cluster, worker: Worker<AnyEndpoint>, tree: Arc<TreeState>, ledger: Ledger) -> Self {
+    pub(crate) fn new(cluster: &Cluster, seated: Seated, tree: Arc<TreeState>, ledger: Ledger) -> Self {
         let timeout = Cell::new(cluster.timeout());
-        let session = Session::new(worker);
-        Self { session, tree, ledger: Rc::new(ledger), timeout, _cluster: cluster.clone() }
+        let session = Session::new(SharedSeat::new(cluster, seated));
+        Self { session, tree, ledger: Rc::new(ledger), timeout }
     }
 
     /// Starts an operation as a task of the session, with the session's deadline of now.
     pub(crate) fn start<T: 'static>(
         &self,
-        operation: impl AsyncFnOnce(Ops<'_>) -> Result<T, Error> + 'static,
+        operation: impl AsyncFnOnce(Ops<'_, SharedSeat>) -> Result<T, Error> + 'static,
     ) -> Operation<T> {
         self.start_within(self.timeout.get(), operation)
     }
@@ -58,11 +58,11 @@ impl RawSession {
     pub(crate) fn start_within<T: 'static>(
         &self,
         timeout: Duration,
-        operation: impl AsyncFnOnce(Ops<'_>) -> Result<T, Error> + 'static,
+        operation: impl AsyncFnOnce(Ops<'_, SharedSeat>) -> Result<T, Error> + 'static,
     ) -> Operation<T> {
         let (tree, ledger) = (Arc::clone(&self.tree), Rc::clone(&self.ledger));
-        self.session.start(move |worker| async move {
-            operation(Ops { worker: &worker, tree: &tree, ledger: &ledger, timeout }).await
+        self.session.start(move |seat| async move {
+            operation(Ops { seat: &*seat, tree: &tree, ledger: &ledger, timeout }).await
         })
     }
 

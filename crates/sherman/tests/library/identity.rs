@@ -9,7 +9,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-fn address(servers: &Servers, server: usize) -> String {
+pub fn address(servers: &Servers, server: usize) -> String {
     match &servers.running[server].addresses()[0] {
         Listen::Tcp(address) => address.clone(),
         Listen::Unix(path) => path.display().to_string(),
@@ -54,13 +54,13 @@ fn a_url_that_mixes_two_clusters_opens_nothing_and_changes_neither() -> Result<(
 }
 
 /// A tunnel to a server, for one client, that can be cut.
-struct Tunnel {
-    address: String,
+pub struct Tunnel {
+    pub address: String,
     open: Arc<Mutex<Option<Vec<TcpStream>>>>,
 }
 
 impl Tunnel {
-    fn to(target: String) -> Result<Self, Failure> {
+    pub fn to(target: String) -> Result<Self, Failure> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?.to_string();
         let open = Arc::new(Mutex::new(Some(Vec::new())));
@@ -81,7 +81,7 @@ impl Tunnel {
         Ok(Self { address, open })
     }
 
-    fn cut(&self) {
+    pub fn cut(&self) {
         let streams = self.open.lock().expect("whole").take();
         for stream in streams.into_iter().flatten() {
             let _ = stream.shutdown(Shutdown::Both);
@@ -109,7 +109,7 @@ fn a_loss_that_one_client_alone_sees_ends_that_client_and_is_recovered_on_every_
     for key in 0..20_000 {
         theirs.insert(key * 2, key)?;
     }
-    let options = ClusterOptions::new().timeout(Duration::from_secs(5));
+    let options = ClusterOptions::new().timeout(Duration::from_secs(5)).rejoin(false);
     let one = Cluster::open_with(&servers.url.replace(&address(&servers, 1), &tunnel.address), options)?;
     let ours = one.tree::<u64, u64>("t")?.client()?;
     // It writes all over the tree, on both servers, when its tunnel to server 1 breaks.
@@ -140,7 +140,7 @@ fn a_loss_that_one_client_alone_sees_ends_that_client_and_is_recovered_on_every_
 #[test]
 fn an_operator_sees_members_servers_and_trees_and_needs_no_membership() -> Result<(), Failure> {
     let servers = Servers::start(Transport::Shm, 2)?;
-    let cluster = Cluster::open(&servers.url)?;
+    let cluster = Cluster::open_with(&servers.url, ClusterOptions::new().rejoin(false))?;
     cluster.tree::<u64, u64>("t")?;
     let admin = Admin::open(&servers.url)?;
     assert_eq!(admin.members()?.iter().map(|member| member.id).collect::<Vec<_>>(), [cluster.id()]);

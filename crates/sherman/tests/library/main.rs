@@ -7,6 +7,7 @@ mod growth;
 #[cfg(target_os = "linux")]
 mod identity;
 mod membership;
+mod mending;
 mod model;
 #[cfg(target_os = "linux")]
 mod network;

@@ -1,7 +1,7 @@
 //! The suites that every backend runs, on memory servers that are threads of this process behind sockets, and on those that
 //! share their memory.
 
-use sherman::{Cluster, Error, OpenError};
+use sherman::{Cluster, ClusterOptions, Error, OpenError};
 use sherman_embedded::Atomicity;
 use sherman_embedded::copy::CopyPath;
 use sherman_embedded::host::Host;
@@ -31,9 +31,15 @@ pub struct Servers {
 
 impl Servers {
     pub fn start(transport: Transport, count: u16) -> Result<Self, Failure> {
+        Self::start_leasing(transport, count, Duration::from_secs(3))
+    }
+
+    pub fn start_leasing(transport: Transport, count: u16, lease: Duration) -> Result<Self, Failure> {
         let mut running = Vec::new();
         for server in 0..count {
-            let format = FormatOptions { server, servers: count, chunk_bytes: 1 << 20, ..FormatOptions::default() };
+            let lease_nanos = lease.as_nanos() as u64;
+            let format =
+                FormatOptions { server, servers: count, chunk_bytes: 1 << 20, lease_nanos, ..FormatOptions::default() };
             running.push(SoftNicServer::start(Self::options(transport, &format)?)?);
         }
         let addresses = running.iter().map(|server| match &server.addresses()[0] {
@@ -100,10 +106,11 @@ fn ranges_miss_nothing_that_is_there_throughout() -> Result<(), Failure> {
 }
 
 #[test]
-fn who_was_fenced_goes_on_as_another() -> Result<(), Failure> {
+fn a_client_that_was_fenced_goes_on_as_another() -> Result<(), Failure> {
     for transport in TRANSPORTS {
         let servers = Servers::start(transport, 2)?;
-        let (cluster, broken) = (servers.open()?, servers.open()?);
+        let cluster = servers.open()?;
+        let broken = Cluster::open_with(&servers.url, ClusterOptions::new().rejoin(false))?;
         let client = broken.tree::<u64, u64>("orders")?.client()?;
         client.insert(7, 700)?;
         cluster.fence(broken.id())?;

@@ -85,7 +85,8 @@ impl Script {
             let asked = if self.rng.one_in(4) { Asked::Open } else { Asked::Create };
             return self.ask_catalog(worker, name, asked).await;
         };
-        match self.rng.below(8) {
+        let often = if self.scenario.loading { [0, 0, 0, 1, 1, 1, 1, 4] } else { [0, 1, 2, 3, 4, 5, 5, 5] };
+        match often[self.rng.below(8)] {
             0 => self.ask_catalog(worker, name, Asked::Drop).await,
             1 => self.load(worker, &tree, number).await,
             2 => self.clear(worker, &tree).await,

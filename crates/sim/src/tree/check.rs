@@ -8,6 +8,7 @@ use crate::history::History;
 use crate::linear::{Checker, Sweep, Verdict};
 use crate::sim::{Run, Sim};
 use sherman_core::redo::Record;
+use sherman_core::survey::{account, survey};
 use sherman_core::{ComputeServer, Walk};
 use sherman_fabric::control::TreeInfo;
 use sherman_fabric::{Memory, Space};
@@ -31,7 +32,7 @@ pub enum Property {
     Lanes,
     /// No redo record and no redo slot is left over.
     Redo,
-    /// Every place for a node is part of the tree or free.
+    /// Every place for a node is part of a tree, or free and somebody finds it.
     Space,
     /// Whoever is dead can be recovered.
     Recovery,
@@ -148,18 +149,15 @@ pub(super) fn walk(lab: &mut Lab, compute: &Compute) -> Result<Walk, Found> {
     lab.walk(compute).map_err(|error| Found::new(Property::Walk, error.to_string()))
 }
 
-/// Node memory: what was obtained is in the tree or free.
-pub(super) fn space(computes: &[&ComputeServer], walk: &Walk) -> Result<(), Found> {
-    let (mut allocated, mut free) = (0, 0);
-    for census in computes.iter().map(|compute| compute.census()) {
-        allocated += census.allocated;
-        free += census.free;
-    }
-    let live = walk.nodes.iter().sum::<usize>() as u64;
-    if allocated == live + free {
-        return Ok(());
-    }
-    Err(Found::new(Property::Space, format!("of {allocated} places {live} are in the tree and {free} are free")))
+/// Node memory: every place is a node of a tree, or free where somebody finds it. `everyone` are all compute servers that are there.
+pub(super) fn space(sim: &Sim, servers: u16, everyone: &[&Compute], walks: &[&Walk]) -> Result<(), Found> {
+    let Some(first) = everyone.first() else { return Ok(()) };
+    let at_hand = everyone.iter().map(|compute| (compute.fabric.client(), compute.shared.free_places())).collect();
+    let trees = walks.iter().flat_map(|walk| walk.places.iter().copied());
+    let geometry = |server| first.shared.geometry_of(server);
+    let places: Vec<_> =
+        (0..servers).flat_map(|server| survey(&sim.memory(server), geometry(server), server)).collect();
+    account(&places, trees, &at_hand).map_err(|what| Found::new(Property::Space, what))
 }
 
 /// What scans may not do whatever else happens; and what they say of single keys, added to the history.

@@ -5,18 +5,18 @@ use sherman_core::tree::Merges;
 
 /// Totals over some compute servers.
 pub(super) struct Counts {
-    /// Places that are not free.
-    in_use: u64,
+    /// Nodes made.
+    made: u64,
     pub merges: Merges,
     pub reused: u64,
 }
 
 impl Counts {
     pub fn of<'c>(computes: impl IntoIterator<Item = &'c Compute>) -> Self {
-        let mut counts = Self { in_use: 0, merges: Merges::default(), reused: 0 };
+        let mut counts = Self { made: 0, merges: Merges::default(), reused: 0 };
         for compute in computes {
             let census = compute.shared.census();
-            counts.in_use = counts.in_use.wrapping_add(census.allocated).wrapping_sub(census.free);
+            counts.made += census.made;
             counts.reused += census.reused;
             let merges = compute.tree.merges();
             counts.merges.leaves += merges.leaves;
@@ -28,7 +28,7 @@ impl Counts {
 
     pub fn since(&self, before: &Self) -> Self {
         Self {
-            in_use: self.in_use.wrapping_sub(before.in_use),
+            made: self.made - before.made,
             merges: Merges {
                 leaves: self.merges.leaves - before.merges.leaves,
                 internal: self.merges.internal - before.merges.internal,
@@ -38,9 +38,8 @@ impl Counts {
         }
     }
 
-    /// Nodes made: those that are there now, and those that went again. Who dies in the middle may leave the sum short.
+    /// Nodes that became part of a tree.
     pub fn made(&self) -> u64 {
-        let made = self.in_use.wrapping_add(self.merges.leaves + self.merges.internal + self.merges.shrinks);
-        u64::try_from(made as i64).unwrap_or(0)
+        self.made
     }
 }

@@ -4,7 +4,7 @@
 //! there; for those the scenarios drawn are bent, never the adversary and never the checkers.
 
 use super::mix::Mix;
-use super::scenario::{Scenario, Shape};
+use super::scenario::{STEP_NANOS_OF_CRASHES, Scenario, Shape};
 use super::schedule::{Explorer, SEEDS_PER_SCENARIO};
 use crate::knobs::Knobs;
 use sherman_core::Format;
@@ -80,19 +80,74 @@ impl Hunt {
             | Mutant::MergeNotFinished
             | Mutant::GrowthBelieved
             | Mutant::PendingKept
-            | Mutant::FreshForgotten
-            | Mutant::MarkNotRewritten
+            | Mutant::ActiveUnknown
             | Mutant::FenceLeft
             | Mutant::DoomedRenews
             | Mutant::PrivateLoss
             | Mutant::LeavesDoomed
-            | Mutant::RecoversInline
             | Mutant::ExpiredUnnoticed => lined.with_crashes(),
+            // A recovery has to take longer than a renewal can wait: many threads take turns.
+            Mutant::RecoversInline => Self {
+                bend: |scenario| {
+                    (scenario.computes, scenario.threads, scenario.servers) = (3, 4, 2);
+                    (scenario.operations, scenario.condemned) = (4, false);
+                    scenario.lease_nanos = 540 * STEP_NANOS_OF_CRASHES;
+                },
+                ..lined.with_crashes()
+            },
             // Somebody has to create a tree in the entry of one that two others are dropping.
             Mutant::DropWithoutLane => Self {
                 bend: |scenario| {
                     (scenario.catalog, scenario.computes, scenario.threads, scenario.servers) = (true, 3, 1, 1);
                     (scenario.loaded, scenario.operations) = (5, 12);
+                },
+                ..lined.with_crashes()
+            },
+            // Somebody has to die while it frees, loads or splits nodes of a tree that is gone.
+            Mutant::DropLeftFirst | Mutant::EndedNotReplayed => Self {
+                bend: |scenario| {
+                    (scenario.shape, scenario.catalog, scenario.loading) = (Shape::Four, true, false);
+                    (scenario.computes, scenario.threads, scenario.short) = (3, 2, false);
+                    (scenario.loaded, scenario.operations) = (5, 10);
+                },
+                ..lined.with_crashes()
+            },
+            // One thread has to load into a tree that is gone, where another thread of its compute server frees it.
+            Mutant::LoadWaits => Self {
+                bend: |scenario| {
+                    (scenario.shape, scenario.catalog, scenario.loading) = (Shape::Four, true, true);
+                    (scenario.short, scenario.condemned, scenario.servers) = (false, false, 1);
+                    (scenario.computes, scenario.threads) = (3, 2);
+                    (scenario.loaded, scenario.operations) = (5, 6);
+                },
+                ..lined.with_crashes()
+            },
+            // The place has to lie in a span of whoever frees it.
+            Mutant::ReuseBeforeUnlink => Self {
+                bend: |scenario| {
+                    churn(scenario);
+                    scenario.span_places = 4;
+                },
+                ..lined
+            },
+            // A place has to be freed and used again within a few lists: nodes come and go, and each span is one place.
+            Mutant::StampNotContinued | Mutant::HintBeforeMark => Self { bend: churn, ..lined },
+            // Two threads of one compute server have to free a node and to take its span at the same time.
+            Mutant::FreedTwice => Self {
+                bend: |scenario| {
+                    churn(scenario);
+                    (scenario.computes, scenario.threads) = (2, 3);
+                },
+                ..lined
+            },
+            // One thread has to make a node while another gives back what is not used, since somebody finds no memory.
+            Mutant::SpanBackEarly => Self {
+                bend: |scenario| {
+                    (scenario.shape, scenario.operations) = (Shape::LongEntries, 8);
+                    (scenario.loaded, scenario.hot) = (20, 24);
+                    (scenario.sparse, scenario.thinned, scenario.unposted) = (false, 0, false);
+                    (scenario.first, scenario.then) = (Mix::GROW, Mix::GROW);
+                    (scenario.short, scenario.catalog, scenario.computes, scenario.threads) = (true, false, 3, 2);
                 },
                 ..lined.with_crashes()
             },
@@ -151,4 +206,12 @@ impl Hunt {
         };
         Explorer::new(choose, knobs)
     }
+}
+
+/// Leaves split and merge all the time, in spans of one place.
+fn churn(scenario: &mut Scenario) {
+    (scenario.shape, scenario.operations) = (Shape::Four, 12);
+    (scenario.loaded, scenario.hot, scenario.span_places) = (8, 12, 1);
+    (scenario.sparse, scenario.thinned, scenario.unposted) = (false, 0, false);
+    (scenario.first, scenario.then, scenario.opposed) = (Mix::GROW, Mix::SHRINK, true);
 }

@@ -6,13 +6,12 @@
 use super::check::{self, Found, Property};
 use super::lab::{Compute, Lab, TREE};
 use super::script::Record;
-use crate::SimMemory;
 use crate::linear::Checker;
-use crate::sim::{Run, Sim};
+use crate::sim::Run;
 use sherman_core::{ComputeServer, Error, Walk};
 use sherman_fabric::control::{MemberInfo, Standing, TreeInfo};
-use sherman_fabric::{ClientId, Endpoint, GlobalAddress, Memory, Request, Response, Space, call};
-use sherman_memory_server::{ChunkEntry, ClientWord, Geometry};
+use sherman_fabric::{ClientId, Endpoint, Memory, Request, Response, Space, call};
+use sherman_memory_server::ClientWord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -25,8 +24,6 @@ pub(super) struct Scene<'a> {
     pub initial: &'a BTreeMap<u64, u64>,
     /// Every compute server that had a part in it, and did not leave in order.
     pub everyone: &'a [Compute],
-    /// Those that had left before it.
-    pub gone: &'a [&'a Compute],
     pub record: &'a Record,
 }
 
@@ -61,7 +58,7 @@ impl Scene<'_> {
         let others = left.walk_others(lab)?;
         let walk = check::walk(lab, &left.inspector)?;
         let walks: Vec<&Walk> = others.iter().map(|(_, walk)| walk).chain([&walk]).collect();
-        left.places(&lab.sim, &walks, self.gone, lab.scenario.servers)?;
+        check::space(&lab.sim, lab.scenario.servers, &left.everyone().collect::<Vec<_>>(), &walks)?;
         Ok((walk, others))
     }
 }
@@ -201,46 +198,4 @@ impl Left {
         }
         Ok(())
     }
-
-    /// Every place of every chunk is a node of a tree or in exactly one free list. `gone` have left, and what they had free
-    /// is lost unless somebody has found it.
-    fn places(&self, sim: &Sim, walks: &[&Walk], gone: &[&Compute], servers: u16) -> Result<(), Found> {
-        let mut used: BTreeMap<GlobalAddress, String> = BTreeMap::new();
-        let mut claim = |place: GlobalAddress, by: String| match used.insert(place, by.clone()) {
-            None => Ok(()),
-            Some(other) => Err(Found::new(Property::Space, format!("the place {place} is both {other} and {by}"))),
-        };
-        for walk in walks {
-            walk.places.iter().try_for_each(|&place| claim(place, "in a tree".to_owned()))?;
-        }
-        for compute in self.everyone() {
-            let by = format!("free at {}", compute.fabric.client());
-            compute.shared.free_places().into_iter().try_for_each(|place| claim(place, by.clone()))?;
-        }
-        let lost: BTreeSet<GlobalAddress> = gone.iter().flat_map(|compute| compute.shared.free_places()).collect();
-        let geometry = self.inspector.shared.geometry();
-        for place in (0..servers).flat_map(|server| issued_places(&sim.memory(server), geometry, server)) {
-            if !used.contains_key(&place) && !lost.contains(&place) {
-                return Err(Found::new(
-                    Property::Space,
-                    format!("the place {place} is in no tree and in no free list"),
-                ));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Every place for a node on a server.
-pub fn issued_places(memory: &SimMemory, geometry: &Geometry, server: u16) -> Vec<GlobalAddress> {
-    let mut places = Vec::new();
-    for index in 0..geometry.chunks {
-        let entry = ChunkEntry::from_bits(memory.load_u64(Space::Host, geometry.chunk_entry(index)));
-        if let Some(ChunkEntry::Issued { class, .. }) = entry {
-            let (first, bytes) = (geometry.chunk_offset(index), u64::from(class.node_bytes));
-            let offsets = (0..geometry.chunk_bytes / bytes).map(|at| first + at * bytes);
-            places.extend(offsets.map(|offset| GlobalAddress::new(server, offset)));
-        }
-    }
-    places
 }

@@ -105,6 +105,12 @@ pub struct Scenario {
     pub catalog: bool,
     /// Members end the leases of others now and then, as an operator does. Needs `crashes`.
     pub condemned: bool,
+    /// The most places of a span: few, so that compute servers own several spans, and give them back.
+    pub span_places: u32,
+    /// In other trees they mostly load, and drop them. Needs `catalog`.
+    pub loading: bool,
+    /// Whether there may be too little memory for what they do.
+    pub short: bool,
 }
 
 impl Default for Scenario {
@@ -133,6 +139,9 @@ impl Default for Scenario {
             lease_nanos: FormatOptions::default().lease_nanos,
             catalog: false,
             condemned: false,
+            span_places: 4,
+            loading: false,
+            short: false,
         }
     }
 }
@@ -183,6 +192,8 @@ impl Scenario {
             lane_width: if rng.one_in(3) { LaneWidth::Bits64 } else { LaneWidth::Bits16 },
             release: [ReleaseMode::Write, ReleaseMode::Write, ReleaseMode::Faa, ReleaseMode::Cas][rng.below(4)],
             caches: [Caches::Cold, Caches::Warm, Caches::Stale][rng.below(3)],
+            // A place that is freed is the sooner used again the smaller its span is.
+            span_places: if rng.one_in(12) { 4 } else { 1 },
             ..Self::default()
         }
     }
@@ -208,6 +219,8 @@ impl Scenario {
             lease_nanos,
             catalog,
             condemned: rng.one_in(8),
+            short: rng.one_in(8),
+            loading: catalog && rng.one_in(4),
             ..drawn
         }
     }
@@ -215,10 +228,15 @@ impl Scenario {
     /// The world it needs: small chunks, few lanes (so that unrelated nodes share them), short redo slots.
     pub fn config(&self, knobs: Knobs) -> SimConfig {
         let format = FormatOptions {
-            // Whoever recovers looks at every place of every chunk that was issued.
-            chunk_bytes: if self.crashes { 4 << 10 } else { 8 << 10 },
+            // Where memory is short, half a chunk of redo areas is kept for those that recover: four of them, as by default.
+            chunk_bytes: match (self.short, self.crashes) {
+                (true, _) => 16 << 10,
+                (false, true) => 4 << 10,
+                (false, false) => 8 << 10,
+            },
+            span_places: self.span_places,
             redo_slot_bytes: 1 << 10,
-            redo_area_bytes: 4 << 10,
+            redo_area_bytes: if self.short { 2 << 10 } else { 4 << 10 },
             // Few enough that ids are issued again.
             member_capacity: if self.crashes { 9 } else { 15 },
             lease_nanos: self.lease_nanos,
@@ -234,7 +252,11 @@ impl Scenario {
         };
         SimConfig {
             servers: self.servers,
-            host_bytes: if self.catalog { 320 << 10 } else { 192 << 10 },
+            host_bytes: match (self.short, self.catalog) {
+                (true, _) => 60 << 10,
+                (false, true) => 320 << 10,
+                (false, false) => 192 << 10,
+            },
             on_chip_bytes: 128,
             format,
             knobs,

@@ -18,7 +18,7 @@ use crate::rng::Rng;
 use crate::scheduler::{Fair, Pct, Random, Recording, Replay, Scheduler};
 use crate::sim::Run;
 use crate::trace::Event;
-use sherman_core::{ComputeServer, Walk};
+use sherman_core::{ComputeServer, Error, Walk};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,8 +31,11 @@ const LAST_LINES: usize = 200;
 const DISMISSED_ONE_IN: u64 = 8;
 /// Of how many schedules one has a fair scheduler.
 const FAIR_ONE_IN: u64 = 8;
-/// A lease of so many events is long against a round trip.
+/// A lease of so many events is long against a round trip, if each thread gets so many of them.
 const HEALTHY_LEASE_STEPS: u64 = 350;
+const HEALTHY_LEASE_TURNS: u64 = 29;
+/// Threads of a compute server besides those of its operations: keeper and recoverer.
+const KEEPING_THREADS: u32 = 2;
 /// Seeds that share a scenario, and with it the loaded world.
 pub(super) const SEEDS_PER_SCENARIO: u64 = 64;
 
@@ -154,9 +157,7 @@ impl Explorer {
         let checked = match company {
             Some(company) => {
                 let remaining = company.remaining();
-                let strangers = cast.strangers.iter().filter(|_| !cast.neglected);
-                let gone: Vec<&Compute> = strangers.chain([&world.loader]).collect();
-                let scene = Scene { initial: &cast.initial, everyone: &remaining, gone: &gone, record: &self.record };
+                let scene = Scene { initial: &cast.initial, everyone: &remaining, record: &self.record };
                 let dismissed = seed.is_multiple_of(DISMISSED_ONE_IN);
                 let healthy = health(case, &world.lab.scenario, &cast.computes);
                 healthy.and_then(|()| scene.inspect(&mut world.lab, &run, &mut self.checker, dismissed, &mut walk))
@@ -231,16 +232,30 @@ impl Loaded {
     fn cast(&mut self, seed: u64) -> Cast {
         let computes: Vec<Compute> = (0..self.lab.scenario.computes).map(|_| self.lab.join()).collect();
         let mut cast = Cast { computes, initial: self.initial.clone(), strangers: Vec::new(), neglected: false };
-        if self.lab.scenario.caches == Caches::Cold {
-            return cast;
-        }
-        for compute in &cast.computes {
-            self.lab.warm(compute, self.initial.keys().copied().filter(|&key| key < SPAN));
+        if self.lab.scenario.caches != Caches::Cold {
+            for compute in &cast.computes {
+                self.lab.warm(compute, self.initial.keys().copied().filter(|&key| key < SPAN));
+            }
         }
         if self.lab.scenario.caches == Caches::Stale {
             self.change_unseen(&mut cast, seed);
         }
+        if self.lab.scenario.crashes {
+            self.renew_all(&mut cast);
+        }
         cast
+    }
+
+    /// Setting up took its time. Those that owned nothing and whose lease ran out are no members any more: others take their parts.
+    fn renew_all(&mut self, cast: &mut Cast) {
+        for compute in &mut cast.computes {
+            let worker = compute.worker();
+            match self.lab.quiet(worker.renew()) {
+                Ok(_) => {}
+                Err(Error::Fenced { .. }) => *compute = self.lab.join(),
+                Err(error) => unreachable!("nobody else is about: {error}"),
+            }
+        }
     }
 
     /// Somebody changes the tree behind the others' backs: a stranger, or one of them, whose free places are then the next
@@ -283,9 +298,6 @@ impl Loaded {
         for (number, compute) in cast.computes.iter().enumerate() {
             let workers: Vec<_> = (0..scenario.threads).map(|_| compute.worker()).collect();
             if let Some(company) = &company {
-                // Setting up took its time.
-                let renewed = self.lab.quiet(workers[0].renew());
-                renewed.expect("nobody has asked about it yet");
                 company.members.borrow_mut().push(compute.clone());
             }
             for (thread, worker) in (0..).zip(workers) {
@@ -330,13 +342,13 @@ impl Loaded {
         checker: &mut Checker,
         seen: &mut Walk,
     ) -> Result<(), Found> {
-        let everyone = cast.computes.iter().chain(&cast.strangers).chain([&self.loader]);
-        let shared: Vec<&ComputeServer> = everyone.map(|compute| &*compute.shared).collect();
+        let everyone: Vec<&Compute> = cast.computes.iter().chain(&cast.strangers).chain([&self.loader]).collect();
+        let shared: Vec<&ComputeServer> = everyone.iter().map(|compute| &*compute.shared).collect();
         check::ended_well(run, record)?;
         check::lanes(&self.lab.sim, &self.lab.scenario, &shared)?;
         check::redo(&self.lab.sim, &shared)?;
         *seen = check::walk(&mut self.lab, &cast.computes[0])?;
-        check::space(&shared, seen)?;
+        check::space(&self.lab.sim, self.lab.scenario.servers, &everyone, &[seen])?;
         check::told(&self.lab.scenario, record, checker, &cast.initial, seen, &[])
     }
 }
@@ -348,9 +360,10 @@ fn is_fair(seed: u64) -> bool {
 
 /// Whether every member that nothing happened to is well, where everybody gets a turn and a lease is long against a round trip.
 fn health(case: &Case, scenario: &Scenario, computes: &[Compute]) -> Result<(), Found> {
-    let judged = is_fair(case.schedule)
-        && !scenario.condemned
-        && scenario.lease_nanos >= HEALTHY_LEASE_STEPS * STEP_NANOS_OF_CRASHES;
+    let threads = u64::from(scenario.computes * (scenario.threads + KEEPING_THREADS));
+    let healthy = HEALTHY_LEASE_STEPS.max(HEALTHY_LEASE_TURNS * threads);
+    let judged =
+        is_fair(case.schedule) && !scenario.condemned && scenario.lease_nanos >= healthy * STEP_NANOS_OF_CRASHES;
     let struck = |number: u32| case.mishaps.iter().any(|mishap| mishap.concerns(number));
     match (0..).zip(computes).find(|(number, compute)| judged && !struck(*number) && compute.shared.is_doomed()) {
         Some((number, _)) => {

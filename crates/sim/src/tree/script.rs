@@ -140,7 +140,7 @@ impl Script {
                 self.condemn(&worker).await;
                 continue;
             }
-            if self.scenario.catalog && self.rng.one_in(2) {
+            if self.scenario.catalog && (self.scenario.loading || self.rng.one_in(2)) {
                 self.use_catalog(&worker, number).await;
                 continue;
             }
@@ -200,6 +200,7 @@ impl Script {
             // A deadline, met because time jumped.
             Error::Timeout { .. } => self.time_jumps,
             Error::OwnerStalled { .. } => self.company.is_some(),
+            Error::OutOfMemory => self.scenario.short,
             // That nobody dropped it without being asked to is checked by the history of the catalog.
             Error::NoSuchTree { .. } => self.base > 0,
             // A client that cannot reach a server is at its end; that it knows so is checked by what it leaves behind.

@@ -126,7 +126,16 @@ impl World {
             let asked = mix_bytes(u64::from(from.0), format!("{request:?}").as_bytes());
             target.calls_hash = mix(target.calls_hash, asked);
         }
-        target.cpu.handle(&CpuView::new(&mut target.memory), from, request, now)
+        let answer = target.cpu.handle(&CpuView::new(&mut target.memory), from, request, now);
+        self.end_reaped(server);
+        answer
+    }
+
+    /// Ends the connections of those that a server let go by itself.
+    fn end_reaped(&mut self, server: u16) {
+        for client in self.servers[usize::from(server)].cpu.take_reaped() {
+            self.fence(server, client);
+        }
     }
 
     /// F6: nothing of `client` executes on `server` any more. What is in flight there ends now, so that the fence can be
@@ -325,13 +334,20 @@ impl World {
             return Err(Refusal::Unreachable { server: 0 });
         }
         first.cpu_used = true;
-        let joined = first.cpu.join_seeing(&CpuView::new(&mut first.memory), &seen, now)?;
+        let joined = first.cpu.join_seeing(&CpuView::new(&mut first.memory), &seen, now);
         let cluster = first.cpu.cluster();
         for server in others.iter_mut().filter(|server| !server.lost) {
             server.cpu_used = true;
             server.cpu.adopt(&CpuView::new(&mut server.memory), cluster);
         }
-        Ok(joined)
+        self.end_reaped(0);
+        // Every server gets to know the newcomer, and refuses whoever had its id before.
+        if let Ok(Response::Joined { client }) = joined {
+            for server in 0..self.servers.len() as u16 {
+                self.fence(server, client);
+            }
+        }
+        joined
     }
 
     /// Ends everything on a queue pair in error, also what is finished and was not heard of: unless a later list was, since

@@ -18,10 +18,10 @@ impl World {
         let route = if usize::from(server) < self.servers.len() { server } else { 0 };
         let qp = endpoint as usize * self.servers.len() + usize::from(route);
         let slot = self.flights.open(qp as u32, server, self.current);
-        let shift = self.unit_shift();
-        let pair = &mut self.queue_pairs[qp];
         let mut left = 0;
         for (index, verb) in list.verbs()[..executable].iter().enumerate() {
+            let shift = self.unit_shift(verb);
+            let pair = &mut self.queue_pairs[qp];
             let pending = Pending::new(slot, index as u32, pair.next_sequence, *verb, shift);
             if pending.units > 0 {
                 pair.next_sequence += 1;
@@ -34,6 +34,7 @@ impl World {
             task.last = list.verbs().first().map(|verb| (server, *verb));
             self.truncated |= task.lists > self.limits.lists_per_task;
         }
+        let pair = &mut self.queue_pairs[qp];
         let flight = self.flights.get_mut(slot);
         (flight.left, flight.order) = (left, pair.lists);
         pair.lists += 1;
@@ -53,10 +54,14 @@ impl World {
         self.flights.ticket(slot)
     }
 
-    /// The shift by which an offset is cut into units. With nobody else about a verb may as well be one.
+    /// The shift by which a verb's offset is cut into units. With nobody else about a verb may as well be one.
     #[inline]
-    fn unit_shift(&self) -> u32 {
-        if self.quiet { 63 } else { self.knobs.unit_shift() }
+    fn unit_shift(&self, verb: &Verb) -> u32 {
+        match verb {
+            _ if self.quiet => 63,
+            Verb::Read { space: Space::OnChip, .. } | Verb::Write { space: Space::OnChip, .. } => 3,
+            _ => self.knobs.unit_shift(),
+        }
     }
 
     /// How many verbs of `list` can execute, and why not all of them.
@@ -154,7 +159,7 @@ impl World {
     /// A READ fetches a unit.
     #[inline]
     fn fetch(&mut self, qp: usize, at: usize, choice: Choice) -> (Place, u64) {
-        let shift = self.unit_shift();
+        let shift = self.unit_shift(&self.queue_pairs[qp].pending[at].verb);
         let pair = &mut self.queue_pairs[qp];
         let pending = &mut pair.pending[at];
         let (Verb::Read { space, offset, at, len } | Verb::Write { space, offset, at, len, .. }) = pending.verb else {
@@ -179,7 +184,7 @@ impl World {
     /// A WRITE lands a unit.
     #[inline]
     fn land(&mut self, qp: usize, at: usize, unit: u32) -> (Place, u64) {
-        let shift = self.unit_shift();
+        let shift = self.unit_shift(&self.queue_pairs[qp].pending[at].verb);
         let pair = &mut self.queue_pairs[qp];
         let pending = &mut pair.pending[at];
         let (Verb::Read { space, offset, at, len } | Verb::Write { space, offset, at, len, .. }) = pending.verb else {

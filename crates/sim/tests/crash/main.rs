@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 /// Schedules of each play.
-const SEEDS: u64 = 10;
+const SEEDS: u64 = 5;
 /// Plays between two words on how far it is.
 const TOLD: usize = 1000;
 

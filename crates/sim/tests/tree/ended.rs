@@ -1,9 +1,10 @@
 //! Trees that end while somebody who worked on them, or who was to end them, is recovered.
 
-use super::scene::{Deed, assert_nothing_is_lost, die_at, header, lanes_held, poll_until};
+use super::scene::{Deed, assert_nothing_is_lost, die_at, lanes_held, poll_until};
+use sherman_core::survey::{Content, survey};
 use sherman_core::{Cause, ComputeServer, Error, Recovery, Techniques};
 use sherman_fabric::{Clock, Memory, Space, Verdict, sleep_until};
-use sherman_sim::tree::{Lab, Scenario, Shape, issued_places};
+use sherman_sim::tree::{Lab, Scenario, Shape};
 use sherman_sim::{Knobs, Random, SimEndpoint, SimMemory};
 use std::cell::Cell;
 use std::pin::pin;
@@ -88,8 +89,8 @@ enum Stopped {
 /// Whether a node is being made.
 fn is_pending(memories: &[SimMemory], shared: &ComputeServer) -> bool {
     (0..).zip(memories).any(|(server, memory)| {
-        let places = issued_places(memory, shared.geometry_of(server), server);
-        places.into_iter().any(|place| header(memory, place).is_some_and(|header| header.flags.pending))
+        let places = survey(memory, shared.geometry_of(server), server);
+        places.into_iter().any(|place| matches!(place.content, Content::Pending(_)))
     })
 }
 

@@ -59,13 +59,14 @@ fn every_interleaving(format: Format, loaded: &[u64], steps: &[Step; 3], verb_at
     Outcome { report: search.report(), violation: None }
 }
 
-/// A compute server that knows the root, so that its first list is already about the leaf.
+/// A compute server that knows the root and may change memory, so that its first list is already about the leaf.
 fn knowing(sim: &mut Sim, scenario: &Scenario) -> Compute {
     let compute = sherman_sim::tree::join(sim, scenario);
     let worker = compute.worker();
     sim.block_on(async { worker.op().get(&compute.tree, &scenario.key(0), &mut Vec::new()).await })
         .expect("alone, nothing has to be waited for")
         .expect("a quiet tree answers");
+    sim.block_on(worker.activate()).expect("nothing has to be waited for").expect("there is memory");
     compute
 }
 

@@ -86,13 +86,14 @@ fn check(checker: &mut Checker, seen: &Seen, initial: &BTreeMap<u64, u64>, steps
     assert!(verdict.is_linearizable(), "{steps:?}: {verdict}");
 }
 
-/// A compute server that knows the root and the way to every leaf.
+/// A compute server that knows the root and the way to every leaf, and may change memory.
 fn knowing(sim: &mut Sim, scenario: &Scenario) -> Compute {
     let compute = join(sim, scenario);
     let worker = compute.worker();
     sim.block_on(async { worker.op().get(&compute.tree, &scenario.key(0), &mut Vec::new()).await })
         .expect("alone, nothing has to be waited for")
         .expect("a quiet tree answers");
+    sim.block_on(worker.activate()).expect("nothing has to be waited for").expect("there is memory");
     compute
 }
 

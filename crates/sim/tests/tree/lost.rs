@@ -1,9 +1,10 @@
 //! A memory server is lost: what lies elsewhere goes on, and nobody waits for what will not come.
 
-use super::scene::{Deed, die_at, header, lanes_held};
+use super::scene::{Deed, die_at, lanes_held};
+use sherman_core::survey::{Content, survey};
 use sherman_core::{Error, Recovery, Techniques};
 use sherman_fabric::{Clock, Verdict, sleep_until};
-use sherman_sim::tree::{Lab, Scenario, Shape, issued_places};
+use sherman_sim::tree::{Lab, Scenario, Shape};
 use sherman_sim::{Fault, Knobs, Random};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -115,10 +116,10 @@ fn lose_at_every_step(deed: Deed, effects: u64, gone: u16) -> Option<u64> {
         }
         let memory = lab.sim.memory(0);
         assert_eq!(lanes_held(&memory), 0, "{what}");
-        let left = issued_places(&memory, victim.shared.geometry_of(0), 0)
+        let left = survey(&memory, victim.shared.geometry_of(0), 0)
             .into_iter()
-            .filter_map(|place| header(&memory, place).filter(|header| header.flags.pending || header.owner == client));
-        assert_eq!(left.count(), 0, "{what}: nodes that are still the dead one's");
+            .filter(|place| matches!(place.content, Content::Pending(_)) || place.span.owner == client);
+        assert_eq!(left.count(), 0, "{what}: nodes and spans that are still the dead one's");
         // Lost when it was done.
         if run.steps <= step {
             break;

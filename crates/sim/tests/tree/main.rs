@@ -9,6 +9,7 @@ mod ended;
 mod exhaustive;
 mod exhaustive_merge;
 mod growth;
+mod lives;
 mod lost;
 mod records;
 mod recoverers;

@@ -24,7 +24,7 @@ fn two_threads_of_a_compute_server_recover_somebody_once() {
         let mut worked = 0;
         for outcome in threads.map(|thread| thread.take().expect("it ended")) {
             match outcome {
-                Ok(Recovery { verdict: Verdict::Recover, places: 1.., .. }) => worked += 1,
+                Ok(Recovery { verdict: Verdict::Recover, .. }) => worked += 1,
                 Ok(Recovery { verdict: Verdict::Recovering { by }, .. }) if by == recoverer.fabric.client() => {
                     beside += 1
                 }
@@ -47,7 +47,7 @@ fn who_is_taken_for_dead_hears_of_it_when_it_renews() {
     let mut lab = Lab::new(Scenario { loaded: 0, ..Scenario::default() }, Knobs::default());
     let [condemned, other] = [(); 2].map(|()| lab.join());
     let (worker, judge, client) = (condemned.worker(), other.worker(), condemned.fabric.client());
-    assert_eq!(lab.quiet(worker.renew()), Ok(None));
+    assert_eq!(lab.quiet(worker.renew()), Ok(Vec::new()));
     let request = Request::Condemn { client };
     let said = lab.quiet(call(judge.endpoint(), 0, request, judge.endpoint().counters()));
     assert_eq!(said, Ok(Response::Done));

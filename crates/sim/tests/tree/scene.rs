@@ -1,11 +1,10 @@
 //! What scripted tests share: something for one that dies to do, looking at memory as a whole, and stopping an operation midway.
 
-use sherman_core::node::Header;
+use sherman_core::survey::{account, survey};
 use sherman_core::{Error, Loading, TreeState, Worker};
-use sherman_fabric::{GlobalAddress, Memory, Space, yield_now};
-use sherman_sim::tree::{Compute, Lab, Scenario, issued_places};
+use sherman_fabric::{Endpoint, Memory, Request, Space, call, yield_now};
+use sherman_sim::tree::{Compute, Lab, Scenario};
 use sherman_sim::{SimEndpoint, SimMemory};
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -66,8 +65,14 @@ pub async fn load(worker: &Worker<SimEndpoint>, tree: &TreeState, scenario: &Sce
     op.complete_load(tree, &mut loading, written).await
 }
 
-/// Lets `victim` do it and die after so many effects of its own. False if it was done before.
+/// Lets `victim` do it and die after so many effects of its own: one that server 0 knows to be active, so that there is something to recover.
+/// False if it was done before.
 pub fn die_at(lab: &mut Lab, victim: &Compute, deed: Deed, effects: u64, scheduler: &mut sherman_sim::Random) -> bool {
+    let worker = victim.worker();
+    for server in 0..lab.scenario.servers {
+        let area = call(worker.endpoint(), server, Request::RedoArea { recovers: false }, worker.endpoint().counters());
+        lab.quiet(area).expect("a redo area");
+    }
     let act = deed.act(victim.worker(), Arc::clone(&victim.tree), lab.scenario.clone());
     drop(lab.sim.spawn_on(&victim.fabric, 0, "victim", act));
     lab.sim.kill_after(victim.fabric.number(), effects);
@@ -92,33 +97,25 @@ pub fn lanes_held(memory: &SimMemory) -> usize {
     (0..memory.size(Space::OnChip) / 8).filter(|word| memory.load_u64(Space::OnChip, 8 * word) != 0).count()
 }
 
-/// The header at a place, if there is one.
-pub fn header(memory: &SimMemory, place: GlobalAddress) -> Option<Header> {
-    let mut line = [0; 64];
-    memory.load(Space::Host, place.offset(), &mut line);
-    Header::decode(&line)
-}
-
 /// When nothing is in flight and only `alive` are left: every lane is free, and every place is in a tree or free, once.
 pub fn assert_nothing_is_lost(lab: &mut Lab, alive: &[&Compute], what: &str) {
-    let mut used: BTreeMap<GlobalAddress, u32> = BTreeMap::new();
+    let mut nodes = Vec::new();
     let worker = alive[0].worker();
     let trees = lab.quiet(worker.trees()).expect("a catalog");
     for info in trees {
         let tree = lab.quiet(worker.open_tree(&info.name)).expect("a listed tree");
         let walk = lab.quiet(worker.op().walk(&tree)).unwrap_or_else(|error| panic!("{what}: {error}"));
-        walk.places.iter().for_each(|&place| *used.entry(place).or_default() += 1);
+        nodes.extend(walk.places);
     }
     for compute in alive {
-        compute.shared.free_places().into_iter().for_each(|place| *used.entry(place).or_default() += 1);
         assert!(compute.shared.local_locks().all_free() && compute.shared.redo_slots().all_free(), "{what}");
     }
+    let at_hand = alive.iter().map(|compute| (compute.fabric.client(), compute.shared.free_places())).collect();
+    let mut places = Vec::new();
     for server in 0..lab.scenario.servers {
         let memory = lab.sim.memory(server);
         assert_eq!(lanes_held(&memory), 0, "{what}: lanes of server {server}");
-        for place in issued_places(&memory, alive[0].shared.geometry_of(server), server) {
-            let times = used.get(&place).copied().unwrap_or(0);
-            assert_eq!(times, 1, "{what}: {place} is in {times} trees and free lists: {:?}", header(&memory, place));
-        }
+        places.extend(survey(&memory, alive[0].shared.geometry_of(server), server));
     }
+    account(&places, nodes, &at_hand).unwrap_or_else(|lost| panic!("{what}: {lost}"));
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// A tree of `keys` even keys in full leaves, one of which was split where its parent did not hear of it; and a compute server
 /// that has nothing to do with that.
 fn unposted(keys: u64, odd: u64) -> (Lab, Compute) {
-    let scenario = Scenario { shape: Shape::Four, loaded: 0, ..Scenario::default() };
+    let scenario = Scenario { shape: Shape::Four, loaded: 0, span_places: 2, ..Scenario::default() };
     let mut lab = Lab::new(scenario, Knobs::default());
     let loader = lab.join();
     lab.load(&loader, (0..keys).map(|key| (2 * key, key)));
@@ -42,12 +42,14 @@ fn a_merge_that_had_to_post_a_separator_first_is_tried_again_and_counted() {
 /// Takes all memory that is left.
 fn exhaust(lab: &mut Lab) {
     let greedy = lab.join();
-    let (worker, class) = (greedy.worker(), greedy.tree.shape().leaf.class());
-    for server in 0..lab.scenario.servers {
+    let (worker, shape) = (greedy.worker(), greedy.tree.shape());
+    let classes = [shape.leaf.class(), shape.internal.class()];
+    for (server, class) in (0..lab.scenario.servers).flat_map(|server| classes.map(|class| (server, class))) {
         let take_all = async {
             let counters = worker.endpoint().counters();
-            while call(worker.endpoint(), server, Request::AllocChunk { class }, counters).await.is_ok() {}
-            call(worker.endpoint(), server, Request::AllocChunk { class }, counters).await
+            let more = || call(worker.endpoint(), server, Request::AllocSpans { class, count: 64 }, counters);
+            while more().await.is_ok() {}
+            more().await
         };
         assert_eq!(lab.quiet(take_all), Err(FabricError::Refused(Refusal::OutOfMemory)));
     }
@@ -76,7 +78,8 @@ fn a_merge_whose_separator_cannot_be_posted_gives_up_at_once() {
 
 /// A tree whose next key, the highest, makes its root split: so many keys it has.
 fn about_to_grow() -> u64 {
-    let mut lab = Lab::new(Scenario { shape: Shape::Four, loaded: 0, ..Scenario::default() }, Knobs::default());
+    let mut lab =
+        Lab::new(Scenario { shape: Shape::Four, loaded: 0, span_places: 2, ..Scenario::default() }, Knobs::default());
     let loader = lab.join();
     (0..)
         .find(|&key| {
@@ -92,7 +95,10 @@ fn a_root_that_was_split_and_never_grown_is_grown_by_who_needs_it() {
     let keys = about_to_grow();
     let mut met = 0;
     for effects in 0.. {
-        let mut lab = Lab::new(Scenario { shape: Shape::Four, loaded: 0, ..Scenario::default() }, Knobs::default());
+        let mut lab = Lab::new(
+            Scenario { shape: Shape::Four, loaded: 0, span_places: 2, ..Scenario::default() },
+            Knobs::default(),
+        );
         let [loader, victim, other] = [(); 3].map(|()| lab.join());
         lab.load(&loader, (0..keys).map(|key| (key, key)));
         let (worker, tree) = (victim.worker(), Arc::clone(&victim.tree));

@@ -9,7 +9,7 @@ use crate::wire::{
 };
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use sherman_fabric::FabricError;
+use sherman_fabric::{FabricError, Refusal};
 use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
@@ -102,6 +102,31 @@ impl ConnectError {
                 FabricError::Unsupported { what: "open one more endpoint: too many files are open" }
             }
             _ => FabricError::Disconnected { server },
+        }
+    }
+
+    /// Whether the same attempt can succeed later.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Refused(_) | Self::Unreachable(_) | Self::NoRandomness | Self::Restarted | Self::Confused { .. } => {
+                true
+            }
+            Self::Protocol(_) | Self::Version { .. } | Self::NeedsSecret | Self::Impostor => false,
+            Self::Goodbye(goodbye) => match (goodbye.code, &goodbye.error) {
+                (GoodbyeCode::JoinRefused, Some(FabricError::Refused(refusal))) => {
+                    matches!(refusal, Refusal::TooManyMembers | Refusal::Unreachable { .. })
+                }
+                (code, _) => !matches!(
+                    code,
+                    GoodbyeCode::Malformed
+                        | GoodbyeCode::TooLarge
+                        | GoodbyeCode::Version
+                        | GoodbyeCode::BadSecret
+                        | GoodbyeCode::NotAllowed
+                        | GoodbyeCode::OtherCluster
+                        | GoodbyeCode::OtherMemory
+                ),
+            },
         }
     }
 

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 /// An endpoint. One per thread: it may be sent to another, not shared.
 ///
-/// Dropping it waits until the lists that were posted have executed: nobody else could tell that a lane was not released. Its
-/// connections then serve the next endpoint.
+/// Dropping it waits until the lists that were posted have executed, unless its identity has ended: nobody else could tell that a lane
+/// was not released. Its connections then serve the next endpoint.
 pub struct SoftNicEndpoint {
     /// Borrowed only for the length of one access; no waker is called meanwhile. Empty only while it is being dropped.
     station: RefCell<Station>,
@@ -59,7 +59,7 @@ impl fmt::Debug for SoftNicEndpoint {
 impl Drop for SoftNicEndpoint {
     fn drop(&mut self) {
         let mut station = self.station.replace(Station::new(Vec::new()));
-        if !self.membership.is_abandoned() {
+        if self.membership.waits_for_lists() {
             station.finish_lists(&self.membership.peers);
             self.membership.give_back(station);
         }
@@ -101,6 +101,11 @@ impl Endpoint for SoftNicEndpoint {
     #[inline]
     fn poll(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
         self.station.borrow_mut().flight.poll_list(ticket, cx)
+    }
+
+    #[inline]
+    fn refuses(&self, server: u16) -> bool {
+        self.membership.is_over() || self.station.borrow_mut().has_ended(server, &self.membership.peers)
     }
 
     fn forget(&self, ticket: Ticket) {

@@ -72,6 +72,24 @@ pub enum JoinError {
     System(io::Error),
 }
 
+impl JoinError {
+    /// Whether the same attempt can succeed later without anybody changing the list of servers or their memory: a server that is down,
+    /// slow or full now, a name that cannot be looked up now. Not so for another cluster, memory that is lost, a wrong secret or another version.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Connect { error, .. } => error.may_pass(),
+            Self::Renew(_) | Self::System(_) => true,
+            Self::NoServers
+            | Self::TooManyServers { .. }
+            | Self::NotTheFirst { .. }
+            | Self::WrongServer { .. }
+            | Self::WrongCount { .. }
+            | Self::OtherCluster { .. }
+            | Self::OtherMemory { .. } => false,
+        }
+    }
+}
+
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

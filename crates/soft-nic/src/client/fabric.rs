@@ -9,6 +9,9 @@
 //! **Leaving.** Who asks server 0 for [`Request::Leave`] or [`Request::Depart`] is gone: nothing is posted any more. If
 //! nobody did, the last handle to go says goodbye to every server, server 0 last. An identity that lost a connection neither
 //! renews nor leaves: it may have left a lane behind, which only recovery can free (I40).
+//!
+//! **Connections.** A fabric keeps a connection to every server for its whole life, in an endpoint or between two. When the last one to
+//! server 0 ends, server 0 ends the lease of this identity at once, and its recovery need not wait.
 
 use super::attach::Attachment;
 use super::bell::Bell;
@@ -53,9 +56,10 @@ impl SoftNicFabric {
         let mut caps = welcome.caps.clone();
         match Self::complete(&peers, &mut station, &welcome, &mut caps) {
             Ok(()) => {
-                let spares = Mutex::new(vec![station]);
+                let (spares, held) = (Mutex::new(vec![station]), Mutex::new(None));
                 let (gone, abandoned) = (AtomicBool::new(false), AtomicBool::new(false));
-                Ok(Self { membership: Arc::new(Membership { peers, caps, gone, abandoned, spares }) })
+                let ended = AtomicBool::new(false);
+                Ok(Self { membership: Arc::new(Membership { peers, caps, gone, abandoned, ended, spares, held }) })
             }
             Err(error) => {
                 // Nothing but the id is ours yet. If it cannot be given back, its lease will run out.
@@ -88,6 +92,11 @@ impl SoftNicFabric {
     /// Its identity.
     pub fn client(&self) -> ClientId {
         self.membership.peers.client
+    }
+
+    /// The id of the cluster: the identity of server 0's memory. After a restart without its file server 0 has another.
+    pub fn cluster_id(&self) -> u64 {
+        self.membership.peers.cluster
     }
 
     /// How many memory servers there are.
@@ -157,12 +166,19 @@ impl SoftNicFabric {
         self.membership.is_over()
     }
 
+    /// The identity has ended. What is in flight goes on, but endpoints that are dropped no longer wait for it: recovery frees the lanes
+    /// that it would have released.
+    pub fn end(&self) {
+        self.membership.ended.store(true, Ordering::Release);
+    }
+
     /// Gives the identity up without leaving, as one must that may have left something behind: its lease runs out, and others
     /// recover it. Nothing is posted any more; connections are closed when their endpoints are dropped, without waiting for
     /// what is in flight.
     pub fn abandon(&self) {
         self.membership.abandoned.store(true, Ordering::Release);
         self.membership.spares().clear();
+        *self.membership.held.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
@@ -182,7 +198,11 @@ pub(crate) struct Membership {
     /// Server 0 was told that we go.
     gone: AtomicBool,
     abandoned: AtomicBool,
+    /// Whether endpoints that are dropped need not wait for what is in flight.
+    ended: AtomicBool,
     spares: Mutex<Vec<Station>>,
+    /// Connections that wait for answers that nobody wants any more. They may be the only ones.
+    held: Mutex<Option<Station>>,
 }
 
 impl Membership {
@@ -192,8 +212,9 @@ impl Membership {
         self.gone.load(Ordering::Relaxed) || self.abandoned.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn is_abandoned(&self) -> bool {
-        self.abandoned.load(Ordering::Acquire)
+    /// Whether an endpoint that is dropped waits for what it has in flight.
+    pub(crate) fn waits_for_lists(&self) -> bool {
+        !self.abandoned.load(Ordering::Acquire) && !self.ended.load(Ordering::Acquire) && !self.peers.is_broken()
     }
 
     /// Whether a request may be sent. Who leaves is gone from then on.
@@ -214,14 +235,31 @@ impl Membership {
     /// Connections for an endpoint.
     fn station(&self) -> Result<Station, FabricError> {
         let spare = self.spares().pop();
-        spare.map_or_else(|| Station::connect(&self.peers), Ok)
+        if let Some(station) = spare {
+            return Ok(station);
+        }
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(station) = &mut *held {
+            station.drive(&self.peers);
+        }
+        let answered = held.take_if(|station| station.is_fit());
+        drop(held);
+        answered.map_or_else(|| Station::connect(&self.peers), Ok)
     }
 
-    /// The connections of an endpoint that is gone.
+    /// The connections of an endpoint that is gone. Some are kept, always: server 0 ends the lease of a client that has no connection to
+    /// it left.
     pub(crate) fn give_back(&self, station: Station) {
-        let mut spares = self.spares();
-        if station.is_fit() && spares.len() < SPARES && !self.is_over() {
-            spares.push(station);
+        if self.is_over() {
+            return;
+        }
+        if station.is_fit() {
+            let mut spares = self.spares();
+            if spares.len() < SPARES {
+                spares.push(station);
+            }
+        } else if !station.is_idle() {
+            *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(station);
         }
     }
 

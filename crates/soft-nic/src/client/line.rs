@@ -221,6 +221,12 @@ impl Line {
         if wire.deaf { Err(End::Broken) } else { Ok(any) }
     }
 
+    /// When the server was last heard of, or something was sent to it after a silence; `None` if the connection has ended.
+    #[inline]
+    pub(crate) fn heard(&self) -> Option<u64> {
+        self.wire.as_ref().ok().map(|wire| wire.heard)
+    }
+
     /// Since when the server is silent although something is in flight.
     pub(crate) fn silent_since(&self) -> Option<u64> {
         self.wire.as_ref().ok().filter(|_| !self.is_idle()).map(|wire| wire.heard)

@@ -14,6 +14,7 @@
 //! | [`admin`] | [`SoftNicAdmin`]: an operator, who needs no membership |
 //! | `attach` | links of another data path |
 //! | `connect` | a connection and its handshake |
+//! | [`resolve`](mod@resolve) | names of hosts, looked up within a time limit |
 //! | `stream` | sockets of either kind |
 //! | `bell` | how a thread that sleeps on its sockets is woken by another |
 //!
@@ -42,6 +43,7 @@ mod input;
 mod line;
 pub mod options;
 mod peers;
+pub mod resolve;
 mod station;
 mod stream;
 

@@ -11,6 +11,7 @@ use super::connect::{ConnectError, Connected, connect};
 use super::options::JoinOptions;
 use crate::wire::Role;
 use sherman_fabric::{ClientId, FabricError};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -35,15 +36,20 @@ pub(crate) struct Peers {
     pub(crate) client: ClientId,
     pub(crate) incarnation: u32,
     /// The cluster we joined.
-    cluster: u64,
+    pub(crate) cluster: u64,
     /// By server.
     known: Vec<Known>,
     /// By server: whether it could not be reached. What was in flight there may have left a lane held (I40).
     cut: Vec<AtomicBool>,
     /// Whether any is cut.
     broken: AtomicBool,
-    /// When [`Peers::now`] was 0, for every endpoint.
-    epoch: Instant,
+}
+
+/// When [`Peers::now`] was 0. One moment for the whole process: a time that was noted under one identity is compared under the
+/// next.
+fn epoch() -> Instant {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    *EPOCH.get_or_init(Instant::now)
 }
 
 impl Peers {
@@ -55,13 +61,12 @@ impl Peers {
         known: Vec<Known>,
     ) -> Self {
         let cut = known.iter().map(|_| AtomicBool::new(false)).collect();
-        let (broken, epoch) = (AtomicBool::new(false), Instant::now());
-        Self { options, client, incarnation, cluster, known, cut, broken, epoch }
+        Self { options, client, incarnation, cluster, known, cut, broken: AtomicBool::new(false) }
     }
 
-    /// Nanoseconds since the cluster was joined.
+    /// Nanoseconds since this process first asked.
     pub(crate) fn now(&self) -> u64 {
-        self.epoch.elapsed().as_nanos() as u64
+        epoch().elapsed().as_nanos() as u64
     }
 
     pub(crate) fn servers(&self) -> u16 {

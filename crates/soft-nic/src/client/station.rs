@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// How often a server's patience is had with the last lists of an endpoint, which it may be answering one by one.
 const FINISH_PATIENCE: u64 = 4;
 
+/// How long ago a server was last heard of, for a connection to be looked at before a change is posted on it.
+const STALE: Duration = Duration::from_millis(20);
+
 /// The connections of one endpoint.
 #[derive(Debug)]
 pub(crate) struct Station {
@@ -79,6 +82,30 @@ impl Station {
             line.post(ticket, &mut self.flight, || peers.now());
         }
         ticket
+    }
+
+    /// Whether everything that is posted to `server` is refused. If nothing was heard of it for a while, the thread may have been stopped for
+    /// longer than its lease: then this looks first whether the server has ended the connection meanwhile.
+    #[inline]
+    pub(crate) fn has_ended(&mut self, server: u16, peers: &Peers) -> bool {
+        let Some(line) = self.lines.get_mut(usize::from(server)) else { return false };
+        match line.heard() {
+            Some(heard) if peers.now().saturating_sub(heard) > nanos(STALE) => self.look(server, peers),
+            heard => heard.is_none(),
+        }
+    }
+
+    /// Receives what has arrived from `server`. Whether that is the end of the connection.
+    #[cold]
+    fn look(&mut self, server: u16, peers: &Peers) -> bool {
+        let Some(line) = self.lines.get_mut(usize::from(server)) else { return false };
+        let error = match line.receive(&mut self.flight, || peers.now()) {
+            Ok(_) => return false,
+            Err(End::Fenced) => peers.fenced(),
+            Err(End::Broken) => peers.explain_break(server),
+        };
+        line.end(error, &mut self.flight);
+        true
     }
 
     /// Sends `request`, or refuses it.

@@ -1,6 +1,7 @@
 //! Sockets of either kind, never blocking in a send or receive.
 
 use super::options::Address;
+use super::resolve::resolve;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -9,7 +10,7 @@ use rustix::net::{
 };
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 pub(crate) struct Stream(OwnedFd);
 
 impl Stream {
-    /// Connects to `address`; not later than `deadline`, but for the look-up of a name.
+    /// Connects to `address`; not later than `deadline`.
     pub(crate) fn connect(address: &Address, deadline: Instant) -> io::Result<Self> {
         match address {
             Address::Tcp(host) => Self::connect_tcp(host, deadline),
@@ -34,7 +35,7 @@ impl Stream {
 
     fn connect_tcp(host: &str, deadline: Instant) -> io::Result<Self> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for address in host.to_socket_addrs()? {
+        for address in resolve(host, deadline)? {
             match TcpStream::connect_timeout(&address, left(deadline)?) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;

@@ -47,7 +47,14 @@ pub(super) fn begin(shared: &Shared, who: Who, peer: &Peer, request: Request) ->
         (Peer::Member(_) | Peer::Admin, Request::Stats) => Ok(Response::Stats(Box::new(shared.stats()))),
         (_, Request::Join) => Err(FabricError::Refused(Refusal::BadRequest { what: JOIN_BY_CALL })),
         (Peer::Newcomer, _) => Err(FabricError::Refused(Refusal::NotAMember { client: ClientId::NOBODY })),
-        (Peer::Admin, request) => shared.host.administer(&request),
+        (Peer::Admin, request) => {
+            let event = Event::before(shared, &request);
+            let answer = shared.host.administer(&request);
+            if let Some(event) = event {
+                event.after(who, &answer);
+            }
+            answer
+        }
         (Peer::Member(gate), request) => return of_member(shared, who, gate.session(), request),
     };
     Call::Answered(answer)

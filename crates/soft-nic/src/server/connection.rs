@@ -27,6 +27,7 @@ use sherman_fabric::FabricError;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// Where a connection is in its life.
 #[derive(Debug)]
@@ -61,6 +62,8 @@ pub(super) struct Connection {
     pub(super) charged: usize,
     /// Whether its handshake is done, so that it counts as a client and no more as a newcomer.
     pub(super) admitted: bool,
+    /// When a frame of somebody who is no member last came.
+    heard: Instant,
 }
 
 /// What is to be done with what was received.
@@ -90,6 +93,22 @@ impl Connection {
             interest: EventFlags::IN,
             charged: 0,
             admitted: false,
+            heard: Instant::now(),
+        }
+    }
+
+    /// When it is to be closed if it stays silent; `None` if it may be silent for ever.
+    pub(super) fn idle_until(&self, idle_time: Duration) -> Option<Instant> {
+        matches!(self.phase, Phase::Open(Peer::Admin | Peer::Newcomer)).then(|| self.heard + idle_time)
+    }
+
+    /// It is no member's any more.
+    pub(super) fn leave_session(&mut self, shared: &Shared) {
+        let who = self.who();
+        // Before the session: what the path has of it tells whether it is at its end.
+        self.link = None;
+        if let Phase::Open(Peer::Member(gate)) = std::mem::replace(&mut self.phase, Phase::Closing) {
+            shared.disconnected(gate, who);
         }
     }
 
@@ -112,7 +131,11 @@ impl Connection {
                 Phase::Open(Peer::Member(gate)) if takes_frames => {
                     execute::lists(work, gate, &mut self.list, rest, out)
                 }
-                Phase::Open(_) | Phase::Greeting(_) => match FrameHeader::decode(rest) {
+                phase @ (Phase::Open(_) | Phase::Greeting(_)) => match FrameHeader::decode(rest) {
+                    // Nothing longer is received from a stranger.
+                    Ok(Some(header)) if matches!(phase, Phase::Greeting(_)) && header.kind != Kind::Introduce => {
+                        (0, Stop::Bye(goodbye(GoodbyeCode::Malformed)))
+                    }
                     Ok(Some(header)) if header.kind == Kind::List => (0, execute::not_allowed()),
                     Ok(Some(header)) => (0, Stop::Other(header)),
                     Ok(None) => (0, Stop::Need(HEADER_BYTES)),
@@ -148,6 +171,9 @@ impl Connection {
 
     /// A frame that is no list.
     fn other(&mut self, work: &mut Work<'_>, header: &FrameHeader, body: &[u8], out: &mut Out) -> Result<(), Goodbye> {
+        if !matches!(self.phase, Phase::Open(Peer::Member(_))) {
+            self.heard = Instant::now();
+        }
         match (&self.phase, header.kind) {
             (Phase::Greeting(nonce), Kind::Introduce) => {
                 let mut frame = Vec::new();
@@ -235,10 +261,9 @@ impl Connection {
         }
     }
 
-    /// Whether it is a link of a session that was fenced.
-    pub(super) fn is_fenced_link(&self) -> bool {
-        let fenced = matches!(&self.phase, Phase::Open(Peer::Member(gate)) if gate.session().is_fenced());
-        self.link.is_some() && fenced
+    /// Whether its session was fenced.
+    pub(super) fn is_fenced(&self) -> bool {
+        matches!(&self.phase, Phase::Open(Peer::Member(gate)) if gate.session().is_fenced())
     }
 
     /// Whether a call waits.
@@ -264,6 +289,7 @@ impl Connection {
                 None => shared.refused(goodbye.code.into(), who, says),
             }
         }
+        self.leave_session(shared);
         out.drop_frame();
         let mut frame = Vec::new();
         // A goodbye is far shorter than a frame may be.

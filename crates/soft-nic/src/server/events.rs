@@ -1,7 +1,7 @@
 //! What an operator should know about members, one log line each: who joins, leaves, is taken for dead, recovered, fenced,
 //! forgotten. Each line names the member it is about and the connection that asked.
 
-use super::remote::Who;
+use super::remote::{Remote, Who};
 use super::shared::Shared;
 use sherman_fabric::{ClientId, FabricError, Request, Response, Verdict};
 use sherman_memory_server::{MemberEntry, MemberState};
@@ -17,6 +17,7 @@ pub(super) struct Event {
 enum Kind {
     Suspect,
     Condemn,
+    Succeed,
     Fence,
     Retire,
 }
@@ -27,6 +28,7 @@ impl Event {
         let (kind, about) = match *request {
             Request::Suspect { client } => (Kind::Suspect, client),
             Request::Condemn { client } => (Kind::Condemn, client),
+            Request::Succeed { client, .. } => (Kind::Succeed, client),
             Request::Fence { client } => (Kind::Fence, client),
             Request::Retire { client } => (Kind::Retire, client),
             _ => return None,
@@ -43,9 +45,15 @@ impl Event {
         let was = |state| self.before.as_ref().is_some_and(|entry| entry.state == state);
         match (self.kind, answer) {
             (Kind::Suspect, Response::Verdict(Verdict::Alive { .. })) => {}
-            (Kind::Suspect, Response::Verdict(verdict)) => {
-                if was(MemberState::Live) {
-                    tracing::warn!(client = about, by, %peer, "the lease of a client ran out");
+            (Kind::Suspect | Kind::Succeed, Response::Verdict(verdict)) => {
+                match self.kind {
+                    Kind::Succeed if was(MemberState::Live) => {
+                        tracing::info!(client = about, by, %peer, "a client was succeeded by a new identity");
+                    }
+                    _ if was(MemberState::Live) => {
+                        tracing::warn!(client = about, by, %peer, "the lease of a client ran out");
+                    }
+                    _ => {}
                 }
                 // The same answer is given again whenever the recoverer asks again.
                 let already = self.before.as_ref().is_some_and(|entry| Some(entry.recoverer) == who.client);
@@ -58,7 +66,7 @@ impl Event {
             }
             (Kind::Fence, _) => tracing::info!(client = about, by, %peer, "a client was fenced"),
             (Kind::Retire, _) => tracing::info!(client = about, by, %peer, "a client was recovered and retired"),
-            (Kind::Suspect, _) => {}
+            (Kind::Suspect | Kind::Succeed, _) => {}
         }
     }
 }
@@ -76,4 +84,22 @@ pub(super) fn left(who: Who, request: &Request) {
         }
         _ => tracing::info!(client = who.client(), peer = %who.remote, "a client left"),
     }
+}
+
+/// The last connection of a member to server 0 has ended. A member that owns something waits for somebody to recover it.
+pub(super) fn lost(who: Who, incarnation: u32, owns: bool) {
+    let (client, peer) = (who.client(), &who.remote);
+    let text = "the last connection of a client ended; its lease ends";
+    if owns {
+        tracing::warn!(client, incarnation, %peer, "{text}");
+    } else {
+        tracing::info!(client, incarnation, %peer, "{text}");
+    }
+}
+
+/// The server has freed an id by itself. What is known of its last holder: its incarnation, and where it came from.
+pub(super) fn reaped(client: ClientId, session: Option<(u32, Remote)>) {
+    let (incarnation, peer) = (session.map(|(incarnation, _)| incarnation), session.map(|(_, remote)| remote));
+    let peer = peer.map(tracing::field::display);
+    tracing::info!(client = client.0, incarnation, peer, "a client that owned nothing is gone; its id is free");
 }

@@ -56,10 +56,11 @@ pub(super) fn introduce(
         return Err(goodbye(GoodbyeCode::BadSecret));
     }
     let peer = match &introduce.role {
-        Role::Join { seen } => Peer::Member(Gate::new(join(shared, seen)?)),
+        Role::Join { seen } => Peer::Member(Gate::new(join(shared, remote, seen)?)),
         Role::Member { client, incarnation, boot, cluster, memory } => {
             identify(shared, *cluster, *memory)?;
-            Peer::Member(Gate::new(admit(shared, *client, *incarnation, *boot, *cluster)?))
+            let member = (*client, *incarnation, remote);
+            Peer::Member(Gate::new(admit(shared, member, *boot, *cluster)?))
         }
         Role::Admin => Peer::Admin,
         Role::Newcomer => Peer::Newcomer,
@@ -97,16 +98,20 @@ pub(super) fn introduce(
 
 /// Issues an id to a client that found `seen`. It is in the book before anybody else is answered: who suspects it, however
 /// soon, finds it there.
-fn join(shared: &Shared, seen: &[Option<Seen>]) -> Result<Arc<Session>, Goodbye> {
+fn join(shared: &Shared, remote: Remote, seen: &[Option<Seen>]) -> Result<Arc<Session>, Goodbye> {
     let joined = shared.host.join(seen, |tables, response| match response {
         Response::Joined { client } => {
             let incarnation = tables.member(client).map_or(0, |entry| entry.incarnation);
-            shared.book.admit(client, incarnation)
+            shared.book.admit(client, incarnation, remote)
         }
         _ => Err(FabricError::Refused(Refusal::NotHere)),
     });
     let refused = |error| Goodbye { code: GoodbyeCode::JoinRefused, error: Some(error) };
-    joined.and_then(|session| session).map_err(refused)
+    let (session, succeeds) = joined.and_then(|session| session).map_err(refused)?;
+    if succeeds {
+        shared.note_fence();
+    }
+    Ok(session)
 }
 
 /// Whether a member means this memory of this cluster.
@@ -125,8 +130,7 @@ fn identify(shared: &Shared, cluster: u64, memory: u64) -> Result<(), Goodbye> {
 /// belongs to the member's from now on.
 fn admit(
     shared: &Shared,
-    client: ClientId,
-    incarnation: u32,
+    (client, incarnation, remote): (ClientId, u32, Remote),
     boot: u64,
     cluster: u64,
 ) -> Result<Arc<Session>, Goodbye> {
@@ -138,7 +142,7 @@ fn admit(
         return Err(goodbye(GoodbyeCode::OtherCluster));
     }
     let fenced = || Goodbye { code: GoodbyeCode::Fenced, error: Some(FabricError::Fenced { client }) };
-    shared.host.look(|tables| {
+    let admitted = shared.host.look(|tables| {
         if !tables.geometry().is_client(client) {
             let error = Some(FabricError::Refused(Refusal::NotAMember { client }));
             return Err(Goodbye { code: GoodbyeCode::NotAllowed, error });
@@ -149,11 +153,16 @@ fn admit(
         if !current || tables.is_fenced(client) {
             return Err(fenced());
         }
-        shared.book.admit(client, incarnation).map_err(|error| match error {
+        shared.book.admit(client, incarnation, remote).map_err(|error| match error {
             FabricError::Fenced { .. } => fenced(),
             other => Goodbye { code: GoodbyeCode::Internal, error: Some(other) },
         })
-    })
+    });
+    let (session, succeeds) = admitted?;
+    if succeeds {
+        shared.note_fence();
+    }
+    Ok(session)
 }
 
 /// A farewell with nothing to add.

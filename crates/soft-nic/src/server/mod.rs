@@ -33,6 +33,11 @@
 //! the budget is used up, a new connection closes the oldest newcomer. An honest client needs one round trip, so it is
 //! served unless a whole budget of others connects within that time.
 //!
+//! **Ends.** A connection of a member stays open for as long as the member keeps it. Server 0 ends the lease of a member whose last connection
+//! has ended: a client keeps one for its whole life, so the client is dead or its identity is at its end (I40). A connection of a member that is fenced
+//! is closed at once, and one without a member after [`Limits::idle_time`] of silence. A server that starts anew ends the leases of all
+//! members: it refuses their connections, since they know it under another boot.
+//!
 //! **What may go wrong.** A thread that is stopped by the system in the middle of a turn delays the fences that wait for
 //! it; nothing else waits for it but the readers of the line it was writing. A client that sends what is not this protocol
 //! is told so and disconnected. Descriptors may run out: then nobody new is accepted until some are free again.
@@ -79,6 +84,8 @@ pub struct Limits {
     pub max_newcomers: usize,
     /// How long a handshake may take.
     pub handshake_time: Duration,
+    /// How long a connection of somebody who is no member may be silent: an operator, or a client that is about to join.
+    pub idle_time: Duration,
     /// Bytes to be sent to one client above which nothing more of it is executed.
     pub high_water: usize,
     /// Bytes that all connections together may make the server hold.
@@ -95,6 +102,7 @@ impl Default for Limits {
             max_connections: 4096,
             max_newcomers: 256,
             handshake_time: Duration::from_secs(5),
+            idle_time: Duration::from_secs(30),
             high_water: 256 << 10,
             max_buffered: 256 << 20,
             user_timeout: Duration::from_secs(20),
@@ -160,6 +168,7 @@ impl SoftNicServer {
         let mailboxes = (0..shards.max(1)).map(|_| Mailbox::new());
         let mailboxes = mailboxes.collect::<Result<Vec<_>, _>>().map_err(ServeError::System)?;
         let shared = Arc::new(Shared::new(host, secret, tear_reads, limits, path, mailboxes)?);
+        shared.take_over_members();
         let mut server = RunningServer { shared, addresses, threads: Vec::new() };
         for index in 0..server.shared.mailboxes.len() {
             let shard = Shard::new(Arc::clone(&server.shared), index).map_err(ServeError::System)?;

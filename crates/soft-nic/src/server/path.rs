@@ -30,6 +30,13 @@ pub trait DataPath: fmt::Debug + Send + Sync {
     /// The session's flag has just gone up, or is up still: stops whatever of it may execute.
     fn stop(&self, session: &Session) -> Box<dyn Stopping>;
 
+    /// Whether the path itself ends the lease of `session` once nothing of it can execute any more. Else its lease ends with its last connection
+    /// to server 0. Called behind no lock.
+    fn guards(&self, session: &Session) -> bool {
+        let _ = session;
+        false
+    }
+
     /// The server stops: whatever is posted from now on need not be executed.
     fn close(&self) {}
 }

@@ -125,6 +125,8 @@ pub(super) struct Shard {
     newcomers: VecDeque<Token>,
     /// Who has to introduce itself by when, the oldest first.
     greeting: VecDeque<(Instant, Token)>,
+    /// Who is no member and has to speak again by when, the oldest first.
+    idle: VecDeque<(Instant, Token)>,
     /// Who has to hang up by when, the oldest first.
     closing: VecDeque<(Instant, Token)>,
     /// Whose calls wait.
@@ -151,6 +153,7 @@ impl Shard {
             free: Vec::new(),
             newcomers: VecDeque::new(),
             greeting: VecDeque::new(),
+            idle: VecDeque::new(),
             closing: VecDeque::new(),
             waiting: Vec::new(),
             scratch: vec![0; SCRATCH],
@@ -233,6 +236,7 @@ impl Shard {
         let mut out = connection.out.take().unwrap_or_else(|| std::mem::take(&mut self.arena));
         let mut tally = Tally::default();
         let was_closing = matches!(connection.phase, Phase::Closing);
+        let was_new = !connection.admitted;
         let mut fate = act(self, &mut connection, &mut out, &mut tally);
         self.shared.counters[self.index].add(&tally);
         if fate == Fate::Stays {
@@ -246,6 +250,9 @@ impl Shard {
         }
         if !was_closing && matches!(connection.phase, Phase::Closing) {
             self.closing.push_back((Instant::now() + FAREWELL, token));
+        }
+        if was_new && let Some(until) = connection.idle_until(self.shared.limits.idle_time) {
+            self.idle.push_back((until, token));
         }
         if connection.is_waiting() && !self.waiting.contains(&token) {
             self.waiting.push(token);
@@ -376,7 +383,8 @@ impl Shard {
         }
     }
 
-    fn remove(&mut self, token: Token, connection: Connection) {
+    fn remove(&mut self, token: Token, mut connection: Connection) {
+        connection.leave_session(&self.shared);
         self.shared.close_connection(connection.admitted, connection.charged);
         // Closing the socket takes it out of the epoll set: nobody else has it.
         drop(connection);
@@ -409,14 +417,13 @@ impl Shard {
         }
     }
 
-    /// Tells goodbye to the links of those that were fenced since: they have nothing to say, and are there to be heard of. Other
-    /// connections hear of it when they speak.
+    /// Closes the connections of those that were fenced since.
     fn tell_fenced(&mut self) {
         let fences = self.shared.fences();
         if std::mem::replace(&mut self.fences, fences) == fences {
             return;
         }
-        let is_fenced = |place: &Place| place.connection.as_ref().is_some_and(|connection| connection.is_fenced_link());
+        let is_fenced = |place: &Place| place.connection.as_ref().is_some_and(|connection| connection.is_fenced());
         let tokens = (0..).zip(&self.places).filter(|(_, place)| is_fenced(place));
         let tokens: Vec<_> = tokens.map(|(index, place)| Token { index, uses: place.uses }).collect();
         for token in tokens {
@@ -425,6 +432,12 @@ impl Shard {
                 if connection.send(out, tally).is_ok() { Fate::Stays } else { Fate::Ends }
             });
         }
+    }
+
+    /// When it is to be closed if it stays silent.
+    fn idle_until(&self, token: Token) -> Option<Instant> {
+        let place = self.places.get(token.index as usize).filter(|place| place.uses == token.uses)?;
+        place.connection.as_ref()?.idle_until(self.shared.limits.idle_time)
     }
 
     /// Whether it is still a newcomer.
@@ -494,13 +507,18 @@ impl Shard {
         {
             self.closing.pop_front();
         }
+        while let Some((_, token)) = self.idle.front()
+            && self.idle_until(*token).is_none()
+        {
+            self.idle.pop_front();
+        }
         let first = |queue: &VecDeque<(Instant, Token)>| queue.front().map(|(at, _)| *at);
-        [first(&self.greeting), first(&self.closing)].into_iter().flatten().min()
+        [first(&self.greeting), first(&self.idle), first(&self.closing)].into_iter().flatten().min()
     }
 
     /// Ends the connections of who is late.
     fn see_to_deadlines(&mut self) {
-        if self.greeting.is_empty() && self.closing.is_empty() {
+        if self.greeting.is_empty() && self.idle.is_empty() && self.closing.is_empty() {
             return;
         }
         let now = Instant::now();
@@ -512,6 +530,17 @@ impl Shard {
                     connection.say_goodbye(&shared_of(shard), &goodbye(GoodbyeCode::TooSlow), out);
                     if connection.send(out, tally).is_ok() { Fate::Stays } else { Fate::Ends }
                 });
+            }
+            if let Some((_, token)) = self.idle.pop_front_if(|(at, _)| *at <= now) {
+                match self.idle_until(token) {
+                    // It has spoken since.
+                    Some(until) if until > now => self.idle.push_back((until, token)),
+                    Some(_) => self.with(token, |shard, connection, out, tally| {
+                        connection.say_goodbye(&shared_of(shard), &goodbye(GoodbyeCode::Idle), out);
+                        if connection.send(out, tally).is_ok() { Fate::Stays } else { Fate::Ends }
+                    }),
+                    None => {}
+                }
             }
             if let Some((_, token)) = self.closing.pop_front_if(|(at, _)| *at <= now) {
                 self.with(token, |_, _, _, _| Fate::Ends);

@@ -4,13 +4,14 @@ use super::Limits;
 use super::book::Book;
 use super::counters::{Reason, Refusals, ShardCounters, hottest};
 use super::error::ServeError;
+use super::events;
 use super::path::DataPath;
 use super::remote::Who;
 use super::shard::Mailbox;
 use crate::auth::{self, Secret};
 use crate::wire::{MAX_TRANSFER, MAX_VERBS};
-use sherman_embedded::host::Host;
-use sherman_fabric::{Caps, FenceMode, Memory, ServerStats, Space};
+use sherman_embedded::host::{Gate, Host};
+use sherman_fabric::{Caps, ClientId, FenceMode, Memory, ServerStats, Space};
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -161,7 +162,49 @@ impl Shared {
         self.refusals.note(reason, who, detail);
     }
 
-    /// Somebody was fenced: every shard tells the links it has of that one.
+    /// Ends the leases of the members of an earlier start of this server, which refuses them, and ends the sessions of clients whose
+    /// ids the tables free from now on.
+    pub(super) fn take_over_members(self: &Arc<Self>) {
+        let shared = Arc::downgrade(self);
+        self.host.on_reaped(move |client| {
+            if let Some(shared) = shared.upgrade() {
+                shared.reaped(client);
+            }
+        });
+        let lost = self.host.lose_all();
+        if lost > 0 {
+            tracing::info!(lost, "the leases of clients that knew this server before it started anew ended");
+        }
+    }
+
+    /// The id of `client` is free. Behind the host's lock.
+    fn reaped(&self, client: ClientId) {
+        let session = self.book.reap(client);
+        events::reaped(client, session);
+        self.note_fence();
+    }
+
+    /// A connection of a member has ended. If it was the last one to server 0, the member is dead, or will not come back.
+    pub(super) fn disconnected(&self, gate: Gate, who: Who) {
+        let session = Arc::clone(gate.session());
+        drop(gate);
+        if self.host.superblock().server != 0 || self.is_stopping() || session.is_connected() {
+            return;
+        }
+        if self.path().is_some_and(|path| path.guards(&session)) {
+            return;
+        }
+        self.host.lose(&session, |tables| {
+            let last = !session.is_connected();
+            if last {
+                let owns = tables.client(session.client()).redo_area.is_some();
+                events::lost(who, session.incarnation(), owns);
+            }
+            last
+        });
+    }
+
+    /// Somebody was fenced: every shard tells the connections it has of that one.
     pub(super) fn note_fence(&self) {
         self.fences.fetch_add(1, SeqCst);
         self.mailboxes.iter().for_each(Mailbox::wake);
@@ -189,7 +232,19 @@ impl Shared {
     /// Everything counted so far.
     pub(super) fn stats(&self) -> ServerStats {
         let memory = self.host.memory();
+        let now = self.host.now();
+        let census = self.host.look(|tables| tables.census(memory, now));
         let mut stats = ServerStats {
+            ids: census.ids,
+            ids_free: census.ids_free,
+            members_live: census.live,
+            members_leaving: census.leaving,
+            members_dead: census.dead,
+            members_waiting: census.waiting,
+            chunks: census.chunks,
+            chunks_used: census.chunks_used,
+            bytes_owned: census.bytes_owned,
+            bytes_free: census.bytes_free,
             server: self.host.superblock().server,
             boot: self.boot,
             uptime_nanos: u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX),

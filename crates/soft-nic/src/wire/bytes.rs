@@ -134,6 +134,21 @@ impl<'a> Reader<'a> {
         Ok(all)
     }
 
+    /// As [`several`](Self::several), but no more than `limit`.
+    pub fn at_most<T>(
+        &mut self,
+        what: &'static str,
+        limit: usize,
+        at_least: usize,
+        one: impl FnMut(&mut Self) -> Result<T, WireError>,
+    ) -> Result<Vec<T>, WireError> {
+        let count = Self(self.0).u32()?;
+        if count as usize > limit {
+            return Err(WireError::TooLarge { what, asked: count.into(), limit: limit as u64 });
+        }
+        self.several(at_least, one)
+    }
+
     /// Everything that is left.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)

@@ -4,13 +4,14 @@
 //!  0        4      5       6       8                16
 //!  | len    | kind | flags | count | tag            |  body: len bytes
 //! ```
-//! `flags` is 0 in version 2. `count` is the number of verbs of a `List`, else 0. `tag` is chosen by the client for a
+//! `flags` is 0. `count` is the number of verbs of a `List`, else 0. `tag` is chosen by the client for a
 //! `List`, `Call` or `Attach` and comes back with its answer; else 0.
 
 use super::bytes::WireError;
+use sherman_fabric::control::MOST_FREED;
 
 /// The version of the protocol that this build speaks, and the only one.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Bytes of a frame header.
 pub const HEADER_BYTES: usize = 16;
 
@@ -22,12 +23,14 @@ pub const MAX_TRANSFER: u32 = 128 << 10;
 pub const MAX_REPLY: u32 = 4 << 20;
 /// The most bytes of a frame's body: as many data as results, and the verbs around them.
 pub const MAX_FRAME: u32 = MAX_REPLY + (4 << 10);
-/// The most bytes of a `Call`'s body. No request is longer than a tree's name.
-pub const MAX_CALL: u32 = 4 << 10;
+/// The most bytes of a `Call`'s body. The longest request gives back [`MOST_FREED`] spans, in 9 bytes each.
+pub const MAX_CALL: u32 = SHORT + 9 * MOST_FREED as u32;
+/// The most bytes of the body of any other frame but those below.
+const SHORT: u32 = 4 << 10;
 /// The most memory servers of a cluster that speaks this protocol: a client that joins says what it saw at each.
 pub const MAX_SERVERS: usize = 1024;
 /// The most bytes of an `Introduce` or a `Welcome`: a few, and at most 17 for each server.
-pub const MAX_HANDSHAKE: u32 = MAX_CALL + 17 * MAX_SERVERS as u32;
+pub const MAX_HANDSHAKE: u32 = SHORT + 17 * MAX_SERVERS as u32;
 /// The longest remainder of a list that cannot be executed for want of bytes: one verb less a byte.
 pub const MAX_VERB: usize = super::verbs::VERB_BYTES + MAX_TRANSFER as usize;
 
@@ -105,7 +108,8 @@ impl Kind {
             // Answers may list every member or tree there is.
             Self::List | Self::ListDone | Self::Answer => MAX_FRAME,
             Self::Introduce | Self::Welcome => MAX_HANDSHAKE,
-            _ => MAX_CALL,
+            Self::Call => MAX_CALL,
+            _ => SHORT,
         }
     }
 }

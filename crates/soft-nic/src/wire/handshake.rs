@@ -353,13 +353,15 @@ pub enum GoodbyeCode {
     OtherCluster = 13,
     /// The server has another memory than the client's cluster knows.
     OtherMemory = 14,
+    /// A connection of somebody who is no member was silent for too long.
+    Idle = 15,
     /// A reason that this version does not know.
     Unknown = u16::MAX,
 }
 
 impl GoodbyeCode {
     /// Every code that may be sent.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Malformed,
         Self::TooLarge,
         Self::Version,
@@ -374,6 +376,7 @@ impl GoodbyeCode {
         Self::Internal,
         Self::OtherCluster,
         Self::OtherMemory,
+        Self::Idle,
     ];
 
     /// The code that `number` stands for.
@@ -388,8 +391,8 @@ impl GoodbyeCode {
             Self::TooLarge => "the client sent or asked for more than the protocol allows",
             Self::Version => "client and server speak different versions of the protocol",
             Self::BadSecret => "the client does not know the cluster's secret",
-            Self::Fenced => "the client has been fenced or has left; open the cluster again",
-            Self::Restarted => "the memory server was started anew; open the cluster again",
+            Self::Fenced => "the client has been fenced or has left",
+            Self::Restarted => "the memory server was started anew",
             Self::TooManyConnections => "the memory server has too many connections",
             Self::TooSlow => "the handshake took too long",
             Self::ShuttingDown => "the memory server is going down",
@@ -398,6 +401,7 @@ impl GoodbyeCode {
             Self::Internal => "the memory server failed",
             Self::OtherCluster => "the memory server belongs to another cluster",
             Self::OtherMemory => "the memory server lost its memory: it was restarted empty, or is another server",
+            Self::Idle => "the connection was silent for too long",
             Self::Unknown => "the memory server gave a reason that this version does not know",
         }
     }
@@ -510,12 +514,13 @@ mod tests {
 
     #[test]
     fn a_hello_of_something_else_or_of_another_version_is_told_apart() {
-        let hello = Hello { version_min: 1, version_max: 3, needs_secret: true, nonce: [7; 32] };
+        let hello = Hello { version_min: VERSION - 1, version_max: VERSION + 1, needs_secret: true, nonce: [7; 32] };
         let mut out = Vec::new();
         hello.put(&mut out);
         assert_eq!(Hello::take(&out), Ok(hello));
         assert!(hello.speaks_our_version());
-        assert!(!Hello { version_min: 3, ..hello }.speaks_our_version());
+        assert!(!Hello { version_min: VERSION + 1, ..hello }.speaks_our_version());
+        assert!(!Hello { version_max: VERSION - 1, ..hello }.speaks_our_version());
         assert_eq!(Hello::take(b"HTTP/1.1 400 Bad Request\r\n"), Err(WireError::NotSherman));
         (0..out.len()).for_each(|end| assert!(Hello::take(&out[..end]).is_err()));
     }

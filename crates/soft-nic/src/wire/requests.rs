@@ -1,7 +1,7 @@
 //! Control requests as bytes: the body of a `Call`.
 
 use super::bytes::{Put, Reader, WireError};
-use sherman_fabric::control::{ChunkClass, TreeSpec};
+use sherman_fabric::control::{ChunkClass, MOST_FREED, TreeSpec};
 use sherman_fabric::{ClientId, Request};
 
 /// Appends a request. Fails, having appended nothing, if this version of the protocol does not know it.
@@ -9,16 +9,26 @@ pub fn put_request(out: &mut Vec<u8>, request: &Request) -> Result<(), WireError
     match request {
         Request::Join => out.put_u8(1),
         Request::Leave => out.put_u8(2),
-        Request::AllocChunk { class } => {
+        Request::AllocSpans { class, count } => {
             out.put_u8(3);
-            out.put_u32(class.node_bytes);
-            out.put_u8(class.format);
+            put_class(out, class);
+            out.put_u16(*count);
         }
-        Request::FreeChunk { offset } => {
+        Request::FreeSpans { spans } if spans.len() > MOST_FREED => {
+            let (asked, limit) = (spans.len() as u64, MOST_FREED as u64);
+            return Err(WireError::TooLarge { what: "spans to give back", asked, limit });
+        }
+        Request::FreeSpans { spans } => {
             out.put_u8(4);
-            out.put_u64(*offset);
+            out.put_several(spans, |out, (offset, free)| {
+                out.put_u64(*offset);
+                out.put_u8((*free).into());
+            });
         }
-        Request::RedoArea => out.put_u8(5),
+        Request::RedoArea { recovers } => {
+            out.put_u8(5);
+            out.put_u8((*recovers).into());
+        }
         Request::CreateTree { name, spec, id, root } => {
             out.put_u8(6);
             out.put_text(name);
@@ -43,15 +53,23 @@ pub fn put_request(out: &mut Vec<u8>, request: &Request) -> Result<(), WireError
         Request::Depart => out.put_u8(14),
         Request::Suspect { client } => put_whom(out, 15, *client),
         Request::Condemn { client } => put_whom(out, 16, *client),
-        Request::TakeOver { client } => put_whom(out, 17, *client),
+        Request::SpansOf { client, from } => {
+            put_whom(out, 17, *client);
+            out.put_u64(*from);
+        }
         Request::Retire { client } => put_whom(out, 18, *client),
         Request::Members => out.put_u8(19),
         Request::Stats => out.put_u8(20),
-        Request::Relieve { client } => put_whom(out, 23, *client),
         Request::Servers => out.put_u8(21),
         Request::DeclareLost { server } => {
             out.put_u8(22);
             out.put_u16(*server);
+        }
+        Request::Relieve { client } => put_whom(out, 23, *client),
+        Request::Short => out.put_u8(24),
+        Request::Succeed { client, incarnation } => {
+            put_whom(out, 25, *client);
+            out.put_u32(*incarnation);
         }
         _ => return Err(WireError::NoEncoding),
     }
@@ -70,9 +88,12 @@ fn read_request(reader: &mut Reader<'_>) -> Result<Request, WireError> {
     Ok(match reader.u8()? {
         1 => Request::Join,
         2 => Request::Leave,
-        3 => Request::AllocChunk { class: ChunkClass { node_bytes: reader.u32()?, format: reader.u8()? } },
-        4 => Request::FreeChunk { offset: reader.u64()? },
-        5 => Request::RedoArea,
+        3 => Request::AllocSpans { class: read_class(reader)?, count: reader.u16()? },
+        4 => {
+            let one = |reader: &mut Reader<'_>| Ok((reader.u64()?, reader.flag("whether a span has free places")?));
+            Request::FreeSpans { spans: reader.at_most("spans to give back", MOST_FREED, 9, one)? }
+        }
+        5 => Request::RedoArea { recovers: reader.flag("whether a client recovers others")? },
         6 => Request::CreateTree {
             name: reader.text()?.to_owned(),
             spec: read_spec(reader)?,
@@ -89,13 +110,15 @@ fn read_request(reader: &mut Reader<'_>) -> Result<Request, WireError> {
         14 => Request::Depart,
         15 => Request::Suspect { client: read_client(reader)? },
         16 => Request::Condemn { client: read_client(reader)? },
-        17 => Request::TakeOver { client: read_client(reader)? },
+        17 => Request::SpansOf { client: read_client(reader)?, from: reader.u64()? },
         18 => Request::Retire { client: read_client(reader)? },
         19 => Request::Members,
         20 => Request::Stats,
-        23 => Request::Relieve { client: read_client(reader)? },
         21 => Request::Servers,
         22 => Request::DeclareLost { server: reader.u16()? },
+        23 => Request::Relieve { client: read_client(reader)? },
+        24 => Request::Short,
+        25 => Request::Succeed { client: read_client(reader)?, incarnation: reader.u32()? },
         other => return Err(WireError::Unknown { what: "request", found: other.into() }),
     })
 }
@@ -107,6 +130,15 @@ fn put_whom(out: &mut Vec<u8>, number: u8, client: ClientId) {
 
 fn read_client(reader: &mut Reader<'_>) -> Result<ClientId, WireError> {
     reader.u16().map(ClientId)
+}
+
+pub(super) fn put_class(out: &mut Vec<u8>, class: &ChunkClass) {
+    out.put_u32(class.node_bytes);
+    out.put_u8(class.format);
+}
+
+pub(super) fn read_class(reader: &mut Reader<'_>) -> Result<ChunkClass, WireError> {
+    Ok(ChunkClass { node_bytes: reader.u32()?, format: reader.u8()? })
 }
 
 pub(super) fn put_spec(out: &mut Vec<u8>, spec: &TreeSpec) {
@@ -147,6 +179,30 @@ mod tests {
         let spec = TreeSpec { format: 0, key_len: 8, value_len: 8, leaf_bytes: 1024, internal_bytes: 1024 };
         let mut out = Vec::new();
         put_request(&mut out, &Request::CreateTree { name: "x".repeat(128), spec, id: 1, root: 1 }).unwrap();
-        assert!(out.len() < super::super::frame::MAX_CALL as usize / 2);
+        let most = super::super::frame::MAX_CALL as usize;
+        assert!(out.len() < most / 2);
+        out.clear();
+        put_request(&mut out, &Request::FreeSpans { spans: vec![(u64::MAX, true); MOST_FREED] }).unwrap();
+        assert!(out.len() < most);
+    }
+
+    #[test]
+    fn more_spans_than_one_request_gives_back_are_neither_sent_nor_taken() {
+        let spans = vec![(64, true); MOST_FREED + 1];
+        let mut out = vec![7];
+        let too_many = put_request(&mut out, &Request::FreeSpans { spans: spans.clone() });
+        assert!(matches!(too_many, Err(WireError::TooLarge { .. })) && out == [7]);
+        let mut hostile = vec![4];
+        hostile.put_several(&spans, |out, (offset, free)| {
+            out.put_u64(*offset);
+            out.put_u8((*free).into());
+        });
+        assert!(matches!(take_request(&hostile), Err(WireError::TooLarge { .. })));
+        let mut claims = vec![4];
+        claims.put_u32(u32::MAX);
+        assert!(matches!(take_request(&claims), Err(WireError::TooLarge { .. })));
+        claims.truncate(1);
+        claims.put_u32(MOST_FREED as u32);
+        assert_eq!(take_request(&claims), Err(WireError::Truncated));
     }
 }

@@ -1,9 +1,9 @@
 //! Answers to control requests as bytes: the body of an `Answer`.
 
 use super::bytes::{Put, Reader, WireError};
-use super::requests::{put_spec, read_spec};
+use super::requests::{put_class, put_spec, read_class, read_spec};
 use super::stats::{put_stats, read_stats};
-use sherman_fabric::control::{MemberInfo, Standing, TreeInfo};
+use sherman_fabric::control::{MOST_EXPIRED, MOST_LISTED, MemberInfo, Span, Standing, TreeInfo};
 use sherman_fabric::{ClientId, Response, ServerInfo, Verdict};
 
 /// Appends an answer. Fails, having appended nothing, if this version of the protocol does not know it.
@@ -14,8 +14,15 @@ pub fn put_response(out: &mut Vec<u8>, response: &Response) -> Result<(), WireEr
             out.put_u8(2);
             out.put_u16(client.0);
         }
-        Response::Chunk { offset, bytes } => put_area(out, 3, *offset, *bytes),
-        Response::RedoArea { offset, bytes } => put_area(out, 4, *offset, *bytes),
+        Response::Spans(spans) => {
+            out.put_u8(3);
+            out.put_several(spans, put_span);
+        }
+        Response::RedoArea { offset, bytes } => {
+            out.put_u8(4);
+            out.put_u64(*offset);
+            out.put_u64(*bytes);
+        }
         Response::TreeId { id } => {
             out.put_u8(5);
             out.put_u32(*id);
@@ -29,14 +36,15 @@ pub fn put_response(out: &mut Vec<u8>, response: &Response) -> Result<(), WireEr
             out.put_u8(7);
             out.put_several(trees, put_tree);
         }
-        Response::Usage { chunks, chunks_used, chunk_bytes, members } => {
+        Response::Usage { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free, members } => {
             out.put_u8(8);
-            [*chunks, *chunks_used, *chunk_bytes].into_iter().for_each(|number| out.put_u64(number));
+            let numbers = [*chunks, *chunks_used, *chunk_bytes, *bytes_owned, *bytes_free];
+            numbers.into_iter().for_each(|number| out.put_u64(number));
             out.put_several(members, |out, member| out.put_u16(member.0));
         }
-        Response::Renewed { expired } => {
-            out.put(&[9, expired.is_some().into()]);
-            out.put_u16(expired.unwrap_or(ClientId::NOBODY).0);
+        Response::Renewed { expired, short } => {
+            out.put(&[9, (*short).into()]);
+            out.put_several(expired, |out, client| out.put_u16(client.0));
         }
         Response::Verdict(verdict) => {
             out.put_u8(10);
@@ -74,7 +82,7 @@ fn read_response(reader: &mut Reader<'_>) -> Result<Response, WireError> {
     Ok(match reader.u8()? {
         1 => Response::Done,
         2 => Response::Joined { client: ClientId(reader.u16()?) },
-        3 => Response::Chunk { offset: reader.u64()?, bytes: reader.u64()? },
+        3 => Response::Spans(reader.at_most("spans", MOST_LISTED, SPAN_BYTES, read_span)?),
         4 => Response::RedoArea { offset: reader.u64()?, bytes: reader.u64()? },
         5 => Response::TreeId { id: reader.u32()? },
         6 => Response::Tree { info: read_tree(reader)?, created: reader.flag("whether a tree was created")? },
@@ -83,11 +91,15 @@ fn read_response(reader: &mut Reader<'_>) -> Result<Response, WireError> {
             chunks: reader.u64()?,
             chunks_used: reader.u64()?,
             chunk_bytes: reader.u64()?,
+            bytes_owned: reader.u64()?,
+            bytes_free: reader.u64()?,
             members: reader.several(2, |reader| reader.u16().map(ClientId))?,
         },
         9 => {
-            let (some, client) = (reader.flag("whether somebody expired")?, ClientId(reader.u16()?));
-            Response::Renewed { expired: some.then_some(client) }
+            let short = reader.flag("whether a member lacks memory")?;
+            let expired =
+                reader.at_most("members that expired", MOST_EXPIRED, 2, |reader| reader.u16().map(ClientId))?;
+            Response::Renewed { expired, short }
         }
         10 => Response::Verdict(read_verdict(reader)?),
         11 => Response::Members(reader.several(MEMBER_BYTES, read_member)?),
@@ -99,10 +111,18 @@ fn read_response(reader: &mut Reader<'_>) -> Result<Response, WireError> {
     })
 }
 
-fn put_area(out: &mut Vec<u8>, number: u8, offset: u64, bytes: u64) {
-    out.put_u8(number);
-    out.put_u64(offset);
-    out.put_u64(bytes);
+const SPAN_BYTES: usize = 5 + 8 + 8 + 1;
+
+fn put_span(out: &mut Vec<u8>, span: &Span) {
+    put_class(out, &span.class);
+    out.put_u64(span.offset);
+    out.put_u64(span.bytes);
+    out.put_u8(span.fresh.into());
+}
+
+fn read_span(reader: &mut Reader<'_>) -> Result<Span, WireError> {
+    let (class, offset, bytes) = (read_class(reader)?, reader.u64()?, reader.u64()?);
+    Ok(Span { class, offset, bytes, fresh: reader.flag("whether a span was never used")? })
 }
 
 /// Bytes of a tree with an empty name.
@@ -131,6 +151,7 @@ fn put_verdict(out: &mut Vec<u8>, verdict: &Verdict) {
         Verdict::Recovering { by } => (3, by.0.into()),
         Verdict::Displaced { by } => (4, by.0.into()),
         Verdict::Gone => (5, 0),
+        Verdict::Inherit => (6, 0),
     };
     out.put_u8(number);
     out.put_u64(word);
@@ -146,6 +167,7 @@ fn read_verdict(reader: &mut Reader<'_>) -> Result<Verdict, WireError> {
         3 => Verdict::Recovering { by: client()? },
         4 => Verdict::Displaced { by: client()? },
         5 => Verdict::Gone,
+        6 => Verdict::Inherit,
         other => return Err(unknown("verdict", other.into())),
     })
 }
@@ -195,6 +217,30 @@ mod tests {
     #[test]
     fn garbage_is_never_read_past() {
         samples::garbage(&samples::responses(), |out, each| put_response(out, each).unwrap(), take_response);
+    }
+
+    #[test]
+    fn as_many_spans_as_one_answer_lists_fit_a_frame_and_more_are_refused() {
+        let class = sherman_fabric::control::ChunkClass { node_bytes: 256, format: 1 };
+        let span = Span { class, offset: u64::MAX, bytes: 1, fresh: true };
+        let mut out = Vec::new();
+        put_response(&mut out, &Response::Spans(vec![span; MOST_LISTED])).unwrap();
+        assert!(out.len() < super::super::frame::MAX_FRAME as usize);
+        assert!(take_response(&out).is_ok());
+        out.clear();
+        put_response(&mut out, &Response::Spans(vec![span; MOST_LISTED + 1])).unwrap();
+        assert!(matches!(take_response(&out), Err(WireError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn a_renewal_that_names_too_many_is_refused() {
+        let renewed = |count| Response::Renewed { expired: vec![ClientId(1); count], short: true };
+        let mut out = Vec::new();
+        put_response(&mut out, &renewed(MOST_EXPIRED)).unwrap();
+        assert_eq!(take_response(&out), Ok(renewed(MOST_EXPIRED)));
+        out.clear();
+        put_response(&mut out, &renewed(MOST_EXPIRED + 1)).unwrap();
+        assert!(matches!(take_response(&out), Err(WireError::TooLarge { .. })));
     }
 
     #[test]

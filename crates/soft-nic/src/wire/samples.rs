@@ -3,7 +3,7 @@
 use super::bytes::WireError;
 use super::words::JOIN_BY_CALL;
 use fastrand::Rng;
-use sherman_fabric::control::{ChunkClass, MemberInfo, Standing, TreeInfo, TreeSpec};
+use sherman_fabric::control::{ChunkClass, MemberInfo, Span, Standing, TreeInfo, TreeSpec};
 use sherman_fabric::stats::{HotWord, RefusedCount};
 use sherman_fabric::{
     ClientId, FabricError, GlobalAddress, Refusal, Request, Response, ServerInfo, ServerStats, Space, Verdict,
@@ -11,6 +11,7 @@ use sherman_fabric::{
 use std::fmt::Debug;
 
 const CLIENT: ClientId = ClientId(0xfffe);
+const CLASS: ChunkClass = ChunkClass { node_bytes: 65_536, format: 3 };
 const SPEC: TreeSpec =
     TreeSpec { format: 2, key_len: 1024, value_len: 70_000, leaf_bytes: 65_536, internal_bytes: 1024 };
 
@@ -19,9 +20,11 @@ pub(super) fn requests() -> Vec<Request> {
     vec![
         Request::Join,
         Request::Leave,
-        Request::AllocChunk { class: ChunkClass { node_bytes: 65_536, format: 3 } },
-        Request::FreeChunk { offset: u64::MAX },
-        Request::RedoArea,
+        Request::AllocSpans { class: CLASS, count: 0xfffe },
+        Request::FreeSpans { spans: Vec::new() },
+        Request::FreeSpans { spans: vec![(u64::MAX, true), (64, false)] },
+        Request::RedoArea { recovers: false },
+        Request::RedoArea { recovers: true },
         Request::CreateTree { name: name(), spec: SPEC, id: 7, root: u64::MAX - 3 },
         Request::NewTreeId,
         Request::OpenTree { name: String::new() },
@@ -33,7 +36,9 @@ pub(super) fn requests() -> Vec<Request> {
         Request::Depart,
         Request::Suspect { client: CLIENT },
         Request::Condemn { client: CLIENT },
-        Request::TakeOver { client: CLIENT },
+        Request::SpansOf { client: CLIENT, from: 0 },
+        Request::Short,
+        Request::Succeed { client: CLIENT, incarnation: u32::MAX },
         Request::Retire { client: CLIENT },
         Request::Relieve { client: CLIENT },
         Request::Members,
@@ -56,21 +61,33 @@ pub(super) fn responses() -> Vec<Response> {
     vec![
         Response::Done,
         Response::Joined { client: CLIENT },
-        Response::Chunk { offset: 1 << 47, bytes: 8 << 20 },
+        Response::Spans(Vec::new()),
+        Response::Spans(vec![
+            Span { class: CLASS, offset: 1 << 47, bytes: 8 << 20, fresh: true },
+            Span { class: CLASS, offset: 64, bytes: 1024, fresh: false },
+        ]),
         Response::RedoArea { offset: 4096, bytes: 65_536 },
         Response::TreeId { id: u32::MAX },
         Response::Tree { info: tree("orders"), created: true },
         Response::Tree { info: tree(""), created: false },
         Response::Trees(vec![tree("a"), tree("b"), tree(&"c".repeat(128))]),
         Response::Trees(Vec::new()),
-        Response::Usage { chunks: 9, chunks_used: 8, chunk_bytes: 7, members: vec![ClientId(1), CLIENT] },
-        Response::Renewed { expired: None },
-        Response::Renewed { expired: Some(CLIENT) },
+        Response::Usage {
+            chunks: 9,
+            chunks_used: 8,
+            chunk_bytes: 7,
+            bytes_owned: 6,
+            bytes_free: 5,
+            members: vec![ClientId(1), CLIENT],
+        },
+        Response::Renewed { expired: Vec::new(), short: false },
+        Response::Renewed { expired: vec![CLIENT, ClientId(1)], short: true },
         Response::Verdict(Verdict::Alive { lease_left: u64::MAX }),
         Response::Verdict(Verdict::Recover),
         Response::Verdict(Verdict::Recovering { by: CLIENT }),
         Response::Verdict(Verdict::Displaced { by: ClientId(1) }),
         Response::Verdict(Verdict::Gone),
+        Response::Verdict(Verdict::Inherit),
         Response::Members(vec![member(Standing::Live), member(Standing::Leaving), member(Standing::Dead)]),
         Response::Stats(Box::new(stats())),
         Response::Servers(vec![ServerInfo { memory: u64::MAX, lost: false }, ServerInfo { memory: 0, lost: true }]),
@@ -104,6 +121,16 @@ fn stats() -> ServerStats {
         bytes_out: 19,
         calls: 20,
         fences: 21,
+        ids: 24,
+        ids_free: 25,
+        members_live: 26,
+        members_leaving: 27,
+        members_dead: 28,
+        members_waiting: 29,
+        chunks: 30,
+        chunks_used: 31,
+        bytes_owned: 32,
+        bytes_free: 33,
         hottest: vec![HotWord { space: Space::OnChip, offset: 22, failed: 23 }],
     }
 }
@@ -170,7 +197,7 @@ pub(super) fn garbage<T: PartialEq + Debug>(
         let mut bytes = Vec::new();
         if round % 4 == 0 {
             let len = random.usize(..64);
-            bytes.extend(std::iter::repeat_with(|| random.u8(..24)).take(len));
+            bytes.extend(std::iter::repeat_with(|| random.u8(..27)).take(len));
         } else {
             put(&mut bytes, &samples[random.usize(..samples.len())]);
             for _ in 0..random.usize(..4) {

@@ -8,7 +8,7 @@ use sherman_fabric::ServerStats;
 use sherman_fabric::stats::{HotWord, RefusedCount};
 
 /// The numbers among the counters, in the order they have on the wire.
-fn numbers(stats: &mut ServerStats) -> [&mut u64; 19] {
+fn numbers(stats: &mut ServerStats) -> [&mut u64; 29] {
     [
         &mut stats.boot,
         &mut stats.uptime_nanos,
@@ -29,6 +29,16 @@ fn numbers(stats: &mut ServerStats) -> [&mut u64; 19] {
         &mut stats.bytes_out,
         &mut stats.calls,
         &mut stats.fences,
+        &mut stats.ids,
+        &mut stats.ids_free,
+        &mut stats.members_live,
+        &mut stats.members_leaving,
+        &mut stats.members_dead,
+        &mut stats.members_waiting,
+        &mut stats.chunks,
+        &mut stats.chunks_used,
+        &mut stats.bytes_owned,
+        &mut stats.bytes_free,
     ]
 }
 

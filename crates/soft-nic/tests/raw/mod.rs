@@ -174,7 +174,8 @@ impl Raw {
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
-        self.socket.write_all(bytes).unwrap();
+        // Whether the server has hung up shows when it is heard.
+        let _ = self.socket.write_all(bytes);
     }
 
     /// The next frame.
@@ -219,6 +220,7 @@ impl Raw {
                 Ok(())
             }
             Reply::Frame(Kind::ListFailed, tag, body) if tag == expected => Err(errors::take_error(&body).unwrap()),
+            Reply::Frame(Kind::Goodbye, 0, _) | Reply::End => Err(FabricError::Disconnected { server: 0 }),
             other => panic!("{other:?}"),
         }
     }

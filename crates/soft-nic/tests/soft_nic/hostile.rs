@@ -38,7 +38,7 @@ fn an_address_outside_the_region_fails_its_list_as_a_prefix_and_the_connection_g
         (|list, end| _ = list.cas(Space::Host, end, 0, 1), true),
         (|list, _| _ = list.faa(Space::OnChip, 1 << 40, 1), true),
         (|list, _| _ = list.faa(Space::Host, FREE + 4, 1), false),
-        (|list, _| _ = list.read(Space::OnChip, 8, 16), false),
+        (|list, _| _ = list.read(Space::OnChip, 8, 12), false),
     ];
     for (round, (add, outside)) in (1u8..).zip(bad) {
         let mut list = WorkList::new(0);

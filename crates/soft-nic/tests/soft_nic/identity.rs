@@ -116,6 +116,7 @@ fn a_declared_loss_ends_every_identity_and_newcomers_go_on_without_the_server() 
     let pair = Pair::start();
     let old = SoftNicFabric::join(&pair.options()).unwrap();
     let endpoint = old.endpoint().unwrap();
+    assert!(matches!(ask(&endpoint, 0, Request::RedoArea { recovers: false }), Ok(Response::RedoArea { .. })));
     let admin = SoftNicAdmin::open(&pair.options()).unwrap();
     let declare = |server| admin.ask(0, &Request::DeclareLost { server });
     assert!(declare(0).is_err());
@@ -210,6 +211,7 @@ fn a_loss_that_one_client_alone_sees_ends_that_client_alone() {
     options.servers[1] = tunnel.address.clone();
     let one = SoftNicFabric::join(&options).unwrap();
     let (endpoint, other) = (one.endpoint().unwrap(), others.endpoint().unwrap());
+    assert!(matches!(ask(&endpoint, 0, Request::RedoArea { recovers: false }), Ok(Response::RedoArea { .. })));
     assert_eq!((read(&endpoint, 1), read(&other, 1)), (Ok(()), Ok(())));
     tunnel.cut();
     assert_eq!(read(&endpoint, 1), Err(FabricError::Disconnected { server: 1 }));

@@ -8,6 +8,7 @@ mod fences;
 mod handshake;
 mod hostile;
 mod identity;
+mod lives;
 mod paths;
 #[path = "../raw/mod.rs"]
 mod raw;

@@ -7,13 +7,17 @@ use super::station::Station;
 use crate::VerbsError;
 use crate::options::VerbsOptions;
 use sherman_fabric::{Caps, ClientId, Fabric, FabricError};
+use sherman_soft_nic::client::resolve::resolve;
 use sherman_soft_nic::{Address, JoinError, JoinOptions, SoftNicFabric};
 use std::fmt;
-use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Sets of links kept for the next endpoint.
 const SPARES: usize = 4;
+/// How long the look-up of a server's name may take.
+const LOOK_UP: Duration = Duration::from_secs(5);
 /// Bytes of registered memory of one endpoint: as much as its largest list needs.
 const SLAB: u32 = 4 << 20;
 
@@ -112,6 +116,16 @@ impl VerbsFabric {
         Ok(VerbsEndpoint::new(Arc::clone(&self.shared), control, station))
     }
 
+    /// The id of the cluster, as [`SoftNicFabric::cluster_id`].
+    pub fn cluster_id(&self) -> u64 {
+        self.shared.control.cluster_id()
+    }
+
+    /// The identity has ended, as [`SoftNicFabric::end`].
+    pub fn end(&self) {
+        self.shared.control.end();
+    }
+
     /// Gives the identity up without leaving, as [`SoftNicFabric::abandon`].
     pub fn abandon(&self) {
         self.shared.control.abandon();
@@ -158,7 +172,7 @@ impl Shared {
 /// The address of this host from which `server` is reached. Asks the routing table; nothing is sent.
 fn from_here(server: &Address) -> Option<IpAddr> {
     let Address::Tcp(host) = server else { return None };
-    let to = host.to_socket_addrs().ok()?.next()?;
+    let to = resolve(host, Instant::now() + LOOK_UP).ok()?.into_iter().next()?;
     let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0u16; 8].into() };
     let socket = UdpSocket::bind((any, 0)).ok()?;
     socket.connect(to).ok()?;

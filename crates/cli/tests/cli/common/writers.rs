@@ -4,7 +4,7 @@
 //! to do, and what was acknowledged.
 
 use rustix::process::{Pid, Signal, kill_process};
-use sherman::{Client, ClientId, Cluster, Error, Standing};
+use sherman::{Client, ClientId, Cluster, ClusterOptions, Error, Standing};
 use sherman_suites::{Failure, Ledger, Note};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -41,9 +41,9 @@ pub fn run_writer() {
     }
     // Ends the line on which the test's name stands, lest the first of the diary is lost.
     println!();
-    // Where packets are lost, even the first join may take a second try.
+    // It joins again by itself below, so that every identity tells its id. Where packets are lost, even the first join may take a second try.
     let mut cluster = loop {
-        match Cluster::open(&url) {
+        match Cluster::open_with(&url, ClusterOptions::new().rejoin(false)) {
             Ok(cluster) => break cluster,
             Err(error) => eprintln!("a writer waits: {error}"),
         }

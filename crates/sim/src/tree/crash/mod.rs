@@ -139,8 +139,7 @@ impl Play {
         self.stage.lab.sim.record_trace(false);
         let (effects, died) = (self.stage.lab.sim.effects(victim) - before, self.stage.lab.sim.is_dead(victim));
         let everyone = company.remaining();
-        let gone = [&self.stage.loader];
-        let scene = Scene { initial: &self.stage.initial, everyone: &everyone, gone: &gone, record: &self.record };
+        let scene = Scene { initial: &self.stage.initial, everyone: &everyone, record: &self.record };
         let (dismissed, mut seen) = (seed.is_multiple_of(4), Default::default());
         let checked = scene.inspect(&mut self.stage.lab, &run, &mut self.checker, dismissed, &mut seen);
         let violation = checked.err().map(|Found { property, what, key }| {

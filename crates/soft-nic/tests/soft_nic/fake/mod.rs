@@ -244,7 +244,7 @@ fn answer(stream: &mut UnixStream, shared: &Shared, tag: u64, body: &[u8]) -> Op
             let refusal = Refusal::NotAMember { client: CLIENT };
             return write_frame(stream, Kind::Refused, tag, |out| put_error(out, &refusal.into()));
         }
-        Request::Renew => Response::Renewed { expired: None },
+        Request::Renew => Response::Renewed { expired: Vec::new(), short: false },
         _ => Response::Done,
     };
     write_frame(stream, Kind::Answer, tag, |out| put_response(out, &response).unwrap())

@@ -1,0 +1,186 @@
+//! Short lives by the thousand: commands that put one key and end, or are killed; joins that are dropped; many clients that die at once.
+//! Nothing runs out.
+//!
+//! Short forms of soaks. `SHERMAN_PUTS=100000`, `SHERMAN_JOINS=50000`, `SHERMAN_CROWD=400` and `SHERMAN_KEYS=10000000` run them whole.
+
+use crate::common::command;
+use crate::common::servers::{Servers, Transport, wait_until};
+use crate::common::writers::{Writer, settle, verify};
+use sherman::{Admin, Client, Cluster, Standing};
+use sherman_soft_nic::{JoinOptions, SoftNicFabric};
+use sherman_suites::{Failure, Ledger};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What a user gets who says nothing but how much memory.
+const DEFAULTS: [&str; 2] = ["--memory", "256MiB"];
+const TREE: &str = "t";
+
+fn number(name: &str, or: u64) -> u64 {
+    std::env::var(name).map_or(or, |text| text.parse().expect("a number"))
+}
+
+fn chunks_used(url: &str) -> u64 {
+    let usage = Admin::open(url).expect("an operator").usage().expect("usage");
+    usage.into_iter().map(|server| server.expect("a server").chunks_used).sum()
+}
+
+/// The chunks that one client uses which puts the keys below `keys`.
+fn chunks_of_one_client(keys: u64) -> Result<u64, Failure> {
+    let servers = Servers::start(Transport::Tcp, 1, &DEFAULTS);
+    let cluster = Cluster::open(&servers.url())?;
+    let client = cluster.tree::<u64, u64>(TREE)?.client()?;
+    for key in 0..keys {
+        client.insert(key, key)?;
+    }
+    Ok(chunks_used(&servers.url()))
+}
+
+/// Puts every key below `keys` by a process of its own, two at a time. Where `kills`, every third is killed at a random moment, and its key put
+/// again by another. How many were killed before they had ended.
+fn put_by_processes(url: &str, keys: u64, kills: bool) -> u64 {
+    let (next, killed) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for seed in 0..2 {
+            let (next, killed) = (&next, &killed);
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed);
+                loop {
+                    let key = next.fetch_add(1, Ordering::Relaxed);
+                    if key >= keys {
+                        break;
+                    }
+                    let text = key.to_string();
+                    let mut put = command(&["put", "--cluster", url, "--tree", TREE, "--create", &text, &text]);
+                    put.stdout(Stdio::null()).stderr(Stdio::piped());
+                    if kills && key % 3 == 0 {
+                        let mut child = put.stderr(Stdio::null()).spawn().expect("a command starts");
+                        std::thread::sleep(Duration::from_micros(random.u64(..12_000)));
+                        child.kill().expect("it was started");
+                        killed.fetch_add(u64::from(!child.wait().expect("it ends").success()), Ordering::Relaxed);
+                        put = command(&["put", "--cluster", url, "--tree", TREE, "--create", &text, &text]);
+                        put.stdout(Stdio::null()).stderr(Stdio::piped());
+                    }
+                    let output = put.output().expect("a command starts");
+                    assert!(output.status.success(), "key {key}: {}", String::from_utf8_lossy(&output.stderr));
+                }
+            });
+        }
+    });
+    killed.into_inner()
+}
+
+#[test]
+fn commands_that_put_one_key_each_use_no_more_memory_than_one_client() -> Result<(), Failure> {
+    let _alone = crate::common::alone();
+    let keys = number("SHERMAN_PUTS", 300);
+    let one = chunks_of_one_client(keys)?;
+    for kills in [false, true] {
+        let servers = Servers::start(Transport::Tcp, 1, &DEFAULTS);
+        let url = servers.url();
+        let began = Instant::now();
+        let killed = put_by_processes(&url, keys, kills);
+        let seconds = began.elapsed().as_secs_f64();
+        let used = chunks_used(&url);
+        println!("{keys} puts, {killed} killed, {seconds:.0} s: {used} chunks; one client: {one}");
+        assert!(used <= one + one.div_ceil(10) + 1, "{used} chunks, one client: {one}");
+        let cluster = Cluster::open(&url)?;
+        settle_tree(&cluster, TREE)?;
+        let client: Client<u64, u64> = cluster.open_tree(TREE)?.client()?;
+        assert_eq!(client.range(..).count() as u64, keys);
+    }
+    Ok(())
+}
+
+/// Nobody is left but this client, and the tree is sound.
+fn settle_tree(cluster: &Cluster, tree: &str) -> Result<(), Failure> {
+    wait_until("all are gone", Duration::from_secs(20), || {
+        cluster.members().is_ok_and(|members| members.iter().all(|member| member.id == cluster.id()))
+    });
+    let check = cluster.open_tree::<u64, u64>(tree)?.client()?.check()?;
+    assert!(check.is_clean(), "{check:?}");
+    Ok(())
+}
+
+#[test]
+fn joins_that_are_dropped_keep_nobody_out() -> Result<(), Failure> {
+    let _alone = crate::common::alone();
+    let joins = number("SHERMAN_JOINS", 6_000);
+    let servers = Servers::start(Transport::Tcp, 1, &["--memory", "256MiB", "--lease", "3s"]);
+    let url = servers.url();
+    let options = JoinOptions::new(vec![servers.servers[0].listen().into()]);
+    let began = Instant::now();
+    for number in 0..joins {
+        match SoftNicFabric::join(&options) {
+            Ok(fabric) => fabric.abandon(),
+            Err(error) => panic!("join {number}: {error}"),
+        }
+    }
+    let (took, began) = (began.elapsed(), Instant::now());
+    let put = command(&["put", "--cluster", &url, "--tree", TREE, "--create", "1", "1"]).output()?;
+    println!("{joins} joins dropped in {took:.1?}; the next put took {:.1?}", began.elapsed());
+    assert!(put.status.success(), "{}", String::from_utf8_lossy(&put.stderr));
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    Ok(())
+}
+
+#[test]
+fn many_that_die_at_once_are_recovered_together() -> Result<(), Failure> {
+    let _alone = crate::common::alone();
+    let crowd = number("SHERMAN_CROWD", 40);
+    let lease = Duration::from_secs(3);
+    let servers = Servers::start(Transport::Tcp, 2, &["--memory", "2GiB", "--lease", "3s"]);
+    let url = servers.url();
+    let survivor = Cluster::open(&url)?;
+    drop(survivor.tree::<u64, u64>(crate::common::writers::TREE)?);
+    let ledgers: Vec<_> = (0..crowd).map(|_| Arc::new(Mutex::new(Ledger::default()))).collect();
+    let mut writers: Vec<Writer> =
+        ledgers.iter().zip(0..).map(|(ledger, slot)| Writer::start(&url, slot, slot, ledger)).collect();
+    let live = || survivor.members().map_or(0, |all| all.iter().filter(|one| one.standing == Standing::Live).count());
+    wait_until("all write", Duration::from_secs(120), || live() as u64 > crowd);
+    std::thread::sleep(Duration::from_secs(1));
+    let began = Instant::now();
+    for writer in &writers {
+        writer.signal(rustix::process::Signal::KILL);
+    }
+    let killed = began.elapsed();
+    settle(&survivor, lease + Duration::from_secs(5))?;
+    let recovered = began.elapsed();
+    writers.clear();
+    let (acknowledged, uncertain) = verify(&survivor, &ledgers)?;
+    println!(
+        "{crowd} killed within {killed:.2?}, all recovered and the tree checked {recovered:.2?} later; {acknowledged} changes acknowledged, \
+         {uncertain} keys of unknown outcome"
+    );
+    assert!(acknowledged > crowd, "{acknowledged}");
+    Ok(())
+}
+
+#[test]
+fn what_one_client_deletes_another_inserts_into() -> Result<(), Failure> {
+    let keys = number("SHERMAN_KEYS", 100_000);
+    let inserts = Cluster::open(&format!("embedded:?memory={}", 64 * keys + (64 << 20)))?;
+    let deletes = inserts.join()?;
+    inserts.tree::<u64, u64>(TREE)?;
+    let inserter: Client<u64, u64> = inserts.open_tree(TREE)?.client()?;
+    let deleter: Client<u64, u64> = deletes.open_tree(TREE)?.client()?;
+    let chunks = || -> Result<u64, Failure> { Ok(inserts.usage()?.iter().map(|server| server.chunks_used).sum()) };
+    let mut after_first = 0;
+    for round in 0..10 {
+        for key in 0..keys {
+            inserter.insert(key, round)?;
+        }
+        let full = chunks()?;
+        for key in 0..keys {
+            deleter.remove(key)?;
+        }
+        println!("round {round}: {full} chunks when all are there, {} when all are gone", chunks()?);
+        if round == 0 {
+            after_first = full;
+        }
+        assert!(full <= after_first, "round {round}: {full} chunks, after the first {after_first}");
+    }
+    Ok(())
+}

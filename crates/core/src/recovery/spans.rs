@@ -1,0 +1,114 @@
+//! Spans of the dead, and the drops that it did not finish.
+//!
+//! A client makes nodes only in spans that it owns, and keeps a span until every node that it began there is part of a tree or free. So what
+//! a dead client made in vain lies in the spans that it owns, pending and with its id. Marked free, it belongs to its span; and the
+//! span is nobody's once the dead one is retired.
+//!
+//! A tree that the dead one dropped may have nodes anywhere: they are reached from the node that the record names, which is freed last
+//! (`Worker::free_subtree`).
+
+use super::Recoverer;
+use crate::cause::Cause;
+use crate::error::Error;
+use crate::mutant::{Mutant, planted};
+use crate::node::mark::mark_free;
+use crate::node::{Header, LINE};
+use sherman_fabric::control::Span;
+use sherman_fabric::{ClientId, Endpoint, Request, Response, Space, WorkList};
+use std::time::Duration;
+
+impl<E: Endpoint> Recoverer<'_, E> {
+    /// Marks free what `dead` made in vain.
+    pub(super) async fn clear_spans(&mut self, dead: ClientId) -> Result<(), Error> {
+        if planted(Mutant::PendingKept) {
+            return Ok(());
+        }
+        for server in 0..self.op.endpoint().servers() {
+            let mut from = 0;
+            while let Some(next) = self.clear_page(dead, server, from).await? {
+                from = next;
+            }
+        }
+        Ok(())
+    }
+
+    /// A page of the spans that `dead` owns on a server, from an offset on.
+    pub(super) async fn spans_of(&mut self, dead: ClientId, server: u16, from: u64) -> Result<Vec<Span>, Error> {
+        self.expect_alive()?;
+        let answer = self.op.call(server, Request::SpansOf { client: dead, from }).await;
+        let spans = match self.unless_lost(server, answer)? {
+            Some(Response::Spans(spans)) => spans,
+            Some(_) => return Err(Error::Unsupported { what: "the memory server's answer about spans" }),
+            None => return Ok(Vec::new()),
+        };
+        let is_sound = |span: &Span| {
+            let node = u64::from(span.class.node_bytes);
+            let memory = self.op.worker.compute.is_memory(server, span.offset, span.bytes);
+            memory && span.offset >= from && span.bytes > 0 && node > 0 && span.bytes.is_multiple_of(node)
+        };
+        if spans.iter().all(is_sound) {
+            return Ok(spans);
+        }
+        Err(Error::Unsupported { what: "the memory server's answer about spans" })
+    }
+
+    /// Marks free what `dead` made in vain in one page of its spans. Where the next page begins, if there is one.
+    async fn clear_page(&mut self, dead: ClientId, server: u16, from: u64) -> Result<Option<u64>, Error> {
+        let spans = self.spans_of(dead, server, from).await?;
+        let Some(last) = spans.last() else { return Ok(None) };
+        let next = last.offset + last.bytes;
+        let mut places: Vec<(u64, u32)> = Vec::new();
+        for span in &spans {
+            let offsets = (span.offset..span.offset + span.bytes).step_by(span.class.node_bytes as usize);
+            places.extend(offsets.map(|offset| (offset, LINE as u32)));
+        }
+        let lines = self.read_all(server, Space::Host, &places).await?;
+        let (mut marked, mut lists): (u64, Vec<WorkList>) = (0, Vec::new());
+        let most = self.op.endpoint().caps().max_verbs.max(1) as usize;
+        for ((offset, _), mut line) in places.into_iter().zip(lines) {
+            let made = Header::decode(&line)
+                .is_some_and(|header| header.flags.pending && !header.flags.free && header.owner == dead);
+            if !made {
+                continue;
+            }
+            mark_free(&mut line, dead);
+            if lists.last().is_none_or(|list| list.len() >= most) {
+                lists.push(self.op.endpoint().list(server));
+            }
+            if let Some(list) = lists.last_mut() {
+                list.write(Space::Host, offset, &line);
+            }
+            marked += 1;
+        }
+        let outcome = self.op.execute_all(lists).await;
+        let Some(lists) = self.unless_lost(server, outcome)? else { return Ok(None) };
+        lists.into_iter().for_each(|list| self.op.endpoint().recycle(list));
+        if let Some(patient) = self.dead.get_mut(&dead) {
+            patient.report.spans += spans.len() as u64;
+            patient.report.places += marked;
+        }
+        Ok(Some(next))
+    }
+
+    /// Frees what is left of the trees that `dead` dropped, and clears the records that say so.
+    pub(super) async fn finish_drops(&mut self, dead: ClientId) -> Result<(), Error> {
+        let drops = self.dead.get_mut(&dead).map(|patient| std::mem::take(&mut patient.drops)).unwrap_or_default();
+        // Until it suspects whoever it waits for, but no longer.
+        let patience = Duration::from_nanos(self.op.worker.compute.geometry().lease_nanos / 2);
+        for (tree, found) in drops {
+            let root = (found.record.node, found.record.level);
+            if self.lost.contains(&root.0.server()) {
+                continue;
+            }
+            match self.op.worker.free_subtree(&tree, root, patience, &mut 0).await {
+                // It waits for another member that may be dead. That one comes next, and then this one again.
+                Err(Error::Timeout { .. }) => return Err(self.op.timed_out(Cause::NodePending)),
+                // What led on is gone with its server.
+                Err(Error::ServerLost { .. }) => {}
+                outcome => outcome?,
+            }
+            self.clear(&found).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+//! Where every place for a node is accounted for, read straight from a memory server's memory at rest: for tests and simulators.
+//!
+//! At rest a place is part of one tree, or free. A free place can be found: it is at hand in the compute server that owns its span, or its span has its hint set, or
+//! nobody ever owned its span (I33, I45).
+
+use crate::node::Header;
+use sherman_fabric::{ClientId, GlobalAddress, Memory, Space};
+use sherman_memory_server::{ChunkEntry, Geometry, SpanWord};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a place for a node holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// It never held a node.
+    Unused,
+    /// The node there is no more.
+    Free,
+    /// A node that is not part of a tree yet, and who makes it.
+    Pending(ClientId),
+    /// A node of a tree.
+    Linked,
+}
+
+/// A place for a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Surveyed {
+    /// Where it is.
+    pub address: GlobalAddress,
+    /// What it holds.
+    pub content: Content,
+    /// Its span: whether it was ever issued, and its owner.
+    pub span: SpanWord,
+    /// Whether the hint of its span is set.
+    pub hinted: bool,
+}
+
+/// Every place for a node on a server.
+pub fn survey<M: Memory + ?Sized>(memory: &M, geometry: &Geometry, server: u16) -> Vec<Surveyed> {
+    let mut places = Vec::new();
+    let word = |offset| memory.load_u64(Space::Host, offset);
+    for index in 0..geometry.chunks {
+        let Some(ChunkEntry::Nodes { class }) = ChunkEntry::from_bits(word(geometry.chunk_entry(index))) else {
+            continue;
+        };
+        for number in 0..geometry.spans_in_chunk(class.node_bytes) {
+            let span = SpanWord::from_bits(word(geometry.span_entry(index, number))).unwrap_or_default();
+            let hinted = word(geometry.span_hint(index, number)) != 0;
+            let (offset, bytes) = geometry.span_range(index, class.node_bytes, number);
+            for at in (offset..offset + bytes).step_by(class.node_bytes as usize) {
+                let mut line = [0; 64];
+                memory.load(Space::Host, at, &mut line);
+                let content = match Header::decode(&line) {
+                    None => Content::Unused,
+                    Some(header) if header.flags.free => Content::Free,
+                    Some(header) if header.flags.pending => Content::Pending(header.owner),
+                    Some(_) => Content::Linked,
+                };
+                places.push(Surveyed { address: GlobalAddress::new(server, at), content, span, hinted });
+            }
+        }
+    }
+    places
+}
+
+/// Whether all `places` are accounted for at rest: `trees` are the nodes of all trees, `at_hand` the free places that each compute server
+/// that is there believes to have. If not, what is wrong.
+pub fn account(
+    places: &[Surveyed],
+    trees: impl IntoIterator<Item = GlobalAddress>,
+    at_hand: &BTreeMap<ClientId, Vec<GlobalAddress>>,
+) -> Result<(), String> {
+    let mut linked = BTreeSet::new();
+    for node in trees {
+        if !linked.insert(node) {
+            return Err(format!("the node {node} is in two places of the trees"));
+        }
+    }
+    let mut free: BTreeMap<GlobalAddress, ClientId> = BTreeMap::new();
+    for (&client, places) in at_hand {
+        for &place in places {
+            if let Some(other) = free.insert(place, client) {
+                return Err(format!("the place {place} is free both at {other} and at {client}"));
+            }
+        }
+    }
+    for place in places {
+        let Surveyed { address, content, span, hinted } = *place;
+        let owner = free.remove(&address);
+        if let Some(client) = owner.filter(|client| *client != span.owner) {
+            return Err(format!("the place {address} is free at {client}, and its span is {}'s", span.owner));
+        }
+        match (content, linked.remove(&address)) {
+            (Content::Linked, true) if owner.is_none() => {}
+            (_, true) => return Err(format!("the node {address} of a tree is {content:?}, free at {owner:?}")),
+            (Content::Linked, false) => return Err(format!("the node {address} is in no tree")),
+            (Content::Pending(maker), false) => return Err(format!("the node {address} of {maker} stays pending")),
+            (Content::Unused | Content::Free, false) => {
+                let known = owner.is_some() || hinted || !span.issued;
+                let alive = span.owner == ClientId::NOBODY || at_hand.contains_key(&span.owner);
+                if !alive {
+                    return Err(format!("the span of {address} is {}'s, who is gone", span.owner));
+                }
+                if !known {
+                    return Err(format!("nobody finds the free place {address}"));
+                }
+            }
+        }
+    }
+    match (linked.first(), free.first_key_value()) {
+        (Some(node), _) => Err(format!("the node {node} is at no place for a node")),
+        (None, Some((place, client))) => Err(format!("{client} has {place}, which is no place for a node")),
+        (None, None) => Ok(()),
+    }
+}

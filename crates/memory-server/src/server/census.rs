@@ -1,0 +1,53 @@
+//! What an operator wants to see before it hurts: members by standing, ids and memory that are left.
+
+use super::MemoryServer;
+use crate::members::MemberState;
+use sherman_fabric::Memory;
+
+/// Members and memory of one server at one moment. What is about members is 0 on a server that keeps none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Member ids there are.
+    pub ids: u64,
+    /// Ids that nobody has.
+    pub ids_free: u64,
+    /// Members that take part.
+    pub live: u64,
+    /// Members that have gone in order and wait to be recovered, or are being recovered.
+    pub leaving: u64,
+    /// Members whose lease has ended.
+    pub dead: u64,
+    /// Members that must be recovered and that no live member recovers yet. A member whose lease has run out without anybody having
+    /// noticed is among them.
+    pub waiting: u64,
+    /// Chunks there are.
+    pub chunks: u64,
+    /// Chunks in use.
+    pub chunks_used: u64,
+    /// Bytes of spans that members own.
+    pub bytes_owned: u64,
+    /// Bytes of spans that nobody owns and that may have free places.
+    pub bytes_free: u64,
+}
+
+impl MemoryServer {
+    /// Counts members and memory. `now` is the server's time in nanoseconds.
+    pub fn census<M: Memory + ?Sized>(&self, memory: &M, now: u64) -> Census {
+        let (bytes_owned, bytes_free) = self.spans.usage(memory, self.geometry(), &self.chunks);
+        let (chunks, chunks_used) = (u64::from(self.geometry().chunks), self.chunks.used());
+        let mut census = Census { chunks, chunks_used, bytes_owned, bytes_free, ..Census::default() };
+        let Some(root) = &self.root else { return census };
+        census.ids = u64::from(self.geometry().member_capacity);
+        for (_, entry) in root.members.taken() {
+            match entry.state {
+                MemberState::Free => {}
+                MemberState::Live => census.live += 1,
+                MemberState::Leaving => census.leaving += 1,
+                MemberState::Dead => census.dead += 1,
+            }
+            census.waiting += u64::from(!entry.is_alive(now) && !root.members.get(entry.recoverer).is_alive(now));
+        }
+        census.ids_free = census.ids - census.live - census.leaving - census.dead;
+        census
+    }
+}

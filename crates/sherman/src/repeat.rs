@@ -1,0 +1,201 @@
+//! What an operation does when its attempt has failed: give up, or begin again under the next identity.
+//!
+//! An attempt that failed because its identity has ended changed nothing, and is repeated. A change whose outcome is unknown is never repeated
+//! blindly: the operation waits until the new identity has found out what became of it ([`sherman_core::doubt`]), and fails with
+//! [`Error::OutcomeUnknown`] if nobody can tell. All other errors are the caller's.
+//!
+//! Waiting is bounded by the operation's deadline, which counts from its first obstacle, as everywhere.
+
+use crate::identity::{Identity, Seated};
+use crate::mend::Waiter;
+use crate::ops::Ops;
+use crate::seat::Seat;
+use sherman_core::{Doubt, Error, Fate, Op};
+use sherman_fabric::{Clock, Endpoint};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+/// The pause before another try to connect a worker, where there is no room for one now.
+const CONNECT_PAUSE: Duration = Duration::from_millis(20);
+
+/// A failed attempt.
+pub(crate) struct Failed {
+    error: Error,
+    doubt: Option<Arc<Doubt>>,
+    /// Whether its change, if it was one, was to replace a value.
+    replaces: bool,
+    /// Since when it had been waiting.
+    since: Option<u64>,
+    identity: Arc<Identity>,
+}
+
+impl Failed {
+    #[cold]
+    pub(crate) fn new<E: Endpoint>(error: Error, op: &Op<'_, E>, seated: &Seated) -> Self {
+        Self {
+            error,
+            doubt: op.take_doubt(),
+            replaces: op.replaces(),
+            since: op.waiting_since(),
+            identity: Arc::clone(&seated.identity),
+        }
+    }
+
+    /// The failure of something that is no single operation.
+    #[cold]
+    pub(crate) fn of(error: Error, seated: &Seated) -> Self {
+        Self { error, doubt: None, replaces: false, since: None, identity: Arc::clone(&seated.identity) }
+    }
+}
+
+/// How to go on after a failed attempt.
+pub(crate) enum Next {
+    /// It did not happen: again.
+    Again,
+    /// It happened after all, and replaced a value or not.
+    Happened { replaced: bool },
+}
+
+/// How long an operation may still wait.
+pub(crate) struct Patience {
+    timeout: Duration,
+    /// Its first obstacle.
+    since: Option<u64>,
+    /// What is left for the next attempt.
+    pub(crate) left: Duration,
+}
+
+impl Patience {
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self { timeout, since: None, left: timeout }
+    }
+
+    fn deadline(&self, since: u64) -> u64 {
+        since.saturating_add(u64::try_from(self.timeout.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl<S: Seat> Ops<'_, S> {
+    /// Decides what to do after a failed attempt, and waits for the next identity if there is to be another attempt.
+    ///
+    /// # Errors
+    /// The attempt's, if it is not to be repeated; [`Error::NotRejoined`] if there is no identity in time.
+    #[cold]
+    pub(crate) async fn after(&self, failed: Failed, patience: &mut Patience) -> Result<Next, Error> {
+        let next = self.decide(failed, patience).await;
+        match &next {
+            Ok(Next::Again) => self.ledger.count_repeat(),
+            Ok(Next::Happened { .. }) => {}
+            Err(_) => self.ledger.count_error(),
+        }
+        next
+    }
+
+    async fn decide(&self, failed: Failed, patience: &mut Patience) -> Result<Next, Error> {
+        let Failed { error, doubt, replaces, since, identity } = failed;
+        let doubt = match &error {
+            Error::OutcomeUnknown { .. } if doubt.is_some() => doubt,
+            error if error.ends_identity(identity.compute.client()) => None,
+            _ => return Err(error),
+        };
+        if !self.seat.cluster().rejoins_by_itself() {
+            return Err(error);
+        }
+        identity.compute.end();
+        let now = self.now()?;
+        let since = *patience.since.get_or_insert(since.unwrap_or(now));
+        let deadline = patience.deadline(since);
+        let mended = self.next_identity(identity, since, deadline).await;
+        let Some(doubt) = doubt else {
+            mended?;
+            patience.left = Duration::from_nanos(deadline.saturating_sub(self.now()?));
+            return Ok(Next::Again);
+        };
+        let fate = if mended.is_ok() { self.fate(&doubt, deadline).await? } else { Fate::Unknown };
+        match fate {
+            Fate::Done => Ok(Next::Happened { replaced: replaces }),
+            Fate::NotDone => {
+                patience.left = Duration::from_nanos(deadline.saturating_sub(self.now()?));
+                Ok(Next::Again)
+            }
+            Fate::Unknown => Err(error),
+        }
+    }
+
+    fn now(&self) -> Result<u64, Error> {
+        Ok(self.seat.seated()?.endpoint().now())
+    }
+
+    /// Waits for an identity after `identity` and puts a worker of it into the seat.
+    async fn next_identity(&self, mut identity: Arc<Identity>, since: u64, deadline: u64) -> Result<(), Error> {
+        loop {
+            let next = self.wait_newer(identity.generation, since, deadline).await?;
+            match self.seat.renew(&next) {
+                Ok(()) => return Ok(()),
+                Err(error) if error.ends_identity(next.compute.client()) => {
+                    next.compute.end();
+                    identity = next;
+                }
+                // There is no room for one more connection now.
+                Err(error @ Error::Unsupported { .. }) => {
+                    let now = self.now()?;
+                    if now >= deadline.min(self.seat.cutoff()) {
+                        return Err(error);
+                    }
+                    self.sleep_until(now.saturating_add(CONNECT_PAUSE.as_nanos() as u64)).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn wait_newer(&self, generation: u64, since: u64, deadline: u64) -> Result<Arc<Identity>, Error> {
+        let mut waiter = Waiter::new(self.seat.cluster().shared(), generation);
+        poll_fn(|cx| {
+            let seated = self.seat.seated()?;
+            let now = seated.endpoint().now();
+            let waited = Duration::from_nanos(now.saturating_sub(since));
+            if let Poll::Ready(newer) = waiter.poll(waited, cx) {
+                return Poll::Ready(newer);
+            }
+            let until = deadline.min(self.seat.cutoff());
+            if now >= until {
+                return Poll::Ready(Err(waiter.timed_out(waited)));
+            }
+            seated.endpoint().wake_at(until, cx.waker());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// What became of a change; unknown at the deadline.
+    async fn fate(&self, doubt: &Doubt, deadline: u64) -> Result<Fate, Error> {
+        poll_fn(|cx| {
+            if let Poll::Ready(fate) = doubt.poll_fate(cx) {
+                return Poll::Ready(Ok(fate));
+            }
+            let seated = self.seat.seated()?;
+            let until = deadline.min(self.seat.cutoff());
+            if seated.endpoint().now() >= until {
+                return Poll::Ready(Ok(Fate::Unknown));
+            }
+            seated.endpoint().wake_at(until, cx.waker());
+            Poll::Pending
+        })
+        .await
+    }
+
+    async fn sleep_until(&self, at: u64) -> Result<(), Error> {
+        poll_fn(|cx| {
+            let seated = self.seat.seated()?;
+            if seated.endpoint().now() >= at {
+                return Poll::Ready(Ok(()));
+            }
+            seated.endpoint().wake_at(at, cx.waker());
+            Poll::Pending
+        })
+        .await
+    }
+}

@@ -1,0 +1,19 @@
+//! Lives of one operation by the hundred in each schedule, with deaths at any effect of joining, changing and leaving.
+
+use sherman_sim::tree::Lives;
+
+/// Schedules.
+const SEEDS: u64 = 300;
+
+#[test]
+fn clients_that_come_and_go_use_nothing_up() {
+    let mut all = Lives::default();
+    for seed in 0..SEEDS {
+        let seen = Lives::run(seed);
+        assert_eq!(seen.violation, None, "seed {seed}");
+        all.merge(seen);
+    }
+    println!("{all:?}");
+    assert!(all.lives > 100 * SEEDS && all.operations > all.lives / 2, "{all:?}");
+    assert!(all.left > all.lives / 2 && all.killed > all.lives / 8 && all.silent > all.lives / 16, "{all:?}");
+}
