@@ -54,7 +54,9 @@ pub fn bad(verb: Verb, server: u16, caps: &Caps) -> Option<FabricError> {
         return Some(FabricError::OutOfBounds { space, address, len: len as u64 });
     }
     let atomic = matches!(verb, Verb::Cas { .. } | Verb::Faa { .. });
-    if (atomic && !offset.is_multiple_of(8)) || (space == Space::OnChip && offset % 8 + len as u64 > 8) {
+    let whole_words = matches!(verb, Verb::Read { .. }) && offset.is_multiple_of(8) && len.is_multiple_of(8);
+    let crosses = space == Space::OnChip && offset % 8 + len as u64 > 8 && !whole_words;
+    if (atomic && !offset.is_multiple_of(8)) || crosses {
         return Some(FabricError::Misaligned { space, address });
     }
     let masked = matches!(verb, Verb::Cas { mask, .. } if mask != u64::MAX);
