@@ -5,7 +5,7 @@
 
 use crate::common::command;
 use crate::common::servers::{Servers, Transport, wait_until};
-use crate::common::writers::{Writer, settle, verify};
+use crate::common::writers::{Writer, await_changes, settle, verify};
 use sherman::{Admin, Client, Cluster, Standing};
 use sherman_soft_nic::{JoinOptions, SoftNicFabric};
 use sherman_suites::{Failure, Ledger};
@@ -140,7 +140,9 @@ fn many_that_die_at_once_are_recovered_together() -> Result<(), Failure> {
         ledgers.iter().zip(0..).map(|(ledger, slot)| Writer::start(&url, slot, slot, ledger)).collect();
     let live = || survivor.members().map_or(0, |all| all.iter().filter(|one| one.standing == Standing::Live).count());
     wait_until("all write", Duration::from_secs(120), || live() as u64 > crowd);
-    std::thread::sleep(Duration::from_secs(1));
+    for ledger in &ledgers {
+        await_changes(ledger, 2, Duration::from_secs(120))?;
+    }
     let began = Instant::now();
     for writer in &writers {
         writer.signal(rustix::process::Signal::KILL);
