@@ -139,9 +139,9 @@ fn many_that_die_at_once_are_recovered_together() -> Result<(), Failure> {
     let mut writers: Vec<Writer> =
         ledgers.iter().zip(0..).map(|(ledger, slot)| Writer::start(&url, slot, slot, ledger)).collect();
     let live = || survivor.members().map_or(0, |all| all.iter().filter(|one| one.standing == Standing::Live).count());
-    wait_until("all write", Duration::from_secs(120), || live() as u64 > crowd);
+    wait_until("all write", Duration::from_secs(120 + crowd / 3), || live() as u64 > crowd);
     for ledger in &ledgers {
-        await_changes(ledger, 2, Duration::from_secs(120))?;
+        await_changes(ledger, 2, Duration::from_secs(120 + crowd / 3))?;
     }
     let began = Instant::now();
     for writer in &writers {
