@@ -65,8 +65,10 @@ fn recovery_in(bytes: u64) -> Cost {
     let took = Duration::from_nanos(survivor.endpoint().now() - began);
     assert_eq!(recovery.verdict, Verdict::Recover);
     let tally = survivor.endpoint().counters().read().since(&before);
-    let walk = block_on(survivor.endpoint(), survivor.op().walk(&tree)).expect("a sound tree");
-    Cost { nodes: walk.places.len() as u64 * u64::from(NODE), recovery, tally, took }
+    let check = block_on(survivor.endpoint(), survivor.check(&tree)).expect("a check");
+    assert_eq!((check.broken_count, check.entries), (0, entries + INSERTED), "{:?}", check.broken);
+    let nodes: u64 = check.levels.iter().map(|level| level.bytes).sum();
+    Cost { nodes, recovery, tally, took }
 }
 
 #[test]
