@@ -593,11 +593,13 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         Ok(())
     }
 
-    /// Writes the free mark of a node, and the hint of its span behind it.
-    async fn write_free(&mut self, address: GlobalAddress, line: &[u8]) -> Result<(), Error> {
+    /// Writes the free mark of a node, if it has none, and the hint of its span behind it.
+    async fn write_free(&mut self, address: GlobalAddress, line: Option<&[u8]>) -> Result<(), Error> {
         let Some(class) = self.class_at(address).await? else { return Ok(()) };
         let mut list = self.op.endpoint().list(address.server());
-        list.write(Space::Host, address.offset(), line);
+        if let Some(line) = line {
+            list.write(Space::Host, address.offset(), line);
+        }
         self.op.push_hint(&mut list, address, class);
         self.execute(list).await
     }

@@ -127,7 +127,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
         let Some(mut image) = self.read_node(record.made).await? else { return Ok(()) };
         if Header::decode(&image).is_some_and(|header| Self::is_as_made(&header, record)) {
             mark_free(&mut image, record.owner);
-            self.write_free(record.made, &image[..LINE]).await?;
+            self.write_free(record.made, Some(&image[..LINE])).await?;
         }
         Ok(())
     }
@@ -294,16 +294,17 @@ impl<E: Endpoint> Recoverer<'_, E> {
         self.make_free((record.node, record.version), record).await
     }
 
-    /// Marks a node of a version free and sets the hint of its span. The hint also if the node is free already: the dead one may have died in
-    /// between.
+    /// Marks a node of a version free and sets the hint of its span. If the node is free already, sets the hint alone: the dead client may
+    /// have died before it did. The mark is not written again, because the place may belong to another client by now.
     async fn make_free(&mut self, (address, version): (GlobalAddress, u16), record: &Record) -> Result<(), Error> {
         let Some(mut image) = self.read_node(address).await? else { return Ok(()) };
         let same = |header: &Header| header.tree == record.tree && header.version == version;
         if let Some(header) = Header::decode(&image).filter(same) {
-            if !header.flags.free {
+            let free = header.flags.free;
+            if !free {
                 mark_free(&mut image, record.owner);
             }
-            self.write_free(address, &image[..LINE]).await?;
+            self.write_free(address, (!free).then_some(&image[..LINE])).await?;
         }
         Ok(())
     }
