@@ -19,6 +19,8 @@ const ORDERS: &str = "SHERMAN_TEST_WRITER";
 static LEAVE: AtomicBool = AtomicBool::new(false);
 /// How long a writer may take to leave before it is killed.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(15);
+/// How often a writer tries to join: for two minutes at least.
+const MOST_JOINS: u32 = 1200;
 /// Keys of one writer.
 const KEYS: u64 = 400;
 /// Threads of one writer.
@@ -42,13 +44,8 @@ pub fn run_writer() {
     // Ends the line on which the test's name stands, lest the first of the diary is lost.
     println!();
     // It joins again by itself below, so that every identity tells its id. Where packets are lost, even the first join may take a second try.
-    let mut cluster = loop {
-        match Cluster::open_with(&url, ClusterOptions::new().rejoin(false)) {
-            Ok(cluster) => break cluster,
-            Err(error) => eprintln!("a writer waits: {error}"),
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    };
+    let joined = join_patiently(|| Cluster::open_with(&url, ClusterOptions::new().rejoin(false)));
+    let Some(mut cluster) = joined else { return };
     for round in 0.. {
         println!("id {}", cluster.id());
         std::thread::scope(|scope| {
@@ -58,17 +55,24 @@ pub fn run_writer() {
             }
         });
         // All threads have ended: it leaves, it was taken for dead, or a server is gone.
-        cluster = loop {
-            if LEAVE.load(Ordering::Relaxed) {
-                return;
-            }
-            match cluster.join() {
-                Ok(cluster) => break cluster,
-                Err(error) => eprintln!("a writer waits: {error}"),
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        };
+        let Some(next) = join_patiently(|| cluster.join()) else { return };
+        cluster = next;
     }
+}
+
+/// Joins, again and again where it fails; `None` if the writer is to leave.
+fn join_patiently<E: std::fmt::Display>(join: impl Fn() -> Result<Cluster, E>) -> Option<Cluster> {
+    for _ in 0..MOST_JOINS {
+        if LEAVE.load(Ordering::Relaxed) {
+            return None;
+        }
+        match join() {
+            Ok(cluster) => return Some(cluster),
+            Err(error) => eprintln!("a writer waits: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("a writer cannot join within {MOST_JOINS} tries");
 }
 
 /// Changes this thread's keys until the compute server is at its end.
