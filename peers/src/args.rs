@@ -1,4 +1,4 @@
-//! Options, and how numbers are written.
+//! The options, and the parsing of numbers.
 
 use crate::bench::Options;
 use crate::peers::{self, Peer};
@@ -7,75 +7,79 @@ use clap::Parser;
 use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
-Mixes (of inserts, two thirds update a loaded key, one third put a new one):
-  insert          inserts alone
+Mixes. Two thirds of the inserts update a loaded key, one third put a new key:
+  insert          inserts only
   half            50 % inserts, 50 % gets
   read-intensive  5 % inserts, 95 % gets
-  read-only       gets alone
-  range           ranges of 100 entries from a loaded key on
+  read-only       gets only
+  range           ranges of 100 entries that begin at a loaded key
   range-insert    50 % such ranges, 50 % inserts
 
-Indexes: sherman (ours), crossbeam-skiplist, scc, concurrent-map, ferntree, masstree, congee, rwlock-btreemap
+Indexes: sherman (ours), crossbeam-skiplist, scc, concurrent-map, ferntree, masstree, congee,
+rwlock-btreemap
 
-All indexes are alive at once: 10 million keys need about 5 GiB, before inserts. --check exits with 1 unless, in every measured cell, ours
-is at least as fast as crossbeam-skiplist and scc, at least as fast as rwlock-btreemap where the mix writes, and at least
-0.7 times as fast as ferntree.";
+All indexes are in memory at the same time: 10 million keys need about 5 GiB, before inserts.
 
-/// Sherman beside the in-memory ordered indexes of crates.io
+--check exits with 1 unless, in every measured cell, ours is
+  - at least as fast as crossbeam-skiplist and scc,
+  - at least as fast as rwlock-btreemap, if the mix writes,
+  - at least 0.7 times as fast as ferntree.";
+
+/// Compare Sherman with the in-memory ordered indexes of crates.io
 #[derive(Debug, Parser)]
 #[command(name = "peers", version, after_help = AFTER_HELP)]
 pub struct Arguments {
-    /// Keys to load, as in 500k or 10M
+    /// Load this many keys, as in 500k or 10M
     #[arg(long, value_name = "COUNT", default_value = "10M", value_parser = positive)]
     pub keys: u64,
 
-    /// Threads
+    /// Run this many threads
     #[arg(long, value_name = "COUNT", default_value = "2", value_parser = threads)]
     pub threads: usize,
 
-    /// Runs per cell; their median counts
+    /// Run each cell this many times; the median counts
     #[arg(long, value_name = "COUNT", default_value = "5", value_parser = runs)]
     pub runs: usize,
 
-    /// How long a run takes the median index, about
+    /// Run for about this many seconds, measured on the median index
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub seconds: f64,
 
-    /// Operations of a run, instead of --seconds
+    /// Run this many operations, instead of --seconds
     #[arg(long, value_name = "COUNT", value_parser = positive, conflicts_with = "seconds")]
     pub ops: Option<u64>,
 
-    /// Only these indexes
+    /// Measure only these indexes
     #[arg(long, value_name = "INDEX,...", value_delimiter = ',', value_parser = peer)]
     pub only: Vec<String>,
 
-    /// Only these mixes
+    /// Measure only these mixes
     #[arg(long, value_name = "MIX,...", value_delimiter = ',', hide_possible_values = true)]
     pub mixes: Vec<Mix>,
 
-    /// Only these distributions: uniform, zipf (of skew 0.99, hot keys scattered)
+    /// Measure only these distributions: uniform, zipf (of skew 0.99, hot keys scattered)
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', hide_possible_values = true)]
     pub dist: Vec<Distribution>,
 
-    /// Write everything as JSON
+    /// Write all results as JSON to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Write the tables as Markdown
+    /// Write the tables as Markdown to this file
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
 
-    /// Exit with 1 unless ours reaches its bars; see below
+    /// Exit with 1 unless ours reaches its minimum ratios; see below
     #[arg(long)]
     pub check: bool,
 
-    /// No progress on stderr
+    /// Print no progress on stderr
     #[arg(long)]
     pub quiet: bool,
 }
 
 impl Arguments {
-    /// What is asked for.
+    /// Returns the options of the benchmark.
     pub fn options(&self) -> Options {
         let wanted = |peer: &Peer| self.only.is_empty() || self.only.iter().any(|name| name == peer.name);
         Options {
@@ -91,7 +95,7 @@ impl Arguments {
     }
 }
 
-/// Parses a number: digits, `_` between them, and `k` or `M` behind.
+/// Parses a number: digits, with `_` between them, and a suffix `k` or `M`.
 fn positive(text: &str) -> Result<u64, String> {
     let bad = || "write a whole number above 0, as in 20000, 500k or 10M".to_owned();
     let (digits, unit) = match text.char_indices().next_back() {
@@ -108,7 +112,7 @@ fn positive(text: &str) -> Result<u64, String> {
 
 fn up_to(text: &str, limit: usize) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=limit).contains(number));
-    number.ok_or_else(|| format!("allowed are 1 to {limit}"))
+    number.ok_or_else(|| format!("write a number from 1 to {limit}"))
 }
 
 fn threads(text: &str) -> Result<usize, String> {
@@ -143,9 +147,13 @@ mod tests {
 
     #[test]
     fn lists_choose_and_the_default_is_everything() {
-        let options = |line: &str| Arguments::try_parse_from(line.split(' ')).expect("legal options").options();
+        let options =
+            |line: &str| Arguments::try_parse_from(line.split(' ')).expect("legal options").options();
         let all = options("peers");
-        assert_eq!((all.peers.len(), all.mixes.len(), all.distributions.len(), all.keys), (8, 6, 2, 10_000_000));
+        assert_eq!(
+            (all.peers.len(), all.mixes.len(), all.distributions.len(), all.keys),
+            (8, 6, 2, 10_000_000)
+        );
         let some = options("peers --only scc,sherman --mixes range-insert,half --dist zipf --keys 20k");
         assert_eq!(some.peers.iter().map(|peer| peer.name).collect::<Vec<_>>(), ["sherman", "scc"]);
         assert_eq!((some.mixes, some.keys), (vec![Mix::RangeInsert, Mix::Half], 20_000));

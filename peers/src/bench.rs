@@ -1,12 +1,13 @@
-//! Every cell of the tables: a mix, a distribution, all indexes.
+//! Measures every cell of the tables. A cell is one mix and one distribution on all indexes.
 //!
-//! All indexes are alive at once. In a cell, each run draws its operations once and gives them to every index in turn,
-//! starting with another index each time: what drifts on the machine hits all alike. How many operations a run has is
-//! calibrated: as many as the median index does in the time asked for, the same number for all. So faster indexes end
-//! sooner, slower ones later (a run is cut off at [`PATIENCE`] times that), and all grow alike.
+//! All indexes are in memory at once. In a cell, each run draws its operations once and gives them to every
+//! index in turn, each time starting with another index. So drift of the machine affects all indexes alike.
+//! Calibration sets the number of operations of a run: as many as the median index performs in the requested
+//! time. The number is the same for all indexes. Faster indexes end earlier and slower ones later (a run is
+//! cut off at [`PATIENCE`] times that time), and all grow alike.
 //!
-//! Inserts of new keys grow the indexes. Before a cell, if they may have grown by more than [`GROWTH`] since they were loaded,
-//! all are loaded anew. Within a cell they grow on, all by the same keys.
+//! Inserts of new keys make the indexes grow. Before a cell, all indexes are loaded again if they may have
+//! grown by more than [`GROWTH`] since the last load. Within a cell they keep growing, all by the same keys.
 
 use crate::drive::{Pace, Subject};
 use crate::error::Failure;
@@ -17,16 +18,16 @@ use crate::workload::{Dice, Distribution, Mix};
 use sherman_eval::Keys;
 use std::time::Duration;
 
-/// The share of the loaded keys that may be new before a cell.
+/// The highest share of new keys, relative to the loaded keys, before a cell.
 const GROWTH: f64 = 0.1;
-/// A run may take this many times what it should.
+/// A run may take this many times the requested time.
 const PATIENCE: f64 = 4.0;
-/// Operations of a calibration, and of one that has ranges.
+/// Operations of a calibration, and of a calibration with ranges.
 const CALIBRATION: (usize, usize) = (200_000, 20_000);
-/// Operations of a run, at most: 9 bytes each.
+/// The most operations of a run: 9 bytes each.
 const MAX_OPERATIONS: f64 = 200e6;
 
-/// What to measure.
+/// The parameters of the benchmark.
 #[derive(Clone)]
 pub struct Options {
     /// Keys to load.
@@ -35,15 +36,15 @@ pub struct Options {
     pub threads: usize,
     /// Runs per cell.
     pub runs: usize,
-    /// What a run takes, about.
+    /// The approximate time of a run, in seconds.
     pub seconds: f64,
-    /// Operations of a run, instead.
+    /// The number of operations of a run, instead of a time.
     pub operations: Option<usize>,
-    /// Which indexes.
+    /// The indexes.
     pub peers: Vec<Peer>,
-    /// Which mixes.
+    /// The mixes.
     pub mixes: Vec<Mix>,
-    /// Which distributions.
+    /// The distributions.
     pub distributions: Vec<Distribution>,
 }
 
@@ -57,7 +58,7 @@ struct Contestant {
     failed: Option<String>,
 }
 
-/// Measures.
+/// Runs the benchmark.
 pub fn run(options: &Options, progress: &mut Progress) -> Result<Report, Failure> {
     let mut bench = Bench::new(options, progress)?;
     bench.load(false);
@@ -92,7 +93,7 @@ struct Bench<'a> {
     keys: Keys,
     dice: Dice,
     contestants: Vec<Contestant>,
-    /// New keys since the last load, at most.
+    /// An upper bound on the new keys since the last load.
     new: u64,
 }
 
@@ -118,14 +119,17 @@ impl<'a> Bench<'a> {
     /// Loads every index, for the first time or again.
     fn load(&mut self, again: bool) {
         let indexes = self.contestants.len();
-        for (nth, contestant) in self.contestants.iter_mut().enumerate().filter(|(_, one)| one.failed.is_none()) {
-            let verb = if again { "loading anew" } else { "loading" };
+        for (nth, contestant) in
+            self.contestants.iter_mut().enumerate().filter(|(_, one)| one.failed.is_none())
+        {
+            let verb = if again { "loading again" } else { "loading" };
             self.progress.load(&format!("{verb} {}", contestant.peer.name), indexes - nth - 1);
             let before = resident_bytes();
             match contestant.subject.load(&self.keys, self.options.threads) {
                 Ok(pace) if !again => {
                     contestant.load = Some(pace);
-                    contestant.resident = resident_bytes().zip(before).map(|(now, then)| now.saturating_sub(then));
+                    contestant.resident =
+                        resident_bytes().zip(before).map(|(now, then)| now.saturating_sub(then));
                 }
                 Ok(_) => {}
                 Err(failure) => contestant.failed = Some(failure.to_string()),
@@ -140,7 +144,8 @@ impl<'a> Bench<'a> {
         self.progress.cell(&name);
         let mut cells: Vec<Cell> = self.contestants.iter().map(|c| c.cell(mix, distribution)).collect();
         let count = self.calibrate(mix, distribution, &mut cells)?;
-        let limit = limit(self.options.seconds * if self.options.operations.is_some() { f64::MAX } else { PATIENCE });
+        let limit =
+            limit(self.options.seconds * if self.options.operations.is_some() { f64::MAX } else { PATIENCE });
         for run in 0..self.options.runs {
             let operations = self.dice.draw(mix, distribution, count)?;
             self.new += operations.new;
@@ -148,7 +153,8 @@ impl<'a> Bench<'a> {
             for at in (0..indexes).map(|at| (at + run) % indexes) {
                 let (contestant, cell) = (&self.contestants[at], &mut cells[at]);
                 if cell.unavailable.is_none() {
-                    let nth = format!("{name}, run {} of {}: {}", run + 1, self.options.runs, contestant.peer.name);
+                    let nth =
+                        format!("{name}, run {} of {}: {}", run + 1, self.options.runs, contestant.peer.name);
                     self.progress.run(&nth);
                     cell.add(contestant.subject.execute(&operations, self.options.threads, limit));
                 }
@@ -158,14 +164,21 @@ impl<'a> Bench<'a> {
         Ok(cells)
     }
 
-    /// How many operations runs have. Indexes that cannot do the mix drop out.
-    fn calibrate(&mut self, mix: Mix, distribution: Distribution, cells: &mut [Cell]) -> Result<usize, Failure> {
+    /// Returns the number of operations per run. Excludes indexes that do not support the mix.
+    fn calibrate(
+        &mut self,
+        mix: Mix,
+        distribution: Distribution,
+        cells: &mut [Cell],
+    ) -> Result<usize, Failure> {
         let count = if mix.ranges() { CALIBRATION.1 } else { CALIBRATION.0 };
         let operations = self.dice.draw(mix, distribution, count)?;
         self.new += operations.new;
         let limit = limit(self.options.seconds * PATIENCE);
         let mut rates = Vec::new();
-        for (contestant, cell) in self.contestants.iter().zip(cells).filter(|(_, cell)| cell.unavailable.is_none()) {
+        for (contestant, cell) in
+            self.contestants.iter().zip(cells).filter(|(_, cell)| cell.unavailable.is_none())
+        {
             match contestant.subject.execute(&operations, self.options.threads, limit) {
                 Ok(pace) => rates.push(pace.per_second()),
                 Err(failure) => {
@@ -201,7 +214,7 @@ fn limit(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
-/// Bytes of memory that this process has, where the system says so.
+/// Returns the resident memory of this process in bytes, if the system reports it.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,9 +1,10 @@
-//! The bars that our tree must pass, by `--check`.
+//! The minimum ratios that our tree must reach, for `--check`.
 
 use crate::peers::OURS;
 use crate::report::{Cell, Report};
 
-/// In every cell, or every cell that writes, ours must be at least so many times a peer.
+/// In every cell, or every cell that writes, the rate of our tree must be at least `at_least` times that of
+/// the peer.
 struct Bar {
     peer: &'static str,
     at_least: f64,
@@ -17,23 +18,23 @@ const BARS: [Bar; 4] = [
     Bar { peer: "ferntree", at_least: 0.7, writing_only: false },
 ];
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// How many cells were held against a bar.
+    /// The number of cells compared with a bar.
     pub checked: usize,
     /// A line per cell that is below its bar or has no result.
     pub failed: Vec<String>,
 }
 
 impl Findings {
-    /// Whether something was checked and all of it passed.
+    /// Returns whether at least one cell was checked and all passed.
     pub fn passed(&self) -> bool {
         self.checked > 0 && self.failed.is_empty()
     }
 }
 
-/// Holds every measured cell of a peer that has a bar against it.
+/// Compares every measured cell of a peer that has a bar with that bar.
 pub fn check(report: &Report) -> Findings {
     let mut findings = Findings::default();
     for bar in &BARS {
@@ -49,7 +50,7 @@ pub fn check(report: &Report) -> Findings {
     findings
 }
 
-/// Why a cell does not pass, if it does not.
+/// Returns why a cell fails, if it does.
 fn shortfall(bar: &Bar, ours: Option<&Cell>, theirs: &Cell) -> Option<String> {
     let cell = format!("{} {}", theirs.distribution.name(), theirs.mix.name());
     let bar_text = format!("{OURS} must be at least {:.1} x {}", bar.at_least, bar.peer);
@@ -60,9 +61,10 @@ fn shortfall(bar: &Bar, ours: Option<&Cell>, theirs: &Cell) -> Option<String> {
     match (ours.and_then(|ours| ours.median_mops), theirs.median_mops) {
         (None, _) => Some(format!("{cell}: {bar_text}, but {}", none(OURS, ours))),
         (_, None) => Some(format!("{cell}: {bar_text}, but {}", none(bar.peer, Some(theirs)))),
-        (Some(ours), Some(peer)) if ours < bar.at_least * peer => {
-            Some(format!("{cell}: {bar_text}, but is {:.2} x ({ours:.3} against {peer:.3} Mop/s)", ours / peer))
-        }
+        (Some(ours), Some(peer)) if ours < bar.at_least * peer => Some(format!(
+            "{cell}: {bar_text}, but it is {:.2} x ({ours:.3} and {peer:.3} Mop/s)",
+            ours / peer
+        )),
         _ => None,
     }
 }

@@ -1,8 +1,9 @@
 //! Threads that load an index, or execute a run's operations on it.
 //!
-//! Threads take operations from a common list, a chunk at a time, so that all end together and every index does exactly
-//! the same work. Time runs from the first thread's start to the last one's end; handles are made before. Whatever is
-//! read is added up, and each get must find its key (but see [`Index::MAY_MISS`]), so no index can win by doing nothing.
+//! Threads take operations from a common list, a chunk at a time. So all threads end together, and every
+//! index does exactly the same work. Time runs from the first thread's start to the last thread's end.
+//! Handles are created before. The threads add up all values they read, and each get must find its key (but
+//! see [`Index::MAY_MISS`]). So an index cannot win by doing nothing.
 
 use crate::error::Failure;
 use crate::index::{Handle, Index};
@@ -13,17 +14,18 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Operations that a thread takes at once: far less than a run, far more than what taking costs.
+/// Operations that a thread takes at once: far fewer than a run has, and enough to make the cost of taking
+/// them negligible.
 const CHUNK: usize = 256;
 
-/// How long a number of operations took.
+/// The time for a number of operations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
     /// Operations done.
     pub operations: u64,
-    /// In this time.
+    /// The elapsed time.
     pub elapsed: Duration,
-    /// Loaded keys that gets did not find, of an index that may miss some.
+    /// Loaded keys that gets did not find, for an index that may miss some.
     pub misses: u64,
 }
 
@@ -34,20 +36,20 @@ impl Pace {
     }
 }
 
-/// An index, whatever it is.
+/// Any index.
 pub trait Subject {
-    /// Opens it anew and inserts all keys. What it held before is dropped first.
+    /// Drops the old index, opens an empty one and inserts all keys.
     fn load(&mut self, keys: &Keys, threads: usize) -> Result<Pace, Failure>;
 
     /// Executes `operations`, or as many as `limit` allows.
     fn execute(&self, operations: &Operations, threads: usize, limit: Duration) -> Result<Pace, Failure>;
 }
 
-/// A place for an index.
+/// A slot for an index.
 pub struct Tenant<I>(Option<I>);
 
 impl<I: Index + 'static> Tenant<I> {
-    /// A place with none.
+    /// Returns an empty slot.
     pub fn vacant() -> Box<dyn Subject> {
         Box::new(Self(None))
     }
@@ -70,7 +72,9 @@ impl<I: Index> Subject for Tenant<I> {
     fn execute(&self, operations: &Operations, threads: usize, limit: Duration) -> Result<Pace, Failure> {
         let Some(index) = &self.0 else { return Err(Failure::Unsupported("not loaded")) };
         let misses = AtomicU64::new(0);
-        let miss = |key| match I::MAY_MISS && misses.fetch_add(1, Ordering::Relaxed) < most_misses(operations.len()) {
+        let miss = |key| match I::MAY_MISS
+            && misses.fetch_add(1, Ordering::Relaxed) < most_misses(operations.len())
+        {
             true => Ok(0),
             false => Err(Failure::Missing { key }),
         };
@@ -89,26 +93,33 @@ impl<I: Index> Subject for Tenant<I> {
     }
 }
 
-/// Keys that an index may miss in a run, if it may miss any: more than that is not a race, but a loss.
+/// The most keys that an index with [`Index::MAY_MISS`] may miss in a run. More misses mean lost keys, not a
+/// race.
 fn most_misses(operations: usize) -> u64 {
     operations as u64 / 100
 }
 
-/// One thread's part.
+/// The work of one thread.
 struct Part {
     operations: u64,
     start: Instant,
     end: Instant,
 }
 
-/// Does `operation` on `0..count`, shared out to `threads`.
-fn share<I, F>(index: &I, count: usize, threads: usize, limit: Duration, operation: F) -> Result<Pace, Failure>
+/// Performs `operation` on `0..count`, divided among `threads`.
+fn share<I, F>(
+    index: &I,
+    count: usize,
+    threads: usize,
+    limit: Duration,
+    operation: F,
+) -> Result<Pace, Failure>
 where
     I: Index,
     F: Fn(&mut I::Handle<'_>, usize) -> Result<u64, Failure> + Sync,
 {
     let (next, barrier) = (AtomicUsize::new(0), Barrier::new(threads));
-    // All are joined before one's failure counts.
+    // Join all threads before returning the failure of one.
     let parts: Vec<Result<Part, Failure>> = std::thread::scope(|scope| {
         let work = || {
             let handle = index.handle();
@@ -125,7 +136,7 @@ where
     Ok(Pace { operations: parts.iter().map(|part| part.operations).sum(), elapsed, misses: 0 })
 }
 
-/// One thread's work.
+/// Performs the work of one thread.
 #[inline]
 fn work_off<H: Handle>(
     handle: &mut H,
@@ -158,7 +169,7 @@ mod tests {
     use crate::workload::{Dice, Distribution, Mix, keys};
     use std::sync::Mutex;
 
-    /// Remembers what it was asked.
+    /// An index that records its inserts.
     struct Diary(Mutex<Vec<u64>>);
 
     impl Index for Diary {
@@ -175,7 +186,7 @@ mod tests {
 
     impl Handle for &Diary {
         fn insert(&mut self, key: u64, _value: u64) -> Result<(), Failure> {
-            self.0.lock().expect("nobody panics").push(key);
+            self.0.lock().expect("no panic").push(key);
             Ok(())
         }
 
@@ -196,7 +207,9 @@ mod tests {
     }
 
     fn operations(mix: Mix) -> Operations {
-        Dice::new(1000, 1).and_then(|mut dice| dice.draw(mix, Distribution::Uniform, 1000)).expect("a legal run")
+        Dice::new(1000, 1)
+            .and_then(|mut dice| dice.draw(mix, Distribution::Uniform, 1000))
+            .expect("a legal run")
     }
 
     #[test]
@@ -205,7 +218,7 @@ mod tests {
             let keys = keys(count).expect("legal keys");
             let mut tenant = Tenant::<Diary>(None);
             let pace = tenant.load(&keys, threads).expect("a diary takes everything");
-            let mut seen = tenant.0.expect("loaded").0.into_inner().expect("nobody panics");
+            let mut seen = tenant.0.expect("loaded").0.into_inner().expect("no panic");
             let mut expected: Vec<u64> = (0..count).map(|index| keys.number(index)).collect();
             seen.sort_unstable();
             expected.sort_unstable();
@@ -224,7 +237,7 @@ mod tests {
 
     #[test]
     fn an_index_that_may_miss_is_allowed_a_few_misses_and_no_more() {
-        /// Misses one key in so many.
+        /// An index that misses one key in `ONE_IN`.
         struct Leaky<const ONE_IN: u64>(AtomicU64);
         impl<const ONE_IN: u64> Index for Leaky<ONE_IN> {
             type Handle<'a> = &'a Self;
@@ -247,7 +260,8 @@ mod tests {
                 Ok(Sum::default())
             }
         }
-        let execute = |tenant: &dyn Subject| tenant.execute(&operations(Mix::ReadOnly), 1, Duration::from_secs(5));
+        let execute =
+            |tenant: &dyn Subject| tenant.execute(&operations(Mix::ReadOnly), 1, Duration::from_secs(5));
         let few = execute(&Tenant(Some(Leaky::<200>(AtomicU64::new(0)))));
         assert!(few.as_ref().is_ok_and(|pace| pace.misses == 5), "{few:?}");
         let many = execute(&Tenant(Some(Leaky::<50>(AtomicU64::new(0)))));
@@ -256,7 +270,8 @@ mod tests {
 
     #[test]
     fn a_run_ends_when_its_time_is_over() {
-        let pace = diary(1).execute(&operations(Mix::Insert), 1, Duration::ZERO).expect("a diary takes everything");
+        let pace =
+            diary(1).execute(&operations(Mix::Insert), 1, Duration::ZERO).expect("a diary takes everything");
         assert!(pace.operations < 1000, "{pace:?}");
     }
 }

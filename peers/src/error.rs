@@ -1,12 +1,12 @@
-//! What may go wrong.
+//! Errors of the benchmark.
 
 use std::fmt;
 
-/// Why an index has no result, or the whole benchmark none.
+/// Why an index, or the whole benchmark, has no result.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The index has no such operation, for the reason given.
+    /// The index does not support the operation, for the given reason.
     Unsupported(&'static str),
     /// A loaded key was not found.
     Missing {
@@ -21,13 +21,13 @@ pub enum Failure {
     Open(sherman::OpenError),
     /// An operation on our tree failed.
     Tree(sherman::Error),
-    /// The workload cannot be drawn.
+    /// The workload cannot be generated.
     Workload(String),
     /// A file could not be written.
     Write {
-        /// Which.
+        /// The path.
         path: std::path::PathBuf,
-        /// Why.
+        /// The reason.
         error: std::io::Error,
     },
 }
@@ -36,7 +36,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unsupported(reason) => write!(f, "{reason}"),
-            Self::Missing { key } => write!(f, "lost key {key}"),
+            Self::Missing { key } => write!(f, "did not find key {key}"),
             Self::Panicked => write!(f, "panicked"),
             Self::OutOfMemory => write!(f, "out of memory"),
             Self::Open(error) => write!(f, "{error}"),

@@ -1,46 +1,46 @@
-//! What an index must do to take part.
+//! The operations that an index must provide to take part.
 //!
-//! Runs are compiled for every index ([`crate::drive`] is generic): no call through a table of functions stands between the
-//! clock and the index. One operation is one call of [`Handle`], and whatever guard an index needs is taken in it.
+//! Runs are compiled for every index ([`crate::drive`] is generic), so no virtual call lies between the clock
+//! and the index. One operation is one call of [`Handle`], which takes any guard that the index needs.
 
 use crate::error::Failure;
 
 /// An ordered map of `u64` to `u64`, shared by threads.
 pub trait Index: Sized + Sync {
-    /// What one thread holds to use it.
+    /// The handle with which one thread uses the index.
     type Handle<'a>: Handle
     where
         Self: 'a;
 
-    /// Whether a get may miss a key that another thread is replacing. Misses are then counted and shown; of any other index
-    /// they are a failure.
+    /// Whether a get may miss a key that another thread is replacing. Such misses are counted and shown. For
+    /// any other index a miss is a failure.
     const MAY_MISS: bool = false;
 
-    /// An empty index, meant for about `keys` keys.
+    /// Opens an empty index, meant for about `keys` keys.
     fn open(keys: u64) -> Result<Self, Failure>;
 
-    /// A handle for the calling thread.
+    /// Returns a handle for the calling thread.
     fn handle(&self) -> Result<Self::Handle<'_>, Failure>;
 }
 
 /// An index, as one thread uses it.
 pub trait Handle {
-    /// Puts `value` under `key`, whether it is there or not.
+    /// Puts `value` under `key`, whether the key exists or not.
     fn insert(&mut self, key: u64, value: u64) -> Result<(), Failure>;
 
-    /// The value under `key`.
+    /// Returns the value under `key`.
     fn get(&mut self, key: u64) -> Result<Option<u64>, Failure>;
 
     /// Adds up the first `limit` entries whose keys are at least `from`, in ascending order.
     fn range(&mut self, from: u64, limit: usize) -> Result<Sum, Failure>;
 }
 
-/// Entries added up: proof that each was read.
+/// The sum of entries: proof that each was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// How many.
+    /// The number of entries.
     pub entries: u64,
-    /// Their keys and values, modulo 2^64.
+    /// The sum of their keys and values, modulo 2^64.
     pub total: u64,
 }
 

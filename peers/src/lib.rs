@@ -1,20 +1,20 @@
-//! Sherman beside the in-memory ordered indexes of crates.io, on one machine, by one command.
+//! Compares Sherman with the in-memory ordered indexes of crates.io, on one machine, by one command.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`index`] | what an index must do to take part |
+//! | [`index`] | the operations that an index must provide |
 //! | [`peers`] | the indexes: ours first, one file each |
 //! | [`workload`] | mixes, distributions, and the operations of a run, drawn before it starts |
 //! | [`drive`] | threads that load an index or execute a run's operations on it |
 //! | [`bench`](mod@bench) | every cell: calibrate, then runs in turn over all indexes |
 //! | [`report`] | the result: medians, spreads and ratios, for programs |
 //! | [`table`] | the same for people |
-//! | [`check`] | the bars that our tree must pass |
-//! | [`progress`] | what is running and how long it will take |
-//! | [`error`] | what may go wrong |
+//! | [`check`] | the minimum ratios that our tree must reach |
+//! | [`progress`] | the current step and the estimated time left |
+//! | [`error`] | errors of the benchmark |
 //!
-//! What makes the comparison fair is said in the README of this package; the code that does it is in [`bench`](mod@bench)
-//! and [`drive`].
+//! The README of this package explains why the comparison is fair. The code for that is in
+//! [`bench`](mod@bench) and [`drive`].
 
 pub mod args;
 pub mod bench;
@@ -28,8 +28,9 @@ pub mod report;
 pub mod table;
 pub mod workload;
 
-/// One allocator for every index. Several peers allocate and free a node per insert, from any thread; the system's
-/// allocator would charge them for its locks, so the same fast one serves all. Ours allocates next to nothing while it runs.
+/// One allocator for every index. Several peers allocate and free a node per insert, from any thread. The
+/// system's allocator would charge them for its locks, so all indexes use the same fast one. Our tree
+/// allocates almost nothing while it runs.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,4 @@
-//! The command: measures, prints the tables, writes what was asked for.
+//! The command: measures, prints the tables, and writes the requested files.
 
 use clap::Parser;
 use sherman_peers::args::Arguments;
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether what was to be checked passed.
+/// Runs the command. Returns whether the check passed, if one was requested.
 fn run(arguments: &Arguments) -> Result<bool, Failure> {
     let options = arguments.options();
     let runs = options.peers.len() * options.mixes.len() * options.distributions.len() * options.runs;

@@ -1,4 +1,5 @@
-//! The indexes: ours, and its peers. Each file says which calls of its crate it uses: the fastest that do what is asked.
+//! The indexes: ours, and its peers. Each file names the calls of its crate that it uses: the fastest that do
+//! the job.
 
 pub mod concurrent;
 pub mod congee;
@@ -11,20 +12,20 @@ pub mod skiplist;
 
 use crate::drive::{Subject, Tenant};
 
-/// What is known of an index before it is opened.
+/// The description of an index.
 #[derive(Clone, Copy)]
 pub struct Peer {
     /// Its name on the command line and in tables.
     pub name: &'static str,
     /// The crate it comes from.
     pub package: &'static str,
-    /// What it is, in a few words.
+    /// A short description.
     pub about: &'static str,
-    /// Makes a place for one, not opened yet.
+    /// Makes an empty slot for the index.
     pub subject: fn() -> Box<dyn Subject>,
 }
 
-/// The name of our own.
+/// The name of our index.
 pub const OURS: &str = "sherman";
 
 /// Every index that takes part, ours first.
@@ -79,16 +80,17 @@ pub const ALL: [Peer; 8] = [
     },
 ];
 
-/// The index of that name.
+/// Returns the index with this name.
 pub fn named(name: &str) -> Option<Peer> {
     ALL.into_iter().find(|peer| peer.name == name)
 }
 
-/// The version of `package` that this program was built with.
+/// Returns the version of `package` that this program was built with.
 pub fn version_of(package: &str) -> &'static str {
     let lock = include_str!("../Cargo.lock");
-    // If others need an older one, ours is the last.
-    let entry = lock.split("[[package]]").filter(|entry| entry.contains(&format!("name = \"{package}\"\n"))).last();
+    // If another package needs an older version, the last entry is the one that this package uses.
+    let entry =
+        lock.split("[[package]]").filter(|entry| entry.contains(&format!("name = \"{package}\"\n"))).last();
     entry.and_then(|entry| entry.split("version = \"").nth(1)?.split('"').next()).unwrap_or("unknown")
 }
 
@@ -99,7 +101,11 @@ mod tests {
     #[test]
     fn every_peer_has_a_version_and_a_name_of_its_own() {
         for (at, peer) in ALL.iter().enumerate() {
-            assert!(version_of(peer.package).starts_with(|first: char| first.is_ascii_digit()), "{}", peer.name);
+            assert!(
+                version_of(peer.package).starts_with(|first: char| first.is_ascii_digit()),
+                "{}",
+                peer.name
+            );
             assert!(ALL[..at].iter().all(|other| other.name != peer.name));
         }
         assert_eq!(version_of("no-such-crate"), "unknown");

@@ -1,28 +1,29 @@
-//! What is running and how long it will take, on stderr: one line that changes on a terminal, a line per step elsewhere.
+//! Shows the current step and the estimated time left on stderr: one changing line on a terminal, one line
+//! per step elsewhere.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Tells how far the benchmark is.
+/// Shows the progress of the benchmark.
 pub struct Progress {
     terminal: bool,
     quiet: bool,
     start: Instant,
-    /// Runs done, of all.
+    /// Runs done, and all runs.
     done: usize,
     runs: usize,
-    /// What a run is thought to take before any is done.
+    /// The estimated time of a run, until one is done.
     guess: Duration,
-    /// When the first run could start.
+    /// The start time of the first run.
     first: Option<Instant>,
-    /// Loads begun, since when, and how many there are yet of this round.
+    /// The loads of this round: how many began, the time of the first, and how many are left.
     loads: u32,
     loading: Option<Instant>,
     loads_left: u32,
 }
 
 impl Progress {
-    /// A benchmark of `runs` runs of about `seconds`.
+    /// Starts the progress of a benchmark of `runs` runs of about `seconds`.
     pub fn new(runs: usize, seconds: f64, quiet: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let guess = Duration::try_from_secs_f64(seconds).unwrap_or_default();
@@ -40,12 +41,12 @@ impl Progress {
         }
     }
 
-    /// Time since the beginning.
+    /// Returns the time since the start.
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// A load starts; `left` others follow.
+    /// Reports that a load starts, with `left` more to follow.
     pub fn load(&mut self, what: &str, left: usize) {
         self.loads_left = u32::try_from(left).unwrap_or(u32::MAX);
         self.loading.get_or_insert_with(Instant::now);
@@ -53,25 +54,26 @@ impl Progress {
         self.loads += 1;
     }
 
-    /// A cell starts.
+    /// Reports that a cell starts.
     pub fn cell(&mut self, what: &str) {
         (self.loads, self.loading, self.loads_left) = (0, None, 0);
         self.show(what, true);
     }
 
-    /// A run starts.
+    /// Reports that a run starts.
     pub fn run(&mut self, what: &str) {
         self.first.get_or_insert_with(Instant::now);
         self.show(what, false);
         self.done += 1;
     }
 
-    /// Runs that will not be, since their index cannot.
+    /// Subtracts runs that will not happen because their index does not support them.
     pub fn skip(&mut self, runs: usize) {
         self.runs = self.runs.saturating_sub(runs).max(self.done);
     }
 
-    /// How long it will take yet: as runs took so far, loads in between included, and as loads of this round took.
+    /// Estimates the time left, from the runs so far, including the loads between them, and from the loads of
+    /// this round.
     fn left(&self) -> Duration {
         let load = self.loading.map_or(Duration::ZERO, |since| since.elapsed() / self.loads.max(1));
         let loads = load.saturating_mul(self.loads_left.saturating_add(1));
@@ -86,14 +88,14 @@ impl Progress {
         if self.quiet || !(self.terminal || step) {
             return;
         }
-        let line = format!("{} gone, about {} left: {what}", clock(self.elapsed()), clock(self.left()));
+        let line = format!("{} elapsed, about {} left: {what}", clock(self.elapsed()), clock(self.left()));
         let mut out = std::io::stderr().lock();
-        // A terminal that has gone away is no reason to stop.
+        // A closed terminal does not stop the benchmark.
         let _ = if self.terminal { write!(out, "\r\x1b[K{line}") } else { writeln!(out, "{line}") };
         let _ = out.flush();
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub fn clear(&self) {
         if self.terminal && !self.quiet {
             eprint!("\r\x1b[K");
@@ -101,7 +103,7 @@ impl Progress {
     }
 }
 
-/// Minutes and seconds.
+/// Formats minutes and seconds.
 fn clock(time: Duration) -> String {
     format!("{}:{:02}", time.as_secs() / 60, time.as_secs() % 60)
 }

@@ -1,4 +1,4 @@
-//! The result, for programs: what `--json` writes. [`crate::table`] shows the same to people.
+//! The result for programs, which `--json` writes. [`crate::table`] shows the same to people.
 
 use crate::drive::Pace;
 use crate::error::Failure;
@@ -6,7 +6,7 @@ use crate::peers::OURS;
 use crate::workload::{Distribution, Mix};
 use serde::Serialize;
 
-/// How it was measured.
+/// The settings of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
     /// Keys loaded.
@@ -15,22 +15,22 @@ pub struct Settings {
     pub threads: usize,
     /// Runs per cell.
     pub runs: usize,
-    /// What a run should take.
+    /// The requested time of a run, in seconds.
     pub seconds: f64,
-    /// Operations of a run, if they were given.
+    /// The number of operations of a run, if one was given.
     pub operations: Option<usize>,
     /// The allocator of all indexes.
     pub allocator: &'static str,
-    /// What everything took.
+    /// The time of the whole benchmark, in seconds.
     pub seconds_taken: f64,
 }
 
 /// The machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// The processor, if the system says.
+    /// The processor, if the system reports it.
     pub processor: Option<String>,
-    /// How many threads it runs at once.
+    /// The number of threads that it runs at once.
     pub cores: usize,
 }
 
@@ -43,11 +43,11 @@ pub struct Entry {
     pub package: &'static str,
     /// The crate's version.
     pub version: &'static str,
-    /// What it is.
+    /// A short description.
     pub about: &'static str,
-    /// Millions of inserts per second of the first load.
+    /// The rate of the first load, in millions of inserts per second.
     pub load_mops: Option<f64>,
-    /// Resident memory that the first load added, per key.
+    /// Resident memory per key that the first load added.
     pub bytes_per_key: Option<f64>,
     /// Why it could not be loaded.
     pub failed: Option<String>,
@@ -58,29 +58,35 @@ pub struct Entry {
 pub struct Cell {
     /// The index.
     pub index: &'static str,
-    /// Which keys.
+    /// The distribution of keys.
     pub distribution: Distribution,
-    /// Which operations.
+    /// The mix of operations.
     pub mix: Mix,
     /// Operations that each run did.
     pub operations: Vec<u64>,
-    /// Gets of loaded keys that found none, of an index that may miss a key while it is replaced.
+    /// Gets of loaded keys that found nothing, for an index that may miss a key while it is replaced.
     pub misses: u64,
-    /// Millions of operations per second of each run.
+    /// The rate of each run, in millions of operations per second.
     pub mops: Vec<f64>,
     /// Their median.
     pub median_mops: Option<f64>,
-    /// Half the distance from the slowest run to the fastest, as a part of the median. One run has none.
+    /// Half the distance from the slowest run to the fastest, as a share of the median. A single run has
+    /// none.
     pub spread: Option<f64>,
-    /// Our median divided by this one.
+    /// Our median divided by this median.
     pub ours_over_this: Option<f64>,
     /// Why there is no result.
     pub unavailable: Option<String>,
 }
 
 impl Cell {
-    /// A cell without runs.
-    pub fn open(index: &'static str, mix: Mix, distribution: Distribution, unavailable: Option<String>) -> Self {
+    /// Makes a cell without runs.
+    pub fn open(
+        index: &'static str,
+        mix: Mix,
+        distribution: Distribution,
+        unavailable: Option<String>,
+    ) -> Self {
         let (operations, mops) = (Vec::new(), Vec::new());
         Self {
             index,
@@ -96,7 +102,7 @@ impl Cell {
         }
     }
 
-    /// Adds a run. One that failed takes the cell's result away: an index that errs is not slow, it is wrong.
+    /// Adds a run. A failed run removes the cell's result: an index with an error is wrong, not slow.
     pub fn add(&mut self, run: Result<Pace, Failure>) {
         match run {
             Ok(pace) => {
@@ -108,7 +114,7 @@ impl Cell {
         }
     }
 
-    /// Computes median and spread, when all runs are in.
+    /// Computes median and spread after all runs.
     pub fn close(&mut self) {
         if self.unavailable.is_some() {
             return;
@@ -116,7 +122,8 @@ impl Cell {
         self.median_mops = median(&self.mops);
         let fastest = self.mops.iter().copied().reduce(f64::max);
         let slowest = self.mops.iter().copied().reduce(f64::min);
-        let span = fastest.zip(slowest).filter(|_| self.mops.len() > 1).map(|(fastest, slowest)| fastest - slowest);
+        let span =
+            fastest.zip(slowest).filter(|_| self.mops.len() > 1).map(|(fastest, slowest)| fastest - slowest);
         self.spread = span.zip(self.median_mops).map(|(span, median)| span / 2.0 / median);
     }
 }
@@ -124,18 +131,18 @@ impl Cell {
 /// Everything that was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// How.
+    /// The settings.
     pub settings: Settings,
-    /// Where.
+    /// The machine.
     pub machine: Machine,
-    /// What.
+    /// The indexes.
     pub indexes: Vec<Entry>,
     /// The results.
     pub cells: Vec<Cell>,
 }
 
 impl Report {
-    /// Puts results together and compares them with ours.
+    /// Collects the results and compares them with ours.
     pub fn new(settings: Settings, indexes: Vec<Entry>, mut cells: Vec<Cell>) -> Self {
         let ours = |cells: &[Cell], cell: &Cell| {
             let same = |other: &&Cell| (other.distribution, other.mix) == (cell.distribution, cell.mix);
@@ -148,14 +155,14 @@ impl Report {
         Self { settings, machine: Machine { processor: processor(), cores }, indexes, cells }
     }
 
-    /// The cell of an index.
+    /// Returns the cell of an index.
     pub fn cell(&self, index: &str, mix: Mix, distribution: Distribution) -> Option<&Cell> {
         let is = |cell: &&Cell| (cell.index, cell.mix, cell.distribution) == (index, mix, distribution);
         self.cells.iter().find(is)
     }
 }
 
-/// The number in the middle, or the mean of the two there.
+/// Returns the median: the middle number, or the mean of the two middle ones.
 pub fn median(numbers: &[f64]) -> Option<f64> {
     let mut sorted = numbers.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -174,11 +181,15 @@ pub(crate) mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// A report of one run per cell, from (index, mix, Mop/s), all uniform.
+    /// Makes a report of one run per cell, from (index, mix, Mop/s), all uniform.
     pub(crate) fn report(results: &[(&'static str, Mix, Result<f64, &'static str>)]) -> Report {
         let cells = results.iter().map(|&(index, mix, result)| {
             let mut cell = Cell::open(index, mix, Distribution::Uniform, None);
-            let pace = |mops: f64| Pace { operations: (mops * 1e6) as u64, elapsed: Duration::from_secs(1), misses: 0 };
+            let pace = |mops: f64| Pace {
+                operations: (mops * 1e6) as u64,
+                elapsed: Duration::from_secs(1),
+                misses: 0,
+            };
             cell.add(result.map(pace).map_err(Failure::Unsupported));
             cell.close();
             cell
@@ -225,7 +236,8 @@ pub(crate) mod tests {
             ("sherman", Mix::Range, Err("pending")),
             ("scc", Mix::Range, Ok(1.0)),
         ]);
-        let ratio = |index, mix| report.cell(index, mix, Distribution::Uniform).and_then(|cell| cell.ours_over_this);
+        let ratio =
+            |index, mix| report.cell(index, mix, Distribution::Uniform).and_then(|cell| cell.ours_over_this);
         assert_eq!(ratio("scc", Mix::Insert), Some(1.5));
         assert_eq!(ratio("sherman", Mix::Insert), Some(1.0));
         assert_eq!(ratio("scc", Mix::Range), None);

@@ -1,25 +1,25 @@
-//! The result, for people: a table per distribution, on a terminal or in Markdown.
+//! The result for people: a table per distribution, on a terminal or in Markdown.
 
 use crate::peers::OURS;
 use crate::report::{Cell, Entry, Report};
 use crate::workload::{Distribution, Mix, RANGE};
 
-/// Reasons up to this length stand in the table itself; longer ones below it.
+/// Reasons up to this length appear in the table itself; longer ones below it.
 const SHORT: usize = 10;
 
-/// What rows and cells look like.
+/// The format of rows and cells.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Terminal,
     Markdown,
 }
 
-/// The tables, for a terminal.
+/// Returns the tables for a terminal.
 pub fn terminal(report: &Report) -> String {
     render(report, Form::Terminal)
 }
 
-/// The tables, for a README.
+/// Returns the tables for a README.
 pub fn markdown(report: &Report) -> String {
     render(report, Form::Markdown)
 }
@@ -27,9 +27,9 @@ pub fn markdown(report: &Report) -> String {
 fn render(report: &Report, form: Form) -> String {
     let mut text = String::new();
     for distribution in Distribution::ALL {
-        let mixes = Mix::ALL
-            .into_iter()
-            .filter(|&mix| report.indexes.iter().any(|entry| report.cell(entry.name, mix, distribution).is_some()));
+        let mixes = Mix::ALL.into_iter().filter(|&mix| {
+            report.indexes.iter().any(|entry| report.cell(entry.name, mix, distribution).is_some())
+        });
         let mixes: Vec<Mix> = mixes.collect();
         if mixes.is_empty() {
             continue;
@@ -68,7 +68,8 @@ fn results(report: &Report, distribution: Distribution, mixes: &[Mix], form: For
     rows[0].extend(mixes.iter().map(|mix| mix.name().to_owned()));
     for entry in &report.indexes {
         let name = if form == Form::Markdown && entry.name == OURS { "**sherman**" } else { entry.name };
-        let cell = |&mix: &Mix| report.cell(entry.name, mix, distribution).map_or(String::new(), |c| show(c, form));
+        let cell =
+            |&mix: &Mix| report.cell(entry.name, mix, distribution).map_or(String::new(), |c| show(c, form));
         rows.push(std::iter::once(name.to_owned()).chain(mixes.iter().map(cell)).collect());
     }
     rows
@@ -94,7 +95,7 @@ fn show(cell: &Cell, form: Form) -> String {
     }
 }
 
-/// Three digits that count.
+/// Formats a number with three significant digits.
 fn digits(number: f64) -> String {
     match number {
         ..0.9995 => format!("{number:.3}"),
@@ -103,7 +104,7 @@ fn digits(number: f64) -> String {
     }
 }
 
-/// Why cells are empty, where the reason did not fit, and which gets found nothing.
+/// Explains empty cells whose reason did not fit, and gets that found nothing.
 fn notes(report: &Report, distribution: Distribution) -> String {
     let note = |cell: &Cell| {
         let place = format!("{}, {}", cell.index, cell.mix.name());
@@ -111,7 +112,10 @@ fn notes(report: &Report, distribution: Distribution) -> String {
             Some(reason) if reason.len() > SHORT => Some(format!("n/a: {place}: {reason}\n")),
             None if cell.misses > 0 => {
                 let of: u64 = cell.operations.iter().sum();
-                Some(format!("{place}: {} of {of} operations missed a key while it was replaced\n", cell.misses))
+                Some(format!(
+                    "{place}: {} of {of} operations missed a key during its replacement\n",
+                    cell.misses
+                ))
             }
             _ => None,
         }
@@ -149,12 +153,18 @@ fn conditions(report: &Report) -> String {
     let processor = report.machine.processor.as_deref().unwrap_or("an unknown processor");
     format!(
         "{} keys of 8 bytes, values of 8 bytes, {} threads; {} of {length}, indexes in turn; a range reads \
-         {RANGE} entries and is one operation; allocator {}; {processor}, {} cores; everything took {:.0} s.\n",
-        settings.keys, settings.threads, runs, settings.allocator, report.machine.cores, settings.seconds_taken
+         {RANGE} entries and is one operation; allocator {}; {processor}, {} cores; everything took \
+         {:.0} s.\n",
+        settings.keys,
+        settings.threads,
+        runs,
+        settings.allocator,
+        report.machine.cores,
+        settings.seconds_taken
     )
 }
 
-/// Rows of cells, the first the heads, as wide as they must be. Columns in `left` are text.
+/// Lays out rows of cells, as wide as necessary. The first row has the headings. Columns in `left` are text.
 fn lay_out(rows: &[Vec<String>], left: &[usize], form: Form) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let wide = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

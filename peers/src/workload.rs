@@ -1,47 +1,48 @@
 //! Mixes, distributions, and the operations of a run.
 //!
-//! A run's operations are drawn before it starts and kept as plain arrays, nine bytes an operation, read in order: what is
-//! timed is the index, not the dice. All indexes execute the same operations.
+//! A run's operations are drawn before it starts, and stored as plain arrays that are read in order, nine
+//! bytes per operation. So the timed part is the index, not the random generator. All indexes execute the
+//! same operations.
 //!
-//! Keys are [`Keys`] of eight bytes: a bijective hash of `0..n`, spread over all of `u64`, the same in every run of the
-//! program. Hot keys of the skewed distribution are therefore scattered. Operations other than inserts of new keys draw
-//! among the `n` loaded keys; new keys are the hashes of `n` and above, none used twice.
+//! Keys are [`Keys`] of eight bytes: a bijective hash of `0..n`, spread over all of `u64`, the same in every
+//! run of the program. Hot keys of the skewed distribution are therefore scattered. Inserts of new keys use
+//! the hashes of `n` and above, none twice. All other operations draw from the `n` loaded keys.
 
 use crate::error::Failure;
 use fastrand::Rng;
 use sherman_eval::{HotKeys, Keys, Zipf};
 
-/// Of this many inserts, one is of a new key; the others update loaded keys.
+/// Of this many inserts, one inserts a new key; the others update loaded keys.
 const ONE_NEW_IN: u8 = 3;
 /// Skew of [`Distribution::Zipf`], as in YCSB.
 pub const THETA: f64 = 0.99;
 /// Entries of a range.
 pub const RANGE: usize = 100;
 
-/// What a run is made of.
+/// The mix of operations of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mix {
-    /// Inserts alone.
+    /// Inserts only.
     Insert,
     /// Half inserts, half gets.
     Half,
     /// 5 % inserts, 95 % gets.
     ReadIntensive,
-    /// Gets alone.
+    /// Gets only.
     ReadOnly,
-    /// Ranges alone.
+    /// Ranges only.
     Range,
     /// Half ranges, half inserts.
     RangeInsert,
 }
 
 impl Mix {
-    /// Every mix, as tables show them.
+    /// Every mix, in the order of the tables.
     pub const ALL: [Self; 6] =
         [Self::Insert, Self::Half, Self::ReadIntensive, Self::ReadOnly, Self::Range, Self::RangeInsert];
 
-    /// Every mix, as they are measured: those that grow the index little come first.
+    /// Every mix, in the order of measurement: mixes that grow the index little come first.
     pub const BY_GROWTH: [Self; 6] =
         [Self::ReadOnly, Self::Range, Self::RangeInsert, Self::ReadIntensive, Self::Half, Self::Insert];
 
@@ -57,7 +58,7 @@ impl Mix {
         }
     }
 
-    /// How many operations in a hundred are inserts.
+    /// Returns the percentage of inserts.
     const fn inserts(self) -> u8 {
         match self {
             Self::Insert => 100,
@@ -67,7 +68,7 @@ impl Mix {
         }
     }
 
-    /// What operations are that are not inserts.
+    /// Returns the kind of the operations that are not inserts.
     const fn reads(self) -> Kind {
         match self {
             Self::Range | Self::RangeInsert => Kind::Range,
@@ -75,29 +76,29 @@ impl Mix {
         }
     }
 
-    /// Whether it writes.
+    /// Returns whether the mix writes.
     pub const fn writes(self) -> bool {
         self.inserts() > 0
     }
 
-    /// Whether it has ranges.
+    /// Returns whether the mix has ranges.
     pub const fn ranges(self) -> bool {
         matches!(self.reads(), Kind::Range)
     }
 }
 
-/// Which loaded keys operations choose.
+/// How operations choose among the loaded keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Distribution {
-    /// All alike.
+    /// All keys with equal probability.
     Uniform,
     /// Zipfian of skew 0.99, hot keys scattered.
     Zipf,
 }
 
 impl Distribution {
-    /// Both.
+    /// Both distributions.
     pub const ALL: [Self; 2] = [Self::Uniform, Self::Zipf];
 
     /// Its name.
@@ -116,12 +117,12 @@ impl Distribution {
     }
 }
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Puts a value.
     Insert,
-    /// Looks a loaded key up.
+    /// Looks up a loaded key.
     Get,
     /// Reads [`RANGE`] entries from a loaded key on.
     Range,
@@ -130,45 +131,50 @@ pub enum Kind {
 /// The operations of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Operations {
-    /// What each does.
+    /// The kind of each operation.
     pub kinds: Vec<Kind>,
-    /// On which key.
+    /// The key of each operation.
     pub keys: Vec<u64>,
-    /// How many put a new key.
+    /// The number of inserts of new keys.
     pub new: u64,
 }
 
 impl Operations {
-    /// How many there are.
+    /// Returns the number of operations.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 }
 
-/// Draws runs, one after another.
+/// Draws the operations of one run after another.
 pub struct Dice {
     keys: Keys,
     threads: usize,
     /// The first index that no run has used for a new key.
     unused: u64,
-    /// Runs drawn, each from a seed of its own.
+    /// Runs drawn, each from its own seed.
     runs: u64,
 }
 
 impl Dice {
-    /// Runs on `loaded` keys, drawn by `threads` threads.
+    /// Makes a generator for runs on `loaded` keys, with `threads` threads.
     pub fn new(loaded: u64, threads: usize) -> Result<Self, Failure> {
         let keys = keys(loaded)?;
         Ok(Self { keys, threads: threads.max(1), unused: loaded, runs: 0 })
     }
 
     /// Draws `count` operations.
-    pub fn draw(&mut self, mix: Mix, distribution: Distribution, count: usize) -> Result<Operations, Failure> {
+    pub fn draw(
+        &mut self,
+        mix: Mix,
+        distribution: Distribution,
+        count: usize,
+    ) -> Result<Operations, Failure> {
         let zipf = Zipf::new(self.keys.count(), distribution.theta());
         let zipf = zipf.map_err(|error| Failure::Workload(error.to_string()))?;
         let mut operations = Operations { kinds: vec![Kind::Get; count], keys: vec![0; count], new: 0 };
@@ -177,13 +183,17 @@ impl Dice {
         operations.new = std::thread::scope(|scope| {
             let shares = operations.kinds.chunks_mut(share).zip(operations.keys.chunks_mut(share));
             let threads = shares.enumerate().map(|(nth, (kinds, chosen))| {
-                // An index per operation, used or not: unique without asking other threads.
+                // Every operation reserves an index, used or not. So indexes are unique without coordination
+                // between threads.
                 let unused = first_unused + (nth * share) as u64;
                 let rng = Rng::with_seed(runs << 16 | nth as u64);
                 scope.spawn(move || fill(mix, &keys, &zipf, rng, unused, kinds, chosen))
             });
             let threads: Vec<_> = threads.collect();
-            threads.into_iter().map(|thread| thread.join().map_err(|_| Failure::Panicked)).sum::<Result<u64, _>>()
+            threads
+                .into_iter()
+                .map(|thread| thread.join().map_err(|_| Failure::Panicked))
+                .sum::<Result<u64, _>>()
         })?;
         self.unused += count as u64;
         self.runs += 1;
@@ -191,13 +201,21 @@ impl Dice {
     }
 }
 
-/// The keys of a benchmark on `loaded` keys.
+/// Returns the keys of a benchmark on `loaded` keys.
 pub fn keys(loaded: u64) -> Result<Keys, Failure> {
     Keys::new(loaded, 8, HotKeys::Scattered).map_err(|error| Failure::Workload(error.to_string()))
 }
 
-/// Draws one thread's share and returns how many new keys it has.
-fn fill(mix: Mix, keys: &Keys, zipf: &Zipf, mut rng: Rng, unused: u64, kinds: &mut [Kind], chosen: &mut [u64]) -> u64 {
+/// Draws one thread's share, and returns its number of new keys.
+fn fill(
+    mix: Mix,
+    keys: &Keys,
+    zipf: &Zipf,
+    mut rng: Rng,
+    unused: u64,
+    kinds: &mut [Kind],
+    chosen: &mut [u64],
+) -> u64 {
     let mut new = 0;
     for (nth, (kind, key)) in kinds.iter_mut().zip(chosen).enumerate() {
         let insert = rng.u8(0..100) < mix.inserts();
@@ -251,7 +269,9 @@ mod tests {
         let mut seen = BTreeSet::new();
         for mix in [Mix::Half, Mix::RangeInsert, Mix::Insert] {
             let operations = dice.draw(mix, Distribution::Zipf, 5001).expect("a legal skew");
-            for (kind, key) in operations.kinds.iter().zip(&operations.keys).filter(|(_, key)| !loaded.contains(key)) {
+            for (kind, key) in
+                operations.kinds.iter().zip(&operations.keys).filter(|(_, key)| !loaded.contains(key))
+            {
                 assert_eq!(*kind, Kind::Insert);
                 assert!(seen.insert(*key), "{key} is not new");
             }
@@ -281,7 +301,10 @@ mod tests {
 
     #[test]
     fn mixes_are_measured_in_the_order_of_how_much_they_insert() {
-        assert!(Mix::BY_GROWTH.map(Mix::inserts)[4..] == [50, 100] && Mix::BY_GROWTH.map(Mix::inserts)[..2] == [0, 0]);
+        assert!(
+            Mix::BY_GROWTH.map(Mix::inserts)[4..] == [50, 100]
+                && Mix::BY_GROWTH.map(Mix::inserts)[..2] == [0, 0]
+        );
         assert!(Mix::ALL.iter().all(|mix| Mix::BY_GROWTH.contains(mix)));
     }
 }

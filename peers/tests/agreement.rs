@@ -1,20 +1,20 @@
-//! Every index agrees with `BTreeMap`, so that what is compared is the same work.
+//! Tests that every index agrees with `BTreeMap`, so that all indexes do the same work.
 
 use sherman_peers::error::Failure;
 use sherman_peers::index::{Handle, Index, Sum};
 use std::collections::BTreeMap;
 
 const OPERATIONS: u64 = 6000;
-/// Few enough that inserts find keys, gets hit and miss, and ranges reach the end.
+/// Few enough keys that inserts find existing ones, gets hit and miss, and ranges reach the end.
 const DISTINCT: u64 = 2000;
 
-/// Key `n`: from all of `u64`, edges included, but for the one that congee's ranges cannot reach.
+/// Returns key `n`: from all of `u64`, including its ends, except the one that congee's ranges cannot reach.
 fn key(n: u64) -> u64 {
     match n {
         0 => 0,
         1 => u64::MAX - 1,
         2 => 1,
-        // Neighbours that differ in their last byte only, as keys of a radix tree may.
+        // Neighbours that differ in their last byte only, which matters for a radix tree.
         3..40 => u64::MAX / 3 + n,
         n => n.wrapping_mul(0x9e37_79b9_7f4a_7c15),
     }
@@ -29,7 +29,7 @@ fn agrees<I: Index>() {
         let key = key(rng.u64(0..DISTINCT));
         match rng.u8(0..3) {
             0 => {
-                // Values are from all of u64 too.
+                // Values also come from all of `u64`.
                 let value = value.wrapping_mul(0xbf58_476d_1ce4_e5b9);
                 handle.insert(key, value).expect("an insert");
                 model.insert(key, value);
@@ -50,7 +50,7 @@ fn agrees<I: Index>() {
     }
 }
 
-/// Two threads insert into each other's gaps; afterwards everything is there.
+/// Two threads insert interleaved keys. Afterwards all keys must exist.
 fn takes_two_writers<I: Index>() {
     let index = I::open(DISTINCT).expect("an empty index");
     std::thread::scope(|scope| {

@@ -1,17 +1,17 @@
-//! The command line, and the options of `sherman bench`.
+//! The command line of `sherman`, and the options of `sherman bench`.
 
-use crate::check_args::CheckArgs;
+use crate::check::args::CheckArgs;
 use crate::client::ClientCommand;
 use crate::cluster::args::ClusterArgs;
 use crate::completions::CompletionsArgs;
-use crate::figures_args::FiguresArgs;
-use crate::litmus_args::LitmusArgs;
-use crate::members_args::{FenceArgs, MembersArgs};
+use crate::figures::args::FiguresArgs;
+use crate::litmus::args::LitmusArgs;
+use crate::members::args::{FenceArgs, MembersArgs};
 use crate::output::ReportArgs;
 use crate::parse::{fill, format, percent, positive, runs, seconds, size, theta, threads};
-use crate::serve_args::ServeArgs;
-use crate::servers_args::{DeclareLostArgs, ServersArgs};
-use crate::sim_args::SimArgs;
+use crate::serve::args::ServeArgs;
+use crate::servers::args::{DeclareLostArgs, ServersArgs};
+use crate::sim::args::SimArgs;
 use crate::target::ClusterOption;
 use clap::{Args, Parser, Subcommand};
 use sherman_eval::options::cores;
@@ -30,7 +30,7 @@ pub struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve memory: one memory server of a cluster
+    /// Serve memory as one memory server of a cluster
     Serve(Box<ServeArgs>),
     /// Run a whole cluster of processes on this host
     Cluster(ClusterArgs),
@@ -39,63 +39,78 @@ pub enum Command {
     Client(ClientCommand),
     /// Load an index, run a workload on it, and report throughput, latency and cost
     Bench(Box<BenchArgs>),
-    /// Draw every figure of the paper again, on a model of its machines, beside the paper's numbers
+    /// Draw every figure of the paper again, on a model of its machines, next to the paper's numbers
     Figures(FiguresArgs),
     /// Walk a whole tree, verify its invariants, and report its size and shape
     Check(CheckArgs),
-    /// List the members of a cluster, and how long their leases last
+    /// List the members of a cluster, and the time left on their leases
     Members(MembersArgs),
     /// End the lease of a member that is broken
     Fence(FenceArgs),
     /// List the memory servers of a cluster: their memory, and whether they answer
     Servers(ServersArgs),
-    /// Give a memory server up for good, with everything that lay there
+    /// Give up a memory server permanently, with all data on it
     DeclareLost(DeclareLostArgs),
     /// Count how often a fabric, such as an RDMA device, breaks the rules that the index relies on
     Litmus(LitmusArgs),
-    /// Run the tree in a simulated world whose adversary tries to break it
+    /// Run the tree in a simulator that injects faults and tries to break it
     Sim(SimArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
 }
 
 const AFTER_HELP: &str = "\
-Variants, each of the paper's steps containing the ones before it:
-  fg             lanes in host memory, released by FAA; sorted leaves with a checksum; no index cache
+Variants. Each step of the paper contains the steps before it:
+  fg             lanes in host memory, released by FAA; sorted leaves with checksum; no index cache
   fg+cache       fg with an index cache
-  fg+            lanes released by WRITE; a stamp in every line, so that torn reads are noticed
+  fg+            lanes released by WRITE; a stamp in every line, which reveals torn reads
   +combine       write-back and release in one list
   +on-chip       lanes in on-chip memory
   +hierarchical  a local lock table, with queue and handover
-  sherman        the paper complete: two-level versions. Needs servers whose verbs are atomic as a whole, which
-                 embedded ones are with atomicity=verb, at a price in speed
-  ours           line stamps, lock and read in one list, crash-safe: the default
+  sherman        the complete paper: two-level versions. It needs servers with verbs that are atomic
+                 as a whole. Embedded servers have them with atomicity=verb, which is slower
+  ours           line stamps, lock and read in one list, crash-safe (the default)
 
-Workloads (two thirds of the paper's inserts update a loaded key, one third insert a new one):
-  write-only     all inserts                     ycsb-a  half lookups, half updates
-  write-intensive  half inserts, half lookups    ycsb-b  95 % lookups, 5 % updates
-  read-intensive   5 % inserts, 95 % lookups     ycsb-c  all lookups
-  read-only      all lookups                     ycsb-d  95 % lookups of the latest, 5 % new keys
-  range-only     all ranges                      ycsb-e  95 % ranges, 5 % new keys
-  range-write    half inserts, half ranges       ycsb-f  half lookups, half read-modify-writes
-A range begins at a key drawn as a lookup's and reads --range-size entries, in ycsb-e one to that many. With --removes
-PCT so many percent of the operations remove a key drawn likewise, and the rest are the workload's: keys that are gone
-come back by its inserts, if it has any.
+Workloads. Two thirds of the inserts of the paper's workloads update a loaded key, one third insert
+a new key:
+  write-only       all inserts                  ycsb-a  half lookups, half updates
+  write-intensive  half inserts, half lookups   ycsb-b  95 % lookups, 5 % updates
+  read-intensive   5 % inserts, 95 % lookups    ycsb-c  all lookups
+  read-only        all lookups                  ycsb-d  95 % lookups of the latest, 5 % new keys
+  range-only       all ranges                   ycsb-e  95 % ranges, 5 % new keys
+  range-write      half inserts, half ranges    ycsb-f  half lookups, half read-modify-writes
 
-The cluster: --cluster, else SHERMAN_CLUSTER, else two memory servers inside this process with memory for the keys. On a cluster
-that others use, too, the run makes a tree of its own, sherman-bench-..., and drops it at the end; it touches no other tree. A run
-that is killed leaves that tree behind: \"sherman drop\" removes it. On embedded: the variant's parameters are added to the URL,
-except those that the URL names.
+A range begins at a key that is drawn like the key of a lookup. It reads --range-size entries; in
+ycsb-e it reads 1 to that many. With --removes PCT, that percentage of the operations removes a key
+that is drawn in the same way. The workload decides the rest. Its inserts, if it has any, bring
+removed keys back.
 
-What is counted: a round trip is one list of verbs posted to one memory server. Bytes written are those of WRITE verbs,
-the release of a lock lane included where it is a WRITE (2 bytes; 8 with lane-bits=64); atomic verbs count as none. One
-operation in eight is timed. Every answer is checked: a wrong one ends the run. The latency of a range is that of the
-whole; its costs are told for each read of one or more leaves, and its round trips for the whole, too.
+Cluster:
+  - The command uses --cluster, else SHERMAN_CLUSTER, else two memory servers inside this process
+    with enough memory for the keys.
+  - On a cluster that others also use, the run creates its own tree, sherman-bench-..., and drops it
+    at the end. It touches no other tree. A run that is killed leaves its tree behind: remove it
+    with \"sherman drop\".
+  - On embedded: the command adds the variant's parameters to the URL, except those that the URL
+    names.
 
-A simulated cluster, sim: or sim:?compute=N&memory=N (each 8 by default), runs the same code on a model of the paper's NICs and
-CPUs: times are virtual, the same seed gives the same numbers on any machine, and keys are made when they are touched, so that
-there may be a billion. --threads are those of each compute server, --ops how many operations to measure (default 200k; --seconds
-has no meaning there), and runs have seeds one apart. docs/EVALUATION.md says what the model is and how far to believe it.
+Measurements:
+  - A round trip is one list of verbs posted to one memory server.
+  - Bytes written are those of WRITE verbs. They include the release of a lock lane where it is a
+    WRITE (2 bytes; 8 with lane-bits=64). Atomic verbs count as none.
+  - One operation in eight is timed.
+  - Every answer is checked. A wrong answer ends the run.
+  - The latency of a range is that of the whole range. Its costs are those of each read of one or
+    more leaves. Its round trips are also reported for the whole range.
+
+Simulated cluster: sim: or sim:?compute=N&memory=N (default 8 each) runs the same code on a model of
+the paper's NICs and CPUs.
+  - Times are virtual. The same seed gives the same numbers on any machine.
+  - Keys are made when they are touched, so there may be a billion.
+  - --threads is the number of threads of each compute server.
+  - --ops is the number of operations to measure (default 200k). --seconds has no effect.
+  - Each run uses the seed after that of the run before.
+  - docs/EVALUATION.md describes the model and how far to trust it.
 
 Examples:
   sherman bench
@@ -154,15 +169,16 @@ pub struct BenchArgs {
     #[arg(long, value_name = "WHERE", default_value = "scattered", help_heading = "Workload")]
     pub hot_keys: HotKeys,
 
-    /// Load so many keys, as in 500k or 10M
+    /// Load this many keys, as in 500k or 10M
     #[arg(long, value_name = "N", default_value = "1M", value_parser = positive, help_heading = "Workload")]
     pub keys: u64,
 
-    /// Load keys in this way: bulk (sorted, in one go, by all threads) or insert (one by one, in no order)
+    /// Load keys in this way: bulk (sorted, in one pass, by all threads) or insert (one by one, in random
+    /// order)
     #[arg(long, value_name = "HOW", default_value = "bulk", help_heading = "Workload")]
     pub load: Load,
 
-    /// Fill nodes to so many percent in a bulk load, 50 to 100
+    /// Fill nodes to this percentage in a bulk load, 50 to 100
     #[arg(long, value_name = "PCT", default_value = "80", value_parser = fill, help_heading = "Workload")]
     pub fill: u32,
 
@@ -174,11 +190,11 @@ pub struct BenchArgs {
     #[arg(long, value_name = "BYTES", default_value = "8", value_parser = size, help_heading = "Workload")]
     pub value_size: usize,
 
-    /// Remove a key in so many percent of the operations, 0 to 100; the rest are the workload's
+    /// Remove a key in this percentage of the operations, 0 to 100; the workload decides the rest
     #[arg(long, value_name = "PCT", default_value = "0", value_parser = percent, help_heading = "Workload")]
     pub removes: u32,
 
-    /// Read so many entries in a range; ycsb-e reads 1 to this many
+    /// Read this many entries in a range; ycsb-e reads 1 to this many
     #[arg(long, value_name = "N", default_value = "100", value_parser = positive, help_heading = "Workload")]
     pub range_size: u64,
 
@@ -186,15 +202,15 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workload")]
     pub seed: u64,
 
-    /// Run so many threads, 1 to 1024 [default: the number of cores; on sim: 22 on each compute server]
+    /// Run this many threads, 1 to 1024 [default: the number of cores; on sim: 22 on each compute server]
     #[arg(long, value_name = "N", value_parser = threads, help_heading = "Run")]
     pub threads: Option<usize>,
 
-    /// Keep so many operations in flight on each thread, 1 to 1024
+    /// Keep this many operations in flight on each thread, 1 to 1024
     #[arg(long, value_name = "N", default_value = "1", value_parser = threads, help_heading = "Run")]
     pub coroutines: usize,
 
-    /// Measure for so many seconds, after loading and warming up
+    /// Measure for this many seconds, after loading and warming up
     #[arg(
         long,
         value_name = "S",
@@ -206,11 +222,12 @@ pub struct BenchArgs {
     )]
     pub seconds: f64,
 
-    /// Measure so many operations instead, of all threads together [default: measure for --seconds]
+    /// Measure this many operations instead, of all threads together [default: measure for --seconds]
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Run")]
     pub ops: Option<u64>,
 
-    /// Run so many times, each from the start, and report the run of median throughput [default: 1; on sim: 3]
+    /// Run this many times, each from the start, and report the run of median throughput [default: 1; on sim:
+    /// 3]
     #[arg(long, value_name = "N", value_parser = runs, help_heading = "Run")]
     pub runs: Option<usize>,
 
@@ -224,7 +241,8 @@ pub struct BenchArgs {
 }
 
 impl BenchArgs {
-    /// The run they ask for, on `cluster` or else on memory servers inside this process.
+    /// Returns the benchmark options for `cluster`, or for memory servers inside this process if it is
+    /// `None`.
     pub fn options(&self, cluster: Option<String>) -> BenchOptions {
         let is_simulated = cluster.as_deref().is_some_and(simulated::is_simulated);
         BenchOptions {
@@ -262,10 +280,11 @@ mod tests {
         Arguments::command().debug_assert();
     }
 
-    /// How the help of a command or an option may begin. Add verbs, not nouns.
-    const VERBS: &str = "Admit Begin Change Check Choose Clear Complete Connect Copy Count Create Declare Do Draw Drop Dump End Fill \
-        Get Give Hand Keep Let List Listen Load Log Look Measure Name Omit Place Plant Print Put Read Remove Replace Report Run Scan \
-        Seed Serve Set Share Show Skip Start Stop Treat Use Verify Walk Write";
+    /// The first words that the help of a command or an option may have. Add verbs, not nouns.
+    const VERBS: &str = "Admit Begin Change Check Choose Clear Complete Connect Copy Count Create Declare Do \
+        Draw Drop Dump End Fill Get Give Hand Keep Let List Listen Load Log Look Measure Name Omit Place \
+        Plant Print Put Read Remove Replace Report Run Scan Seed Serve Set Share Show Skip Start Stop \
+        Treat Use Verify Walk Write";
 
     fn begins_with_a_verb(what: &str, help: Option<&clap::builder::StyledStr>) {
         let help = help.map(ToString::to_string).unwrap_or_default();
@@ -278,7 +297,8 @@ mod tests {
             begins_with_a_verb(inner.get_name(), inner.get_about());
             all_help_begins_with_a_verb(inner);
         }
-        for arg in command.get_arguments().filter(|arg| !matches!(arg.get_id().as_str(), "help" | "version")) {
+        for arg in command.get_arguments().filter(|arg| !matches!(arg.get_id().as_str(), "help" | "version"))
+        {
             begins_with_a_verb(&format!("{} {}", command.get_name(), arg.get_id()), arg.get_help());
         }
     }

@@ -9,10 +9,10 @@ use sherman_eval::{BenchError, BenchOptions, Report, simulated};
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Runs on the model by default: enough to have a spread.
+/// The default number of runs on the model: enough to show a spread.
 const SIMULATED_RUNS: usize = 3;
 
-/// Runs it and reports.
+/// Runs the benchmark and prints its report.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     args.output.check_path()?;
     let options = args.options(args.target.given()?);
@@ -40,11 +40,11 @@ fn measure(options: &BenchOptions, runs: usize) -> Result<Report, BenchError> {
         bar.show(number, runs, progress);
     });
     bar.clear();
-    // One run is no median of several.
+    // One run has no median, so the report does not list the runs.
     report.map(|report| if runs == 1 { Report { runs_mops: Vec::new(), ..report } } else { report })
 }
 
-/// Says what the run is on when it begins, so that a refused run has one line on stderr.
+/// Prints the cluster when the run begins, so that a refused run prints only one line on stderr.
 struct Announced {
     what: String,
     done: Cell<bool>,

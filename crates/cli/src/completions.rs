@@ -1,4 +1,4 @@
-//! `sherman completions`: what makes shells complete this command.
+//! `sherman completions`: prints a script with which a shell completes this command.
 
 use crate::args::Arguments;
 use crate::failure::Failure;

@@ -1,9 +1,10 @@
-//! Why a command failed: one line on stderr and an exit code. Every command follows the same table, which is also in the README.
+//! Why a command failed: one line on stderr and an exit code. Every command follows the same table, which is
+//! also in the README.
 //!
 //! | code | meaning |
 //! |---|---|
 //! | 0 | success |
-//! | 1 | the answer is no: what the command names does not exist, or a check found a fault |
+//! | 1 | the answer is no: the named thing does not exist, or a check found a fault |
 //! | 2 | invalid usage |
 //! | 3 | the operation failed |
 
@@ -14,7 +15,7 @@ use sherman_eval::figures::FiguresError;
 use std::fmt;
 use std::process::ExitCode;
 
-/// Why the command did not do what it was asked.
+/// Why the command did not succeed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The answer is no: a key, a tree or a member does not exist, or a check found a fault.
@@ -26,30 +27,33 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// A complaint about an option.
+    /// Returns a failure about an option.
     pub fn option(option: &str, reason: impl fmt::Display) -> Self {
         Self::Usage(format!("--{option}: {reason}"))
     }
 
-    /// The failure that a parse error is, on one line; `None` if it is a call for help.
+    /// Converts a parse error to a failure on one line; `None` if the user asked for help.
     pub fn of_parse(error: &clap::Error) -> Option<Self> {
         if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
             return None;
         }
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             return Some(Self::Usage(
-                "name a command, such as \"sherman cluster up\", \"sherman get\", \"sherman check\", \"sherman bench\" or \"sherman sim explore\"; \"sherman --help\" lists all"
+                "name a command, such as \"sherman cluster up\", \"sherman get\", \"sherman check\", \
+                 \"sherman bench\" or \"sherman sim explore\"; \"sherman --help\" lists all"
                     .to_owned(),
             ));
         }
         let text = error.render().to_string();
         let said = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        let said = said.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"));
+        let said =
+            said.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"));
         let line = said.collect::<Vec<_>>().join(" ");
         Some(Self::Usage(line.strip_prefix("error: ").unwrap_or(&line).to_owned()))
     }
 
-    /// The error for `--json FILE`, which earlier versions accepted: `--json` takes no value now. `None` for any other parse error.
+    /// Returns the failure for `--json FILE`, which earlier versions accepted: `--json` takes no value now.
+    /// `None` for any other parse error.
     pub fn of_json_file(error: &clap::Error, words: &[String]) -> Option<Self> {
         let invalid = match error.get(ContextKind::InvalidArg) {
             Some(ContextValue::String(invalid)) => invalid.as_str(),
@@ -59,12 +63,13 @@ impl Failure {
         let attached = error.kind() == ErrorKind::TooManyValues && invalid.starts_with("--json");
         let detached = error.kind() == ErrorKind::UnknownArgument && words.windows(2).any(follows);
         (attached || detached).then(|| {
-            let reason = "takes no file: it prints JSON to stdout. Redirect stdout, or use --json-out FILE with bench, check, litmus and sim explore";
+            let reason = "takes no file: it prints JSON to stdout. Redirect stdout, or use --json-out FILE \
+                          with bench, check, litmus and sim explore";
             Self::option("json", reason)
         })
     }
 
-    /// The same failure with more to say.
+    /// Appends `more` to the message.
     pub fn and(self, more: impl fmt::Display) -> Self {
         match self {
             Self::No(reason) => Self::No(format!("{reason}; {more}")),
@@ -73,7 +78,7 @@ impl Failure {
         }
     }
 
-    /// The exit code of the table above.
+    /// Returns the exit code from the table above.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::No(_) => ExitCode::from(1),

@@ -28,12 +28,12 @@ pub struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// Refuses a file that cannot be written, before the run and not after it. Creates nothing.
+    /// Refuses a file that cannot be written, before the run instead of after it. Creates nothing.
     pub fn check_path(&self) -> Result<(), Failure> {
         let Some(path) = &self.json_out else { return Ok(()) };
         let refused = |reason: String| Err(Failure::option("json-out", reason));
         if path.as_os_str() == "-" {
-            return refused("- is no file; --json prints JSON to stdout".to_owned());
+            return refused("- is not a file; --json prints JSON to stdout".to_owned());
         }
         if path.is_dir() {
             return refused(format!("{} is a directory, not a file", path.display()));
@@ -56,7 +56,7 @@ impl ReportArgs {
     }
 }
 
-/// Writes to stdout. A reader that closed the pipe is no failure.
+/// Writes to stdout. A reader that closed the pipe is not a failure.
 pub fn print(text: &str) -> Result<(), Failure> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {

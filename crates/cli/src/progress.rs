@@ -1,5 +1,5 @@
-//! How far it is, on stderr: a bar on a terminal; anywhere else nothing from a benchmark, a line for each step of a check, and one
-//! now and then from figures.
+//! Shows progress on stderr. On a terminal it is a bar. Elsewhere a benchmark prints nothing, a check prints
+//! one line per step, and figures print a line at intervals.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use sherman_eval::check::CheckProgress;
@@ -10,31 +10,33 @@ use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Steps of the bar while measuring by time.
+/// Steps of the bar per second, if the run measures by time.
 const MILLIS: f64 = 1000.0;
 
-/// A bar on stderr, if that is a terminal, with a message of so many columns.
+/// Makes a bar on stderr, with a message of this many columns. The bar is hidden if stderr is not a terminal.
 fn bar(columns: usize) -> ProgressBar {
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
-    if let Ok(style) = ProgressStyle::with_template(&format!("{{msg:<{columns}}} {{wide_bar}} {{percent:>3}} %")) {
+    if let Ok(style) =
+        ProgressStyle::with_template(&format!("{{msg:<{columns}}} {{wide_bar}} {{percent:>3}} %"))
+    {
         bar.set_style(style);
     }
     bar
 }
 
-/// A benchmark's.
+/// The bar of a benchmark.
 pub struct Bar {
     bar: ProgressBar,
     length: Length,
 }
 
 impl Bar {
-    /// A bar for a run of `length`.
+    /// Makes a bar for a run of `length`.
     pub fn new(length: Length) -> Self {
         Self { bar: bar(20), length }
     }
 
-    /// Shows how far run `number` of `runs` is.
+    /// Shows the progress of run `number` of `runs`.
     pub fn show(&self, number: usize, runs: usize, progress: Progress) {
         let (message, done, total) = match progress {
             Progress::Loading(done, total) => ("loading", done, total),
@@ -48,7 +50,7 @@ impl Bar {
         self.bar.set_message(format!("{of}{message}"));
     }
 
-    /// By time it is known how far; by operations only that it goes on.
+    /// Returns the progress of a run by time. The progress of a run by operations is unknown.
     fn measuring(&self, elapsed: Duration) -> (&'static str, u64, u64) {
         match self.length {
             Length::Seconds(seconds) => ("measuring", elapsed.as_millis() as u64, (seconds * MILLIS) as u64),
@@ -56,16 +58,16 @@ impl Bar {
         }
     }
 
-    /// Takes it away.
+    /// Removes the bar.
     pub fn clear(&self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// A check's.
+/// The bar of a check.
 pub struct CheckBar {
     bar: ProgressBar,
-    /// The step that was told last, where there is no bar.
+    /// The step printed last, if there is no bar.
     step: Cell<u8>,
 }
 
@@ -76,7 +78,7 @@ impl Default for CheckBar {
 }
 
 impl CheckBar {
-    /// Shows how far the check is.
+    /// Shows the progress of the check.
     pub fn show(&self, progress: CheckProgress) {
         let (step, message, done, total) = match progress {
             CheckProgress::Loading(done, total) => (1, format!("loading {total} keys"), done, total),
@@ -98,62 +100,64 @@ impl CheckBar {
         self.bar.set_message(message);
     }
 
-    /// Takes it away.
+    /// Removes the bar.
     pub fn clear(&self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// An exploration's.
+/// The bar of an exploration.
 pub struct SimBar {
     bar: ProgressBar,
 }
 
 impl SimBar {
-    /// A bar for so many schedules.
+    /// Makes a bar for this many schedules.
     pub fn new(schedules: u64) -> Self {
         let bar = bar(36);
         bar.set_length(schedules);
         Self { bar }
     }
 
-    /// Shows how many are done, and how many violated something.
+    /// Shows how many schedules are done, and how many of them violated a property.
     pub fn show(&self, done: u64, violated: u64) {
         self.bar.set_position(done);
-        let violations = if violated == 0 { "no violation".to_owned() } else { format!("{violated} violations") };
+        let violations =
+            if violated == 0 { "no violation".to_owned() } else { format!("{violated} violations") };
         self.bar.set_message(format!("exploring schedules: {violations}"));
     }
 
-    /// Takes it away.
+    /// Removes the bar.
     pub fn clear(&self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// How long it is silent where there is no bar.
+/// The least time between two lines, if there is no bar.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// That of figures. Experiments end on many threads.
+/// The bar of figures. Experiments end on many threads.
 pub struct FiguresBar {
     bar: ProgressBar,
-    /// When a line was written last, where there is no bar.
+    /// The time of the last line, if there is no bar.
     told: Mutex<Option<Instant>>,
 }
 
 impl Default for FiguresBar {
     fn default() -> Self {
         let bar = bar(44);
-        // An experiment may take long: the time it takes is seen to pass.
+        // An experiment may take long, so the bar also updates while nothing ends.
         bar.enable_steady_tick(Duration::from_millis(500));
         Self { bar, told: Mutex::new(None) }
     }
 }
 
 impl FiguresBar {
-    /// Shows how many experiments are done, and how long the rest may take.
+    /// Shows how many experiments are done, and the estimated time for the rest.
     pub fn show(&self, progress: figures::Progress) {
         let figures::Progress { done, total, experiments, of, left } = progress;
-        let left = left.filter(|_| done < total).map_or_else(String::new, |left| format!(", {} left", rough(left)));
+        let left =
+            left.filter(|_| done < total).map_or_else(String::new, |left| format!(", {} left", rough(left)));
         let message = format!("{experiments} of {of} experiments{left}");
         if !self.bar.is_hidden() {
             self.bar.set_length(total);
@@ -162,20 +166,20 @@ impl FiguresBar {
             return;
         }
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        // The first says how many there are, and the last that all are done.
+        // The first line shows the number of experiments. The last line shows that all are done.
         if of > 0 && (done == total || told.is_none_or(|told| told.elapsed() >= SILENCE)) {
             eprintln!("{message}");
             *told = Some(Instant::now());
         }
     }
 
-    /// Takes it away.
+    /// Removes the bar.
     pub fn clear(&self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// A time that is only guessed.
+/// Formats an estimated time.
 fn rough(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..100 => format!("about {} s", seconds + 1),
@@ -184,13 +188,13 @@ fn rough(time: Duration) -> String {
     }
 }
 
-/// That of entries on their way from or to a file.
+/// The bar of a load or dump.
 pub struct FileBar {
     bar: ProgressBar,
 }
 
 impl FileBar {
-    /// A bar for a file of so many bytes, if that is known.
+    /// Makes a bar for a file of this many bytes, or a spinner if the size is unknown.
     pub fn new(bytes: Option<u64>) -> Self {
         let bar = match bytes {
             Some(bytes) => {
@@ -204,7 +208,7 @@ impl FileBar {
         Self { bar }
     }
 
-    /// None to be seen.
+    /// Makes a bar that is never shown.
     pub fn hidden() -> Self {
         Self { bar: ProgressBar::hidden() }
     }
@@ -221,7 +225,7 @@ impl FileBar {
         }
     }
 
-    /// Takes it away.
+    /// Removes the bar.
     pub fn clear(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,9 +1,11 @@
-//! What a lookup in the index cache costs: nanoseconds for the whole way from the root word to the leaf's address.
+//! Measures a lookup in the index cache: nanoseconds for the whole path from the root word to the leaf's
+//! address.
 //!
 //! `cargo run --release -p sherman-core --example cache_cost [leaves] [children per node]`
 //!
-//! The tree is the index of about 32 keys per leaf, with random 8-byte keys; every copy is there. Keys are looked up in
-//! random order, one after the other: each lookup waits for the one before, as an operation waits for its own.
+//! The tree is the index of about 32 keys per leaf, with random 8-byte keys. Every internal node has a copy
+//! in the cache. The keys come in random order. Each lookup waits for the one before, as a real operation
+//! waits for its own lookup.
 #![allow(clippy::disallowed_methods, reason = "a measurement needs a clock")]
 
 use sherman_core::cache::IndexCache;
@@ -41,16 +43,18 @@ fn main() {
     let mut rounds: Vec<f64> = (0..ROUNDS as u64).map(|seed| round(&cache, root, seed)).collect();
     rounds.sort_by(f64::total_cmp);
     let (fastest, median) = (rounds[0], rounds[ROUNDS / 2]);
-    println!("{fastest:.1} ns per lookup in the fastest of {ROUNDS} rounds of {LOOKUPS}, {median:.1} in the median");
+    println!(
+        "{fastest:.1} ns per lookup in the fastest of {ROUNDS} rounds of {LOOKUPS}, {median:.1} in the median"
+    );
 }
 
-/// The next of a sequence of pseudo-random numbers.
+/// Returns the next number of a pseudo-random sequence.
 fn next(state: u64) -> u64 {
     let mixed = (state ^ state >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// Keeps copies of all internal nodes above `leaves` leaves; the root.
+/// Caches copies of all internal nodes above `leaves` leaves. Returns the root.
 fn fill(cache: &IndexCache, shape: &Shape, leaves: usize, fanout: usize) -> RootWord {
     let mut keys: Vec<u64> = (1..leaves as u64).map(next).collect();
     keys.push(0);
@@ -81,7 +85,7 @@ fn fill(cache: &IndexCache, shape: &Shape, leaves: usize, fanout: usize) -> Root
     RootWord { address: below[0].1, level }
 }
 
-/// Nanoseconds per lookup of one round.
+/// Runs one round and returns its nanoseconds per lookup.
 fn round(cache: &IndexCache, root: RootWord, seed: u64) -> f64 {
     let start = Instant::now();
     let mut key = next(seed + 1);

@@ -1,17 +1,21 @@
-//! What the node codecs cost: nanoseconds per operation on a full leaf of 8-byte keys and values, format by format.
+//! Measures the node codecs: nanoseconds per operation on a full leaf of 8-byte keys and values, for each
+//! format.
 //!
 //! `cargo run --release -p sherman-core --example node_cost [leaf bytes]`
 //!
-//! Each figure is the fastest of many short rounds over leaves that stay in the cache, with keys in a scrambled order:
-//! it shows the codec, not the memory behind it nor what else the machine was doing. The last four columns collect all
-//! entries of full leaves whose slots are in order, of which a tenth or a half were put at random behind the others, or
-//! all; each goes through many leaves of its kind, so that nothing about one of them can be learned.
+//! Each figure is the fastest of many short rounds over leaves that stay in the cache, with keys in a
+//! scrambled order. So it shows the cost of the codec, without the cost of memory or of other load on the
+//! machine.
+//!
+//! The last four columns collect all entries of full leaves. In the first of them the slots are in order. In
+//! the others a tenth, half, or all of the entries were put at random behind the rest. Each column uses many
+//! leaves of its kind, so that the processor cannot learn a single leaf.
 #![allow(clippy::disallowed_methods, reason = "a measurement needs a clock")]
 
-use sherman_core::node::draft::{Place, Upsert};
+use sherman_core::node::draft::{NodePlace, Upsert};
 use sherman_core::node::{Draft, Format, Lookup, Node, Removed, Scratch, TreeShape};
 use sherman_fabric::control::TreeSpec;
-use sherman_fabric::{ClientId, GlobalAddress};
+use sherman_fabric::{ComputeId, GlobalAddress};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -20,7 +24,10 @@ const OPERATIONS: usize = 1_000;
 
 fn main() {
     let bytes = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1024);
-    println!("ns per operation, {bytes}-byte leaf, 8-byte keys and values, fastest of {ROUNDS} rounds of {OPERATIONS}");
+    println!(
+        "ns per operation, {bytes}-byte leaf, 8-byte keys and values, fastest of {ROUNDS} rounds of \
+         {OPERATIONS}"
+    );
     println!(
         "{:<15} {:>8} {:>8} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
         "format",
@@ -40,8 +47,13 @@ fn main() {
         "random"
     );
     for format in Format::ALL {
-        let spec =
-            TreeSpec { format: format.number(), key_len: 8, value_len: 8, leaf_bytes: bytes, internal_bytes: bytes };
+        let spec = TreeSpec {
+            format: format.number(),
+            key_len: 8,
+            value_len: 8,
+            leaf_bytes: bytes,
+            internal_bytes: bytes,
+        };
         match TreeShape::new(&spec, 1) {
             Ok(shape) => report(format, &shape),
             Err(error) => println!("{:<15} {error}", format.name()),
@@ -112,7 +124,8 @@ fn report(format: Format, shape: &TreeShape) {
     println!();
 }
 
-/// What it takes to collect all of a full leaf, of whose entries `percent` were put at random behind the others.
+/// Measures how long it takes to collect all entries of a full leaf. `percent` of the entries were put at
+/// random behind the others.
 fn collect_cost(shape: &TreeShape, percent: u64) -> f64 {
     let capacity = shape.leaf.capacity() as u64;
     let leaves: Vec<Draft<'_>> = (0..64)
@@ -124,7 +137,8 @@ fn collect_cost(shape: &TreeShape, percent: u64) -> f64 {
             early.sort_unstable();
             let entries: Vec<u8> =
                 early.iter().flat_map(|key| [key.to_be_bytes(), key.to_le_bytes()].concat()).collect();
-            let mut leaf = Draft::filled(&shape.leaf, 0, &[0; 8], None, GlobalAddress::NULL, place(1), &entries, false);
+            let mut leaf =
+                Draft::filled(&shape.leaf, 0, &[0; 8], None, GlobalAddress::NULL, place(1), &entries, false);
             for key in late {
                 leaf.upsert(&key.to_be_bytes(), &key.to_le_bytes(), &mut Vec::new());
             }
@@ -134,12 +148,13 @@ fn collect_cost(shape: &TreeShape, percent: u64) -> f64 {
     let (mut scratch, mut out) = (Scratch::default(), Vec::new());
     fastest(|i| {
         out.clear();
-        let whole = leaves[i % leaves.len()].node().collect(&[0; 8], Some(&[0xff; 8]), &mut scratch, &mut out);
+        let whole =
+            leaves[i % leaves.len()].node().collect(&[0; 8], Some(&[0xff; 8]), &mut scratch, &mut out);
         u64::from(whole && out.len() == 16 * capacity as usize)
     })
 }
 
-/// Two neighbours that fit into one leaf, the left one with ghosts.
+/// Returns two neighbours that fit into one leaf. The left one has ghosts.
 fn halves(shape: &TreeShape) -> (Draft<'_>, Draft<'_>) {
     let mut left = partly_full_leaf(shape, shape.leaf.capacity());
     let split = left.split_leaf(&[0, 0, 0, 0, 0, 0, 0, 1], &[0; 8], place(1));
@@ -147,11 +162,11 @@ fn halves(shape: &TreeShape) -> (Draft<'_>, Draft<'_>) {
     (left, split.right)
 }
 
-fn place(version: u16) -> Place {
-    Place { address: GlobalAddress::new(0, 4096), version, owner: ClientId(1) }
+fn place(version: u16) -> NodePlace {
+    NodePlace { address: GlobalAddress::new(0, 4096), version, owner: ComputeId(1) }
 }
 
-/// Keys 10, 20, 30, … in an order that no search profits from.
+/// Returns keys 10, 20, 30, … in an order that helps no search.
 fn scrambled(count: u64) -> Vec<u64> {
     let mut keys: Vec<u64> = (1..=count).map(|n| n * 10).collect();
     keys.sort_by_key(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -174,7 +189,8 @@ fn partly_full_leaf(shape: &TreeShape, entries: usize) -> Draft<'_> {
     draft
 }
 
-/// What one call takes in the fastest round. Every call must return 1: a figure of a failed call is none.
+/// Returns the time of one call in the fastest round. Every call must return 1, because the time of a failed
+/// call means nothing.
 fn fastest(mut call: impl FnMut(usize) -> u64) -> f64 {
     let round = |_| {
         let start = Instant::now();

@@ -1,40 +1,49 @@
-//! Two-stage allocation (paper §4.2.4): spans from memory servers by request, nodes from spans locally.
+//! Two-stage allocation (paper §4.2.4): memory servers give out spans on request, and compute servers cut
+//! nodes from them locally.
 //!
-//! A compute server *owns* a span while it makes nodes there. It owns few: it begins with one, asks for more at a time the more it makes, and
-//! gives a span back once all its places are nodes. What it does not use goes back when it leaves, or when others find no memory.
+//! A *place* is memory for one node; a *span* is a run of places in a chunk. A compute server *owns* a span
+//! while it makes nodes there. It owns few spans. It begins with one, and asks for more at a time as it makes
+//! more nodes. It gives a span back once every place holds a node. It gives unused spans back when it leaves,
+//! or when other compute servers find no memory.
 //!
-//! Who may use a place: the owner of its span, if the place is free or never held a node. A node that is freed belongs to its span from
-//! the moment its free mark is visible, whoever freed it; the freeing list then sets the span's *hint*. If the span is nobody's, a memory server gives
-//! it to the next that asks; the new owner looks at the first line of each of its places.
+//! Only the owner of a span may use a place in it, and only if the place is free or never held a node. A
+//! freed node belongs to its span from the moment its free mark is visible, no matter which client freed it.
+//! The list that frees the node then sets the span's *hint*. If the span has no owner, a memory server gives
+//! it to the next client that asks. The new owner reads the first line of each place.
 //!
-//! What must hold:
+//! Invariants:
 //!
-//! - A span with a place that was taken and is not yet part of a tree is not given back: the next owner would take the place for free.
-//! - A place is at most once among the free ones here. A node that this compute server frees is added only if the span was already its own when
-//!   the free mark was posted (`Allocator::claim`): if it became so later, the look at the new span may have found the place already.
+//! - A compute server does not give back a span with a place that it took and has not yet linked into a tree.
+//!   Otherwise the next owner would treat the place as free.
+//! - A place appears at most once in the free list here. A compute server adds a node that it frees only if
+//!   it already owned the span when it posted the free mark (`Allocator::claim`). If it acquired the span
+//!   later, its scan of the new span may already have found the place.
 //!
-//! A chunk keeps one class (node size and format) for ever, so whatever a stale pointer into it meets is a node of that
-//! class, or memory that never held one.
+//! A chunk keeps one class (node size and format) permanently. So a stale pointer into it leads to a node of
+//! that class, or to memory that never held a node.
+
+#[cfg(feature = "mutants")]
+mod seam;
 
 use crate::error::Error;
-use crate::mutant::{Mutant, planted};
-use crate::node::draft::Place;
+use crate::node::draft::NodePlace;
 use crate::node::{Header, LINE};
 use crate::op::Op;
 use sherman_fabric::WorkList;
 use sherman_fabric::control::{ChunkClass, MOST_FREED, Span};
-use sherman_fabric::{ClientId, Endpoint, FabricError, GlobalAddress, Request, Response, Space, VerbId};
+use sherman_fabric::{Call, ComputeId, Endpoint, FabricError, GlobalAddress, Space, VerbId, calls};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The version of a node in memory that never held one. Not 0, so that zeroed lines never pass for its own.
+/// The first version of a node in memory that never held one. It is not 0, so zeroed lines never pass for
+/// lines of the node.
 pub(crate) const FIRST_VERSION: u16 = 1;
-/// The most spans asked for at a time: 1 MiB of nodes of 1 KiB.
+/// The most spans that one request asks for: 1 MiB of nodes of 1 KiB.
 const MOST_SPANS: u16 = 16;
-/// Spans that turn out to be full before the next server is asked.
+/// How many requests may return only full spans before the allocator asks the next server.
 const MOST_FULL: u32 = 64;
 
-/// Node memory of one compute server.
+/// The node memory of one compute server.
 #[derive(Debug)]
 pub struct Allocator {
     servers: u16,
@@ -45,17 +54,17 @@ pub struct Allocator {
 #[derive(Debug, Default)]
 struct State {
     pools: BTreeMap<ChunkClass, Pool>,
-    /// Servers that are gone: nothing is taken from there any more.
+    /// Lost servers. The allocator takes nothing from them.
     lost: BTreeSet<u16>,
-    /// Spans obtained so far.
+    /// Number of spans obtained so far.
     acquisitions: u64,
 }
 
-/// A place that is free.
+/// A free place.
 #[derive(Clone, Copy, Debug)]
 struct FreePlace {
     address: GlobalAddress,
-    /// The last version it had.
+    /// The last version of a node in this place.
     version: u16,
     /// Whether a node was ever written there.
     used: bool,
@@ -65,23 +74,24 @@ struct FreePlace {
 #[derive(Debug)]
 struct Owned {
     bytes: u64,
-    /// Which acquisition it came by.
+    /// The number of the acquisition that obtained this span.
     acquisition: u64,
-    /// Places taken that are not yet part of a tree, nor given back.
+    /// Places taken that are neither linked into a tree nor given back yet.
     out: u64,
-    /// Places at hand.
+    /// Free places available here.
     free: u64,
 }
 
 #[derive(Debug, Default)]
 struct Pool {
     free: Vec<FreePlace>,
-    /// Never used: server, next offset, end.
+    /// Ranges of places that were never used: server, next offset, end.
     fresh: Vec<(u16, u64, u64)>,
     spans: BTreeMap<GlobalAddress, Owned>,
-    /// Spans that were all nodes when a node was last linked there: found without a look at all of them.
+    /// Spans that held only nodes when a node was last linked there. Saves a scan of all spans.
     full: BTreeSet<GlobalAddress>,
-    /// Requests so far: whose turn it is, and how many spans the next asks for.
+    /// `turn` selects the next server to ask. `requests` counts the requests and determines how many spans
+    /// the next one asks for.
     turn: u16,
     requests: u32,
     made: u64,
@@ -89,40 +99,41 @@ struct Pool {
     reused: u64,
 }
 
-/// Proof that a span was this compute server's when a free mark was posted.
+/// Proof that this compute server owned the span when it posted a free mark.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim(Option<u64>);
 
-/// Node memory in numbers.
+/// Statistics of node memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
     /// Spans that this compute server owns.
     pub spans: u64,
-    /// Bytes of them.
+    /// Total bytes of these spans.
     pub span_bytes: u64,
-    /// Their places that are free for use.
+    /// Free places in these spans.
     pub free: u64,
-    /// Nodes that it made part of a tree.
+    /// Nodes that it linked into a tree.
     pub made: u64,
     /// Nodes that it freed.
     pub freed: u64,
-    /// How often it used a place again that had held a node.
+    /// How many times it reused a place that had held a node.
     pub reused: u64,
 }
 
 impl Allocator {
-    /// An allocator that asks servers in turn. Compute servers begin at different ones.
-    pub(crate) fn new(servers: u16, client: ClientId) -> Self {
+    /// Creates an allocator that asks servers in turn. Different compute servers begin at different servers.
+    pub(crate) fn new(servers: u16, client: ComputeId) -> Self {
         Self { servers, first: client.0 % servers.max(1), state: Mutex::default() }
     }
 
-    /// The lock is held for a few instructions and nothing in them can panic half-way, so a poisoned one is as good.
+    /// The lock is held for a few instructions and none of them can panic half-way, so the state behind a
+    /// poisoned lock is valid.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place at hand, and whether it held a node before.
-    fn take(&self, class: ChunkClass, owner: ClientId) -> Option<(Place, bool)> {
+    /// Takes an available place. Also returns whether it held a node before.
+    fn take(&self, class: ChunkClass, owner: ComputeId) -> Option<(NodePlace, bool)> {
         let mut state = self.state();
         let pool = state.pools.entry(class).or_default();
         let FreePlace { address, version, used } = pool.pop(class)?;
@@ -131,14 +142,15 @@ impl Allocator {
             span.out += 1;
             span.free = span.free.saturating_sub(1);
         }
-        let continued = if planted(Mutant::StampNotContinued) { FIRST_VERSION.wrapping_sub(1) } else { version };
-        Some((Place { address, version: continued.wrapping_add(1), owner }, used))
+        Some((NodePlace { address, version: next_version(version), owner }, used))
     }
 
-    /// The server whose turn it is to give spans of this class, how many to ask for, and the spans there that are all nodes by now.
+    /// Returns the server to ask next for spans of this class, and how many to ask for. Also gives up the
+    /// spans there that now hold only nodes, and returns them.
     fn next_request(&self, class: ChunkClass) -> (u16, u16, Vec<(u64, bool)>) {
         let mut state = self.state();
-        // Classes begin at different servers too, or leaves and internal nodes would march in step.
+        // Classes begin at different servers too. Otherwise leaves and internal nodes would always use the
+        // same server at the same time.
         let begin = self.first + state.pools.keys().position(|known| *known == class).unwrap_or(0) as u16;
         let pool = state.pools.entry(class).or_default();
         pool.turn = (pool.turn + 1) % self.servers;
@@ -148,17 +160,23 @@ impl Allocator {
         (server, count, pool.give_back_full(server))
     }
 
-    /// A place for a node. One request to a memory server per span or few spans, round robin; none otherwise.
-    pub(crate) async fn allocate<E: Endpoint>(&self, op: &Op<'_, E>, class: ChunkClass) -> Result<Place, Error> {
+    /// Returns a place for a node. Sends one request to a memory server per span or few spans, round robin,
+    /// and none otherwise.
+    pub(crate) async fn allocate<E: Endpoint>(
+        &self,
+        op: &Op<'_, E>,
+        class: ChunkClass,
+    ) -> Result<NodePlace, Error> {
         Ok(self.allocate_noting(op, class).await?.0)
     }
 
-    /// The same, with whether the place held a node before: then somebody may still know the way there.
+    /// Like `allocate`, and also returns whether the place held a node before. In that case other clients may
+    /// still have pointers to it.
     pub(crate) async fn allocate_noting<E: Endpoint>(
         &self,
         op: &Op<'_, E>,
         class: ChunkClass,
-    ) -> Result<(Place, bool), Error> {
+    ) -> Result<(NodePlace, bool), Error> {
         let owner = op.endpoint().client();
         if let Some(place) = self.take(class, owner) {
             return Ok(place);
@@ -167,10 +185,12 @@ impl Allocator {
         for _ in 0..self.servers {
             match self.refill(op, class).await {
                 Ok(()) | Err(Error::OutOfMemory) => {}
-                Err(error @ Error::Unsupported { .. }) => return Err(error),
+                Err(error @ (Error::Unsupported { .. } | Error::UnexpectedReply { .. })) => {
+                    return Err(error);
+                }
                 Err(error) => refused = error,
             }
-            // Perhaps another thread has brought some meanwhile.
+            // Another thread may have obtained places meanwhile.
             if let Some(place) = self.take(class, owner) {
                 return Ok(place);
             }
@@ -178,7 +198,7 @@ impl Allocator {
         Err(refused)
     }
 
-    /// Asks the server whose turn it is for spans until there is a free place in them.
+    /// Asks the server whose turn it is for spans, until one of them has a free place.
     async fn refill<E: Endpoint>(&self, op: &Op<'_, E>, class: ChunkClass) -> Result<(), Error> {
         op.worker.activate().await?;
         let (server, count, full) = self.next_request(class);
@@ -186,13 +206,13 @@ impl Allocator {
             return Ok(());
         }
         if !full.is_empty() {
-            let _: Response = self.noting(op.call(server, Request::FreeSpans { spans: full }).await)?;
+            self.noting(op.call(server, calls::FreeSpans { spans: full }).await)?;
         }
         for _ in 0..MOST_FULL {
-            let spans = match self.noting(op.call(server, Request::AllocSpans { class, count }).await)? {
-                Response::Spans(spans) if spans.iter().all(|span| is_sound(op, server, class, span)) => spans,
-                _ => return Err(Error::Unsupported { what: "the memory server's answer to a request for memory" }),
-            };
+            let spans = self.noting(op.call(server, calls::AllocSpans { class, count }).await)?;
+            if !spans.iter().all(|span| is_sound(op, server, class, span)) {
+                return Err(calls::AllocSpans::UNEXPECTED.into());
+            }
             if self.look(op, server, class, spans).await? {
                 return Ok(());
             }
@@ -204,7 +224,8 @@ impl Allocator {
         outcome.inspect_err(|error| self.note_failure(error)).map_err(Error::from)
     }
 
-    /// Finds the free places of spans that are this compute server's now: one round trip for those that were used before. Whether there is any.
+    /// Finds the free places of newly acquired spans. Takes one round trip for all spans that were used
+    /// before. Returns whether it found any.
     async fn look<E: Endpoint>(
         &self,
         op: &Op<'_, E>,
@@ -215,7 +236,7 @@ impl Allocator {
         let bytes = u64::from(class.node_bytes);
         let most = (op.endpoint().caps().max_verbs as usize).max(1);
         let mut lists: Vec<WorkList> = Vec::new();
-        // Of each span, where the first line of each place is read, and the place.
+        // For each span: the list and verb that read the first line of each place, and the place's offset.
         let mut reads: Vec<Vec<(usize, VerbId, u64)>> = Vec::new();
         for span in &spans {
             let mut found = Vec::new();
@@ -242,7 +263,11 @@ impl Allocator {
             for (list, read, at) in reads {
                 let address = GlobalAddress::new(server, at);
                 match Header::decode(lists[list].bytes(read)) {
-                    None => pool.free.push(FreePlace { address, version: FIRST_VERSION.wrapping_sub(1), used: false }),
+                    None => pool.free.push(FreePlace {
+                        address,
+                        version: FIRST_VERSION.wrapping_sub(1),
+                        used: false,
+                    }),
                     Some(header) if header.flags.free => {
                         pool.free.push(FreePlace { address, version: header.version, used: true });
                     }
@@ -266,7 +291,7 @@ impl Allocator {
         Ok(any)
     }
 
-    /// A place that was taken is part of a tree now.
+    /// Records that a taken place is now part of a tree.
     pub(crate) fn linked(&self, class: ChunkClass, address: GlobalAddress) {
         let mut state = self.state();
         let pool = state.pools.entry(class).or_default();
@@ -278,7 +303,7 @@ impl Allocator {
         }
     }
 
-    /// Takes back a place that was taken and is not going to be part of a tree, with the last version it had.
+    /// Takes back a place that will not become part of a tree, with the last version it had.
     pub(crate) fn give_back(&self, class: ChunkClass, address: GlobalAddress, version: u16) {
         let mut state = self.state();
         let pool = state.pools.entry(class).or_default();
@@ -289,25 +314,27 @@ impl Allocator {
         }
     }
 
-    /// Called before the free mark of a node is posted.
+    /// Must be called before the free mark of a node is posted.
     pub(crate) fn claim(&self, class: ChunkClass, address: GlobalAddress) -> Claim {
         let mut state = self.state();
         Claim(state.pools.get_mut(&class).and_then(|pool| pool.span_of(address)).map(|span| span.acquisition))
     }
 
-    /// Called when the free mark of a node is visible, with the version it had. The list set the span's hint too.
+    /// Must be called when the free mark of a node is visible, with the node's version. The same list also
+    /// set the span's hint.
     pub(crate) fn freed(&self, class: ChunkClass, address: GlobalAddress, version: u16, claim: Claim) {
         let mut state = self.state();
         let pool = state.pools.entry(class).or_default();
         pool.freed += 1;
         let Some(span) = pool.span_of(address) else { return };
-        if Some(span.acquisition) == claim.0 || planted(Mutant::FreedTwice) {
+        if is_same_acquisition(span, claim) {
             span.free += 1;
             pool.free.push(FreePlace { address, version, used: true });
         }
     }
 
-    /// Stops owning spans in which nothing is being made: what a server is to be told, if there are any.
+    /// Gives up spans in which no node is being made. Returns the server and the spans to report to it, if
+    /// any.
     pub(crate) fn release_unused(&self) -> Option<(u16, Vec<(u64, bool)>)> {
         let mut state = self.state();
         for pool in state.pools.values_mut() {
@@ -322,7 +349,7 @@ impl Allocator {
         None
     }
 
-    /// How many nodes' worth of memory this compute server has.
+    /// Returns statistics of this compute server's node memory.
     pub fn census(&self) -> Census {
         let state = self.state();
         let mut census = Census::default();
@@ -338,7 +365,7 @@ impl Allocator {
         census
     }
 
-    /// Every free place: for checking that none is lost.
+    /// Returns every free place, so that a check can verify that none is lost.
     pub fn free_places(&self) -> Vec<GlobalAddress> {
         let state = self.state();
         let mut places = Vec::new();
@@ -352,7 +379,7 @@ impl Allocator {
         places
     }
 
-    /// Forgets all places on a server that is gone, so that later operations use those that are there.
+    /// Forgets all places on a lost server, so that later operations use the remaining servers.
     pub(crate) fn note_failure(&self, error: &FabricError) {
         let FabricError::ServerLost { server } = *error else { return };
         let mut state = self.state();
@@ -365,7 +392,28 @@ impl Allocator {
     }
 }
 
-/// Whether a memory server's answer names memory it has, for the class that was asked for.
+/// The first version of the next node at a place whose last node had `version` (I23).
+fn next_version(version: u16) -> u16 {
+    seam!(alloc::next_version());
+    version.wrapping_add(1)
+}
+
+/// Whether this compute server has owned the span since the claim. If it got the span again in between, the
+/// scan of the span may have found the free place already.
+fn is_same_acquisition(span: &Owned, claim: Claim) -> bool {
+    seam!(alloc::is_same_acquisition());
+    Some(span.acquisition) == claim.0
+}
+
+impl Owned {
+    /// Whether no node is being made in this span.
+    fn is_idle(&self) -> bool {
+        seam!(alloc::is_idle());
+        self.out == 0
+    }
+}
+
+/// Whether a memory server's answer names memory that it has, for the requested class.
 fn is_sound<E: Endpoint>(op: &Op<'_, E>, server: u16, class: ChunkClass, span: &Span) -> bool {
     span.class == class
         && span.bytes > 0
@@ -387,23 +435,24 @@ impl Pool {
         Some(FreePlace { address, version: FIRST_VERSION.wrapping_sub(1), used: false })
     }
 
-    /// The span that a place lies in, if this compute server owns it.
+    /// The span that contains a place, if this compute server owns it.
     fn span_of(&mut self, address: GlobalAddress) -> Option<&mut Owned> {
         self.start_of(address).map(|(_, span)| span)
     }
 
-    /// The same with where it begins.
+    /// Like `span_of`, and also returns the start of the span.
     fn start_of(&mut self, address: GlobalAddress) -> Option<(GlobalAddress, &mut Owned)> {
         let (&start, span) = self.spans.range_mut(..=address).next_back()?;
         let inside = start.server() == address.server() && address.offset() - start.offset() < span.bytes;
         inside.then_some((start, span))
     }
 
-    /// Stops owning spans of a server that are all nodes, as many as one request takes. Their offsets, each without free places.
+    /// Gives up spans of a server that hold only nodes, as many as one request takes. Returns their offsets,
+    /// each marked as without free places.
     fn give_back_full(&mut self, server: u16) -> Vec<(u64, bool)> {
         let mut gone = Vec::new();
         for start in self.full.extract_if(.., |start| start.server() == server).take(MOST_FREED) {
-            let full = |span: &Owned| (span.out == 0 || planted(Mutant::SpanBackEarly)) && span.free == 0;
+            let full = |span: &Owned| span.is_idle() && span.free == 0;
             if self.spans.get(&start).is_some_and(full) {
                 self.spans.remove(&start);
                 gone.push((start.offset(), false));
@@ -412,13 +461,16 @@ impl Pool {
         gone
     }
 
-    /// Stops owning spans of a server in which nothing is being made, as many as one request takes. Their offsets, each said to have free places.
+    /// Gives up spans of a server in which no node is being made, as many as one request takes. Returns their
+    /// offsets, each marked as having free places.
     fn give_back_unused(&mut self, server: u16) -> Vec<(u64, bool)> {
-        let unused = |at: &GlobalAddress, span: &mut Owned| {
-            at.server() == server && (span.out == 0 || planted(Mutant::SpanBackEarly))
-        };
-        let gone: Vec<(u64, u64)> =
-            self.spans.extract_if(.., unused).take(MOST_FREED).map(|(at, span)| (at.offset(), span.bytes)).collect();
+        let unused = |at: &GlobalAddress, span: &mut Owned| at.server() == server && span.is_idle();
+        let gone: Vec<(u64, u64)> = self
+            .spans
+            .extract_if(.., unused)
+            .take(MOST_FREED)
+            .map(|(at, span)| (at.offset(), span.bytes))
+            .collect();
         let kept = |on: u16, offset: u64| {
             on != server || !gone.iter().any(|(start, bytes)| (*start..start + bytes).contains(&offset))
         };

@@ -1,65 +1,69 @@
-//! Auditing a whole cluster: every tree, and what no tree shows: lanes, redo records, and places for nodes.
+//! Audits a whole cluster: every tree, and what no tree shows: lanes, redo records, and places for nodes.
 //!
-//! Everything in memory that waits for a client names that client: a lane its holder, a record its writer, a pending node its maker, a
-//! span its owner. Recovery mends all of it *before* an id is retired (I36). So whatever names an id that nobody has is damage.
-//! What names a member, alive or waiting for its recovery, is not: the audit tolerates clients at work. And a span of nobody that has a free
-//! place has its hint set: else nobody would ever find that place.
+//! Everything in memory that waits for a client names that client. A lane names its holder, a record its
+//! writer, a pending node its maker, and a span its owner. Recovery repairs all of it *before* an id is
+//! retired (I36). So anything that names an id without a member is damage. Anything that names a member, live
+//! or waiting for recovery, is not damage: the audit tolerates clients at work. A span without an owner that
+//! has a free place has its hint set. Otherwise no client would ever find that place.
 //!
-//! The audit first collects suspects: it reads the tables, then asks for the members, so that a client that joins meanwhile is no
-//! suspect. Then it looks at each suspect again, three times, and reports those that never changed and whose client never appeared.
+//! The audit first collects suspects. It reads the tables and then asks for the members, so that a client
+//! that joins meanwhile is no suspect. Then it reads each suspect again, three times. It reports the suspects
+//! that never changed and whose client never appeared.
 
 use crate::error::Error;
 use crate::node::{Header, LINE, get_u16, get_u64};
 use crate::op::Op;
-use crate::redo::{Kind, Record};
+use crate::redo::{Record, RecordKind};
 use crate::tree::TreeState;
-use crate::tree::check::{Check, MOST_TOLD};
+use crate::tree::check::{Check, MOST_REPORTED};
 use crate::tree::probe::Obstacle;
 use crate::worker::Worker;
 use sherman_fabric::control::{ChunkClass, MemberInfo, Standing, TreeInfo};
-use sherman_fabric::{ClientId, Endpoint, GlobalAddress, Space};
-use sherman_memory_server::geometry::SPAN_ENTRY_BYTES;
-use sherman_memory_server::{ChunkEntry, ClientWord, LaneWidth, SpanWord};
+use sherman_fabric::{ComputeId, Endpoint, GlobalAddress, Space};
+use sherman_layout::geometry::SPAN_ENTRY_BYTES;
+use sherman_layout::{ChunkEntry, ClientWord, LaneWidth, SpanWord};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How many times the audit looks at a suspect again.
+/// How many times the audit reads a suspect again.
 const LOOKS: u32 = 3;
-/// The pause before each look.
+/// The pause before each of these reads.
 const PAUSE_NANOS: u64 = 25_000_000;
-/// Suspects that the audit looks at again; it counts more as if they were damage.
+/// The most suspects that the audit reads again. If damage remains, it counts all suspects beyond this number
+/// as damage.
 const MOST_SUSPECTS: usize = 10_000;
-/// Places read by one list.
+/// Places that one list reads.
 const PLACES_PER_LIST: usize = 64;
-/// Bytes of one READ of a table.
+/// Bytes that one READ of a table fetches.
 const TABLE_READ: u64 = 32 << 10;
 
 const I33: &str = "I33: a place for a node is in a tree, being made, or free";
-const I45: &str = "I45: a span of nobody that has a free place has its hint set";
+const I45: &str = "I45: an unowned span that has a free place has its hint set";
 const I34: &str = "I34: the nodes of a dropped tree are free";
 const I36: &str = "I36: an id is retired only when its fence and its redo area are gone from every server";
 const I36_RECORD: &str = "I36: an id is retired only when its redo records are replayed";
 const I38: &str = "I38: a lane is given back by its holder or by the client that recovers the holder";
 const I39: &str = "I39: a pending node that no record accounts for is free";
 
-/// What an audit found.
+/// The result of an audit.
 #[derive(Clone, Debug, Default)]
 pub struct Audit {
     /// Every tree and its check.
     pub trees: Vec<(TreeInfo, Check)>,
-    /// Clients that take part.
-    pub live: Vec<ClientId>,
-    /// Clients that died or left, and whose recovery is not finished. What they left is not damage yet.
-    pub unrecovered: Vec<ClientId>,
+    /// Live members.
+    pub live: Vec<ComputeId>,
+    /// Clients that died or left, and whose recovery is not finished. Whatever they left behind is not damage
+    /// yet.
+    pub unrecovered: Vec<ComputeId>,
     /// Lanes that members hold.
     pub lanes_held: u64,
     /// Redo records of members: changes in flight.
     pub records: u64,
     /// Places for nodes, by their use.
     pub places: Places,
-    /// Damage outside the trees, the first hundred.
+    /// Damage outside the trees: the first hundred findings.
     pub findings: Vec<Finding>,
-    /// All of it, counted.
+    /// The number of all findings.
     pub finding_count: u64,
 }
 
@@ -68,7 +72,7 @@ pub struct Audit {
 pub struct Places {
     /// Nodes of a tree.
     pub linked: u64,
-    /// Free: the node there is no more.
+    /// Free: the node that was there was freed.
     pub free: u64,
     /// Being made by a member.
     pub pending: u64,
@@ -81,15 +85,15 @@ pub struct Places {
 pub struct Finding {
     /// The memory server.
     pub server: u16,
-    /// What is damaged.
+    /// The damaged part.
     pub part: Part,
-    /// Where it is there: an offset, or a lane's number.
+    /// Its location on the server: an offset, or a lane's number.
     pub at: u64,
     /// The id that it names.
-    pub client: ClientId,
-    /// The invariant that is broken: its number and what it says.
+    pub client: ComputeId,
+    /// The broken invariant: its number and its text.
     pub invariant: &'static str,
-    /// What was found.
+    /// Details of the finding.
     pub detail: String,
 }
 
@@ -129,32 +133,32 @@ impl Audit {
 
     fn tell(&mut self, finding: Finding) {
         self.finding_count += 1;
-        if self.findings.len() < MOST_TOLD {
+        if self.findings.len() < MOST_REPORTED {
             self.findings.push(finding);
         }
     }
 }
 
-/// Something that names an id that nobody has, or a node that no tree leads to.
+/// Something that names an id without a member, or a node that no tree leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Suspect {
     Lane {
         server: u16,
         lane: u32,
-        holder: ClientId,
+        holder: ComputeId,
     },
     ClientWord {
         server: u16,
-        client: ClientId,
+        client: ComputeId,
         bits: u64,
     },
     Record {
         server: u16,
         offset: u64,
-        owner: ClientId,
-        kind: Kind,
+        owner: ComputeId,
+        kind: RecordKind,
     },
-    /// A pending node whose maker is nobody: its first line.
+    /// A pending node whose maker is no member, with its first line.
     Pending {
         address: GlobalAddress,
         header: Header,
@@ -164,18 +168,18 @@ enum Suspect {
         address: GlobalAddress,
         header: Header,
     },
-    /// A span whose owner is nobody's id, or that nobody owns and that has free places and no hint.
+    /// A span whose owner is no member, or a span without an owner that has free places and no hint.
     Span(SpanSeen),
 }
 
-/// A span, as it was seen.
+/// The state of a span when the audit read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SpanSeen {
     server: u16,
     chunk: u32,
     number: u64,
     class: ChunkClass,
-    owner: ClientId,
+    owner: ComputeId,
     hinted: bool,
     /// Its places that are free or were never used.
     free: u64,
@@ -186,23 +190,23 @@ struct Auditor<'w, E: Endpoint> {
     worker: &'w Worker<E>,
     op: Op<'w, E>,
     audit: Audit,
-    /// Everyone that is a member: when the tables had been read.
-    members: BTreeSet<ClientId>,
+    /// All members, as listed after the audit read the tables.
+    members: BTreeSet<ComputeId>,
     trees: BTreeMap<u32, Arc<TreeState>>,
-    /// Trees that some member drops.
+    /// Trees that a `Drop` record names.
     dropped: BTreeSet<u32>,
     reached: BTreeSet<GlobalAddress>,
     suspects: Vec<Suspect>,
-    /// Suspects beyond those that are kept.
+    /// Number of suspects beyond the kept ones.
     more: u64,
 }
 
 impl<E: Endpoint> Worker<E> {
-    /// Checks every tree of the cluster, and every lane, redo record and place for a node. Clients may work meanwhile. Costs a READ
-    /// for each node of the trees and another, of 64 bytes, for each place.
+    /// Checks every tree of the cluster, and every lane, redo record and place for a node. Clients may work
+    /// meanwhile. Costs a READ for each node of the trees, and another READ of 64 bytes for each place.
     ///
     /// # Errors
-    /// Those of reading: what is wrong with the cluster is in the answer.
+    /// Only errors of reading. The returned [`Audit`] lists what is wrong with the cluster.
     pub async fn audit(&self) -> Result<Audit, Error> {
         let mut auditor = Auditor {
             worker: self,
@@ -221,11 +225,11 @@ impl<E: Endpoint> Worker<E> {
     }
 }
 
-/// What one look at the tables found, before anybody knows who is a member.
+/// The contents of the tables after one read, before the audit knows the members.
 #[derive(Default)]
 struct Tables {
-    lanes: Vec<(u16, u32, ClientId)>,
-    words: Vec<(u16, ClientId, u64)>,
+    lanes: Vec<(u16, u32, ComputeId)>,
+    words: Vec<(u16, ComputeId, u64)>,
     records: Vec<(u16, u64, Record)>,
     places: Vec<(GlobalAddress, Header)>,
     spans: Vec<SpanSeen>,
@@ -247,9 +251,9 @@ impl<E: Endpoint> Auditor<'_, E> {
         Ok(())
     }
 
-    /// Compares what the tables name with the members.
+    /// Compares the ids in the tables with the members.
     fn judge(&mut self, tables: Tables) {
-        let is_member = |client: ClientId| self.members.contains(&client);
+        let is_member = |client: ComputeId| self.members.contains(&client);
         let mut suspects = Vec::new();
         for (server, lane, holder) in tables.lanes {
             match is_member(holder) {
@@ -262,7 +266,7 @@ impl<E: Endpoint> Auditor<'_, E> {
         }
         for (server, offset, record) in tables.records {
             let Record { owner, kind, tree, .. } = record;
-            if kind == Kind::Drop {
+            if kind == RecordKind::Drop {
                 self.dropped.insert(tree);
             }
             match is_member(owner) {
@@ -286,7 +290,7 @@ impl<E: Endpoint> Auditor<'_, E> {
         }
         places.unused = tables.unused;
         let lost = |span: &SpanSeen| match span.owner {
-            ClientId::NOBODY => span.free > 0 && !span.hinted,
+            ComputeId::NOBODY => span.free > 0 && !span.hinted,
             owner => !is_member(owner),
         };
         suspects.extend(tables.spans.into_iter().filter(lost).map(Suspect::Span));
@@ -295,7 +299,7 @@ impl<E: Endpoint> Auditor<'_, E> {
         self.suspects = suspects;
     }
 
-    /// Looks at every suspect again and again; reports those that stay.
+    /// Reads every suspect again several times. Reports the suspects that stay.
     async fn confirm(&mut self) -> Result<(), Error> {
         for _ in 0..LOOKS {
             if self.suspects.is_empty() {
@@ -311,8 +315,9 @@ impl<E: Endpoint> Auditor<'_, E> {
             }
             self.learn_members().await?;
             left.retain(|suspect| suspect.client().is_none_or(|client| !self.members.contains(&client)));
-            // A member that died between the mark and the hint has left a record: whoever recovers it sets the hint.
-            let unhinted = |suspect: &Suspect| matches!(suspect, Suspect::Span(span) if span.owner == ClientId::NOBODY);
+            // A member that died between the mark and the hint left a record. Its recoverer sets the hint.
+            let unhinted =
+                |suspect: &Suspect| matches!(suspect, Suspect::Span(span) if span.owner == ComputeId::NOBODY);
             left.retain(|suspect| self.audit.unrecovered.is_empty() || !unhinted(suspect));
             self.suspects = left;
         }
@@ -326,7 +331,7 @@ impl<E: Endpoint> Auditor<'_, E> {
         Ok(())
     }
 
-    /// Whether memory still says what made it a suspect.
+    /// Whether memory still shows what made this a suspect.
     async fn is_as_it_was(&mut self, suspect: &Suspect) -> Result<bool, Error> {
         let geometry = |server| *self.worker.compute.geometry_of(server);
         Ok(match suspect {
@@ -346,7 +351,8 @@ impl<E: Endpoint> Auditor<'_, E> {
             }
             Suspect::Pending { address, header } => self.header(*address).await? == Some(*header),
             Suspect::Unreached { address, header } => {
-                self.header(*address).await? == Some(*header) && !self.is_accounted_for(*address, header).await?
+                self.header(*address).await? == Some(*header)
+                    && !self.is_accounted_for(*address, header).await?
             }
             Suspect::Span(seen) => {
                 let mut tables = Tables::default();
@@ -357,11 +363,14 @@ impl<E: Endpoint> Auditor<'_, E> {
         })
     }
 
-    /// Whether a linked node that no check visited has a reason to be there: a tree leads to it by now, somebody holds its lane (a merge
-    /// frees the node before it gives the lane back), or somebody is dropping its tree.
+    /// Whether a linked node that no check visited has a reason to be there. There are three reasons: a tree
+    /// leads to it by now, a member holds its lane, or a client is dropping its tree. A merge frees the node
+    /// before it releases the lane.
     async fn is_accounted_for(&mut self, address: GlobalAddress, header: &Header) -> Result<bool, Error> {
         let holder = self.worker.lane_holder(&self.op, address).await?;
-        if holder != ClientId::NOBODY && self.members.contains(&holder) || self.dropped.contains(&header.tree) {
+        if holder != ComputeId::NOBODY && self.members.contains(&holder)
+            || self.dropped.contains(&header.tree)
+        {
             return Ok(true);
         }
         if !self.trees.contains_key(&header.tree) {
@@ -370,12 +379,12 @@ impl<E: Endpoint> Auditor<'_, E> {
         let Some(tree) = self.trees.get(&header.tree).map(Arc::clone) else { return Ok(false) };
         let low = match self.worker.low_fence(&self.op, &tree, address, header.level).await? {
             Some(low) => low,
-            // It changes just now, or is torn; the check of its tree says more about that.
+            // The node is just changing, or is torn. The check of its tree reports that.
             None => return Ok(true),
         };
         match self.worker.seek(&tree, header.level, &low).await {
             Ok((found, _)) => Ok(found == address),
-            // What is broken in the tree is in the tree's check.
+            // The tree's check reports damage in the tree.
             Err(Obstacle::Moved | Obstacle::TooLow | Obstacle::Broken(_)) => Ok(false),
             Err(Obstacle::Failed(Error::Timeout { .. } | Error::NoSuchTree { .. })) => Ok(true),
             Err(Obstacle::Failed(error)) => Err(error),
@@ -391,7 +400,7 @@ impl<E: Endpoint> Auditor<'_, E> {
                 at: u64::from(lane),
                 client: holder,
                 invariant: I38,
-                detail: format!("client {holder} holds the lane and is no member"),
+                detail: format!("client {holder} holds the lane, but is not a member"),
             },
             Suspect::ClientWord { server, client, bits } => {
                 let fenced = ClientWord::from_bits(bits).is_some_and(|word| word.fenced);
@@ -402,7 +411,7 @@ impl<E: Endpoint> Auditor<'_, E> {
                     at: self.worker.compute.geometry_of(server).client_entry(client),
                     client,
                     invariant: I36,
-                    detail: format!("client {client} {what} and is no member"),
+                    detail: format!("client {client} {what}, but is not a member"),
                 }
             }
             Suspect::Record { server, offset, owner, kind } => Finding {
@@ -411,12 +420,12 @@ impl<E: Endpoint> Auditor<'_, E> {
                 at: offset,
                 client: owner,
                 invariant: I36_RECORD,
-                detail: format!("client {owner} left a record of kind {kind:?} and is no member"),
+                detail: format!("client {owner} left a record of kind {kind:?}, but is not a member"),
             },
             Suspect::Pending { address, header } => {
                 let (server, at) = server_of(address);
                 let client = header.owner;
-                let detail = format!("client {client} made the node, left it pending, and is no member");
+                let detail = format!("client {client} left the node pending, but is not a member");
                 Finding { server, part: Part::Place, at, client, invariant: I39, detail }
             }
             Suspect::Unreached { address, header } => {
@@ -424,17 +433,28 @@ impl<E: Endpoint> Auditor<'_, E> {
                 let (invariant, detail) = match self.trees.get(&header.tree) {
                     Some(tree) => {
                         let (name, level) = (&tree.info().name, header.level);
-                        (I33, format!("a node of tree {name:?}, level {level}, to which the tree does not lead"))
+                        (
+                            I33,
+                            format!(
+                                "a node of tree {name:?}, level {level}, that no pointer of the tree leads to"
+                            ),
+                        )
                     }
                     None => (I34, format!("a node of tree {}, which the catalog does not list", header.tree)),
                 };
-                Finding { server, part: Part::Place, at, client: ClientId::NOBODY, invariant, detail }
+                Finding { server, part: Part::Place, at, client: ComputeId::NOBODY, invariant, detail }
             }
             Suspect::Span(SpanSeen { server, chunk, number, class, owner, free, .. }) => {
-                let (at, _) = self.worker.compute.geometry_of(server).span_range(chunk, class.node_bytes, number);
+                let (at, _) =
+                    self.worker.compute.geometry_of(server).span_range(chunk, class.node_bytes, number);
                 let (invariant, detail) = match owner {
-                    ClientId::NOBODY => (I45, format!("{free} places are free, and nobody would find them")),
-                    owner => (I36, format!("client {owner} still owns the span and is no member")),
+                    ComputeId::NOBODY => (
+                        I45,
+                        format!(
+                            "{free} places are free, but no client owns the span and its hint is not set"
+                        ),
+                    ),
+                    owner => (I36, format!("client {owner} still owns the span, but is not a member")),
                 };
                 Finding { server, part: Part::Span, at, client: owner, invariant, detail }
             }
@@ -477,7 +497,7 @@ impl<E: Endpoint> Auditor<'_, E> {
                 .await
             {
                 Ok(check) => self.audit.trees.push((info, check)),
-                // Somebody dropped it meanwhile.
+                // A client dropped it meanwhile.
                 Err(Error::NoSuchTree { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -485,27 +505,29 @@ impl<E: Endpoint> Auditor<'_, E> {
         Ok(())
     }
 
-    /// Every lane that is held.
+    /// Collects every lane that is held.
     async fn lanes(&self, server: u16, tables: &mut Tables) -> Result<(), Error> {
         let lock = self.worker.compute.geometry_of(server).lock;
-        let table = self.table(server, lock.space, lock.offset, u64::from(lock.count) * lock.width.bytes()).await?;
+        let table =
+            self.table(server, lock.space, lock.offset, u64::from(lock.count) * lock.width.bytes()).await?;
         for (lane, bytes) in (0..).zip(table.chunks_exact(lock.width.bytes() as usize)) {
             let holder = match lock.width {
-                LaneWidth::Bits16 => ClientId(get_u16(bytes, 0)),
-                LaneWidth::Bits64 => ClientId(get_u64(bytes, 0) as u16),
+                LaneWidth::Bits16 => ComputeId(get_u16(bytes, 0)),
+                LaneWidth::Bits64 => ComputeId(get_u64(bytes, 0) as u16),
             };
-            if holder != ClientId::NOBODY {
+            if holder != ComputeId::NOBODY {
                 tables.lanes.push((server, lane, holder));
             }
         }
         Ok(())
     }
 
-    /// Every client's word that says something, and the records in its area.
+    /// Collects every client word that is not zero, and the records in its redo area.
     async fn clients(&self, server: u16, tables: &mut Tables) -> Result<(), Error> {
         let geometry = *self.worker.compute.geometry_of(server);
-        let table = self.table(server, Space::Host, geometry.client_offset, geometry.client_table_bytes()).await?;
-        for (client, word) in (0..).map(ClientId).zip(table.chunks_exact(8)) {
+        let table =
+            self.table(server, Space::Host, geometry.client_offset, geometry.client_table_bytes()).await?;
+        for (client, word) in (0..).map(ComputeId).zip(table.chunks_exact(8)) {
             let bits = get_u64(word, 0);
             if bits == 0 {
                 continue;
@@ -521,10 +543,12 @@ impl<E: Endpoint> Auditor<'_, E> {
         Ok(())
     }
 
-    /// Every place of every chunk of nodes.
+    /// Collects every place of every chunk of nodes.
     async fn chunks(&self, server: u16, tables: &mut Tables) -> Result<(), Error> {
         let geometry = *self.worker.compute.geometry_of(server);
-        let table = self.table(server, Space::Host, geometry.chunk_table_offset, geometry.chunk_table_bytes()).await?;
+        let table = self
+            .table(server, Space::Host, geometry.chunk_table_offset, geometry.chunk_table_bytes())
+            .await?;
         for (chunk, word) in (0..).zip(table.chunks_exact(8)) {
             let Some(ChunkEntry::Nodes { class }) = ChunkEntry::from_bits(get_u64(word, 0)) else { continue };
             if !geometry.allows_node_bytes(class.node_bytes) {
@@ -538,8 +562,9 @@ impl<E: Endpoint> Auditor<'_, E> {
         Ok(())
     }
 
-    /// Looks at a span and at every place of it. `None` if it was never issued: then all its places are free, and the server knows. Places first: a
-    /// place that is freed after that sets the hint.
+    /// Reads a span and all its places. Returns `None` if the span was never issued: then all its places are
+    /// free, and the server knows that. Reads the places first, because freeing a place after that sets the
+    /// hint.
     async fn span(
         &self,
         server: u16,
@@ -554,7 +579,8 @@ impl<E: Endpoint> Auditor<'_, E> {
         let (mut free, mut unused) = (0, 0);
         for some in offsets.chunks(most) {
             let mut list = self.worker.endpoint.list(server);
-            let reads: Vec<_> = some.iter().map(|&offset| list.read(Space::Host, offset, LINE as u32)).collect();
+            let reads: Vec<_> =
+                some.iter().map(|&offset| list.read(Space::Host, offset, LINE as u32)).collect();
             let list = self.op.execute(list).await?;
             for (&offset, &read) in some.iter().zip(&reads) {
                 match Header::decode(list.bytes(read)) {
@@ -568,7 +594,8 @@ impl<E: Endpoint> Auditor<'_, E> {
             self.worker.endpoint.recycle(list);
         }
         tables.unused += unused;
-        let entry = self.table(server, Space::Host, geometry.span_entry(chunk, number), SPAN_ENTRY_BYTES).await?;
+        let entry =
+            self.table(server, Space::Host, geometry.span_entry(chunk, number), SPAN_ENTRY_BYTES).await?;
         let word = SpanWord::from_bits(get_u64(&entry, 0)).unwrap_or_default();
         let (owner, hinted) = (word.owner, get_u64(&entry, 8) != 0);
         let seen = SpanSeen { server, chunk, number, class, owner, hinted, free: free + unused };
@@ -579,7 +606,7 @@ impl<E: Endpoint> Auditor<'_, E> {
         Ok(Header::decode(&self.op.read_bytes(address, LINE as u32).await?))
     }
 
-    /// A server's table, read piece by piece.
+    /// Reads a server's table piece by piece.
     async fn table(&self, server: u16, space: Space, offset: u64, bytes: u64) -> Result<Vec<u8>, Error> {
         let endpoint = &self.worker.endpoint;
         let piece = TABLE_READ.min(u64::from(endpoint.caps().max_transfer));
@@ -596,8 +623,8 @@ impl<E: Endpoint> Auditor<'_, E> {
 }
 
 impl Suspect {
-    /// The id that it names, if it names one.
-    fn client(&self) -> Option<ClientId> {
+    /// The id that the suspect names, if any.
+    fn client(&self) -> Option<ComputeId> {
         match self {
             Self::Lane { holder: client, .. }
             | Self::ClientWord { client, .. }

@@ -1,4 +1,4 @@
-//! Why an operation had to try again or wait. Each cause has a counter; none has a log line.
+//! Why an operation had to retry or wait. Each cause has a counter; none has a log line.
 
 use std::cell::Cell;
 
@@ -7,13 +7,13 @@ use std::cell::Cell;
 #[repr(usize)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The image mixed units of different moments.
+    /// The image mixes units of different moments.
     TornNode,
-    /// The entry looked for was torn.
+    /// The requested entry was torn.
     TornEntry,
     /// The READ took so long that versions may have wrapped: 4-bit ones (paper §4.4), or those of lines (F8).
     SlowRead,
-    /// A pointer led to a freed node, one that does not cover the key, or none of this tree's.
+    /// A pointer led to a freed node, a node that does not cover the key, or no node of this tree.
     StalePointer,
     /// The node is written but not yet linked.
     NodePending,
@@ -23,15 +23,15 @@ pub enum Cause {
     LaneHeld,
     /// Another thread of this compute server holds the lane.
     LocalQueue,
-    /// The root word changed under a splitter.
+    /// The root word changed while this operation tried to change it (growth, bulk load, drop).
     RootMoved,
     /// All redo slots of this compute server on that memory server are in use.
     RedoSlots,
-    /// The value changed between a look at it and the exchange.
+    /// The value changed between the read and the exchange.
     ValueChanged,
     /// The nodes to be merged changed meanwhile.
     Merge,
-    /// No memory server has memory: others are asked to give some back.
+    /// No memory server has free memory. The operation waits for other clients to give some back.
     Memory,
 }
 
@@ -72,7 +72,7 @@ impl Cause {
         }
     }
 
-    /// The same for a person whose operation timed out on it.
+    /// The same text for the user whose operation timed out on this cause.
     pub const fn waiting_for(self) -> &'static str {
         match self {
             Self::TornNode => "a node stays torn (its writer may have died)",
@@ -85,9 +85,9 @@ impl Cause {
             Self::LocalQueue => "other threads of this compute server hold the lock lane",
             Self::RootMoved => "the root keeps changing",
             Self::RedoSlots => "all redo slots are in use",
-            Self::ValueChanged => "others keep changing the value",
-            Self::Merge => "the nodes to be merged keep changing",
-            Self::Memory => "no memory server has memory",
+            Self::ValueChanged => "other clients keep changing the value",
+            Self::Merge => "the nodes to merge keep changing",
+            Self::Memory => "no memory server has free memory",
         }
     }
 }
@@ -97,18 +97,18 @@ impl Cause {
 pub struct Retries([Cell<u64>; Cause::ALL.len()]);
 
 impl Retries {
-    /// Counts one.
+    /// Counts one occurrence.
     pub fn add(&self, cause: Cause) {
         self.add_many(cause, 1);
     }
 
-    /// Counts `n`.
+    /// Counts `n` occurrences.
     pub fn add_many(&self, cause: Cause, n: u64) {
         let cell = &self.0[cause as usize];
         cell.set(cell.get() + n);
     }
 
-    /// How often.
+    /// Number of occurrences.
     pub fn get(&self, cause: Cause) -> u64 {
         self.0[cause as usize].get()
     }

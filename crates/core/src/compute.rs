@@ -1,7 +1,7 @@
-//! A compute server: what all its threads share.
+//! A compute server: the state that all its threads share.
 //!
-//! One identity towards the memory servers (the id in lanes, free marks and redo records), one local lock table, one
-//! allocator, one set of redo slots.
+//! The memory servers see one identity: the id in lanes, free marks and redo records. The threads share one
+//! local lock table, one allocator, and one set of redo slots.
 
 use crate::alloc::{Allocator, Census};
 use crate::ended::End;
@@ -14,23 +14,24 @@ use crate::techniques::Techniques;
 use crate::tree::drop::UnfinishedDrops;
 use crate::worker::Worker;
 use sherman_fabric::execute;
-use sherman_fabric::{Caps, ClientId, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Space};
-use sherman_memory_server::{Geometry, LaneWidth, ReleaseMode, SUPERBLOCK_BYTES, Superblock};
+use sherman_fabric::{Call, Caps, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Space, calls};
+use sherman_layout::{Geometry, LaneWidth, ReleaseMode, SUPERBLOCK_BYTES, Superblock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-/// How a compute server behaves.
+/// Options of a compute server.
 #[derive(Clone, Debug)]
 pub struct ComputeOptions {
-    /// Which techniques it uses.
+    /// The techniques it uses.
     pub techniques: Techniques,
-    /// How long an operation may wait for others before it fails.
+    /// How long an operation may wait for other clients before it fails.
     pub timeout: Duration,
     /// Bytes each tree's index cache may take.
     pub cache_bytes: usize,
-    /// Opens trees of a format whose readers can be fooled where READs tear. Only for showing that they are.
+    /// Opens trees of a format whose readers can accept torn images where READs tear. Only for demonstrating
+    /// that they do.
     pub allow_torn_reads: bool,
 }
 
@@ -45,12 +46,12 @@ impl Default for ComputeOptions {
     }
 }
 
-/// The shared part of a compute server.
+/// The shared state of a compute server.
 #[derive(Debug)]
 pub struct ComputeServer {
-    client: ClientId,
+    client: ComputeId,
     geometry: Geometry,
-    /// By server: all but the size of memory, and what follows from it, is alike.
+    /// One geometry per server. They differ only in the size of memory and what follows from it.
     geometries: Vec<Geometry>,
     options: ComputeOptions,
     caps: Caps,
@@ -59,16 +60,16 @@ pub struct ComputeServer {
     pub(crate) redo: RedoSlots,
     pub(crate) membership: Membership,
     pub(crate) drops: UnfinishedDrops,
-    /// Whether this compute server may change memory: see [`Worker::activate`].
+    /// Whether this compute server may change memory; see [`Worker::activate`].
     active: AtomicBool,
-    /// Which holder of its id it is; known once it is active.
+    /// The incarnation of its id. Known once the compute server is active.
     incarnation: AtomicU32,
     pub(crate) end: End,
 }
 
 impl ComputeServer {
-    /// Reads every server's superblock through `endpoint` and takes part under its identity. One READ per server. A server that the
-    /// cluster has declared lost is passed over.
+    /// Reads every server's superblock through `endpoint`, and takes part in the cluster under the endpoint's
+    /// identity. Costs one READ per server. Skips servers that the cluster has declared lost.
     pub async fn open<E: Endpoint>(endpoint: &E, options: ComputeOptions) -> Result<Arc<Self>, Error> {
         let counters = Counters::default();
         let mut first: Option<Superblock> = None;
@@ -80,7 +81,8 @@ impl ComputeServer {
             let list = match (execute(endpoint, list, &counters).await, first.as_ref()) {
                 (Ok(list), _) => list,
                 (Err(error @ FabricError::ServerLost { .. }), Some(first)) => {
-                    // Nobody knows how large it was; whatever follows a pointer there gets `ServerLost`.
+                    // The size of a lost server's memory is unknown. An operation that follows a pointer
+                    // there gets `ServerLost`.
                     let memory_bytes = GlobalAddress::OFFSET_LIMIT;
                     geometries.push(Geometry { memory_bytes, ..first.geometry });
                     alloc.note_failure(&error);
@@ -115,54 +117,57 @@ impl ComputeServer {
         }))
     }
 
-    /// Whether it may change memory: server 0 knows that something of it may have to be recovered.
+    /// Whether it may change memory. If so, server 0 knows that this client may have to be recovered.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.active.load(Ordering::Acquire)
     }
 
-    /// Which holder of its id it is, once it is active.
+    /// The incarnation of its id, once it is active.
     pub fn incarnation(&self) -> Option<u32> {
         self.is_active().then(|| self.incarnation.load(Ordering::Relaxed))
     }
 
-    /// Whether this identity is at its end: fenced, disconnected, or wedged. Open the cluster again for another.
-    pub fn is_doomed(&self) -> bool {
-        self.membership.is_doomed()
+    /// Whether this identity has ended: fenced, disconnected, or wedged. Open the cluster again for a new
+    /// identity.
+    pub fn is_terminated(&self) -> bool {
+        self.membership.is_terminated()
     }
 
-    /// How it has taken part in the cluster so far.
+    /// Counts of its lease renewals and recoveries so far.
     pub fn participation(&self) -> Participation {
         self.membership.participation()
     }
 
-    /// Ends this identity: nothing is renewed any more, and whoever waits hears of it.
-    pub(crate) fn doom(&self) {
-        if self.membership.doom() {
+    /// Ends this identity. The keeper stops renewing the lease, and all waiting operations wake up.
+    pub(crate) fn terminate(&self) {
+        if self.membership.terminate() {
             self.local.wake_all();
         }
     }
 
-    /// Completes when there is something for [`Worker::recover_others`](crate::Worker::recover_others) to do, or this identity has ended.
+    /// Completes when [`Worker::recover_others`](crate::Worker::recover_others) has work to do, or this
+    /// identity has ended.
     pub async fn recoverer_wanted(&self) {
         std::future::poll_fn(|cx| {
             self.membership.set_recoverer(cx.waker());
-            let wanted = self.membership.is_wanted() || self.membership.is_doomed() || !self.drops.is_empty();
+            let wanted =
+                self.membership.is_wanted() || self.membership.is_terminated() || !self.drops.is_empty();
             if wanted { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
 
-    /// Takes note of a failed list, call or connection: some end this identity.
+    /// Records a failed list, call or connection. Some failures end this identity.
     #[cold]
     pub fn note_failure(&self, error: &FabricError) {
         if Membership::is_fatal(error) {
             self.end.note(error);
-            self.doom();
+            self.terminate();
         }
     }
 
-    pub(crate) fn suspect(&self, client: ClientId) {
+    pub(crate) fn suspect(&self, client: ComputeId) {
         self.membership.suspect(client);
     }
 
@@ -170,22 +175,25 @@ impl ComputeServer {
         self.membership.pulse()
     }
 
-    /// Whether `bytes` at `address` are memory of the cluster: a pointer is checked before it is followed.
+    /// Checks that `bytes` at `address` are memory of the cluster. Operations call it before they follow a
+    /// pointer.
     pub(crate) fn check_pointer(&self, address: GlobalAddress, bytes: usize) -> Result<(), Error> {
         let memory = self.memory_bytes(address.server());
-        if address.is_null() || !within(address.offset(), bytes as u64, memory) || !address.offset().is_multiple_of(64)
+        if address.is_null()
+            || !within(address.offset(), bytes as u64, memory)
+            || !address.offset().is_multiple_of(64)
         {
             return Err(Error::Corrupt { address, invariant: "I1: a pointer names memory of the cluster" });
         }
         Ok(())
     }
 
-    /// Whether a memory server's answer names memory it has.
+    /// Whether a memory server's answer names memory that it has.
     pub(crate) fn is_memory(&self, server: u16, offset: u64, bytes: u64) -> bool {
         within(offset, bytes, self.memory_bytes(server))
     }
 
-    /// The most nodes of a size that all memory servers can hold.
+    /// The most nodes of this size that all memory servers together can hold.
     pub(crate) fn places(&self, node_bytes: usize) -> u64 {
         self.geometries.iter().map(|geometry| geometry.memory_bytes / node_bytes.max(1) as u64).sum()
     }
@@ -194,13 +202,13 @@ impl ComputeServer {
         self.geometries.get(usize::from(server)).map_or(0, |geometry| geometry.memory_bytes)
     }
 
-    /// One server's geometry; server 0's for one that there is not.
+    /// One server's geometry, or server 0's if there is no such server.
     pub fn geometry_of(&self, server: u16) -> &Geometry {
         self.geometries.get(usize::from(server)).unwrap_or(&self.geometry)
     }
 
     /// Its identity.
-    pub fn client(&self) -> ClientId {
+    pub fn client(&self) -> ComputeId {
         self.client
     }
 
@@ -234,12 +242,12 @@ impl ComputeServer {
         &self.local
     }
 
-    /// Its node memory in numbers.
+    /// Statistics of its node memory.
     pub fn census(&self) -> Census {
         self.alloc.census()
     }
 
-    /// Every place for a node that is free here.
+    /// Every free place for a node that this compute server has.
     pub fn free_places(&self) -> Vec<GlobalAddress> {
         self.alloc.free_places()
     }
@@ -256,30 +264,22 @@ impl ComputeServer {
 }
 
 impl<E: Endpoint> Worker<E> {
-    /// Lets this compute server change memory. It asks server 0 for a redo area, and when it has that every other server: from then on
-    /// server 0 knows that something of it may have to be recovered (I43). Until then it takes no lane and no span, so it may go or die at any moment
-    /// and its id is free at once. Two round trips, once; nothing from then on. The first change does it: call it to have the first change
-    /// cost what the others do.
+    /// Lets this compute server change memory. It asks server 0 for a redo area, and then every other server.
+    /// From then on server 0 knows that it may have to recover this client (I43). Before that the client
+    /// takes no lane and no span. So it may leave or die at any moment, and its id is free at once.
+    ///
+    /// Costs a READ and two rounds of requests, once. The first change activates by itself. Call this earlier
+    /// so that the first change costs no more than later ones.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] if a server has no room for a redo area.
     pub async fn activate(&self) -> Result<(), Error> {
-        self.activate_as(false).await
-    }
-
-    /// The same, in order to recover others: where memory is full, servers keep a few redo areas for that.
-    pub(crate) async fn activate_to_recover(&self) -> Result<(), Error> {
-        self.activate_as(true).await
-    }
-
-    async fn activate_as(&self, recovers: bool) -> Result<(), Error> {
         if self.compute.is_active() {
             return Ok(());
         }
         let op = self.op();
         let redo = self.compute.techniques().redo;
-        let areas =
-            |servers: std::ops::Range<u16>| servers.map(|server| (server, Request::RedoArea { recovers })).collect();
+        let areas = |servers: std::ops::Range<u16>| servers.map(|server| (server, calls::RedoArea)).collect();
         let geometry = *self.compute.geometry();
         let mut list = self.endpoint.list(0);
         let read = list.read(Space::Host, geometry.member_entry(self.compute.client()), 8);
@@ -289,14 +289,11 @@ impl<E: Endpoint> Worker<E> {
         for servers in [0..1, 1..if redo { self.endpoint.servers() } else { 1 }] {
             for (server, answer) in servers.clone().zip(op.call_all(areas(servers)).await) {
                 match answer {
-                    Ok(Response::RedoArea { offset, bytes }) if self.compute.is_memory(server, offset, bytes) => {
-                        if redo {
-                            self.compute.redo.open(server, offset, bytes);
-                        }
+                    Ok(area) if !self.compute.is_memory(server, area.offset, area.bytes) => {
+                        return Err(calls::RedoArea::UNEXPECTED.into());
                     }
-                    Ok(_) => {
-                        return Err(Error::Unsupported { what: "the memory server's answer to a redo request" });
-                    }
+                    Ok(area) if redo => self.compute.redo.open(server, area.offset, area.bytes),
+                    Ok(_) => {}
                     Err(FabricError::ServerLost { .. }) if server != 0 => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -312,11 +309,16 @@ fn within(offset: u64, bytes: u64, memory: u64) -> bool {
     offset.checked_add(bytes).is_some_and(|end| end <= memory)
 }
 
-/// Whether the server in this place is the one that belongs there.
-fn check_server(found: &Superblock, first: Option<&Superblock>, server: u16, servers: u16) -> Result<(), Error> {
+/// Checks that the server at this position is the one that belongs there.
+fn check_server(
+    found: &Superblock,
+    first: Option<&Superblock>,
+    server: u16,
+    servers: u16,
+) -> Result<(), Error> {
     if (found.server, found.servers) != (server, servers) {
         return Err(Error::Unsupported {
-            what: "memory servers in another order or number than they were formatted for",
+            what: "a list of memory servers in another order or number than they were formatted for",
         });
     }
     let Some(first) = first else { return Ok(()) };
@@ -333,7 +335,7 @@ fn check_server(found: &Superblock, first: Option<&Superblock>, server: u16, ser
     Ok(())
 }
 
-/// Whether this fabric can serve the cluster as it was formatted.
+/// Checks that this fabric can serve the cluster as it was formatted.
 fn check_caps(geometry: &Geometry, caps: &Caps) -> Result<(), Error> {
     if caps.atomic_unit < LINE as u32 {
         return Err(Error::Unsupported { what: "a fabric whose atomic unit is smaller than a line (F1)" });
@@ -345,7 +347,7 @@ fn check_caps(geometry: &Geometry, caps: &Caps) -> Result<(), Error> {
         return Err(Error::Unsupported { what: "releasing a lock lane by WRITE" });
     }
     if geometry.lock.space == Space::OnChip && caps.on_chip_bytes < geometry.lock.table_bytes() {
-        return Err(Error::Unsupported { what: "as many lock lanes in on-chip memory" });
+        return Err(Error::Unsupported { what: "more lock lanes than the on-chip memory holds" });
     }
     Ok(())
 }

@@ -1,18 +1,19 @@
-//! Changes whose outcome is unknown, and how a client learns it after all.
+//! Changes whose outcome is unknown, and how a client learns it later.
 //!
-//! A change is *in doubt* if the list that carried it failed after it was posted. By F7 a prefix of the list was executed. Most changes are
-//! one WRITE inside one line of a node, and then the release of the node's lane. Of such a change the state of lane and line tells what
-//! happened, once nothing of the client executes any more and before anybody frees its lanes:
+//! A change is *in doubt* if the list that carried it failed after it was posted. By F7 the server executed a
+//! prefix of the list. Most changes are one WRITE inside one line of a node, followed by the release of the
+//! node's lane. For such a change, the state of lane and line shows what happened. This holds once none of
+//! the client's verbs execute any more, and before a recoverer frees its lanes:
 //!
 //! | lane | line | so |
 //! |---|---|---|
-//! | not held by the client | any | the list was executed to its end: the change happened |
-//! | held by the client | holds the bytes that were to be written | the change happened |
+//! | not held by the client | any | the server executed the whole list: the change happened |
+//! | held by the client | holds the bytes of the WRITE | the change happened |
 //! | held by the client | does not | the change did not happen |
 //!
-//! The operation keeps what is needed for that as a [`Doubt`], and leaves it with its compute server too. When the process has joined the
-//! cluster again, it hands the doubts of its former identity to [`Worker::settle_doubts`], which gives each its [`Fate`]; the
-//! operation waits for that.
+//! The operation keeps what is needed for this as a [`Doubt`], and registers it with its compute server too.
+//! When the process has joined the cluster again, it passes the doubts of its former identity to
+//! [`Worker::settle_doubts`], which gives each its [`Fate`]. The operation waits for that.
 
 use crate::compute::ComputeServer;
 use crate::error::Error;
@@ -22,14 +23,14 @@ use sherman_fabric::{Endpoint, FabricError, GlobalAddress};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// What became of a change in doubt.
+/// The outcome of a change in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It happened.
     Done,
     /// It did not happen, and never will.
     NotDone,
-    /// Nobody can tell.
+    /// The outcome cannot be determined.
     Unknown,
 }
 
@@ -38,7 +39,7 @@ pub enum Fate {
 pub struct Doubt {
     node: GlobalAddress,
     lane: u32,
-    /// Where in the node's memory the bytes begin.
+    /// Offset of the bytes in the memory of the node's server.
     offset: u64,
     bytes: Vec<u8>,
     fate: Mutex<Waiting>,
@@ -51,7 +52,7 @@ struct Waiting {
 }
 
 impl Doubt {
-    /// The node that was to be changed.
+    /// The node that the change was for.
     pub fn node(&self) -> GlobalAddress {
         self.node
     }
@@ -66,17 +67,17 @@ impl Doubt {
         self.offset
     }
 
-    /// The bytes that were to be written there, inside one line.
+    /// The bytes of the WRITE, inside one line.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     fn locked(&self) -> MutexGuard<'_, Waiting> {
-        // Nothing panics while it is locked, so what a poisoned mutex guards is whole.
+        // Nothing panics while the mutex is locked, so the state behind a poisoned mutex is valid.
         self.fate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says what became of the change, and wakes its operation. The first answer counts.
+    /// Records the outcome of the change, and wakes its operation. The first answer counts.
     pub fn settle(&self, fate: Fate) {
         let mut waiting = self.locked();
         waiting.fate.get_or_insert(fate);
@@ -87,7 +88,7 @@ impl Doubt {
         }
     }
 
-    /// What became of the change, once that is settled.
+    /// Returns the outcome of the change once it is settled.
     pub fn poll_fate(&self, cx: &mut Context<'_>) -> Poll<Fate> {
         let mut waiting = self.locked();
         match waiting.fate {
@@ -115,7 +116,8 @@ impl Doubts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds one. After the register was closed it is too late: nobody can tell any more.
+    /// Adds a doubt. After the register was closed, the doubt settles as unknown at once, because nothing can
+    /// determine its outcome.
     fn add(&self, doubt: &Arc<Doubt>) {
         let mut register = self.locked();
         if register.closed {
@@ -126,7 +128,7 @@ impl Doubts {
         }
     }
 
-    /// All of them; none is added from now on.
+    /// Returns all doubts and closes the register.
     pub(crate) fn close(&self) -> Vec<Arc<Doubt>> {
         let mut register = self.locked();
         register.closed = true;
@@ -135,14 +137,21 @@ impl Doubts {
 }
 
 impl<E: Endpoint> Op<'_, E> {
-    /// The error of a change of one line whose list failed after it was posted; remembers what is needed to find out later.
+    /// Returns the error of a change of one line whose list failed after it was posted. Records what is
+    /// needed to determine the outcome later.
     #[cold]
-    pub(crate) fn in_doubt(&self, source: FabricError, node: GlobalAddress, from: usize, bytes: &[u8]) -> Error {
+    pub(crate) fn in_doubt(
+        &self,
+        source: FabricError,
+        node: GlobalAddress,
+        from: usize,
+        bytes: &[u8],
+    ) -> Error {
         let compute: &ComputeServer = &self.worker.compute;
         let error = self.after_post(source);
         // Without the local lock another thread may have taken the lane since, and changed the line again.
         let alone = compute.techniques().hierarchical;
-        if matches!(error, Error::OutcomeUnknown { .. }) && compute.is_doomed() && alone {
+        if matches!(error, Error::OutcomeUnknown { .. }) && compute.is_terminated() && alone {
             let doubt = Arc::new(Doubt {
                 node,
                 lane: compute.lane(node),
@@ -158,12 +167,15 @@ impl<E: Endpoint> Op<'_, E> {
 }
 
 impl<E: Endpoint> Worker<E> {
-    /// Finds out what became of changes of `former`, an earlier identity of this process, settles each of `doubts`, and recovers `former`. None of
-    /// its lists is in flight any more.
+    /// Determines the outcome of changes of `former`, an earlier identity of this process. Settles each of
+    /// `doubts`, and recovers `former`. The caller makes sure that none of the lists of `former` is in
+    /// flight.
     ///
-    /// Only the first to recover `former` can tell: whoever came before it may have freed the lanes. If another did, the fates stay unknown.
+    /// Only the first recoverer of `former` can determine outcomes, because an earlier one may have freed the
+    /// lanes. If another client was first, the fates stay unknown.
     pub async fn settle_doubts(&self, former: &ComputeServer, doubts: &[Arc<Doubt>]) {
-        // If this fails in the middle, the rest stays unknown, and others recover the former identity.
+        // If this fails in the middle, the remaining doubts stay unknown, and other clients recover the
+        // former identity.
         let _ = self.succeed(former, doubts).await;
         for doubt in doubts {
             doubt.settle(Fate::Unknown);

@@ -1,4 +1,5 @@
-//! The end of a compute server's identity, for whoever keeps the compute server and joins the cluster again.
+//! The end of a compute server's identity, for the code that keeps the compute server and joins the cluster
+//! again.
 
 use crate::compute::ComputeServer;
 use crate::doubt::{Doubt, Doubts};
@@ -10,46 +11,48 @@ use std::task::Poll;
 /// What is known about the end of an identity.
 #[derive(Debug, Default)]
 pub(crate) struct End {
-    /// The failure that ended it, if it was one.
+    /// The failure that ended it, if a failure did.
     reason: OnceLock<FabricError>,
     /// Changes whose outcome it does not know.
     pub(crate) doubts: Doubts,
 }
 
 impl End {
-    /// The first failure counts.
+    /// Records a failure. The first one counts.
     pub(crate) fn note(&self, error: &FabricError) {
         let _ = self.reason.set(error.clone());
     }
 }
 
 impl ComputeServer {
-    /// Ends this identity: for a caller that has learnt that it cannot go on.
+    /// Ends this identity. For a caller that has learnt that the identity cannot continue.
     pub fn end(&self) {
-        self.doom();
+        self.terminate();
     }
 
-    /// Completes when this identity has ended. For the keeper's task, which alone may wait for it.
+    /// Completes when this identity has ended. Only the keeper's task may wait for it.
     pub async fn ended(&self) {
         std::future::poll_fn(|cx| {
             self.membership.set_keeper(cx.waker());
-            if self.is_doomed() { Poll::Ready(()) } else { Poll::Pending }
+            if self.is_terminated() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
 
-    /// Why this identity ended. [`Error::Fenced`] unless it was a connection that broke.
+    /// Why this identity ended. [`Error::Fenced`], unless a connection broke.
     pub fn end_reason(&self) -> Error {
         self.end.reason.get().cloned().map_or(Error::Fenced { client: self.client() }, Error::from)
     }
 
-    /// Whether no thread of this compute server holds a lane or has a list in flight that takes one or gives one back. For
-    /// an identity that has ended: no operation begins any more, though some that read may still go on to lock.
+    /// Whether no thread of this compute server holds a lane or has a list in flight that takes or releases
+    /// one. Call it for an identity that has ended: no new operation begins then, but some operations that
+    /// read may still go on to lock.
     pub fn is_quiet(&self) -> bool {
         !self.membership.holds_lanes()
     }
 
-    /// The changes of this compute server whose outcome is unknown. A change that turns out unknown later stays so.
+    /// Returns the changes of this compute server whose outcome is unknown. The outcome of a change that
+    /// becomes unknown later cannot be determined.
     pub fn take_doubts(&self) -> Vec<Arc<Doubt>> {
         self.end.doubts.close()
     }

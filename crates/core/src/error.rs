@@ -1,29 +1,28 @@
-//! What an operation can fail with.
+//! The errors of operations.
 
 use crate::cause::Cause;
-use crate::mutant::{Mutant, planted};
 use crate::node::ShapeError;
-use sherman_fabric::{ClientId, FabricError, GlobalAddress, Refusal};
-use sherman_memory_server::SuperblockError;
+use sherman_fabric::{ComputeId, FabricError, GlobalAddress, Refusal};
+use sherman_layout::SuperblockError;
 use std::fmt;
 use std::time::Duration;
 
-/// Why an operation failed. Unless it says otherwise, nothing was changed.
+/// Why an operation failed. Unless the variant says otherwise, the operation changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// The key does not have the tree's key size.
     KeySize {
-        /// Bytes the tree's keys have.
+        /// Key bytes of the tree.
         expected: usize,
-        /// Bytes it had.
+        /// Bytes of the given key.
         found: usize,
     },
     /// The value does not have the tree's value size.
     ValueSize {
-        /// Bytes the tree's values have.
+        /// Value bytes of the tree.
         expected: usize,
-        /// Bytes it had.
+        /// Bytes of the given value.
         found: usize,
     },
     /// No node can have this shape.
@@ -32,16 +31,16 @@ pub enum Error {
     TreeMismatch {
         /// Its name.
         name: String,
-        /// What differs.
+        /// The property that differs.
         what: &'static str,
-        /// What the caller asked for.
+        /// The value that the caller asked for.
         asked: u64,
-        /// What the tree has.
+        /// The value that the tree has.
         found: u64,
     },
     /// There is no such tree.
     NoSuchTree {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
     /// A range ends before it begins, or begins and ends at the same excluded key.
@@ -50,104 +49,113 @@ pub enum Error {
     NotEmpty,
     /// A bulk load needs keys in strictly ascending order.
     Unsorted {
-        /// The number, from 0, of the first entry whose key is not above the one before.
+        /// The number, from 0, of the first entry whose key is not above the key before it.
         at: u64,
     },
     /// No memory server has a free chunk left.
     OutOfMemory,
-    /// The deadline passed while the operation waited.
+    /// The deadline passed while the operation was waiting.
     Timeout {
-        /// What it was waiting for.
+        /// The cause of the wait.
         cause: Cause,
-        /// For how long.
+        /// How long it waited.
         waited: Duration,
     },
-    /// The cluster or its fabric cannot do what was asked.
+    /// The cluster or its fabric does not support the request.
     Unsupported {
-        /// What.
+        /// The unsupported thing.
         what: &'static str,
+    },
+    /// A memory server answered a request with a reply that does not fit it. The server may be of another
+    /// version.
+    UnexpectedReply {
+        /// The request's name.
+        request: &'static str,
     },
     /// A memory server's memory is not formatted for this version.
     Superblock {
-        /// Which server.
+        /// The server.
         server: u16,
-        /// What is wrong with it.
+        /// The problem.
         error: SuperblockError,
     },
     /// A node breaks an invariant of `docs/INVARIANTS.md` that no concurrency explains.
     Corrupt {
-        /// Where.
+        /// The node.
         address: GlobalAddress,
-        /// Which.
+        /// The broken invariant.
         invariant: &'static str,
     },
-    /// This compute server's identity has ended: others have fenced it, or it gave itself up. The operation changed nothing. A
-    /// `Cluster` joins again by itself, so a new call can succeed.
+    /// This compute server's identity has ended: other clients fenced it, or it ended the identity itself.
+    /// The operation changed nothing. A `Cluster` joins again by itself, so a new call can succeed.
     Fenced {
         /// Its former id.
-        client: ClientId,
+        client: ComputeId,
     },
-    /// A memory server is gone. The operation changed nothing.
+    /// A memory server is lost. The operation changed nothing.
     ServerLost {
-        /// Which.
+        /// The server.
         server: u16,
     },
-    /// Another compute server was stopped in the middle of a change and lives, where only its death could stop it (shared
-    /// memory): what it holds is not given back until it runs again or dies. The operation changed nothing.
+    /// Another compute server is paused in the middle of a change and cannot be fenced, because only its
+    /// death can stop it (shared memory). It keeps what it holds until it runs again or dies. The operation
+    /// changed nothing.
     OwnerStalled {
-        /// Which.
-        client: ClientId,
+        /// That compute server.
+        client: ComputeId,
     },
-    /// A list that carried the change failed after it was posted: the change may or may not have happened. Never retried
-    /// silently; read the key to find out.
+    /// A list that carried the change failed after it was posted: the change may or may not have happened.
+    /// The client never retries it silently. Read the key to find out.
     OutcomeUnknown {
         /// How the list failed.
         source: FabricError,
     },
-    /// This compute server's identity has ended, and it could not join the cluster again within the operation's deadline, or the
-    /// cluster refuses it. The operation changed nothing.
+    /// This compute server's identity has ended. It could not join the cluster again within the operation's
+    /// deadline, or the cluster refuses it. The operation changed nothing.
     NotRejoined {
         /// How long the operation waited for a new identity.
         waited: Duration,
         /// Why the last attempt to join failed.
         reason: String,
     },
-    /// This compute server's identity ended during a bulk load. Nothing was loaded. The load cannot go on by itself, because it has
-    /// consumed entries: start it again with all of them.
+    /// This compute server's identity ended during a bulk load. Nothing was loaded. The load cannot resume by
+    /// itself, because it has consumed entries. Start it again with all entries.
     LoadInterrupted,
-    /// The session has as many operations in flight as it takes: await some first. Nothing was changed.
+    /// The session has the most operations in flight that it allows. Await some first. Nothing was changed.
     TooManyInFlight {
-        /// How many it takes.
+        /// The most operations in flight.
         limit: usize,
     },
-    /// The session was dropped, and could not finish the operation in time: it may or may not have happened.
+    /// The session was dropped, and could not finish the operation in time. The operation may or may not have
+    /// happened.
     SessionDropped,
-    /// The handle was dropped, or its worker threads are gone, before the operation was accepted. Nothing was changed.
+    /// The handle was dropped, or its worker threads are gone, before the operation was accepted. Nothing was
+    /// changed.
     HandleClosed,
-    /// The system started no thread.
+    /// The system could not start a thread.
     Thread {
-        /// Why not.
+        /// The reason.
         kind: std::io::ErrorKind,
     },
     /// A memory server refused a request.
     Refused(Refusal),
-    /// The fabric failed otherwise.
+    /// Another failure of the fabric.
     Fabric(FabricError),
 }
 
 impl Error {
-    /// The error of an operation whose change was already on its way.
+    /// Returns the error of an operation whose change was already posted.
     pub(crate) fn after_post(source: FabricError) -> Self {
-        if planted(Mutant::OutcomeClaimed) {
-            return source.into();
-        }
+        seam!(tree::after_post(&source));
         Self::OutcomeUnknown { source }
     }
 
-    /// Whether this is how an operation of `client` fails that changed nothing because the client's identity has ended.
-    pub fn ends_identity(&self, client: ClientId) -> bool {
+    /// Whether an operation of `client` fails with this error when the client's identity has ended and the
+    /// operation changed nothing.
+    pub fn ends_identity(&self, client: ComputeId) -> bool {
         match self {
-            Self::Fenced { .. } | Self::Fabric(FabricError::Disconnected { .. } | FabricError::Fenced { .. }) => true,
+            Self::Fenced { .. }
+            | Self::Fabric(FabricError::Disconnected { .. } | FabricError::Fenced { .. }) => true,
             Self::Refused(Refusal::NotAMember { client: named } | Refusal::Fenced { client: named }) => {
                 *named == client
             }
@@ -163,6 +171,7 @@ impl From<FabricError> for Error {
             FabricError::ServerLost { server } => Self::ServerLost { server },
             FabricError::OwnerStalled { client } => Self::OwnerStalled { client },
             FabricError::Unsupported { what } => Self::Unsupported { what },
+            FabricError::UnexpectedReply { request } => Self::UnexpectedReply { request },
             FabricError::Refused(Refusal::OutOfMemory) => Self::OutOfMemory,
             FabricError::Refused(Refusal::NoSuchTree { name }) => Self::NoSuchTree { name },
             FabricError::Refused(refusal) => Self::Refused(refusal),
@@ -180,29 +189,50 @@ impl From<ShapeError> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::KeySize { expected, found } => write!(f, "this tree's keys have {expected} bytes, not {found}"),
-            Self::ValueSize { expected, found } => write!(f, "this tree's values have {expected} bytes, not {found}"),
+            Self::KeySize { expected, found } => {
+                write!(f, "this tree's keys have {expected} bytes, not {found}")
+            }
+            Self::ValueSize { expected, found } => {
+                write!(f, "this tree's values have {expected} bytes, not {found}")
+            }
             Self::Shape(error) => write!(f, "{error}"),
             Self::TreeMismatch { name, what, asked, found } => {
-                write!(f, "tree {name:?} exists with {what} {found}, {asked} was asked for")
+                write!(f, "tree {name:?} exists with {what} {found}, not {asked}")
             }
             Self::NoSuchTree { name } => write!(f, "there is no tree named {name:?}"),
             Self::BadRange => write!(f, "the range ends before it begins"),
-            Self::NotEmpty => write!(f, "a bulk load needs an empty tree: clear it, or insert"),
+            Self::NotEmpty => {
+                write!(f, "a bulk load needs an empty tree: clear the tree, or insert the entries")
+            }
             Self::Unsorted { at } => {
-                write!(f, "a bulk load needs strictly ascending keys: entry {at} is not above the one before")
+                write!(
+                    f,
+                    "a bulk load needs strictly ascending keys: entry {at} is not above the entry before it"
+                )
             }
             Self::OutOfMemory => write!(f, "no memory server has a free chunk: give the cluster more memory"),
             Self::Timeout { cause, waited } => write!(f, "gave up after {waited:?}: {}", cause.waiting_for()),
             Self::Unsupported { what } => write!(f, "not supported here: {what}"),
+            Self::UnexpectedReply { request } => {
+                write!(f, "{}", FabricError::UnexpectedReply { request })
+            }
             Self::Superblock { server, error } => write!(f, "memory server {server}: {error}"),
-            Self::Corrupt { address, invariant } => write!(f, "the node at {address} is corrupt: {invariant}"),
+            Self::Corrupt { address, invariant } => {
+                write!(f, "the node at {address} is corrupt: {invariant}")
+            }
             Self::Fenced { client } => {
-                write!(f, "the identity {client} of this compute server has ended; nothing was changed: try again")
+                write!(
+                    f,
+                    "identity {client} of this compute server has ended, and nothing was changed: try again"
+                )
             }
             Self::ServerLost { server } => write!(f, "memory server {server} was declared lost"),
             Self::OwnerStalled { client } => {
-                write!(f, "compute server {client} was stopped in the middle of a change: continue or kill its process")
+                write!(
+                    f,
+                    "compute server {client} is stopped in the middle of a change: continue or kill its \
+                     process"
+                )
             }
             Self::OutcomeUnknown { source } => {
                 write!(f, "the change may or may not have happened ({source}); read the key to find out")
@@ -210,16 +240,24 @@ impl fmt::Display for Error {
             Self::NotRejoined { waited, reason } => {
                 write!(
                     f,
-                    "the cluster could not be joined again within {waited:.1?}, and nothing was changed: {reason}"
+                    "could not join the cluster again within {waited:.1?}, and nothing was changed: {reason}"
                 )
             }
             Self::LoadInterrupted => {
-                write!(f, "the connection to the cluster ended during a bulk load; nothing was loaded: start it again")
+                write!(
+                    f,
+                    "the connection to the cluster ended during a bulk load, and nothing was loaded: start \
+                     the load again"
+                )
             }
-            Self::TooManyInFlight { limit } => write!(f, "{limit} operations are in flight already: await some first"),
+            Self::TooManyInFlight { limit } => {
+                write!(f, "{limit} operations are in flight already: await some first")
+            }
             Self::SessionDropped => write!(f, "the session was dropped before the operation finished"),
-            Self::HandleClosed => write!(f, "the handle's worker threads are gone; the operation did not begin"),
-            Self::Thread { kind } => write!(f, "the system started no thread: {kind}"),
+            Self::HandleClosed => {
+                write!(f, "the handle's worker threads have ended, and the operation did not begin")
+            }
+            Self::Thread { kind } => write!(f, "the system could not start a thread: {kind}"),
             Self::Refused(refusal) => write!(f, "{refusal}"),
             Self::Fabric(error) => write!(f, "{error}"),
         }
@@ -258,9 +296,10 @@ mod tests {
             Error::OutOfMemory,
             Error::Timeout { cause: Cause::LaneHeld, waited: Duration::from_millis(5) },
             Error::Unsupported { what: "this" },
+            Error::UnexpectedReply { request: "Renew" },
             Error::Superblock { server: 1, error: SuperblockError::NotFormatted },
             Error::Corrupt { address, invariant: "I1" },
-            Error::Fenced { client: ClientId(4) },
+            Error::Fenced { client: ComputeId(4) },
             Error::ServerLost { server: 3 },
             Error::after_post(lost.clone()),
             Error::NotRejoined { waited: Duration::from_secs(10), reason: "connection refused".into() },
@@ -283,11 +322,15 @@ mod tests {
     #[test]
     fn what_the_fabric_says_keeps_its_meaning() {
         let same = [
-            (FabricError::Fenced { client: ClientId(4) }, Error::Fenced { client: ClientId(4) }),
+            (FabricError::Fenced { client: ComputeId(4) }, Error::Fenced { client: ComputeId(4) }),
             (FabricError::ServerLost { server: 3 }, Error::ServerLost { server: 3 }),
             (FabricError::Unsupported { what: "this" }, Error::Unsupported { what: "this" }),
+            (FabricError::UnexpectedReply { request: "Renew" }, Error::UnexpectedReply { request: "Renew" }),
             (FabricError::Refused(Refusal::OutOfMemory), Error::OutOfMemory),
-            (FabricError::Refused(Refusal::NoSuchTree { name: "t".into() }), Error::NoSuchTree { name: "t".into() }),
+            (
+                FabricError::Refused(Refusal::NoSuchTree { name: "t".into() }),
+                Error::NoSuchTree { name: "t".into() },
+            ),
             (FabricError::Refused(Refusal::BadName), Error::Refused(Refusal::BadName)),
             (FabricError::Disconnected { server: 1 }, Error::Fabric(FabricError::Disconnected { server: 1 })),
         ];

@@ -1,7 +1,8 @@
 //! The Sherman tree over one-sided verbs, in the paper's reading order.
 //!
-//! Generic over a [`sherman_fabric::Endpoint`]: no I/O, no clock, no ambient randomness and no `unsafe`, so that one
-//! source runs inline on embedded memory, over a network and unit by unit under the simulator's adversary.
+//! The crate is generic over a [`sherman_fabric::Endpoint`]: no I/O, no clock, no ambient randomness and no
+//! `unsafe`. So one source runs inline on embedded memory, over a network, and unit by unit under the
+//! simulator's adversary.
 //!
 //! | module | what | paper |
 //! |---|---|---|
@@ -11,14 +12,17 @@
 //! | [`tree::write`] | command combination | §4.5 |
 //! | [`cache`] | index cache | §4.2.3 |
 //! | [`alloc`] | chunks and nodes | §4.2.4 |
-//! | [`redo`] | what a dying client leaves behind | not in it |
+//! | [`redo`] | redo records of clients that may die | not in it |
 //! | [`doubt`] | changes whose outcome is unknown | not in it |
-//! | [`recovery`] | leases, and mending what the dead left behind | not in it |
+//! | [`recovery`] | leases, and repairing what dead clients left behind | not in it |
 //! | [`audit`] | finding damage in the whole cluster | not in it |
 //! | [`compute`], [`worker`], [`op`], [`session`] | a compute server, its threads, their operations | |
 //! | [`techniques`] | every part switchable | §5.2 |
-//! | [`mutant`] | bugs planted on purpose, in test builds | |
+//! | `mutant`, `seam` | bugs planted on purpose, with the cargo feature `mutants` | |
 #![forbid(unsafe_code)]
+
+#[macro_use]
+mod seam;
 
 pub mod alloc;
 pub mod audit;
@@ -30,6 +34,7 @@ mod ended;
 pub mod error;
 pub mod lock;
 mod membership;
+#[cfg(feature = "mutants")]
 pub mod mutant;
 pub mod node;
 pub mod op;

@@ -1,55 +1,65 @@
-//! What a compute server keeps about its own place in the cluster, and about others that may be dead.
+//! What a compute server keeps about its own membership in the cluster, and about other members that may be
+//! dead.
 //!
-//! A compute server runs two tasks or threads of its own. The *keeper* ([`Worker::keep`](crate::Worker::keep)) renews the lease and
-//! does nothing else, so that nothing can delay a renewal. The *recoverer* ([`Worker::recover_others`](crate::Worker::recover_others))
-//! recovers members that died. An operation that has waited long for another member leaves that member's id here and wakes the
-//! recoverer; it never asks the control plane itself.
+//! A compute server runs two tasks or threads of its own. The *keeper*
+//! ([`Worker::keep`](crate::Worker::keep)) renews the lease and does nothing else, so that nothing can delay
+//! a renewal. The *recoverer* ([`Worker::recover_others`](crate::Worker::recover_others)) recovers dead
+//! members. An operation that has waited long for another member records that member's id here and wakes the
+//! recoverer. It never asks the control plane itself.
 //!
-//! A compute server is **doomed** once it cannot go on under its identity: a memory server has fenced it, it cannot reach a memory
-//! server that the cluster counts as present, it left lanes behind that only recovery can free, or one of its threads has held a lane
-//! for too long. Then the keeper renews no more, every operation that waits gets [`Error::Fenced`](crate::Error::Fenced), and others
-//! recover the compute server when its lease has run out.
+//! A compute server is **terminated** once it cannot continue under its identity. There are four reasons:
+//!
+//! - A memory server has fenced it.
+//! - It cannot reach a memory server that the cluster counts as present.
+//! - It left lanes behind that only recovery can free.
+//! - One of its threads has held a lane for too long.
+//!
+//! Then the keeper stops renewing, every operation that waits gets [`Error::Fenced`](crate::Error::Fenced),
+//! and other members recover the compute server when its lease has expired.
 
-use crate::mutant::{Mutant, planted};
-use sherman_fabric::{ClientId, FabricError};
+#[cfg(feature = "mutants")]
+pub(crate) mod seam;
+
+use sherman_fabric::{ComputeId, FabricError};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 
-/// Leases an operation may hold a lane for without any progress of its thread, before the compute server gives itself up.
+/// How many leases a thread may hold a lane without progress before its compute server ends its own identity.
 const WEDGED_AFTER_LEASES: u64 = 2;
 
-/// A compute server's place in the cluster.
+/// The membership state of a compute server.
 #[derive(Debug, Default)]
 pub(crate) struct Membership {
-    doomed: AtomicBool,
-    suspects: Mutex<BTreeSet<ClientId>>,
-    /// Whether some member finds no memory.
+    terminated: AtomicBool,
+    suspects: Mutex<BTreeSet<ComputeId>>,
+    /// Whether some member finds no free memory.
     short: AtomicBool,
-    /// Those who live and could not be fenced, and how many there are.
-    stalled: Mutex<BTreeSet<ClientId>>,
+    /// Live members that could not be fenced. `stalls` is their number.
+    stalled: Mutex<BTreeSet<ComputeId>>,
     stalls: AtomicU32,
     keeper: Mutex<Option<Waker>>,
     recoverer: Mutex<Option<Waker>>,
     next_renewal: AtomicU64,
     renewals: AtomicU64,
     recoveries: AtomicU64,
-    recovering: Mutex<BTreeSet<ClientId>>,
+    recovering: Mutex<BTreeSet<ComputeId>>,
     pulses: Mutex<Vec<Weak<Pulse>>>,
 }
 
-/// How a compute server has taken part so far.
+/// Counts of a compute server's lease renewals and recoveries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Participation {
-    /// How often it renewed its lease.
+    /// How many times it renewed its lease.
     pub renewals: u64,
-    /// How many others it recovered.
+    /// How many other members it recovered.
     pub recoveries: u64,
 }
 
-/// Whether a thread holds lanes, and whether anything moves: written by its thread alone, read by the keeper.
+/// Whether a thread holds lanes, and whether it makes progress. Only its thread writes it; the keeper reads
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
     held: AtomicU32,
@@ -57,14 +67,14 @@ pub(crate) struct Pulse {
 }
 
 impl Pulse {
-    /// A lane was taken.
+    /// Records that the thread took a lane.
     #[inline]
     pub fn took(&self) {
         self.held.store(self.held.load(Relaxed).wrapping_add(1), Relaxed);
         self.beat();
     }
 
-    /// A lane was given back.
+    /// Records that the thread gave a lane back.
     #[inline]
     pub fn gave(&self) {
         self.held.store(self.held.load(Relaxed).wrapping_sub(1), Relaxed);
@@ -76,20 +86,20 @@ impl Pulse {
         self.beats.store(self.beats.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Whether it holds any lane.
+    /// Whether the thread holds any lane.
     pub fn holds(&self) -> bool {
         self.held.load(Relaxed) != 0
     }
 }
 
-/// What the keeper remembers of the threads' pulses.
+/// The keeper's last readings of the threads' pulses.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// A thread that held a lane: its pulse, its beats then, and since when they are the same.
+    /// For each thread that held a lane: its pulse, its beats, and since when the beats have not changed.
     still: Vec<(Weak<Pulse>, u32, u64)>,
 }
 
-/// Nothing in here panics half-way, so what a poisoned mutex guards is still whole.
+/// Nothing in here panics half-way, so the state behind a poisoned mutex is valid.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -102,67 +112,66 @@ fn wake(waker: &Mutex<Option<Waker>>) {
 }
 
 impl Membership {
-    pub fn is_doomed(&self) -> bool {
-        self.doomed.load(Acquire)
+    pub fn is_terminated(&self) -> bool {
+        self.terminated.load(Acquire)
     }
 
-    /// Ends this identity. Whether it was not doomed before.
-    pub fn doom(&self) -> bool {
-        let first = !self.doomed.swap(true, Release);
+    /// Ends this identity. Returns whether it had not been terminated before.
+    pub fn terminate(&self) -> bool {
+        let first = !self.terminated.swap(true, Release);
         wake(&self.keeper);
         wake(&self.recoverer);
         first
     }
 
-    /// Whether an error ends this identity. A server that cannot be reached does, unless the cluster has declared it lost
-    /// ([`FabricError::ServerLost`]): a client that went on without it would leave there what nobody cleans up (I40).
+    /// Whether an error ends this identity. An unreachable server does, unless the cluster has declared it
+    /// lost ([`FabricError::ServerLost`]). A client that continued without that server would leave state
+    /// there that no client cleans up (I40).
     pub fn is_fatal(error: &FabricError) -> bool {
-        match error {
-            FabricError::Fenced { .. } => true,
-            FabricError::Disconnected { .. } => !planted(Mutant::PrivateLoss),
-            _ => false,
-        }
+        seam!(membership::is_fatal(error));
+        matches!(error, FabricError::Fenced { .. } | FabricError::Disconnected { .. })
     }
 
-    /// Leaves an id for the recoverer.
-    pub fn suspect(&self, client: ClientId) {
+    /// Records a suspect for the recoverer.
+    pub fn suspect(&self, client: ComputeId) {
         if lock(&self.suspects).insert(client) {
             wake(&self.recoverer);
         }
     }
 
-    /// The same for several.
-    pub fn suspect_all(&self, clients: &[ClientId]) {
+    /// Records several suspects.
+    pub fn suspect_all(&self, clients: &[ComputeId]) {
         if !clients.is_empty() {
             lock(&self.suspects).extend(clients);
             wake(&self.recoverer);
         }
     }
 
-    /// Has the recoverer give back memory that is not used.
+    /// Asks the recoverer to give back unused memory.
     pub fn want_memory(&self) {
         self.short.store(true, Release);
         wake(&self.recoverer);
     }
 
-    /// Whether it is to, which is forgotten with that.
+    /// Returns whether the recoverer must give back unused memory, and resets the request.
     pub fn take_want(&self) -> bool {
         self.short.swap(false, Acquire)
     }
 
-    /// Whether there is anything for the recoverer to do.
+    /// Whether the recoverer has work to do.
     pub fn is_wanted(&self) -> bool {
         self.has_suspects() || self.short.load(Acquire)
     }
 
-    /// Whether `client` could not be fenced when that was last tried: it lives, and stands still in the middle of a change.
+    /// Whether the last attempt to fence `client` failed: the client is alive, and paused in the middle of a
+    /// change.
     #[inline]
-    pub fn is_stalled(&self, client: ClientId) -> bool {
+    pub fn is_stalled(&self, client: ComputeId) -> bool {
         self.stalls.load(Relaxed) != 0 && lock(&self.stalled).contains(&client)
     }
 
-    /// Remembers whether `client` is.
-    pub fn set_stalled(&self, client: ClientId, is: bool) {
+    /// Sets whether `client` is stalled.
+    pub fn set_stalled(&self, client: ComputeId, is: bool) {
         if !is && self.stalls.load(Relaxed) == 0 {
             return;
         }
@@ -175,8 +184,8 @@ impl Membership {
         self.stalls.store(stalled.len() as u32, Relaxed);
     }
 
-    /// The names that were left since.
-    pub fn take_suspects(&self) -> BTreeSet<ClientId> {
+    /// Takes the suspects recorded since the last call.
+    pub fn take_suspects(&self) -> BTreeSet<ComputeId> {
         std::mem::take(&mut lock(&self.suspects))
     }
 
@@ -184,12 +193,12 @@ impl Membership {
         !lock(&self.suspects).is_empty()
     }
 
-    /// Sets the waker of the keeper, for when this identity ends.
+    /// Sets the waker of the keeper, which is woken when this identity ends.
     pub fn set_keeper(&self, waker: &Waker) {
         *lock(&self.keeper) = Some(waker.clone());
     }
 
-    /// Sets the waker of the recoverer, for when there is a suspect.
+    /// Sets the waker of the recoverer, which is woken when there is a suspect.
     pub fn set_recoverer(&self, waker: &Waker) {
         *lock(&self.recoverer) = Some(waker.clone());
     }
@@ -199,7 +208,7 @@ impl Membership {
         wake(&self.recoverer);
     }
 
-    /// When the lease is to be renewed next.
+    /// When the keeper must renew the lease next.
     pub fn next_renewal(&self) -> u64 {
         self.next_renewal.load(Relaxed)
     }
@@ -220,13 +229,13 @@ impl Membership {
         Participation { renewals: self.renewals.load(Relaxed), recoveries: self.recoveries.load(Relaxed) }
     }
 
-    /// Begins to recover `client`, unless another thread of this compute server does.
-    pub fn begin_recovery(&self, client: ClientId) -> Option<Recovering<'_>> {
+    /// Begins to recover `client`, unless another thread of this compute server is recovering it.
+    pub fn begin_recovery(&self, client: ComputeId) -> Option<Recovering<'_>> {
         let alone = lock(&self.recovering).insert(client);
         alone.then(|| Recovering { membership: self, client })
     }
 
-    /// A pulse for one more thread.
+    /// Creates a pulse for one more thread.
     pub fn pulse(&self) -> Arc<Pulse> {
         let pulse = Arc::default();
         let mut pulses = lock(&self.pulses);
@@ -235,12 +244,12 @@ impl Membership {
         pulse
     }
 
-    /// Whether some thread holds a lane, or has a list in flight that may take one or give one back.
+    /// Whether some thread holds a lane, or has a list in flight that may take or release one.
     pub fn holds_lanes(&self) -> bool {
         lock(&self.pulses).iter().filter_map(Weak::upgrade).any(|pulse| pulse.holds())
     }
 
-    /// Whether some thread has held a lane, and done nothing else, for too long.
+    /// Whether some thread has held a lane for too long without progress.
     pub fn is_wedged(&self, watch: &mut Watch, now: u64, lease: u64) -> bool {
         let pulses = lock(&self.pulses);
         let mut still = Vec::new();
@@ -258,11 +267,11 @@ impl Membership {
     }
 }
 
-/// Proof of recovering somebody, alone in this compute server.
+/// Proof that this thread is recovering a client, and that no other thread of this compute server does.
 #[derive(Debug)]
 pub(crate) struct Recovering<'m> {
     membership: &'m Membership,
-    client: ClientId,
+    client: ComputeId,
 }
 
 impl Drop for Recovering<'_> {
@@ -291,12 +300,12 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_recovers_somebody_at_a_time() {
+    fn one_thread_recovers_a_member_at_a_time() {
         let membership = Membership::default();
-        let first = membership.begin_recovery(ClientId(3));
-        assert!(first.is_some() && membership.begin_recovery(ClientId(3)).is_none());
-        assert!(membership.begin_recovery(ClientId(4)).is_some());
+        let first = membership.begin_recovery(ComputeId(3));
+        assert!(first.is_some() && membership.begin_recovery(ComputeId(3)).is_none());
+        assert!(membership.begin_recovery(ComputeId(4)).is_some());
         drop(first);
-        assert!(membership.begin_recovery(ClientId(3)).is_some());
+        assert!(membership.begin_recovery(ComputeId(3)).is_some());
     }
 }

@@ -1,12 +1,16 @@
-//! Bugs planted on purpose, to show that they would be found (`docs/TESTING.md`, "Mutants").
+//! Mutants: bugs planted on purpose, to show that tests find them (`docs/TESTING.md`, "Mutants").
 //!
-//! Each breaks one rule in the very place where the rule is kept: `if planted(Mutant::X) { … }`. Without the cargo feature
-//! `mutants` the question is the constant `false` and the compiler removes it together with the bug. With it, a thread
-//! [plants](plant) at most one bug at a time, for itself alone, so that two explorers can look for two bugs at once.
+//! Each mutant breaks one rule of the protocol. The seam module of the rule's layer has the broken rule
+//! (`crate::seam`). This module and the seam modules exist only with the cargo feature `mutants`. A thread
+//! [plants](plant) at most one bug at a time, only for itself. So two explorers can look for two bugs at
+//! once.
 //!
-//! What must hold: a bug is one rule broken, not two; and nothing outside `if planted(…)` exists for its sake.
+//! Invariants: a mutant breaks one rule, not two. Only this module and the seam modules exist for mutants.
 
-/// Makes the enum, its names and what they stand for out of one table.
+use std::cell::Cell;
+use std::marker::PhantomData;
+
+/// Makes the enum, its names and its descriptions from one table.
 macro_rules! mutants {
     ($($variant:ident $name:literal $what:literal)*) => {
         /// A rule that can be broken on purpose.
@@ -18,17 +22,17 @@ macro_rules! mutants {
         }
 
         impl Mutant {
-            /// All of them.
+            /// All mutants.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// Its name, as it is written on a command line.
+            /// Its name on the command line.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
                 }
             }
 
-            /// What it does wrong.
+            /// What the mutant does wrong.
             pub const fn what(self) -> &'static str {
                 match self {
                     $(Self::$variant => $what,)*
@@ -44,29 +48,33 @@ mutants! {
     FloorNotRaised "floor-not-raised" "a node that is written whole keeps its floor"
     NoRestamp "no-restamp" "an entry write leaves the stamp of its line as it was"
     MovedUpdate "moved-update" "an update moves its entry to another line"
-    TornEntryAbsent "torn-entry-absent" "a key that may be in a torn entry is said to be absent"
+    TornEntryAbsent "torn-entry-absent" "a key that may be in a torn entry is reported as absent"
     EntryVersionsIgnored "entry-versions-ignored" "an entry of several lines is taken as it was read"
     GhostsExist "ghosts-exist" "entries outside the fences exist"
-    PendingIgnored "pending-ignored" "the pending mark is never looked at"
-    FreeIgnored "free-ignored" "the free mark is never looked at"
+    PendingIgnored "pending-ignored" "readers ignore the pending mark"
+    FreeIgnored "free-ignored" "readers ignore the free mark"
     StampNotContinued "stamp-not-continued" "a place that is used again begins at the first version"
 
-    FencesIgnored "fences-ignored" "a lookup does not compare the key with the fences of the leaf it was led to"
+    FencesIgnored "fences-ignored" "a lookup does not compare the key with the fences of the leaf that it \
+                                    reached"
     NoRightStep "no-right-step" "a lookup does not follow the sibling of a leaf that has split"
     ScanStopsRight "scan-stops-right" "a scan ends at a leaf that has split instead of following its sibling"
     ScanSkipsGap "scan-skips-gap" "a scan takes a leaf that begins beyond its cursor"
     ScanNotReversed "scan-not-reversed" "a scan backwards delivers the entries of each leaf ascending"
 
     ReleaseBeforeData "release-before-data" "a lane is released before what it protects is written"
-    HandoverBeforeCompletion "handover-before-completion" "a lane is handed over before the completion of the last write"
-    AnothersLane "anothers-lane" "who finds a lane taken sets it free"
+    HandoverBeforeCompletion "handover-before-completion" "a lane is handed over before the completion of \
+                                                           the last write"
+    AnothersLane "anothers-lane" "a client that finds a lane taken sets it free"
     StaleImage "stale-image" "the image read along with a CAS that failed is used under the lane"
-    LostWakeUp "lost-wake-up" "who queues for a local lock is not seen by its holder"
+    LostWakeUp "lost-wake-up" "the holder of a local lock does not see a waiter in its queue"
 
     ParentBeforeSibling "parent-before-sibling" "a separator is posted before the sibling is written"
-    SeparatorUnverified "separator-unverified" "a separator is posted without looking at its child under the parent's lane"
+    SeparatorUnverified "separator-unverified" "a separator is posted without looking at its child under the \
+                                                parent's lane"
     TornRoot "torn-root" "a growth reads the root word and writes it in two steps"
-    GrowthWithoutLane "growth-without-lane" "a growth gives the old root's lane back before it swaps the root word"
+    GrowthWithoutLane "growth-without-lane" "a growth gives the old root's lane back before it swaps the \
+                                             root word"
     LostGrowthLeaks "lost-growth-leaks" "the place of a root that came too late is not given back"
 
     MergeWithoutParentLane "merge-without-parent-lane" "a merge does not take the parent's lane"
@@ -74,46 +82,57 @@ mutants! {
     MergeWithoutRightLane "merge-without-right-lane" "a merge does not take the right node's lane"
     LanesBeforeFreeMark "lanes-before-free-mark" "a merge releases its lanes before the free mark is written"
     NoFreeMark "no-free-mark" "a merge does not mark the node it frees"
-    ReuseBeforeUnlink "reuse-before-unlink" "a place is given back before its parent has forgotten it"
+    ReuseBeforeUnlink "reuse-before-unlink" "a place is given back before its parent drops the pointer to it"
 
     HeaderBeforeSibling "header-before-sibling" "a split writes the node before its sibling"
     RecordNotCleared "record-not-cleared" "redo records stay when their changes are done"
-    RecordAfterData "record-after-data" "a redo record is written after the data it speaks of"
-    RecordClearedEarly "record-cleared-early" "a redo record is cleared before the data it speaks of is written"
-    OutcomeClaimed "outcome-claimed" "a change that may have been posted is said to have failed"
+    RecordAfterData "record-after-data" "a redo record is written after the data that it describes"
+    RecordClearedEarly "record-cleared-early" "a redo record is cleared before the data that it describes is \
+                                               written"
+    OutcomeClaimed "outcome-claimed" "a change that may have been posted is reported as failed"
 
     ReplayWithoutFencing "replay-without-fencing" "records are replayed before their owner is fenced"
-    StallIgnored "stall-ignored" "one that lives and cannot be fenced is recovered all the same"
-    TakeoverWithoutFencing "takeover-without-fencing" "lanes and places are taken from one that is not fenced yet"
+    StallIgnored "stall-ignored" "a live client that cannot be fenced is recovered nevertheless"
+    TakeoverWithoutFencing "takeover-without-fencing" "lanes and places are taken from a client that is not \
+                                                       fenced yet"
     SweepBeforeReplay "sweep-before-replay" "lanes are swept before the records are replayed"
-    SweepsOthers "sweeps-others" "recovery sweeps every lane that is taken, also lanes of members that live"
+    SweepsOthers "sweeps-others" "recovery sweeps every lane that is taken, also lanes of live members"
     IdReissuedEarly "id-reissued-early" "an id is free again before its lanes are swept"
-    RecoversBeside "recovers-beside" "a recoverer does not wait until the one before it is fenced"
-    SplitBySibling "split-by-sibling" "whether a split happened is read off the node's sibling"
+    RecoversBeside "recovers-beside" "a recoverer does not wait until the previous recoverer is fenced"
+    SplitBySibling "split-by-sibling" "recovery tells from the node's sibling whether a split happened"
     MergeNotFinished "merge-not-finished" "a merge that was under way is left as it is"
     GrowthBelieved "growth-believed" "a growth that was under way is taken to have happened"
-    PendingKept "pending-kept" "nodes that a dead client made in vain stay pending"
+    PendingKept "pending-kept" "nodes that a dead client made and never linked stay pending"
     HintForgotten "hint-forgotten" "a node is freed without setting the hint of its span"
     HintBeforeMark "hint-before-mark" "the hint of a span is set before the node is marked free"
-    FreedTwice "freed-twice" "a place is added to the free ones though the look at its new span may have found it"
+    FreeMarkedAgain "free-marked-again" "recovery marks a node free that its dead client had already freed"
+    UnlinkUnlogged "unlink-unlogged" "a recoverer changes the parent of an unfinished merge without a record"
+    FreedTwice "freed-twice" "a place is added to the free places although the scan of its new span may have \
+                              found it"
     SpanBackEarly "span-back-early" "a span goes back while a node is being made in it"
-    ActiveUnknown "active-unknown" "a client takes lanes and spans before server 0 knows that it may"
-    LoadWaits "load-waits" "a load waits for a redo slot without a look whether its tree is still there"
-    DropLeftFirst "drop-left-first" "a drop frees the left of two nodes that one separator leads to first"
-    EndedNotReplayed "ended-not-replayed" "records about a tree that is gone are not replayed"
+    ActiveUnknown "active-unknown" "a client takes lanes and spans before server 0 knows that it is active"
+    LoadWaits "load-waits" "a load waits for a redo slot without a check that its tree still exists"
+    DropLeftFirst "drop-left-first" "of two nodes that one separator leads to, a drop frees the left one \
+                                     first"
+    EndedNotReplayed "ended-not-replayed" "records about a dropped tree are not replayed"
     FenceLeft "fence-left" "an id is retired on server 0 alone"
-    DoomedRenews "doomed-renews" "a compute server whose identity has ended goes on renewing its lease"
-    PrivateLoss "private-loss" "a client passes over a memory server that only it cannot reach, and goes on"
-    LeavesDoomed "leaves-doomed" "a compute server that cannot reach a memory server leaves as if nothing of it were left there"
+    TerminatedRenews "terminated-renews" "a compute server whose identity has ended goes on renewing its \
+                                          lease"
+    PrivateLoss "private-loss" "a client skips a memory server that only this client cannot reach, and \
+                                continues"
+    LeavesTerminated "leaves-terminated" "a compute server that cannot reach a memory server leaves as if it \
+                                          owned nothing there"
     RecoversInline "recovers-inline" "the keeper recovers others itself and renews its lease in between"
-    StaleVerdict "stale-verdict" "a recovery goes by a verdict that is older than another recovery of the same member"
+    StaleVerdict "stale-verdict" "a recovery uses a verdict that is older than another recovery of the same \
+                                  member"
     DropWithoutLane "drop-without-lane" "a drop replaces the root word without holding the root's lane"
     LoadClears "load-clears" "a bulk load clears the leaves of a tree that it found empty a moment before"
-    ExpiredUnnoticed "expired-unnoticed" "nobody looks after members that others wait for or whose lease ran out"
+    ExpiredUnnoticed "expired-unnoticed" "no client recovers members that others wait for or whose lease \
+                                          expired"
 }
 
 impl Mutant {
-    /// The bug of that name.
+    /// The mutant with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|mutant| mutant.name() == name)
     }
@@ -125,53 +144,34 @@ impl std::fmt::Display for Mutant {
     }
 }
 
-#[cfg(feature = "mutants")]
-mod planting {
-    use super::Mutant;
-    use std::cell::Cell;
-    use std::marker::PhantomData;
+thread_local! {
+    static PLANTED: Cell<Option<Mutant>> = const { Cell::new(None) };
+}
 
-    thread_local! {
-        static PLANTED: Cell<Option<Mutant>> = const { Cell::new(None) };
-    }
+/// Restores this thread's previous mutant when dropped.
+#[derive(Debug)]
+#[must_use = "the bug is gone when the guard is dropped"]
+pub struct Guard {
+    before: Option<Mutant>,
+    /// Keeps the guard on this thread: only the thread that planted the bug may remove it.
+    here: PhantomData<*const ()>,
+}
 
-    /// What this thread had planted before comes back when this is dropped.
-    #[derive(Debug)]
-    #[must_use = "the bug is gone when the guard is dropped"]
-    pub struct Guard {
-        before: Option<Mutant>,
-        /// The bug is this thread's, and so is its end.
-        here: PhantomData<*const ()>,
-    }
-
-    impl Drop for Guard {
-        fn drop(&mut self) {
-            PLANTED.set(self.before);
-        }
-    }
-
-    /// Plants a bug, or none, for this thread, until the guard is dropped.
-    pub fn plant(mutant: Option<Mutant>) -> Guard {
-        Guard { before: PLANTED.replace(mutant), here: PhantomData }
-    }
-
-    /// Whether this thread has this bug.
-    #[inline(always)]
-    pub(crate) fn planted(mutant: Mutant) -> bool {
-        PLANTED.get() == Some(mutant)
+impl Drop for Guard {
+    fn drop(&mut self) {
+        PLANTED.set(self.before);
     }
 }
 
-#[cfg(feature = "mutants")]
-pub(crate) use planting::planted;
-#[cfg(feature = "mutants")]
-pub use planting::{Guard, plant};
+/// Plants a bug, or none, for this thread, until the guard is dropped.
+pub fn plant(mutant: Option<Mutant>) -> Guard {
+    Guard { before: PLANTED.replace(mutant), here: PhantomData }
+}
 
-/// No bug is planted in this build.
-#[cfg(not(feature = "mutants"))]
+/// Whether this thread has this bug planted.
 #[inline(always)]
-pub(crate) const fn planted(_: Mutant) -> bool {
-    false
+pub(crate) fn planted(mutant: Mutant) -> bool {
+    PLANTED.get() == Some(mutant)
 }
 
 #[cfg(test)]
@@ -182,13 +182,15 @@ mod tests {
     fn names_are_short_words_and_lead_back() {
         for &mutant in Mutant::ALL {
             assert_eq!(Mutant::from_name(mutant.name()), Some(mutant));
-            assert!(mutant.name().chars().all(|letter| letter.is_ascii_lowercase() || letter == '-'), "{mutant}");
+            assert!(
+                mutant.name().chars().all(|letter| letter.is_ascii_lowercase() || letter == '-'),
+                "{mutant}"
+            );
             assert!(!mutant.what().ends_with('.') && mutant.what().len() < 110, "{mutant}");
         }
         assert_eq!(Mutant::from_name("none"), None);
     }
 
-    #[cfg(feature = "mutants")]
     #[test]
     fn a_bug_is_planted_for_one_thread_and_until_its_guard_goes() {
         let outer = plant(Some(Mutant::NoFreeMark));

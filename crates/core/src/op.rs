@@ -1,14 +1,15 @@
-//! One operation: what it costs, how often it tried again, until when it may wait.
+//! One operation: its cost, its retries, and its deadline.
 //!
-//! The clock is read only at the first obstacle: an operation that meets none never asks for the time. The deadline counts
-//! from there.
+//! An operation reads the clock only at its first obstacle, and its deadline counts from there. An operation
+//! without obstacles never reads the clock.
 
 use crate::cause::{Cause, Retries};
 use crate::doubt::Doubt;
 use crate::error::Error;
 use crate::worker::Worker;
+use sherman_fabric::control::Renewal;
 use sherman_fabric::endpoint::Execute;
-use sherman_fabric::{ClientId, Counters, Endpoint, FabricError, GlobalAddress, Refusal, Request, Response};
+use sherman_fabric::{Call, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Refusal, calls};
 use sherman_fabric::{Tally, WorkList, call, execute};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -17,15 +18,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// How often an operation that finds no memory asks for some in a lease.
+/// How many times per lease an operation that finds no memory asks for some.
 const HUNGRY_TRIES_PER_LEASE: u64 = 32;
-/// Control requests of one operation that are in flight at once.
+/// The most control requests of one operation in flight at once.
 const CALLS_IN_FLIGHT: usize = 16;
-/// Retries that only let other tasks run before an operation starts to sleep between them.
+/// Retries that only let other tasks run. After them an operation sleeps between retries.
 const EAGER_RETRIES: u32 = 8;
 /// The longest pause between two tries.
 const MAX_PAUSE_NANOS: u64 = 256_000;
-/// At least so many pauses fit into a lease.
+/// At least this many pauses fit into a lease.
 const PAUSES_PER_LEASE: u64 = 16;
 
 /// An operation in flight.
@@ -41,16 +42,18 @@ pub struct Op<'w, E: Endpoint> {
     started: Cell<Option<u64>>,
     tries: Cell<u32>,
     obstacles: Cell<bool>,
-    /// Whoever is waited for, if that one is known to stand still.
-    stalled: Cell<ClientId>,
-    /// Until when it waits for memory, once it does.
+    /// The client that the operation waits for, if that client is known to be stalled.
+    stalled: Cell<ComputeId>,
+    /// Until when the operation waits for memory, once it does.
     hungry_until: Cell<Option<u64>>,
-    /// Its change, if nobody knows whether that happened.
+    /// Its change, if the outcome is unknown.
     doubt: RefCell<Option<Arc<Doubt>>>,
-    /// Whether that change was to replace a value.
+    /// Whether that change would replace a value.
     replaces: Cell<bool>,
     /// Whether a change was not even posted, because the connection had ended.
     unposted: Cell<bool>,
+    /// Whether it is part of a recovery.
+    recovers: bool,
 }
 
 impl<'w, E: Endpoint> Op<'w, E> {
@@ -66,12 +69,25 @@ impl<'w, E: Endpoint> Op<'w, E> {
             started: Cell::new(None),
             tries: Cell::new(0),
             obstacles: Cell::new(false),
-            stalled: Cell::new(ClientId::NOBODY),
+            stalled: Cell::new(ComputeId::NOBODY),
             hungry_until: Cell::new(None),
             doubt: RefCell::new(None),
             replaces: Cell::new(false),
             unposted: Cell::new(false),
+            recovers: false,
         }
+    }
+
+    /// Creates an operation that is part of the recovery of another member. It may take lanes although its
+    /// compute server has no redo area: server 0 knows this compute server as a recoverer (I43).
+    pub(crate) fn to_recover(worker: &'w Worker<E>, timeout: Duration) -> Self {
+        Self { recovers: true, ..Self::new(worker, timeout) }
+    }
+
+    /// Whether server 0 knows that this compute server may have to be recovered, so that it may take lanes.
+    pub(crate) fn may_take_lanes(&self) -> bool {
+        seam!(membership::may_take_lanes());
+        self.recovers || self.worker.compute.is_active()
     }
 
     /// Verbs, bytes and round trips so far.
@@ -84,37 +100,38 @@ impl<'w, E: Endpoint> Op<'w, E> {
         &self.retries
     }
 
-    /// Whether it may have had to retry or wait. If not, [`Op::retries`] is all zero and the clock was never read.
+    /// Whether it may have had to retry or wait. If false, [`Op::retries`] is all zero and the operation
+    /// never read the clock.
     pub fn met_obstacles(&self) -> bool {
         self.started.get().is_some() || self.obstacles.get()
     }
 
-    /// Since when it has been waiting, by the endpoint's clock; `None` if it has met no obstacle.
+    /// Since when it has been waiting, by the endpoint's clock. `None` if it has met no obstacle.
     pub fn waiting_since(&self) -> Option<u64> {
         self.started.get()
     }
 
-    /// Its change, if the operation failed and what became of the change can perhaps be found out.
+    /// Takes its change, if the operation failed and the outcome of the change may still be determined.
     pub fn take_doubt(&self) -> Option<Arc<Doubt>> {
         self.doubt.take()
     }
 
-    /// Whether the change of [`Op::take_doubt`] was to replace a value.
+    /// Whether the change of [`Op::take_doubt`] would replace a value.
     pub fn replaces(&self) -> bool {
         self.replaces.get()
     }
 
-    /// Notes that the change that has just failed was to replace a value.
+    /// Records that the change that has just failed would replace a value.
     pub(crate) fn note_replaces(&self) {
         self.replaces.set(true);
     }
 
-    /// The identity it acts under.
-    pub fn client(&self) -> ClientId {
+    /// The identity under which it runs.
+    pub fn client(&self) -> ComputeId {
         self.worker.compute.client()
     }
 
-    /// Notes that a change was not posted.
+    /// Records that a change was not posted.
     #[cold]
     pub(crate) fn note_unposted(&self) -> FabricError {
         self.unposted.set(true);
@@ -123,7 +140,7 @@ impl<'w, E: Endpoint> Op<'w, E> {
         error
     }
 
-    /// The error of a change whose list failed: unknown, unless the list was not even posted.
+    /// Returns the error of a change whose list failed: outcome unknown, unless the list was not even posted.
     #[cold]
     pub(crate) fn after_post(&self, source: FabricError) -> Error {
         if self.unposted.get() { source.into() } else { Error::after_post(source) }
@@ -143,7 +160,7 @@ impl<'w, E: Endpoint> Op<'w, E> {
         self.cache_hits.get()
     }
 
-    /// Lookups that had to read internal nodes although there is a cache.
+    /// Lookups that had to read internal nodes although a cache is in use.
     pub fn cache_misses(&self) -> u64 {
         self.cache_misses.get()
     }
@@ -162,28 +179,34 @@ impl<'w, E: Endpoint> Op<'w, E> {
         &self.worker.endpoint
     }
 
-    /// One round trip.
+    /// Executes a list in one round trip.
     #[inline]
     pub(crate) fn execute(&self, list: WorkList) -> RoundTrip<'w, E> {
         RoundTrip { worker: self.worker, inner: execute(self.endpoint(), list, &self.counters) }
     }
 
-    /// One control request.
-    pub(crate) async fn call(&self, server: u16, request: Request) -> Result<Response, FabricError> {
-        let answer = call(self.endpoint(), server, request, &self.counters).await.map_err(|error| match error {
-            // A server that does not know this compute server has let it go, or has been told that it is dead.
-            FabricError::Refused(Refusal::NotAMember { client } | Refusal::Fenced { client })
-                if client == self.endpoint().client() =>
-            {
-                FabricError::Fenced { client }
-            }
-            error => error,
-        });
+    /// Sends one control request.
+    pub(crate) async fn call<C: Call>(&self, server: u16, request: C) -> Result<C::Reply, FabricError> {
+        let answer =
+            call(self.endpoint(), server, request, &self.counters).await.map_err(|error| match error {
+                // A server that does not know this compute server has removed it, or knows that it is
+                // declared dead.
+                FabricError::Refused(Refusal::NotAMember { client } | Refusal::Fenced { client })
+                    if client == self.endpoint().client() =>
+                {
+                    FabricError::Fenced { client }
+                }
+                error => error,
+            });
         answer.inspect_err(|error| self.worker.compute.note_failure(error))
     }
 
-    /// Several control requests, a few in flight at once: the answers, in their order.
-    pub(crate) async fn call_all(&self, requests: Vec<(u16, Request)>) -> Vec<Result<Response, FabricError>> {
+    /// Sends several control requests, a few in flight at once. Returns the answers in the order of the
+    /// requests.
+    pub(crate) async fn call_all<C: Call>(
+        &self,
+        requests: Vec<(u16, C)>,
+    ) -> Vec<Result<C::Reply, FabricError>> {
         let calls = requests.into_iter().map(|(server, request)| Box::pin(self.call(server, request)));
         let mut waiting = calls.enumerate().fuse();
         let (mut flying, mut answers) = (Vec::new(), Vec::new());
@@ -215,17 +238,16 @@ impl<'w, E: Endpoint> Op<'w, E> {
         answers.into_iter().flatten().collect()
     }
 
-    /// Waits for others to give memory back, where no server has any: those that live and do not use it, and those that are dead and are to be
-    /// recovered. The caller holds no lane, and tries again. At most a lease, in all.
+    /// Waits for other clients to give memory back, when no server has any. Live clients give back what they
+    /// do not use, and dead clients are recovered. The caller holds no lane, and then retries. All waits
+    /// together last at most one lease.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if there is nobody to wait for, or nobody gave any.
+    /// [`Error::OutOfMemory`] if there is no client to wait for, or no client gave any memory back.
     pub(crate) async fn await_memory(&self) -> Result<(), Error> {
         let lease = self.worker.compute.geometry().lease_nanos;
         if self.hungry_until.get().is_none() {
-            let Response::Renewed { expired, short } = self.call(0, Request::Short).await? else {
-                return Err(Error::Unsupported { what: "the memory server's answer to a request for memory" });
-            };
+            let Renewal { expired, short } = self.call(0, calls::Short).await?;
             if !short {
                 return Err(Error::OutOfMemory);
             }
@@ -242,15 +264,16 @@ impl<'w, E: Endpoint> Op<'w, E> {
         Ok(())
     }
 
-    /// Whether the operation has waited so long that whoever it waits for may be dead.
+    /// Whether the operation has waited so long that the client it waits for may be dead.
     fn is_suspicious(&self) -> bool {
         let lease = self.worker.compute.geometry().lease_nanos;
         self.started.get().is_some_and(|started| self.endpoint().now().saturating_sub(started) >= lease / 4)
     }
 
-    /// After some waiting, has the keeper find out whether `client`, who is waited for, is dead.
-    pub(crate) fn suspect(&self, client: ClientId) {
-        if client == ClientId::NOBODY || client == self.endpoint().client() {
+    /// After some waiting, has the recoverer find out whether `client`, for which the operation waits, is
+    /// dead.
+    pub(crate) fn suspect(&self, client: ComputeId) {
+        if client == ComputeId::NOBODY || client == self.endpoint().client() {
             return;
         }
         if self.worker.compute.membership.is_stalled(client) {
@@ -261,7 +284,7 @@ impl<'w, E: Endpoint> Op<'w, E> {
         }
     }
 
-    /// The same for whoever holds the lane of the node at `address`, which stays torn.
+    /// Like `suspect`, for the client that holds the lane of the node at `address`, which stays torn.
     pub(crate) async fn suspect_writer(&self, address: GlobalAddress) -> Result<(), FabricError> {
         if !self.is_suspicious() {
             return Ok(());
@@ -273,11 +296,11 @@ impl<'w, E: Endpoint> Op<'w, E> {
         let list = self.execute(list).await?;
         let bits = crate::node::get_u64(list.bytes(read), 0);
         self.endpoint().recycle(list);
-        self.suspect(ClientId(((bits & mask) >> shift) as u16));
+        self.suspect(ComputeId(((bits & mask) >> shift) as u16));
         Ok(())
     }
 
-    /// When the operation must give up; starts the clock.
+    /// The time when the operation must give up. Starts the clock.
     pub(crate) fn deadline(&self) -> u64 {
         let started = self.started.get().unwrap_or_else(|| {
             let now = self.endpoint().now();
@@ -288,10 +311,10 @@ impl<'w, E: Endpoint> Op<'w, E> {
         own.min(self.worker.cutoff())
     }
 
-    /// The operation's own change is done; what follows is for the good of others and must not keep its caller waiting:
-    /// the clock starts anew, for at most `patience`. It may hold a lane and wait for another: so it waits for less than the two leases
-    /// after which its thread counts as wedged.
-    pub(crate) fn be_brief(&self, patience: Duration) {
+    /// Restarts the clock, with a limit of `patience`. The operation's own change is done; what follows only
+    /// helps other clients and must not delay the caller. The operation may hold a lane while it waits for
+    /// another. So it waits for less than the two leases after which its thread counts as wedged.
+    pub(crate) fn cap_remaining_wait(&self, patience: Duration) {
         let lease = Duration::from_nanos(self.worker.compute.geometry().lease_nanos);
         self.timeout.set(self.timeout.get().min(patience).min(lease));
         self.started.set(None);
@@ -304,21 +327,21 @@ impl<'w, E: Endpoint> Op<'w, E> {
         Error::Timeout { cause, waited: Duration::from_nanos(waited) }
     }
 
-    /// Counts a retry that needs no pause: another node is tried, not the same again.
+    /// Counts a retry that needs no pause, because the operation tries another node, not the same one again.
     pub(crate) fn note(&self, cause: Cause) -> Result<(), Error> {
         self.retries.add(cause);
-        if self.worker.compute.is_doomed() {
+        if self.worker.compute.is_terminated() {
             return Err(Error::Fenced { client: self.endpoint().client() });
         }
-        let stalled = self.stalled.replace(ClientId::NOBODY);
-        if stalled != ClientId::NOBODY {
+        let stalled = self.stalled.replace(ComputeId::NOBODY);
+        if stalled != ComputeId::NOBODY {
             return Err(Error::OwnerStalled { client: stalled });
         }
         if self.endpoint().now() >= self.deadline() { Err(self.timed_out(cause)) } else { Ok(()) }
     }
 
-    /// Counts a retry and lets time pass before it: first other tasks run, then the operation sleeps, ever longer up to a
-    /// bound, until the deadline. Without the technique `backoff` it never sleeps.
+    /// Counts a retry and waits before it. At first only other tasks run. Then the operation sleeps, longer
+    /// each time up to a bound, until the deadline. Without the technique `backoff` it never sleeps.
     pub(crate) async fn retry(&self, cause: Cause) -> Result<(), Error> {
         self.note(cause)?;
         let tries = self.tries.get();
@@ -326,7 +349,8 @@ impl<'w, E: Endpoint> Op<'w, E> {
         if tries < EAGER_RETRIES || !self.worker.compute.techniques().backoff {
             sherman_fabric::yield_now().await;
         } else {
-            // Short against a lease: another thread of ours may hold a lane and wait for this one.
+            // Short compared with a lease: another thread of this compute server may hold a lane and wait for
+            // this one.
             let longest = MAX_PAUSE_NANOS.min(self.worker.compute.geometry().lease_nanos / PAUSES_PER_LEASE);
             let pause = (1_000_u64 << (tries - EAGER_RETRIES).min(10)).min(longest);
             let until = self.endpoint().now().saturating_add(pause).min(self.deadline());
@@ -336,8 +360,9 @@ impl<'w, E: Endpoint> Op<'w, E> {
     }
 }
 
-/// The future of a list: as [`Execute`], but the compute server learns of failures that end its identity.
-#[must_use = "a list's outcome is told by awaiting it"]
+/// The future of a list. Like [`Execute`], but it reports failures that end the identity to the compute
+/// server.
+#[must_use = "await it to learn the list's outcome"]
 pub(crate) struct RoundTrip<'w, E: Endpoint> {
     worker: &'w Worker<E>,
     inner: Execute<'w, E>,

@@ -1,8 +1,9 @@
-//! Redo records: what lets another client finish or undo a change whose maker died (I24–I26 of `docs/INVARIANTS.md`).
+//! Redo records: they let another client finish or undo a change whose maker died (I24–I26 of
+//! `docs/INVARIANTS.md`).
 //!
-//! A change whose commit is one unit needs none. Any other puts a checksummed record first in the *same list*,
-//! `[record, data, record cleared, release]`: no extra round trip. By F3 a torn or missing record means that no data was
-//! written, and a cleared one that all of it was.
+//! A change whose commit is one unit needs no record. Every other change puts a checksummed record first in
+//! the *same list*, `[record, data, record cleared, release]`: no extra round trip. By F3 a torn or missing
+//! record means that no data was written. A cleared record means that all data was written.
 //!
 //! ```text
 //!  0  u32  magic "RDO2"; cleared to 0 together with the next 4 bytes
@@ -10,7 +11,7 @@
 //!  6  u8   kind: 1 image, 2 split, 3 grow, 4 merge, 5 replace, 6 load, 7 drop
 //!  7  u8   number of pieces
 //!  8  u64  checksum of bytes 16..len
-//! 16  u32  len, all told
+//! 16  u32  len of the whole record
 //! 20  u32  tree id
 //! 24  u64  node that is changed
 //! 32  u64  node that is made (split, grow) or freed (merge), else 0
@@ -29,67 +30,71 @@
 
 use crate::cause::Cause;
 use crate::error::Error;
-use crate::mutant::{Mutant, planted};
 use crate::node::{Patch, get_u16, get_u32, get_u64, put_u16, put_u32, put_u64};
 use crate::op::Op;
 use sherman_fabric::control::{TreeInfo, TreeSpec};
-use sherman_fabric::{ClientId, Endpoint, GlobalAddress, Space, WorkList};
+use sherman_fabric::{ComputeId, Endpoint, GlobalAddress, Space, WorkList};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use twox_hash::XxHash3_64;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"RDO2");
 const HEADER: usize = 80;
-/// What clears a record: its magic, owner and kind, one word.
+/// The bytes that clear a record: they overwrite its magic, owner, kind and number of pieces, one word.
 pub(crate) const CLEARED: [u8; 8] = [0; 8];
 
-/// What a record is about.
+/// The kind of change that a record describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
-    /// The pieces make the node whole again.
+pub enum RecordKind {
+    /// A replay of the pieces makes the node whole again.
     Image = 1,
-    /// `made` is the node's new right sibling. With pieces: roll forward if `made` is whole. Without: the split has *not*
-    /// happened iff the node still has the version before [`Record::version`] (then its maker's lane protects it, so
-    /// nothing else can have changed it); else `made` must be linked if it is still pending. The node's sibling proves
-    /// nothing: once its lane is free others may split it again.
+    /// `made` is the node's new right sibling. With pieces: roll forward if `made` is whole. Without pieces:
+    /// the split has *not* happened iff the node still has the version before [`Record::version`]. In that
+    /// case its maker's lane protects the node, so no other client can have changed it. Otherwise the
+    /// recoverer must link `made` if it is still pending. The node's sibling proves nothing: once the lane is
+    /// free, other clients may split the node again.
     Split = 2,
-    /// `made` is a new root, or the first leaf of a new tree. It happened iff the root word shows it, or it is linked already;
-    /// else `made` is free.
+    /// `made` is a new root, or the first leaf of a new tree. The change happened iff the root word shows
+    /// `made`, or `made` is linked already. Otherwise `made` is free.
     Grow = 3,
-    /// `node` takes over the entries of its right neighbour `made`, which is then free; their parent forgets the neighbour's
-    /// separator. Always rolled forward: the pieces make the node whole, the parent (if it still has the version before)
-    /// loses the separator, the neighbour gets its free mark.
+    /// `node` takes over the entries of its right neighbour `made`, which is then free. Their parent removes
+    /// the neighbour's separator. Recovery always rolls forward: the pieces make the node whole, the parent
+    /// (if it still has the version before) loses the separator, and the neighbour gets its free mark.
     Merge = 4,
-    /// The root `node` is replaced by its only child. It happened iff the root word shows the word after, which is the
-    /// child's: both lanes are held until the record is cleared. Then the node is free.
+    /// The only child of the root `node` replaces it. The change happened iff the root word shows the word
+    /// after, which is the child's. Both lanes are held until the record is cleared. Then the node is free.
     Replace = 5,
-    /// The root `node`, an empty leaf, is replaced by a loaded tree all of whose nodes are pending until after that. It
-    /// happened iff the root word no longer shows the word before, which it did under the leaf's lane when the record was
-    /// written; then the leaf is free, and all that the tree leads to is to be linked. Pending nodes of the dead client that
-    /// no such record accounts for are free.
+    /// A loaded tree replaces the root `node`, an empty leaf. All nodes of the loaded tree are pending until
+    /// after that.
+    ///
+    /// The change happened iff the root word no longer shows the word before. It did show that word, under
+    /// the leaf's lane, when the record was written. If the change happened, the leaf is free, and the
+    /// recoverer must link everything that the tree leads to. Pending nodes of the dead client that no such
+    /// record accounts for are free.
     Load = 6,
-    /// The tree is dropped. It happened iff the catalog does not list the tree any more; then all its nodes are free.
+    /// The tree is dropped. The change happened iff the catalog no longer lists the tree. Then all its nodes
+    /// are free.
     Drop = 7,
 }
 
 /// A redo record, decoded or to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Who wrote it.
-    pub owner: ClientId,
-    /// What about.
-    pub kind: Kind,
+    /// The client that wrote it.
+    pub owner: ComputeId,
+    /// The kind of change.
+    pub kind: RecordKind,
     /// The tree.
     pub tree: u32,
-    /// Its shape: whoever recovers may not find it in the catalog any more.
+    /// The tree's shape, because the recoverer may no longer find the tree in the catalog.
     pub spec: TreeSpec,
     /// The node that is changed.
     pub node: GlobalAddress,
-    /// The node that is made, or freed by a merge.
+    /// The new node, or the node that a merge frees.
     pub made: GlobalAddress,
-    /// The changed node's version afterwards.
+    /// The changed node's version after the change.
     pub version: u16,
-    /// The made or freed node's version.
+    /// The version of the new or freed node.
     pub made_version: u16,
     /// The changed node's level.
     pub level: u8,
@@ -100,10 +105,10 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record about `node` without pieces.
+    /// Creates a record about `node` without pieces.
     pub(crate) fn about(
-        kind: Kind,
-        owner: ClientId,
+        kind: RecordKind,
+        owner: ComputeId,
         tree: &TreeInfo,
         node: GlobalAddress,
         level: u8,
@@ -124,7 +129,7 @@ impl Record {
         }
     }
 
-    /// Adds what `patch` writes of `image`.
+    /// Adds the ranges of `image` that `patch` writes.
     pub(crate) fn with_pieces(mut self, image: &[u8], patch: &Patch) -> Self {
         for range in patch.steps() {
             self.pieces.push((range.start as u32, image[range.clone()].to_vec()));
@@ -132,8 +137,9 @@ impl Record {
         self
     }
 
-    /// Whether the split this record speaks of has happened, given the version the node has now (I26). Its maker is dead and
-    /// fenced: if the node still has the version before, the maker's lane has kept it so.
+    /// Whether the split of this record has happened, given the node's current version (I26). The split's
+    /// maker is dead and fenced. If the node still has the version before, the maker's lane has protected it
+    /// since.
     pub fn split_happened(&self, node_version: u16) -> bool {
         node_version != self.version.wrapping_sub(1)
     }
@@ -143,7 +149,7 @@ impl Record {
         HEADER + 3 * 16 + node_bytes
     }
 
-    /// Its bytes.
+    /// Encodes the record.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; HEADER];
         for (offset, data) in &self.pieces {
@@ -176,7 +182,7 @@ impl Record {
         bytes
     }
 
-    /// The record in a slot; `None` if there is none, or one that was not written to its end.
+    /// Decodes the record in a slot. Returns `None` if there is none, or if it was not written completely.
     pub fn decode(slot: &[u8]) -> Option<Self> {
         if slot.len() < HEADER || get_u32(slot, 0) != MAGIC {
             return None;
@@ -190,13 +196,13 @@ impl Record {
             return None;
         }
         let kind = match slot[6] {
-            1 => Kind::Image,
-            2 => Kind::Split,
-            3 => Kind::Grow,
-            4 => Kind::Merge,
-            5 => Kind::Replace,
-            6 => Kind::Load,
-            7 => Kind::Drop,
+            1 => RecordKind::Image,
+            2 => RecordKind::Split,
+            3 => RecordKind::Grow,
+            4 => RecordKind::Merge,
+            5 => RecordKind::Replace,
+            6 => RecordKind::Load,
+            7 => RecordKind::Drop,
             _ => return None,
         };
         let mut pieces = Vec::new();
@@ -207,7 +213,7 @@ impl Record {
             at = (at + 8 + data.len()).next_multiple_of(8);
         }
         Some(Self {
-            owner: ClientId(get_u16(slot, 4)),
+            owner: ComputeId(get_u16(slot, 4)),
             kind,
             tree: get_u32(slot, 20),
             node: GlobalAddress::from_bits(get_u64(slot, 24)),
@@ -227,20 +233,21 @@ impl Record {
         })
     }
 
-    /// The length of the record that may begin with this line, if one of `owner` may.
-    pub(crate) fn length(line: &[u8], owner: ClientId, slot_bytes: u32) -> Option<u32> {
+    /// The length of the record of `owner` that may begin with this line, if there may be one.
+    pub(crate) fn length(line: &[u8], owner: ComputeId, slot_bytes: u32) -> Option<u32> {
         let len = get_u32(line, 16);
         let there = get_u32(line, 0) == MAGIC && get_u16(line, 4) == owner.0;
         (there && (HEADER as u32..=slot_bytes).contains(&len)).then_some(len)
     }
 }
 
-/// Covers all of the record but magic and checksum; owner, kind and count are mixed in.
+/// Covers the whole record except magic and checksum. Owner, kind and count are the seed.
 fn checksum(record: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(u64::from(get_u32(record, 4)), &record[16..])
 }
 
-/// The redo slots of a compute server, an area of them on each memory server, one slot per change in flight.
+/// The redo slots of a compute server: an area of slots on each memory server, and one slot per change in
+/// flight.
 #[derive(Debug)]
 pub struct RedoSlots {
     slot_bytes: u64,
@@ -256,29 +263,30 @@ struct Area {
 }
 
 impl Area {
-    /// How many slots changes that wait for lanes may have: a quarter. A change under a lane may wait for a slot, so the others must
-    /// always come back without waiting for a lane.
+    /// The most slots for changes that wait for lanes: a quarter, and at least one. A change that holds a
+    /// lane may wait for a slot. So the other slots must always become free without a wait for a lane.
     fn most_long(&self) -> usize {
         (self.slots.len() / 4).max(1)
     }
 }
 
-/// A slot in use. Given back by [`RedoSlots::put_back`] once its record is cleared.
+/// A slot in use. [`RedoSlots::put_back`] returns it once its record is cleared.
 #[derive(Debug)]
 #[must_use = "a slot must be put back"]
-pub(crate) struct Slot {
+pub(crate) struct RedoSlot {
     server: u16,
     offset: u64,
     long: bool,
 }
 
 impl RedoSlots {
-    /// No slot on any of `servers` servers yet.
+    /// Creates an empty set, without a slot on any of `servers` servers.
     pub(crate) fn new(servers: u16, slot_bytes: u64) -> Self {
         Self { slot_bytes, servers: (0..servers).map(|_| Mutex::default()).collect() }
     }
 
-    /// Makes the slots of the area that a server gave. If several threads asked for it, it is the same area, and made once.
+    /// Creates the slots of the area that a server gave. If several threads asked for it, they got the same
+    /// area, and the slots are created once.
     pub(crate) fn open(&self, server: u16, offset: u64, bytes: u64) {
         let mut area = self.area(server);
         if area.slots.is_empty() {
@@ -292,23 +300,27 @@ impl RedoSlots {
         self.servers[usize::from(server)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn try_take(&self, server: u16) -> Option<Slot> {
+    fn try_take(&self, server: u16) -> Option<RedoSlot> {
         let offset = self.area(server).free.pop()?;
-        Some(Slot { server, offset, long: false })
+        Some(RedoSlot { server, offset, long: false })
     }
 
-    pub(crate) fn try_take_long(&self, server: u16) -> Option<Slot> {
+    pub(crate) fn try_take_long(&self, server: u16) -> Option<RedoSlot> {
         let mut area = self.area(server);
         if area.long >= area.most_long() {
             return None;
         }
         let offset = area.free.pop()?;
         area.long += 1;
-        Some(Slot { server, offset, long: true })
+        Some(RedoSlot { server, offset, long: true })
     }
 
-    /// A free slot for a change that waits for lanes while it holds the slot. The caller holds no lane.
-    pub(crate) async fn take_long<E: Endpoint>(&self, op: &Op<'_, E>, server: u16) -> Result<Slot, Error> {
+    /// Takes a free slot for a change that waits for lanes while it holds the slot. The caller holds no lane.
+    pub(crate) async fn take_long<E: Endpoint>(
+        &self,
+        op: &Op<'_, E>,
+        server: u16,
+    ) -> Result<RedoSlot, Error> {
         op.worker.activate().await?;
         loop {
             if let Some(slot) = self.try_take_long(server) {
@@ -318,13 +330,13 @@ impl RedoSlots {
         }
     }
 
-    /// A free slot on each of the servers asked for. All or none are held while it waits, so that no two operations wait
-    /// for each other's.
+    /// Takes a free slot on each requested server. While it waits it holds all of them or none, so no two
+    /// operations wait for each other's slots.
     pub(crate) async fn take<E: Endpoint>(
         &self,
         op: &Op<'_, E>,
         servers: [Option<u16>; 2],
-    ) -> Result<[Option<Slot>; 2], Error> {
+    ) -> Result<[Option<RedoSlot>; 2], Error> {
         op.worker.activate().await?;
         loop {
             let taken = servers.map(|server| server.and_then(|server| self.try_take(server)));
@@ -336,47 +348,49 @@ impl RedoSlots {
         }
     }
 
-    pub(crate) fn put_back(&self, slot: Slot) {
+    pub(crate) fn put_back(&self, slot: RedoSlot) {
         let mut area = self.area(slot.server);
         area.free.push(slot.offset);
         area.long -= usize::from(slot.long);
     }
 
-    /// The largest record that fits.
+    /// The size of the largest record that fits.
     pub(crate) fn slot_bytes(&self) -> u64 {
         self.slot_bytes
     }
 
-    /// Whether no slot is in use: what must hold when nothing is in flight.
+    /// Whether no slot is in use. Must hold when nothing is in flight.
     pub fn all_free(&self) -> bool {
-        (0..self.servers.len() as u16).map(|server| self.area(server)).all(|area| area.free.len() == area.slots.len())
+        (0..self.servers.len() as u16)
+            .map(|server| self.area(server))
+            .all(|area| area.free.len() == area.slots.len())
     }
 
-    /// Where the slots are: server and offset of each.
+    /// The server and offset of each slot.
     pub fn places(&self) -> Vec<(u16, u64)> {
         let servers = 0..self.servers.len() as u16;
-        servers.flat_map(|server| self.area(server).slots.clone().into_iter().map(move |at| (server, at))).collect()
+        servers
+            .flat_map(|server| self.area(server).slots.clone().into_iter().map(move |at| (server, at)))
+            .collect()
     }
 }
 
-impl Slot {
+impl RedoSlot {
     /// The memory server it is on.
     pub(crate) fn server(&self) -> u16 {
         self.server
     }
 
-    /// Adds the record to a list, before the data.
+    /// Adds the WRITE of the record to a list. Must come before the data.
     pub(crate) fn log(&self, list: &mut WorkList, record: &Record) {
         debug_assert_eq!(list.server(), self.server);
         list.write(Space::Host, self.offset, &record.encode());
     }
 
-    /// Adds the clearing of the record to a list, after the data.
+    /// Adds the WRITE that clears the record to a list. Must come after the data.
     pub(crate) fn clear(&self, list: &mut WorkList) {
         debug_assert_eq!(list.server(), self.server);
-        if planted(Mutant::RecordNotCleared) {
-            return;
-        }
+        seam!(tree::clear());
         list.write(Space::Host, self.offset, &CLEARED);
     }
 }
@@ -393,7 +407,7 @@ mod tests {
             made_version: 7,
             root: (3, 4),
             pieces: vec![(64, vec![1, 2, 3]), (0, vec![9; 64])],
-            ..Record::about(Kind::Split, ClientId(5), &tree, GlobalAddress::new(2, 8192), 3, 12)
+            ..Record::about(RecordKind::Split, ComputeId(5), &tree, GlobalAddress::new(2, 8192), 3, 12)
         }
     }
 
@@ -424,7 +438,8 @@ mod tests {
         }
     }
 
-    /// A difference here is a new format version: memory written before could not be recovered any more.
+    /// A difference here is a new format version: records in memory written by an older version could not be
+    /// recovered.
     #[test]
     fn a_records_bytes_are_the_golden_ones() {
         let golden: Vec<u8> = include_str!("golden/redo-split.hex")

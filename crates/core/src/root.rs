@@ -12,15 +12,15 @@ const LINE_SHIFT: u32 = 6;
 pub struct RootWord {
     /// The root node.
     pub address: GlobalAddress,
-    /// Its level: the tree's height less one.
+    /// Its level: the tree's height minus one.
     pub level: u8,
 }
 
 impl RootWord {
-    /// The highest level there can be.
+    /// The highest possible level.
     pub const MAX_LEVEL: u8 = (1 << LEVEL_BITS) - 1;
 
-    /// The word.
+    /// Encodes the root word.
     pub fn to_bits(self) -> u64 {
         debug_assert!(self.level <= Self::MAX_LEVEL && self.address.offset().is_multiple_of(1 << LINE_SHIFT));
         u64::from(self.address.server()) << 48
@@ -28,7 +28,7 @@ impl RootWord {
             | u64::from(self.level)
     }
 
-    /// The root that `bits` names.
+    /// Decodes the root word from `bits`.
     pub fn from_bits(bits: u64) -> Self {
         let lines = bits >> LEVEL_BITS & ((1 << 42) - 1);
         Self {

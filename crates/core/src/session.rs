@@ -1,11 +1,12 @@
 //! Sessions: many operations in flight on one thread.
 //!
-//! An operation is a *task of the session*; the future a caller holds is a handle to it (`docs/FABRIC.md`). Dropping the handle
-//! detaches: the operation still runs to its end, so no lane stays held and nothing is left half made. Dropping the session
-//! drains what is in flight, bounded in time: an operation that waits gives up by itself at its deadline.
+//! An operation is a *task of the session*; the caller's future is a handle to it (`docs/FABRIC.md`).
+//! Dropping the handle detaches the operation. It still runs to completion, so no lane stays held and no
+//! change stays unfinished. Dropping the session drains all operations in flight, for a bounded time: an
+//! operation that waits gives up by itself at its deadline.
 //!
-//! What the operations act through is the session's [`Seat`]. A [`Worker`] is one: it has one identity for ever. A seat may also put
-//! another worker in the place of one whose identity has ended, while operations are in flight on both.
+//! Operations run on the session's [`Seat`]. A [`Worker`] is a seat with one permanent identity. A seat may
+//! also replace a worker whose identity has ended by another one, while operations are in flight on both.
 
 use crate::error::Error;
 use crate::worker::Worker;
@@ -19,9 +20,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// What the operations of a session act through, and what brings them forward.
+/// Gives the operations of a session access to the cluster, and drives their progress.
 pub trait Seat: Driver {
-    /// How long an operation may wait for others, unless it says otherwise.
+    /// How long an operation may wait for other clients, unless it sets its own limit.
     fn timeout(&self) -> Duration;
 
     /// The time, in nanoseconds.
@@ -60,19 +61,20 @@ impl<E: Endpoint> Seat for Worker<E> {
     }
 }
 
-/// Runs operations of one seat as tasks. Not `Send`.
+/// Runs operations on one seat as tasks. Not `Send`.
 pub struct Session<S: Seat + 'static> {
     executor: LocalExecutor,
     seat: Rc<S>,
 }
 
-/// The most operations a session keeps in flight: what bounds its memory, not what makes it fast.
+/// The most operations a session keeps in flight. The limit bounds memory; it is not tuned for speed.
 pub const MAX_IN_FLIGHT: usize = 1 << 16;
 
-/// An operation in flight. Resolves when it is done; dropping it detaches, it does not cancel.
-#[must_use = "an operation's outcome is told by awaiting it"]
+/// An operation in flight. Resolves when the operation is done. Dropping it detaches the operation and does
+/// not cancel it.
+#[must_use = "await it to learn the operation's outcome"]
 pub struct Operation<T> {
-    /// `None` if the session had too many already.
+    /// `None` if the session already had too many operations in flight.
     handle: Option<JoinHandle<Result<T, Error>>>,
 }
 
@@ -86,7 +88,8 @@ impl<T> Future for Operation<T> {
     type Output = Result<T, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // The task is gone only if it panicked, or its session was dropped and could not drain in time.
+        // The task is gone (`SessionDropped`) only if it panicked, or if its session was dropped and could
+        // not drain in time.
         let Some(handle) = &mut self.handle else {
             return Poll::Ready(Err(Error::TooManyInFlight { limit: MAX_IN_FLIGHT }));
         };
@@ -101,7 +104,7 @@ impl<S: Seat> fmt::Debug for Session<S> {
 }
 
 impl<S: Seat> Session<S> {
-    /// A session of `seat`, for the calling thread.
+    /// Creates a session on `seat`, for the calling thread.
     pub fn new(seat: S) -> Self {
         Self { executor: LocalExecutor::new(), seat: Rc::new(seat) }
     }
@@ -111,8 +114,9 @@ impl<S: Seat> Session<S> {
         &self.seat
     }
 
-    /// Starts an operation: `operation` is given the seat and runs as a task, while the session [runs](Session::run). With
-    /// [`MAX_IN_FLIGHT`] in flight it is refused, and resolves to [`Error::TooManyInFlight`].
+    /// Starts an operation: `operation` receives the seat and runs as a task, while the session
+    /// [runs](Session::run). If [`MAX_IN_FLIGHT`] operations are in flight, the session refuses it, and it
+    /// resolves to [`Error::TooManyInFlight`].
     pub fn start<T, F>(&self, operation: impl FnOnce(Rc<S>) -> F + 'static) -> Operation<T>
     where
         T: 'static,
@@ -130,13 +134,13 @@ impl<S: Seat> Session<S> {
         self.executor.run_until(&*self.seat, future)
     }
 
-    /// Operations in flight.
+    /// Number of operations in flight.
     pub fn in_flight(&self) -> usize {
         self.executor.tasks()
     }
 
-    /// Waits for everything in flight; at most twice the seat's timeout, since an operation that waits gives up
-    /// after one. Returns how many operations are left.
+    /// Waits for all operations in flight, for at most twice the seat's timeout, since an operation that
+    /// waits gives up after one timeout. Returns how many operations remain.
     pub fn drain(&self) -> usize {
         let seat = &*self.seat;
         let patience = u64::try_from(seat.timeout().as_nanos()).unwrap_or(u64::MAX);

@@ -1,11 +1,16 @@
-//! Where every place for a node is accounted for, read straight from a memory server's memory at rest: for tests and simulators.
+//! Accounts for every place for a node, read directly from a memory server's memory at rest. For tests and
+//! simulators.
 //!
-//! At rest a place is part of one tree, or free. A free place can be found: it is at hand in the compute server that owns its span, or its span has its hint set, or
-//! nobody ever owned its span (I33, I45).
+//! At rest a place is part of one tree, or free. Clients can find every free place (I33, I45), in one of
+//! three ways:
+//!
+//! - The compute server that owns its span has it in its free list.
+//! - The hint of its span is set.
+//! - No client ever owned its span.
 
 use crate::node::Header;
-use sherman_fabric::{ClientId, GlobalAddress, Memory, Space};
-use sherman_memory_server::{ChunkEntry, Geometry, SpanWord};
+use sherman_fabric::{ComputeId, GlobalAddress, Memory, Space};
+use sherman_layout::{ChunkEntry, Geometry, SpanWord};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a place for a node holds.
@@ -13,10 +18,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Content {
     /// It never held a node.
     Unused,
-    /// The node there is no more.
+    /// It held a node that was freed.
     Free,
-    /// A node that is not part of a tree yet, and who makes it.
-    Pending(ClientId),
+    /// A node that is not part of a tree yet, and the client that makes it.
+    Pending(ComputeId),
     /// A node of a tree.
     Linked,
 }
@@ -24,7 +29,7 @@ pub enum Content {
 /// A place for a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Surveyed {
-    /// Where it is.
+    /// Its address.
     pub address: GlobalAddress,
     /// What it holds.
     pub content: Content,
@@ -34,12 +39,13 @@ pub struct Surveyed {
     pub hinted: bool,
 }
 
-/// Every place for a node on a server.
+/// Returns every place for a node on a server.
 pub fn survey<M: Memory + ?Sized>(memory: &M, geometry: &Geometry, server: u16) -> Vec<Surveyed> {
     let mut places = Vec::new();
     let word = |offset| memory.load_u64(Space::Host, offset);
     for index in 0..geometry.chunks {
-        let Some(ChunkEntry::Nodes { class }) = ChunkEntry::from_bits(word(geometry.chunk_entry(index))) else {
+        let Some(ChunkEntry::Nodes { class }) = ChunkEntry::from_bits(word(geometry.chunk_entry(index)))
+        else {
             continue;
         };
         for number in 0..geometry.spans_in_chunk(class.node_bytes) {
@@ -62,12 +68,13 @@ pub fn survey<M: Memory + ?Sized>(memory: &M, geometry: &Geometry, server: u16) 
     places
 }
 
-/// Whether all `places` are accounted for at rest: `trees` are the nodes of all trees, `at_hand` the free places that each compute server
-/// that is there believes to have. If not, what is wrong.
+/// Checks that all `places` are accounted for at rest. `trees` are the nodes of all trees. `believed_free`
+/// lists the free places that each present compute server believes it has. Returns an error text if something
+/// is wrong.
 pub fn account(
     places: &[Surveyed],
     trees: impl IntoIterator<Item = GlobalAddress>,
-    at_hand: &BTreeMap<ClientId, Vec<GlobalAddress>>,
+    believed_free: &BTreeMap<ComputeId, Vec<GlobalAddress>>,
 ) -> Result<(), String> {
     let mut linked = BTreeSet::new();
     for node in trees {
@@ -75,11 +82,11 @@ pub fn account(
             return Err(format!("the node {node} is in two places of the trees"));
         }
     }
-    let mut free: BTreeMap<GlobalAddress, ClientId> = BTreeMap::new();
-    for (&client, places) in at_hand {
+    let mut free: BTreeMap<GlobalAddress, ComputeId> = BTreeMap::new();
+    for (&client, places) in believed_free {
         for &place in places {
             if let Some(other) = free.insert(place, client) {
-                return Err(format!("the place {place} is free both at {other} and at {client}"));
+                return Err(format!("clients {other} and {client} both have {place} as a free place"));
             }
         }
     }
@@ -87,28 +94,39 @@ pub fn account(
         let Surveyed { address, content, span, hinted } = *place;
         let owner = free.remove(&address);
         if let Some(client) = owner.filter(|client| *client != span.owner) {
-            return Err(format!("the place {address} is free at {client}, and its span is {}'s", span.owner));
+            return Err(format!(
+                "client {client} has {address} as a free place, but client {} owns its span",
+                span.owner
+            ));
         }
         match (content, linked.remove(&address)) {
             (Content::Linked, true) if owner.is_none() => {}
-            (_, true) => return Err(format!("the node {address} of a tree is {content:?}, free at {owner:?}")),
+            (_, true) => {
+                return Err(format!(
+                    "the node {address} of a tree is {content:?}, and {owner:?} has it as a free place"
+                ));
+            }
             (Content::Linked, false) => return Err(format!("the node {address} is in no tree")),
-            (Content::Pending(maker), false) => return Err(format!("the node {address} of {maker} stays pending")),
+            (Content::Pending(maker), false) => {
+                return Err(format!("the node {address} of client {maker} stays pending"));
+            }
             (Content::Unused | Content::Free, false) => {
                 let known = owner.is_some() || hinted || !span.issued;
-                let alive = span.owner == ClientId::NOBODY || at_hand.contains_key(&span.owner);
+                let alive = span.owner == ComputeId::NOBODY || believed_free.contains_key(&span.owner);
                 if !alive {
-                    return Err(format!("the span of {address} is {}'s, who is gone", span.owner));
+                    return Err(format!("client {} owns the span of {address}, but is gone", span.owner));
                 }
                 if !known {
-                    return Err(format!("nobody finds the free place {address}"));
+                    return Err(format!("no client can find the free place {address}"));
                 }
             }
         }
     }
     match (linked.first(), free.first_key_value()) {
-        (Some(node), _) => Err(format!("the node {node} is at no place for a node")),
-        (None, Some((place, client))) => Err(format!("{client} has {place}, which is no place for a node")),
+        (Some(node), _) => Err(format!("the node {node} is not at a place for a node")),
+        (None, Some((place, client))) => {
+            Err(format!("client {client} has {place} as a free place, which is not a place for a node"))
+        }
         (None, None) => Ok(()),
     }
 }

@@ -1,4 +1,5 @@
-//! Synchronisation types, swapped for loom's in its tests: one source is both shipped and model-checked.
+//! Synchronisation types. Loom's types replace them in loom's tests, so the shipped source is also the
+//! model-checked one.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{Mutex, atomic::AtomicU8};

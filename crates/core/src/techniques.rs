@@ -1,27 +1,30 @@
-//! The paper's techniques, each switchable: the same tree code runs as FG+, as the paper's Sherman and as ours.
+//! The paper's techniques, each switchable. The same tree code runs as FG+, as the paper's Sherman, and as
+//! this project's variant.
 
-/// Which techniques a compute server uses. What is fixed in the cluster (lanes on chip, their width, how they are
-/// released) is in the superblock; what is fixed in a tree (its format) is in the catalog.
+/// The techniques that a compute server uses. Settings fixed per cluster (lanes on chip, their width, how
+/// they are released) are in the superblock. Settings fixed per tree (its format) are in the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Techniques {
-    /// Write-back and release leave as one list, and so does a split on one server (paper §4.5).
+    /// Write-back and release share one list, and so does a split on one server (paper §4.5).
     pub combine: bool,
-    /// Threads of a compute server queue locally before one of them goes for the lane (paper §4.3).
+    /// Threads of a compute server queue locally before one of them takes the lane (paper §4.3).
     pub hierarchical: bool,
-    /// They queue first come, first served; otherwise whoever is quickest.
+    /// Threads queue first come, first served. Otherwise the fastest thread wins.
     pub queue: bool,
     /// A released lane goes to the next thread in the queue without leaving the compute server, at most
-    /// [`Techniques::MAX_HANDOVERS`] times in a row. Means nothing without `hierarchical`.
+    /// [`Techniques::MAX_HANDOVERS`] times in a row. Has no effect without `hierarchical`.
     pub handover: bool,
-    /// CAS and READ share a list: a write takes two round trips. Not in the paper.
+    /// CAS and READ share a list, so a write takes two round trips. Not in the paper.
     pub lock_read: bool,
     /// Internal nodes are cached (paper §4.2.3).
     pub cache: bool,
-    /// Whatever is not one unit is logged first, so that a client's death at any verb can be mended. Not in the paper.
+    /// A change that is not one unit is logged first, so that recovery can repair a client's death at any
+    /// verb. Not in the paper.
     pub redo: bool,
-    /// After a few tries in vain an operation pauses between them, ever longer; otherwise it tries again at once, as the paper's
-    /// systems do. On everywhere but in experiments on the NIC model: who never pauses takes the core from those it waits for, and
-    /// where time is virtual keeps it from passing.
+    /// After a few failed tries an operation pauses between tries, longer each time. Otherwise it retries at
+    /// once, as the paper's systems do. It is on everywhere except in experiments on the NIC model. An
+    /// operation that never pauses takes the core from the threads it waits for. Where time is virtual, it
+    /// also keeps time from advancing.
     pub backoff: bool,
 }
 
@@ -29,7 +32,7 @@ impl Techniques {
     /// The paper's bound on consecutive handovers.
     pub const MAX_HANDOVERS: u32 = 4;
 
-    /// None of the paper's: FG, as a baseline.
+    /// No technique of the paper: FG, as a baseline.
     pub const NONE: Self = Self {
         combine: false,
         hierarchical: false,
@@ -41,11 +44,11 @@ impl Techniques {
         backoff: true,
     };
 
-    /// The paper, complete.
+    /// All techniques of the paper.
     pub const SHERMAN: Self =
         Self { combine: true, hierarchical: true, queue: true, handover: true, cache: true, ..Self::NONE };
 
-    /// Ours: the paper's, with lock and READ in one list, and crash-safe.
+    /// The default: all techniques of the paper, with lock and READ in one list, and crash-safe.
     pub const OURS: Self = Self { lock_read: true, redo: true, ..Self::SHERMAN };
 }
 

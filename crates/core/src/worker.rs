@@ -1,4 +1,4 @@
-//! A thread of a compute server: an endpoint, and what the threads share.
+//! A thread of a compute server: its endpoint, and the state that the threads share.
 
 use crate::compute::ComputeServer;
 use crate::membership::Pulse;
@@ -9,7 +9,8 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One thread's access to the cluster. Not shared between threads; any number of operations may be in flight on it.
+/// One thread's access to the cluster. Not shared between threads; any number of operations may be in flight
+/// on it.
 #[derive(Debug)]
 pub struct Worker<E: Endpoint> {
     pub(crate) endpoint: E,
@@ -17,17 +18,17 @@ pub struct Worker<E: Endpoint> {
     buffers: RefCell<Vec<Vec<u8>>>,
     scans: RefCell<Vec<Buffers>>,
     pub(crate) pulse: Arc<Pulse>,
-    /// When its operations stop waiting, whatever their own deadlines say.
+    /// When its operations stop waiting, regardless of their own deadlines.
     cutoff: Cell<u64>,
 }
 
-/// Scans whose buffers a worker keeps.
+/// The most scans whose buffers a worker keeps.
 const KEPT_SCANS: usize = 4;
-/// Buffers a worker keeps for its next operations: as many as are in flight where throughput matters.
+/// The most buffers a worker keeps for its next operations: the number in flight where throughput matters.
 const KEPT_BUFFERS: usize = 64;
 
 impl<E: Endpoint> Worker<E> {
-    /// A worker of `compute` that acts through `endpoint`.
+    /// Creates a worker of `compute` that uses `endpoint`.
     pub fn new(endpoint: E, compute: Arc<ComputeServer>) -> Self {
         let pulse = compute.pulse();
         Self {
@@ -50,7 +51,7 @@ impl<E: Endpoint> Worker<E> {
         &self.compute
     }
 
-    /// A buffer for a node or a value, used before if there is one.
+    /// Returns a buffer for a node or a value, a recycled one if available.
     #[inline]
     pub fn buffer(&self) -> Vec<u8> {
         self.buffers.borrow_mut().pop().unwrap_or_default()
@@ -76,35 +77,37 @@ impl<E: Endpoint> Worker<E> {
         }
     }
 
-    /// When its operations stop waiting, in nanoseconds of the endpoint's clock; `u64::MAX` if only their own deadlines count.
+    /// When its operations stop waiting, in nanoseconds of the endpoint's clock. `u64::MAX` if only their own
+    /// deadlines count.
     pub(crate) fn cutoff(&self) -> u64 {
         self.cutoff.get()
     }
 
-    /// Makes every operation in flight stop waiting after `patience`, or at its own deadline if that is earlier. For a caller whose
-    /// batch has failed already. `None` takes it back.
+    /// Makes every operation in flight stop waiting after `patience`, or at its own deadline if that is
+    /// earlier. For a caller whose batch has already failed. `None` removes the limit.
     pub fn cut_short(&self, patience: Option<Duration>) {
         self.cutoff.set(patience.map_or(u64::MAX, |patience| {
             self.endpoint.now().saturating_add(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX))
         }));
     }
 
-    /// A new operation, with the compute server's default deadline.
+    /// Creates an operation with the compute server's default deadline.
     pub fn op(&self) -> Op<'_, E> {
         self.op_within(self.compute.timeout())
     }
 
-    /// A new operation that gives up after `timeout` of waiting.
+    /// Creates an operation that gives up after `timeout` of waiting.
     pub fn op_within(&self, timeout: Duration) -> Op<'_, E> {
         Op::new(self, timeout)
     }
 }
 
 impl<E: Endpoint> Drop for Worker<E> {
-    /// An operation that was dropped under a lane (its thread panicked, or its future was let go) leaves that lane to recovery.
+    /// Ends the identity if an operation was dropped while it held a lane, because its thread panicked or its
+    /// future was dropped. Recovery then frees the lane.
     fn drop(&mut self) {
         if self.pulse.holds() {
-            self.compute.doom();
+            self.compute.terminate();
         }
     }
 }

@@ -1,11 +1,15 @@
-//! Compute servers that stop dead, in real time: eight of them write to two trees on embedded memory, and every half second one
-//! is halted in the middle of whatever it does and replaced. The others go on, after a pause of no more than a second;
-//! nothing that was acknowledged is lost; in the end the trees are sound, every lane free and every place for a node accounted
-//! for.
+//! Compute servers that die, in real time. Eight compute servers write to two trees on embedded memory. Every
+//! half second the test halts one of them in the middle of an operation and replaces it. The others continue
+//! after a pause of at most one second. No acknowledged change is lost. In the end the trees are sound, every
+//! lane is free and every place for a node is accounted for.
 //!
-//! Six seconds of it, and three without any deaths; `SHERMAN_STRESS_SECONDS=60` for a minute. What was measured is told with `--nocapture`.
+//! This runs for six seconds, and for three seconds without any deaths; `SHERMAN_STRESS_SECONDS=60` makes it
+//! a minute. `--nocapture` prints the measurements.
 #![cfg(not(loom))]
-#![expect(clippy::disallowed_methods, reason = "real time, and threads that never end, are what this is about")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "real time, and threads that never end, are what this is about"
+)]
 
 use sherman_core::survey::{Surveyed, account, survey};
 use sherman_core::{ComputeOptions, ComputeServer, Error, TreeState, Worker};
@@ -13,7 +17,7 @@ use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric, Embedd
 use sherman_executor::block_on;
 use sherman_fabric::control::{Standing, TreeSpec};
 use sherman_fabric::{Clock, Memory, Space};
-use sherman_memory_server::{FormatOptions, LockOptions};
+use sherman_layout::{FormatOptions, LockOptions};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,35 +26,37 @@ use std::time::{Duration, Instant};
 
 const SERVERS: u16 = 2;
 const COMPUTES: usize = 8;
-/// Writers of each compute server: each of them dies in the middle of something else.
+/// Writers of each compute server. Each of them dies in the middle of a different operation.
 const THREADS: usize = 3;
 const SLOTS: usize = COMPUTES * THREADS;
 const KEYS_EACH: usize = 2_000;
 const LANES: u32 = 1 << 12;
-/// In one tree an entry fits a line, so that most changes are one unit; in the other none does, and every change has a record.
+/// In one tree an entry fits into a line, so that most changes are one unit. In the other no entry does, so
+/// that every change has a record.
 const SPECS: [(&str, TreeSpec); 2] = [
     ("short", TreeSpec { format: 1, key_len: 8, value_len: 8, leaf_bytes: 256, internal_bytes: 256 }),
     ("long", TreeSpec { format: 1, key_len: 8, value_len: 80, leaf_bytes: 576, internal_bytes: 256 }),
 ];
 type Trees = [Arc<TreeState>; 2];
 
-/// The tests of this file measure time: one after the other.
+/// The tests of this file measure time, so they run one after the other.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long a test runs, if nobody asks for more.
-fn seconds(unless_told: u64) -> u64 {
-    std::env::var("SHERMAN_STRESS_SECONDS").map_or(unless_told, |text| text.parse().expect("a number of seconds"))
+/// How long a test runs, in seconds, unless `SHERMAN_STRESS_SECONDS` is set.
+fn seconds(unless_known: u64) -> u64 {
+    std::env::var("SHERMAN_STRESS_SECONDS")
+        .map_or(unless_known, |text| text.parse().expect("a number of seconds"))
 }
 
-/// What a writer's keys may hold, kept where its death does not reach: what a key is known to hold or, of changes whose
-/// writer died or was fenced in the middle, all that it may.
+/// The values that a writer's keys may hold. The ledger survives the writer's death. It holds the known value
+/// of a key. If the writer died or was fenced during a change, it holds all possible values.
 #[derive(Default)]
 struct Ledger {
-    /// Whoever writes for this slot now; what others still want to note here comes too late.
+    /// The generation of the present writer of this slot. Notes of earlier writers come too late.
     generation: u64,
     known: Vec<Vec<Option<u64>>>,
     next_value: u64,
@@ -59,24 +65,24 @@ struct Ledger {
     false_fencings: u64,
 }
 
-/// One compute server: its way into the cluster, and its keeper.
+/// One compute server: its connection to the cluster, and its keeper.
 struct Server {
     fabric: EmbeddedFabric,
     compute: Arc<ComputeServer>,
     stop: AtomicBool,
 }
 
-/// One writer's place.
-struct Slot {
+/// The slot of one writer.
+struct WriterSlot {
     number: usize,
     ledger: Mutex<Ledger>,
 }
 
 struct Arena {
     cluster: Arc<EmbeddedCluster>,
-    /// The writers' places; each compute server has so many of them in a row.
-    slots: Vec<Slot>,
-    /// Whoever writes there now.
+    /// The writers' slots. Each compute server has `THREADS` of them in a row.
+    slots: Vec<WriterSlot>,
+    /// The compute servers that write at present.
     computes: Vec<Mutex<Arc<Server>>>,
     stop: AtomicBool,
     keepers: Keepers,
@@ -92,19 +98,19 @@ fn open(worker: &Worker<EmbeddedEndpoint>) -> Result<Trees, Error> {
     Ok([short?, long?])
 }
 
-/// A number as a value, over and over, so that a torn one is told.
+/// Returns a value that repeats `number`, so that a torn value is detected.
 fn value(number: u64, len: usize) -> Vec<u8> {
     number.to_be_bytes().repeat(len / 8)
 }
 
-/// The number that a value is.
+/// Returns the number that a value repeats.
 fn number(value: &[u8]) -> u64 {
     let words = value.as_chunks::<8>().0;
     assert!(words.iter().all(|word| *word == words[0]), "torn: {value:?}");
     u64::from_be_bytes(words[0])
 }
 
-/// Numbers that are the same on every run (splitmix64).
+/// Pseudo-random numbers that are the same on every run (splitmix64).
 struct Numbers(u64);
 
 impl Numbers {
@@ -118,7 +124,7 @@ impl Numbers {
 
 type Keepers = Mutex<Vec<(Arc<Server>, JoinHandle<()>)>>;
 
-/// A new compute server, with its keeper.
+/// Starts a new compute server with its keeper.
 fn join(cluster: &Arc<EmbeddedCluster>, keepers: &Keepers) -> Arc<Server> {
     let fabric = cluster.join().expect("room for one more");
     let endpoint = fabric.endpoint();
@@ -128,7 +134,7 @@ fn join(cluster: &Arc<EmbeddedCluster>, keepers: &Keepers) -> Arc<Server> {
     let kept = Arc::clone(&server);
     let keeper = thread::spawn(move || {
         let stopped = || kept.stop.load(Ordering::Relaxed);
-        // Both end when they are asked to, or with their compute server.
+        // Both threads end on request, or with their compute server.
         thread::scope(|scope| {
             scope.spawn(|| {
                 let worker = Worker::new(kept.fabric.endpoint(), Arc::clone(&kept.compute));
@@ -154,10 +160,14 @@ impl Arena {
             locks,
             ..FormatOptions::default()
         };
-        let options =
-            EmbeddedOptions { servers: SERVERS, memory_bytes: 256 << 20, format, ..EmbeddedOptions::default() };
+        let options = EmbeddedOptions {
+            servers: SERVERS,
+            memory_bytes: 256 << 20,
+            format,
+            ..EmbeddedOptions::default()
+        };
         let cluster = EmbeddedCluster::new(options).expect("a cluster");
-        let slots = (0..SLOTS).map(|number| Slot {
+        let slots = (0..SLOTS).map(|number| WriterSlot {
             number,
             ledger: Mutex::new(Ledger { known: vec![vec![None]; KEYS_EACH], ..Ledger::default() }),
         });
@@ -177,11 +187,12 @@ impl Arena {
         threads.map(start).collect()
     }
 
-    /// Stops a compute server dead, and puts another in its place.
+    /// Halts a compute server, and puts another in its place.
     fn replace(self: &Arc<Self>, compute: usize, seed: u64) -> Vec<JoinHandle<()>> {
         let mut server = lock(&self.computes[compute]);
         server.fabric.halt(seed);
-        // Nothing it still notes counts: if it has just done something, that is one of the things that may be.
+        // Later notes of the halted writers do not count: a change that has just happened is among the
+        // possible values already.
         for slot in &self.slots[compute * THREADS..(compute + 1) * THREADS] {
             lock(&slot.ledger).generation += 1;
         }
@@ -190,7 +201,8 @@ impl Arena {
         self.start(compute)
     }
 
-    /// The compute server that took the place of `fenced`, which was taken for dead although it lives.
+    /// Returns the compute server that took the place of `fenced`, which was declared dead although it is
+    /// alive.
     fn rejoin(&self, compute: usize, fenced: &Arc<Server>) -> Arc<Server> {
         let mut server = lock(&self.computes[compute]);
         if Arc::ptr_eq(&server, fenced) {
@@ -206,7 +218,7 @@ impl Arena {
         })
     }
 
-    /// All places for nodes.
+    /// Returns all places for nodes.
     fn places(&self, compute: &ComputeServer) -> Vec<Surveyed> {
         let places = (0..SERVERS).flat_map(|server| {
             let memory = self.cluster.memory(server).expect("it has so many");
@@ -216,22 +228,22 @@ impl Arena {
     }
 }
 
-/// How a change ended for who asked for it.
+/// The outcome of a change, as its writer sees it.
 enum Noted {
     Yes,
-    /// The writer was taken for dead.
+    /// The cluster declared the writer dead.
     Fenced,
-    /// Another writes here now, or it is time to stop.
+    /// Another writer uses this slot now, or it is time to stop.
     Over,
 }
 
-impl Slot {
+impl WriterSlot {
     fn key(&self, index: usize) -> [u8; 8] {
-        // The writers' keys lie between each other's: all leaves are everybody's.
+        // The keys of all writers are interleaved, so that all writers share all leaves.
         ((index * SLOTS + self.number) as u64).to_be_bytes()
     }
 
-    /// Puts half of its keys in: trees of some size, which then grow no more than they shrink.
+    /// Inserts half of its keys, so that the trees have some size and then grow no more than they shrink.
     fn fill(&self, worker: &Worker<EmbeddedEndpoint>, trees: &Trees) {
         let mut ledger = lock(&self.ledger);
         for index in (0..KEYS_EACH).filter(|index| index / 2 % 2 == 0) {
@@ -243,7 +255,7 @@ impl Slot {
         }
     }
 
-    /// Writes until it is time to stop, whatever befalls its compute server.
+    /// Writes until it is time to stop, whatever happens to its compute server.
     fn write(&self, arena: &Arena, generation: u64) {
         let mut numbers = Numbers(generation << 8 | self.number as u64);
         let compute = self.number / THREADS;
@@ -265,7 +277,8 @@ impl Slot {
             if !matches!(noted, Noted::Fenced) || arena.stop.load(Ordering::Relaxed) {
                 return;
             }
-            // It lives, and goes on under another identity, unless it has been replaced meanwhile.
+            // The writer is alive and continues under another identity, unless it has been replaced
+            // meanwhile.
             drop(worker);
             let mut ledger = lock(&self.ledger);
             if ledger.generation != generation {
@@ -277,7 +290,7 @@ impl Slot {
         }
     }
 
-    /// One operation on one of its keys.
+    /// Performs one operation on one of its keys.
     fn change(
         &self,
         worker: &Worker<EmbeddedEndpoint>,
@@ -305,7 +318,8 @@ impl Slot {
             match wanted {
                 _ if what == 9 => op.get(tree, &key, &mut found).await,
                 Some(number) => {
-                    op.insert(tree, &key, &value(number, SPECS[index % 2].1.value_len as usize), &mut found).await
+                    op.insert(tree, &key, &value(number, SPECS[index % 2].1.value_len as usize), &mut found)
+                        .await
                 }
                 None => op.remove(tree, &key, &mut found).await,
             }
@@ -320,7 +334,11 @@ impl Slot {
             Ok(there) => {
                 let value = there.then(|| number(&found));
                 let before = if what == 9 { &known[..] } else { &known[..known.len() - 1] };
-                assert!(before.contains(&value), "slot {} key {index}: {value:?} is none of {before:?}", self.number);
+                assert!(
+                    before.contains(&value),
+                    "slot {} key {index}: {value:?} is none of {before:?}",
+                    self.number
+                );
                 if what < 9 {
                     *known = vec![wanted];
                 }
@@ -334,14 +352,14 @@ impl Slot {
                 }
                 Noted::Fenced
             }
-            // It may or may not have happened: both stay possible.
+            // The change may or may not have happened: both values stay possible.
             Err(Error::OutcomeUnknown { .. }) => Noted::Fenced,
             Err(other) => panic!("slot {}: {other}", self.number),
         }
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 struct Outcome {
     kills: u64,
@@ -359,11 +377,11 @@ impl Outcome {
     }
 }
 
-/// Writes for `length`, with a kill every `kill_every`, and looks whether all is well afterwards.
+/// Writes for `length`, with a kill every `kill_every`, and then checks the result.
 fn run(lease: Duration, length: Duration, kill_every: Option<Duration>) -> Outcome {
     let _alone = lock(&ALONE);
     let arena = Arena::new(lease);
-    // Made beforehand: who dies at that, or waits for it, is another matter.
+    // Created before the kills: a death during creation, or a wait for it, is not the subject of this test.
     let first = join(&arena.cluster, &arena.keepers);
     let creator = worker(&first.fabric, &first.compute);
     let trees = open(&creator).expect("room for both");
@@ -375,7 +393,7 @@ fn run(lease: Duration, length: Duration, kill_every: Option<Duration>) -> Outco
         thread::sleep(kill_every.unwrap_or(Duration::from_millis(100)));
         if kill_every.is_some() {
             let compute = numbers.below(COMPUTES);
-            // The threads that are replaced sleep for ever, or end.
+            // The replaced threads never wake again, or end.
             writers[compute] = arena.replace(compute, kills);
             kills += 1;
         }
@@ -397,16 +415,19 @@ fn run(lease: Duration, length: Duration, kill_every: Option<Duration>) -> Outco
     }
 }
 
-/// Waits until whoever is dead has been recovered, then stops the keepers.
+/// Waits until all dead members have been recovered, then stops the keepers.
 fn settle(arena: &Arc<Arena>, worker: &Worker<EmbeddedEndpoint>) {
     let began = worker.endpoint().now();
     loop {
         let members = block_on(worker.endpoint(), worker.members()).expect("server 0 answers");
-        let live = members.iter().filter(|member| member.standing == Standing::Live && member.lease_left > 0).count();
+        let live = members
+            .iter()
+            .filter(|member| member.standing == Standing::Live && member.lease_left > 0)
+            .count();
         if live == members.len() && live == COMPUTES + 1 {
             break;
         }
-        assert!(worker.endpoint().now() - began < 10_000_000_000, "somebody stays dead: {members:?}");
+        assert!(worker.endpoint().now() - began < 10_000_000_000, "a member stays dead: {members:?}");
         thread::sleep(Duration::from_millis(20));
     }
     for (server, _) in lock(&arena.keepers).iter() {
@@ -414,7 +435,8 @@ fn settle(arena: &Arc<Arena>, worker: &Worker<EmbeddedEndpoint>) {
     }
 }
 
-/// The trees are sound and hold what they may, no lane is held, and every place is part of one or free.
+/// Asserts that the trees are sound and hold possible values, no lane is held, and every place is part of a
+/// tree or free.
 fn verify(arena: &Arena, worker: &Worker<EmbeddedEndpoint>, trees: &Trees) {
     let (mut entries, mut nodes) = (BTreeMap::new(), Vec::new());
     for tree in trees {
@@ -428,19 +450,23 @@ fn verify(arena: &Arena, worker: &Worker<EmbeddedEndpoint>, trees: &Trees) {
     for slot in &arena.slots {
         for (index, known) in lock(&slot.ledger).known.iter().enumerate() {
             let value = entries.get(&slot.key(index)[..]).map(|value| number(value));
-            assert!(known.contains(&value), "slot {} key {index}: {value:?} is none of {known:?}", slot.number);
+            assert!(
+                known.contains(&value),
+                "slot {} key {index}: {value:?} is none of {known:?}",
+                slot.number
+            );
             held += usize::from(value.is_some());
         }
     }
-    assert_eq!(held, entries.len(), "nothing is there that nobody wrote");
+    assert_eq!(held, entries.len(), "the tree holds only written entries");
     assert!(arena.lanes_are_free());
-    let mut at_hand = BTreeMap::from([(worker.compute().client(), worker.compute().free_places())]);
+    let mut believed_free = BTreeMap::from([(worker.compute().client(), worker.compute().free_places())]);
     for server in &arena.computes {
         let server = lock(server);
         assert!(server.compute.redo_slots().all_free());
-        at_hand.insert(server.compute.client(), server.compute.free_places());
+        believed_free.insert(server.compute.client(), server.compute.free_places());
     }
-    account(&arena.places(worker.compute()), nodes, &at_hand).unwrap_or_else(|what| panic!("{what}"));
+    account(&arena.places(worker.compute()), nodes, &believed_free).unwrap_or_else(|what| panic!("{what}"));
 }
 
 #[test]
@@ -453,7 +479,7 @@ fn survivors_go_on_when_others_stop_dead() {
 }
 
 #[test]
-fn nobody_is_fenced_who_lives() {
+fn no_live_client_is_fenced() {
     let outcome = run(Duration::from_secs(3), Duration::from_secs(seconds(3)), None);
     outcome.tell("nobody stopped, the default lease");
     assert_eq!((outcome.false_fencings, outcome.recoveries), (0, 0), "{outcome:?}");

@@ -1,7 +1,8 @@
-//! Interleavings of threads of one compute server at its local lock table.
+//! Explores interleavings of threads of one compute server at its local lock table.
 //!
-//! The global lane is a flag: it must be clear when a fresh grant arrives and set when a handover does. Under loom a park
-//! has no time-out, so a lost wake-up is a deadlock, which loom reports; so is an access that the lock failed to order.
+//! The global lane is a flag: it must be clear when a fresh grant arrives, and set when a handover arrives.
+//! Under loom a park has no time-out, so a lost wake-up is a deadlock, which loom reports. Loom also reports
+//! an access that the lock failed to order.
 #![cfg(loom)]
 
 use loom::cell::UnsafeCell;
@@ -9,7 +10,7 @@ use loom::model::Builder;
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
-use sherman_core::lock::local::{Acquire, Fairness, Finished, Grant, LaneIndex, LocalLockTable, Plan};
+use sherman_core::lock::local::{Acquire, Fairness, Finished, Grant, LaneIndex, LocalLockTable, ReleasePlan};
 use sherman_executor::{Driver, block_on};
 use std::future::Future;
 use std::pin::Pin;
@@ -30,18 +31,18 @@ impl Driver for Nothing {
     }
 }
 
-/// A compute server, and the one lane it locks.
+/// A compute server, and the only lane that it locks.
 struct World {
     table: LocalLockTable,
     max_handovers: u32,
     global: AtomicBool,
     node: UnsafeCell<()>,
-    /// Who held the lane, and how it came by it.
+    /// The holders of the lane in order, each with the kind of its grant.
     log: Mutex<Vec<(u32, Grant)>>,
 }
 
 impl World {
-    /// Leaked, so that waiters can be queued by one thread and served in another. A model makes few of them.
+    /// Leaked, so that one thread can queue waiters and another can serve them. A model makes few of these.
     fn new(max_handovers: u32) -> &'static Self {
         Box::leak(Box::new(Self {
             table: LocalLockTable::new(1, 1),
@@ -52,13 +53,13 @@ impl World {
         }))
     }
 
-    /// Waits for the lock, works under it, gives it back.
+    /// Waits for the lock, works under it, and gives it back.
     fn operate(&self, who: u32, acquire: Acquire<'_>) {
         self.work(who, block_on(&Nothing, acquire));
         self.release();
     }
 
-    /// Takes the global lane if need be, and touches the node.
+    /// Takes the global lane if necessary, and touches the node.
     fn work(&self, who: u32, grant: Grant) {
         // Relaxed: the local lock alone must order the threads of one compute server.
         let ours = self.global.load(Ordering::Relaxed);
@@ -70,17 +71,17 @@ impl World {
 
     fn release(&self) {
         let plan = self.table.plan_release(LANE, self.max_handovers, true);
-        if plan == Plan::Global {
+        if plan == ReleasePlan::Global {
             self.global.store(false, Ordering::Relaxed);
         }
         self.finish(plan);
     }
 
-    fn finish(&self, plan: Plan) {
+    fn finish(&self, plan: ReleasePlan) {
         if self.table.finish_release(LANE, plan) == Finished::MustReleaseGlobal {
-            assert_eq!(plan, Plan::HandOver);
+            assert_eq!(plan, ReleasePlan::HandOver);
             self.global.store(false, Ordering::Relaxed);
-            assert_eq!(self.table.finish_release(LANE, Plan::Global), Finished::Done);
+            assert_eq!(self.table.finish_release(LANE, ReleasePlan::Global), Finished::Done);
         }
     }
 
@@ -89,7 +90,7 @@ impl World {
         self.work(0, grant);
     }
 
-    /// Someone who is queued behind the holder already.
+    /// Returns a waiter that is queued behind the holder already.
     fn queued(&self, fairness: Fairness) -> Acquire<'_> {
         let mut acquire = self.table.acquire(LANE, fairness);
         assert_eq!(poll(&mut acquire), Poll::Pending);
@@ -100,7 +101,8 @@ impl World {
         self.log.lock().unwrap().iter().map(|(who, _)| *who).collect()
     }
 
-    /// Nobody holds, nobody waits, the lane is not ours; and no more handovers in a row than allowed.
+    /// Asserts that there is no holder and no waiter, and that the global lane is free. Also asserts that no
+    /// more handovers in a row happened than allowed.
     fn check_the_end(&self) {
         assert_eq!(self.table.waiting(LANE), 0);
         assert!(!self.global.load(Ordering::Relaxed));
@@ -125,7 +127,8 @@ fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
 fn contend(preemptions: usize, max_handovers: u32, fairness: Fairness) {
     explore(preemptions, move || {
         let world = World::new(max_handovers);
-        let others = [1, 2].map(|who| thread::spawn(move || world.operate(who, world.table.acquire(LANE, fairness))));
+        let others =
+            [1, 2].map(|who| thread::spawn(move || world.operate(who, world.table.acquire(LANE, fairness))));
         world.operate(0, world.table.acquire(LANE, fairness));
         others.into_iter().for_each(|other| other.join().unwrap());
         assert_eq!(world.order().len(), 3);
@@ -155,8 +158,10 @@ fn the_queue_is_served_in_order_and_a_newcomer_does_not_overtake() {
         let world = World::new(1);
         world.hold();
         let queue = [1, 2].map(|who| (who, world.queued(Fairness::Fifo)));
-        let mut threads: Vec<_> =
-            queue.into_iter().map(|(who, acquire)| thread::spawn(move || world.operate(who, acquire))).collect();
+        let mut threads: Vec<_> = queue
+            .into_iter()
+            .map(|(who, acquire)| thread::spawn(move || world.operate(who, acquire)))
+            .collect();
         threads.push(thread::spawn(move || world.operate(3, world.table.acquire(LANE, Fairness::Fifo))));
         world.release();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -165,8 +170,12 @@ fn the_queue_is_served_in_order_and_a_newcomer_does_not_overtake() {
     });
 }
 
-/// A waiter that leaves by `leave` while the holder releases, and one behind it that stays.
-fn leave_while_released(fairness: Fairness, behind: Option<Fairness>, leave: fn(&'static World, Acquire<'static>)) {
+/// Runs a waiter that leaves by `leave` while the holder releases, and a waiter behind it that stays.
+fn leave_while_released(
+    fairness: Fairness,
+    behind: Option<Fairness>,
+    leave: fn(&'static World, Acquire<'static>),
+) {
     explore(3, move || {
         let world = World::new(1);
         world.hold();
@@ -180,11 +189,11 @@ fn leave_while_released(fairness: Fairness, behind: Option<Fairness>, leave: fn(
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(world.order().contains(&2), behind.is_some());
         if world.table.try_acquire(LANE).expect("free at the end") == Grant::HandedOver {
-            // Parked by a drop: the next acquirer gets it, and gives it back.
+            // A dropped waiter parked the lane: the next acquirer gets it, and gives it back.
             world.work(3, Grant::HandedOver);
             world.global.store(false, Ordering::Relaxed);
         }
-        world.finish(Plan::Global);
+        world.finish(ReleasePlan::Global);
         world.check_the_end();
     });
 }
@@ -244,7 +253,7 @@ fn the_waker_of_the_last_poll_is_the_one_that_is_called() {
         let other = {
             let served = Arc::clone(&served);
             thread::spawn(move || {
-                // The first poll's waker was another's: only a renewed one reaches this thread.
+                // The first poll stored a different waker. Only a renewed waker reaches this thread.
                 let grant = block_on(&Nothing, &mut acquire);
                 served.store(true, Ordering::Relaxed);
                 world.work(1, grant);

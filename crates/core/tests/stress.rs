@@ -1,10 +1,13 @@
-//! Many threads of several compute servers on one cluster, all operations mixed, in waves of growth and emptying.
+//! Many threads of several compute servers work on one cluster, with all operations mixed, in waves of growth
+//! and emptying.
 //!
-//! Two trees: in the **wide** one every key has an owner, the only thread that changes it, so that each answer can be foretold
-//! exactly although owners take turns within a leaf; some of its keys are counters that all threads increment. In the **hot**
-//! one a few keys are changed by everybody; each thread keeps a ledger of what it added and took away.
+//! There are two trees. In the **wide** tree every key has an owner, the only thread that changes it. So the
+//! test can predict each answer exactly, although owners alternate within a leaf. Some of its keys are
+//! counters that all threads increment. In the **hot** tree all threads change a few keys. Each thread keeps
+//! a ledger of its inserts and removes.
 //!
-//! `SHERMAN_STRESS_SECONDS=60 cargo test -p sherman-core --test stress -- --nocapture` runs longer and tells what it did.
+//! `SHERMAN_STRESS_SECONDS=60 cargo test -p sherman-core --test stress -- --nocapture` runs longer and prints
+//! what it did.
 #![cfg(not(loom))]
 
 mod support;
@@ -31,14 +34,14 @@ const HOT: u64 = 48;
 /// How long a wave of growth or emptying lasts.
 const WAVE_NANOS: u64 = 120_000_000;
 
-/// What a thread did.
+/// The results of one thread.
 #[derive(Default)]
 struct Outcome {
     /// What its own keys hold.
     own: BTreeMap<u64, u32>,
     /// Increments of each counter.
     increments: BTreeMap<u64, u64>,
-    /// For each hot key, how often it was added less how often it was taken away.
+    /// For each hot key, the number of its inserts minus the number of its removes.
     ledger: BTreeMap<u64, i64>,
     operations: u64,
     pairs_scanned: u64,
@@ -61,7 +64,7 @@ struct Thread {
     out: Outcome,
 }
 
-/// A value that says whose it is, and whether it is whole.
+/// Returns a value that names its key, and shows whether it is whole.
 fn value(len: usize, number: u64, tag: u32) -> Vec<u8> {
     let mut value = vec![tag as u8; len];
     value[..4].copy_from_slice(&(number as u32).to_be_bytes());
@@ -69,7 +72,7 @@ fn value(len: usize, number: u64, tag: u32) -> Vec<u8> {
     value
 }
 
-/// The tag of a value of `number`, which must be one that somebody wrote.
+/// Returns the tag of a value of `number`. Asserts that some thread wrote this value.
 fn tag(value_found: &[u8], number: u64) -> u32 {
     let tag = u32::from_be_bytes(value_found[4..8].try_into().expect("four bytes"));
     assert_eq!(value_found, value(value_found.len(), number, tag), "a value nobody wrote under {number}");
@@ -81,7 +84,7 @@ impl Thread {
         Keys::new(tree.shape().leaf.key_len(), count, false)
     }
 
-    /// Runs one operation, and notes what it cost.
+    /// Runs one operation and counts it. Estimates from its bytes written whether it split or merged nodes.
     fn run<T>(
         &mut self,
         change: impl AsyncFnOnce(
@@ -103,7 +106,7 @@ impl Thread {
         done
     }
 
-    /// A random key of this thread's own.
+    /// Returns a random key that this thread owns.
     fn own_key(&mut self) -> u64 {
         loop {
             let number = self.dice.below(WIDE / THREADS) * THREADS + self.me;
@@ -113,7 +116,7 @@ impl Thread {
         }
     }
 
-    /// Changes or reads an own key, and checks the answer.
+    /// Changes or reads a key that this thread owns, and checks the answer.
     fn act_on_own(&mut self, number: u64, shrink: u64) {
         let tree = Arc::clone(&self.wide);
         let key = Self::keys(&tree, WIDE).key(number);
@@ -125,10 +128,13 @@ impl Thread {
         let there = match self.dice.below(8) {
             0..=1 => self.run(async |op| op.get(&tree, &key, &mut out).await, false),
             2 => {
-                let expected = if self.dice.one_in(4) { None } else { known.map(|tag| value(len, number, tag)) };
+                let expected =
+                    if self.dice.one_in(4) { None } else { known.map(|tag| value(len, number, tag)) };
                 let new = (!less).then_some(put.as_slice());
-                let ended = self
-                    .run(async |op| op.compare_exchange(&tree, &key, expected.as_deref(), new, &mut out).await, less);
+                let ended = self.run(
+                    async |op| op.compare_exchange(&tree, &key, expected.as_deref(), new, &mut out).await,
+                    less,
+                );
                 if expected == known.map(|tag| value(len, number, tag)) {
                     assert_eq!(ended, Exchange::Done);
                     self.know(number, (!less).then_some(fresh));
@@ -143,7 +149,8 @@ impl Thread {
                 there
             }
             3..=4 => {
-                let there = self.run(async |op| op.insert_if_absent(&tree, &key, &put, &mut out).await, false);
+                let there =
+                    self.run(async |op| op.insert_if_absent(&tree, &key, &put, &mut out).await, false);
                 self.know(number, Some(known.unwrap_or(fresh)));
                 there
             }
@@ -163,7 +170,7 @@ impl Thread {
         };
     }
 
-    /// Changes or reads a key that everybody changes.
+    /// Changes or reads a key that all threads change.
     fn act_on_hot(&mut self, shrink: u64) {
         let tree = Arc::clone(&self.hot);
         let number = self.dice.below(HOT);
@@ -178,8 +185,10 @@ impl Thread {
                 let there = self.run(async |op| op.get(&tree, &key, &mut out).await, false);
                 let expected = there.then(|| out.clone());
                 let new = (!less).then_some(put.as_slice());
-                let ended = self
-                    .run(async |op| op.compare_exchange(&tree, &key, expected.as_deref(), new, &mut out).await, less);
+                let ended = self.run(
+                    async |op| op.compare_exchange(&tree, &key, expected.as_deref(), new, &mut out).await,
+                    less,
+                );
                 if ended == Exchange::Done {
                     self.out.enter(number, i64::from(new.is_some()) - i64::from(there));
                     return;
@@ -192,7 +201,8 @@ impl Thread {
                 there
             }
             2 => {
-                let there = self.run(async |op| op.insert_if_absent(&tree, &key, &put, &mut out).await, false);
+                let there =
+                    self.run(async |op| op.insert_if_absent(&tree, &key, &put, &mut out).await, false);
                 self.out.enter(number, i64::from(!there));
                 there
             }
@@ -230,7 +240,8 @@ impl Thread {
         *self.out.increments.entry(number).or_default() += 1;
     }
 
-    /// Scans a part of the wide tree: keys in order, own keys exactly as they are known.
+    /// Scans a part of the wide tree. Asserts that the keys are in order, and that this thread's own keys are
+    /// exactly as known.
     fn scan(&mut self) {
         let tree = Arc::clone(&self.wide);
         let keys = Self::keys(&tree, WIDE);
@@ -240,8 +251,8 @@ impl Thread {
         let direction = if self.dice.one_in(2) { Direction::Forward } else { Direction::Backward };
         let (low, high) = (keys.key(from), keys.key(to));
         let prefetch = 1 + self.dice.below(8) as usize;
-        let mut scan =
-            Scan::new(&tree, Bound::Included(&low), Bound::Included(&high), direction, prefetch).expect("a good range");
+        let mut scan = Scan::new(&tree, Bound::Included(&low), Bound::Included(&high), direction, prefetch)
+            .expect("a good range");
         let mut seen: Vec<(u64, u32)> = Vec::new();
         while self.run(async |op| op.refill(&tree, &mut scan).await, false) {
             while let Some((key, value)) = scan.next() {
@@ -253,11 +264,18 @@ impl Thread {
         if direction == Direction::Backward {
             seen.reverse();
         }
-        assert!(seen.windows(2).all(|pair| pair[0].0 < pair[1].0), "{direction:?}: keys come in order and once");
-        assert!(seen.iter().all(|(number, _)| (from..=to).contains(number)), "{direction:?}: a key out of bounds");
+        assert!(
+            seen.windows(2).all(|pair| pair[0].0 < pair[1].0),
+            "{direction:?}: keys come in order and once"
+        );
+        assert!(
+            seen.iter().all(|(number, _)| (from..=to).contains(number)),
+            "{direction:?}: a key out of bounds"
+        );
         self.out.pairs_scanned += seen.len() as u64;
-        let own =
-            seen.into_iter().filter(|(number, _)| number % THREADS == self.me && !number.is_multiple_of(COUNTER_EVERY));
+        let own = seen
+            .into_iter()
+            .filter(|(number, _)| number % THREADS == self.me && !number.is_multiple_of(COUNTER_EVERY));
         let known = self.out.own.range(from..=to).map(|(number, tag)| (*number, *tag));
         assert!(own.eq(known), "{direction:?}: own keys from {from} to {to} are as this thread left them");
     }
@@ -280,7 +298,7 @@ impl Thread {
                     _ => self.scan(),
                 }
             }
-            // Emptying by random keys alone would take for ever.
+            // Random removes alone would take too long to empty the tree.
             if shrink == 10 {
                 for number in self.out.own.keys().copied().take(100).collect::<Vec<_>>() {
                     self.act_on_own(number, 10);
@@ -290,7 +308,7 @@ impl Thread {
     }
 }
 
-/// Runs all threads for a while on trees of this shape, and checks what they leave.
+/// Runs all threads for a while on trees of this shape, and checks the trees afterwards.
 fn stress(name: &str, wide: &TreeSpec, techniques: Techniques, lanes: u32, nanos: u64) {
     let format = Format::from_number(wide.format).expect("a format");
     let world = World::new(&WorldOptions {
@@ -315,7 +333,14 @@ fn stress(name: &str, wide: &TreeSpec, techniques: Techniques, lanes: u32, nanos
                     let compute = me as usize % COMPUTE_SERVERS;
                     let [wide, hot] = per_compute[compute].clone();
                     let dice = Dice(began ^ me << 56);
-                    let thread = Thread { worker: world.worker(compute), wide, hot, me, dice, out: Outcome::default() };
+                    let thread = Thread {
+                        worker: world.worker(compute),
+                        wide,
+                        hot,
+                        me,
+                        dice,
+                        out: Outcome::default(),
+                    };
                     thread.go(began + nanos, began)
                 })
             })
@@ -331,8 +356,8 @@ fn stress(name: &str, wide: &TreeSpec, techniques: Techniques, lanes: u32, nanos
     let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
     let skipped: u64 = per_compute.iter().flatten().map(|tree| tree.separators_skipped()).sum();
     println!(
-        "{name}: {} operations, {} pairs scanned, about {} splits and {} merges in {:.1} s; nodes {:?} and {:?}, {:?}, \
-         {} separators missing, {skipped} skipped",
+        "{name}: {} operations, {} pairs scanned, about {} splits and {} merges in {:.1} s; nodes {:?} and \
+         {:?}, {:?}, {} separators missing, {skipped} skipped",
         sum(|out| out.operations),
         sum(|out| out.pairs_scanned),
         sum(|out| out.splits),
@@ -345,7 +370,7 @@ fn stress(name: &str, wide: &TreeSpec, techniques: Techniques, lanes: u32, nanos
     );
 }
 
-/// The wide tree holds what the owners say, and as much in each counter as was added to it.
+/// Asserts that the wide tree holds what the owners recorded, and in each counter the sum of its increments.
 fn check_wide(found: &[(Vec<u8>, Vec<u8>)], tree: &TreeState, outcomes: &[Outcome]) {
     let mut expected = BTreeMap::new();
     let mut counters: BTreeMap<u64, u64> = BTreeMap::new();
@@ -361,7 +386,7 @@ fn check_wide(found: &[(Vec<u8>, Vec<u8>)], tree: &TreeState, outcomes: &[Outcom
     assert!(expected.eq(found.iter().cloned()), "the wide tree holds what its owners say");
 }
 
-/// Each hot key was added as often as it was taken away, or once more and is there.
+/// Asserts for each hot key that it was inserted as often as it was removed, or once more if it is there.
 fn check_hot(found: &[(Vec<u8>, Vec<u8>)], tree: &TreeState, outcomes: &[Outcome]) {
     let keys = Thread::keys(tree, HOT);
     for number in 0..HOT {
@@ -373,12 +398,19 @@ fn check_hot(found: &[(Vec<u8>, Vec<u8>)], tree: &TreeState, outcomes: &[Outcome
 
 #[test]
 fn threads_of_several_compute_servers_leave_what_they_say_they_left() {
-    let seconds = std::env::var("SHERMAN_STRESS_SECONDS").ok().and_then(|seconds| seconds.parse::<f64>().ok());
-    // With four lanes a merge's nodes share them with each other, and with everybody's.
+    let seconds =
+        std::env::var("SHERMAN_STRESS_SECONDS").ok().and_then(|seconds| seconds.parse::<f64>().ok());
+    // With only four lanes, the nodes of a merge share lanes with each other and with the nodes of other
+    // threads.
     let cases = [
         ("line-stamped 8/8", spec(Format::LineStamped, 8, 8, 256, 256), Techniques::OURS, 256),
         ("line-stamped, long entries", spec(Format::LineStamped, 16, 100, 576, 256), Techniques::OURS, 256),
-        ("line-stamped, wide header, Sherman", spec(Format::LineStamped, 40, 8, 448, 512), Techniques::SHERMAN, 4),
+        (
+            "line-stamped, wide header, Sherman",
+            spec(Format::LineStamped, 40, 8, 448, 512),
+            Techniques::SHERMAN,
+            4,
+        ),
         ("two-level, Sherman", spec(Format::TwoLevel, 16, 18, 256, 256), Techniques::SHERMAN, 256),
         ("sorted, FG", spec(Format::Sorted, 16, 20, 256, 256), Techniques::NONE, 4),
         ("sorted-stamped", spec(Format::SortedStamped, 16, 20, 256, 256), Techniques::OURS, 256),
@@ -389,12 +421,15 @@ fn threads_of_several_compute_servers_leave_what_they_say_they_left() {
     }
 }
 
-/// Two threads load a tree while a third inserts one key: who comes first?
+/// Two threads load a tree while a third inserts one key. Returns which loads succeeded.
 fn race(world: &World, name: &str, spec: &TreeSpec, round: u64) -> [bool; 2] {
     let keys = Keys::new(usize::from(spec.key_len), 1000, false);
     let len = spec.value_len as usize;
     let entries = |rest: u64| -> Vec<_> {
-        (0..120).map(|number| number * 3 + rest).map(|number| (keys.key(number), value(len, number, 1))).collect()
+        (0..120)
+            .map(|number| number * 3 + rest)
+            .map(|number| (keys.key(number), value(len, number, 1)))
+            .collect()
     };
     let lone = (keys.key(998), value(len, 998, 1));
     let (world, lone, start) = (&world, &lone, &Barrier::new(3));
@@ -421,7 +456,10 @@ fn race(world: &World, name: &str, spec: &TreeSpec, round: u64) -> [bool; 2] {
                 std::hint::spin_loop();
             }
             let op = worker.op();
-            assert_eq!(block_on(worker.endpoint(), op.insert(&tree, &lone.0, &lone.1, &mut Vec::new())), Ok(false));
+            assert_eq!(
+                block_on(worker.endpoint(), op.insert(&tree, &lone.0, &lone.1, &mut Vec::new())),
+                Ok(false)
+            );
         });
         let loads = loads.map(|load| load.join().expect("no thread panics"));
         inserter.join().expect("no thread panics");
@@ -434,7 +472,7 @@ fn race(world: &World, name: &str, spec: &TreeSpec, round: u64) -> [bool; 2] {
     let tree = block_on(worker.endpoint(), worker.open_tree(name)).expect("the tree");
     let held = walk(&worker, &tree);
     assert_eq!(held.entries, expected);
-    // Emptied, its nodes are the next round's.
+    // Emptied, so that the next round reuses its nodes.
     for (key, _) in expected {
         let op = worker.op();
         assert_eq!(block_on(worker.endpoint(), op.remove(&tree, &key, &mut Vec::new())), Ok(true));

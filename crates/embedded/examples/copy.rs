@@ -1,8 +1,8 @@
-//! What verbs cost in process: `cargo run --release -p sherman-embedded --example copy`.
+//! Measures the cost of verbs in process: `cargo run --release -p sherman-embedded --example copy`.
 //!
-//! Prints nanoseconds per operation, the best of several windows (the machine may have other work), and the ratio to
-//! `memcpy` of as many private bytes where there is one. "Hot" touches the same bytes over and over, "random" a random
-//! node out of 256 MiB.
+//! Prints nanoseconds per operation, the best of several windows, because the machine may have other work.
+//! The first row is `memcpy` of as many private bytes, for comparison. "Hot" touches the same bytes over and
+//! over. "Random" touches a random node out of 256 MiB.
 
 use sherman_embedded::copy::CopyPath;
 use sherman_embedded::file::FileOptions;
@@ -21,7 +21,7 @@ const NODE: usize = 1024;
 const WINDOWS: u32 = 400;
 const WINDOW: Duration = Duration::from_micros(200);
 
-/// Nanoseconds of one call, at best. The call is told its number.
+/// Measures the nanoseconds of one call, in the best window. Each call gets its number.
 fn nanos(mut operation: impl FnMut(usize)) -> f64 {
     let mut best = f64::MAX;
     let mut count = 0;
@@ -66,7 +66,7 @@ fn memcpy(nodes: &[usize]) {
 /// The bare copy, without sequence words.
 fn copy(path: CopyPath, nodes: &[usize]) {
     let words: Vec<AtomicU64> = std::iter::repeat_with(|| AtomicU64::new(1)).take(MEMORY / 8 + 8).collect();
-    // To a line's start, which is what the fast path needs.
+    // The fast path needs the start of a line.
     let skip = words.as_ptr().align_offset(64);
     let words = &words[skip..];
     let mut into = [[0; 64]; NODE / 64];
@@ -86,12 +86,18 @@ fn verbs(path: CopyPath, atomicity: Atomicity, nodes: &[usize]) {
     verbs_on(&region, &format!("{}, {atomicity:?}", path.name()), nodes);
 }
 
-/// Memory in a file, under the system's directory for such files: a WRITE is journaled.
+/// Measures verbs on memory in a file, where a WRITE is journaled. The file lies in the system's directory
+/// for temporary files.
 fn verbs_in_file(nodes: &[usize]) {
     let path = std::env::temp_dir().join(format!("sherman-copy-{}", std::process::id()));
     let (host_bytes, on_chip_bytes, atomicity) = (MEMORY as u64, 4096, Atomicity::Line);
-    match Region::in_file(&FileOptions { path: path.clone(), host_bytes, on_chip_bytes, atomicity, preallocate: true })
-    {
+    match Region::in_file(&FileOptions {
+        path: path.clone(),
+        host_bytes,
+        on_chip_bytes,
+        atomicity,
+        preallocate: true,
+    }) {
         Ok((region, _)) => verbs_on(&region, "file, Line", nodes),
         Err(error) => println!("no file: {error}"),
     }
@@ -108,21 +114,37 @@ fn verbs_on(region: &Region, kind: &str, nodes: &[usize]) {
         _ = black_box(region.read(Host, at as u64, &mut into[..len]));
         black_box(&mut into);
     };
-    line(&name("READ 1 KiB"), nanos(|_| read(4096, NODE)), Some(nanos(|i| read(nodes[i % nodes.len()], NODE))));
+    line(
+        &name("READ 1 KiB"),
+        nanos(|_| read(4096, NODE)),
+        Some(nanos(|i| read(nodes[i % nodes.len()], NODE))),
+    );
     line(&name("READ 64 B"), nanos(|_| read(4096, 64)), Some(nanos(|i| read(nodes[i % nodes.len()], 64))));
     line(&name("READ 8 B"), nanos(|_| read(4096, 8)), Some(nanos(|i| read(nodes[i % nodes.len()], 8))));
     let from = [3; NODE];
     let write = |at: usize, len: usize| _ = black_box(region.write(Host, at as u64, black_box(&from[..len])));
-    line(&name("WRITE 1 KiB"), nanos(|_| write(4096, NODE)), Some(nanos(|i| write(nodes[i % nodes.len()], NODE))));
+    line(
+        &name("WRITE 1 KiB"),
+        nanos(|_| write(4096, NODE)),
+        Some(nanos(|i| write(nodes[i % nodes.len()], NODE))),
+    );
     line(&name("WRITE 64 B"), nanos(|_| write(4096, 64)), Some(nanos(|i| write(nodes[i % nodes.len()], 64))));
-    line(&name("WRITE 17 B"), nanos(|_| write(4100, 17)), Some(nanos(|i| write(nodes[i % nodes.len()] + 4, 17))));
+    line(
+        &name("WRITE 17 B"),
+        nanos(|_| write(4100, 17)),
+        Some(nanos(|i| write(nodes[i % nodes.len()] + 4, 17))),
+    );
     for space in [OnChip, Host] {
-        // Taken and released in turn, so that every CAS swaps.
+        // The lane is taken and released in turn, so every CAS swaps.
         let lane = |i: usize| (i as u64 % 2) << 16;
         let cas = |i: usize| _ = black_box(region.cas(space, 64, lane(i), lane(i + 1), 0xffff << 16));
         _ = region.write(space, 64, &[0; 8]);
         line(&name(&format!("CAS 16 bit {space:?}")), nanos(cas), None);
-        line(&name(&format!("WRITE 2 B {space:?}")), nanos(|_| _ = region.write(space, 66, black_box(&[0; 2]))), None);
+        line(
+            &name(&format!("WRITE 2 B {space:?}")),
+            nanos(|_| _ = region.write(space, 66, black_box(&[0; 2]))),
+            None,
+        );
     }
 }
 
@@ -134,7 +156,7 @@ fn finish(endpoint: &EmbeddedEndpoint, list: WorkList) {
     }
 }
 
-/// Whole round trips: a list from the pool, filled, posted, polled and given back.
+/// Measures whole round trips: take a list from the pool, fill it, post it, poll it and give it back.
 fn round_trips(nodes: &[usize]) {
     let options = EmbeddedOptions { memory_bytes: MEMORY as u64, ..EmbeddedOptions::default() };
     let Ok(cluster) = EmbeddedCluster::new(options) else { return println!("no cluster") };
@@ -177,7 +199,8 @@ fn main() {
     println!("{:<46} {:>7} {:>7}", "nanoseconds", "hot", "random");
     memcpy(&nodes);
     let fastest = CopyPath::fastest();
-    for path in if fastest == CopyPath::PORTABLE { vec![fastest] } else { vec![CopyPath::PORTABLE, fastest] } {
+    for path in if fastest == CopyPath::PORTABLE { vec![fastest] } else { vec![CopyPath::PORTABLE, fastest] }
+    {
         copy(path, &nodes);
         verbs(path, Atomicity::Line, &nodes);
     }

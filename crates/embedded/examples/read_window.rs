@@ -1,5 +1,5 @@
-//! What F8 (`docs/FABRIC.md`) rests on: how often one node can be rewritten under its lane within the window of a READ, and what the
-//! window costs a READ.
+//! Measures the two numbers behind F8 (`docs/FABRIC.md`). The first is how often clients can rewrite one node
+//! under its lane within the window of a READ. The second is what the window costs a READ.
 //!
 //! ```sh
 //! cargo run --release -p sherman-embedded --example read_window
@@ -10,7 +10,7 @@ use sherman_executor::block_on;
 use sherman_fabric::{Counters, Endpoint, FabricError, Space, WorkList, execute};
 use std::time::{Duration, Instant};
 
-/// Changes between two fetches of one READ that make stamps wrap.
+/// The number of changes between two fetches of one READ that makes stamps wrap.
 const WRAP: f64 = 49_153.0;
 const TIME: Duration = Duration::from_millis(500);
 const AT: u64 = 32 << 20;
@@ -23,7 +23,7 @@ fn post(endpoint: &EmbeddedEndpoint, fill: impl FnOnce(&mut WorkList)) -> Result
     Ok(())
 }
 
-/// How often something can be done in a second, best of five.
+/// Measures how often `work` runs in a second, best of five.
 fn rate(mut work: impl FnMut() -> Result<(), FabricError>) -> Result<f64, FabricError> {
     let mut best: f64 = 0.0;
     for _ in 0..5 {
@@ -40,12 +40,14 @@ fn rate(mut work: impl FnMut() -> Result<(), FabricError>) -> Result<f64, Fabric
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let cluster = EmbeddedCluster::new(EmbeddedOptions { memory_bytes: 64 << 20, ..EmbeddedOptions::default() })?;
+    let cluster =
+        EmbeddedCluster::new(EmbeddedOptions { memory_bytes: 64 << 20, ..EmbeddedOptions::default() })?;
     let endpoint = cluster.join()?.endpoint();
     let id = u64::from(endpoint.client().0);
     for bytes in [256, 1024, 4096] {
         let node = vec![7; bytes];
-        // The fewest verbs that raise a node's version: two lists, as the tree posts them, without the tree's own work.
+        // These are the fewest verbs that raise a node's version. The two lists are those that the tree
+        // posts, without the tree's own work.
         let raises = rate(|| {
             post(&endpoint, |list| {
                 list.masked_cas(Space::OnChip, 0, 0, id, 0xffff);
@@ -58,7 +60,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         })?;
         let within = raises * READ_WINDOW.as_secs_f64();
         println!(
-            "{bytes} B: {raises:.0} rewrites of one node a second, {within:.0} within {READ_WINDOW:?}: a wrap takes {:.0} x as many",
+            "{bytes} B: {raises:.0} rewrites of one node a second, {within:.0} within {READ_WINDOW:?}: a \
+             wrap takes {:.0} x as many",
             WRAP / within
         );
     }

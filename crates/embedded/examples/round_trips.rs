@@ -1,9 +1,11 @@
-//! What round trips cost on memory that is in no cache: `cargo run --release -p sherman-embedded --example round_trips`.
+//! Measures the cost of round trips on memory that is in no cache: `cargo run --release -p sherman-embedded
+//! --example round_trips`.
 //!
-//! Lists are filled, executed with [`execute`] and awaited under [`block_on`], as an operation of a blocking client does.
-//! "Hot" uses the same nodes over and over, "cold" random ones out of a region of 1 GiB (`SHERMAN_MIB` sets another
-//! size). Where a list READs, the next list depends on what was read, as a descent does: nothing overlaps but what the
-//! backend overlaps. Prints nanoseconds per list, the best and the median of many windows.
+//! Each list is filled, executed with [`execute`] and awaited under [`block_on`], as an operation of a
+//! blocking client does. "Hot" uses the same nodes over and over. "Cold" uses random nodes out of a region of
+//! 1 GiB (`SHERMAN_MIB` sets another size). Where a list READs, the next list depends on the bytes read, as
+//! in a descent. So only the backend can overlap anything. Prints nanoseconds per list, the best and the
+//! median of many windows.
 
 use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedOptions};
 use sherman_executor::block_on;
@@ -13,14 +15,14 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 const NODE: u64 = 1024;
-/// Where nodes begin: behind the server's tables.
+/// The offset of the first node, behind the server's tables.
 const FIRST: u64 = 16 << 20;
 const WINDOWS: usize = 300;
 const WINDOW: Duration = Duration::from_micros(500);
-/// Words of the lock table that lanes are taken from.
+/// The number of words in the lock table that the lanes come from.
 const LANE_WORDS: u64 = 32_768;
 
-/// A generator whose next number the caller may make depend on what it has read.
+/// A random generator. The caller may make its next number depend on bytes that it has read.
 struct Rng(u64);
 
 impl Rng {
@@ -39,7 +41,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// One round trip with what `fill` puts into the list; the sum of the first bytes of its READs, all zero.
+    /// Makes one round trip with the verbs that `fill` puts into the list. Returns the last byte of its last
+    /// whole-node READ, which is zero.
     fn trip(&self, fill: impl FnOnce(&mut WorkList, &mut dyn FnMut(VerbId))) -> u64 {
         let mut list = self.endpoint.list(0);
         let mut last = None;
@@ -54,7 +57,7 @@ impl Bench {
         }
     }
 
-    /// Nanoseconds of `operation`, which is given nodes to use: the same ones or random ones.
+    /// Measures the nanoseconds of `operation`, once on the same few nodes and once on random nodes.
     fn row(&self, name: &str, operation: impl Fn(&Self, &mut dyn FnMut() -> u64) -> u64) {
         let nodes = (self.bytes - FIRST) / NODE;
         let mut rng = Rng(0x9e37_79b9_7f4a_7c15);
@@ -67,7 +70,7 @@ impl Bench {
         });
         let cold = windows(|| {
             let read = operation(self, &mut || FIRST + rng.next() % nodes * NODE);
-            // What was read is zero, but the processor has to wait for it.
+            // The byte read is zero, but the processor must wait for it.
             rng.0 += read;
             read
         });
@@ -75,7 +78,7 @@ impl Bench {
     }
 }
 
-/// The best and the median window.
+/// Returns the best and the median window.
 fn windows(mut operation: impl FnMut() -> u64) -> (f64, f64) {
     let mut all = Vec::with_capacity(WINDOWS);
     for _ in 0..WINDOWS {
@@ -105,9 +108,10 @@ fn rows(bench: &Bench) {
     bench.row("[]", |bench, _| bench.trip(|_, _| ()));
     bench.row("[READ 64 B]", |bench, node| reads(bench, node, 1, 64));
     for count in [1, 2, 4, 8] {
-        bench.row(&format!("[READ 1 KiB] x {count}, one list"), |bench, node| reads(bench, node, count, 1024));
+        bench
+            .row(&format!("[READ 1 KiB] x {count}, one list"), |bench, node| reads(bench, node, count, 1024));
     }
-    // A lane that is never 1: the CAS fails, as cheaply as a CAS can, and leaves no lane taken.
+    // The lane's value is never 1. The CAS fails as cheaply as a CAS can, and leaves no lane taken.
     let lane = |at: u64| (at / NODE).wrapping_mul(0x9e37_79b9_7f4a_7c15) % LANE_WORDS * 8;
     bench.row("[CAS, READ 1 KiB]", |bench, node| {
         bench.trip(|list, read| {
@@ -135,13 +139,16 @@ fn rows(bench: &Bench) {
         });
         seen
     });
-    bench.row("[WRITE 1 KiB]", |bench, node| bench.trip(|list, _| _ = list.write(Host, node(), &[0; NODE as usize])));
+    bench.row("[WRITE 1 KiB]", |bench, node| {
+        bench.trip(|list, _| _ = list.write(Host, node(), &[0; NODE as usize]))
+    });
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mib: u64 = std::env::var("SHERMAN_MIB").map_or(Ok(1024), |text| text.parse())?;
     let bytes = mib << 20;
-    let cluster = EmbeddedCluster::new(EmbeddedOptions { memory_bytes: bytes, ..EmbeddedOptions::default() })?;
+    let cluster =
+        EmbeddedCluster::new(EmbeddedOptions { memory_bytes: bytes, ..EmbeddedOptions::default() })?;
     let endpoint = cluster.join()?.endpoint();
     let bench = Bench { endpoint, counters: Counters::default(), bytes };
     let start = Instant::now();

@@ -1,29 +1,31 @@
-//! Control requests: what a memory server's CPU answers, and the three that stop somebody's verbs.
+//! Control requests: those that a memory server's CPU answers, and the three that stop a member's verbs.
 //!
-//! A fence is answered only when the lists that were being executed have ended (F6), and who leaves or departs says so only
-//! then. Such a call waits without holding any lock: whoever polls it looks again.
+//! A server answers a fence only when the lists in progress have ended (F6). A member that leaves or departs
+//! also tells the servers only then. Such a call holds no lock while it waits: each poll looks again.
 //!
-//! A fence of an id is meant for the incarnation that has the id at that moment. Both ends of that are kept by the server's
-//! lock: a request of a member that this server has fenced, or that has left, is refused behind it, and a fence finds and flags its member
-//! before the next request is answered. So nothing an old incarnation has sent late reaches the next one.
+//! A fence of an id targets the incarnation that has the id at that moment. The server's lock ensures this in
+//! two ways. Under the lock, the server refuses a request of a member that it has fenced or that has left.
+//! Under the same lock, a fence finds and flags its member before the server answers the next request. So a
+//! late request of an old incarnation never reaches the next incarnation.
 
 use crate::cluster::Membership;
 use crate::gate::Drain;
 use crate::server::Asker;
 use sherman_fabric::{FabricError, Request, Response};
 
-/// A control request under way.
+/// A control request in progress.
 #[derive(Debug)]
 pub(crate) enum Call {
     /// The answer is known.
     Answered(Result<Response, FabricError>),
-    /// The answer is known, but is told only when these lists have ended.
+    /// The answer is known. The caller gets it only when these lists have ended.
     Stopping(Drain, Response),
-    /// The servers are told only when these lists have ended: then the id may be issued again.
+    /// The servers hear of it only when these lists have ended, because then the id may be issued again.
     Leaving(Drain),
-    /// Server 0 is told only when these lists have ended: then somebody may take over what is left.
+    /// Server 0 hears of it only when these lists have ended, because then a recoverer may take over the
+    /// member's state.
     Departing(Drain),
-    /// Nobody will hear the answer: who asked has stopped dead.
+    /// The caller never gets the answer, because the member has halted.
     Never,
 }
 
@@ -59,7 +61,8 @@ impl Call {
         )
     }
 
-    /// Whether it can be answered now; if not, because of lists that are being executed at this moment.
+    /// Whether the call can be answered now. If not, lists are still being executed, or the member has
+    /// halted.
     pub(crate) fn is_ready(&mut self) -> bool {
         match self {
             Self::Answered(_) => true,
@@ -76,7 +79,9 @@ impl Call {
             Self::Stopping(_, response) => Ok(response),
             Self::Leaving(_) if member.may_go() => cluster.say_goodbye(member),
             Self::Departing(_) if member.may_go() => cluster.depart(member),
-            Self::Leaving(_) | Self::Departing(_) | Self::Never => Err(FabricError::Fenced { client: member.client }),
+            Self::Leaving(_) | Self::Departing(_) | Self::Never => {
+                Err(FabricError::Fenced { client: member.client })
+            }
         }
     }
 }

@@ -8,28 +8,30 @@ use crate::line::Atomicity;
 use crate::memory::Region;
 use crate::server::{Asker, Server};
 use crate::verbs::{MAX_TRANSFER, MAX_VERBS};
-use sherman_fabric::{Caps, ClientId, Fabric, FabricError, FenceMode, GlobalAddress, Refusal, Request, Response};
-use sherman_memory_server::FormatOptions;
+use sherman_fabric::{
+    Call, Caps, ComputeId, Fabric, FabricError, FenceMode, GlobalAddress, Refusal, Request, Response, calls,
+};
+use sherman_layout::FormatOptions;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-/// The most servers of one cluster.
+/// The maximum number of servers in one cluster.
 pub const MAX_SERVERS: u16 = 1024;
 
-/// What a cluster in this process is made of.
+/// The options of a cluster in this process.
 #[derive(Clone, Debug)]
 pub struct EmbeddedOptions {
-    /// How many memory servers.
+    /// Number of memory servers.
     pub servers: u16,
-    /// Bytes of host memory of each, rounded down to whole lines of 64. Pages that are never written cost nothing;
-    /// where the system has huge pages, a large memory grows by 2 MiB at a time.
+    /// Bytes of host memory per server, rounded down to whole lines of 64. Pages that are never written cost
+    /// nothing. Where the system has huge pages, a large memory grows by 2 MiB at a time.
     pub memory_bytes: u64,
-    /// Bytes of on-chip memory of each, rounded down to whole words of 8.
+    /// Bytes of on-chip memory per server, rounded down to whole words of 8.
     pub on_chip_bytes: u64,
-    /// How each is formatted; its `server` and `servers` are set by the cluster.
+    /// How each server is formatted. The cluster sets `server` and `servers`.
     pub format: FormatOptions,
-    /// What is atomic.
+    /// The unit of atomicity.
     pub atomicity: Atomicity,
 }
 
@@ -55,8 +57,8 @@ pub struct EmbeddedCluster {
     members: Arc<Mutex<Members>>,
 }
 
-/// Who has which id now, if any handle of it lives.
-type Members = BTreeMap<ClientId, Weak<Member>>;
+/// The member that has each id now, if any handle of it lives.
+type Members = BTreeMap<ComputeId, Weak<Member>>;
 
 impl EmbeddedCluster {
     /// Allocates and formats the memory of all servers.
@@ -79,7 +81,7 @@ impl EmbeddedCluster {
             let chip = usize::try_from(on_chip_bytes).ok().map(|bytes| bytes / 8 * 8);
             let region = host.zip(chip).and_then(|(host, chip)| Region::new(host, chip, atomicity, path));
             let region = region.ok_or(EmbeddedError::OutOfMemory { server, bytes: memory_bytes })?;
-            // Each draws an identity of its own.
+            // `memory_id` 0 makes each server draw its own identity.
             let format = FormatOptions { server, servers: count, memory_id: 0, ..format };
             let formatted = Server::format(region, &format);
             servers.push(formatted.map_err(|error| EmbeddedError::Format { server, error })?);
@@ -94,44 +96,46 @@ impl EmbeddedCluster {
             lock_read: true,
             on_chip_bytes: on_chip_bytes / 8 * 8,
             fence: FenceMode::Revoke,
-            // A READ has no upper bound (its thread may be stopped in the middle), so no write is too short to be
-            // missed sixteen times over. Under `Atomicity::Verb` no guard is needed.
+            // A READ has no upper bound, because its thread may be stopped in the middle. So sixteen writes
+            // may fit into one READ, however long a write takes. Under `Atomicity::Verb` no guard is needed.
             shortest_write_nanos: 0,
             max_verbs: MAX_VERBS,
             max_transfer: MAX_TRANSFER,
         };
         let members = Arc::new(Mutex::new(Members::new()));
-        let (book, all) = (Arc::clone(&members), 0..count);
+        let (registry, all) = (Arc::clone(&members), 0..count);
         servers[0].on_reaped(Box::new(move |client| {
-            // It owned nothing, so what it has in progress are READs: nobody waits for them.
-            let known = lock(&book).get(&client).and_then(Weak::upgrade);
+            // The client owned nothing, so its lists in progress only READ. Nothing waits for them.
+            let known = lock(&registry).get(&client).and_then(Weak::upgrade);
             known.iter().for_each(|member| all.clone().for_each(|server| _ = member.fence(server)));
         }));
         Ok(Arc::new(Self { servers, caps, epoch: Instant::now(), members }))
     }
 
-    /// Joins the cluster as a new compute server, which leaves when the last of its handles is dropped.
+    /// Joins the cluster as a new compute server. The compute server leaves when the last of its handles is
+    /// dropped.
     pub fn join(self: &Arc<Self>) -> Result<EmbeddedFabric, FabricError> {
         let out_of_memory = FabricError::Refused(Refusal::OutOfMemory);
-        let mut member = Member::new(ClientId::NOBODY, self.servers.len()).ok_or(out_of_memory)?;
-        // The id is in the book before server 0 answers anybody else: who suspects it, however soon, finds it there.
+        let mut member = Member::new(ComputeId::NOBODY, self.servers.len()).ok_or(out_of_memory)?;
+        // The id enters the registry before server 0 answers any other request. So a client that suspects
+        // this id, however soon, finds it there.
         let joined = self.servers[0].handle(
             Asker::Nobody,
             &Request::Join,
             || self.now(),
-            |_, response| match response {
-                Response::Joined { client } => {
-                    member.client = client;
-                    let member = Arc::new(member);
-                    self.members().insert(client, Arc::downgrade(&member));
-                    Ok(member)
-                }
-                _ => Err(FabricError::Unsupported { what: "join: server 0 gave no id" }),
+            |_, response| {
+                member.client = calls::Join::expect(response)?;
+                let member = Arc::new(member);
+                self.members().insert(member.client, Arc::downgrade(&member));
+                Ok::<_, FabricError>(member)
             },
         )?;
         let member = joined?;
-        // Whoever fenced this id did so on a server that is asked only now, or finds the entry just made.
-        for server in (0..self.servers()).filter(|server| self.servers[usize::from(*server)].is_fenced(member.client)) {
+        // A fence of this id is either already in the tables of a server asked here, or its fencer finds the
+        // registry entry just made.
+        for server in
+            (0..self.servers()).filter(|server| self.servers[usize::from(*server)].is_fenced(member.client))
+        {
             member.fence(server);
         }
         Ok(EmbeddedFabric { membership: Arc::new(Membership { cluster: Arc::clone(self), member }) })
@@ -147,7 +151,7 @@ impl EmbeddedCluster {
         self.servers.len() as u16
     }
 
-    /// The memory of a server, as its own CPU sees it: for tests and tools, past every protocol.
+    /// The memory of a server, as its own CPU sees it. For tests and tools: it bypasses every protocol.
     pub fn memory(&self, server: u16) -> Option<&Region> {
         self.servers.get(usize::from(server)).map(Server::memory)
     }
@@ -156,14 +160,14 @@ impl EmbeddedCluster {
         self.servers.get(usize::from(server)).ok_or(FabricError::NoSuchServer { server })
     }
 
-    /// The member that has this id now, if any handle of it lives. One that had it before is not found, and need not be:
-    /// it left, was retired or was freed by the server, so its flags are up.
-    pub(crate) fn member(&self, client: ClientId) -> Option<Arc<Member>> {
+    /// The member that has this id now, if any handle of it lives. An earlier member with this id is not
+    /// found and need not be. It left, was retired or was freed by the server, so its flags are up.
+    pub(crate) fn member(&self, client: ComputeId) -> Option<Arc<Member>> {
         self.members().get(&client).and_then(Weak::upgrade)
     }
 
-    /// Tells every server that `member` leaves; server 0 last, since then the id may be issued again. Ends where it is
-    /// refused: then the rest belongs to whoever recovers it.
+    /// Tells every server that `member` leaves. Server 0 comes last, because then the id may be issued again.
+    /// Stops at the first refusal: then the recoverer of `member` does the rest.
     pub(crate) fn say_goodbye(&self, member: &Member) -> Result<Response, FabricError> {
         let mut answer = Ok(Response::Done);
         for server in (0..self.servers()).rev() {
@@ -192,11 +196,12 @@ impl EmbeddedCluster {
 }
 
 fn lock(members: &Mutex<Members>) -> MutexGuard<'_, Members> {
-    // Every change is one insertion or removal, so what a poisoned lock guards is still right.
+    // Every change is one insertion or removal, so the data under a poisoned lock is still right.
     members.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells server 0 the memories of all servers, and every server its cluster, as the first client that joins does elsewhere.
+/// Tells server 0 the memories of all servers, and tells every server its cluster. In other backends the
+/// first client that joins does this.
 fn make_one_cluster(servers: &[Server]) {
     let identities: Vec<u64> =
         servers.iter().map(|server| server.look(|tables| tables.superblock().memory_id)).collect();
@@ -216,8 +221,8 @@ pub(crate) struct Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // Out of the book first: the id may be issued again the moment the server has heard `Leave`. If it already was,
-        // the entry is another's.
+        // Leave the registry first: the id may be issued again as soon as the server has received `Leave`. If
+        // the id was already issued again, the entry belongs to another member.
         let mut members = self.cluster.members();
         let client = self.member.client;
         if members.get(&client).is_some_and(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(&self.member))) {
@@ -225,26 +230,27 @@ impl Drop for Membership {
         }
         drop(members);
         if self.member.may_go() {
-            // Refused only if it is dead or gone already: then others see to what it leaves.
+            // A server refuses only if the member is dead or has left. Then other clients recover its state.
             let _ = self.cluster.say_goodbye(&self.member);
         }
     }
 }
 
-/// One compute server's way into the cluster. Clones and endpoints share its identity; the last to go leaves.
+/// One compute server's access to the cluster. Clones and endpoints share its identity. Dropping the last of
+/// them leaves the cluster.
 #[derive(Clone, Debug)]
 pub struct EmbeddedFabric {
     membership: Arc<Membership>,
 }
 
 impl EmbeddedFabric {
-    /// The cluster it is in.
+    /// The cluster of this compute server.
     pub fn cluster(&self) -> &Arc<EmbeddedCluster> {
         &self.membership.cluster
     }
 
     /// Its identity.
-    pub fn client(&self) -> ClientId {
+    pub fn client(&self) -> ComputeId {
         self.membership.member.client
     }
 
@@ -253,14 +259,15 @@ impl EmbeddedFabric {
         EmbeddedEndpoint::new(Arc::clone(&self.membership))
     }
 
-    /// For tests and tools: the compute server stops dead, as if its machine had lost power.
+    /// Halts the compute server, as if its machine had lost power. For tests and tools.
     ///
-    /// From now on each of its endpoints executes at most a prefix of its next list, cut between two verbs or between two
-    /// 64-byte units of a WRITE, or at most its next request, and then nothing more, ever; which, follows from `seed`. Lists
-    /// that are being executed at this moment may end. Nothing that is posted or asked from now on completes: who waits for
-    /// it sleeps for ever. No destructor has any effect on the cluster: it does not leave, its lease runs out.
+    /// From now on each of its endpoints does at most one last thing and then nothing more. Either it
+    /// executes a prefix of its next list, cut between two verbs or between two 64-byte units of a WRITE. Or
+    /// it sends its next request. `seed` determines which. Lists in execution at this moment may end. Nothing
+    /// that is posted or asked from now on completes, so a task that waits for it sleeps permanently. No
+    /// destructor has any effect on the cluster: the compute server does not leave, and its lease expires.
     ///
-    /// Can be repeated, to no effect but that the seed is another.
+    /// A repeated call only changes the seed.
     pub fn halt(&self, seed: u64) {
         self.membership.member.halt(seed);
     }

@@ -1,15 +1,18 @@
-//! Copies between shared words and private bytes, defined under races.
+//! Copies between shared words and private bytes, with defined behaviour under races.
 //!
-//! A READ may race with a WRITE of the same line; the line's sequence word then says that the copy is worthless
-//! ([`line`](crate::line)), but the copy itself must not be undefined behaviour, so `memcpy` is out. Two ways remain:
+//! A READ may race with a WRITE of the same line. The line's sequence word then says that the copy is invalid
+//! ([`line`](crate::line)). But the copy itself must not be undefined behaviour, which rules out `memcpy`.
+//! Two ways remain:
 //!
-//! - **portable**: relaxed loads and stores of [`AtomicU64`]. Works everywhere, and Miri and ThreadSanitizer see it.
-//! - **AVX** (x86-64, found at run time): inline assembly, opaque to the compiler, which may therefore assume nothing
-//!   of the bytes it moved. To the abstract machine it is the portable loop: every 8-byte word of an aligned vector
-//!   move is accessed once and as a whole, which the architecture grants to naturally aligned quadwords.
+//! - **portable**: relaxed loads and stores of [`AtomicU64`]. Works everywhere, and Miri and ThreadSanitizer
+//!   see it.
+//! - **AVX** (x86-64, found at run time): inline assembly. It is opaque to the compiler, which therefore
+//!   assumes nothing about the bytes it moved. To the abstract machine it is the portable loop: an aligned
+//!   vector move accesses every 8-byte word once and as a whole. The architecture guarantees this for
+//!   naturally aligned quadwords.
 //!
-//! Measured by `cargo run --release -p sherman-embedded --example copy` on two 2.8 GHz Ice Lake cores that had other work
-//! too; nanoseconds, best of 400 short windows. "Random" is out of 256 MiB. Trust the ratios.
+//! Measured by `cargo run --release -p sherman-embedded --example copy` on two 2.8 GHz Ice Lake cores that
+//! had other work too; nanoseconds, best of 400 short windows. "Random" is out of 256 MiB. Trust the ratios.
 //!
 //! | | hot | random |
 //! |---|---|---|
@@ -23,19 +26,20 @@
 //! | WRITE of 1 KiB, AVX: 16 lines taken one by one | 150 | 388 |
 //! | CAS of a 16-bit lane, on chip / in host memory | 11 / 10 | |
 //!
-//! The verbs are on huge pages (`zeroed`), the bare copies are not: a READ of random memory beats a bare copy.
+//! The verbs use huge pages (`zeroed`) and the bare copies do not. So a READ of random memory beats a bare
+//! copy.
 //!
-//! AVX is kept for its READs; a store of one line hardly differs.
+//! AVX pays for READs. A store of one line hardly differs.
 //!
-//! Neither path orders anything: the callers' sequence words and fences do. The bytes of a word are its little-endian
-//! bytes in memory order on every machine.
+//! Neither path orders anything: the callers' sequence words and fences do. The bytes of a word are its
+//! little-endian bytes in memory order on every machine.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Bytes of a word.
 pub(crate) const WORD: usize = 8;
-/// Bytes of a line, F1's unit.
+/// Bytes of a line, the unit of F1.
 pub(crate) const LINE: usize = 64;
 /// Words of a line.
 pub(crate) const LINE_WORDS: usize = LINE / WORD;
@@ -84,7 +88,7 @@ impl CopyPath {
     /// Copies lines out of shared memory.
     ///
     /// # Panics
-    /// If `from` has not as many lines as `into`.
+    /// If `from` and `into` differ in their number of lines.
     #[inline]
     pub fn load(self, from: &[AtomicU64], into: &mut [Line]) {
         assert_eq!(from.len(), into.len() * LINE_WORDS, "a copy has one length");
@@ -101,14 +105,14 @@ impl CopyPath {
     /// Copies lines into shared memory.
     ///
     /// # Panics
-    /// If `from` has not as many lines as `into`.
+    /// If `from` and `into` differ in their number of lines.
     #[inline]
     pub fn store(self, into: &[AtomicU64], from: &[Line]) {
         assert_eq!(into.len(), from.len() * LINE_WORDS, "a copy has one length");
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if self.is_avx() && into.as_ptr().addr().is_multiple_of(LINE) {
-            // SAFETY: AVX was detected; `into` is a whole number of aligned lines of `UnsafeCell`s and `from` has as
-            // many lines.
+            // SAFETY: AVX was detected; `into` is a whole number of aligned lines of `UnsafeCell`s and `from`
+            // has as many lines.
             return unsafe { avx::store_lines(into.as_ptr(), from.as_ptr().cast(), from.len()) };
         }
         for (words, line) in into.as_chunks::<LINE_WORDS>().0.iter().zip(from) {
@@ -119,13 +123,15 @@ impl CopyPath {
     }
 }
 
-/// Asks for the cache line of `place`, which need not be there yet. Changes nothing but the time a later access takes.
+/// Prefetches the cache line of `place`. Only the time of a later access changes.
 #[inline]
 pub(crate) fn prefetch<T>(place: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: every x86-64 has SSE, and a prefetch neither faults nor changes memory.
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::from_ref(place).cast());
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
+            std::ptr::from_ref(place).cast(),
+        );
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = place;
@@ -139,15 +145,15 @@ fn bytes_of(words: [u64; LINE_WORDS]) -> Line {
     line
 }
 
-/// Copies the bytes of the line `from` that begin at `skip` into `into`.
+/// Copies bytes of the line `from`, beginning at byte `skip`, into `into`.
 #[inline]
 pub(crate) fn load_part(from: &[AtomicU64], skip: usize, into: &mut [u8]) {
     let line = bytes_of(std::array::from_fn(|i| from[i].load(Relaxed)));
     into.copy_from_slice(&line[skip..skip + into.len()]);
 }
 
-/// Copies `from` over the bytes of the line `into` that begin at `skip`. Words covered in part are read, merged and
-/// written back: the caller keeps every other writer of the line away.
+/// Copies `from` over the bytes of the line `into`, beginning at byte `skip`. Partly covered words are read,
+/// merged and written back, so the caller must keep every other writer of the line away.
 #[inline]
 pub(crate) fn store_part(into: &[AtomicU64], skip: usize, from: &[u8]) {
     let within = skip % WORD;
@@ -167,7 +173,7 @@ pub(crate) fn store_part(into: &[AtomicU64], skip: usize, from: &[u8]) {
     }
 }
 
-/// Replaces the bytes of `word` from byte `skip` on by `part`, which ends inside the word.
+/// Replaces the bytes of `word` from byte `skip` on by `part`. `part` ends inside the word.
 #[inline]
 fn merge(word: &AtomicU64, skip: usize, part: &[u8]) {
     let mask = (u64::MAX >> (8 * (WORD - part.len()))) << (8 * skip);
@@ -175,7 +181,7 @@ fn merge(word: &AtomicU64, skip: usize, part: &[u8]) {
     word.store(((old & !mask) | (gather(part) << (8 * skip))).to_le(), Relaxed);
 }
 
-/// Up to eight bytes as a little-endian number, by two overlapping loads instead of a loop.
+/// Reads up to eight bytes as a little-endian number, by two overlapping loads instead of a loop.
 #[inline]
 fn gather(bytes: &[u8]) -> u64 {
     if let (Some(low), Some(high)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
@@ -198,11 +204,12 @@ pub(crate) mod avx {
     /// Copies `lines` lines out of shared memory.
     ///
     /// # Safety
-    /// The machine has AVX; `from` is 64-byte aligned and `lines * 64` bytes are readable there; as many bytes are
-    /// writable at `into`, and nobody else accesses those.
+    /// The machine has AVX. `from` is 64-byte aligned and `lines * 64` bytes are readable there. As many
+    /// bytes are writable at `into`, and nothing else accesses those.
     #[inline]
     pub(crate) unsafe fn load_lines(from: *const AtomicU64, into: *mut u8, lines: usize) {
-        // SAFETY: the moves stay within the caller's ranges; the loop runs `lines` times, not at all for none.
+        // SAFETY: the moves stay within the caller's ranges. The loop runs `lines` times, so not at all for
+        // 0.
         unsafe {
             asm!(
                 "test {n}, {n}",
@@ -233,8 +240,8 @@ pub(crate) mod avx {
     /// Copies `lines` lines into shared memory.
     ///
     /// # Safety
-    /// The machine has AVX; `into` is 64-byte aligned and `lines * 64` bytes of interior-mutable memory are there; as
-    /// many bytes are readable at `from`.
+    /// The machine has AVX. `into` is 64-byte aligned and points to `lines * 64` bytes of interior-mutable
+    /// memory. As many bytes are readable at `from`.
     #[inline]
     pub(crate) unsafe fn store_lines(into: *const AtomicU64, from: *const u8, lines: usize) {
         // SAFETY: as in `load_lines`.
@@ -265,14 +272,16 @@ pub(crate) mod avx {
         }
     }
 
-    /// One optimistic READ of `lines` neighbouring lines whose sequence words lie in one cache line: samples all 16
-    /// words, copies, samples again. Answers a bit per word of `group`: set if it was odd or changed.
+    /// Makes one optimistic READ of `lines` neighbouring lines whose sequence words lie in one cache line.
+    /// Samples all 16 words, copies, and samples again. Returns a bit per word of `group`, set if the word
+    /// was odd or changed.
     ///
-    /// On x86 loads are performed in program order, so this has the acquire loads, the acquire fence and the relaxed
-    /// re-loads of the seqlock's reader for free.
+    /// x86 performs loads in program order. So this code gets the acquire loads, the acquire fence and the
+    /// relaxed re-loads of a seqlock reader for free.
     ///
     /// # Safety
-    /// As [`load_lines`]; the machine has AVX2; `group` is 64-byte aligned and 16 sequence words are there.
+    /// As [`load_lines`]. Also, the machine has AVX2, and `group` is 64-byte aligned and points to 16
+    /// sequence words.
     #[inline]
     pub(crate) unsafe fn read_group(
         group: *const AtomicU32,
@@ -281,7 +290,8 @@ pub(crate) mod avx {
         lines: usize,
     ) -> u32 {
         let moved: u32;
-        // SAFETY: the moves stay within the caller's ranges; the loop runs `lines` times, not at all for none.
+        // SAFETY: the moves stay within the caller's ranges. The loop runs `lines` times, so not at all for
+        // 0.
         unsafe {
             asm!(
                 "vmovdqa ymm4, [{group}]",
@@ -298,15 +308,15 @@ pub(crate) mod avx {
                 "dec {n}",
                 "jnz 2b",
                 "3:",
-                // Words that changed become zero, words that did not all ones.
+                // Changed words become all zeros, unchanged words all ones.
                 "vpcmpeqd ymm0, ymm4, [{group}]",
                 "vpcmpeqd ymm1, ymm5, [{group} + 32]",
-                // Odd words get a sign bit of one, even words of zero.
+                // The sign bit becomes one in odd words and zero in even words.
                 "vpslld ymm4, ymm4, 31",
                 "vpslld ymm5, ymm5, 31",
                 "vpandn ymm0, ymm4, ymm0",
                 "vpandn ymm1, ymm5, ymm1",
-                // The sign bits now say "even and unchanged".
+                // The sign bits now mean "even and unchanged".
                 "vmovmskps {moved:e}, ymm0",
                 "vmovmskps {n:e}, ymm1",
                 "shl {n:e}, 8",
@@ -333,8 +343,8 @@ pub(crate) mod avx {
 mod tests {
     use super::*;
 
-    fn words(n: usize) -> sherman_fabric::zeroed::Zeroed<AtomicU64> {
-        sherman_fabric::zeroed::Zeroed::new(n).unwrap()
+    fn words(n: usize) -> sherman_pages::zeroed::Zeroed<AtomicU64> {
+        sherman_pages::zeroed::Zeroed::new(n).unwrap()
     }
 
     fn noise(len: usize, seed: &mut u8) -> Vec<u8> {
@@ -389,7 +399,7 @@ mod tests {
             return;
         }
         let (shared, seqs) =
-            (words(16 * 8), sherman_fabric::zeroed::Zeroed::<std::sync::atomic::AtomicU32>::new(16).unwrap());
+            (words(16 * 8), sherman_pages::zeroed::Zeroed::<std::sync::atomic::AtomicU32>::new(16).unwrap());
         let mut into = [0u8; 1024];
         for odd in 0..16 {
             for (i, seq) in seqs.iter().enumerate() {

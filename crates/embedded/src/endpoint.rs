@@ -1,39 +1,44 @@
-//! A client thread's endpoint. Verbs finish inside `post`; `poll` only hands the list back.
+//! A client thread's endpoint. Verbs finish inside `post`, and `poll` only returns the list.
 //!
-//! The verb path takes no lock, reads no clock and, once its pool is warm, allocates nothing. Control calls lock the
-//! server they go to. The only call that may have to wait is one that stops a member's lists ([`Request::Fence`],
-//! [`Request::Leave`], [`Request::Depart`]): it stays pending until they have ended. What a halted member waits for stays
-//! pending for ever (`halt`); its lists find that out where a fenced member's are refused, off the path.
+//! The verb path takes no lock, reads no clock and, once its pool is warm, allocates nothing. A control call
+//! locks the server that it goes to. Only a call that stops a member's lists may have to wait
+//! ([`Request::Fence`], [`Request::Leave`], [`Request::Depart`]): it stays pending until the lists have
+//! ended. All lists and calls of a halted member stay pending permanently (`halt`). Its lists detect the halt
+//! on the cold path where a fenced member's lists are refused.
 
 use crate::calls::Call;
 use crate::cluster::{EmbeddedCluster, Membership};
 use crate::gate::Gate;
 use crate::halt::{Cut, Random, may_be_last};
-use crate::tickets::{Kind, NO_ROOM, Pool, Tickets, kind, unknown};
 use crate::verbs;
 use sherman_executor::{Driver, Timers};
+use sherman_fabric::tickets::{NO_ROOM, NOT_A_CALL, NOT_A_LIST, Pool, TicketKind, Tickets, kind, unknown};
 use sherman_fabric::{
-    Caps, ClientId, Clock, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Space, Ticket, WorkList,
+    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Space, Ticket,
+    WorkList,
 };
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// An endpoint. One per thread: it may be sent to another, not shared.
+/// An endpoint, one per thread. A thread may send it to another thread, but not share it.
 #[derive(Debug)]
 pub struct EmbeddedEndpoint {
     membership: Arc<Membership>,
     gate: Arc<Gate>,
-    /// Borrowed only for the length of one access; nothing is called meanwhile.
+    /// Borrowed only for one access at a time. The endpoint calls nothing else meanwhile.
     flight: RefCell<Flight>,
     timers: Timers,
     counters: Counters,
-    /// Its number among the member's.
+    /// The endpoint's number within its member.
     number: u64,
-    /// Whether it has done the last thing that a halted member's endpoint may do.
+    /// Whether this endpoint of a halted member has done its last action.
     over: Cell<bool>,
 }
+
+/// The most empty lists that an endpoint keeps.
+const POOL_LISTS: usize = 64;
 
 #[derive(Debug)]
 struct Flight {
@@ -43,14 +48,14 @@ struct Flight {
 }
 
 impl Flight {
-    /// Whether any outcome could be kept.
+    /// Whether the tables can keep one more outcome of either kind.
     #[inline]
     fn has_room(&self) -> bool {
         self.done.has_room() && self.others.has_room()
     }
 }
 
-/// What a ticket names besides a list that completed.
+/// The meaning of a ticket that names no completed list.
 #[derive(Debug)]
 enum Other {
     Failed(FabricError),
@@ -62,8 +67,8 @@ enum Other {
 impl EmbeddedEndpoint {
     pub(crate) fn new(membership: Arc<Membership>) -> Self {
         let gate = membership.member.new_gate();
-        let (done, others) = (Tickets::new(Kind::Done), Tickets::new(Kind::Other));
-        let flight = Flight { done, others, pool: Pool::default() };
+        let (done, others) = (Tickets::new(TicketKind::Done), Tickets::new(TicketKind::Other));
+        let flight = Flight { done, others, pool: Pool::new(POOL_LISTS) };
         let (number, over) = (membership.member.number_endpoint(), Cell::new(membership.member.is_halted()));
         let (timers, counters) = (Timers::new(), Counters::default());
         Self { membership, gate, flight: RefCell::new(flight), timers, counters, number, over }
@@ -109,14 +114,14 @@ impl EmbeddedEndpoint {
         flight.others.put(Other::Failed(error))
     }
 
-    /// The list of a halted member: executed in part, if it is the first since, and never completed.
+    /// Handles a list of a halted member. The first one after the halt executes in part. None completes.
     fn fall_silent(&self, mut list: WorkList) -> Ticket {
         if let (Some(mut random), Ok(server)) = (self.last_act(), self.cluster().server(list.server())) {
             let cut = Cut::somewhere(&list, self.caps().verb_atomic, &mut random);
             if list.len() <= verbs::MAX_VERBS as usize
                 && let Some(passed) = self.gate.enter_halted(self.membership.member.flag(list.server()))
             {
-                // Nobody hears of a bad verb.
+                // The member never learns of a bad verb.
                 let _ = verbs::execute_until(server.memory(), &mut list, cut);
                 self.gate.leave(passed, false);
             }
@@ -126,7 +131,8 @@ impl EmbeddedEndpoint {
         flight.others.put(Other::Never)
     }
 
-    /// A halted member's request: sent or not, if it is the first thing since, and never answered.
+    /// Handles a request of a halted member. If it is the first action after the halt, it may be sent. It is
+    /// never answered.
     fn ask_in_vain(&self, server: u16, request: &Request) -> Call {
         if let Some(mut random) = self.last_act()
             && may_be_last(request)
@@ -137,21 +143,22 @@ impl EmbeddedEndpoint {
         Call::Never
     }
 
-    /// What decides over the last thing that this endpoint does; `None` if it has done it.
+    /// The random generator for this endpoint's last action, or `None` if that is done.
     fn last_act(&self) -> Option<Random> {
         let first = !self.over.replace(true);
         first.then(|| Random::new(self.membership.member.seed(), self.number))
     }
 
-    /// The outcome of a list that did not complete. Out of line with its whole result: merged into `poll`, its error
-    /// would have the compiler move every list through the union of both in pieces, at three times the cost.
+    /// The outcome of a list that did not complete. Kept out of line with its whole result. Merged into
+    /// `poll`, its error would make the compiler move every list in pieces through the union of both types,
+    /// at three times the cost.
     #[cold]
     #[inline(never)]
     fn poll_other(&self, ticket: Ticket) -> Poll<Result<WorkList, FabricError>> {
         let others = &mut self.flight.borrow_mut().others;
         match (kind(ticket), others.get_mut(ticket)) {
-            (Kind::Other, Some(Other::Call(_))) => return Poll::Ready(Err(NOT_A_LIST)),
-            (Kind::Other, Some(Other::Never)) => return Poll::Pending,
+            (TicketKind::Other, Some(Other::Call(_))) => return Poll::Ready(Err(NOT_A_LIST)),
+            (TicketKind::Other, Some(Other::Never)) => return Poll::Pending,
             _ => {}
         }
         Poll::Ready(Err(match others.take(ticket) {
@@ -160,10 +167,10 @@ impl EmbeddedEndpoint {
         }))
     }
 
-    /// The call under `ticket`, or `None` if it cannot be answered yet.
+    /// Takes the call under `ticket`, or returns `None` if it cannot be answered yet.
     fn take_call(&self, ticket: Ticket) -> Result<Option<Call>, FabricError> {
         let Flight { done, others, .. } = &mut *self.flight.borrow_mut();
-        if kind(ticket) == Kind::Done {
+        if kind(ticket) == TicketKind::Done {
             return Err(if done.get_mut(ticket).is_some() { NOT_A_CALL } else { unknown(ticket) });
         }
         match others.get_mut(ticket) {
@@ -182,9 +189,6 @@ impl EmbeddedEndpoint {
     }
 }
 
-const NOT_A_CALL: FabricError = FabricError::Unsupported { what: "answer a list as a call" };
-const NOT_A_LIST: FabricError = FabricError::Unsupported { what: "answer a call as a list" };
-
 impl Endpoint for EmbeddedEndpoint {
     fn caps(&self) -> &Caps {
         self.cluster().caps()
@@ -194,7 +198,7 @@ impl Endpoint for EmbeddedEndpoint {
         self.cluster().servers()
     }
 
-    fn client(&self) -> ClientId {
+    fn client(&self) -> ComputeId {
         self.membership.member.client
     }
 
@@ -217,7 +221,7 @@ impl Endpoint for EmbeddedEndpoint {
 
     #[inline]
     fn post(&self, mut list: WorkList) -> Ticket {
-        // A list whose outcome cannot be kept is not executed: its error must be the truth.
+        // A list whose outcome cannot be kept is not executed, so that its error is true.
         if !self.flight.borrow().has_room() {
             return NO_ROOM;
         }
@@ -229,7 +233,7 @@ impl Endpoint for EmbeddedEndpoint {
 
     #[inline]
     fn poll(&self, ticket: Ticket, _: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
-        if kind(ticket) == Kind::Done
+        if kind(ticket) == TicketKind::Done
             && let Some(list) = self.flight.borrow_mut().done.take(ticket)
         {
             return Poll::Ready(Ok(list));
@@ -240,17 +244,17 @@ impl Endpoint for EmbeddedEndpoint {
     fn forget(&self, ticket: Ticket) {
         let flight = &mut *self.flight.borrow_mut();
         match kind(ticket) {
-            Kind::Done => {
+            TicketKind::Done => {
                 if let Some(list) = flight.done.take(ticket) {
                     flight.pool.give(list);
                 }
             }
-            Kind::Other => drop(flight.others.take(ticket)),
+            TicketKind::Other => drop(flight.others.take(ticket)),
         }
     }
 
     fn call(&self, server: u16, request: Request) -> Ticket {
-        // As for lists: without room it is not sent.
+        // As for lists: without room the request is not sent.
         if !self.flight.borrow().has_room() {
             return NO_ROOM;
         }
@@ -268,7 +272,7 @@ impl Endpoint for EmbeddedEndpoint {
         }
         let call = self.take_call(ticket)?;
         let Some(call) = call else {
-            // Nobody wakes us when those lists end; they are being executed, so look again soon.
+            // No event wakes this task when those lists end. They are being executed, so look again soon.
             std::thread::yield_now();
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -293,7 +297,7 @@ impl Clock for EmbeddedEndpoint {
 
 impl Driver for EmbeddedEndpoint {
     fn progress(&self) -> bool {
-        // The clock is read only if somebody waits for it.
+        // Reads the clock only if a timer is set.
         !self.timers.is_empty() && self.timers.fire(self.now())
     }
 

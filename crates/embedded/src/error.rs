@@ -1,40 +1,40 @@
-//! Why a cluster cannot be made.
+//! Errors of making a cluster.
 
-use sherman_memory_server::FormatError;
+use sherman_layout::FormatError;
 use std::fmt;
 
 /// Why [`EmbeddedCluster::new`](crate::EmbeddedCluster::new) failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EmbeddedError {
-    /// A cluster has at least one memory server.
+    /// A cluster needs at least one memory server.
     NoServers,
-    /// More memory servers than one process keeps.
+    /// More memory servers than one process can hold.
     TooManyServers {
-        /// How many were asked for.
+        /// Number of servers asked for.
         asked: u16,
-        /// How many there may be.
+        /// Maximum number of servers.
         limit: u16,
     },
-    /// More memory than an address can name.
+    /// More memory than an address can express.
     TooMuchMemory {
-        /// Bytes each server was to have.
+        /// Bytes asked for per server.
         bytes: u64,
-        /// Bytes it may have.
+        /// Maximum bytes per server.
         limit: u64,
     },
-    /// The system has not that much memory.
+    /// The system does not have that much memory.
     OutOfMemory {
-        /// The first server without.
+        /// The first server that got no memory.
         server: u16,
-        /// Bytes each server was to have.
+        /// Bytes asked for per server.
         bytes: u64,
     },
-    /// The memory cannot be formatted as asked; too small, most often.
+    /// The memory cannot be formatted as asked. Most often it is too small.
     Format {
         /// The server.
         server: u16,
-        /// Why.
+        /// The cause.
         error: FormatError,
     },
 }
@@ -44,13 +44,13 @@ impl fmt::Display for EmbeddedError {
         match self {
             Self::NoServers => write!(f, "a cluster needs at least one memory server"),
             Self::TooManyServers { asked, limit } => {
-                write!(f, "{asked} memory servers are too many for one process: at most {limit}")
+                write!(f, "{asked} memory servers are too many for one process: the limit is {limit}")
             }
             Self::TooMuchMemory { bytes, limit } => {
-                write!(f, "{bytes} bytes are too many for one memory server: at most {limit}")
+                write!(f, "{bytes} bytes are too many for one memory server: the limit is {limit}")
             }
             Self::OutOfMemory { server, bytes } => {
-                write!(f, "the system has no {bytes} bytes for memory server {server}")
+                write!(f, "cannot allocate {bytes} bytes for memory server {server}")
             }
             Self::Format { server, error } => write!(f, "memory server {server}: {error}"),
         }

@@ -1,21 +1,24 @@
 //! A memory server's memory in a file (`docs/LAYOUT.md`, part C), so that it outlives the process.
 //!
-//! The file is mapped: a store is in it at once for whoever opens it next, and verbs cost what they cost anywhere, but
-//! for WRITEs, which go through the `journal`. A process that ends in whatever way, `kill -9` included, leaves host memory,
-//! lanes and redo slots as they were between two changes of a line or word (F1, F7). A server that opens the file again finds
-//! them, and is another incarnation: who was connected to the first one is dead there, and recovered like any other.
+//! The file is mapped, so the next process that opens it sees every store at once. Verbs cost the same as in
+//! other memory, except WRITEs, which go through the `journal`. A process may end in any way, `kill -9`
+//! included. It leaves host memory, lanes and redo slots as they were between two changes of a line or word
+//! (F1, F7). A server that opens the file again finds them, and is another incarnation. Clients that were
+//! connected to the first incarnation are dead there, and are recovered like other dead clients.
 //!
-//! **Not durable.** When the system writes pages to disk, and in which order, is its own affair. After a power loss
-//! or a crash of the system the file may hold any mixture of old and new, and nothing here notices; format it anew.
+//! **Not durable.** The system decides when and in which order it writes pages to disk. After a power loss or
+//! a crash of the system, the file may hold any mixture of old and new, and nothing here detects it. Format
+//! the file again.
 //!
-//! **What must hold.** One process at a time: the file is locked (`flock`, exclusively) as long as it is mapped, and the lock
-//! ends with the process. The lock is advisory. Who ignores it and writes the file ruins the memory; who shortens it ends the
-//! server by `SIGBUS`.
+//! **What must hold.** One process at a time uses the file: it holds an exclusive `flock` as long as the file
+//! is mapped. The lock ends with the process. The lock is advisory. A process that ignores the lock and
+//! writes the file destroys the memory. A process that shortens the file ends the server by `SIGBUS`.
 //!
-//! **Disk space.** [`preallocate`](FileOptions::preallocate) takes all disk space when the file is made or opened, and refuses the
-//! file if the disk has too little. A sparse file takes no space for memory that was never touched, so the disk may
-//! fill up later. Then the kernel kills the server by `SIGBUS` at its first store to a page that the disk has no room for. A file system that
-//! compresses or copies on write (ZFS, btrfs with snapshots) may still run out of space after the allocation.
+//! **Disk space.** [`preallocate`](FileOptions::preallocate) takes all disk space when the file is made or
+//! opened, and refuses the file if the disk has too little. A sparse file takes no space for memory that was
+//! never touched, so the disk may fill up later. Then the kernel kills the server by `SIGBUS` at its first
+//! store to a page that the disk has no room for. A file system that compresses or copies on write (ZFS,
+//! btrfs with snapshots) may still run out of space after the allocation.
 
 mod error;
 mod header;
@@ -31,34 +34,34 @@ use crate::journal::{self, Journal};
 use crate::line::{Atomicity, Lines};
 use crate::on_chip::OnChip;
 use header::{CHIP_OFFSET, HEADER_BYTES, Image, JOURNAL_OFFSET, PAGE};
-use sherman_fabric::mapped::{LockedFile, Mapping};
-use sherman_fabric::zeroed::Zeroed;
+use sherman_pages::mapped::{LockedFile, Mapping};
+use sherman_pages::zeroed::Zeroed;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Which file, and what memory it has.
+/// The path of a file, and the memory in it.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
-    /// Where it is; made if there is nothing, readable and writable by its owner alone.
+    /// The file's path. If nothing is there, the file is made, readable and writable by its owner alone.
     pub path: PathBuf,
     /// Bytes of host memory, a multiple of 64. Fixed when the file is made.
     pub host_bytes: u64,
     /// Bytes of on-chip memory, a multiple of 8. Fixed when the file is made.
     pub on_chip_bytes: u64,
-    /// What is atomic among the living.
+    /// The unit of atomicity among live clients.
     pub atomicity: Atomicity,
-    /// Whether the file takes all its disk space now, also if it was made sparse before.
+    /// Whether the file takes all its disk space now, even if it was made sparse before.
     pub preallocate: bool,
 }
 
-/// What was found in a file.
+/// The state of the memory in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// Nothing that counts: it was made just now, or formatting it never ended. To be formatted.
+    /// No usable memory: the file was made just now, or formatting it never ended. The caller must format it.
     Fresh,
-    /// A formatted memory. To be opened.
+    /// A formatted memory. The caller can open it.
     Kept,
 }
 
@@ -72,7 +75,7 @@ fn try_open(options: &FileOptions) -> Result<(Lines, OnChip, Header), FileProble
     let places = Places::of(options).ok_or(FileProblem::BadSizes)?;
     let (file, before) = open_locked(&options.path)?;
     let undo = Undo { path: &options.path, before };
-    let length = file.metadata().map_err(FileProblem::io("look at"))?.len();
+    let length = file.metadata().map_err(FileProblem::io("read the metadata of"))?.len();
     let found = if length == 0 { None } else { check(&file, &asked, length, places.end)? };
     if let Err(problem) = extend(&file, found.is_none().then_some(&asked), &places, options) {
         undo.run(&file);
@@ -85,13 +88,19 @@ fn try_open(options: &FileOptions) -> Result<(Lines, OnChip, Header), FileProble
     Ok((lines, chip, header))
 }
 
-/// Gives the file its header, if it has to be made, and its length and disk space.
-fn extend(file: &File, make: Option<&Image>, places: &Places, options: &FileOptions) -> Result<(), FileProblem> {
+/// Writes the header if the file must be made, and sets the file's length and disk space.
+fn extend(
+    file: &File,
+    make: Option<&Image>,
+    places: &Places,
+    options: &FileOptions,
+) -> Result<(), FileProblem> {
     if options.preallocate {
         space::check(file, places.end)?;
     }
     if let Some(image) = make {
-        // The header goes first, saying that the file is not finished: whatever comes now may be cut and is then begun anew.
+        // The header goes first and says that the file is unfinished. If the process dies after this, the
+        // next open starts again.
         let written = (&*file).rewind().and_then(|()| (&*file).write_all(&image.unfinished()));
         written.map_err(FileProblem::io("write the header of"))?;
         file.set_len(places.end).map_err(FileProblem::io("extend"))?;
@@ -103,19 +112,20 @@ fn extend(file: &File, make: Option<&Image>, places: &Places, options: &FileOpti
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Before {
     Nothing,
-    /// A file without a byte.
+    /// A file of zero bytes.
     Empty,
     Something,
 }
 
-/// Puts a path back as it was before a file was made there.
+/// Restores a path to its state before a file was made there.
 struct Undo<'o> {
     path: &'o Path,
     before: Before,
 }
 
 impl Undo<'_> {
-    /// Undoes what can be undone; the error that led here is the one to report. The file is still locked.
+    /// Undoes what it can and ignores failures: the caller reports the error that led here. The file is still
+    /// locked.
     fn run(self, file: &File) {
         match self.before {
             Before::Nothing => drop(std::fs::remove_file(self.path)),
@@ -125,7 +135,7 @@ impl Undo<'_> {
     }
 }
 
-/// Where things are in the file, as this process counts.
+/// The offsets and sizes of the file's parts, as this process counts them.
 struct Places {
     chip_words: usize,
     host_offset: usize,
@@ -134,7 +144,7 @@ struct Places {
 }
 
 impl Places {
-    /// `None` for sizes that are no whole lines and words, or more than there can be.
+    /// Returns `None` if the sizes are not whole lines and words, or are too large.
     fn of(options: &FileOptions) -> Option<Self> {
         let host = usize::try_from(options.host_bytes).ok()?;
         let chip = usize::try_from(options.on_chip_bytes).ok()?;
@@ -145,7 +155,7 @@ impl Places {
     }
 }
 
-/// The file, which nobody else has, and what was there before.
+/// Opens and locks the file, and says what was there before.
 fn open_locked(path: &Path) -> Result<(LockedFile, Before), FileProblem> {
     let mut open = OpenOptions::new();
     open.read(true).write(true);
@@ -154,12 +164,12 @@ fn open_locked(path: &Path) -> Result<(LockedFile, Before), FileProblem> {
     let (file, made) = match open.clone().create_new(true).open(path) {
         Ok(file) => (file, true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // Not `create`: another process may remove the file in between, and then this says so.
+            // Not `create`: another process may remove the file in between, and then this call must fail.
             (open.open(path).map_err(FileProblem::io("open"))?, false)
         }
         Err(error) => return Err(FileProblem::Io { what: "open", error }),
     };
-    let found = file.metadata().map_err(FileProblem::io("look at"))?;
+    let found = file.metadata().map_err(FileProblem::io("read the metadata of"))?;
     if !found.is_file() {
         return Err(FileProblem::NotAFile);
     }
@@ -175,7 +185,8 @@ fn open_locked(path: &Path) -> Result<(LockedFile, Before), FileProblem> {
     Ok((file, before))
 }
 
-/// The header of a file of `length` bytes, if it is the one asked for; `None` if the file was never finished.
+/// The header of a file of `length` bytes, if its sizes are those asked for. `None` if the file was never
+/// finished.
 fn check(mut file: &File, asked: &Image, length: u64, end: u64) -> Result<Option<Image>, FileProblem> {
     let mut bytes = [0; HEADER_BYTES];
     if length < HEADER_BYTES as u64 {
@@ -200,8 +211,12 @@ fn check(mut file: &File, asked: &Image, length: u64, end: u64) -> Result<Option
     Ok(Some(found))
 }
 
-/// Maps the file and undoes what a dead process was changing.
-fn map(file: LockedFile, places: &Places, options: &FileOptions) -> Result<(Lines, OnChip, Header), FileProblem> {
+/// Maps the file and undoes the unfinished changes of a dead process.
+fn map(
+    file: LockedFile,
+    places: &Places,
+    options: &FileOptions,
+) -> Result<(Lines, OnChip, Header), FileProblem> {
     let end = usize::try_from(places.end).map_err(|_| FileProblem::BadSizes)?;
     let mapping = Arc::new(Mapping::new(file, end).map_err(FileProblem::io("map"))?);
     let words = |offset, len| Zeroed::in_mapping(&mapping, offset, len).ok_or(FileProblem::BadSizes);

@@ -1,32 +1,33 @@
-//! Who may post: fencing (F6), and when a WRITE counts as done.
+//! Fencing (F6), and when a WRITE counts as completed.
 //!
-//! A [`Member`] is one compute server's identity. It holds a fence flag per memory server; its endpoints each hold a
-//! [`Gate`], whose word is odd while a list of theirs is in progress.
+//! A [`Member`] is one compute server's identity. It holds a fence flag per memory server. Each of its
+//! endpoints holds a [`Gate`], whose word is odd while the endpoint has a list in progress.
 //!
-//! **Lists that change memory** pass the gate: make the word odd, then look at the flag. A fencer sets the flag, then
-//! looks at the words. All four accesses are sequentially consistent, so of the two looks at least one sees the other's
-//! store: either the list is refused, or the fencer sees it and answers only when the word has moved on. Lists are bounded
-//! and finish inline, so that is soon.
+//! **Lists that change memory** pass the gate: the endpoint makes the word odd, then loads the flag. A fencer
+//! sets the flag, then loads the words. All four accesses are sequentially consistent, so at least one of the
+//! two loads sees the other side's store. Either the list is refused, or the fencer sees it and answers only
+//! when the word has changed again. Lists are bounded and finish inline, so the fencer waits only briefly.
 //!
-//! **Lists of READs alone** need no gate: they look at the flag before and *after*. Had one of them read a byte written
-//! after the fence was answered, then it read it with Acquire from a Release that came after the flag was set, so the
-//! second look sees the flag and the bytes are thrown away. The most common list thus pays two loads for F6.
+//! **Lists of READs alone** need no gate: the endpoint loads the flag before and *after*. Suppose such a list
+//! read a byte that was written after the fence was answered. Then it read the byte with Acquire from a
+//! Release that came after the flag was set. So the second load sees the flag, and the endpoint discards the
+//! bytes. The most common list thus pays two loads for F6.
 //!
-//! **Completion.** A WRITE that has completed must be seen by every READ posted later, by whomever: two clients that each
-//! insert and then look for the other's key must not both miss it. A store may linger in its core's store buffer while
-//! later loads of the same core overtake it. That is harmless where a change begins with an atomic read-modify-write
-//! that no later load overtakes: whoever looks at the line after that finds its sequence word odd, and waits. So it is on
-//! x86-64, where such an instruction is a full barrier; elsewhere (and for Miri, which knows the language and not the
-//! hardware) a sequentially consistent fence follows the last change of a list, and one stands between a change and a READ
-//! behind it in the same list.
+//! **Completion.** Every READ posted later, by any client, must see a completed WRITE. Otherwise two clients
+//! that each insert and then look for the other's key could both miss it. A store may stay in its core's
+//! store buffer while later loads of the same core overtake it. That is harmless where a change begins with
+//! an atomic read-modify-write that no later load overtakes. A later reader of the line then finds its
+//! sequence word odd, and waits. This holds on x86-64, where such an instruction is a full barrier. Elsewhere
+//! a sequentially consistent fence follows the last change of a list. Another one stands between a change and
+//! a later READ in the same list. The same holds under Miri, which models the language and not the hardware.
 
-use sherman_fabric::ClientId;
-use sherman_fabric::zeroed::Zeroed;
+use sherman_fabric::ComputeId;
+use sherman_pages::zeroed::Zeroed;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Whether no later load overtakes an atomic read-modify-write, as the hardware (not the language) promises.
+/// Whether no later load overtakes an atomic read-modify-write. The hardware promises this, not the language.
 pub(crate) const RMW_IS_BARRIER: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
 /// Orders all earlier stores before all later loads.
@@ -34,7 +35,7 @@ pub(crate) fn full_barrier() {
     fence(SeqCst);
 }
 
-/// One endpoint's gate, in cache lines of its own: only its thread writes it.
+/// One endpoint's gate, in its own cache lines because only its thread writes it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Gate {
@@ -53,19 +54,20 @@ impl Gate {
         enter(&self.turn, || flag.0.load(SeqCst) == 0)
     }
 
-    /// Passes for the last time, if nothing but a halt speaks against it.
+    /// Passes for the last time. Only a halt may be set in the flag.
     pub(crate) fn enter_halted(&self, flag: &Flag) -> Option<Passed> {
         enter(&self.turn, || flag.0.load(SeqCst) & !HALTED == 0)
     }
 
-    /// Ends a list. `settled` says that no later load can overtake what it stored.
+    /// Ends a list. `settled` means that no later load can overtake the list's stores.
     #[inline]
     pub(crate) fn leave(&self, passed: Passed, settled: bool) {
         leave(&self.turn, passed, settled);
     }
 }
 
-/// Makes `turn` odd, unless the flag at which `may` then looks, sequentially consistent, is up. Only its owner changes `turn`.
+/// Makes `turn` odd, unless `may` then finds the flag up by a sequentially consistent load. Only its owner
+/// changes `turn`.
 #[inline]
 pub fn enter(turn: &AtomicU64, may: impl FnOnce() -> bool) -> Option<Passed> {
     let even = turn.load(Relaxed) & !1;
@@ -77,7 +79,7 @@ pub fn enter(turn: &AtomicU64, may: impl FnOnce() -> bool) -> Option<Passed> {
     None
 }
 
-/// Ends what [`enter`] began. `settled` says that no later load can overtake what was stored since.
+/// Ends the list that [`enter`] began. `settled` means that no later load can overtake the stores since then.
 #[inline]
 pub fn leave(turn: &AtomicU64, passed: Passed, settled: bool) {
     if !settled {
@@ -86,16 +88,16 @@ pub fn leave(turn: &AtomicU64, passed: Passed, settled: bool) {
     turn.store(passed.0, Release);
 }
 
-/// Whether one server executes nothing of one member any more, and why.
+/// Whether and why one server executes nothing more of one member.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Flag(AtomicU32);
 
-// SAFETY: a transparent wrapper of an atomic integer: zero is valid, there is no drop.
-unsafe impl sherman_fabric::zeroed::Zeroable for Flag {}
+// SAFETY: `Flag` is a transparent wrapper of an atomic integer. Zero is a valid value, and there is no drop.
+unsafe impl sherman_pages::zeroed::Zeroable for Flag {}
 
 impl Flag {
-    /// Whether it is up.
+    /// Whether the flag is up.
     #[inline]
     pub(crate) fn is_up(&self) -> bool {
         self.0.load(Acquire) != 0
@@ -106,12 +108,12 @@ impl Flag {
         self.0.load(SeqCst) & FENCED != 0
     }
 
-    /// Whether the server has fenced the member, or the member is about to go or has gone.
+    /// Whether the server has fenced the member, or the member is leaving or has left.
     pub(crate) fn is_over(&self) -> bool {
         self.0.load(SeqCst) & (FENCED | LEFT) != 0
     }
 
-    /// Whether the member has stopped dead.
+    /// Whether the member has halted.
     pub(crate) fn is_halted(&self) -> bool {
         self.0.load(SeqCst) & HALTED != 0
     }
@@ -125,29 +127,31 @@ impl Flag {
 const FENCED: u32 = 1;
 /// The member has asked to leave.
 const LEFT: u32 = 2;
-/// The member has stopped dead ([`halt`](crate::halt)).
+/// The member has halted ([`halt`](crate::halt)).
 const HALTED: u32 = 4;
 
-/// One compute server, as long as any handle of it lives: one *incarnation* of its id. Flags are never lowered, so a member
-/// that was fenced stays so when its id has been retired and issued again: that is another object.
+/// One compute server, as long as any handle of it lives: one *incarnation* of its id. Flags are never
+/// lowered, so a fenced member stays fenced after its id has been retired and issued again. The next
+/// incarnation is another object.
 #[derive(Debug)]
 pub(crate) struct Member {
-    pub(crate) client: ClientId,
-    /// By server. In an allocation of whole cache lines: every list of every thread reads it.
+    pub(crate) client: ComputeId,
+    /// One flag per server. The allocation is whole cache lines, because every list of every thread reads it.
     flags: Zeroed<Flag>,
     gates: Mutex<Vec<Weak<Gate>>>,
-    /// Decides what a halted member does last.
+    /// Determines the last actions of a halted member.
     seed: AtomicU64,
-    /// How many endpoints it ever had.
+    /// Number of endpoints that the member ever had.
     endpoints: AtomicU64,
-    /// Whether server 0 has been asked to free the id: once, since afterwards it may be another's.
+    /// Whether server 0 has been asked to free the id. It may be asked only once, because afterwards the id
+    /// may belong to another member.
     gone: AtomicBool,
 }
 
 impl Member {
     /// A member of a cluster of `servers`; `None` if memory has run out.
-    pub(crate) fn new(client: ClientId, servers: usize) -> Option<Self> {
-        let flags = Zeroed::new(servers.next_multiple_of(sherman_fabric::zeroed::ALIGN / size_of::<Flag>()))?;
+    pub(crate) fn new(client: ComputeId, servers: usize) -> Option<Self> {
+        let flags = Zeroed::new(servers.next_multiple_of(sherman_pages::zeroed::ALIGN / size_of::<Flag>()))?;
         let (gates, gone) = (Mutex::new(Vec::new()), AtomicBool::new(false));
         Some(Self { client, flags, gates, seed: AtomicU64::new(0), endpoints: AtomicU64::new(0), gone })
     }
@@ -158,25 +162,26 @@ impl Member {
         &self.flags[usize::from(server)]
     }
 
-    /// Whether server 0 should now be told that it goes. Says so once, and never of a member that any server has
-    /// fenced, whose id belongs to whoever recovers it, or that has stopped dead.
+    /// Whether the caller should now tell server 0 that the member leaves. Returns true only once. Returns
+    /// false if any server has fenced the member, because then its id belongs to its recoverer. Returns false
+    /// if the member has halted.
     pub(crate) fn may_go(&self) -> bool {
         let stopped = self.flags.iter().any(|flag| flag.is_fenced() || flag.is_halted());
         !stopped && !self.gone.swap(true, SeqCst)
     }
 
-    /// Stops dead. What each endpoint does last follows from `seed`.
+    /// Halts the member. `seed` determines the last action of each endpoint.
     pub(crate) fn halt(&self, seed: u64) {
         self.seed.store(seed, SeqCst);
         self.flags.iter().for_each(|flag| flag.raise(HALTED));
     }
 
-    /// Whether it has stopped dead.
+    /// Whether the member has halted.
     pub(crate) fn is_halted(&self) -> bool {
         self.flags.iter().any(Flag::is_halted)
     }
 
-    /// What it was halted with.
+    /// The seed of the halt.
     pub(crate) fn seed(&self) -> u64 {
         self.seed.load(SeqCst)
     }
@@ -186,7 +191,8 @@ impl Member {
         self.endpoints.fetch_add(1, Relaxed)
     }
 
-    /// A gate for a new endpoint. A fencer that does not see it raised its flag before, so the endpoint sees the flag.
+    /// A gate for a new endpoint. A fencer that does not see this gate raised its flag earlier, so the
+    /// endpoint sees the flag.
     pub(crate) fn new_gate(&self) -> Arc<Gate> {
         let gate = Arc::new(Gate::default());
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,13 +207,13 @@ impl Member {
         gates.iter().any(|gate| gate.strong_count() > 0)
     }
 
-    /// Raises the flag of `server`. From the end of the drain on, no list of this member executes there.
+    /// Raises the flag of `server`. After the drain has ended, no list of this member executes there.
     pub(crate) fn fence(&self, server: u16) -> Drain {
         self.flag(server).raise(FENCED);
         self.drain()
     }
 
-    /// Stops the member on every server, at its own wish.
+    /// Stops the member on every server, at its own request.
     pub(crate) fn leave(&self) -> Drain {
         self.flags.iter().for_each(|flag| flag.raise(LEFT));
         self.drain()
@@ -228,7 +234,8 @@ impl Member {
 pub struct Drain(Vec<(Arc<Gate>, u64)>);
 
 impl Drain {
-    /// Whether all of them have ended. Each is bounded and under way, so looking again soon is all there is to do.
+    /// Whether all of them have ended. Each list is bounded and in progress, so the caller only needs to look
+    /// again soon.
     pub fn is_over(&mut self) -> bool {
         self.0.retain(|(gate, turn)| gate.turn.load(Acquire) == *turn);
         self.0.is_empty()
@@ -241,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_raised_flag_refuses_and_lets_others_pass() {
-        let member = Member::new(ClientId(1), 3).unwrap();
+        let member = Member::new(ComputeId(1), 3).unwrap();
         let gate = member.new_gate();
         assert!(member.fence(1).is_over());
         assert!(gate.enter(member.flag(1)).is_none());
@@ -251,19 +258,19 @@ mod tests {
 
     #[test]
     fn a_member_goes_once_and_a_fenced_one_never() {
-        let member = Member::new(ClientId(1), 2).unwrap();
+        let member = Member::new(ComputeId(1), 2).unwrap();
         assert!(member.leave().is_over());
         assert!(member.new_gate().enter(member.flag(1)).is_none());
         assert!(member.may_go());
         assert!(!member.may_go());
-        let fenced = Member::new(ClientId(2), 2).unwrap();
+        let fenced = Member::new(ComputeId(2), 2).unwrap();
         assert!(fenced.fence(1).is_over());
         assert!(!fenced.may_go());
     }
 
     #[test]
     fn a_fence_waits_for_exactly_the_list_in_progress() {
-        let member = Member::new(ClientId(1), 1).unwrap();
+        let member = Member::new(ComputeId(1), 1).unwrap();
         let (gate, idle) = (member.new_gate(), member.new_gate());
         let passed = gate.enter(member.flag(0)).unwrap();
         let mut drain = member.fence(0);
@@ -277,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_halted_member_never_goes_and_is_fenced_when_its_last_list_is_over() {
-        let member = Member::new(ClientId(1), 2).unwrap();
+        let member = Member::new(ComputeId(1), 2).unwrap();
         let gate = member.new_gate();
         member.halt(7);
         assert!(!member.may_go());
@@ -294,7 +301,7 @@ mod tests {
 
     #[test]
     fn the_gates_of_dropped_endpoints_do_not_pile_up() {
-        let member = Member::new(ClientId(1), 1).unwrap();
+        let member = Member::new(ComputeId(1), 1).unwrap();
         for _ in 0..100 {
             drop(member.new_gate());
         }

@@ -1,20 +1,22 @@
-//! A compute server that stops dead: what its endpoints do last, and that nothing follows.
+//! A halted compute server: the last actions of its endpoints. Nothing follows them.
 //!
-//! For tests and tools: how long survivors wait for a dead client, and whether recovery mends whatever it left, is seen only
-//! if a client can die at any point, in the middle of a WRITE too (F7), with threads that run on real cores. Those threads
-//! cannot be killed, so they are starved: [`EmbeddedFabric::halt`](crate::EmbeddedFabric::halt) raises a flag that every list
-//! looks at anyway. The next list of each endpoint is cut, after any of its verbs or between any two lines of a WRITE, and
-//! never completes; no later one executes at all. The endpoint's next request may be the last thing too: it is answered by
-//! the server or not, and nobody hears of it. Whoever waits for any of it is never woken, so its thread sleeps.
+//! For tests and tools. They measure how long survivors wait for a dead client, and check that recovery
+//! repairs everything that it left. For this a client must be able to die at any point, even in the middle of
+//! a WRITE (F7), with threads on real cores. Those threads cannot be killed, so they are blocked.
+//! [`EmbeddedFabric::halt`](crate::EmbeddedFabric::halt) raises a flag that every list checks anyway. The
+//! next list of each endpoint is cut, after any of its verbs or between any two lines of a WRITE, and never
+//! completes. No later list executes at all. The endpoint's last action may also be its next request: the
+//! server may or may not answer it, and the client never gets the answer. No task that waits for any of this
+//! is ever woken, so its thread sleeps.
 //!
-//! What must hold: a cut list passes the gate like any other, so a fence that was answered is not followed by it (F6), and a
-//! fence of a halted client waits for nothing else.
+//! What must hold: a cut list passes the gate like any other list. So it never executes after a fence was
+//! answered (F6). A fence of a halted client waits for nothing else.
 
 use crate::copy::LINE;
 use crate::verbs;
 use sherman_fabric::{Request, Space, Verb, WorkList};
 
-/// Where a list is cut: behind so many of its verbs, and so many lines of the next one.
+/// Where a list is cut: after `verbs` whole verbs, and `lines` lines of the next verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub(crate) verbs: usize,
@@ -22,8 +24,9 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// Somewhere in `list`: each verb is as likely to be the one that is cut as each other and as none, each line of it as
-    /// likely to be its last. If verbs are atomic as a whole, only between two of them.
+    /// A random place in `list`. Each verb, and no verb, is equally likely to be the one that is cut. Each
+    /// line of that verb is equally likely to be its last. If verbs are atomic as a whole, the cut lies
+    /// between two verbs.
     pub(crate) fn somewhere(list: &WorkList, verb_atomic: bool, random: &mut Random) -> Self {
         let verbs = random.below(list.len() + 1);
         let lines = match list.verbs().get(verbs) {
@@ -34,15 +37,17 @@ impl Cut {
     }
 }
 
-/// The lines that a verb changes one after the other.
+/// The number of lines that a verb changes one after the other.
 fn lines_of(verb: Verb) -> usize {
     match verb {
-        Verb::Write { space: Space::Host, offset, len, .. } => (offset as usize % LINE + len as usize).div_ceil(LINE),
+        Verb::Write { space: Space::Host, offset, len, .. } => {
+            (offset as usize % LINE + len as usize).div_ceil(LINE)
+        }
         _ => 1,
     }
 }
 
-/// How much of a WRITE of `len` bytes to `offset` its first `lines` lines hold.
+/// The number of bytes that the first `lines` lines hold, of a WRITE of `len` bytes to `offset`.
 pub(crate) fn bytes_in_lines(offset: u64, len: u32, lines: usize) -> u32 {
     if lines == 0 {
         return 0;
@@ -51,12 +56,13 @@ pub(crate) fn bytes_in_lines(offset: u64, len: u32, lines: usize) -> u32 {
     len.min(u32::try_from(end).unwrap_or(u32::MAX))
 }
 
-/// Whether a request may be the last thing a client does. To go in order takes more than one step.
+/// Whether a request may be a client's last action. `Leave` and `Depart` may not, because they take more than
+/// one step.
 pub(crate) fn may_be_last(request: &Request) -> bool {
     !matches!(request, Request::Leave | Request::Depart)
 }
 
-/// Numbers that follow from a seed alone.
+/// Random numbers that depend only on a seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -77,7 +83,7 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// One of the first `limit` numbers; 0 if there is none.
+    /// A number below `limit`, or 0 if `limit` is 0.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit.max(1) as u64) as usize
     }

@@ -1,23 +1,23 @@
-//! One memory server for many connections: what a server of verbs over a network is built on.
+//! One memory server for many connections: the base of a server that offers verbs over a network.
 //!
-//! [`EmbeddedCluster`](crate::EmbeddedCluster) has its servers and their clients in one process; here is the half that
-//! remains when clients are elsewhere. A [`Host`] is the memory with its line seqlocks (F1, F4) and the server's CPU behind
-//! a lock, a [`Session`] one incarnation of a client id on this host, a [`Gate`] one connection of that session.
+//! [`EmbeddedCluster`](crate::EmbeddedCluster) has its servers and their clients in one process. This module
+//! is the server half, for clients in other processes. A [`Host`] is the memory with its line seqlocks (F1,
+//! F4) and the server's CPU behind a lock. A [`Session`] is one incarnation of a client id on this host. A
+//! [`Gate`] is one connection of that session.
 //!
 //! ```
 //! use sherman_embedded::host::{Asker, Gate, Host, Session};
 //! use sherman_embedded::{Atomicity, copy::CopyPath, memory::Region};
-//! use sherman_fabric::{Request, Response, Space};
+//! use sherman_fabric::{Call, Request, Space, calls};
 //! use std::sync::Arc;
 //!
 //! let region = Region::new(64 << 20, 256 << 10, Atomicity::Line, CopyPath::fastest()).ok_or("no memory")?;
 //! let host = Host::format(region, &Default::default())?;
-//! let session = host.handle(Asker::Nobody, &Request::Join, || host.now(), |tables, response| match response {
-//!     Response::Joined { client } => {
-//!         let incarnation = tables.member(client).map_or(0, |entry| entry.incarnation);
-//!         Session::new(client, incarnation)
-//!     }
-//!     other => panic!("{other:?}"),
+//! let now = || host.now();
+//! let session = host.handle(Asker::Nobody, &Request::Join, now, |tables, response| {
+//!     let client = calls::Join::expect(response)?;
+//!     let incarnation = tables.member(client).map_or(0, |entry| entry.incarnation);
+//!     Session::new(client, incarnation)
 //! })??;
 //! let session = Arc::new(session);
 //! let mut gate = Gate::new(Arc::clone(&session));
@@ -35,22 +35,26 @@
 //!
 //! # Rules
 //!
-//! 1. **Verbs go through a turn.** [`Gate::enter`] makes the gate's word odd, then looks at the session's flag; who fences
-//!    raises the flag, then looks at the words. Of the two looks at least one sees the other's store: either the turn is
-//!    refused, or the fencer's [`Drain`] waits for it (F6). A turn may span any bounded piece of work, a whole list or the
-//!    verbs of one receive, but must not wait for anything: fencers wait for it. Never leak one.
-//! 2. **A completion is told only after the turn has ended.** Its end is what makes a change visible to every READ posted
-//!    later by anybody. In a turn, a READ sees what the same turn changed before it (F3).
-//! 3. **One turn at a time per gate**, which `&mut` sees to; one gate per connection, since F3 orders only within one.
-//! 4. **Whatever depends on an answer's place among others is done in `then`**, behind the lock: to enter a session into
-//!    the book when an id is issued, to look up and [`fence`](Session::fence) the session that a [`Request::Fence`] is
-//!    meant for. So the id cannot have passed to the next incarnation in between. A session that arrives by itself (a member that
-//!    connects to one more server) is entered into the book inside [`Host::look`], and only if the tables do not say that its id
-//!    is fenced.
-//! 5. **A fence is answered when its drain is over**, a leave is asked (as [`Asker::Leaver`]) when the drain of
-//!    [`Session::leave`] is over. Poll the drain; block nobody. Inside `then` and `look`, ask the tables that are passed in:
-//!    the host's own methods take the same lock and would wait for ever.
-//! 6. **A server frees ids by itself** ([`Host::on_reaped`]): the session of such a client ends behind the lock, as after a fence.
+//! 1. **Verbs go through a turn.** [`Gate::enter`] makes the gate's word odd, then loads the session's flag.
+//!    A fencer raises the flag, then loads the words. At least one of the two loads sees the other side's
+//!    store. Either the turn is refused, or the fencer's [`Drain`] waits for it (F6). A turn may span any
+//!    bounded piece of work: a whole list, or the verbs of one receive. It must not wait for anything,
+//!    because fencers wait for it. Never leak a turn.
+//! 2. **Report a completion only after the turn has ended.** The end of the turn makes a change visible to
+//!    every READ that any client posts later. Inside a turn, a READ sees the earlier changes of the same turn
+//!    (F3).
+//! 3. **One turn at a time per gate**, which `&mut` ensures. One gate per connection, because F3 orders only
+//!    within one.
+//! 4. **Work that depends on the order of answers happens in `then`**, under the lock. Examples: enter a
+//!    session into the registry when an id is issued; look up and [`fence`](Session::fence) the session that
+//!    a [`Request::Fence`] targets. So the id cannot pass to the next incarnation in between. A session may
+//!    also arrive by itself, when a member connects to one more server. Enter it into the registry inside
+//!    [`Host::look`], and only if the tables do not say that its id is fenced.
+//! 5. **Answer a fence when its drain is over.** Ask a leave (as [`Asker::Leaver`]) when the drain of
+//!    [`Session::leave`] is over. Poll the drain; do not block a thread on it. Inside `then` and `look`, ask
+//!    the tables that are passed in. The host's own methods take the same lock and would deadlock.
+//! 6. **A server frees ids by itself** ([`Host::on_reaped`]). The session of such a client ends under the
+//!    lock, as after a fence.
 //! 7. **Flags are never lowered.** The next incarnation of an id is another session.
 
 mod error;
@@ -63,20 +67,21 @@ pub use session::{Gate, Session, Turn};
 use crate::file::{Contents, FileOptions};
 use crate::memory::Region;
 use crate::server::{self, Server};
-use sherman_fabric::{ClientId, FabricError, Request, Response, Seen};
-use sherman_memory_server::{
-    FormatError, FormatOptions, MemberEntry, MemberState, MemoryServer, OpenError, Superblock,
-};
+use sherman_fabric::{ComputeId, FabricError, Request, Response, Seen};
+use sherman_layout::{FormatError, FormatOptions, MemberEntry, MemberState, Superblock};
+use sherman_memory_server::{MemoryServer, OpenError};
 use std::time::Instant;
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Asker<'s> {
-    /// Somebody who wants to join, or has no name.
+    /// A client that wants to join, or has no id.
     Nobody,
-    /// A member. Refused with [`FabricError::Fenced`] once its session is over, though the id may be another's by then.
+    /// A member. Refused with [`FabricError::Fenced`] once its session is over, even if another member has
+    /// the id by then.
     Member(&'s Session),
-    /// A member that goes, after the drain of [`Session::leave`]. Let through once, and never if it was fenced.
+    /// A member that leaves, after the drain of [`Session::leave`]. Accepted once, and never if it was
+    /// fenced.
     Leaver(&'s Session),
 }
 
@@ -85,12 +90,12 @@ pub enum Asker<'s> {
 pub struct Host {
     server: Server,
     superblock: Superblock,
-    /// When [`Host::now`] was 0.
+    /// The time at which [`Host::now`] was 0.
     epoch: Instant,
 }
 
 impl Host {
-    /// Formats `region`, whatever was in it, under a random identity unless `options` name one.
+    /// Formats `region`, whatever it holds, under a random identity unless `options` name one.
     pub fn format(region: Region, options: &FormatOptions) -> Result<Self, FormatError> {
         Ok(Self::new(Server::format(region, options)?))
     }
@@ -100,11 +105,11 @@ impl Host {
         Ok(Self::new(Server::open(region)?))
     }
 
-    /// The host whose memory lies in a file ([`file`](mod@crate::file)): opened if one was formatted there, else formatted as
-    /// `options` say. Of a host that was there, only its number and how many servers its cluster has are compared with
-    /// `options`; all else stays as it was formatted.
+    /// The host whose memory lies in a file ([`file`](mod@crate::file)). Opens the memory if it was
+    /// formatted, or else formats it as `options` say. For an existing memory, only its server number and its
+    /// cluster's server count are compared with `options`. All else stays as it was formatted.
     ///
-    /// It is a new incarnation of the server: sessions of the former one are not carried on.
+    /// The host is a new incarnation of the server: it does not continue sessions of the former one.
     pub fn in_file(file: &FileOptions, options: &FormatOptions) -> Result<(Self, Contents), HostError> {
         let (region, contents) = Region::in_file(file).map_err(HostError::File)?;
         let host = match contents {
@@ -124,25 +129,25 @@ impl Host {
         Self { server, superblock, epoch: Instant::now() }
     }
 
-    /// Its memory, past every protocol: clients reach it through a [`Turn`].
+    /// The host's memory, which bypasses every protocol. Clients reach it through a [`Turn`].
     #[inline]
     pub fn memory(&self) -> &Region {
         self.server.memory()
     }
 
-    /// Which server of which cluster it is, and where everything lies.
+    /// The server's number, its cluster, and the layout of its memory.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }
 
-    /// Nanoseconds since it was made: the time of its leases.
+    /// Nanoseconds since the host was made. Leases use this time.
     pub fn now(&self) -> u64 {
         self.epoch.elapsed().as_nanos() as u64
     }
 
-    /// Lets the server's CPU answer at the time that `now` tells, which is asked behind the lock so that time does not run
-    /// back. `then` is called with the tables after the change and the answer, before any other request is looked at; not
-    /// if the request is refused.
+    /// Lets the server's CPU answer `request`. `now` gives the time, and is called under the lock so that
+    /// time does not run backwards. `then` gets the tables after the change and the answer, before the server
+    /// looks at any other request. A refused request does not call `then`.
     pub fn handle<T>(
         &self,
         asker: Asker<'_>,
@@ -161,47 +166,49 @@ impl Host {
         self.server.handle(asker, request, now, then)
     }
 
-    /// Lets the server's CPU answer an operator, who needs no membership.
+    /// Lets the server's CPU answer an operator. An operator needs no membership.
     pub fn administer(&self, request: &Request) -> Result<Response, FabricError> {
         self.server.administer(request, || self.now())
     }
 
-    /// Issues an id to a client that found `seen` at the servers, by number. A refusal changes nothing. `then` is called as by
-    /// [`Host::handle`].
+    /// Issues an id to a client that found `seen` at the servers, indexed by server number. A refusal changes
+    /// nothing. `then` is called as by [`Host::handle`].
     pub fn join<T>(
         &self,
         seen: &[Option<Seen>],
-        then: impl FnOnce(&MemoryServer, Response) -> T,
+        then: impl FnOnce(&MemoryServer, ComputeId) -> T,
     ) -> Result<T, FabricError> {
         self.server.join(seen, || self.now(), then)
     }
 
-    /// From now on, `then` is called with every client whose id the server frees by itself, since its lease was at its end and it owned
-    /// nothing. It is called behind the lock, before the id is issued again, and must end that client's session. Only the last call
-    /// counts.
-    pub fn on_reaped(&self, then: impl Fn(ClientId) + Send + Sync + 'static) {
+    /// Registers `then` for every client whose id the server frees by itself, because its lease expired and
+    /// it owned nothing. `then` runs under the lock, before the id is issued again, and must end that
+    /// client's session. Only the last registration counts.
+    pub fn on_reaped(&self, then: impl Fn(ComputeId) + Send + Sync + 'static) {
         self.server.on_reaped(Box::new(then));
     }
 
-    /// Ends the lease of `session`, whose last connection has ended: it cannot come back. `still` is asked behind the lock, and
-    /// only if the session has a lease.
+    /// Ends the lease of `session` after its last connection has ended, because it cannot come back. `still`
+    /// is called under the lock, and only if the session has a lease. If it returns false, the lease stays.
     pub fn lose(&self, session: &Session, still: impl FnOnce(&MemoryServer) -> bool) {
         self.server.change(|tables, memory| {
             let holder = |entry: MemberEntry| (entry.state, entry.incarnation);
             let lives = (MemberState::Live, session.incarnation());
-            let loses =
-                !session.is_fenced() && tables.member(session.client()).map(holder) == Some(lives) && still(tables);
+            let loses = !session.is_fenced()
+                && tables.member(session.client()).map(holder) == Some(lives)
+                && still(tables);
             if loses {
                 tables.lose(memory, session.client());
             }
         });
     }
 
-    /// Ends the lease of every member: no client of before can come back to a server that has started anew. How many there were.
+    /// Ends the lease of every member, because no earlier client can come back to a restarted server. Returns
+    /// how many live members there were.
     pub fn lose_all(&self) -> usize {
         self.server.change(|tables, memory| {
             let live = |tables: &MemoryServer| {
-                let ids = (1..=tables.geometry().member_capacity as u16).map(ClientId);
+                let ids = (1..=tables.geometry().member_capacity as u16).map(ComputeId);
                 let members = ids.filter_map(|client| tables.member(client));
                 members.filter(|entry| entry.state == MemberState::Live).count()
             };
@@ -211,7 +218,8 @@ impl Host {
         })
     }
 
-    /// Makes this memory `cluster`'s, if it is nobody's yet. Whether it is `cluster`'s now.
+    /// Assigns this memory to `cluster`, if it belongs to no cluster yet. Returns whether it belongs to
+    /// `cluster` now.
     pub fn adopt(&self, cluster: u64) -> bool {
         self.server.change(|tables, memory| tables.adopt(memory, cluster))
     }
@@ -222,13 +230,13 @@ impl Host {
     }
 
     /// Whether the tables say that `client` is fenced here.
-    pub fn is_fenced(&self, client: ClientId) -> bool {
+    pub fn is_fenced(&self, client: ComputeId) -> bool {
         self.server.is_fenced(client)
     }
 
-    /// The incarnation of whoever has the id `client`, dead or alive; `None` if nobody has, or on a server that keeps no
-    /// members.
-    pub fn member_incarnation(&self, client: ClientId) -> Option<u32> {
+    /// The incarnation of the member with the id `client`, dead or alive. `None` if no member has the id, or
+    /// on a server that keeps no members.
+    pub fn member_incarnation(&self, client: ComputeId) -> Option<u32> {
         let entry = self.look(|tables| tables.member(client))?;
         (entry.state != MemberState::Free).then_some(entry.incarnation)
     }

@@ -1,37 +1,41 @@
-//! The undo journal of memory that lies in a file: no line is torn by the death of the process (F1, F7).
+//! The undo journal of memory in a file: the death of the process tears no line (F1, F7).
 //!
-//! A line is eight words and changed by several stores. A process that is killed between two of them would leave a line
-//! that never was, in a file that outlives it. A client's one-line entry write, which has no redo record because F1 makes it one unit,
-//! could not be mended afterwards. So whoever changes more than one word of a line saves the line first, in a **slot** of
-//! the file: save the old words, declare the slot valid by naming the line in it, change the line, clear the name.
-//! [`Journal::undo`] finds a valid slot when the file is opened again and puts the old line back.
+//! A line is eight words, and a WRITE changes it by several stores. A process killed between two of them
+//! would leave a torn line in a file that outlives it. Recovery could not repair a client's one-line entry
+//! write, which has no redo record because F1 makes it one unit. So a writer that changes more than one word
+//! of a line first saves the line in a **slot** of the file. It saves the old words, makes the slot valid by
+//! naming the line in it, changes the line, and clears the name. When the file is opened again,
+//! [`Journal::undo`] finds a valid slot and restores the old line.
 //!
-//! **What must hold.** A thread that is killed has executed its instructions up to some point and none behind it, so what it
-//! leaves are its stores up to there, in the order of the program; fences keep the compiler (and, for whoever looks
-//! meanwhile, the processor) from making that another order. The slot is used while its line is held ([`line`](crate::line)),
-//! and cleared before the line is released, so what is undone was seen by nobody and acknowledged to nobody. Nobody takes a line while
-//! it has a slot. A slot serves every 64th line, behind a spin lock that is not in the file: no process, no owner.
+//! **What must hold.** A killed thread has executed its instructions up to some point and none after it. So
+//! the file holds its stores up to there, in program order. Fences keep the compiler from reordering the
+//! stores, and the processor too, for observers that run meanwhile. A writer uses the slot while it holds the
+//! line ([`line`](crate::line)), and clears it before it releases the line. So no reader saw the undone
+//! bytes, and no client got an acknowledgement for them. No writer takes a line while the line has a slot. A
+//! slot serves every 64th line, behind a spin lock that is not in the file: when the process ends, the slot
+//! has no owner.
 //!
-//! **What may go wrong.** A thread stopped while it has a slot stops the writers of that slot's lines until it runs again:
-//! they spin, then yield. Power loss is another matter: what reaches the disk, and in which order, nobody here decides.
+//! **What may go wrong.** A thread stopped while it has a slot stops the writers of that slot's lines until
+//! it runs again: they spin, then yield. The journal does not protect against power loss, because the system
+//! decides what reaches the disk, and in which order.
 
 use crate::copy::LINE_WORDS;
 use crate::line::Backoff;
-use sherman_fabric::zeroed::Zeroed;
+use sherman_pages::zeroed::Zeroed;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 
-/// How many changes can be under way at once.
+/// The maximum number of changes in progress at once.
 pub(crate) const SLOTS: usize = 64;
-/// Words of a slot: the old line, the line's number + 1 or 0, and padding: two cache lines, whose owner no other thread
-/// disturbs.
+/// Words of a slot: the old line, a word with the line's number + 1 or 0, and padding. Two cache lines, so no
+/// other thread disturbs the slot's owner.
 const SLOT_WORDS: usize = 2 * LINE_WORDS;
-/// Which word of a slot names the line.
+/// The index of the word in a slot that names the line.
 const AT_NAME: usize = LINE_WORDS;
 /// Words of the journal.
 pub(crate) const WORDS: usize = SLOTS * SLOT_WORDS;
 
-/// The slots, in the file, and who uses them, which is known in this process alone.
+/// The slots, which lie in the file, and their locks, which only this process has.
 #[derive(Debug)]
 pub(crate) struct Journal {
     slots: Zeroed<AtomicU64>,
@@ -42,7 +46,7 @@ pub(crate) struct Journal {
 #[repr(align(64))]
 struct Lock(AtomicBool);
 
-/// For the test that shows what a journal is for.
+/// Lets a test show that the journal is needed.
 #[cfg(test)]
 pub(crate) static DISABLED: AtomicBool = AtomicBool::new(false);
 
@@ -57,7 +61,7 @@ impl Journal {
         (&slot[..LINE_WORDS], &slot[AT_NAME])
     }
 
-    /// Lets `store` change `words`, the bytes of `line`, which the caller holds.
+    /// Lets `store` change `words`, the words of `line`. The caller holds the line.
     pub(crate) fn change(&self, line: usize, words: &[AtomicU64], store: impl FnOnce()) {
         #[cfg(test)]
         if DISABLED.load(Relaxed) {
@@ -74,15 +78,16 @@ impl Journal {
             saved.store(word.load(Relaxed), Relaxed);
         }
         name.store((line as u64 + 1).to_le(), Release);
-        // The name, then the line.
+        // The name must be stored before the line changes.
         fence(Release);
         store();
         name.store(0, Release);
         lock.store(false, Release);
     }
 
-    /// Puts back what a dead process was changing; `lines` are all the lines there are. Answers how many lines those were,
-    /// or the slot that names a line that does not exist. Can be cut anywhere and done again.
+    /// Undoes the unfinished changes of a dead process. `lines` are all lines of the file. Returns the number
+    /// of restored lines, or the slot that names a line that does not exist. It may be interrupted anywhere
+    /// and run again.
     pub(crate) fn undo(&self, lines: &[AtomicU64]) -> Result<usize, usize> {
         let mut undone = 0;
         for index in 0..SLOTS {
@@ -115,7 +120,7 @@ mod tests {
         for at in [3, 3 + SLOTS, 199] {
             journal.change(at, line(at), || line(at).iter().for_each(|word| word.store(7, Relaxed)));
         }
-        // Cut after some of the words: a slot that was declared valid and never cleared.
+        // Interrupted after some of the words: the slot is valid and was never cleared.
         let cut = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             journal.change(3 + 2 * SLOTS, line(3 + 2 * SLOTS), || {
                 line(3 + 2 * SLOTS)[..5].iter().for_each(|word| word.store(9, Relaxed));

@@ -20,34 +20,35 @@
 //! | [`cluster`] | [`EmbeddedCluster`], its options, and [`EmbeddedFabric`]: one compute server's identity |
 //! | [`endpoint`] | [`EmbeddedEndpoint`]: verbs finish inside `post` |
 //! | `calls` | control requests, fences among them |
-//! | `verbs` | a work list, executed |
-//! | `halt` | a compute server that stops dead, for tests and tools |
-//! | `gate` | fencing (F6) and when a WRITE counts as done |
-//! | [`host`] | one memory server for many connections: what a server of verbs over a network is built on |
+//! | `verbs` | executes a work list |
+//! | `halt` | a halted compute server, for tests and tools |
+//! | `gate` | fencing (F6) and when a WRITE counts as completed |
+//! | [`host`] | one memory server for many connections: the base of a server that offers verbs over a network |
 //! | [`shared`] | memory that several processes map |
-//! | `tickets` | completed lists, and the pool of empty ones |
 //! | `server` | a memory, and the state machine that keeps its superblock |
 //! | [`memory`] | checked verbs on one server's memory |
 //! | [`line`](mod@line) | host memory: a seqlock per 64-byte line (F1) |
 //! | `on_chip` | on-chip memory: words of lock lanes (F4) |
 //! | [`file`](mod@file) | memory in a file, which outlives the process |
-//! | `journal` | its undo journal: no line is torn by the death of the process |
+//! | `journal` | the undo journal of a file: the death of the process tears no line |
 //! | [`copy`](mod@copy) | copies that may race |
 //!
-//! `unsafe` is in `copy` (assembly and prefetches) and where `line` calls it; everything else, the seqlock included, is safe code over atomics.
+//! `unsafe` is in `copy` (assembly and prefetches), where `line` calls it, and in one marker impl in `gate`.
+//! Everything else, the seqlock included, is safe code over atomics.
 //!
-//! **Tests.** `cargo test -p sherman-embedded` runs the fabric contract F1–F7 on threads (`tests/contract.rs`) and hammers
-//! single rules (`tests/lines.rs`, `lanes.rs`, `fences.rs`, `halts.rs`). `file/kill_tests.rs` kills a process that writes to
-//! a file 120 times and looks for torn lines; with `SHERMAN_KILL_NO_JOURNAL=1` it finds some, and fails. Under Miri the portable copy is used, counts shrink and the
-//! contract is left out; it takes some minutes. AddressSanitizer sees everything but the assembly, whose bounds the
-//! callers check.
+//! **Tests.** `cargo test -p sherman-embedded` runs the fabric contract F1–F7 on threads
+//! (`tests/embedded/contract.rs`) and stresses single rules (`lines.rs`, `lanes.rs`, `fences.rs`,
+//! `halts.rs`). `file/kill_tests.rs` kills a process that writes to a file 120 times and looks for torn
+//! lines. With `SHERMAN_KILL_NO_JOURNAL=1` it finds some, and fails. Under Miri the portable copy is used,
+//! counts shrink and the contract is left out; it takes some minutes. AddressSanitizer sees everything except
+//! the assembly, whose bounds the callers check.
 //!
 //! ```sh
 //! MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p sherman-embedded --tests
 //! ASAN_OPTIONS=allocator_may_return_null=1 RUSTFLAGS=-Zsanitizer=address \
 //!     cargo +nightly test -p sherman-embedded --tests --target x86_64-unknown-linux-gnu
 //! cargo run --release -p sherman-embedded --example copy           # what verbs cost
-//! cargo run --release -p sherman-embedded --example round_trips    # what round trips cost, on cold memory too
+//! cargo run --release -p sherman-embedded --example round_trips    # round trips, on cold memory too
 //! ```
 
 mod calls;
@@ -65,7 +66,6 @@ pub mod memory;
 mod on_chip;
 mod server;
 pub mod shared;
-mod tickets;
 mod verbs;
 
 pub use cluster::{EmbeddedCluster, EmbeddedFabric, EmbeddedOptions, MAX_SERVERS};

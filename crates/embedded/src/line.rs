@@ -1,50 +1,56 @@
 //! Host memory as 64-byte lines, each read and written atomically (F1): a seqlock per line.
 //!
-//! Beside the lines lies one 32-bit **sequence word** per line, in an array of their own, so that a 1 KiB node's 16 words
-//! share one cache line and a node stays as dense as on a NIC. Even means at rest, odd means that somebody holds the
-//! line. Whoever changes a line (WRITE, CAS, FAA) holds it; readers only look.
+//! Each line has a 32-bit **sequence word**. The words lie in a separate array. So the 16 words of a 1 KiB
+//! node share one cache line, and a node stays as dense as on a NIC. An even word means that the line is
+//! free. An odd word means that a writer holds it. WRITE, CAS and FAA hold the line that they change. Readers
+//! only look.
 //!
-//! **Order, writer.** Taking the line is a compare-exchange even → odd with Acquire, then a Release fence, then relaxed
-//! stores of the data, then the even word with Release.
+//! **Order, writer.** The writer takes the line by a compare-exchange even → odd with Acquire. Then come a
+//! Release fence, relaxed stores of the data, and a store of the next even word with Release.
 //!
-//! **Order, reader.** Load the word with Acquire; odd: wait. Copy the data relaxed. Acquire fence. Load the word again,
-//! relaxed; if it is unchanged the copy is good. Why: (a) the first load read the Release store of the last writer, so
-//! every store of that writer and of all before it is visible: nothing older is copied. (b) If the copy saw any store of
-//! a later writer, then that writer's Release fence synchronises with our Acquire fence, so the second load sees its odd
-//! word or a later one: the copy is thrown away. So what is accepted is exactly the state between two writers, and it
-//! existed between the two loads.
+//! **Order, reader.** The reader loads the word with Acquire, and waits if it is odd. It copies the data
+//! relaxed. Then come an Acquire fence and a relaxed load of the word. If the word is unchanged, the copy is
+//! good. Why: (a) The first load read the Release store of the last writer. So every store of that writer and
+//! of all before it is visible, and nothing older is copied. (b) If the copy saw any store of a later writer,
+//! then that writer's Release fence synchronises with the reader's Acquire fence. So the second load sees its
+//! odd word or a later one, and the reader discards the copy. So an accepted copy is exactly the state
+//! between two writers, and it existed between the two loads.
 //!
-//! **CAS and FAA** hold the line too. A bare compare-exchange on the data word would satisfy F4, but two of them on two
-//! words of one line could show a reader the second without the first, which F1 forbids; and a sub-word WRITE beside a
-//! lane would need a second protocol. Holding the line costs the same one locked instruction, makes atomics atomic
-//! against WRITEs as well, and lets a WRITE of part of a word keep a concurrent CAS of its other bits. A CAS that must
-//! fail is answered from an optimistic READ of its word, so waiters on a lane in host memory do not write.
+//! **CAS and FAA** hold the line too. A bare compare-exchange on the data word would satisfy F4. But two of
+//! them on two words of one line could show a reader the second without the first, which F1 forbids. A
+//! sub-word WRITE beside a lane would also need a second protocol. Holding the line costs the same one locked
+//! instruction and makes atomics atomic against WRITEs as well. It lets a WRITE of part of a word keep a
+//! concurrent CAS of its other bits. A CAS that must fail is answered from an optimistic READ of its word, so
+//! waiters on a lane in host memory do not write.
 //!
-//! **Order between lines.** A WRITE's last store is a Release of its line's word and every access begins with an
-//! Acquire of one, so whoever sees a WRITE sees all that its endpoint posted before (F3), across lines; `on_chip` does the
-//! same on its words. Why a *completed* WRITE is seen by every READ posted later anywhere is told in the module `gate`.
+//! **Order between lines.** A WRITE's last store is a Release of its line's word, and every access begins
+//! with an Acquire of one. So a client that sees a WRITE sees all that its endpoint posted before (F3),
+//! across lines. `on_chip` does the same on its words. The module `gate` explains why every READ posted later
+//! anywhere sees a *completed* WRITE.
 //!
-//! **Whole verbs.** Under [`Atomicity::Verb`] a WRITE holds all its lines, taken in ascending order, before it stores
-//! into the first, and a READ samples all words, copies all, and accepts only if none changed. If the READ holds W's
-//! data in line i, then its sample of i came after W's release of i, which came after W took every line j of its own;
-//! so the second look at j sees W's odd word or a later one, and equals the first only if that was taken after W
-//! released j.
+//! **Whole verbs.** Under [`Atomicity::Verb`] a WRITE holds all its lines, taken in ascending order, before
+//! it stores into the first. A READ samples all words, copies all lines, and accepts only if no word changed.
+//! Suppose the READ copied the data of a WRITE W in line i. Then its sample of i came after W's release of i,
+//! which came after W took every line j of its own. So the second look at j sees W's odd word or a later one.
+//! It equals the first look only if that came after W released j.
 //!
-//! **The window of a READ (F8).** A reader's thread may be paused between two lines, and the tree trusts that no node changes 49,152 times
-//! in between. Lines of one group that did not change are of one moment: such a READ needs no clock. Any other READ of more than one
-//! line looks at the clock before and after, and starts again if it took longer than [`READ_WINDOW`].
+//! **The window of a READ (F8).** A reader's thread may be paused between two lines. The tree trusts that no
+//! node changes 49,153 times in between. Unchanged lines of one group are from one moment, so a READ of such
+//! lines needs no clock. Any other READ of more than one line reads the clock before and after. It starts
+//! again if it took longer than [`READ_WINDOW`].
 //!
-//! **Who holds a line.** Taking a line is left to a [`Holder`]. In one process nobody needs to know who it is, nobody who
-//! holds a line dies alone, and so `Alone` keeps nothing. Where several processes map the lines ([`shared`](crate::shared)), the
-//! odd word names the holder, and the holder keeps what it takes to mend the line after its death.
+//! **Holders.** A [`Holder`] takes lines. In one process the word need not name the holder, and no holder
+//! dies alone, so `Alone` keeps nothing. Where several processes map the lines ([`shared`](crate::shared)),
+//! the odd word names the holder. The holder also saves what others need to repair the line after its death.
 //!
-//! **In a file** the lines outlive the process, but not their sequence words: nobody holds a line when a file is opened. A
-//! line that a killed process was changing is put back by the module `journal`.
+//! **In a file** the lines outlive the process, but their sequence words do not. No writer holds a line when
+//! a file is opened. The module `journal` restores a line that a killed process was changing.
 //!
-//! **What may go wrong.** A thread stopped while it holds a line stops that line's users until it runs again: they spin,
-//! then yield. A reader overtaken for ever by writers takes the line itself after a few dozen attempts. A sequence
-//! word wraps after 2^31 changes: a reader stopped in mid-copy for exactly a multiple of that many (over half a minute
-//! of nothing but WRITEs to the line) would be fooled.
+//! **What may go wrong.** A thread stopped while it holds a line stops that line's users until it runs again:
+//! they spin, then yield. A reader that writers keep overtaking takes the line itself after a few dozen
+//! attempts. A sequence word wraps after 2^31 changes. A reader stopped in mid-copy for exactly a multiple of
+//! that many changes would accept a wrong copy. That takes over half a minute of nothing but WRITEs to the
+//! line.
 
 mod hold;
 mod keep;
@@ -56,7 +62,7 @@ pub use keep::Keeper;
 
 use crate::copy::{CopyPath, LINE, LINE_WORDS, Line, WORD, load_part, prefetch, store_part};
 use crate::journal::Journal;
-use sherman_fabric::zeroed::Zeroed;
+use sherman_pages::zeroed::Zeroed;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -65,33 +71,34 @@ use std::time::{Duration, Instant};
 
 /// The longest time between the first and the last fetch of one READ (F8).
 pub const READ_WINDOW: Duration = Duration::from_millis(1);
-/// How many times a READ is tried. Each failure means that the thread was paused in the middle of a copy of microseconds.
+/// Maximum number of attempts of a READ. Each failure means that the thread was paused in the middle of a
+/// copy that takes microseconds.
 const READ_TRIES: u32 = 64;
 
-/// What is atomic.
+/// The unit of atomicity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Atomicity {
     /// Each 64-byte line, as on a NIC (F1).
     #[default]
     Line,
-    /// Each verb as a whole. No NIC gives this; the paper's node format silently needs it.
+    /// Each verb as a whole. No NIC gives this, but the paper's node format silently needs it.
     Verb,
 }
 
-/// Lines whose sequence words share a cache line.
+/// Number of lines whose sequence words share a cache line.
 const GROUP: usize = 16;
-/// Optimistic attempts before a reader takes the lines.
+/// Number of optimistic attempts before a reader takes the lines.
 const OPTIMISM: u32 = 64;
-/// How many lines of a verb are asked for before the first is used: a longer one is a stream, which the processor
-/// recognises.
+/// Number of lines of a verb that are prefetched before the first is used. The processor recognises a longer
+/// verb as a stream.
 const AHEAD_LINES: usize = 32;
 
 /// Why a READ failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadError<S> {
-    /// Somebody holds a line and does not go on.
+    /// A live client holds a line and makes no progress.
     Stalled(S),
-    /// No try stayed within [`READ_WINDOW`].
+    /// No attempt stayed within [`READ_WINDOW`].
     Slow,
 }
 
@@ -101,34 +108,35 @@ impl<S> From<S> for ReadError<S> {
     }
 }
 
-/// Host memory of one server.
+/// The host memory of one server.
 #[derive(Debug)]
 pub(crate) struct Lines {
     words: Zeroed<AtomicU64>,
-    /// One per line, rounded up to whole groups.
+    /// One word per line, rounded up to whole groups.
     seqs: Zeroed<AtomicU32>,
     atomicity: Atomicity,
     writing: Writing,
     path: CopyPath,
 }
 
-/// How a WRITE changes lines: one `match` decides it, so memory that lies in no file pays nothing for those that do.
+/// How a WRITE changes lines. One `match` decides it, so memory outside a file pays nothing for memory in a
+/// file.
 #[derive(Debug)]
 enum Writing {
-    /// One after the other.
+    /// One line after the other.
     ByLine,
-    /// All of a verb's held at once.
+    /// With all lines of the verb held at once.
     ByVerb,
-    /// Either of these, saving each line in the file's journal first.
+    /// In either way, but each line is first saved in the file's journal.
     Journaled(Box<Journal>),
 }
 
 /// The part of a verb that lies in one line.
 struct Piece {
     line: usize,
-    /// First byte within the line.
+    /// The piece's first byte within the line.
     skip: usize,
-    /// Where its bytes are in the verb's buffer.
+    /// The piece's bytes in the verb's buffer.
     bytes: Range<usize>,
 }
 
@@ -152,15 +160,16 @@ fn lines_of(offset: usize, len: usize) -> Range<usize> {
     if len == 0 { 0..0 } else { offset / LINE..(offset + len - 1) / LINE + 1 }
 }
 
-/// Whether `len` bytes from byte `skip` of a line on lie in one word, so that they are changed by one store.
+/// Whether `len` bytes from byte `skip` of a line on lie in one word. Then one store changes them.
 #[inline]
 fn in_one_word(skip: usize, len: usize) -> bool {
     skip / WORD == (skip + len.max(1) - 1) / WORD
 }
 
-/// All methods take offsets in bounds: [`Region`](crate::memory::Region) checks. Others panic.
+/// All methods need offsets in bounds and panic otherwise. [`Region`](crate::memory::Region) checks them.
 impl Lines {
-    /// `bytes` bytes of zeroes, a multiple of 64; `None` if the system has not as much.
+    /// Allocates `bytes` bytes of zeroes, a multiple of 64. Returns `None` if the system does not have that
+    /// much memory.
     pub(crate) fn new(bytes: usize, atomicity: Atomicity, path: CopyPath) -> Option<Self> {
         let writing = match atomicity {
             Atomicity::Line => Writing::ByLine,
@@ -169,7 +178,8 @@ impl Lines {
         Self::over(Zeroed::new(bytes / WORD)?, writing, atomicity, path)
     }
 
-    /// The lines of `words`, which lie in a file with `journal`; `None` if the system has no memory for their sequence words.
+    /// The lines of `words`, which lie in a file with `journal`. `None` if the system has no memory for their
+    /// sequence words.
     pub(crate) fn in_file(
         words: Zeroed<AtomicU64>,
         journal: Journal,
@@ -179,34 +189,40 @@ impl Lines {
         Self::over(words, Writing::Journaled(Box::new(journal)), atomicity, path)
     }
 
-    /// The lines of `words`, which other processes map too, with their sequence words; `None` if those are not
-    /// [as many as they must be](Self::sequence_words), or `words` not whole lines.
+    /// The lines of `words`, which other processes map too, with their sequence words. `None` if `words` are
+    /// not whole lines, or if there are not [as many sequence words as needed](Self::sequence_words).
     pub(crate) fn mapped(words: Zeroed<AtomicU64>, seqs: Zeroed<AtomicU32>, path: CopyPath) -> Option<Self> {
-        let fits = words.len().is_multiple_of(LINE_WORDS) && seqs.len() == Self::sequence_words(words.len() * WORD);
+        let fits =
+            words.len().is_multiple_of(LINE_WORDS) && seqs.len() == Self::sequence_words(words.len() * WORD);
         fits.then_some(Self { words, seqs, atomicity: Atomicity::Line, writing: Writing::ByLine, path })
     }
 
-    fn over(words: Zeroed<AtomicU64>, writing: Writing, atomicity: Atomicity, path: CopyPath) -> Option<Self> {
+    fn over(
+        words: Zeroed<AtomicU64>,
+        writing: Writing,
+        atomicity: Atomicity,
+        path: CopyPath,
+    ) -> Option<Self> {
         let seqs = Zeroed::new(Self::sequence_words(words.len() * WORD))?;
         Some(Self { words, seqs, atomicity, writing, path })
     }
 
-    /// How many sequence words `bytes` bytes have.
+    /// The number of sequence words for `bytes` bytes.
     pub(crate) fn sequence_words(bytes: usize) -> usize {
         (bytes / LINE).next_multiple_of(GROUP)
     }
 
-    /// Where its bytes are, and how many.
+    /// The address and the size of the bytes.
     pub(crate) fn place(&self) -> (NonNull<u8>, usize) {
         (NonNull::from(&*self.words).cast(), self.bytes())
     }
 
-    /// Its size.
+    /// The size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.words.len() * WORD
     }
 
-    /// What is atomic in it.
+    /// The unit of atomicity.
     pub(crate) fn atomicity(&self) -> Atomicity {
         self.atomicity
     }
@@ -215,7 +231,7 @@ impl Lines {
         &self.words[line * LINE_WORDS..(line + 1) * LINE_WORDS]
     }
 
-    /// Takes a line: its sequence word becomes odd. Answers the even word to release it from.
+    /// Takes a line by making its sequence word odd. Returns the even word, which the release needs.
     #[inline]
     fn take<H: Holder + ?Sized>(&self, holder: &H, line: usize) -> Result<u32, H::Stalled> {
         match self.try_take(holder, line) {
@@ -224,16 +240,16 @@ impl Lines {
         }
     }
 
-    /// One attempt; answers the word that it met if it fails.
+    /// Tries once to take a line. On failure returns the word that it saw.
     #[inline]
     fn try_take<H: Holder + ?Sized>(&self, holder: &H, line: usize) -> Result<u32, u32> {
         let seq = &self.seqs[line];
         let even = seq.load(Relaxed);
         if even & 1 == 0 {
             holder.takes(line, even);
-            // Release, so that who sees whose line it is sees what the holder keeps about it.
+            // Release: a thread that sees the holder's name also sees what the holder saved about the line.
             if seq.compare_exchange(even, holder.odd(even), AcqRel, Relaxed).is_ok() {
-                // A reader that sees one of our stores must see the odd word afterwards.
+                // A reader that sees one of the writer's stores must see the odd word afterwards.
                 fence(Release);
                 return Ok(even);
             }
@@ -241,10 +257,15 @@ impl Lines {
         Err(even)
     }
 
-    /// Waits for a line whose word was `seen`.
+    /// Waits for a line whose word was `seen`, and takes it.
     #[cold]
     #[inline(never)]
-    fn take_later<H: Holder + ?Sized>(&self, holder: &H, line: usize, mut seen: u32) -> Result<u32, H::Stalled> {
+    fn take_later<H: Holder + ?Sized>(
+        &self,
+        holder: &H,
+        line: usize,
+        mut seen: u32,
+    ) -> Result<u32, H::Stalled> {
         let mut backoff = Backoff::default();
         loop {
             holder.wait(&mut backoff, seen)?;
@@ -260,12 +281,13 @@ impl Lines {
         self.seqs[line].store(even.wrapping_add(2), Release);
     }
 
-    /// Releases a line whose bytes are as they were: readers that sampled the same word before us stay right.
+    /// Releases a line whose bytes are unchanged. Readers that sampled the same word before the line was
+    /// taken stay right.
     fn release_unchanged(&self, line: usize, even: u32) {
         self.seqs[line].store(even, Release);
     }
 
-    /// Asks the caches for what a verb will need: its first lines and their sequence words.
+    /// Prefetches the first lines of a verb and their sequence words.
     #[inline]
     pub(crate) fn prefetch(&self, offset: usize, len: usize) {
         let lines = lines_of(offset, len);
@@ -295,7 +317,8 @@ impl Lines {
         }
     }
 
-    /// Copies bytes out for the server's own CPU, which trusts no two lines to belong together.
+    /// Copies bytes out for the server's own CPU. The CPU does not rely on two lines being from the same
+    /// time.
     pub(crate) fn read_own<H: Holder + ?Sized>(
         &self,
         holder: &H,
@@ -348,8 +371,13 @@ impl Lines {
         Err(ReadError::Slow)
     }
 
-    /// Copies bytes out, whatever time it takes.
-    fn read_untimed<H: Holder + ?Sized>(&self, holder: &H, offset: usize, into: &mut [u8]) -> Result<(), H::Stalled> {
+    /// Copies bytes out, however long it takes.
+    fn read_untimed<H: Holder + ?Sized>(
+        &self,
+        holder: &H,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<(), H::Stalled> {
         if offset.is_multiple_of(LINE) && into.len().is_multiple_of(LINE) {
             return self.read_groups(holder, offset / LINE, into.as_chunks_mut().0);
         }
@@ -359,8 +387,13 @@ impl Lines {
         Ok(())
     }
 
-    /// Whole lines, group by group; a line that moved is read again by itself.
-    fn read_groups<H: Holder + ?Sized>(&self, holder: &H, first: usize, into: &mut [Line]) -> Result<(), H::Stalled> {
+    /// Copies whole lines, group by group. A line that was held or changed is read again by itself.
+    fn read_groups<H: Holder + ?Sized>(
+        &self,
+        holder: &H,
+        first: usize,
+        into: &mut [Line],
+    ) -> Result<(), H::Stalled> {
         let mut line = first;
         let mut rest = into;
         while !rest.is_empty() {
@@ -378,7 +411,8 @@ impl Lines {
         Ok(())
     }
 
-    /// One optimistic attempt at lines of one group. Answers a bit per line: set if it was held or changed.
+    /// Makes one optimistic attempt at lines of one group. Returns a bit per line, set if the line was held
+    /// or changed.
     #[inline]
     fn read_group(&self, first: usize, into: &mut [Line]) -> u32 {
         let from = &self.words[first * LINE_WORDS..(first + into.len()) * LINE_WORDS];
@@ -386,10 +420,15 @@ impl Lines {
         if self.path.is_avx() {
             let within = first % GROUP;
             let group = &self.seqs[first - within..first - within + GROUP];
-            // SAFETY: AVX was detected; `group` is 16 words at a multiple of 16 in an aligned array; `from` is as
-            // many lines as `into`, at a line's start in an aligned array.
+            // SAFETY: AVX2 was detected. `group` is 16 words at a multiple of 16 in an aligned array. `from`
+            // is as many lines as `into`, at a line's start in an aligned array.
             let moved = unsafe {
-                crate::copy::avx::read_group(group.as_ptr(), from.as_ptr(), into.as_mut_ptr().cast(), into.len())
+                crate::copy::avx::read_group(
+                    group.as_ptr(),
+                    from.as_ptr(),
+                    into.as_mut_ptr().cast(),
+                    into.len(),
+                )
             };
             return (moved >> within) & ((1 << into.len()) - 1);
         }
@@ -407,7 +446,7 @@ impl Lines {
         moved
     }
 
-    /// Reads again the lines from `first` on whose bit is set in `which`.
+    /// Reads the lines again whose bit is set in `which`, counted from `first`.
     #[cold]
     fn reread<H: Holder + ?Sized>(
         &self,
@@ -452,7 +491,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Copies bytes out, under no protocol.
+    /// Copies bytes out without any protocol.
     fn copy_out(&self, offset: usize, into: &mut [u8]) {
         if offset.is_multiple_of(LINE) && into.len().is_multiple_of(LINE) {
             let from = &self.words[offset / WORD..(offset + into.len()) / WORD];
@@ -474,10 +513,16 @@ impl Lines {
 
     /// Copies bytes in.
     #[inline]
-    pub(crate) fn write<H: Holder + ?Sized>(&self, holder: &H, offset: usize, from: &[u8]) -> Result<(), H::Stalled> {
+    pub(crate) fn write<H: Holder + ?Sized>(
+        &self,
+        holder: &H,
+        offset: usize,
+        from: &[u8],
+    ) -> Result<(), H::Stalled> {
         if from.len() > LINE {
-            // Taking a line is an atomic that no later load overtakes, so without this each would be waited for in turn:
-            // 1 KiB of cold memory is written in half the time.
+            // Taking a line is an atomic that no later load overtakes. Without the prefetch, each line's
+            // cache miss would be waited for in turn. The prefetch halves the time to write 1 KiB of cold
+            // memory.
             self.prefetch(offset, from.len());
         }
         match &self.writing {
@@ -510,8 +555,8 @@ impl Lines {
         Ok(())
     }
 
-    /// Copies bytes in, line by line through the journal. A verb that is atomic as a whole among the living is still cut
-    /// between two lines by the death of the process.
+    /// Copies bytes in, line by line through the journal. A verb that is atomic as a whole among live clients
+    /// can still be cut between two lines by the death of the process.
     #[inline(never)]
     fn write_journaled(&self, journal: &Journal, offset: usize, from: &[u8]) {
         let lines = lines_of(offset, from.len());
@@ -523,7 +568,7 @@ impl Lines {
             let even = if by_verb { None } else { Some(unstalled(self.take(&Alone, line))) };
             let one_word = in_one_word(skip, bytes.len());
             let store = || self.copy_piece_in(line, skip, &from[bytes]);
-            // What lies in one word is one store and needs no journal, as a CAS and an FAA do not.
+            // One word is one store and needs no journal. For the same reason CAS and FAA need none.
             if one_word {
                 store()
             } else {
@@ -538,7 +583,7 @@ impl Lines {
         }
     }
 
-    /// An atomic's look at its word before it takes the line.
+    /// Reads the word of an atomic optimistically, before the atomic takes the line.
     fn peek(&self, line: usize, word: &AtomicU64) -> Option<u64> {
         let seq = &self.seqs[line];
         let before = seq.load(Acquire);
@@ -547,7 +592,7 @@ impl Lines {
         (before & 1 == 0 && seq.load(Relaxed) == before).then_some(seen)
     }
 
-    /// Compares the bits of the word at `offset` under `mask` and swaps them if equal. Answers the word as it was.
+    /// Compares the bits of the word at `offset` under `mask` and swaps them if equal. Returns the old word.
     #[inline]
     pub(crate) fn cas<H: Holder + ?Sized>(
         &self,
@@ -575,9 +620,14 @@ impl Lines {
         Ok(old)
     }
 
-    /// Adds to the word at `offset`, wrapping. Answers the word as it was.
+    /// Adds to the word at `offset`, wrapping. Returns the old word.
     #[inline]
-    pub(crate) fn faa<H: Holder + ?Sized>(&self, holder: &H, offset: usize, add: u64) -> Result<u64, H::Stalled> {
+    pub(crate) fn faa<H: Holder + ?Sized>(
+        &self,
+        holder: &H,
+        offset: usize,
+        add: u64,
+    ) -> Result<u64, H::Stalled> {
         let line = offset / LINE;
         let word = &self.words[offset / WORD];
         let even = self.take(holder, line)?;
@@ -594,7 +644,7 @@ mod tests {
     use std::cell::RefCell;
 
     thread_local! {
-        /// What happens when this thread's READ has copied a group of lines.
+        /// A hook that runs when this thread's READ has copied a group of lines.
         static PAUSE: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
     }
 
@@ -607,9 +657,11 @@ mod tests {
 
     const BYTES: usize = 2 * GROUP * LINE;
 
-    /// What a reader reads that is paused in the middle of its first copy for `pause`, while another rewrites everything.
+    /// Returns the bytes of a reader that is paused for `pause` in the middle of its first copy, while a
+    /// writer rewrites all lines.
     fn read_paused(window: Duration, pause: Duration) -> Vec<u8> {
-        let lines = std::rc::Rc::new(Lines::new(BYTES, Atomicity::Line, CopyPath::fastest()).expect("memory"));
+        let lines =
+            std::rc::Rc::new(Lines::new(BYTES, Atomicity::Line, CopyPath::fastest()).expect("memory"));
         unstalled(lines.write(&Alone, 0, &[1; BYTES]));
         let writer = std::rc::Rc::clone(&lines);
         PAUSE.set(Some(Box::new(move || {
@@ -626,7 +678,7 @@ mod tests {
         assert_eq!(read_paused(READ_WINDOW, 2 * READ_WINDOW), [2; BYTES], "both halves are of one window");
     }
 
-    /// So the rule is needed, and the test above can fail.
+    /// This shows that the rule is needed, and that the test above can fail.
     #[test]
     fn without_the_window_a_paused_reader_accepts_lines_of_two_times() {
         let found = read_paused(Duration::MAX, 2 * READ_WINDOW);
@@ -644,7 +696,8 @@ mod tests {
     fn a_read_of_one_group_that_nobody_changes_needs_no_clock() {
         let lines = Lines::new(BYTES, Atomicity::Line, CopyPath::fastest()).expect("memory");
         PAUSE.set(Some(Box::new(|| panic!("it is read in one piece"))));
-        for (offset, len) in [(0, GROUP * LINE), (LINE, LINE), (GROUP * LINE, GROUP * LINE), (5, 20), (0, 0)] {
+        for (offset, len) in [(0, GROUP * LINE), (LINE, LINE), (GROUP * LINE, GROUP * LINE), (5, 20), (0, 0)]
+        {
             assert_eq!(lines.read(&Alone, offset, &mut vec![0; len]), Ok(()));
         }
         PAUSE.set(None);

@@ -1,13 +1,13 @@
 //! One memory server's memory: host lines and on-chip words behind checked verbs.
 //!
-//! The only way to the bytes: every offset, length and alignment that a client names is checked here, so a bad verb is
-//! an error and never reaches [`line`](crate::line) or `on_chip`.
+//! This is the only way to the bytes. It checks every offset, length and alignment that a client names. So a
+//! bad verb is an error and never reaches [`line`](crate::line) or `on_chip`.
 
 use crate::copy::{CopyPath, LINE, WORD};
 use crate::file::{self, Contents, FileError, FileOptions, Header};
 use crate::line::{Alone, Atomicity, Holder, Keeper, Lines, ReadError, Stalled, unstalled};
 use crate::on_chip::OnChip;
-use sherman_fabric::{ClientId, Memory, Space};
+use sherman_fabric::{ComputeId, Memory, Space};
 use std::convert::Infallible;
 use std::ptr::NonNull;
 
@@ -16,25 +16,27 @@ use std::ptr::NonNull;
 pub struct Region {
     host: Lines,
     chip: OnChip,
-    /// If it lies in a file.
+    /// `Some` if the memory lies in a file.
     header: Option<Box<Header>>,
-    /// If other processes map it: as whom this one takes lines.
+    /// `Some` if other processes map the memory: the holder with which this process takes lines.
     keeper: Option<Box<dyn Keeper>>,
 }
 
 /// Why an access is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadAccess {
-    /// It reaches outside the space.
+    /// The access reaches outside the space.
     OutOfBounds,
-    /// It is not aligned to its width, crosses a word, or has a width that on-chip memory and atomics do not know.
+    /// The access is not aligned to its width, crosses a word, or has a width that on-chip memory and atomics
+    /// do not support.
     Misaligned,
-    /// Somebody alive holds a line of it and does not go on. What lies before that line has been done.
+    /// A live client holds a line of the access and makes no progress. The part before that line has been
+    /// done.
     OwnerStalled {
-        /// Who.
-        client: ClientId,
+        /// The client that holds the line.
+        client: ComputeId,
     },
-    /// A READ did not stay within its window (F8): its thread was paused again and again.
+    /// A READ did not stay within its window (F8), because its thread was paused again and again.
     Slow,
 }
 
@@ -63,8 +65,9 @@ where
 }
 
 impl Region {
-    /// Host memory of `host_bytes` (a multiple of 64) and on-chip memory of `chip_bytes` (a multiple of 8), all zero and
-    /// no page of it touched. `None` if the sizes are none of these or the system has not as much.
+    /// Host memory of `host_bytes` (a multiple of 64) and on-chip memory of `chip_bytes` (a multiple of 8),
+    /// all zero, with no page touched. `None` if a size is not such a multiple, or the system does not have
+    /// that much memory.
     pub fn new(host_bytes: usize, chip_bytes: usize, atomicity: Atomicity, path: CopyPath) -> Option<Self> {
         if !host_bytes.is_multiple_of(LINE) || !chip_bytes.is_multiple_of(WORD) {
             return None;
@@ -73,20 +76,21 @@ impl Region {
         Some(Self { host, chip, header: None, keeper: None })
     }
 
-    /// The memory in a file, made if there is none: what was in it when the process that last had it ended, in whatever way,
-    /// with no line torn. See [`mod@file`] for what that is worth.
+    /// The memory in a file. Makes the file if there is none. The memory is as the last process left it,
+    /// however that process ended, and no line is torn. See [`mod@file`] for the limits of this.
     pub fn in_file(options: &FileOptions) -> Result<(Self, Contents), FileError> {
         let (host, chip, header) = file::open(options)?;
         let contents = header.contents();
         Ok((Self { host, chip, header: Some(Box::new(header)), keeper: None }, contents))
     }
 
-    /// Memory that other processes map too, for the one that takes lines as `keeper`.
+    /// Memory that other processes map too. With a `keeper`, this process takes lines as that keeper.
     pub(crate) fn mapped(host: Lines, chip: OnChip, keeper: Option<Box<dyn Keeper>>) -> Self {
         Self { host, chip, header: None, keeper }
     }
 
-    /// Calls what `format` does to it a formatting: cut short, it leaves memory in a file [`Contents::Fresh`].
+    /// Runs `format` on this memory. If it fails or the process dies in it, memory in a file stays
+    /// [`Contents::Fresh`].
     pub(crate) fn formatting<T, E>(&self, format: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let Some(header) = &self.header else { return format() };
         header.set_contents(Contents::Fresh);
@@ -95,15 +99,15 @@ impl Region {
         Ok(formatted)
     }
 
-    /// What is atomic in it.
+    /// The unit of atomicity.
     pub fn atomicity(&self) -> Atomicity {
         self.host.atomicity()
     }
 
-    /// Where `space` lies and how many bytes it has, for a device that reaches it past this process.
+    /// The address and size of `space`, for a device that accesses it without this process.
     ///
-    /// Such a device does not know of line seqlocks: it keeps F1 and F4 by its own means, and as long as it has the place, no
-    /// verb is executed through this region but those of the server's own CPU.
+    /// Such a device ignores line seqlocks and keeps F1 and F4 by its own means. While it uses the memory,
+    /// only the server's own CPU may execute verbs through this region.
     pub fn place(&self, space: Space) -> (NonNull<u8>, usize) {
         match space {
             Space::Host => self.host.place(),
@@ -111,7 +115,7 @@ impl Region {
         }
     }
 
-    /// Whether it lies in a file.
+    /// Whether the memory lies in a file.
     pub fn is_in_file(&self) -> bool {
         self.header.is_some()
     }
@@ -136,22 +140,18 @@ impl Region {
 
     /// `offset` as an index, if a READ of `len` bytes there is allowed.
     fn bound_read(&self, space: Space, offset: u64, len: usize) -> Result<usize, BadAccess> {
-        if space == Space::OnChip && len > WORD && len.is_multiple_of(WORD) {
-            let start = self.bound(space, offset, len)?;
-            return if start.is_multiple_of(WORD) { Ok(start) } else { Err(BadAccess::Misaligned) };
-        }
-        self.bound_bytes(space, offset, len)
-    }
-
-    /// `offset` as an index, if a WRITE of `len` bytes there is allowed, or a READ of part of a word.
-    fn bound_bytes(&self, space: Space, offset: u64, len: usize) -> Result<usize, BadAccess> {
         let start = self.bound(space, offset, len)?;
-        let aligned = space == Space::Host || (matches!(len, 1 | 2 | 4 | 8) && start.is_multiple_of(len));
-        if aligned { Ok(start) } else { Err(BadAccess::Misaligned) }
+        if space.allows(offset, len as u64, true) { Ok(start) } else { Err(BadAccess::Misaligned) }
     }
 
-    /// Asks the caches for the first lines of a READ to come. A READ that will be refused is left to itself, and
-    /// so is on-chip memory, which is small and warm.
+    /// `offset` as an index, if a WRITE of `len` bytes there is allowed.
+    fn bound_write(&self, space: Space, offset: u64, len: usize) -> Result<usize, BadAccess> {
+        let start = self.bound(space, offset, len)?;
+        if space.allows(offset, len as u64, false) { Ok(start) } else { Err(BadAccess::Misaligned) }
+    }
+
+    /// Prefetches the first lines of a future READ. Does nothing for a READ that will be refused, or for
+    /// on-chip memory, which is small and warm.
     #[inline]
     pub(crate) fn prefetch(&self, space: Space, offset: u64, len: usize) {
         if space == Space::Host
@@ -179,16 +179,23 @@ impl Region {
         }
     }
 
-    /// CAS of the bits under `mask`; answers the word as it was.
+    /// CAS of the bits under `mask`. Returns the old word.
     #[inline]
-    pub fn cas(&self, space: Space, offset: u64, compare: u64, swap: u64, mask: u64) -> Result<u64, BadAccess> {
+    pub fn cas(
+        &self,
+        space: Space,
+        offset: u64,
+        compare: u64,
+        swap: u64,
+        mask: u64,
+    ) -> Result<u64, BadAccess> {
         match &self.keeper {
             None => self.cas_by(&Alone, space, offset, compare, swap, mask),
             Some(keeper) => self.cas_by(&**keeper, space, offset, compare, swap, mask),
         }
     }
 
-    /// Fetch-and-add; answers the word as it was.
+    /// Fetch-and-add. Returns the old word.
     #[inline]
     pub fn faa(&self, space: Space, offset: u64, add: u64) -> Result<u64, BadAccess> {
         match &self.keeper {
@@ -201,7 +208,13 @@ impl Region {
 /// Verbs by a given holder of lines.
 impl Region {
     #[inline]
-    pub(crate) fn read_by<H>(&self, holder: &H, space: Space, offset: u64, into: &mut [u8]) -> Result<(), BadAccess>
+    pub(crate) fn read_by<H>(
+        &self,
+        holder: &H,
+        space: Space,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), BadAccess>
     where
         H: Holder + ?Sized,
         BadAccess: From<H::Stalled>,
@@ -215,12 +228,18 @@ impl Region {
     }
 
     #[inline]
-    pub(crate) fn write_by<H>(&self, holder: &H, space: Space, offset: u64, from: &[u8]) -> Result<(), BadAccess>
+    pub(crate) fn write_by<H>(
+        &self,
+        holder: &H,
+        space: Space,
+        offset: u64,
+        from: &[u8],
+    ) -> Result<(), BadAccess>
     where
         H: Holder + ?Sized,
         BadAccess: From<H::Stalled>,
     {
-        let start = self.bound_bytes(space, offset, from.len())?;
+        let start = self.bound_write(space, offset, from.len())?;
         match space {
             Space::Host => self.host.write(holder, start, from)?,
             Space::OnChip => self.chip.write(start, from),
@@ -263,7 +282,7 @@ impl Region {
     }
 }
 
-/// The server's own CPU. It may move many on-chip words at once; each is atomic by itself.
+/// Accesses of the server's own CPU. It may move many on-chip words at once. Each word is atomic by itself.
 impl Memory for Region {
     fn size(&self, space: Space) -> u64 {
         match space {
@@ -309,7 +328,7 @@ impl Memory for Region {
     }
 }
 
-/// How many bytes from `at` on lie in its word.
+/// The number of bytes from `at` to the end of its word, at most `len`.
 fn chip_step(at: usize, len: usize) -> usize {
     (WORD - at % WORD).min(len)
 }
@@ -356,7 +375,8 @@ mod tests {
                         }
                         2 => {
                             let mask = 0xffff << (8 * random(&mut state, 7));
-                            let compare = if random(&mut state, 2) == 0 { old ^ !mask } else { random(&mut state, 9) };
+                            let compare =
+                                if random(&mut state, 2) == 0 { old ^ !mask } else { random(&mut state, 9) };
                             let swap = random(&mut state, u64::MAX);
                             assert_eq!(region.cas(Space::Host, word as u64, compare, swap, mask), Ok(old));
                             if (old ^ compare) & mask == 0 { (old & !mask) | (swap & mask) } else { old }
@@ -396,7 +416,7 @@ mod tests {
             region.store(space, 8, &[1, 2, 3, 4]);
             let (start, len) = region.place(space);
             assert_eq!((len, start.as_ptr() as usize % 64), (bytes, 0));
-            // SAFETY: the place has as many bytes, and nobody writes them meanwhile.
+            // SAFETY: the memory has that many bytes, and no thread writes them meanwhile.
             let found = unsafe { start.add(8).cast::<[u8; 4]>().read() };
             assert_eq!(found, [1, 2, 3, 4]);
         }

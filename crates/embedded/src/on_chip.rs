@@ -1,12 +1,14 @@
 //! On-chip memory: lock lanes (paper §4.3), in words of 64 bits.
 //!
-//! Every access lies inside one aligned word and every change of it is one atomic operation on that *whole* word, so
-//! accesses of different widths never mix (which the language does not define) and neighbouring lanes cannot lose each
-//! other's changes. A plain WRITE of a lane therefore may release what a masked CAS took: `caps.write_releases`.
+//! Every access lies inside one aligned word, and every change is one atomic operation on that *whole* word.
+//! So accesses of different widths never mix, which the language leaves undefined. Neighbouring lanes cannot
+//! lose each other's changes. A plain WRITE of a lane may therefore release a lane that a masked CAS took:
+//! `caps.write_releases`.
 //!
-//! Changes are Release and looks are Acquire: whoever sees a lane released sees what its holder wrote before (F3).
+//! Changes are Release and loads are Acquire. So a client that sees a lane released sees the holder's earlier
+//! writes (F3).
 
-use sherman_fabric::zeroed::Zeroed;
+use sherman_pages::zeroed::Zeroed;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -24,10 +26,11 @@ fn lane_mask(skip: usize, len: usize) -> u64 {
     (u64::MAX >> (64 - 8 * len)) << (8 * skip)
 }
 
-/// All methods take accesses of 1, 2, 4 or 8 bytes inside one word, in bounds, and `read` also takes several whole words:
-/// [`Region`](crate::memory::Region) checks.
+/// All methods take accesses of 1, 2, 4 or 8 bytes inside one word, in bounds. `read` also takes several
+/// whole words. [`Region`](crate::memory::Region) checks this.
 impl OnChip {
-    /// `bytes` bytes of zeroes, a multiple of 8; `None` if the system has not as much.
+    /// Allocates `bytes` bytes of zeroes, a multiple of 8. Returns `None` if the system does not have that
+    /// much memory.
     pub(crate) fn new(bytes: usize) -> Option<Self> {
         Some(Self { words: Zeroed::new(bytes / WORD)? })
     }
@@ -37,12 +40,12 @@ impl OnChip {
         Self { words }
     }
 
-    /// Where its bytes are, and how many.
+    /// The address and the size of the bytes.
     pub(crate) fn place(&self) -> (NonNull<u8>, usize) {
         (NonNull::from(&*self.words).cast(), self.bytes())
     }
 
-    /// Its size.
+    /// The size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.words.len() * WORD
     }
@@ -60,21 +63,21 @@ impl OnChip {
         let mut bytes = [0; WORD];
         bytes[skip..skip + from.len()].copy_from_slice(from);
         if from.len() == WORD {
-            // An exchange, not a store: every change here is one read-modify-write (see `verbs`).
+            // An exchange, not a store: every change here is one read-modify-write (see `gate`).
             word.swap(u64::from_ne_bytes(bytes), AcqRel);
             return;
         }
         let mask = lane_mask(skip, from.len()).to_le();
         let bits = u64::from_ne_bytes(bytes);
         let mut now = word.load(Relaxed);
-        // Lock-free: each retry is somebody else's success.
+        // Lock-free: each retry means that another thread succeeded.
         while let Err(seen) = word.compare_exchange_weak(now, (now & !mask) | bits, AcqRel, Relaxed) {
             now = seen;
         }
     }
 
-    /// As [`Lines::cas`](crate::line::Lines::cas). Fails as soon as the masked bits differ; changes of the other bits
-    /// make it try again.
+    /// As [`Lines::cas`](crate::line::Lines::cas). Fails as soon as the masked bits differ, and tries again
+    /// if other bits change.
     pub(crate) fn cas(&self, offset: usize, compare: u64, swap: u64, mask: u64) -> u64 {
         let word = &self.words[offset / WORD];
         let mut now = word.load(Acquire);

@@ -1,25 +1,27 @@
-//! One memory server: its memory, which clients reach by verbs, and its CPU's state machine behind a lock.
+//! One memory server: its memory, which clients reach by verbs, and the state machine of its CPU behind a
+//! lock.
 
 use crate::gate::{Flag, Member};
 use crate::memory::Region;
-use sherman_fabric::{ClientId, FabricError, Request, Response, Seen};
-use sherman_memory_server::{FormatError, FormatOptions, MemoryServer, OpenError};
+use sherman_fabric::{ComputeId, FabricError, Request, Response, Seen};
+use sherman_layout::{FormatError, FormatOptions};
+use sherman_memory_server::{MemoryServer, OpenError};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asker<'m> {
-    /// Somebody who wants to join.
+    /// A client that wants to join.
     Nobody,
-    /// A member, and its flag on the server asked.
+    /// A member, and its flag on this server.
     Member(&'m Member, &'m Flag),
-    /// A member that goes.
+    /// A member that leaves.
     Leaver(&'m Member, &'m Flag),
 }
 
-/// What is done about a client whose id the server has freed by itself.
-type OnReaped = Box<dyn Fn(ClientId) + Send + Sync>;
+/// Called for a client whose id the server has freed by itself.
+type OnReaped = Box<dyn Fn(ComputeId) + Send + Sync>;
 
 /// A memory server.
 pub(crate) struct Server {
@@ -30,7 +32,10 @@ pub(crate) struct Server {
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("memory", &self.memory).field("control", &self.control).finish_non_exhaustive()
+        f.debug_struct("Server")
+            .field("memory", &self.memory)
+            .field("control", &self.control)
+            .finish_non_exhaustive()
     }
 }
 
@@ -54,8 +59,8 @@ impl Server {
         &self.memory
     }
 
-    /// Lets the server's CPU answer. Everything that depends on the answer's place among others is done in `then`, before
-    /// another request is looked at.
+    /// Lets the server's CPU answer. Work that depends on the order of answers happens in `then`, before the
+    /// server looks at another request.
     pub(crate) fn handle<T>(
         &self,
         asker: Asker<'_>,
@@ -64,10 +69,10 @@ impl Server {
         then: impl FnOnce(&MemoryServer, Response) -> T,
     ) -> Result<T, FabricError> {
         let mut control = self.control();
-        // Flags are looked at behind the lock: this incarnation may since have been fenced and its id retired, or have left,
-        // and then the state machine would take it for the next one.
+        // The flags are checked under the lock. This incarnation may meanwhile have been fenced and its id
+        // retired, or have left. Then the state machine would take it for the next incarnation.
         let (from, over) = match asker {
-            Asker::Nobody => (ClientId::NOBODY, false),
+            Asker::Nobody => (ComputeId::NOBODY, false),
             Asker::Member(member, flag) => (member.client, flag.is_over()),
             Asker::Leaver(member, flag) => (member.client, flag.is_fenced()),
         };
@@ -79,21 +84,22 @@ impl Server {
         Ok(then(&control, response?))
     }
 
-    /// Lets the server's CPU issue an id to a client that found `seen`. `then` is called as by [`Server::handle`].
+    /// Lets the server's CPU issue an id to a client that found `seen`. `then` is called as by
+    /// [`Server::handle`].
     pub(crate) fn join<T>(
         &self,
         seen: &[Option<Seen>],
         now: impl FnOnce() -> u64,
-        then: impl FnOnce(&MemoryServer, Response) -> T,
+        then: impl FnOnce(&MemoryServer, ComputeId) -> T,
     ) -> Result<T, FabricError> {
         let mut control = self.control();
-        let response = control.join_seeing(&self.memory, seen, now());
+        let client = control.join_seeing(&self.memory, seen, now());
         self.settle(&mut control);
-        Ok(then(&control, response?))
+        Ok(then(&control, client?))
     }
 
-    /// From now on, `then` is called with every client whose id the server frees by itself: behind the lock, and before the id is
-    /// issued again. Only the last call counts.
+    /// Registers `then` for every client whose id the server frees by itself. `then` runs under the lock,
+    /// before the id is issued again. Only the last registration counts.
     pub(crate) fn on_reaped(&self, then: OnReaped) {
         *self.on_reaped.lock().unwrap_or_else(PoisonError::into_inner) = Some(then);
     }
@@ -109,7 +115,11 @@ impl Server {
     }
 
     /// Lets the server's CPU answer an operator.
-    pub(crate) fn administer(&self, request: &Request, now: impl FnOnce() -> u64) -> Result<Response, FabricError> {
+    pub(crate) fn administer(
+        &self,
+        request: &Request,
+        now: impl FnOnce() -> u64,
+    ) -> Result<Response, FabricError> {
         let mut control = self.control();
         let response = control.administer(&self.memory, request, now());
         self.settle(&mut control);
@@ -130,20 +140,20 @@ impl Server {
     }
 
     /// Whether the server's tables say that `client` is fenced here.
-    pub(crate) fn is_fenced(&self, client: ClientId) -> bool {
+    pub(crate) fn is_fenced(&self, client: ComputeId) -> bool {
         self.look(|tables| tables.is_fenced(client))
     }
 
     fn control(&self) -> MutexGuard<'_, MemoryServer> {
-        // The state machine stores before it changes its own tables and does not panic on any request, so what a
-        // poisoned lock guards is still right.
+        // The state machine stores before it changes its own tables, and no request makes it panic. So the
+        // data under a poisoned lock is still right.
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A random number, not 0; 0 if the system gives none, which no format accepts.
+/// A random number that is not 0. Returns 0 if the system gives no random numbers, and no format accepts 0.
 fn draw_identity() -> u64 {
-    // 0 has one chance in 2^64, so one more draw is enough.
+    // 0 has a chance of one in 2^64, so one more draw is enough.
     let draw = || getrandom::u64().unwrap_or(0);
     Some(draw()).filter(|drawn| *drawn != 0).unwrap_or_else(draw)
 }
@@ -157,14 +167,14 @@ mod tests {
     #[test]
     fn what_an_old_incarnation_sent_late_is_refused_though_its_id_is_another_s() {
         let region = Region::new(64 << 10, 0, Atomicity::Line, CopyPath::fastest()).unwrap();
-        let locks = sherman_memory_server::LockOptions { space: sherman_fabric::Space::Host, ..Default::default() };
+        let locks = sherman_layout::LockOptions { space: sherman_fabric::Space::Host, ..Default::default() };
         let format = FormatOptions {
             chunk_bytes: 4096,
             redo_slot_bytes: 512,
             redo_area_bytes: 1024,
             member_capacity: 2,
             catalog_capacity: 1,
-            locks: sherman_memory_server::LockOptions { lanes: Some(64), ..locks },
+            locks: sherman_layout::LockOptions { lanes: Some(64), ..locks },
             ..FormatOptions::default()
         };
         let server = Server::format(region, &format).unwrap();

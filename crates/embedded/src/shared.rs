@@ -1,20 +1,20 @@
-//! Memory that several processes map: what a backend of such memory is built on.
+//! Memory that several processes map: the base of a backend for such memory.
 //!
-//! The lines are those of [`line`](mod@crate::line), with their sequence words in the same mapping, and the READ of a line is the
-//! same code. What differs is taking one. Its odd word must name the holder, so that others know whose line it is; and what
-//! it takes to mend the line must outlive the holder, since here a process may die alone, between two stores. Both are the business
-//! of a [`Holder`], of which every process has its own for each of its threads.
+//! The lines are those of [`line`](mod@crate::line), with their sequence words in the same mapping. The READ
+//! of a line is the same code. Only taking a line differs. Its odd word must name the holder, so that other
+//! processes know it. The data to repair the line must outlive the holder, because here one process may die
+//! between two stores while the others run on. A [`Holder`] does both. Every process has one for each of its
+//! threads.
 //!
 //! | what | for |
 //! |---|---|
 //! | [`Parts`] | the arrays in the mapping |
 //! | [`Parts::serve`] | the process of the memory server itself: a [`Region`] as any other, which takes lines as a [`Keeper`] |
 //! | [`Parts::map`], [`Shared::by`] | every other process |
-//! | [`execute`], [`enter`], [`leave`], [`Tickets`], [`Pool`] | what an endpoint is made of whose verbs finish inside `post` |
+//! | [`execute`], [`enter`], [`leave`] | the parts of an endpoint whose verbs finish inside `post` |
 
 pub use crate::gate::{Passed, enter, leave};
 pub use crate::line::{Backoff, Holder, Keeper, Stalled};
-pub use crate::tickets::{Kind, NO_ROOM, Pool, Tickets, kind, unknown};
 pub use crate::verbs::{MAX_TRANSFER, MAX_VERBS, Target, execute, only_reads};
 
 use crate::copy::CopyPath;
@@ -22,34 +22,34 @@ use crate::line::Lines;
 use crate::memory::{BadAccess, Region};
 use crate::on_chip::OnChip;
 use sherman_fabric::Space;
-use sherman_fabric::zeroed::Zeroed;
+use sherman_pages::zeroed::Zeroed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// The arrays of one memory server's memory, in a mapping.
 #[derive(Debug)]
 pub struct Parts {
-    /// Host memory, whole lines.
+    /// Host memory, in whole lines.
     pub host: Zeroed<AtomicU64>,
-    /// Its sequence words, as many as [`Parts::sequence_words`] says.
+    /// Its sequence words. [`Parts::sequence_words`] gives their number.
     pub sequence: Zeroed<AtomicU32>,
     /// On-chip memory.
     pub on_chip: Zeroed<AtomicU64>,
 }
 
 impl Parts {
-    /// How many sequence words `bytes` bytes of host memory have.
+    /// The number of sequence words for `bytes` bytes of host memory.
     pub fn sequence_words(bytes: usize) -> usize {
         Lines::sequence_words(bytes)
     }
 
-    /// The memory, for the process that serves it; `None` if the arrays do not belong together.
+    /// The memory, for the process that serves it. `None` if the sizes of the arrays do not fit together.
     pub fn serve(self, keeper: Box<dyn Keeper>) -> Option<Region> {
         let host = Lines::mapped(self.host, self.sequence, CopyPath::fastest())?;
         Some(Region::mapped(host, OnChip::in_file(self.on_chip), Some(keeper)))
     }
 
-    /// The memory, for every other process; `None` if the arrays do not belong together. No READ or WRITE may move more than
-    /// `longest` bytes.
+    /// The memory, for every other process. `None` if the sizes of the arrays do not fit together. No READ or
+    /// WRITE may move more than `longest` bytes.
     pub fn map(self, longest: u32) -> Option<Shared> {
         let host = Lines::mapped(self.host, self.sequence, CopyPath::fastest())?;
         Some(Shared { region: Region::mapped(host, OnChip::in_file(self.on_chip), None), longest })
@@ -64,20 +64,20 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// It, for somebody who takes lines as `holder`.
+    /// The memory, for a thread that takes lines as `holder`.
     #[inline]
     pub fn by<'m, H: Holder<Stalled = Stalled>>(&'m self, holder: &'m H) -> By<'m, H> {
         By { memory: self, holder }
     }
 
-    /// Asks the caches for the first lines of a READ to come.
+    /// Prefetches the first lines of a future READ.
     #[inline]
     pub fn prefetch(&self, space: Space, offset: u64, len: usize) {
         self.region.prefetch(space, offset, len);
     }
 }
 
-/// Memory as one holder of lines reaches it.
+/// The memory as one holder of lines accesses it.
 #[derive(Debug)]
 pub struct By<'m, H> {
     memory: &'m Shared,

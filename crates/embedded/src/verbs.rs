@@ -1,48 +1,50 @@
 //! Executes a work list on a server's memory.
 //!
-//! In posting order, each verb to its end before the next begins: F2 and F3 hold with room to spare, and a fenced WRITE
-//! is like any other. A list with a bad verb stops there: what came before has happened, what comes after has not (F7).
+//! Verbs execute in posting order, and each ends before the next begins. This is more than F2 and F3 ask for,
+//! and a fenced WRITE needs no special case. A list stops at its first bad verb. The verbs before it have
+//! taken effect, and the verbs after it have not (F7).
 //!
-//! **Cache misses.** Each verb ends with a look at a sequence word, or with an atomic that no later load overtakes, so the
-//! processor itself overlaps the misses of one READ but hardly those of two. A list with several READs, a range scan's,
-//! therefore asks for the lines of its READs before it copies the first. One READ gains nothing from that, nor does one
-//! behind the CAS that locks its node: 5 ns of 320 when cold, against 9 lost when hot. Measured by
-//! `examples/round_trips`, nanoseconds per list, nodes of 1 KiB out of 1 GiB:
+//! **Cache misses.** Each verb ends with a load of a sequence word, or with an atomic that no later load
+//! overtakes. So the processor overlaps the misses of one READ, but hardly those of two. A list with several
+//! READs, as in a range scan, therefore prefetches the lines of its READs before it copies the first. A
+//! single READ gains nothing from that. A READ behind the CAS that locks its node gains 5 ns of 320 when
+//! cold, and loses 9 when hot. Measured by `examples/round_trips`, nanoseconds per list, nodes of 1 KiB out
+//! of 1 GiB:
 //!
 //! | | hot | cold |
 //! |---|---|---|
-//! | 4 READs, nothing asked for | 119 | 1178 |
-//! | 4 READs, first lines asked for | 132 | 885 |
-//! | 4 READs, all lines asked for | 150 | **740** |
-//! | 8 READs, nothing, all lines asked for | 208, 279 | 2361, **1304** |
+//! | 4 READs, no prefetch | 119 | 1178 |
+//! | 4 READs, first lines prefetched | 132 | 885 |
+//! | 4 READs, all lines prefetched | 150 | **740** |
+//! | 8 READs: no prefetch, all lines prefetched | 208, 279 | 2361, **1304** |
 
 use crate::gate::{RMW_IS_BARRIER, full_barrier};
 use crate::halt::{Cut, bytes_in_lines};
 use crate::memory::{BadAccess, Region};
 use sherman_fabric::{FabricError, GlobalAddress, Space, Verb, WorkList};
 
-/// The most verbs in one list.
+/// The maximum number of verbs in one list.
 pub const MAX_VERBS: u32 = 64;
-/// The most bytes that one READ or WRITE may move.
+/// The maximum number of bytes that one READ or WRITE moves.
 pub const MAX_TRANSFER: u32 = 1 << 20;
 
-/// How many verbs ahead a list with several READs asks for their lines.
+/// How many verbs ahead a list with several READs prefetches their lines.
 const AHEAD: usize = 8;
 
-/// What verbs are executed on.
+/// The memory that verbs are executed on.
 pub trait Target {
     /// READ.
     fn read(&self, space: Space, offset: u64, into: &mut [u8]) -> Result<(), BadAccess>;
     /// WRITE.
     fn write(&self, space: Space, offset: u64, from: &[u8]) -> Result<(), BadAccess>;
-    /// CAS of the bits under `mask`; answers the word as it was.
+    /// CAS of the bits under `mask`. Returns the old word.
     fn cas(&self, space: Space, offset: u64, compare: u64, swap: u64, mask: u64) -> Result<u64, BadAccess>;
-    /// Fetch-and-add; answers the word as it was.
+    /// Fetch-and-add. Returns the old word.
     fn faa(&self, space: Space, offset: u64, add: u64) -> Result<u64, BadAccess>;
-    /// Asks the caches for the first lines of a READ to come.
+    /// Prefetches the first lines of a future READ.
     fn prefetch(&self, space: Space, offset: u64, len: usize);
 
-    /// The most bytes that one READ or WRITE may move.
+    /// The maximum number of bytes that one READ or WRITE moves.
     #[inline]
     fn longest(&self) -> u32 {
         MAX_TRANSFER
@@ -76,14 +78,14 @@ impl Target for Region {
     }
 }
 
-/// Whether nothing in the list changes memory.
+/// Whether the list only READs.
 #[inline]
 pub fn only_reads(list: &WorkList) -> bool {
     list.verbs().iter().all(|verb| matches!(verb, Verb::Read { .. }))
 }
 
-/// Executes `list`. `settled` tells whether later loads can no longer overtake its last store (module `gate`), even
-/// if the list fails.
+/// Executes `list`. Sets `settled` to whether later loads can no longer overtake its last store (module
+/// `gate`), even if the list fails.
 #[inline]
 pub fn execute<T: Target>(memory: &T, list: &mut WorkList, settled: &mut bool) -> Result<(), FabricError> {
     if list.len() > MAX_VERBS as usize {
@@ -127,7 +129,12 @@ fn prefetch<T: Target>(memory: &T, verb: &Verb) {
 }
 
 #[inline]
-fn step<T: Target>(memory: &T, list: &mut WorkList, index: usize, settled: &mut bool) -> Result<(), FabricError> {
+fn step<T: Target>(
+    memory: &T,
+    list: &mut WorkList,
+    index: usize,
+    settled: &mut bool,
+) -> Result<(), FabricError> {
     let server = list.server();
     let (verb, arena) = list.parts_mut(index);
     match verb {
@@ -143,7 +150,9 @@ fn step<T: Target>(memory: &T, list: &mut WorkList, index: usize, settled: &mut 
         Verb::Write { space, offset, at, len, fenced: _ } => {
             check_transfer(len, memory.longest())?;
             let from = &arena[at as usize..][..len as usize];
-            memory.write(space, offset, from).map_err(|bad| explain(bad, server, space, offset, len.into()))?;
+            memory
+                .write(space, offset, from)
+                .map_err(|bad| explain(bad, server, space, offset, len.into()))?;
             *settled = RMW_IS_BARRIER;
             Ok(())
         }
@@ -170,11 +179,10 @@ fn check_transfer(len: u32, longest: u32) -> Result<(), FabricError> {
     Err(FabricError::TooLarge { asked: len.into(), limit: longest.into() })
 }
 
-/// What a client is told of a bad access.
+/// The error that a client gets for a bad access.
 #[cold]
 pub(crate) fn explain(bad: BadAccess, server: u16, space: Space, offset: u64, len: u64) -> FabricError {
-    // An address has 48 bits of offset; what lies beyond is told as the last of them.
-    let address = GlobalAddress::new(server, offset.min(GlobalAddress::OFFSET_LIMIT - 1));
+    let address = GlobalAddress::saturating(server, offset);
     match bad {
         BadAccess::OutOfBounds => FabricError::OutOfBounds { space, address, len },
         BadAccess::Misaligned => FabricError::Misaligned { space, address },
@@ -189,7 +197,7 @@ mod tests {
     use crate::copy::CopyPath;
     use crate::line::Atomicity;
 
-    /// A region in which every byte tells its place.
+    /// A region in which each byte's value depends on its offset.
     fn region() -> Region {
         let region = Region::new(16 << 10, 64, Atomicity::Line, CopyPath::fastest()).unwrap();
         let bytes: Vec<u8> = (0..16 << 10).map(|at: usize| (at * 31 / 8) as u8).collect();

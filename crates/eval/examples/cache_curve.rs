@@ -1,5 +1,5 @@
-//! The index cache's hit ratio against its bound, uniform and zipf 0.99. Exit code 1 if a cache with room for all internal nodes
-//! answers less than 99.9 % of lookups.
+//! Measures the hit ratio of the index cache against its size bound, uniform and zipf 0.99. Exits with 1 if a
+//! cache with room for all internal nodes answers less than 99.9 % of lookups.
 //!
 //! `cargo run --release -p sherman-eval --example cache_curve -- --keys 10M`
 

@@ -1,4 +1,4 @@
-//! Cost of a lookup in a small tree and a large one, and far-memory bytes of an entry by format.
+//! Measures the cost of a lookup in a small and a large tree, and the far-memory bytes per entry by format.
 //!
 //! `cargo run --release -p sherman-eval --example scaling`
 
@@ -7,7 +7,8 @@ mod support;
 use sherman_eval::scaling::{ScalingOptions, run};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: scaling [--small 10M] [--large 100M] [--rounds 9] [--gets 1M] [--seed 1] [--json FILE]; 100M keys take 3 GB";
+const USAGE: &str = "usage: scaling [--small 10M] [--large 100M] [--rounds 9] [--gets 1M] \
+    [--seed 1] [--json FILE]; 100M keys take 3 GB";
 
 fn main() -> ExitCode {
     let mut given = support::Options::of_command_line(USAGE);

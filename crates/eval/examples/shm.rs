@@ -1,9 +1,10 @@
-//! Gets and inserts on memory that another process serves and this one maps, beside the same on memory of this process.
-//! `scripts/shm-bench` starts the server and then this.
+//! Measures gets and inserts on memory that another process serves and this process maps, next to the same
+//! operations on memory of this process. `scripts/shm-bench` starts the server and then this program.
 //!
-//! A tree of 1 KiB leaves, 8-byte keys and values, uniform keys that are all there, a warm cache, blocking clients, one for each thread. One
-//! window of every row, then the next one of every row, so that what else the host does strikes all alike. A row's figure is
-//! its median window; the ratio is that of the medians.
+//! The tree has 1 KiB leaves, 8-byte keys and values, uniform keys that all exist, and a warm cache. Clients
+//! are blocking, one per thread. The program measures one window of every row, then the next window of every
+//! row. So other load on the host affects all rows alike. A row's figure is its median window. The ratio is
+//! that of the medians.
 //!
 //! ```sh
 //! scripts/shm-bench [--keys 1000000] [--windows 9] [--threads 1,2]
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// How long one measurement lasts.
 const WINDOW: Duration = Duration::from_millis(250);
-/// Operations between two looks at the clock.
+/// The number of operations between two reads of the clock.
 const STRIDE: u64 = 64;
 
 struct Options {
@@ -35,7 +36,9 @@ impl Options {
                 "--url" => options.url = value,
                 "--keys" => options.keys = value.parse()?,
                 "--windows" => options.windows = value.parse()?,
-                "--threads" => options.threads = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
+                "--threads" => {
+                    options.threads = value.split(',').map(str::parse).collect::<Result<_, _>>()?
+                }
                 _ => return Err(format!("{name} is not known").into()),
             }
         }
@@ -46,7 +49,7 @@ impl Options {
     }
 }
 
-/// One backend, and its clients, one for each thread.
+/// One backend, with one client per thread.
 struct Side {
     _cluster: Cluster,
     clients: Vec<Client<u64, u64>>,
@@ -65,7 +68,7 @@ impl Side {
         Ok(Self { _cluster: cluster, clients })
     }
 
-    /// Operations a second of one window.
+    /// Runs one window and returns its operations per second.
     fn run(&mut self, threads: usize, inserts: bool, keys: u64, seed: u64) -> Result<f64, String> {
         let begun = Instant::now();
         let work = |client: &mut Client<u64, u64>, seed: u64| -> Result<u64, String> {
@@ -83,8 +86,12 @@ impl Side {
         };
         let done: Result<Vec<u64>, String> = std::thread::scope(|scope| {
             let clients = self.clients.iter_mut().take(threads).zip(seed..);
-            let threads: Vec<_> = clients.map(|(client, seed)| scope.spawn(move || work(client, seed))).collect();
-            threads.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked".to_owned())?).collect()
+            let threads: Vec<_> =
+                clients.map(|(client, seed)| scope.spawn(move || work(client, seed))).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().map_err(|_| "a thread panicked".to_owned())?)
+                .collect()
         });
         Ok(done?.iter().sum::<u64>() as f64 / begun.elapsed().as_secs_f64())
     }
@@ -96,7 +103,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let kinds: Vec<(usize, bool)> =
         options.threads.iter().flat_map(|threads| [false, true].map(|inserts| (*threads, inserts))).collect();
     let mut rates = vec![[Vec::new(), Vec::new()]; kinds.len()];
-    // One more than is counted: the first touches what was never touched.
+    // One window more than is counted: the first touches memory for the first time.
     for window in 0..=options.windows {
         for ((threads, inserts), rates) in kinds.iter().zip(&mut rates) {
             for (side, rates) in sides.iter_mut().zip(rates) {

@@ -1,4 +1,4 @@
-//! What an audit of a whole cluster found: fields for programs, a table for people.
+//! The result of an audit of a whole cluster: fields for programs, a table for people.
 
 use crate::check_report::CheckReport;
 use crate::report::grouped;
@@ -11,17 +11,17 @@ use std::fmt;
 pub struct FindingReport {
     /// The number of the broken invariant in `docs/INVARIANTS.md`.
     pub invariant: &'static str,
-    /// What it says.
+    /// The text of the invariant.
     pub says: &'static str,
-    /// The memory server.
+    /// The memory server with the damage.
     pub server: u16,
-    /// What is damaged: a lane, a redo slot, a client word, a place or a chunk.
+    /// The damaged part: a lane, a redo slot, a client word, a place or a chunk.
     pub part: &'static str,
-    /// Where it is there: an offset, or a lane's number.
+    /// The position on that server: an offset, or a lane's number.
     pub at: u64,
-    /// The id that it names.
+    /// The client id in the damaged part.
     pub client: u16,
-    /// What was found.
+    /// The finding.
     pub detail: String,
 }
 
@@ -29,11 +29,19 @@ impl FindingReport {
     fn of(finding: &Finding) -> Self {
         let (invariant, says) = finding.invariant.split_once(": ").unwrap_or((finding.invariant, ""));
         let Finding { server, part, at, client, .. } = *finding;
-        Self { invariant, says, server, part: part.name(), at, client: client.0, detail: finding.detail.clone() }
+        Self {
+            invariant,
+            says,
+            server,
+            part: part.name(),
+            at,
+            client: client.0,
+            detail: finding.detail.clone(),
+        }
     }
 }
 
-/// What an audit found. Names of fields are those of the JSON.
+/// The result of an audit. The field names are those of the JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AuditReport {
     /// The cluster.
@@ -42,25 +50,26 @@ pub struct AuditReport {
     pub clean: bool,
     /// Every tree.
     pub trees: Vec<CheckReport>,
-    /// The ids of clients that take part, this command's among them.
+    /// The ids of live clients, including this command's client.
     pub members: Vec<u16>,
-    /// The ids of clients that died or left and are not recovered yet. What they hold is no damage.
+    /// The ids of clients that died or left and are not recovered yet. Their locks, records and places are
+    /// not damage.
     pub unrecovered: Vec<u16>,
     /// Lock lanes that members hold.
     pub lanes_held: u64,
     /// Redo records of members: changes in flight.
     pub records: u64,
-    /// Nodes of trees.
+    /// Places that hold nodes of trees.
     pub places_linked: u64,
-    /// Places that are free for a member's use.
+    /// Places on the free lists of members.
     pub places_free: u64,
-    /// Places of nodes that a member is making.
+    /// Places of nodes that a member is creating.
     pub places_pending: u64,
-    /// Places that were never used, in members' chunks.
+    /// Places in members' chunks that were never used.
     pub places_unused: u64,
-    /// How much damage there is outside the trees.
+    /// The number of findings outside the trees.
     pub finding_count: u64,
-    /// The first hundred.
+    /// The first hundred findings.
     pub findings: Vec<FindingReport>,
 }
 
@@ -93,7 +102,7 @@ impl fmt::Display for AuditReport {
         for tree in &self.trees {
             writeln!(f, "{tree}\n")?;
         }
-        writeln!(f, "the whole of {}", self.cluster)?;
+        writeln!(f, "whole cluster {}", self.cluster)?;
         writeln!(f, "trees               {}", self.trees.len())?;
         let ids = |ids: &[u16]| match ids {
             [] => "none".to_owned(),
@@ -129,13 +138,19 @@ impl fmt::Display for AuditReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sherman::{ClientId, Cluster, Part};
+    use sherman::{Cluster, ComputeId, Part};
 
     #[test]
     fn an_audit_names_every_tree_and_what_is_damaged_beside_them() {
         let cluster = Cluster::open("embedded:?memory=64MiB").expect("a cluster");
         for name in ["orders", "users"] {
-            cluster.tree::<u64, u64>(name).expect("a tree").client().expect("a client").insert(1, 2).expect("room");
+            cluster
+                .tree::<u64, u64>(name)
+                .expect("a tree")
+                .client()
+                .expect("a client")
+                .insert(1, 2)
+                .expect("room");
         }
         let mut audit = cluster.audit().expect("an audit");
         let report = AuditReport::new("somewhere", &audit).expect("a report");
@@ -145,14 +160,17 @@ mod tests {
             server: 1,
             part: Part::Lane,
             at: 0x2a,
-            client: ClientId(7),
+            client: ComputeId(7),
             invariant: "I38: a lane is given back",
-            detail: "client 7 holds the lane and is no member".to_owned(),
+            detail: "client 7 holds the lane, but is not a member".to_owned(),
         });
         audit.finding_count = 3;
         let report = AuditReport::new("somewhere", &audit).expect("a report");
         let text = report.to_string();
-        assert!(!report.clean && text.contains("I38, server 1, lane 0x2a") && text.contains("and 2 more"), "{text}");
+        assert!(
+            !report.clean && text.contains("I38, server 1, lane 0x2a") && text.contains("and 2 more"),
+            "{text}"
+        );
         let json = serde_json::to_value(&report).expect("JSON");
         assert_eq!(
             (json["findings"][0]["client"].as_u64(), json["trees"][1]["tree"].as_str()),

@@ -1,13 +1,13 @@
-//! A run: open the cluster, load, warm up, measure, report.
+//! A benchmark run: open the cluster, load, warm up, measure, report.
 //!
-//! Every phase is a set of threads of their own, each with its own clients, so what a report says of costs is of the measured
-//! phase alone. The first error ends the phase: the other threads stop after the operation they are in, which has a deadline
-//! of its own, so nothing here waits for ever.
+//! Every phase has its own threads, each with its own clients. The costs in a report are therefore those of
+//! the measured phase alone. The first error ends the phase: the other threads stop after their current
+//! operation. Every operation has a deadline, so a run never blocks permanently.
 
 use crate::drive::{Driver, Known, Limits, run_at_once, run_together};
 use crate::error::BenchError;
 use crate::load::load;
-use crate::options::{BenchOptions, Length, Plan, seconds};
+use crate::options::{BenchOptions, BenchPlan, Length, seconds};
 use crate::record::Recorder;
 use crate::report::{Measured, Report};
 use crate::threads::{on_threads, share};
@@ -17,26 +17,27 @@ use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long a run waits for the memory of members that left.
+/// How long a run waits until the memory of departed members is taken over.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Progress {
-    /// So many keys of how many are loaded.
+    /// The number of keys loaded, of how many.
     Loading(u64, u64),
-    /// Running, without counting yet.
+    /// Running, not counting yet.
     WarmingUp,
-    /// Measuring, for so long now.
+    /// Measuring, for this time so far.
     Measuring(Duration),
-    /// Walking the tree.
+    /// Checking the tree.
     Checking,
 }
 
-/// Runs once, in a tree of its own, which is dropped at the end unless the cluster goes, too. `progress` is called now and then, on the calling thread.
+/// Runs once, in a new tree. Drops the tree at the end, unless the cluster ends too. Calls `progress` at
+/// intervals, on the calling thread.
 ///
 /// # Errors
-/// [`BenchError::bad_option`] tells options that cannot be met from runs that failed.
+/// [`BenchError::bad_option`] distinguishes options that cannot be met from runs that failed.
 pub fn run(options: &BenchOptions, progress: &dyn Fn(Progress)) -> Result<Report, BenchError> {
     let plan = options.plan()?;
     let cluster_options =
@@ -58,11 +59,13 @@ pub fn run(options: &BenchOptions, progress: &dyn Fn(Progress)) -> Result<Report
     }
     match (cluster.drop_tree(&name), outcome) {
         (Ok(_), outcome) => outcome,
-        (Err(error), outcome) => Err(BenchError::Left { tree: name, error, after: outcome.err().map(Box::new) }),
+        (Err(error), outcome) => {
+            Err(BenchError::Left { tree: name, error, after: outcome.err().map(Box::new) })
+        }
     }
 }
 
-/// A name that no other run has, so that no tree of anybody else is ever touched.
+/// Returns a name that no other run has, so that a run never touches another tree.
 fn own_name() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("sherman-bench-{}-{:x}", std::process::id(), since.as_nanos())
@@ -73,7 +76,7 @@ fn run_on(
     cluster: &Cluster,
     tree: &RawTree,
     options: &BenchOptions,
-    plan: Plan,
+    plan: BenchPlan,
     progress: &dyn Fn(Progress),
 ) -> Result<Report, BenchError> {
     let began = Instant::now();
@@ -85,9 +88,10 @@ fn run_on(
     let warm_up = phase(tree, options, known, "warming up", options.warm_up(), generators, &|_| {
         progress(Progress::WarmingUp);
     })?;
-    let measured = phase(tree, options, known, "measuring", options.length, warm_up.generators, &|elapsed| {
-        progress(Progress::Measuring(elapsed));
-    })?;
+    let measured =
+        phase(tree, options, known, "measuring", options.length, warm_up.generators, &|elapsed| {
+            progress(Progress::Measuring(elapsed));
+        })?;
 
     let (first, second) = (&warm_up.recorder, &measured.recorder);
     let entries = options.keys + first.added + second.added - first.removed - second.removed;
@@ -124,7 +128,7 @@ fn verify(tree: &RawTree, entries: u64) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Runs `runs` times, each on a cluster of its own, and returns the run of median throughput.
+/// Runs `runs` times, each in a new tree, and returns the run of median throughput.
 pub fn run_median(
     options: &BenchOptions,
     runs: usize,
@@ -141,8 +145,9 @@ pub fn run_median(
     Ok(median)
 }
 
-/// Waits until the memory of members that left, as an earlier benchmark, is taken over: this compute server does that when it next
-/// renews its lease. After [`PATIENCE`] the run begins with the memory that there is.
+/// Waits until the memory of members that left, for example an earlier benchmark, is taken over. This compute
+/// server takes it over when it next renews its lease. After [`PATIENCE`] the run begins with the available
+/// memory.
 fn take_over(cluster: &Cluster) -> Result<(), BenchError> {
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
@@ -155,8 +160,9 @@ fn take_over(cluster: &Cluster) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Refuses keys that cannot fit before the first is loaded. Chunks in use may have free nodes, unless the cluster is fresh.
-fn check_room(cluster: &Cluster, plan: &Plan, is_fresh: bool) -> Result<(), BenchError> {
+/// Refuses a load that cannot fit, before it begins. Chunks in use may have free nodes, unless the cluster is
+/// fresh.
+fn check_room(cluster: &Cluster, plan: &BenchPlan, is_fresh: bool) -> Result<(), BenchError> {
     let usage = cluster.usage().map_err(BenchError::Create)?;
     let used = |server: &ServerUsage| if is_fresh { server.chunks_used } else { 0 };
     let free: u64 = usage.iter().map(|server| (server.chunks - used(server)) * server.chunk_bytes).sum();
@@ -165,21 +171,24 @@ fn check_room(cluster: &Cluster, plan: &Plan, is_fresh: bool) -> Result<(), Benc
     }
     let (keys, need) = (plan.keys.count(), plan.least_bytes.div_ceil(1 << 20));
     let reason = format!(
-        "{keys} keys need at least {need} MiB of nodes, the cluster has {} MiB free: give it more memory=, or load fewer",
+        "{keys} keys need at least {need} MiB of nodes, but the cluster has {} MiB free. Set a larger \
+         memory=, or load fewer keys",
         free >> 20
     );
     Err(BenchError::option("cluster", reason))
 }
 
-fn generators(options: &BenchOptions, plan: &Plan) -> Vec<Vec<Generator>> {
+fn generators(options: &BenchOptions, plan: &BenchPlan) -> Vec<Vec<Generator>> {
     let clients = options.clients() as u64;
-    let of =
-        |client: usize| Generator::new(options.demand(), plan.keys, plan.zipf, options.seed, client as u64, clients);
-    let of_thread = |thread| (0..options.coroutines).map(|slot| of(thread * options.coroutines + slot)).collect();
+    let of = |client: usize| {
+        Generator::new(options.demand(), plan.keys, plan.zipf, options.seed, client as u64, clients)
+    };
+    let of_thread =
+        |thread| (0..options.coroutines).map(|slot| of(thread * options.coroutines + slot)).collect();
     (0..options.threads).map(of_thread).collect()
 }
 
-/// What a phase's clients did.
+/// The work of a phase's clients.
 struct Phase {
     stats: Stats,
     recorder: Recorder,
@@ -228,8 +237,12 @@ fn phase(
 }
 
 fn merge(threads: Vec<OfThread>) -> Result<Phase, BenchError> {
-    let mut whole =
-        Phase { stats: Stats::default(), recorder: Recorder::new()?, elapsed: Duration::ZERO, generators: Vec::new() };
+    let mut whole = Phase {
+        stats: Stats::default(),
+        recorder: Recorder::new()?,
+        elapsed: Duration::ZERO,
+        generators: Vec::new(),
+    };
     if let (Some(began), Some(ended)) =
         (threads.iter().map(|thread| thread.began).min(), threads.iter().map(|thread| thread.ended).max())
     {
@@ -263,12 +276,9 @@ fn drive_thread(
     } else {
         let session = tree.session().map_err(failed)?;
         began = Instant::now();
-        session.run(run_together(
-            generators
-                .iter_mut()
-                .enumerate()
-                .map(|(slot, generator)| Driver::new(&session, limits, &recorder, generator, known).run(quota(slot))),
-        ))?;
+        session.run(run_together(generators.iter_mut().enumerate().map(|(slot, generator)| {
+            Driver::new(&session, limits, &recorder, generator, known).run(quota(slot))
+        })))?;
         stats = session.stats();
     }
     Ok(OfThread { stats, recorder: recorder.into_inner(), began, ended: Instant::now(), generators })
@@ -283,7 +293,12 @@ mod tests {
     use crate::workload::Workload;
 
     fn small() -> BenchOptions {
-        BenchOptions { keys: 5_000, length: Length::Operations(20_000), check: true, ..BenchOptions::default() }
+        BenchOptions {
+            keys: 5_000,
+            length: Length::Operations(20_000),
+            check: true,
+            ..BenchOptions::default()
+        }
     }
 
     fn run(options: &BenchOptions) -> Result<Report, BenchError> {
@@ -294,8 +309,9 @@ mod tests {
     fn every_variant_does_every_workload_and_leaves_a_sound_tree() {
         for variant in Variant::ALL {
             for workload in Workload::ALL {
-                let report = run(&BenchOptions { variant, workload, length: Length::Operations(6_000), ..small() })
-                    .expect("a run");
+                let report =
+                    run(&BenchOptions { variant, workload, length: Length::Operations(6_000), ..small() })
+                        .expect("a run");
                 assert_eq!(report.operations, 6_000, "{variant:?} {workload:?}");
                 let new = report.entries - 5_000;
                 assert!((new > 0) == (workload.new_keys() > 0.0), "{variant:?} {workload:?}: {new} new keys");
@@ -310,7 +326,11 @@ mod tests {
             for (threads, coroutines) in [(2, 1), (1, 4)] {
                 let report = run(&BenchOptions { threads, coroutines, ..options.clone() }).expect("a run");
                 assert_eq!((report.operations, report.load, report.fill), (20_000, "insert", None));
-                assert!(report.round_trips["remove"].values().sum::<u64>() > 7_000, "{:?}", report.round_trips);
+                assert!(
+                    report.round_trips["remove"].values().sum::<u64>() > 7_000,
+                    "{:?}",
+                    report.round_trips
+                );
             }
         }
     }
@@ -362,7 +382,8 @@ mod tests {
     #[test]
     fn keys_that_cannot_fit_are_refused_before_loading() {
         let cluster = Some("embedded:?memory=20MiB".to_owned());
-        let error = run(&BenchOptions { cluster, keys: 1_000_000, ..small() }).expect_err("too little memory");
+        let error =
+            run(&BenchOptions { cluster, keys: 1_000_000, ..small() }).expect_err("too little memory");
         assert_eq!(error.bad_option(), Some("cluster"));
         assert!(error.to_string().contains("1000000 keys need at least 2"), "{error}");
     }

@@ -1,9 +1,11 @@
-//! How often the index cache knows the leaf, against the memory it may take.
+//! Measures how often the index cache knows the leaf, against the memory it may take.
 //!
-//! A tree of evenly spread keys is loaded in bulk. For every bound a compute server of its own joins, with an empty cache of that
-//! size, warms it up by lookups and then counts how many of as many more find the leaf's parent there. Bounds are counted
-//! in nodes of level 1, the parents of leaves, and told in bytes; one holds every internal node, and there, and above, the
-//! ratio must be [`CLAIM`] at least.
+//! A tree of evenly spread keys is loaded in bulk. For every bound, a new compute server joins with an empty
+//! cache of that size. It warms the cache with lookups. Then it counts how many further lookups find the
+//! leaf's parent in the cache.
+//!
+//! Bounds are counted in nodes of level 1, the parents of leaves, and reported in bytes. One bound has room
+//! for every internal node. From that bound on, the ratio must be at least [`CLAIM`].
 
 use crate::error::BenchError;
 use crate::keys::scatter;
@@ -19,20 +21,20 @@ use std::time::Instant;
 
 /// The least share of lookups that an index cache with room for all internal nodes answers.
 pub const CLAIM: f64 = 0.999;
-/// Skews to draw keys with: none, and YCSB's.
+/// The skews of the keys: none, and YCSB's.
 const SKEWS: [f64; 2] = [0.0, 0.99];
-/// Lookups to warm up, for every node the cache may hold.
+/// Lookups to warm up, per node that the cache may hold.
 const WARM_UP: u64 = 20;
 const NAME: &str = "curve";
 
-/// What to measure.
+/// The parameters of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CurveOptions {
     /// Keys to load.
     pub keys: u64,
     /// Lookups to count for every bound and skew.
     pub gets: u64,
-    /// Decides which keys are looked up.
+    /// The seed that decides which keys are looked up.
     pub seed: u64,
 }
 
@@ -42,7 +44,7 @@ impl Default for CurveOptions {
     }
 }
 
-/// A bound, a skew, and what came of it.
+/// The result for one bound and one skew.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// The skew; 0 is uniform.
@@ -51,11 +53,11 @@ pub struct Point {
     pub bound_bytes: usize,
     /// Nodes it may hold.
     pub room: usize,
-    /// The same as a share of all nodes of level 1.
+    /// The same room as a share of all nodes of level 1.
     pub share_of_level_1: f64,
-    /// Whether that is room for every internal node.
+    /// Whether the cache has room for every internal node.
     pub holds_all: bool,
-    /// Nodes it held in the end.
+    /// Nodes it held at the end.
     pub held: usize,
     /// Lookups that found the leaf's parent in the cache.
     pub hits: u64,
@@ -63,7 +65,7 @@ pub struct Point {
     pub misses: u64,
     /// Hits among lookups.
     pub hit_ratio: f64,
-    /// Nanoseconds of a lookup, in the mean.
+    /// The mean time of a lookup, in nanoseconds.
     pub nanos: f64,
 }
 
@@ -78,14 +80,15 @@ pub struct Curve {
     pub internal_nodes: u64,
     /// Bytes that the copy of a node takes in the cache.
     pub copy_bytes: usize,
-    /// Lookups for every point.
+    /// Lookups per point.
     pub gets: u64,
-    /// By skew, then by bound.
+    /// The points, by skew, then by bound.
     pub points: Vec<Point>,
 }
 
 impl Curve {
-    /// Whether every cache with room for all internal nodes answers the share of lookups that it must.
+    /// Returns whether every cache with room for all internal nodes answers at least [`CLAIM`] of the
+    /// lookups.
     pub fn claim_holds(&self) -> bool {
         self.points.iter().filter(|point| point.holds_all).all(|point| point.hit_ratio >= CLAIM)
     }
@@ -95,7 +98,7 @@ fn failed(error: Error) -> BenchError {
     BenchError::Operation { phase: "measuring", error }
 }
 
-/// Measures. `progress` is told what is going on.
+/// Measures the curve. Calls `progress` with a description of each step.
 pub fn run(options: &CurveOptions, progress: &dyn Fn(&str)) -> Result<Curve, BenchError> {
     let CurveOptions { keys, gets, seed } = *options;
     if keys == 0 || gets == 0 {
@@ -117,7 +120,7 @@ pub fn run(options: &CurveOptions, progress: &dyn Fn(&str)) -> Result<Curve, Ben
     for theta in SKEWS {
         let zipf = zipf(theta)?;
         for room in rooms(level_1_nodes, internal_nodes) {
-            let bound = tree.raw().cache_bytes_for(room);
+            let bound = tree.cache_bytes_for(room);
             progress(&format!("zipf {theta}, room for {} nodes", grouped(room)));
             let options = ClusterOptions::new().cache_bytes(bound);
             let computer = cluster.join_with(options).map_err(BenchError::Open)?;
@@ -129,11 +132,11 @@ pub fn run(options: &CurveOptions, progress: &dyn Fn(&str)) -> Result<Curve, Ben
             points.push(Point { share_of_level_1: share, holds_all, ..point });
         }
     }
-    let copy_bytes = tree.raw().cache_bytes_for(1);
+    let copy_bytes = tree.cache_bytes_for(1);
     Ok(Curve { keys, level_1_nodes, internal_nodes, copy_bytes, gets, points })
 }
 
-/// The bounds, in nodes: a 64th of level 1 and its doubles up to two of it, and all internal nodes.
+/// Returns the bounds in nodes: a 64th of level 1, doubled up to twice level 1, and all internal nodes.
 fn rooms(level_1: u64, internal: u64) -> Vec<u64> {
     let mut rooms: Vec<u64> =
         (0..=7).map(|doubled| (level_1 << doubled).div_ceil(64).max(1)).chain([internal]).collect();
@@ -142,7 +145,7 @@ fn rooms(level_1: u64, internal: u64) -> Vec<u64> {
     rooms
 }
 
-/// Which keys are looked up: ranks by skew, hot ones scattered over the tree.
+/// Draws the keys to look up. Ranks follow the skew, and hot keys are scattered over the tree.
 struct Lookups {
     spread: Spread,
     zipf: Zipf,
@@ -152,7 +155,7 @@ struct Lookups {
 impl Lookups {
     fn key(&mut self) -> u64 {
         let rank = self.zipf.sample(&mut self.rng);
-        // Two ranks may fall on one key: the tree does not mind.
+        // Two ranks may map to the same key, which does no harm.
         self.spread.key(scatter(rank, 64) % self.spread.count())
     }
 
@@ -160,7 +163,10 @@ impl Lookups {
         for _ in 0..gets {
             let key = self.key();
             if client.get(key).map_err(failed)? != Some(!key) {
-                return Err(BenchError::Wrong { what: "a loaded key was not found with its value", index: key });
+                return Err(BenchError::Wrong {
+                    what: "a loaded key was not found with its value",
+                    index: key,
+                });
             }
         }
         Ok(())
@@ -169,12 +175,12 @@ impl Lookups {
 
 fn point(tree: &Tree<u64, u64>, mut lookups: Lookups, warm_up: u64, gets: u64) -> Result<Point, BenchError> {
     lookups.run(&tree.client().map_err(failed)?, warm_up)?;
-    // A new client counts from nothing; the cache is the compute server's.
+    // A new client starts its counters at zero. The cache belongs to the compute server.
     let client = tree.client().map_err(failed)?;
     let began = Instant::now();
     lookups.run(&client, gets)?;
     let nanos = ratio(began.elapsed().as_nanos() as f64, gets as f64);
-    let (stats, usage) = (client.stats(), tree.raw().cache_usage());
+    let (stats, usage) = (client.stats(), tree.cache_usage());
     Ok(Point {
         zipf: lookups.zipf.theta(),
         bound_bytes: usage.limit,
@@ -191,8 +197,13 @@ fn point(tree: &Tree<u64, u64>, mut lookups: Lookups, warm_up: u64, gets: u64) -
 
 impl fmt::Display for Curve {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (keys, level_1, internal) = (grouped(self.keys), grouped(self.level_1_nodes), grouped(self.internal_nodes));
-        writeln!(f, "{keys} keys | {level_1} nodes of level 1, {internal} internal ones, {} B each", self.copy_bytes)?;
+        let (keys, level_1, internal) =
+            (grouped(self.keys), grouped(self.level_1_nodes), grouped(self.internal_nodes));
+        writeln!(
+            f,
+            "{keys} keys | {level_1} nodes of level 1, {internal} internal ones, {} B each",
+            self.copy_bytes
+        )?;
         writeln!(f, "{} lookups for each line, after as many or more to warm up", grouped(self.gets))?;
         writeln!(f)?;
         writeln!(
@@ -223,7 +234,9 @@ mod tests {
         let curve = run(&options, &|_| ()).expect("a curve");
         assert!(curve.claim_holds(), "{curve}");
         assert!(curve.points.iter().filter(|point| point.holds_all).count() >= 4, "{curve}");
-        assert!(curve.points.iter().all(|point| point.hits + point.misses >= 20_000 && point.held <= point.room));
+        assert!(
+            curve.points.iter().all(|point| point.hits + point.misses >= 20_000 && point.held <= point.room)
+        );
         let (smallest, largest) = (&curve.points[0], &curve.points[curve.points.len() / 2 - 1]);
         assert!(smallest.hit_ratio < 0.5 && smallest.room < largest.room, "{curve}");
         assert!(curve.to_string().ends_with("all internal nodes: yes"), "{curve}");

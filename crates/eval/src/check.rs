@@ -1,8 +1,10 @@
-//! Checking a tree: a cluster's, as it is; or, since an `embedded:` cluster is private to its process and begins empty, one that is
-//! made for the purpose, checked over and over while writers work on it, and once more when they have stopped.
+//! Checks a tree. A tree of an existing cluster is checked as it is. An `embedded:` cluster is private to its
+//! process and begins empty, so the check creates a tree there. It checks that tree repeatedly while writers
+//! change it, and once more after they stop.
 //!
-//! What a check verifies is said by [`sherman::Check`] and `docs/INVARIANTS.md`. Of a tree that was made here it is also known
-//! how many entries it must have: those loaded, and what the writers' answers say they made and removed.
+//! [`sherman::Check`] and `docs/INVARIANTS.md` define what a check verifies. For a tree created here, the
+//! check also knows the correct number of entries. It is the number loaded, plus the inserts and minus the
+//! removes that the writers' answers confirm.
 
 use crate::churn::churn;
 use crate::error::BenchError;
@@ -18,14 +20,15 @@ pub use crate::audit_report::{AuditReport, FindingReport};
 pub use crate::check_report::{BrokenReport, CheckReport, LevelReport, Made};
 pub use crate::churn::Churn;
 
-/// The tree that is made where none is named.
+/// The default name of the created tree.
 const NAME: &str = "check";
-/// How full loading leaves the nodes, in percent.
+/// The fill of nodes after loading, in percent.
 const FILL: u32 = 80;
-/// Bytes of the keys and of the values that are loaded.
+/// Bytes of a loaded key and of a loaded value.
 const SIZES: (usize, usize) = (8, 8);
 
-/// What to check. What is about making a tree must be `None` where there are trees already.
+/// The parameters of a check. Options about creating a tree must be `None` for a cluster that already has
+/// trees.
 #[derive(Clone, Debug, Default)]
 pub struct CheckOptions {
     /// The cluster; by default an embedded one with memory for the keys.
@@ -34,41 +37,42 @@ pub struct CheckOptions {
     pub tree: Option<String>,
     /// Keys to load; 100,000 by default.
     pub keys: Option<u64>,
-    /// How long to check while writers work; 2 by default, 0 for not at all.
+    /// How many seconds to check while writers work: 2 by default, 0 skips it.
     pub seconds: Option<f64>,
-    /// Writers; as many as cores by default.
+    /// The number of writers; by default one per core.
     pub threads: Option<usize>,
     /// The format of nodes.
     pub format: Option<Format>,
     /// Bytes of a node.
     pub node_size: Option<usize>,
-    /// Decides what writers do.
+    /// The seed for the actions of writers.
     pub seed: Option<u64>,
 }
 
-/// How far a check is.
+/// The progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CheckProgress {
-    /// So many keys of how many are loaded.
+    /// The number of keys loaded, of how many.
     Loading(u64, u64),
-    /// Checking while so many writers work, for so long now of how long, so many times.
+    /// Checking while writers work: the number of writers, the elapsed time, the whole time, and the number
+    /// of checks.
     WhileWriting(usize, Duration, Duration, u64),
-    /// Checking what nobody here writes to.
+    /// Checking while no writer of this process works.
     AtRest,
 }
 
 impl CheckOptions {
-    /// Whether the cluster begins empty, so that there must be something made to check.
+    /// Returns whether the cluster begins empty, so that the check must create a tree.
     pub fn makes_its_own(&self) -> bool {
         self.cluster.as_ref().is_none_or(|url| url.split(':').next() == Some("embedded"))
     }
 
-    /// Whether the whole of a cluster is to be checked: it has trees already, and none of them is named.
+    /// Returns whether to check the whole cluster: it already has trees, and the options name none.
     pub fn is_audit(&self) -> bool {
         !self.makes_its_own() && self.tree.is_none()
     }
 
-    /// An option that makes no sense where trees are there already.
+    /// Returns an option that is invalid for a cluster with existing trees.
     fn out_of_place(&self) -> Option<&'static str> {
         [
             ("keys", self.keys.is_some()),
@@ -83,11 +87,12 @@ impl CheckOptions {
     }
 }
 
-/// Checks what the options say. `progress` is called now and then, on the calling thread.
+/// Runs the check. Calls `progress` at intervals, on the calling thread.
 ///
 /// # Errors
-/// [`BenchError::bad_option`] tells options that cannot be met, [`BenchError::is_wrong_answer`] a tree that answered its writers
-/// wrongly, from checks that failed. What is wrong with the tree itself is in the report.
+/// [`BenchError::bad_option`] is for options that cannot be met. [`BenchError::is_wrong_answer`] is for a
+/// tree that answered its writers wrongly. Other errors are checks that failed. The report lists the faults
+/// of the tree itself.
 pub fn run(options: &CheckOptions, progress: &dyn Fn(CheckProgress)) -> Result<CheckReport, BenchError> {
     if options.makes_its_own() {
         return made(options, progress);
@@ -96,7 +101,7 @@ pub fn run(options: &CheckOptions, progress: &dyn Fn(CheckProgress)) -> Result<C
     existing(&cluster, url, options.tree.as_deref(), progress)
 }
 
-/// Checks the whole of the cluster that the options name.
+/// Checks the whole cluster that the options name.
 ///
 /// # Errors
 /// As [`run`].
@@ -105,18 +110,19 @@ pub fn audit(options: &CheckOptions, progress: &dyn Fn(CheckProgress)) -> Result
     whole(&cluster, url, progress)
 }
 
-/// Opens a cluster that has trees already.
+/// Opens a cluster that already has trees.
 fn open(options: &CheckOptions) -> Result<(&str, Cluster), BenchError> {
     if let Some(option) = options.out_of_place() {
-        let reason =
-            "this is for clusters in this process, which begin empty; a tree that is there is checked as it is";
+        let reason = "this option is for clusters in this process, which begin empty. An existing tree is \
+                      checked as it is";
         return Err(BenchError::option(option, reason));
     }
     let url = options.cluster.as_deref().unwrap_or_default();
     Ok((url, Cluster::open(url).map_err(BenchError::Open)?))
 }
 
-/// Checks a tree of `cluster`, named `url` in the report, as it is. If the cluster has one tree only, it need not be named.
+/// Checks a tree of `cluster` as it is. `url` is the cluster's name in the report. The tree needs no name if
+/// it is the only one.
 pub fn existing(
     cluster: &Cluster,
     url: &str,
@@ -131,10 +137,14 @@ pub fn existing(
     };
     let Some(named) = named else {
         let names: Vec<&str> = trees.iter().map(|tree| tree.name.as_str()).collect();
-        let has = if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
+        let has = if names.is_empty() {
+            "the cluster has no trees".to_owned()
+        } else {
+            format!("the cluster has {}", names.join(", "))
+        };
         return Err(match name {
-            Some(name) => BenchError::NoTree(format!("the cluster has no tree {name:?}; {has}")),
-            None => BenchError::option("tree", format!("which one? {has}")),
+            Some(name) => BenchError::NoTree(format!("there is no tree named {name:?}; {has}")),
+            None => BenchError::option("tree", format!("name the tree; {has}")),
         });
     };
     progress(CheckProgress::AtRest);
@@ -143,22 +153,27 @@ pub fn existing(
     Ok(CheckReport::new(url, &description, &check, None))
 }
 
-/// Checks every tree of `cluster`, named `url` in the report, and its lanes, redo records and places for nodes.
+/// Checks every tree of `cluster`, and its lanes, redo records and places for nodes. `url` is the cluster's
+/// name in the report.
 ///
 /// # Errors
-/// If something could not be read. What is wrong with the cluster is in the report.
-pub fn whole(cluster: &Cluster, url: &str, progress: &dyn Fn(CheckProgress)) -> Result<AuditReport, BenchError> {
+/// If something could not be read. The report lists the faults of the cluster.
+pub fn whole(
+    cluster: &Cluster,
+    url: &str,
+    progress: &dyn Fn(CheckProgress),
+) -> Result<AuditReport, BenchError> {
     progress(CheckProgress::AtRest);
     let audit = cluster.audit().map_err(|error| BenchError::Operation { phase: "checking", error })?;
     AuditReport::new(url, &audit).map_err(|error| BenchError::Operation { phase: "checking", error })
 }
 
-/// Checks once. What no check should meet is among what is broken.
+/// Checks once. An operation that meets corruption counts as a broken invariant.
 fn check(tree: &RawTree) -> Result<Check, BenchError> {
     match tree.check() {
         Ok(check) => Ok(check),
         Err(Error::Corrupt { address, invariant }) => {
-            let detail = "an operation met it".to_owned();
+            let detail = "an operation found the damage".to_owned();
             let broken = vec![Broken { address, level: 0, invariant, from: None, to: None, detail }];
             Ok(Check { broken, broken_count: 1, ..Check::default() })
         }
@@ -166,26 +181,32 @@ fn check(tree: &RawTree) -> Result<Check, BenchError> {
     }
 }
 
-/// A tree to be made, and what is to happen to it.
-struct Plan {
+/// A tree to create, and the work to do on it.
+struct CheckPlan {
     url: String,
     name: String,
     tree: TreeOptions,
-    /// Twice as many as are loaded.
+    /// Twice as many keys as are loaded.
     universe: Keys,
     threads: usize,
     seconds: f64,
     seed: u64,
 }
 
-fn plan(options: &CheckOptions) -> Result<Plan, BenchError> {
+fn plan(options: &CheckOptions) -> Result<CheckPlan, BenchError> {
     let threads = options.threads.unwrap_or_else(cores);
     if !(1..=MAX_THREADS).contains(&threads) {
-        return Err(BenchError::option("threads", format!("{threads} is not from 1 to {MAX_THREADS}")));
+        return Err(BenchError::option(
+            "threads",
+            format!("write a number from 1 to {MAX_THREADS}, not {threads}"),
+        ));
     }
     let seconds = options.seconds.unwrap_or(2.0);
     if !(0.0..=MAX_SECONDS).contains(&seconds) {
-        return Err(BenchError::option("seconds", format!("{seconds} is not from 0 to {MAX_SECONDS}")));
+        return Err(BenchError::option(
+            "seconds",
+            format!("write a number from 0 to {MAX_SECONDS}, not {seconds}"),
+        ));
     }
     let keys = options.keys.unwrap_or(100_000);
     let universe = Keys::new(keys.saturating_mul(2), SIZES.0, HotKeys::Clustered);
@@ -196,7 +217,7 @@ fn plan(options: &CheckOptions) -> Result<Plan, BenchError> {
     let bytes = halves_bytes(&tree, universe.count(), node_size);
     let bytes = bytes.map_err(|error| BenchError::option("node-size", error))?;
     let url = options.cluster.clone().unwrap_or_else(|| memory_for(bytes));
-    Ok(Plan {
+    Ok(CheckPlan {
         url: Variant::Ours.cluster_url(&url, format),
         name: options.tree.clone().unwrap_or_else(|| NAME.to_owned()),
         tree,
@@ -240,8 +261,8 @@ fn made(options: &CheckOptions, progress: &dyn Fn(CheckProgress)) -> Result<Chec
     Ok(CheckReport::new(&plan.url, &description, &found, Some(made)))
 }
 
-/// Loads every other key of the universe in bulk; how many.
-fn load(tree: &RawTree, plan: &Plan, progress: &dyn Fn(CheckProgress)) -> Result<u64, BenchError> {
+/// Loads every other key of the universe in bulk. Returns the number of keys.
+fn load(tree: &RawTree, plan: &CheckPlan, progress: &dyn Fn(CheckProgress)) -> Result<u64, BenchError> {
     let total = plan.universe.count() / 2;
     let entries = (0..total).map(|nth| {
         if nth.is_multiple_of(1 << 14) {
@@ -257,10 +278,10 @@ fn load(tree: &RawTree, plan: &Plan, progress: &dyn Fn(CheckProgress)) -> Result
     loaded.map_err(|error| BenchError::Operation { phase: "loading", error })
 }
 
-/// Checks over and over while writers work. The first check that is not clean ends it, and is returned.
+/// Checks repeatedly while writers work. The first check that is not clean ends the loop and is returned.
 fn check_while_writing(
     tree: &RawTree,
-    plan: &Plan,
+    plan: &CheckPlan,
     made: &mut Made,
     progress: &dyn Fn(CheckProgress),
 ) -> Result<Option<Check>, BenchError> {
@@ -282,10 +303,16 @@ fn check_while_writing(
         }
     };
     let writers = on_threads(vec![(); plan.threads], &stop, &mut over_and_over, |thread, ()| {
-        churn(tree, &plan.universe, SIZES.1, plan.seed.wrapping_mul(1 << 16).wrapping_add(thread as u64), &stop)
+        churn(
+            tree,
+            &plan.universe,
+            SIZES.1,
+            plan.seed.wrapping_mul(1 << 16).wrapping_add(thread as u64),
+            &stop,
+        )
     });
     made.checks_while_writing = checks;
-    // A tree that is broken may well answer wrongly: what is broken says more.
+    // A broken tree may answer wrongly. The broken invariant is more informative than the wrong answer.
     match (writers, broken) {
         (Err(error), None) => Err(error),
         (writers, broken) => {
@@ -311,7 +338,10 @@ mod tests {
                 let report = run(&options, &|_| ()).expect("a check");
                 assert!(report.clean, "{report}");
                 let made = report.made.as_ref().expect("it was made");
-                assert!(made.checks_while_writing > 0 && made.at_rest && made.writers.removes > 0, "{report}");
+                assert!(
+                    made.checks_while_writing > 0 && made.at_rest && made.writers.removes > 0,
+                    "{report}"
+                );
                 assert_eq!((report.format, report.entries), (format.name(), made.expected_entries));
             }
         }
@@ -334,13 +364,13 @@ mod tests {
             let error = existing(name).expect_err("no such tree");
             (error.bad_option(), error.to_string())
         };
-        assert_eq!(refused(None), (Some("tree"), "which one? it has none".to_owned()));
+        assert_eq!(refused(None), (Some("tree"), "name the tree; the cluster has no trees".to_owned()));
         let orders = cluster.tree::<u64, u64>("orders").expect("a tree");
         orders.client().expect("a client").insert(1, 2).expect("an insert");
         assert_eq!(existing(None).expect("the only one").tree, "orders");
         cluster.tree::<u64, u64>("users").expect("a tree");
-        assert_eq!(refused(None).1, "which one? it has orders, users");
-        assert_eq!(refused(Some("cats")).1, "the cluster has no tree \"cats\"; it has orders, users");
+        assert_eq!(refused(None).1, "name the tree; the cluster has orders, users");
+        assert_eq!(refused(Some("cats")).1, "there is no tree named \"cats\"; the cluster has orders, users");
         let report = existing(Some("orders")).expect("a check");
         assert_eq!((report.entries, report.height, report.made.is_none(), report.clean), (1, 1, true, true));
     }
@@ -348,10 +378,12 @@ mod tests {
     #[test]
     fn what_is_for_making_a_tree_is_refused_where_there_are_trees() {
         let cluster = Some("unix:/no/such/place".to_owned());
-        let error = run(&CheckOptions { cluster: cluster.clone(), ..small() }, &|_| ()).expect_err("out of place");
+        let error =
+            run(&CheckOptions { cluster: cluster.clone(), ..small() }, &|_| ()).expect_err("out of place");
         assert_eq!(error.bad_option(), Some("keys"));
         assert!(error.to_string().contains("checked as it is"), "{error}");
-        let error = run(&CheckOptions { cluster, ..CheckOptions::default() }, &|_| ()).expect_err("nobody is there");
+        let error = run(&CheckOptions { cluster, ..CheckOptions::default() }, &|_| ())
+            .expect_err("no server is there");
         assert!(error.bad_option().is_none() && error.to_string().contains("/no/such/place"), "{error}");
     }
 

@@ -1,4 +1,4 @@
-//! What a check found: fields for programs, a table for people.
+//! The result of a check: fields for programs, a table for people.
 
 use crate::churn::Churn;
 use crate::report::{grouped, ratio};
@@ -10,7 +10,7 @@ use std::fmt;
 /// One level of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LevelReport {
-    /// 0 are the leaves.
+    /// The level; 0 is the leaves.
     pub level: usize,
     /// Nodes.
     pub nodes: u64,
@@ -27,23 +27,23 @@ pub struct LevelReport {
 pub struct BrokenReport {
     /// Its number in `docs/INVARIANTS.md`.
     pub invariant: &'static str,
-    /// What it says.
+    /// The text of the invariant.
     pub says: &'static str,
     /// The memory server of the node.
     pub server: u16,
-    /// Where the node is there.
+    /// The offset of the node on that server.
     pub offset: u64,
     /// The level of the node.
     pub level: u8,
-    /// The first key of the range that is affected, in hexadecimal, if it is known.
+    /// The first key of the affected range, in hexadecimal, if it is known.
     pub from: Option<String>,
     /// The end of that range (exclusive), in hexadecimal, if it is known.
     pub to: Option<String>,
-    /// What was found.
+    /// The finding.
     pub detail: String,
 }
 
-/// A key in hexadecimal.
+/// Formats a key in hexadecimal.
 fn hex(key: &[u8]) -> String {
     key.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -57,30 +57,30 @@ impl BrokenReport {
     }
 }
 
-/// What was made to be checked, and what happened to it.
+/// The tree that the check created, and the work on it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Made {
     /// Keys loaded in bulk.
     pub keys: u64,
-    /// How full that left the nodes, in percent.
+    /// The fill of nodes after the load, in percent.
     pub fill: u32,
-    /// Writers.
+    /// The number of writers.
     pub threads: usize,
-    /// Seconds they worked.
+    /// Seconds for which the writers worked.
     pub seconds: f64,
-    /// Decided what they did.
+    /// The seed for the actions of writers.
     pub seed: u64,
-    /// Checks meanwhile.
+    /// Checks while the writers worked.
     pub checks_while_writing: u64,
     /// What the writers did.
     pub writers: Churn,
-    /// Whether the numbers are of a check after they had stopped. If not, a check before was not clean.
+    /// Whether the numbers are of a check after the writers stopped. If not, an earlier check was not clean.
     pub at_rest: bool,
-    /// Entries there must be when they have stopped.
+    /// The correct number of entries after the writers stop.
     pub expected_entries: u64,
 }
 
-/// What a check found. Names of fields are those of the JSON.
+/// The result of a check. The field names are those of the JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CheckReport {
     /// The cluster.
@@ -101,7 +101,7 @@ pub struct CheckReport {
     pub clean: bool,
     /// Entries.
     pub entries: u64,
-    /// Levels, a lone leaf being one.
+    /// Levels; a single leaf is one level.
     pub height: usize,
     /// Nodes of all levels.
     pub nodes: u64,
@@ -111,19 +111,19 @@ pub struct CheckReport {
     pub bytes: u64,
     /// The same per entry.
     pub bytes_per_entry: f64,
-    /// Nodes that are reached through their left neighbour alone: legal, but slow.
+    /// Nodes that can be reached only through their left neighbour: legal, but slow.
     pub missing_separators: u64,
     /// Every level, leaves first.
     pub levels: Vec<LevelReport>,
-    /// How often an invariant does not hold.
+    /// The number of violations of invariants.
     pub broken_count: u64,
-    /// The same by number, of those in `broken`.
+    /// The number of violations in `broken`, by invariant.
     pub broken_by_invariant: BTreeMap<&'static str, u64>,
-    /// The first hundred.
+    /// The first hundred violations.
     pub broken: Vec<BrokenReport>,
-    /// Nodes that a member held for so long that the check left them out, with what is behind them.
+    /// Nodes that the check skipped, with the nodes behind them, because a member held them too long.
     pub undecided: u64,
-    /// What was made to be checked, if the cluster began empty.
+    /// The tree that the check created, if the cluster began empty.
     pub made: Option<Made>,
 }
 
@@ -165,10 +165,17 @@ impl CheckReport {
         }
     }
 
-    /// What was done, in sentences.
+    /// Writes what the check did, in sentences.
     fn story(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(made) = &self.made else { return writeln!(f, "checked as it is, whoever writes to it meanwhile") };
-        writeln!(f, "the cluster begins empty: loaded {} keys in bulk to {} %", grouped(made.keys), made.fill)?;
+        let Some(made) = &self.made else {
+            return writeln!(f, "checked as it is; other clients may have written meanwhile");
+        };
+        writeln!(
+            f,
+            "the cluster begins empty: loaded {} keys in bulk to {} %",
+            grouped(made.keys),
+            made.fill
+        )?;
         if made.checks_while_writing > 0 {
             let Made { threads, seconds, checks_while_writing, writers, .. } = made;
             let Churn { inserts, updates, removes, removes_of_nothing, gets, ranges } = writers;
@@ -186,7 +193,10 @@ impl CheckReport {
         if made.at_rest {
             writeln!(f, "checked {}at rest", if made.checks_while_writing > 0 { "once more " } else { "" })
         } else {
-            writeln!(f, "and stopped at the first check that was not clean: what follows is of that moment")
+            writeln!(
+                f,
+                "stopped at the first check that was not clean; the numbers below are those of this check"
+            )
         }
     }
 
@@ -194,7 +204,8 @@ impl CheckReport {
         writeln!(f, "{:<20}{:>12}{:>14}{:>10}{:>16}", "level", "nodes", "entries", "fill", "bytes")?;
         for level in self.levels.iter().rev() {
             let name = if level.level == 0 { "0 (leaves)".to_owned() } else { level.level.to_string() };
-            let (nodes, entries, bytes) = (grouped(level.nodes), grouped(level.entries), grouped(level.bytes));
+            let (nodes, entries, bytes) =
+                (grouped(level.nodes), grouped(level.entries), grouped(level.bytes));
             let fill = format!("{:.1} %", level.fill * 100.0);
             writeln!(f, "  {name:<18}{nodes:>12}{entries:>14}{fill:>10}{bytes:>16}")?;
         }
@@ -203,10 +214,18 @@ impl CheckReport {
 
     fn verdict(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.undecided > 0 {
-            writeln!(f, "undecided           {}: members held these nodes for too long", grouped(self.undecided))?;
+            writeln!(
+                f,
+                "undecided           {}: members held these nodes for too long",
+                grouped(self.undecided)
+            )?;
         }
         if let Some(made) = self.made.filter(|made| made.at_rest && made.expected_entries != self.entries) {
-            writeln!(f, "WRONG: there must be {} entries, by the writers' answers", grouped(made.expected_entries))?;
+            writeln!(
+                f,
+                "WRONG: there must be {} entries, according to the answers to the writers",
+                grouped(made.expected_entries)
+            )?;
         }
         if self.broken_count == 0 {
             return write!(f, "broken invariants   none");
@@ -256,7 +275,7 @@ mod tests {
     use super::*;
     use sherman::{Cluster, GlobalAddress};
 
-    /// A sound tree of one entry, which tests then speak ill of.
+    /// Returns a sound tree of one entry, to which tests then add faults.
     fn description() -> (TreeDescription, Check) {
         let cluster = Cluster::open("embedded:?memory=64MiB").expect("a cluster");
         let tree = cluster.tree::<u64, u64>("orders").expect("a tree");
@@ -267,11 +286,21 @@ mod tests {
     fn made(expected_entries: u64) -> Made {
         let writers = Churn::default();
         let (keys, fill, threads, seconds, seed) = (1, 80, 1, 0.0, 1);
-        Made { keys, fill, threads, seconds, seed, checks_while_writing: 0, writers, at_rest: true, expected_entries }
+        Made {
+            keys,
+            fill,
+            threads,
+            seconds,
+            seed,
+            checks_while_writing: 0,
+            writers,
+            at_rest: true,
+            expected_entries,
+        }
     }
 
     #[test]
-    fn what_is_broken_is_told_by_number_and_place() {
+    fn broken_invariants_are_reported_by_number_and_place() {
         let (tree, mut check) = description();
         let address = GlobalAddress::new(3, 64);
         let (from, to, detail) = (Some(vec![0, 0xab]), Some(vec![1, 2]), "nothing is there".to_owned());
@@ -291,7 +320,10 @@ mod tests {
         }
         let json = serde_json::to_value(&report).expect("JSON");
         assert_eq!(json["broken"][1]["invariant"], "I7");
-        assert_eq!((json["broken"][0]["server"].as_u64(), json["broken_count"].as_u64()), (Some(3), Some(102)));
+        assert_eq!(
+            (json["broken"][0]["server"].as_u64(), json["broken_count"].as_u64()),
+            (Some(3), Some(102))
+        );
     }
 
     #[test]

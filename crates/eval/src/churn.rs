@@ -1,8 +1,10 @@
-//! Writers that change a tree in every way while it is checked: they fill and empty stretches of neighbouring keys, so that
-//! leaves split, fall below what is kept, merge and are used again, and look up and read ranges in between.
+//! Writers that change a tree in every way while it is checked. They fill and empty stretches of neighbouring
+//! keys, so that leaves split, become too empty, merge and are reused. In between they look up keys and read
+//! ranges.
 //!
-//! The keys are a [universe](Keys) of which every other one is loaded. Every answer is checked as far as one writer among others
-//! can, and what they say of entries made and removed must add up in the end.
+//! The keys are a [universe](Keys) of which every other key is loaded. Every writer checks its answers as far
+//! as the other writers allow. At the end, the entries inserted and removed according to the answers must add
+//! up.
 
 use crate::error::BenchError;
 use crate::keys::Keys;
@@ -11,23 +13,23 @@ use serde::Serialize;
 use sherman::{Error, RawClient, RawTree};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Neighbouring keys that a writer fills or empties at a time: some sixty leaves.
+/// The number of neighbouring keys that a writer fills or empties at a time: about sixty leaves.
 const STRETCH: u64 = 2048;
-/// Operations on one stretch before the next.
+/// Operations on one stretch before the writer moves to the next.
 const TURN: u64 = 4 * STRETCH;
 /// Entries of a range.
 const RANGE: usize = 100;
 
-/// What writers did.
+/// The operations of writers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Churn {
     /// Inserts of new keys.
     pub inserts: u64,
-    /// Inserts under keys that were there.
+    /// Inserts under existing keys.
     pub updates: u64,
-    /// Removes of keys that were there.
+    /// Removes of existing keys.
     pub removes: u64,
-    /// Removes of keys that were not.
+    /// Removes of keys that did not exist.
     pub removes_of_nothing: u64,
     /// Lookups.
     pub gets: u64,
@@ -36,7 +38,7 @@ pub struct Churn {
 }
 
 impl Churn {
-    /// All of it.
+    /// Returns the number of all operations.
     pub fn operations(&self) -> u64 {
         self.inserts + self.updates + self.removes + self.removes_of_nothing + self.gets + self.ranges
     }
@@ -51,7 +53,7 @@ impl Churn {
     }
 }
 
-/// A writer at work.
+/// A writer.
 struct Writer<'a> {
     client: RawClient,
     keys: &'a Keys,
@@ -62,7 +64,8 @@ struct Writer<'a> {
     seen: Vec<u8>,
 }
 
-/// Writes to `tree`, whose keys are all of the universe `keys` and whose values have `value_size` bytes, until `stop`.
+/// Writes to `tree` until `stop`. All its keys are of the universe `keys`, and its values have `value_size`
+/// bytes.
 pub(crate) fn churn(
     tree: &RawTree,
     keys: &Keys,
@@ -94,7 +97,7 @@ fn failed(error: Error) -> BenchError {
 }
 
 impl Writer<'_> {
-    /// Does one thing to key `index` or from it on.
+    /// Performs one operation on key `index`, or on a range from it.
     fn act(&mut self, index: u64, filling: bool, version: u64) -> Result<(), BenchError> {
         self.keys.write_key(index, &mut self.key);
         match self.rng.u32(0..100) {
@@ -108,7 +111,7 @@ impl Writer<'_> {
 
     fn insert(&mut self, index: u64, version: u64) -> Result<(), BenchError> {
         self.keys.write_value(index, version, &mut self.value);
-        if self.client.insert(&self.key, &self.value, &mut self.seen).map_err(failed)? {
+        if self.client.insert_into(&self.key, &self.value, &mut self.seen).map_err(failed)? {
             self.did.updates += 1;
             return self.check_value(index);
         }
@@ -117,7 +120,7 @@ impl Writer<'_> {
     }
 
     fn remove(&mut self, index: u64) -> Result<(), BenchError> {
-        if self.client.remove(&self.key, &mut self.seen).map_err(failed)? {
+        if self.client.remove_into(&self.key, &mut self.seen).map_err(failed)? {
             self.did.removes += 1;
             return self.check_value(index);
         }
@@ -127,7 +130,11 @@ impl Writer<'_> {
 
     fn get(&mut self, index: u64) -> Result<(), BenchError> {
         self.did.gets += 1;
-        if self.client.get(&self.key, &mut self.seen).map_err(failed)? { self.check_value(index) } else { Ok(()) }
+        if self.client.get_into(&self.key, &mut self.seen).map_err(failed)? {
+            self.check_value(index)
+        } else {
+            Ok(())
+        }
     }
 
     fn range(&mut self, index: u64) -> Result<(), BenchError> {
@@ -143,8 +150,10 @@ impl Writer<'_> {
             least = number.saturating_add(1);
             match self.keys.index_of(number) {
                 Some(found) if found < self.keys.count() && self.keys.value_fits(found, value) => {}
-                Some(found) if found < self.keys.count() => return wrong("a value in a range is not its key's"),
-                _ => return wrong("a range gave a key that nobody inserted"),
+                Some(found) if found < self.keys.count() => {
+                    return wrong("a range returned a value that does not belong to its key");
+                }
+                _ => return wrong("a range returned a key that no client inserted"),
             }
         }
         Ok(())
@@ -154,6 +163,6 @@ impl Writer<'_> {
         if self.seen.len() == self.value.len() && self.keys.value_fits(index, &self.seen) {
             return Ok(());
         }
-        Err(BenchError::Wrong { what: "a value is not its key's", index })
+        Err(BenchError::Wrong { what: "a value does not belong to its key", index })
     }
 }

@@ -1,8 +1,8 @@
-//! One client: does what its generator says, checks every answer, times some.
+//! One client: performs the actions of its generator, checks every answer, and times some operations.
 //!
-//! The same code drives blocking clients and sessions. Reading the clock twice costs as much as a tenth of an operation on
-//! embedded memory, so one operation in [`SAMPLE_EVERY`] is timed, whatever its kind; the mix is random, so the sample is
-//! fair.
+//! The same code drives blocking clients and sessions. Two reads of the clock cost as much as a tenth of an
+//! operation on embedded memory. So one operation in [`SAMPLE_EVERY`] is timed, whatever its kind. The mix is
+//! random, so the sample is fair.
 
 use crate::access::Access;
 use crate::error::BenchError;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-/// One operation in so many is timed.
+/// One operation in this many is timed.
 pub(crate) const SAMPLE_EVERY: u64 = 8;
 
 /// When to stop.
@@ -28,15 +28,15 @@ pub(crate) struct Limits<'a> {
     pub phase: &'static str,
 }
 
-/// What a client knows of the tree besides its keys.
+/// What a client knows about the tree besides its keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     pub value_size: usize,
-    /// The highest number among loaded keys: a range that stops short of it is wrong.
+    /// The highest number among loaded keys: a range that ends before it is wrong.
     pub last: u64,
 }
 
-/// A client at work.
+/// A running client.
 pub(crate) struct Driver<'a, A> {
     access: &'a A,
     limits: &'a Limits<'a>,
@@ -60,7 +60,7 @@ impl<'a, A: Access> Driver<'a, A> {
         Self { access, limits, recorder, generator, key, value, seen: Vec::new(), last: known.last }
     }
 
-    /// Does at most `quota` operations, fewer if time runs out or another client fails.
+    /// Performs at most `quota` operations, fewer if time runs out or another client fails.
     pub async fn run(mut self, quota: u64) -> Result<(), BenchError> {
         let mut latest = None;
         for count in 0..quota {
@@ -83,15 +83,20 @@ impl<'a, A: Access> Driver<'a, A> {
         Ok(())
     }
 
-    /// Does one thing. If it `began` at a known time, so is when it ended.
-    async fn act(&mut self, action: Action, count: u64, began: Option<Instant>) -> Result<Option<Instant>, BenchError> {
+    /// Performs one action. Returns its end time if `began` is given.
+    async fn act(
+        &mut self,
+        action: Action,
+        count: u64,
+        began: Option<Instant>,
+    ) -> Result<Option<Instant>, BenchError> {
         match action {
             Action::Get(index) => {
                 self.get(index).await?;
                 Ok(self.time(Timed::Get, began))
             }
             Action::Update(index) => {
-                // Where keys are removed, it may turn out to be an insert.
+                // If the workload removes keys, an update may turn out to be an insert.
                 let updated = self.insert(index, count, true).await?;
                 Ok(self.time(if updated { Timed::Update } else { Timed::Insert }, began))
             }
@@ -134,20 +139,22 @@ impl<'a, A: Access> Driver<'a, A> {
             return if self.generator.removes() {
                 Ok(())
             } else {
-                Err(BenchError::Wrong { what: "a key that is there was not found", index })
+                Err(BenchError::Wrong { what: "an existing key was not found", index })
             };
         }
         self.check_value(index)
     }
 
-    /// Inserts under key `index`, which should be `there` or not; whether it was.
+    /// Inserts under key `index`. `there` is the expected answer to whether the key existed; returns the
+    /// actual answer.
     async fn insert(&mut self, index: u64, version: u64, there: bool) -> Result<bool, BenchError> {
         let keys = self.generator.keys();
         keys.write_key(index, &mut self.key);
         keys.write_value(index, version, &mut self.value);
         let updated = self.access.insert(&self.key, &self.value, &mut self.seen).await;
         let updated = match updated {
-            // The cluster had to be joined again. Where no keys are removed it is known what a second insert finds.
+            // The client had to rejoin the cluster. If the workload removes no keys, it is known whether the
+            // key existed before the first try, so the insert can be repeated.
             Err(Error::OutcomeUnknown { .. }) if !self.generator.removes() => {
                 let again = self.access.insert(&self.key, &self.value, &mut self.seen).await;
                 again.map_err(|error| self.failed(error))?;
@@ -161,9 +168,9 @@ impl<'a, A: Access> Driver<'a, A> {
             self.recorder.borrow_mut().added += 1;
         }
         match updated {
-            true if !there => Err(BenchError::Wrong { what: "a new key was already there", index }),
+            true if !there => Err(BenchError::Wrong { what: "a new key already existed", index }),
             false if there && !self.generator.removes() => {
-                Err(BenchError::Wrong { what: "an updated key was not there", index })
+                Err(BenchError::Wrong { what: "an updated key did not exist", index })
             }
             _ => Ok(updated),
         }
@@ -179,8 +186,9 @@ impl<'a, A: Access> Driver<'a, A> {
         Ok(())
     }
 
-    /// Reads a range. Keys must ascend from the first, which must be there, and end with the last asked for or the last there is;
-    /// the last value must be its key's. Of every entry only its key is looked at: more would measure the benchmark.
+    /// Reads a range. Its keys must ascend from the first key, which must exist. The range must end with the
+    /// last entry asked for, or with the last key of the tree. The last value must belong to its key. Of
+    /// every other entry only the key is checked, because more work would measure the benchmark itself.
     async fn range(&mut self, from: u64, entries: u64) -> Result<(), BenchError> {
         let keys = *self.generator.keys();
         keys.write_key(from, &mut self.key);
@@ -207,10 +215,12 @@ impl<'a, A: Access> Driver<'a, A> {
             return wrong("a range did not begin with its first key");
         }
         if count > entries {
-            return wrong("a range gave more entries than were asked for");
+            return wrong("a range returned more entries than requested");
         }
         if count == entries {
-            let Some(index) = keys.index_of(latest) else { return wrong("a range gave a key that nobody inserted") };
+            let Some(index) = keys.index_of(latest) else {
+                return wrong("a range returned a key that no client inserted");
+            };
             self.check_value(index)?;
         } else if latest < self.last && !self.generator.removes() {
             return wrong("a range ended before the last key");
@@ -225,7 +235,7 @@ impl<'a, A: Access> Driver<'a, A> {
         if self.seen.len() == self.value.len() && self.generator.keys().value_fits(index, &self.seen) {
             Ok(())
         } else {
-            Err(BenchError::Wrong { what: "a value is not its key's", index })
+            Err(BenchError::Wrong { what: "a value does not belong to its key", index })
         }
     }
 
@@ -234,7 +244,7 @@ impl<'a, A: Access> Driver<'a, A> {
     }
 }
 
-/// Runs a future that never waits: one over a blocking client.
+/// Runs a future that never waits, such as one on a blocking client.
 pub(crate) fn run_at_once<T>(future: impl Future<Output = Result<T, BenchError>>) -> Result<T, BenchError> {
     match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
@@ -242,11 +252,11 @@ pub(crate) fn run_at_once<T>(future: impl Future<Output = Result<T, BenchError>>
     }
 }
 
-/// A client at work, among others of its thread.
+/// A running client, one of several on its thread.
 type Running<'f> = Pin<Box<dyn Future<Output = Result<(), BenchError>> + 'f>>;
 
-/// Runs futures side by side; the first error, if any, once all are done. Every wake polls all that are left: with as many
-/// finishing per wake as there do, that is cheaper than telling them apart.
+/// Runs futures concurrently. Returns the first error, if any, after all are done. Every wake polls all
+/// remaining futures. That is cheaper than telling them apart, because many futures finish per wake.
 pub(crate) async fn run_together<'f>(
     futures: impl Iterator<Item = impl Future<Output = Result<(), BenchError>> + 'f>,
 ) -> Result<(), BenchError> {
@@ -276,7 +286,7 @@ mod tests {
     use crate::zipf::Zipf;
     use std::collections::BTreeMap;
 
-    /// A map that can be made to lie.
+    /// A map that can give wrong answers on demand.
     #[derive(Default)]
     struct Liar {
         map: RefCell<BTreeMap<Vec<u8>, Vec<u8>>>,
@@ -296,7 +306,8 @@ mod tests {
         }
 
         async fn insert(&self, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
-            let replaced = self.map.borrow_mut().insert(key.to_vec(), value.to_vec()).filter(|_| !self.forgets);
+            let replaced =
+                self.map.borrow_mut().insert(key.to_vec(), value.to_vec()).filter(|_| !self.forgets);
             Ok(replaced.map(|replaced| *old = replaced).is_some())
         }
 
@@ -305,7 +316,12 @@ mod tests {
             Ok(removed.map(|removed| *old = removed).is_some())
         }
 
-        async fn range(&self, from: &[u8], entries: usize, mut visit: impl FnMut(&[u8], &[u8])) -> Result<(), Error> {
+        async fn range(
+            &self,
+            from: &[u8],
+            entries: usize,
+            mut visit: impl FnMut(&[u8], &[u8]),
+        ) -> Result<(), Error> {
             let map = self.map.borrow();
             let mut found: Vec<_> = map.range(from.to_vec()..).take(entries).collect();
             if self.swaps {
@@ -369,8 +385,9 @@ mod tests {
         wrong(Liar { swaps: true, ..Liar::default() }, Workload::RangeOnly, "ascend");
         wrong(Liar { stops: true, ..Liar::default() }, Workload::RangeOnly, "before the last key");
         let few = Demand { range_size: 10, ..Demand::of(Workload::RangeOnly) };
-        assert!(
-            matches!(run(Liar { skips: true, ..Liar::default() }, few), Err(BenchError::Wrong { what, .. }) if what.contains("value"))
-        );
+        assert!(matches!(
+            run(Liar { skips: true, ..Liar::default() }, few),
+            Err(BenchError::Wrong { what, .. }) if what.contains("value")
+        ));
     }
 }

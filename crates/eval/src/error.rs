@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BenchError {
-    /// An option cannot be met.
+    /// An option that cannot be met.
     Option {
         /// Its name, as on the command line without dashes.
         option: &'static str,
@@ -16,20 +16,20 @@ pub enum BenchError {
     },
     /// The cluster could not be opened.
     Open(OpenError),
-    /// The tree could not be made.
+    /// The tree could not be created.
     Create(Error),
     /// An operation failed.
     Operation {
-        /// Loading, warming up, measuring or checking.
+        /// The phase: loading, warming up, measuring or checking.
         phase: &'static str,
-        /// How.
+        /// The error of the operation.
         error: Error,
     },
-    /// The index gave an answer that cannot be right.
+    /// The index gave a wrong answer.
     Wrong {
-        /// Which.
+        /// Description of the wrong answer.
         what: &'static str,
-        /// About which key, by index.
+        /// The index of the key.
         index: u64,
     },
     /// The tree does not hold as many entries as were inserted.
@@ -41,14 +41,14 @@ pub enum BenchError {
     },
     /// The tree breaks invariants.
     Broken {
-        /// How many times.
+        /// The number of violations.
         count: u64,
-        /// The first: its number and what it says.
+        /// The first violation: its number and text.
         first: &'static str,
     },
-    /// The named tree does not exist; which trees do.
+    /// The named tree does not exist; the text lists the existing trees.
     NoTree(String),
-    /// The name for the benchmark's own tree is taken: that tree is not touched.
+    /// The name for the benchmark's own tree is taken. The benchmark does not touch that tree.
     NotOurs {
         /// The name.
         tree: String,
@@ -57,12 +57,12 @@ pub enum BenchError {
     Left {
         /// Its name.
         tree: String,
-        /// Why.
+        /// The reason.
         error: Error,
         /// Why the run itself failed, if it did.
         after: Option<Box<BenchError>>,
     },
-    /// The system refused a thread, or one ended by a panic.
+    /// The system refused to start a thread, or a thread panicked.
     Thread(String),
 }
 
@@ -71,13 +71,15 @@ impl BenchError {
         Self::Option { option, reason: reason.to_string() }
     }
 
-    /// The option at fault, if this is about what was asked for and not about what happened.
+    /// Returns the invalid option, if the error is about the options and not about the run.
     pub fn bad_option(&self) -> Option<&'static str> {
         match self {
             Self::Option { option, .. } => Some(option),
             Self::Open(OpenError::BadUrl { .. }) => Some("cluster"),
             Self::Open(OpenError::Embedded(
-                EmbeddedError::NoServers | EmbeddedError::TooManyServers { .. } | EmbeddedError::Format { .. },
+                EmbeddedError::NoServers
+                | EmbeddedError::TooManyServers { .. }
+                | EmbeddedError::Format { .. },
             )) => Some("cluster"),
             Self::Open(OpenError::Cluster(Error::Unsupported { .. })) => Some("cluster"),
             Self::Create(Error::Unsupported { .. }) => Some("cluster"),
@@ -85,12 +87,12 @@ impl BenchError {
         }
     }
 
-    /// Whether the named tree does not exist.
+    /// Returns whether the named tree does not exist.
     pub fn is_no_tree(&self) -> bool {
         matches!(self, Self::NoTree(_) | Self::Create(Error::NoSuchTree { .. }))
     }
 
-    /// Whether the index answered wrongly, or its tree is broken.
+    /// Returns whether the index answered wrongly, or its tree is broken.
     pub fn is_wrong_answer(&self) -> bool {
         match self {
             Self::Wrong { .. } | Self::Entries { .. } | Self::Broken { .. } => true,
@@ -107,20 +109,29 @@ impl fmt::Display for BenchError {
             Self::Open(error) => write!(f, "{error}"),
             Self::Create(error) => write!(f, "{error}"),
             Self::Operation { phase, error } => write!(f, "{phase}: {error}"),
-            Self::Wrong { what, index } => write!(f, "the index answered wrongly: {what} (key number {index})"),
+            Self::Wrong { what, index } => {
+                write!(f, "the index gave a wrong answer: {what} (key number {index})")
+            }
             Self::Entries { found, expected } => {
                 write!(f, "the index holds {found} entries, but {expected} were inserted")
             }
-            Self::Broken { count, first } => write!(f, "the tree breaks {count} invariants, the first of them {first}"),
+            Self::Broken { count, first } => {
+                write!(f, "the tree breaks {count} invariants, first {first}")
+            }
             Self::NoTree(reason) => write!(f, "{reason}"),
-            Self::NotOurs { tree } => write!(f, "a tree named {tree:?} exists already; it was not touched. Run again"),
+            Self::NotOurs { tree } => {
+                write!(f, "a tree named {tree:?} already exists and was not changed. Run the command again")
+            }
             Self::Left { tree, error, after } => {
                 if let Some(after) = after {
                     write!(f, "{after}; then ")?;
                 }
-                write!(f, "the benchmark's tree {tree:?} could not be dropped: {error}. \"sherman drop\" removes it")
+                write!(
+                    f,
+                    "cannot drop the benchmark's tree {tree:?}: {error}. Remove it with \"sherman drop\""
+                )
             }
-            Self::Thread(reason) => write!(f, "a thread of the benchmark: {reason}"),
+            Self::Thread(reason) => write!(f, "a thread of the benchmark failed: {reason}"),
         }
     }
 }

@@ -1,16 +1,18 @@
-//! Which bytes are key `i`, and values that can be checked.
+//! Maps index `i` to the bytes of a key, and makes values that can be checked.
 //!
-//! A workload speaks of indexes: `0..count` are loaded, higher ones are for inserts of new keys. The hottest index is 0. Where an
-//! index lies among the keys decides which tree nodes are hot:
-//! - [`HotKeys::Scattered`]: keys are a bijective hash of indexes, spread over the whole range, hot ones alone among cold
-//!   ones. YCSB's "scrambled", without its collisions.
+//! A workload uses indexes: `0..count` are loaded, higher ones are for inserts of new keys. The hottest index
+//! is 0. The position of an index among the keys decides which tree nodes are hot:
+//!
+//! - [`HotKeys::Scattered`]: keys are a bijective hash of indexes, spread over the whole range, so that hot
+//!   keys lie alone among cold ones. This is YCSB's "scrambled", without its collisions.
 //! - [`HotKeys::Clustered`]: keys ascend with indexes, so hot keys are neighbours and fill a few leaves.
 //!
-//! Loaded keys in order are had by sorting all of them, or, of [`Keys::even`] ones, by arithmetic: those lie at equal distances, and
-//! scattered indexes are dealt out to them by strides of the golden ratio. That makes trees possible of which most is never made.
+//! Sorting all loaded keys gives their order. For [`Keys::even`] keys, arithmetic gives it: they lie at equal
+//! distances, and scattered indexes map to them by strides of the golden ratio. So an experiment can use a
+//! tree most of whose nodes are never created.
 //!
-//! A key is a number, big-endian, in the first eight bytes of the key size, zeros behind. Shorter keys have fewer values; an
-//! index that has none is refused, never wrapped.
+//! A key is a big-endian number in the first eight bytes of the key size, followed by zeros. Shorter keys
+//! have fewer values. An index without a value is refused, never wrapped.
 
 use std::fmt;
 
@@ -18,7 +20,7 @@ use std::fmt;
 const MULTIPLIERS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9];
 /// Added first, so that index 0 is not key 0.
 const OFFSET: u64 = 0x2545_f491_4f6c_dd1d;
-/// Values from this size on carry a tag of their key.
+/// Values of at least this size carry a tag of their key.
 const TAGGED_VALUE: usize = 8;
 
 /// Whether hot keys are neighbours.
@@ -32,7 +34,7 @@ pub enum HotKeys {
 }
 
 impl HotKeys {
-    /// Its name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Scattered => "scattered",
@@ -46,15 +48,17 @@ impl std::str::FromStr for HotKeys {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let all = [Self::Scattered, Self::Clustered];
-        all.into_iter().find(|hot| hot.name() == name).ok_or_else(|| "allowed are scattered, clustered".to_owned())
+        all.into_iter()
+            .find(|hot| hot.name() == name)
+            .ok_or_else(|| "available are scattered, clustered".to_owned())
     }
 }
 
-/// Why there is no such set of keys.
+/// Why a set of keys is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeysError {
-    /// No key is no workload.
+    /// A workload needs at least one key.
     None,
     /// Keys have 1 to 1024 bytes.
     Size {
@@ -65,7 +69,7 @@ pub enum KeysError {
     TooMany {
         /// Keys asked for.
         asked: u64,
-        /// How many there can be.
+        /// The most keys of that size.
         limit: u64,
     },
 }
@@ -93,16 +97,16 @@ pub struct Keys {
     /// Whether loaded keys lie at equal distances.
     even: bool,
     bits: u32,
-    /// Clustered: distance of neighbouring loaded keys. New keys lie in between.
+    /// For even keys: the distance between neighbouring loaded keys. New keys lie in between.
     step: u64,
-    /// Coprime to `count`: `i * stride % count` visits every index once, in no order of keys.
+    /// Coprime to `count`: `i * stride % count` visits every index once, in a shuffled order.
     stride: u64,
-    /// Undoes a multiplication by `stride`, modulo `count`.
+    /// The inverse of `stride` modulo `count`.
     unstride: u64,
 }
 
 impl Keys {
-    /// `count` keys of `key_size` bytes to load, and room for new ones.
+    /// Makes `count` keys of `key_size` bytes to load, and room for new ones.
     pub fn new(count: u64, key_size: usize, hot: HotKeys) -> Result<Self, KeysError> {
         if count == 0 {
             return Err(KeysError::None);
@@ -117,29 +121,29 @@ impl Keys {
         }
         let step = (last / count).max(1);
         let stride = coprime_near_golden(count);
-        // Clustered keys always do.
+        // Clustered keys always lie at equal distances.
         let even = hot == HotKeys::Clustered;
         Ok(Self { count, key_size, hot, even, bits, step, stride, unstride: inverse(stride, count) })
     }
 
-    /// The same with loaded keys at equal distances, so that [`Keys::nth`] is known.
+    /// Makes keys as `new` does, but with loaded keys at equal distances, so that [`Keys::nth`] is defined.
     pub fn even(count: u64, key_size: usize, hot: HotKeys) -> Result<Self, KeysError> {
         Ok(Self { even: true, ..Self::new(count, key_size, hot)? })
     }
 
-    /// Whether loaded keys lie at equal distances.
+    /// Returns whether loaded keys lie at equal distances.
     pub fn is_even(&self) -> bool {
         self.even
     }
 
-    /// The index of a new key right above the loaded key of `index`, another for every `turn` from 1 on. Of even keys; it has a
-    /// key if [`Keys::has`] says so.
+    /// Returns the index of a new key right above the loaded key of `index`, a different one for every `turn`
+    /// from 1 on. For even keys only. [`Keys::has`] says whether this index has a key.
     pub fn beside(&self, index: u64, turn: u64) -> u64 {
         debug_assert!(self.even && index < self.count && turn > 0);
         turn.saturating_mul(self.count).saturating_add(self.unshuffled(self.place(index)))
     }
 
-    /// The index of the `nth` loaded key in order. Of even keys.
+    /// Returns the index of the `nth` loaded key in order. For even keys only.
     pub fn nth(&self, nth: u64) -> u64 {
         debug_assert!(self.even && nth < self.count);
         match self.hot {
@@ -148,13 +152,13 @@ impl Keys {
         }
     }
 
-    /// How many loaded keys lie below the key of `index`, which must have one. Of even keys.
+    /// Returns how many loaded keys lie below the key of `index`, which must have one. For even keys only.
     pub fn place(&self, index: u64) -> u64 {
         debug_assert!(self.even);
         self.number(index).div_ceil(self.step).min(self.count)
     }
 
-    /// How many keys are loaded.
+    /// Returns the number of loaded keys.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -169,7 +173,7 @@ impl Keys {
         self.hot
     }
 
-    /// Whether `index` has a key.
+    /// Returns whether `index` has a key.
     pub fn has(&self, index: u64) -> bool {
         index < self.count
             || match self.even {
@@ -178,8 +182,8 @@ impl Keys {
             }
     }
 
-    /// The index to load as the `nth`: every index once, in no order of keys, so that loaded leaves are as full as random
-    /// inserts leave them.
+    /// Returns the index to load as the `nth`. Every index occurs once, in an order unrelated to the keys, so
+    /// that loaded leaves are as full as after random inserts.
     pub fn loaded(&self, nth: u64) -> u64 {
         match self.even {
             false => nth,
@@ -196,14 +200,14 @@ impl Keys {
         times(at, self.unstride, self.count)
     }
 
-    /// Writes the `nth` loaded key in order to `key`, which has the key size. Of even keys.
+    /// Writes the `nth` loaded key in order to `key`, which has the key size. For even keys only.
     #[inline]
     pub fn write_nth(&self, nth: u64, key: &mut [u8]) {
         debug_assert!(self.even && nth < self.count);
         self.write_number(nth * self.step, key);
     }
 
-    /// The number that is key `index`, which must have one.
+    /// Returns the number of key `index`, which must have one.
     pub fn number(&self, index: u64) -> u64 {
         debug_assert!(self.has(index));
         match self.hot {
@@ -213,7 +217,7 @@ impl Keys {
         }
     }
 
-    /// The index whose key is `number`; `None` if none has it.
+    /// Returns the index whose key is `number`, or `None`.
     pub fn index_of(&self, number: u64) -> Option<u64> {
         let index = match self.even {
             false => gather(number, self.bits),
@@ -222,14 +226,17 @@ impl Keys {
                 let loaded = nth < self.count;
                 match turn {
                     0 => loaded.then(|| self.nth(nth))?,
-                    _ => loaded.then(|| turn.checked_mul(self.count)?.checked_add(self.unshuffled(nth))).flatten()?,
+                    _ => loaded
+                        .then(|| turn.checked_mul(self.count)?.checked_add(self.unshuffled(nth)))
+                        .flatten()?,
                 }
             }
         };
         self.has(index).then_some(index)
     }
 
-    /// The numbers of all keys to load, ascending. Scattered ones take eight bytes of memory each.
+    /// Returns the numbers of all keys to load, ascending. Scattered keys that are not even take eight bytes
+    /// of memory each.
     pub fn sorted(&self) -> Box<dyn Iterator<Item = u64>> {
         let keys = *self;
         match self.even {
@@ -242,7 +249,7 @@ impl Keys {
         }
     }
 
-    /// The number that `key` was written from.
+    /// Returns the number that `key` was written from.
     #[inline]
     pub fn number_in(&self, key: &[u8]) -> u64 {
         match key.first_chunk() {
@@ -257,7 +264,7 @@ impl Keys {
         self.write_number(self.number(index), key);
     }
 
-    /// Writes the key that is `number` to `key`, which has the key size.
+    /// Writes the key for `number` to `key`, which has the key size.
     #[inline]
     pub fn write_number(&self, number: u64, key: &mut [u8]) {
         let number = number << (64 - self.bits);
@@ -266,7 +273,7 @@ impl Keys {
         key[head..].fill(0);
     }
 
-    /// Writes a value for key `index` to `value`. Values of eight bytes and more say whose they are.
+    /// Writes a value for key `index` to `value`. A value of at least eight bytes contains a tag of its key.
     #[inline]
     pub fn write_value(&self, index: u64, version: u64, value: &mut [u8]) {
         let word = if value.len() >= TAGGED_VALUE { tag(index) | version << 32 } else { version };
@@ -275,7 +282,7 @@ impl Keys {
         value[head..].fill(version as u8);
     }
 
-    /// Whether `value` may be key `index`'s.
+    /// Returns whether `value` may belong to key `index`.
     #[inline]
     pub fn value_fits(&self, index: u64, value: &[u8]) -> bool {
         value.len() < TAGGED_VALUE
@@ -283,7 +290,8 @@ impl Keys {
     }
 }
 
-/// `a * b` modulo `n`. Trees of which most is never made ask for it once per entry, so not by 128 bits where 64 are enough.
+/// Returns `a * b` modulo `n`. Generated trees need it once per entry, so it uses 128 bits only if 64 are not
+/// enough.
 #[inline]
 fn times(a: u64, b: u64, n: u64) -> u64 {
     match a.checked_mul(b) {
@@ -296,7 +304,7 @@ fn mask(bits: u32) -> u64 {
     u64::MAX >> (64 - bits)
 }
 
-/// A bijection of numbers of `bits` bits: each step can be undone.
+/// A bijection on numbers of `bits` bits: every step is reversible.
 pub(crate) fn scatter(index: u64, bits: u32) -> u64 {
     let mask = mask(bits);
     let mut x = index.wrapping_add(OFFSET) & mask;
@@ -310,7 +318,7 @@ pub(crate) fn scatter(index: u64, bits: u32) -> u64 {
 /// Undoes [`scatter`].
 fn gather(number: u64, bits: u32) -> u64 {
     let mask = mask(bits);
-    // Half the bits at least are as they were, so the same step undoes itself.
+    // At least the upper half of the bits is unchanged, so the same step undoes itself.
     let mut x = number ^ (number >> (bits / 2));
     for multiplier in MULTIPLIERS.into_iter().rev() {
         x = x.wrapping_mul(inverse_of_odd(multiplier)) & mask;
@@ -319,7 +327,8 @@ fn gather(number: u64, bits: u32) -> u64 {
     x.wrapping_sub(OFFSET) & mask
 }
 
-/// The inverse of an odd number modulo 2^64, by Newton: every step doubles the bits that are right, of which there are three.
+/// Returns the inverse of an odd number modulo 2^64, by Newton's method. The first guess has three correct
+/// bits, and every step doubles their number.
 const fn inverse_of_odd(odd: u64) -> u64 {
     let mut inverse = odd;
     let mut right = 3;
@@ -330,7 +339,7 @@ const fn inverse_of_odd(odd: u64) -> u64 {
     inverse
 }
 
-/// The inverse of `a` modulo `n`, to which it is coprime, by Euclid's algorithm; 0 modulo 1.
+/// Returns the inverse of `a` modulo `n` by Euclid's algorithm; 0 modulo 1. `a` must be coprime to `n`.
 fn inverse(a: u64, n: u64) -> u64 {
     let (mut r, mut next_r) = (i128::from(n), i128::from(a));
     let (mut t, mut next_t) = (0i128, 1i128);
@@ -342,12 +351,13 @@ fn inverse(a: u64, n: u64) -> u64 {
     t.rem_euclid(i128::from(n)) as u64
 }
 
-/// 32 bits that tell keys' values apart.
+/// Returns 32 bits that distinguish the values of different keys.
 fn tag(index: u64) -> u64 {
     scatter(index, 64) >> 32
 }
 
-/// A number coprime to `n`, near `n` divided by the golden ratio: its multiples modulo `n` spread evenly.
+/// Returns a number coprime to `n`, near `n` divided by the golden ratio. Its multiples modulo `n` spread
+/// evenly.
 fn coprime_near_golden(n: u64) -> u64 {
     let mut candidate = (((u128::from(n) * u128::from(MULTIPLIERS[0])) >> 64) as u64).max(1);
     while gcd(candidate, n) != 1 {
@@ -378,7 +388,9 @@ mod tests {
     #[test]
     fn no_two_indexes_share_a_key() {
         for hot in [HotKeys::Scattered, HotKeys::Clustered] {
-            for (count, size) in [(1, 1), (200, 1), (256, 1), (1, 8), (1000, 2), (5_000, 3), (5_000, 8), (5_000, 20)] {
+            for (count, size) in
+                [(1, 1), (200, 1), (256, 1), (1, 8), (1000, 2), (5_000, 3), (5_000, 8), (5_000, 20)]
+            {
                 let keys = keys(count, size, hot);
                 let indexes: Vec<u64> = (0..3 * count).filter(|&index| keys.has(index)).collect();
                 assert!(indexes.len() as u64 >= count);
@@ -408,15 +420,23 @@ mod tests {
     #[test]
     fn a_key_leads_back_to_its_index() {
         for hot in [HotKeys::Scattered, HotKeys::Clustered] {
-            for (count, size) in [(1, 1), (200, 1), (256, 1), (1, 8), (1000, 2), (5_000, 3), (5_001, 8), (5_000, 20)] {
+            for (count, size) in
+                [(1, 1), (200, 1), (256, 1), (1, 8), (1000, 2), (5_000, 3), (5_001, 8), (5_000, 20)]
+            {
                 let keys = keys(count, size, hot);
                 for index in (0..3 * count).filter(|&index| keys.has(index)) {
                     let number = keys.number_in(&bytes(&keys, index));
-                    assert_eq!((number, keys.index_of(number)), (keys.number(index), Some(index)), "{count} {size}");
+                    assert_eq!(
+                        (number, keys.index_of(number)),
+                        (keys.number(index), Some(index)),
+                        "{count} {size}"
+                    );
                 }
                 let sorted: Vec<u64> = keys.sorted().collect();
                 assert!(sorted.is_sorted_by(|a, b| a < b) && sorted.len() as u64 == count);
-                assert!(sorted.iter().all(|&number| keys.index_of(number).is_some_and(|index| index < count)));
+                assert!(
+                    sorted.iter().all(|&number| keys.index_of(number).is_some_and(|index| index < count))
+                );
             }
         }
     }
@@ -427,11 +447,16 @@ mod tests {
             for (count, size) in [(1, 1), (200, 1), (1, 8), (1000, 2), (5_001, 8), (5_000, 20)] {
                 let keys = Keys::even(count, size, hot).expect("legal keys");
                 let sorted: Vec<u64> = keys.sorted().collect();
-                let distinct: BTreeSet<u64> = (0..2 * count).filter(|&i| keys.has(i)).map(|i| keys.number(i)).collect();
+                let distinct: BTreeSet<u64> =
+                    (0..2 * count).filter(|&i| keys.has(i)).map(|i| keys.number(i)).collect();
                 assert!(distinct.len() as u64 >= count);
                 for nth in 0..count {
                     let index = keys.nth(nth);
-                    assert_eq!((keys.number(index), keys.place(index)), (sorted[nth as usize], nth), "{hot:?} {count}");
+                    assert_eq!(
+                        (keys.number(index), keys.place(index)),
+                        (sorted[nth as usize], nth),
+                        "{hot:?} {count}"
+                    );
                     let mut key = vec![0xff; size];
                     keys.write_nth(nth, &mut key);
                     assert_eq!(key, bytes(&keys, index));
@@ -468,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_tells_whose_it_is() {
+    fn a_value_identifies_its_key() {
         let keys = keys(100, 8, HotKeys::Scattered);
         for size in [8, 9, 100] {
             let mut value = vec![0; size];

@@ -2,21 +2,21 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`zipf`] | skewed ranks, YCSB's way |
-//! | [`keys`] | which bytes are key `i` of `n`; values that can be checked |
-//! | [`workload`] | the paper's and YCSB's mixes; what a client does next |
-//! | [`variant`] | FG, FG+, each technique of the paper, the paper complete, ours |
-//! | [`options`] | what a run is made of, and whether it can be |
+//! | [`zipf`] | skewed ranks, as in YCSB |
+//! | [`keys`] | the bytes of key `i` of `n`; values that can be checked |
+//! | [`workload`] | the paper's and YCSB's mixes; the next action of a client |
+//! | [`variant`] | FG, FG+, each technique of the paper, the complete paper, ours |
+//! | [`options`] | the options of a run, and their checks |
 //! | [`bench`](mod@bench) | load, warm up, measure |
-//! | [`check`] | verify a tree, if need be one made for it and written to meanwhile |
+//! | [`check`] | verify a tree, or a tree created for it while writers change it |
 //! | [`spread`] | sorted keys without memory, for large trees |
 //! | [`cache_curve`] | hit ratio of the index cache against its bound |
 //! | [`scaling`] | cost of a lookup and bytes of an entry, in small trees and large |
-//! | [`lab`] | the paper's experiments on the NIC model |
+//! | [`experiment`] | the paper's experiments on the NIC model |
 //! | [`simulated`] | a benchmark on the NIC model |
 //! | [`figures`] | every figure of the paper, with ours beside |
 //! | [`report`] | the result, for programs and for people |
-//! | [`error`] | why there is none |
+//! | [`error`] | why a run has no result |
 //!
 //! ```
 //! use sherman_eval::{BenchOptions, Length, bench};
@@ -37,9 +37,9 @@ mod check_report;
 mod churn;
 mod drive;
 pub mod error;
+pub mod experiment;
 pub mod figures;
 pub mod keys;
-pub mod lab;
 mod load;
 pub mod options;
 mod record;

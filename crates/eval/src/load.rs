@@ -1,4 +1,5 @@
-//! Loading: in bulk, as one sorted sequence, or by inserts, each thread its share, in no order of keys.
+//! Loads the tree: in bulk, as one sorted sequence, or by inserts, in which each thread inserts its share in
+//! a shuffled order.
 
 use crate::error::BenchError;
 use crate::keys::Keys;
@@ -7,10 +8,10 @@ use crate::threads::{on_threads, share};
 use sherman::{BulkOptions, Error, RawTree};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Keys that are loaded before it is said.
+/// The number of keys between two progress updates.
 const BATCH: u64 = 1024;
 
-/// Loads all keys. `progress` is told how many now and then, on the calling thread.
+/// Loads all keys. Calls `progress` at intervals with the number of keys, on the calling thread.
 pub(crate) fn load(
     tree: &RawTree,
     keys: &Keys,
@@ -30,10 +31,16 @@ fn failed(error: Error) -> BenchError {
     BenchError::Operation { phase: "loading", error }
 }
 
-fn load_in_bulk(tree: &RawTree, keys: &Keys, options: &BenchOptions, progress: &dyn Fn(u64)) -> Result<(), BenchError> {
+fn load_in_bulk(
+    tree: &RawTree,
+    keys: &Keys,
+    options: &BenchOptions,
+    progress: &dyn Fn(u64),
+) -> Result<(), BenchError> {
     let (mut key, mut value) = (vec![0; keys.key_size()], vec![0; options.value_size]);
     let entries = keys.sorted().zip(1..).map(|(number, nth)| {
-        // Every number here is of an index; the value of one that were not would be wrong, and lookups would notice.
+        // Every number here belongs to an index. If one did not, its value would be wrong, and lookups would
+        // notice.
         let index = keys.index_of(number).unwrap_or(u64::MAX);
         keys.write_number(number, &mut key);
         keys.write_value(index, 0, &mut value);
@@ -79,12 +86,12 @@ fn insert_share(
     let (mut key, mut value, mut old) = (vec![0; keys.key_size()], vec![0; options.value_size], Vec::new());
     let count = share(keys.count(), thread, options.threads);
     for nth in 0..count {
-        // Thread t loads keys t, t + threads, and so on: together every key once.
+        // Thread t loads keys t, t + threads, and so on: all threads together load every key once.
         let index = keys.loaded(nth * options.threads as u64 + thread as u64);
         keys.write_key(index, &mut key);
         keys.write_value(index, 0, &mut value);
-        if client.insert(&key, &value, &mut old).map_err(failed)? {
-            return Err(BenchError::Wrong { what: "a key was there before it was loaded", index });
+        if client.insert_into(&key, &value, &mut old).map_err(failed)? {
+            return Err(BenchError::Wrong { what: "a key existed before it was loaded", index });
         }
         if (nth + 1).is_multiple_of(BATCH) {
             loaded.fetch_add(BATCH, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What a run is made of, and whether it can be: everything is checked before any memory is taken.
+//! The options of a run, and their checks. Everything is checked before any memory is allocated.
 
 use crate::error::BenchError;
 use crate::keys::{HotKeys, Keys, KeysError};
@@ -11,40 +11,40 @@ use std::time::Duration;
 
 /// The most threads, and the most coroutines on each.
 pub const MAX_THREADS: usize = 1024;
-/// The longest run.
+/// The longest run, in seconds.
 pub const MAX_SECONDS: f64 = 1_000_000.0;
 /// The most entries of a range.
 pub const MAX_RANGE: u64 = 1_000_000;
-/// Memory servers, unless a cluster is named.
+/// The number of memory servers, unless a cluster is named.
 const SERVERS: u64 = 2;
-/// For sizing memory: no core does more operations in a second.
+/// The most operations per second of a core, for sizing memory.
 const FASTEST_CORE: f64 = 2_000_000.0;
-/// Memory that is kept ready for new keys is at most this: pages cost nothing until written, but then they do.
+/// The most memory reserved for new keys. Pages cost nothing until they are written.
 const MOST_GROWTH: u64 = 4 << 30;
-/// The library's default; what a server has beside the nodes fits four of them.
+/// The library's default chunk size. The other data of a server fits into four chunks.
 const CHUNK: u64 = 8 << 20;
 
-/// How long to measure.
+/// The length of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Length {
-    /// So many seconds.
+    /// This many seconds.
     Seconds(f64),
-    /// So many operations, all clients together.
+    /// This many operations, all clients together.
     Operations(u64),
 }
 
-/// How the keys get into the tree.
+/// How the keys are loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Load {
     /// As one sorted sequence, in bulk.
     #[default]
     Bulk,
-    /// One by one, in no order.
+    /// One by one, in a shuffled order.
     Insert,
 }
 
 impl Load {
-    /// Its name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bulk => "bulk",
@@ -58,11 +58,13 @@ impl std::str::FromStr for Load {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let all = [Self::Bulk, Self::Insert];
-        all.into_iter().find(|load| load.name() == name).ok_or_else(|| "allowed are bulk, insert".to_owned())
+        all.into_iter()
+            .find(|load| load.name() == name)
+            .ok_or_else(|| "available are bulk, insert".to_owned())
     }
 }
 
-/// What a run is made of.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
     /// The cluster; by default embedded servers with memory for the keys.
@@ -71,7 +73,7 @@ pub struct BenchOptions {
     pub variant: Variant,
     /// The mix.
     pub workload: Workload,
-    /// Percent of operations that remove a key; the mix is that of the others.
+    /// Percent of operations that remove a key. The mix applies to the other operations.
     pub removes: u32,
     /// The skew; 0 is uniform.
     pub zipf: f64,
@@ -79,9 +81,9 @@ pub struct BenchOptions {
     pub hot: HotKeys,
     /// Keys to load.
     pub keys: u64,
-    /// How they get into the tree.
+    /// How the keys are loaded.
     pub load: Load,
-    /// How full a bulk load makes nodes, in percent.
+    /// The fill of nodes after a bulk load, in percent.
     pub fill: u32,
     /// Bytes of a key.
     pub key_size: usize,
@@ -89,11 +91,11 @@ pub struct BenchOptions {
     pub value_size: usize,
     /// Bytes of a node.
     pub node_size: usize,
-    /// The format, if not the variant's.
+    /// The format of nodes, if it is not the variant's.
     pub format: Option<Format>,
     /// Operating system threads.
     pub threads: usize,
-    /// Operations in flight on each.
+    /// Operations in flight on each thread.
     pub coroutines: usize,
     /// How long to measure.
     pub length: Length,
@@ -101,7 +103,7 @@ pub struct BenchOptions {
     pub cache_bytes: usize,
     /// Entries of a range query, for workloads that have them.
     pub range_size: u64,
-    /// Decides what clients do.
+    /// The seed for the actions of clients.
     pub seed: u64,
     /// Whether to walk the tree afterwards and verify its invariants and number of entries.
     pub check: bool,
@@ -134,41 +136,41 @@ impl Default for BenchOptions {
     }
 }
 
-/// Cores of this machine, as far as this process may use them.
+/// Returns the number of cores that this process may use.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS)
 }
 
-/// Options that fit together, and what follows from them.
+/// Options that fit together, and derived values.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct BenchPlan {
     pub keys: Keys,
     pub zipf: Zipf,
     pub tree: TreeOptions,
     pub url: String,
-    /// The fewest bytes of nodes that the loaded keys can take.
+    /// The lowest number of bytes that the nodes of the loaded keys can take.
     pub least_bytes: u64,
-    /// The highest number among loaded keys, if there are ranges to be checked.
+    /// The highest number among loaded keys, if the workload has ranges to check.
     pub last: u64,
 }
 
 impl BenchOptions {
-    /// The format of nodes.
+    /// Returns the format of nodes.
     pub fn format(&self) -> Format {
         self.format.unwrap_or(self.variant.format())
     }
 
-    /// What clients are asked to do.
+    /// Returns the demand on the clients.
     pub(crate) fn demand(&self) -> Demand {
         Demand { workload: self.workload, removes: self.removes, range_size: self.range_size, updated: None }
     }
 
-    /// Clients: each has one operation in flight.
+    /// Returns the number of clients. Each has one operation in flight.
     pub fn clients(&self) -> usize {
         self.threads * self.coroutines
     }
 
-    /// How long to run before measuring.
+    /// Returns the length of the warm-up.
     pub(crate) fn warm_up(&self) -> Length {
         match self.length {
             Length::Seconds(seconds) => Length::Seconds((seconds / 5.0).min(1.0)),
@@ -177,28 +179,36 @@ impl BenchOptions {
     }
 
     /// Checks everything that can be checked without a cluster.
-    pub(crate) fn plan(&self) -> Result<Plan, BenchError> {
+    pub(crate) fn plan(&self) -> Result<BenchPlan, BenchError> {
         for (option, number) in [("threads", self.threads), ("coroutines", self.coroutines)] {
             if !(1..=MAX_THREADS).contains(&number) {
-                return Err(BenchError::option(option, format!("{number} is not from 1 to {MAX_THREADS}")));
+                return Err(BenchError::option(
+                    option,
+                    format!("write a number from 1 to {MAX_THREADS}, not {number}"),
+                ));
             }
         }
         match self.length {
             Length::Seconds(seconds) if !(seconds > 0.0 && seconds <= MAX_SECONDS) => {
-                let reason = format!("{seconds} is not above 0 and up to {MAX_SECONDS}");
+                let reason = format!("write a number above 0 and at most {MAX_SECONDS}, not {seconds}");
                 return Err(BenchError::option("seconds", reason));
             }
-            Length::Operations(0) => return Err(BenchError::option("ops", "there must be at least one operation")),
+            Length::Operations(0) => {
+                return Err(BenchError::option("ops", "there must be at least one operation"));
+            }
             _ => {}
         }
         if !(1..=MAX_RANGE).contains(&self.range_size) {
             return Err(BenchError::option("range-size", format!("a range has 1 to {MAX_RANGE} entries")));
         }
         if self.removes > 100 {
-            return Err(BenchError::option("removes", format!("{} percent are more than all", self.removes)));
+            return Err(BenchError::option(
+                "removes",
+                format!("{} percent is more than 100 percent", self.removes),
+            ));
         }
         if !(50..=100).contains(&self.fill) {
-            return Err(BenchError::option("fill", "nodes are filled to 50 to 100 percent"));
+            return Err(BenchError::option("fill", "write a percentage from 50 to 100"));
         }
         let keys = Keys::new(self.keys, self.key_size, self.hot).map_err(|error| {
             let option = if matches!(error, KeysError::Size { .. }) { "key-size" } else { "keys" };
@@ -206,7 +216,10 @@ impl BenchOptions {
         })?;
         let zipf = Zipf::new(self.keys, self.zipf).map_err(|error| BenchError::option("zipf", error))?;
         let format = self.format();
-        let tree = TreeOptions::new().format(format).node_bytes(self.node_size).sizes(self.key_size, self.value_size);
+        let tree = TreeOptions::new()
+            .format(format)
+            .node_bytes(self.node_size)
+            .sizes(self.key_size, self.value_size);
         let (leaf, internal) = tree.entries_per_node().map_err(|error| {
             let option = match error {
                 Error::Shape(ShapeError::KeyLength { .. }) => "key-size",
@@ -214,9 +227,10 @@ impl BenchOptions {
             };
             BenchError::option(option, error)
         })?;
-        let full = |entries: u64, leaf: usize, internal: usize| node_bytes(entries, leaf, internal, self.node_size);
+        let full =
+            |entries: u64, leaf: usize, internal: usize| node_bytes(entries, leaf, internal, self.node_size);
         let least_bytes = full(self.keys, leaf, internal);
-        // Splits leave halves: the tree may take twice the least.
+        // Splits leave half-full nodes, so the tree may take twice the minimum.
         let loaded = full(self.keys, leaf / 2, internal / 2);
         let grown = full(self.keys.saturating_add(self.new_keys()), leaf / 2, internal / 2);
         let url = match &self.cluster {
@@ -226,10 +240,10 @@ impl BenchOptions {
         let url = self.variant.cluster_url(&url, format);
         let ranges = self.workload.has_ranges() && !self.cluster.as_deref().is_some_and(is_simulated);
         let last = if ranges { (0..self.keys).map(|index| keys.number(index)).max() } else { None };
-        Ok(Plan { keys, zipf, tree, url, least_bytes, last: last.unwrap_or(0) })
+        Ok(BenchPlan { keys, zipf, tree, url, least_bytes, last: last.unwrap_or(0) })
     }
 
-    /// How many new keys a run may insert, warming up included. Generous.
+    /// Returns a generous limit on the new keys that a run may insert, including the warm-up.
     fn new_keys(&self) -> u64 {
         let operations = match (self.length, self.warm_up()) {
             (Length::Seconds(run), Length::Seconds(warm_up)) => {
@@ -238,31 +252,34 @@ impl BenchOptions {
             (Length::Operations(run), Length::Operations(warm_up)) => run as f64 + warm_up as f64,
             _ => 0.0,
         };
-        // Saturates; a tenth more than expected, and a few more where that is nothing.
+        // The cast saturates. The limit is a tenth above the expected number, plus a constant for small
+        // numbers.
         (operations * self.workload.new_keys() * 1.1) as u64 + 1000
     }
 }
 
-/// Bytes of a tree of `entries` in nodes as `tree` says, each half full: splits leave halves.
+/// Returns the bytes of a tree of `entries` with the nodes of `tree`, each half full, because splits leave
+/// half-full nodes.
 pub(crate) fn halves_bytes(tree: &TreeOptions, entries: u64, node_size: usize) -> Result<u64, Error> {
     let (leaf, internal) = tree.entries_per_node()?;
     Ok(node_bytes(entries, leaf / 2, internal / 2, node_size))
 }
 
-/// Bytes of a tree of `entries` with `leaf` entries a leaf and `internal` children an internal node.
+/// Returns the bytes of a tree of `entries` with `leaf` entries per leaf and `internal` children per internal
+/// node.
 fn node_bytes(entries: u64, leaf: usize, internal: usize, node_size: usize) -> u64 {
     let leaves = entries.div_ceil(leaf.max(1) as u64);
     let parents = leaves.div_ceil(internal.max(2) as u64 - 1);
     leaves.saturating_add(parents).saturating_mul(node_size as u64)
 }
 
-/// The URL of a cluster in this process with room for nodes of so many bytes.
+/// Returns the URL of a cluster in this process with room for this many bytes of nodes.
 pub(crate) fn memory_for(bytes: u64) -> String {
     let mebibytes = (bytes / SERVERS).saturating_add(5 * CHUNK) >> 20;
     format!("embedded:?servers={SERVERS}&memory={}MiB", mebibytes + 1)
 }
 
-/// A duration of so many seconds, already checked.
+/// Returns a duration of this many seconds, which are already checked.
 pub(crate) fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
@@ -286,7 +303,7 @@ mod tests {
             (BenchOptions { length: Length::Seconds(f64::NAN), ..good() }, "seconds", "above 0"),
             (BenchOptions { length: Length::Operations(0), ..good() }, "ops", "at least one"),
             (BenchOptions { range_size: 0, ..good() }, "range-size", "1 to 1000000"),
-            (BenchOptions { removes: 101, ..good() }, "removes", "more than all"),
+            (BenchOptions { removes: 101, ..good() }, "removes", "more than 100"),
             (BenchOptions { fill: 49, ..good() }, "fill", "50 to 100"),
             (BenchOptions { keys: 0, ..good() }, "keys", "at least one"),
             (BenchOptions { keys: 70_000, key_size: 2, ..good() }, "keys", "65536"),
@@ -306,7 +323,8 @@ mod tests {
     fn memory_grows_with_the_keys_up_to_a_bound_for_new_ones() {
         let megabytes = |options: BenchOptions| {
             let url = options.plan().expect("good options").url;
-            let memory = url.split_once("memory=").and_then(|(_, rest)| rest.split_once("MiB")).map(|(n, _)| n);
+            let memory =
+                url.split_once("memory=").and_then(|(_, rest)| rest.split_once("MiB")).map(|(n, _)| n);
             memory.and_then(|n| n.parse::<u64>().ok()).expect("a size in MiB")
         };
         let read_only = |keys| BenchOptions { workload: Workload::ReadOnly, keys, ..BenchOptions::default() };

@@ -1,13 +1,13 @@
-//! What clients note of their work: how much, and how long some of it took.
+//! The statistics of clients: the number of operations, and the latency of some.
 
 use crate::error::BenchError;
 use hdrhistogram::Histogram;
 use std::time::Instant;
 
-/// The longest latency that is told from longer ones: longer than any operation's deadline.
+/// The longest latency that is recorded exactly: longer than the deadline of any operation.
 const LONGEST_NANOS: u64 = 60_000_000_000;
 
-/// Whose latency is told separately.
+/// Operations whose latency is reported separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Timed {
@@ -35,19 +35,19 @@ impl Timed {
     }
 }
 
-/// What the clients of a thread, or, merged, of a run, did.
+/// The work of the clients of a thread, or, after merging, of a run.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     latencies: Vec<Histogram<u64>>,
-    /// Operations of the workload: a read-modify-write is one, and so is a range.
+    /// Operations of the workload. A read-modify-write is one operation, and so is a range.
     pub operations: u64,
-    /// Entries that inserts made.
+    /// Entries that inserts added.
     pub added: u64,
-    /// Entries that removes found.
+    /// Entries that removes removed.
     pub removed: u64,
     /// Ranges read.
     pub ranges: u64,
-    /// Entries they gave.
+    /// Entries that the ranges returned.
     pub range_entries: u64,
 }
 
@@ -70,7 +70,7 @@ impl Recorder {
 
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.latencies.iter_mut().zip(&other.latencies) {
-            // All histograms have the same bounds, so nothing can fall outside.
+            // All histograms have the same bounds, so this cannot fail.
             let _ = mine.add(theirs);
         }
         self.operations += other.operations;

@@ -14,30 +14,32 @@ use std::time::Duration;
 pub struct Percentiles {
     /// The median.
     pub p50: f64,
-    /// Nine in ten are faster.
+    /// The 90th percentile.
     pub p90: f64,
-    /// 99 in a hundred are.
+    /// The 99th percentile.
     pub p99: f64,
-    /// 999 in a thousand are.
+    /// The 99.9th percentile.
     pub p999: f64,
 }
 
-/// What ranges cost, where there were any.
+/// The costs of ranges, if there were any.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ranges {
     /// Ranges read.
     pub ranges: u64,
-    /// Entries that each gave, in the mean.
+    /// Mean number of entries per range.
     pub entries: f64,
-    /// Reads of one or more leaves that each took, in the mean: what `round_trips` counts as `range`.
+    /// Mean number of reads per range; one read covers one or more leaves. `round_trips` counts these reads
+    /// as `range`.
     pub reads: f64,
-    /// Round trips that each took, in the mean. A read is one for every memory server that it asks, and one for each internal
-    /// node that is not in the cache.
+    /// Mean number of round trips per range. A read takes one round trip for every memory server that it
+    /// asks, and one for each internal node that is not in the cache.
     pub round_trips: f64,
 }
 
-/// The result of a run. Names of fields are those of the JSON; operations are `get`, `insert`, `update`, `remove`, `range` and,
-/// for latencies, `read_modify_write`. The latency of a range is that of all of it; its costs are of each read of a few leaves.
+/// The result of a run. The field names are those of the JSON. Operations are `get`, `insert`, `update`,
+/// `remove`, `range` and, for latencies, `read_modify_write`. The latency of a range is that of the whole
+/// range. Its costs are those of each read of a few leaves.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The system.
@@ -50,37 +52,38 @@ pub struct Report {
     pub zipf: f64,
     /// Keys loaded.
     pub keys: u64,
-    /// How: `bulk` or `insert`.
+    /// How the keys were loaded: `bulk` or `insert`.
     pub load: &'static str,
-    /// How full a bulk load made nodes, in percent.
+    /// The fill of nodes after a bulk load, in percent.
     pub fill: Option<u32>,
-    /// Seconds that loading took, sorting included.
+    /// Seconds of loading, including sorting.
     pub load_seconds: f64,
     /// Operating system threads.
     pub threads: usize,
-    /// Operations in flight on each.
+    /// Operations in flight on each thread.
     pub coroutines: usize,
-    /// Millions of operations a second, all clients together. A read-modify-write is one.
+    /// Millions of operations per second, all clients together. A read-modify-write is one operation.
     pub throughput_mops: f64,
     /// Latencies by operation, of one operation in `latency_sample`.
     pub latency_us: BTreeMap<&'static str, Percentiles>,
-    /// By operation, how many took how many round trips; the highest number, 64, stands for all above it too.
+    /// For each operation, a histogram of round trips. The highest number, 64, includes all larger ones.
     pub round_trips: BTreeMap<&'static str, BTreeMap<usize, u64>>,
-    /// Mean bytes of WRITEs by operation, a lane's release (2 bytes, or 8) included where it is a WRITE. Atomics carry none.
+    /// Mean bytes of WRITEs by operation. They include the release of a lane (2 bytes, or 8) if it is a
+    /// WRITE. Atomics count as zero bytes.
     pub bytes_written: BTreeMap<&'static str, f64>,
     /// Mean bytes of READs by operation.
     pub bytes_read: BTreeMap<&'static str, f64>,
     /// The share of descents that found the leaf's parent in the index cache; 0 without a cache.
     pub cache_hit_ratio: f64,
-    /// Descents that did.
+    /// Descents that found it there.
     pub cache_hits: u64,
-    /// Descents that had to read internal nodes although there is a cache.
+    /// Descents that had to read internal nodes despite a cache.
     pub cache_misses: u64,
     /// What ranges cost, if there were any.
     pub ranges: Option<Ranges>,
-    /// Retries by cause; those that never happened are left out.
+    /// Retries by cause. Causes that never occurred are left out.
     pub retries: BTreeMap<&'static str, u64>,
-    /// Lanes that went from one client to the next without leaving the compute server.
+    /// Lanes handed over from one client to the next inside a compute server.
     pub handovers: u64,
     /// Entries of the tree at the end.
     pub entries: u64,
@@ -88,9 +91,9 @@ pub struct Report {
     pub far_memory_bytes: u64,
     /// Operations measured.
     pub operations: u64,
-    /// Seconds they took.
+    /// Seconds of the measurement.
     pub seconds: f64,
-    /// Decides what clients do.
+    /// The seed for the actions of clients.
     pub seed: u64,
     /// Bytes of a key.
     pub key_size: usize,
@@ -104,18 +107,18 @@ pub struct Report {
     pub hot_keys: &'static str,
     /// Bytes of index cache allowed.
     pub cache_bytes: usize,
-    /// Entries of a range query, where there are any: of YCSB's, the most.
+    /// Entries of a range query, if there are any. For YCSB's ranges, the most.
     pub range_size: Option<u64>,
-    /// The cluster, with what the variant added.
+    /// The cluster's URL, with the parameters that the variant added.
     pub cluster: String,
-    /// One operation in so many was timed.
+    /// One operation in this many was timed.
     pub latency_sample: u64,
-    /// The throughput of every run, where this is the median of several.
+    /// The throughput of every run, if this is the median of several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub runs_mops: Vec<f64>,
 }
 
-/// What was measured.
+/// The measured values.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub stats: Stats,
@@ -126,7 +129,7 @@ pub(crate) struct Measured {
     pub load: Duration,
 }
 
-/// `a / b`, or 0 of nothing, to six digits: more would be noise.
+/// Returns `a / b`, or 0 if `b` is 0, to six digits: more would be noise.
 pub(crate) fn ratio(a: f64, b: f64) -> f64 {
     if b == 0.0 { 0.0 } else { (a / b * 1e6).round() / 1e6 }
 }
@@ -202,7 +205,7 @@ fn percentiles(recorder: &Recorder) -> BTreeMap<&'static str, Percentiles> {
         .collect()
 }
 
-/// A number with its thousands set apart.
+/// Formats a number with separated thousands.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -215,7 +218,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// `4.5 %`.
+/// Formats a share, as in `4.5 %`.
 fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
@@ -298,7 +301,8 @@ impl Report {
             let ranges = grouped(ranges);
             writeln!(
                 f,
-                "ranges      {ranges}, each {entries:.1} entries in {reads:.2} reads and {round_trips:.2} round trips"
+                "ranges      {ranges}, each {entries:.1} entries in {reads:.2} reads and {round_trips:.2} \
+                 round trips"
             )?;
         }
         let (hits, misses) = (grouped(self.cache_hits), grouped(self.cache_misses));
@@ -306,7 +310,11 @@ impl Report {
         writeln!(f, "handovers   {}", grouped(self.handovers))?;
         let retries: Vec<String> =
             self.retries.iter().map(|(cause, count)| format!("{cause} {}", grouped(*count))).collect();
-        writeln!(f, "retries     {}", if retries.is_empty() { "none".to_owned() } else { retries.join(", ") })?;
+        writeln!(
+            f,
+            "retries     {}",
+            if retries.is_empty() { "none".to_owned() } else { retries.join(", ") }
+        )?;
         writeln!(f, "entries     {}", grouped(self.entries))?;
         write!(f, "far memory  {} MiB", grouped(self.far_memory_bytes >> 20))
     }
@@ -356,7 +364,10 @@ mod tests {
         }
         let update = &json["round_trips"]["update"];
         assert!(update.as_object().is_some_and(|counts| counts.contains_key("2")), "{update}");
-        assert!(json["latency_us"]["read_modify_write"]["p999"].as_f64() >= json["latency_us"]["get"]["p50"].as_f64());
+        assert!(
+            json["latency_us"]["read_modify_write"]["p999"].as_f64()
+                >= json["latency_us"]["get"]["p50"].as_f64()
+        );
     }
 
     #[test]
@@ -366,7 +377,10 @@ mod tests {
         assert!(text.contains(&format!("throughput  {:.3} Mop/s", report.throughput_mops)), "{text}");
         let rows: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("latency")).take(4).collect();
         assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{text}");
-        assert!(text.contains("ours | ycsb-f | zipf 0.99, hot keys scattered | seed 1\n2,000 keys of 8 B"), "{text}");
+        assert!(
+            text.contains("ours | ycsb-f | zipf 0.99, hot keys scattered | seed 1\n2,000 keys of 8 B"),
+            "{text}"
+        );
     }
 
     #[test]

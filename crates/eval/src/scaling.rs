@@ -1,8 +1,9 @@
-//! Small trees and large: what a lookup costs in each, and how many bytes an entry takes.
+//! Compares a small and a large tree: the cost of a lookup, and the bytes of an entry.
 //!
-//! Both trees are loaded in bulk, nodes four fifths full, with keys that are made on the fly, and both are there while one
-//! thread looks up keys drawn uniformly in one and the other by turns: whatever else the machine does meets both. Caches have
-//! room for all internal nodes. Of the rounds the best and the median are told; the best is what the machine can do.
+//! Both trees are loaded in bulk, with nodes four fifths full and keys that are generated on the fly. One
+//! thread looks up uniform keys in both trees by turns, so that other load on the machine affects both.
+//! Caches have room for all internal nodes. The report has the best and the median round. The best shows what
+//! the machine can do.
 
 use crate::error::BenchError;
 use crate::options::{halves_bytes, memory_for};
@@ -19,18 +20,18 @@ const NAME: &str = "scaling";
 /// Bytes of a key and a value together.
 const ENTRY: f64 = 16.0;
 
-/// What to measure.
+/// The parameters of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScalingOptions {
     /// Keys of the small tree.
     pub small: u64,
     /// Keys of the large tree.
     pub large: u64,
-    /// Rounds of lookups in each.
+    /// Rounds of lookups in each tree.
     pub rounds: usize,
     /// Lookups of a round.
     pub gets: u64,
-    /// Decides which keys are looked up.
+    /// The seed that decides which keys are looked up.
     pub seed: u64,
 }
 
@@ -40,24 +41,24 @@ impl Default for ScalingOptions {
     }
 }
 
-/// What a lookup costs in a tree.
+/// The cost of a lookup in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cost {
     /// Keys.
     pub keys: u64,
     /// Levels.
     pub height: usize,
-    /// Seconds that loading took.
+    /// Seconds of loading.
     pub load_seconds: f64,
     /// Nanoseconds of a lookup in the best round.
     pub best_nanos: f64,
     /// The same in the median round.
     pub median_nanos: f64,
-    /// Lookups that found the leaf's parent in the cache.
+    /// The share of lookups that found the leaf's parent in the cache.
     pub cache_hit_ratio: f64,
 }
 
-/// What entries take in memory servers.
+/// The memory that entries take on memory servers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Footprint {
     /// The format of nodes.
@@ -72,22 +73,22 @@ pub struct Footprint {
     pub bytes: u64,
     /// The same per entry of 16 bytes.
     pub bytes_per_entry: f64,
-    /// The same as a multiple of the entry's own bytes.
+    /// The same as a multiple of the entry's size.
     pub overhead: f64,
 }
 
-/// What was measured.
+/// The measured values.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Scaling {
     /// The small tree.
     pub small: Cost,
     /// The large tree.
     pub large: Cost,
-    /// Cost of a lookup in the large tree by that in the small, best rounds.
+    /// The cost of a lookup in the large tree divided by that in the small tree, best rounds.
     pub ratio_of_best: f64,
     /// The same, median rounds.
     pub ratio_of_median: f64,
-    /// What entries take, by format and number.
+    /// The memory of entries, by format and number of entries.
     pub footprints: Vec<Footprint>,
 }
 
@@ -95,7 +96,7 @@ fn failed(error: Error) -> BenchError {
     BenchError::Operation { phase: "measuring", error }
 }
 
-/// A tree that is loaded.
+/// A loaded tree.
 struct Loaded {
     tree: Tree<u64, u64>,
     spread: Spread,
@@ -106,16 +107,18 @@ struct Loaded {
 
 fn load(keys: u64, format: Format) -> Result<Loaded, BenchError> {
     let options = TreeOptions::new().format(format);
-    // Enough, and what is not used costs nothing.
+    // More than enough. Unused memory costs nothing.
     let bytes = halves_bytes(&options, keys, 1024).map_err(BenchError::Create)?;
     let url = Variant::Ours.cluster_url(&memory_for(bytes), format);
-    // Copies are about as large as nodes, of which one in twenty and fewer is internal.
+    // Copies are about as large as nodes, and at most one node in twenty is internal.
     let cache = usize::try_from(bytes / 8).unwrap_or(usize::MAX).max(1 << 20);
-    let cluster = Cluster::open_with(&url, ClusterOptions::new().cache_bytes(cache)).map_err(BenchError::Open)?;
+    let cluster =
+        Cluster::open_with(&url, ClusterOptions::new().cache_bytes(cache)).map_err(BenchError::Open)?;
     let tree = cluster.tree_with::<u64, u64>(NAME, &options).map_err(BenchError::Create)?;
     let spread = Spread::new(keys);
     let began = Instant::now();
-    let loaded = tree.bulk_load(spread.keys().map(|key| (key, !key)), &BulkOptions::new().fill(0.8).threads(2));
+    let loaded =
+        tree.bulk_load(spread.keys().map(|key| (key, !key)), &BulkOptions::new().fill(0.8).threads(2));
     loaded.map_err(|error| BenchError::Operation { phase: "loading", error })?;
     let load_seconds = ratio(began.elapsed().as_secs_f64(), 1.0);
     let check = tree.check().map_err(failed)?;
@@ -136,13 +139,16 @@ fn load(keys: u64, format: Format) -> Result<Loaded, BenchError> {
 }
 
 impl Loaded {
-    /// One round; nanoseconds of a lookup.
+    /// Runs one round. Returns the nanoseconds of a lookup.
     fn round(&self, client: &Client<u64, u64>, rng: &mut Rng, gets: u64) -> Result<f64, BenchError> {
         let began = Instant::now();
         for _ in 0..gets {
             let key = self.spread.key(rng.u64(0..self.spread.count()));
             if client.get(key).map_err(failed)? != Some(!key) {
-                return Err(BenchError::Wrong { what: "a loaded key was not found with its value", index: key });
+                return Err(BenchError::Wrong {
+                    what: "a loaded key was not found with its value",
+                    index: key,
+                });
             }
         }
         Ok(ratio(began.elapsed().as_nanos() as f64, gets as f64))
@@ -162,7 +168,7 @@ impl Loaded {
     }
 }
 
-/// Measures. `progress` is told what is going on.
+/// Measures. Calls `progress` with a description of each step.
 pub fn run(options: &ScalingOptions, progress: &dyn Fn(&str)) -> Result<Scaling, BenchError> {
     let ScalingOptions { small, large, rounds, gets, seed } = *options;
     for (option, number) in [("small", small), ("large", large), ("rounds", rounds as u64), ("gets", gets)] {
@@ -179,7 +185,8 @@ pub fn run(options: &ScalingOptions, progress: &dyn Fn(&str)) -> Result<Scaling,
     let trees = [&small, &large];
     let mut rng = Rng::with_seed(seed);
     for tree in trees {
-        // Every node of level 1 covers many hundreds of keys, so a lookup in thirty keys meets all of them.
+        // Every node of level 1 covers many hundreds of keys. With one lookup per thirty keys, the lookups
+        // meet every such node.
         let gets = (tree.spread.count() / 30).max(gets);
         progress(&format!("warming up {} keys", grouped(tree.spread.count())));
         tree.round(&tree.tree.client().map_err(failed)?, &mut rng, gets)?;
@@ -210,13 +217,22 @@ impl fmt::Display for Scaling {
             "{:<16}{:>8}{:>10}{:>14}{:>14}{:>12}",
             "keys", "height", "load, s", "best ns/get", "median", "cache hits"
         )?;
-        for Cost { keys, height, load_seconds, best_nanos, median_nanos, cache_hit_ratio } in [self.small, self.large] {
+        for Cost { keys, height, load_seconds, best_nanos, median_nanos, cache_hit_ratio } in
+            [self.small, self.large]
+        {
             let (keys, hits) = (grouped(keys), format!("{:.2} %", cache_hit_ratio * 100.0));
-            writeln!(f, "{keys:<16}{height:>8}{load_seconds:>10.1}{best_nanos:>14.0}{median_nanos:>14.0}{hits:>12}")?;
+            writeln!(
+                f,
+                "{keys:<16}{height:>8}{load_seconds:>10.1}{best_nanos:>14.0}{median_nanos:>14.0}{hits:>12}"
+            )?;
         }
         writeln!(f, "{:<34}{:>14.2}{:>14.2}", "large by small", self.ratio_of_best, self.ratio_of_median)?;
         writeln!(f)?;
-        write!(f, "{:<16}{:>16}{:>12}{:>8}{:>16}{:>12}", "format", "entries", "per leaf", "fill", "bytes", "B/entry")?;
+        write!(
+            f,
+            "{:<16}{:>16}{:>12}{:>8}{:>16}{:>12}",
+            "format", "entries", "per leaf", "fill", "bytes", "B/entry"
+        )?;
         for of in &self.footprints {
             let (entries, bytes) = (grouped(of.entries), grouped(of.bytes));
             let fill = format!("{:.0} %", of.fill * 100.0);

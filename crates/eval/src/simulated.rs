@@ -1,10 +1,11 @@
 //! A benchmark on `sim:`: the same workloads and variants on the NIC model, in virtual time.
 //!
-//! `sim:?compute=8&memory=8` names how many servers there are of each kind; threads are those of each compute server. Keys are never
-//! loaded but made when touched, so there may be a billion. Times are virtual: the same options give the same numbers everywhere.
+//! `sim:?compute=8&memory=8` gives the number of servers of each kind. Threads are those of each compute
+//! server. Keys are never loaded but generated on access, so there may be a billion. Times are virtual: the
+//! same options give the same numbers on every machine.
 
 use crate::error::BenchError;
-use crate::lab::{self, Job, Measured, Quantiles, TreeJob};
+use crate::experiment::{self, Job, Measured, Quantiles, TreeJob};
 use crate::options::{BenchOptions, Length, Load};
 use crate::report::grouped;
 use serde::Serialize;
@@ -13,41 +14,42 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Whether a cluster is simulated.
+/// Returns whether a cluster is simulated.
 pub fn is_simulated(cluster: &str) -> bool {
     cluster == "sim" || cluster.starts_with("sim:")
 }
 
-/// Threads of each compute server, unless it is said: the paper's.
+/// The default threads of each compute server, as in the paper.
 pub const THREADS: usize = 22;
-/// Servers of each kind, unless it is said: the paper's.
+/// The default number of servers of each kind, as in the paper.
 const SERVERS: u16 = 8;
-/// Operations to measure, unless it is said.
+/// The default number of operations to measure.
 const OPERATIONS: u64 = 200_000;
 
-/// The result of a benchmark on the model. Times are virtual but for those of `simulation`.
+/// The result of a benchmark on the model. All times except those of `simulation` are virtual.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SimReport {
-    /// What was asked for.
+    /// The options of the run.
     pub options: TreeJob,
-    /// Millions of operations a second, in the mean of all runs.
+    /// Millions of operations per second, as the mean of all runs.
     pub throughput_mops: f64,
-    /// The throughput of every run, with seeds one apart.
+    /// The throughput of every run. Seeds of runs are one apart.
     pub runs_mops: Vec<f64>,
-    /// The largest throughput of a run less the smallest, as a share of the mean.
+    /// The difference between the highest and the lowest throughput of a run, as a share of the mean.
     pub spread: f64,
-    /// Latencies in microseconds by operation, in the run of median throughput: `all`, `get`, `write`, `range`.
+    /// Latencies in microseconds by operation, in the run of median throughput: `all`, `get`, `write`,
+    /// `range`.
     pub latency_us: BTreeMap<&'static str, Quantiles>,
-    /// All else that was measured in that run.
+    /// All other measurements of that run.
     pub measured: Measured,
-    /// How fast the simulation itself was.
+    /// The speed of the simulation itself.
     pub simulation: Speed,
 }
 
-/// How fast a simulation was, in real time.
+/// The speed of a simulation, in real time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Speed {
-    /// Seconds it took, all runs together, making the cluster included.
+    /// Seconds of all runs together, including the creation of the cluster.
     pub seconds: f64,
     /// Verbs simulated per second.
     pub verbs_per_second: f64,
@@ -55,7 +57,7 @@ pub struct Speed {
     pub operations_per_second: f64,
 }
 
-/// The servers that `url` names.
+/// Returns the numbers of servers in `url`.
 fn servers(url: &str) -> Result<(u16, u16), BenchError> {
     let bad = |reason: String| BenchError::option("cluster", reason);
     let query = match url.strip_prefix("sim").map(|rest| rest.strip_prefix(':').unwrap_or(rest)) {
@@ -71,33 +73,36 @@ fn servers(url: &str) -> Result<(u16, u16), BenchError> {
             "memory" => &mut memory,
             _ => return Err(bad(format!("sim: has no parameter {name:?}; it has compute and memory"))),
         };
-        let most = lab::MAX_MACHINES;
+        let most = experiment::MAX_MACHINES;
         let number = value.parse().ok().filter(|number| (1..=most).contains(number));
         *target = number.ok_or_else(|| bad(format!("{name}={value}: there can be 1 to {most} servers")))?;
     }
     Ok((compute, memory))
 }
 
-/// The experiment that `options` ask for.
+/// Returns the experiment for `options`.
 fn job(options: &BenchOptions) -> Result<TreeJob, BenchError> {
-    // What every benchmark must be, and what only a real one can be.
+    // Check what every benchmark must satisfy, then refuse options that only a real cluster supports.
     options.plan()?;
     let (compute, memory) = servers(options.cluster.as_deref().unwrap_or("sim:"))?;
     if options.format.is_some_and(|format| format != options.variant.format()) {
-        return Err(BenchError::option("format", "on sim: nodes have the variant's format"));
+        return Err(BenchError::option("format", "on sim: nodes always have the variant's format"));
     }
     if options.load != Load::Bulk {
-        return Err(BenchError::option("load", "on sim: keys are loaded in bulk"));
+        return Err(BenchError::option("load", "on sim: keys are always loaded in bulk"));
     }
     if options.check {
-        return Err(BenchError::option("check", "on sim: there is no whole tree to walk; every answer is checked"));
+        return Err(BenchError::option(
+            "check",
+            "on sim: there is no complete tree to check. Every answer is checked",
+        ));
     }
     let operations = match options.length {
         Length::Operations(operations) => operations,
         Length::Seconds(_) => OPERATIONS,
     };
     let number = |option, number: usize| {
-        u16::try_from(number).map_err(|_| BenchError::option(option, format!("{number} are too many")))
+        u16::try_from(number).map_err(|_| BenchError::option(option, format!("{number} is too many")))
     };
     Ok(TreeJob {
         variant: options.variant,
@@ -124,17 +129,17 @@ fn job(options: &BenchOptions) -> Result<TreeJob, BenchError> {
     })
 }
 
-/// Runs `runs` times, with seeds one apart. `progress` is told the number of each run as it begins.
+/// Runs `runs` times, with seeds one apart. Calls `progress` with the number of each run when it begins.
 ///
 /// # Errors
-/// [`BenchError::bad_option`] tells options that cannot be met from runs that failed.
+/// [`BenchError::bad_option`] distinguishes options that cannot be met from runs that failed.
 pub fn run(options: &BenchOptions, runs: usize, progress: &dyn Fn(usize)) -> Result<SimReport, BenchError> {
     let job = job(options)?;
     let began = Instant::now();
     let mut all = Vec::new();
     for number in 0..runs.max(1) {
         progress(number);
-        all.push(lab::run(&Job::Tree(job.clone()).with_seed(job.seed.wrapping_add(number as u64)))?);
+        all.push(experiment::run(&Job::Tree(job.clone()).with_seed(job.seed.wrapping_add(number as u64)))?);
     }
     Ok(report(job, all, began.elapsed()))
 }
@@ -142,15 +147,20 @@ pub fn run(options: &BenchOptions, runs: usize, progress: &dyn Fn(usize)) -> Res
 fn report(options: TreeJob, mut all: Vec<Measured>, took: Duration) -> SimReport {
     let runs_mops: Vec<f64> = all.iter().map(|run| run.mops).collect();
     let mean = runs_mops.iter().sum::<f64>() / runs_mops.len() as f64;
-    let (least, most) = runs_mops.iter().fold((f64::MAX, 0.0), |(a, b): (f64, f64), &mops| (a.min(mops), b.max(mops)));
+    let (least, most) =
+        runs_mops.iter().fold((f64::MAX, 0.0), |(a, b): (f64, f64), &mops| (a.min(mops), b.max(mops)));
     let count = |of: fn(&Measured) -> u64| all.iter().map(of).sum::<u64>() as f64;
-    // A quarter more was simulated to warm up.
+    // The warm-up simulated a quarter more.
     let (verbs, operations) = (count(|run| run.verbs) * 1.25, count(|run| run.operations) * 1.25);
     let seconds = took.as_secs_f64().max(1e-9);
     all.sort_by(|a, b| a.mops.total_cmp(&b.mops));
     let measured = all.swap_remove((all.len() - 1) / 2);
-    let kinds =
-        [("all", measured.all), ("get", measured.lookups), ("write", measured.writes), ("range", measured.ranges)];
+    let kinds = [
+        ("all", measured.all),
+        ("get", measured.lookups),
+        ("write", measured.writes),
+        ("range", measured.ranges),
+    ];
     SimReport {
         options,
         throughput_mops: mean,
@@ -158,16 +168,21 @@ fn report(options: TreeJob, mut all: Vec<Measured>, took: Duration) -> SimReport
         spread: (most - least) / mean,
         latency_us: kinds.into_iter().filter(|(_, latency)| latency.p50 > 0.0).collect(),
         measured,
-        simulation: Speed { seconds, verbs_per_second: verbs / seconds, operations_per_second: operations / seconds },
+        simulation: Speed {
+            seconds,
+            verbs_per_second: verbs / seconds,
+            operations_per_second: operations / seconds,
+        },
     }
 }
 
-/// The shares of operations by number, those above a thousandth.
+/// Formats the shares of operations by number. Omits shares below a thousandth.
 fn shares(pairs: &[(u64, u64)]) -> String {
     let total: u64 = pairs.iter().map(|(_, count)| count).sum();
     let common = pairs.iter().filter(|(_, count)| count * 1000 >= total);
-    let told: Vec<String> =
-        common.map(|(number, count)| format!("{number}: {:.1} %", *count as f64 * 100.0 / total as f64)).collect();
+    let told: Vec<String> = common
+        .map(|(number, count)| format!("{number}: {:.1} %", *count as f64 * 100.0 / total as f64))
+        .collect();
     told.join(", ")
 }
 
@@ -178,7 +193,11 @@ impl fmt::Display for SimReport {
         let (variant, workload, hot) = (job.variant.name(), job.workload.name(), job.hot.name());
         writeln!(f, "{variant} | {workload} | {skew}, hot keys {hot} | seed {}", job.seed)?;
         let keys = grouped(job.keys);
-        writeln!(f, "{keys} keys of {} B, values of {} B, nodes of {} B", job.key_size, job.value_size, job.leaf_size)?;
+        writeln!(
+            f,
+            "{keys} keys of {} B, values of {} B, nodes of {} B",
+            job.key_size, job.value_size, job.leaf_size
+        )?;
         writeln!(
             f,
             "simulated: {} compute servers x {} threads x {} in flight, {} memory servers, in virtual time",
@@ -186,7 +205,12 @@ impl fmt::Display for SimReport {
         )?;
         writeln!(f)?;
         write!(f, "throughput  {:.3} Mop/s", self.throughput_mops)?;
-        writeln!(f, "  ({} operations in {:.3} ms)", grouped(measured.operations), measured.nanos as f64 / 1e6)?;
+        writeln!(
+            f,
+            "  ({} operations in {:.3} ms)",
+            grouped(measured.operations),
+            measured.nanos as f64 / 1e6
+        )?;
         if self.runs_mops.len() > 1 {
             let runs: Vec<String> = self.runs_mops.iter().map(|mops| format!("{mops:.3}")).collect();
             let (count, spread) = (runs.len(), self.spread * 100.0);
@@ -239,7 +263,10 @@ mod tests {
         assert_eq!((&first.measured, &first.latency_us), (&second.measured, &second.latency_us));
         assert!(first.spread > 0.0 && first.throughput_mops > 0.1);
         let text = first.to_string();
-        assert!(text.contains("2 compute servers x 3 threads") && text.contains("the mean of 3 runs"), "{text}");
+        assert!(
+            text.contains("2 compute servers x 3 threads") && text.contains("the mean of 3 runs"),
+            "{text}"
+        );
     }
 
     #[test]

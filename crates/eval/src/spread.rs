@@ -1,5 +1,5 @@
-//! Sorted keys that need no memory: evenly spaced over all 64-bit numbers, each moved by a little that its number decides, so
-//! that no search can guess where one lies.
+//! Sorted keys that need no memory. They are evenly spaced over all 64-bit numbers, and each is moved by a
+//! small amount that its number decides. So a search cannot guess the position of a key.
 
 use crate::keys::scatter;
 
@@ -11,25 +11,25 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// `count` keys, at least one.
+    /// Makes `count` keys, at least one.
     pub fn new(count: u64) -> Self {
         let count = count.max(1);
         Self { count, step: u64::MAX / count }
     }
 
-    /// How many there are.
+    /// Returns the number of keys.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Key number `nth`, which must be below the count.
+    /// Returns key number `nth`, which must be below the count.
     #[inline]
     pub fn key(&self, nth: u64) -> u64 {
         debug_assert!(nth < self.count);
         nth * self.step + scatter(nth, 64) % self.step
     }
 
-    /// All keys, ascending.
+    /// Returns all keys, ascending.
     pub fn keys(self) -> impl Iterator<Item = u64> {
         (0..self.count).map(move |nth| self.key(nth))
     }

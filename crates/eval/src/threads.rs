@@ -1,4 +1,4 @@
-//! Work on several threads, watched from the one that started them.
+//! Runs work on several threads while the starting thread watches them.
 
 use crate::error::BenchError;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,17 +6,18 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How often progress is told.
+/// The interval between progress updates.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The part of `total` that falls to number `part` of `parts`.
+/// Returns the share of `total` for number `part` of `parts`.
 pub(crate) fn share(total: u64, part: usize, parts: usize) -> u64 {
     let (part, parts) = (part as u64, parts as u64);
     total / parts + u64::from(part < total % parts)
 }
 
-/// Calls `work` for every input, each on a thread of its own, and `tick` on this one meanwhile, until all have ended. `abort` is
-/// set by the first that fails and by `tick` if it returns an error; threads are to look at it now and then.
+/// Calls `work` for every input, each on its own thread. Calls `tick` on the current thread meanwhile, until
+/// all threads have ended. The first failed thread sets `abort`, and so does an error of `tick`. Threads must
+/// check `abort` at intervals.
 pub(crate) fn on_threads<I: Send, T: Send>(
     inputs: Vec<I>,
     abort: &AtomicBool,
@@ -28,19 +29,20 @@ pub(crate) fn on_threads<I: Send, T: Send>(
         let mut handles = Vec::with_capacity(inputs.len());
         for (number, input) in inputs.into_iter().enumerate() {
             let (work, alive) = (&work, alive.clone());
-            let spawned = thread::Builder::new().name(format!("bench-{number}")).spawn_scoped(scope, move || {
-                let _alive = alive;
-                let outcome = work(number, input);
-                if outcome.is_err() {
-                    abort.store(true, Ordering::Relaxed);
-                }
-                outcome
-            });
+            let spawned =
+                thread::Builder::new().name(format!("bench-{number}")).spawn_scoped(scope, move || {
+                    let _alive = alive;
+                    let outcome = work(number, input);
+                    if outcome.is_err() {
+                        abort.store(true, Ordering::Relaxed);
+                    }
+                    outcome
+                });
             match spawned {
                 Ok(handle) => handles.push(handle),
                 Err(error) => {
                     abort.store(true, Ordering::Relaxed);
-                    return Err(BenchError::Thread(format!("thread {number} could not be started: {error}")));
+                    return Err(BenchError::Thread(format!("cannot start thread {number}: {error}")));
                 }
             }
         }
@@ -53,8 +55,9 @@ pub(crate) fn on_threads<I: Send, T: Send>(
             }
         }
         let panicked = |_| Err(BenchError::Thread("it panicked".to_owned()));
-        // All are joined before the first error is looked at.
-        let outcomes: Vec<_> = handles.into_iter().map(|handle| handle.join().unwrap_or_else(panicked)).collect();
+        // Join all threads before looking at the first error.
+        let outcomes: Vec<_> =
+            handles.into_iter().map(|handle| handle.join().unwrap_or_else(panicked)).collect();
         ticking.and_then(|()| outcomes.into_iter().collect())
     })
 }

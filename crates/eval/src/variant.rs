@@ -1,15 +1,19 @@
-//! Variants: the systems and the steps that the paper compares (§5.2, figures "Contributions of techniques"), and ours.
+//! Variants: the systems and the steps that the paper compares (§5.2, figures "Contributions of techniques"),
+//! and ours.
 //!
-//! A variant is a choice of [`Techniques`], of a node [`Format`] and of parameters of the cluster. Each of the paper's steps
-//! contains the ones before it. Where the paper leaves room:
-//! - `fg`'s readers tell a torn node by a checksum; the paper's FG+ uses versions at either end of a node, which is unsound
-//!   where a READ can tear (F1, F2). `fg+` and the steps up to `+hierarchical` therefore use a stamp in every line: safe,
-//!   and the same whole-node write-back.
-//! - `sherman` is the paper complete, two-level versions included, which are safe only where a verb is atomic as a whole.
-//!   Embedded memory servers do that on request (`atomicity=verb`), at a price in speed that a NIC would not ask.
-//! - The paper's variants survive no client's death; `ours` logs what is needed to mend it.
-//! - The paper's variants try for a lane again at once, as its pseudo-code does, where experiments run on the NIC model; `ours` pauses ever
-//!   longer there, and elsewhere all do.
+//! A variant is a choice of [`Techniques`], of a node [`Format`] and of parameters of the cluster. Each of
+//! the paper's steps contains the ones before it. These points differ from the paper, or the paper leaves
+//! them open:
+//!
+//! - A reader of `fg` detects a torn node by a checksum. The paper's FG+ uses versions at both ends of a
+//!   node, which is unsound if a READ can tear (F1, F2). `fg+` and the steps up to `+hierarchical` therefore
+//!   use a stamp in every line: this is safe, with the same whole-node write-back.
+//! - `sherman` is the complete paper, including two-level versions. These are safe only if a verb is atomic
+//!   as a whole. Embedded memory servers provide that on request (`atomicity=verb`), at a cost in speed that
+//!   a NIC would not have.
+//! - The paper's variants do not survive the death of a client. `ours` logs what recovery needs.
+//! - In experiments on the NIC model, the paper's variants retry for a lane without backoff, as in its
+//!   pseudo-code. `ours` uses increasing backoff there. Elsewhere all variants use it.
 
 use sherman::{Format, Techniques};
 use std::fmt;
@@ -30,7 +34,7 @@ pub enum Variant {
     OnChip,
     /// A local lock table, with its queue and handover.
     Hierarchical,
-    /// The paper complete: two-level versions.
+    /// The complete paper: two-level versions.
     Sherman,
     /// This project's defaults.
     #[default]
@@ -58,7 +62,7 @@ impl FromStr for Variant {
 }
 
 impl Variant {
-    /// All, each containing the ones before it, more or less.
+    /// All variants. Each contains the ones before it, with few exceptions.
     pub const ALL: [Self; 8] = [
         Self::Fg,
         Self::FgCache,
@@ -70,7 +74,7 @@ impl Variant {
         Self::Ours,
     ];
 
-    /// Its name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fg => "fg",
@@ -84,7 +88,7 @@ impl Variant {
         }
     }
 
-    /// What its compute servers do.
+    /// Returns the techniques of its compute servers.
     pub const fn techniques(self) -> Techniques {
         match self {
             Self::Fg => Techniques::NONE,
@@ -95,7 +99,7 @@ impl Variant {
         }
     }
 
-    /// The format of its nodes.
+    /// Returns the format of its nodes.
     pub const fn format(self) -> Format {
         match self {
             Self::Fg | Self::FgCache => Format::Sorted,
@@ -105,7 +109,8 @@ impl Variant {
         }
     }
 
-    /// Parameters of an `embedded:` cluster for this variant with nodes of `format`, where they are not the defaults.
+    /// Returns the parameters of an `embedded:` cluster for this variant with nodes of `format`, if they are
+    /// not the defaults.
     fn parameters(self, format: Format) -> impl Iterator<Item = (&'static str, &'static str)> {
         let host = matches!(self, Self::Fg | Self::FgCache | Self::FgPlus | Self::Combine);
         let faa = matches!(self, Self::Fg | Self::FgCache);
@@ -114,8 +119,8 @@ impl Variant {
         all.into_iter().filter_map(|(wanted, parameter)| wanted.then_some(parameter))
     }
 
-    /// `url` with this variant's parameters added, except those it names itself: the user's word counts. A URL that is not
-    /// a well-formed `embedded:` one is left to the library to judge.
+    /// Returns `url` with this variant's parameters added, except those that `url` already names: the user's
+    /// value wins. A URL that is not a well-formed `embedded:` URL is left for the library to check.
     pub fn cluster_url(self, url: &str, format: Format) -> String {
         let query = match url.strip_prefix("embedded:") {
             Some("") => "",
@@ -150,7 +155,10 @@ mod tests {
         let url = |variant: Variant| variant.cluster_url("embedded:", variant.format());
         assert_eq!(url(Variant::Fg), "embedded:?locks=host&release=faa");
         assert_eq!(url(Variant::FgPlus), "embedded:?locks=host");
-        assert_eq!((url(Variant::Combine), url(Variant::OnChip)), ("embedded:?locks=host".into(), "embedded:".into()));
+        assert_eq!(
+            (url(Variant::Combine), url(Variant::OnChip)),
+            ("embedded:?locks=host".into(), "embedded:".into())
+        );
         assert_eq!(Variant::Combine.techniques(), Variant::OnChip.techniques());
         assert_eq!(Variant::Hierarchical.techniques(), Variant::Sherman.techniques());
         assert_eq!(url(Variant::Sherman), "embedded:?atomicity=verb");

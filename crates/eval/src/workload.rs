@@ -1,15 +1,18 @@
-//! What clients do: the paper's mixes (§5.1.3, table "Workloads") and YCSB's.
+//! The actions of clients: the paper's mixes (§5.1.3, table "Workloads") and YCSB's.
 //!
-//! In the paper's mixes two thirds of inserts update a loaded key, drawn by the skew like lookups are, and one third insert
-//! a new key, anywhere in the key range; or, if a demand says so ([`Demand::updated`]), every insert draws by the skew, and those that
-//! draw one of the coldest keys, a third of all draws, insert a new key beside it. YCSB's updates only update. Every client draws from its own seeded generator and
-//! inserts its own new keys, so what a run asks for depends on the seed and the number of clients alone, and every answer
-//! can be checked: a loaded key is always there, a new key never was. Removes, if any are asked for, draw their keys as lookups
-//! do: then a loaded key may be there or not, and the answers tell how many entries are left.
+//! In the paper's mixes, two thirds of inserts update a loaded key, which the skew draws as for lookups. One
+//! third insert a new key anywhere in the key range. With [`Demand::updated`], every insert draws its key by
+//! the skew instead. A draw of one of the coldest keys, a third of all draws, inserts a new key beside it.
+//! YCSB's updates only update.
 //!
-//! A range begins at a key drawn as a lookup's. The paper's ranges have one size; YCSB's have one to that many entries, all sizes
-//! alike. In range-write every second client only writes and the others only read, as half of the paper's threads do; with one client
-//! it does both.
+//! Every client draws from its own seeded generator and inserts its own new keys. So the operations of a run
+//! depend only on the seed and the number of clients. Every answer can be checked: a loaded key always
+//! exists, a new key never does. Removes, if requested, draw their keys as lookups do. Then a loaded key may
+//! or may not exist, and the answers give the number of entries left.
+//!
+//! A range begins at a key drawn as for a lookup. The paper's ranges have one size; YCSB's have one to that
+//! many entries, uniformly. In range-write every second client only writes and the others only read, as half
+//! of the paper's threads do. A single client does both.
 
 use crate::keys::Keys;
 use crate::zipf::Zipf;
@@ -26,9 +29,9 @@ pub enum Workload {
     WriteIntensive,
     /// The paper's: 5 % inserts.
     ReadIntensive,
-    /// Lookups alone.
+    /// Lookups only.
     ReadOnly,
-    /// The paper's: ranges alone.
+    /// The paper's: ranges only.
     RangeOnly,
     /// The paper's: half inserts, half ranges.
     RangeWrite,
@@ -36,9 +39,9 @@ pub enum Workload {
     YcsbA,
     /// YCSB B: 95 % lookups, 5 % updates.
     YcsbB,
-    /// YCSB C: lookups alone.
+    /// YCSB C: lookups only.
     YcsbC,
-    /// YCSB D: 95 % lookups of what was inserted last, 5 % inserts of new keys.
+    /// YCSB D: 95 % lookups of the keys inserted last, 5 % inserts of new keys.
     YcsbD,
     /// YCSB E: 95 % short ranges, 5 % inserts of new keys.
     YcsbE,
@@ -46,25 +49,25 @@ pub enum Workload {
     YcsbF,
 }
 
-/// One thing for a client to do. Numbers are indexes of [`Keys`].
+/// One action of a client. Numbers are indexes of [`Keys`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Look up a key that is there.
+    /// Look up an existing key.
     Get(u64),
-    /// Insert under a key that is there.
+    /// Insert under an existing key.
     Update(u64),
-    /// Insert a key that is not.
+    /// Insert a new key.
     Insert(u64),
-    /// Look up a key that is there, then insert under it.
+    /// Look up an existing key, then insert under it.
     ReadModifyWrite(u64),
-    /// Read the entries from a key that is there on.
+    /// Read the entries from an existing key on.
     Range {
         /// The key.
         from: u64,
-        /// How many entries.
+        /// The number of entries.
         entries: u64,
     },
-    /// Remove a key, which may be there or not.
+    /// Remove a key, which may or may not exist.
     Remove(u64),
 }
 
@@ -89,7 +92,7 @@ impl Mix {
         Self { get, update: inserts / 3 * 2, insert: inserts / 3, read_modify_write: 0, range: 0 }
     }
 
-    /// The same with ranges for lookups.
+    /// Returns the same mix with ranges instead of lookups.
     const fn ranges(self) -> Self {
         Self { get: 0, range: self.get, ..self }
     }
@@ -107,7 +110,7 @@ impl Mix {
 }
 
 impl Workload {
-    /// All.
+    /// All workloads.
     pub const ALL: [Self; 12] = [
         Self::WriteOnly,
         Self::WriteIntensive,
@@ -123,7 +126,7 @@ impl Workload {
         Self::YcsbF,
     ];
 
-    /// Its name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::WriteOnly => "write-only",
@@ -157,17 +160,17 @@ impl Workload {
         }
     }
 
-    /// The share of operations that insert a new key.
+    /// Returns the share of operations that insert a new key.
     pub fn new_keys(self) -> f64 {
         f64::from(self.mix().insert) / f64::from(Mix::WHOLE)
     }
 
-    /// Whether it reads ranges.
+    /// Returns whether it reads ranges.
     pub fn has_ranges(self) -> bool {
         self.mix().range > 0
     }
 
-    /// Whether it is one of the paper's mixes.
+    /// Returns whether it is one of the paper's mixes.
     pub const fn is_paper_s(self) -> bool {
         matches!(
             self,
@@ -175,7 +178,7 @@ impl Workload {
         )
     }
 
-    /// Whether lookups favour what was inserted last.
+    /// Returns whether lookups favour the keys inserted last.
     const fn reads_latest(self) -> bool {
         matches!(self, Self::YcsbD)
     }
@@ -201,27 +204,28 @@ impl FromStr for Workload {
     }
 }
 
-/// A mix, and what else decides which operations there are.
+/// A mix, and the other parameters of the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// The mix of all operations that are no removes.
+    /// The mix of all operations except removes.
     pub workload: Workload,
     /// Percent of operations that remove a key.
     pub removes: u32,
-    /// Entries of a range; of YCSB's, the most.
+    /// Entries of a range; for YCSB's ranges, the most.
     pub range_size: u64,
-    /// With even keys, and for mixes of the paper: inserts update the keys of ranks below this, and put new ones beside the others.
+    /// For even keys and the paper's mixes: inserts update keys of ranks below this, and insert new keys
+    /// beside the others.
     pub updated: Option<u64>,
 }
 
 impl Demand {
-    /// A workload without removes, and ranges of a hundred entries.
+    /// Makes a workload without removes, with ranges of a hundred entries.
     pub const fn of(workload: Workload) -> Self {
         Self { workload, removes: 0, range_size: 100, updated: None }
     }
 }
 
-/// What one client does next.
+/// Generates the actions of one client.
 #[derive(Clone, Debug)]
 pub struct Generator {
     demand: Demand,
@@ -235,11 +239,15 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// The generator of client number `client` of `clients`. `zipf` must draw from as many ranks as keys are loaded.
+    /// Makes the generator of client number `client` of `clients`. `zipf` must have as many ranks as there
+    /// are loaded keys.
     pub fn new(demand: Demand, keys: Keys, zipf: Zipf, seed: u64, client: u64, clients: u64) -> Self {
         debug_assert!(zipf.n() == keys.count() && client < clients);
-        // Seeds one apart must not give streams that overlap; the generator mixes well, so a hash of the pair is enough.
-        let rng = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(client).rotate_left(32) ^ seed);
+        // Streams of neighbouring seeds must not overlap. The generator mixes well, so a hash of the pair is
+        // enough.
+        let rng = Rng::with_seed(
+            seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(client).rotate_left(32) ^ seed,
+        );
         let mix = match demand.workload {
             Workload::RangeWrite if clients > 1 && client.is_multiple_of(2) => Workload::RangeOnly.mix(),
             Workload::RangeWrite if clients > 1 => Workload::WriteOnly.mix(),
@@ -249,7 +257,7 @@ impl Generator {
         Self { demand, keys, zipf, rng, client, clients, inserted: 0, mix }
     }
 
-    /// The next thing to do. Where short keys have run out of new values, inserts of new keys become updates.
+    /// Returns the next action. If short keys have no new values left, inserts of new keys become updates.
     #[inline]
     pub fn next_action(&mut self) -> Action {
         if self.demand.removes > 0 && self.rng.u32(0..100) < self.demand.removes {
@@ -284,27 +292,28 @@ impl Generator {
         }
     }
 
-    /// Whether a loaded key may have been removed.
+    /// Returns whether a loaded key may have been removed.
     pub fn removes(&self) -> bool {
         self.demand.removes > 0
     }
 
-    /// How many new keys it has asked to insert.
+    /// Returns the number of new keys it has generated.
     pub fn inserted(&self) -> u64 {
         self.inserted
     }
 
-    /// The keys it draws from.
+    /// Returns the keys it draws from.
     pub fn keys(&self) -> &Keys {
         &self.keys
     }
 
-    /// The `nth` new key of this client.
+    /// Returns the `nth` new key of this client.
     fn own(&self, nth: u64) -> u64 {
         self.keys.count().saturating_add(nth.saturating_mul(self.clients)).saturating_add(self.client)
     }
 
-    /// An insert whose key the skew draws: an update if it is one of the hottest, a new key beside it if it is not.
+    /// Returns an insert whose key the skew draws: an update for one of the hottest keys, otherwise a new key
+    /// beside it.
     fn put(&mut self, updated: u64) -> Action {
         let rank = self.zipf.sample(&mut self.rng);
         let turn = self.inserted.saturating_mul(self.clients).saturating_add(self.client).saturating_add(1);
@@ -321,7 +330,7 @@ impl Generator {
         if !self.demand.workload.reads_latest() {
             return rank;
         }
-        // The latest this client knows to be there: its own, newest first, then what was loaded, last first.
+        // The latest keys that this client knows: its own, newest first, then the loaded keys, last first.
         match self.inserted.checked_sub(rank + 1) {
             Some(nth) => self.own(nth),
             None => self.keys.count() - 1 - (rank - self.inserted),
@@ -341,7 +350,8 @@ mod tests {
         Generator::new(Demand::of(workload), keys, zipf, 1, client, clients)
     }
 
-    /// Shares of gets, updates, inserts, read-modify-writes, ranges and removes among 60,000 actions, in percent.
+    /// Returns the shares of gets, updates, inserts, read-modify-writes, ranges and removes among 60,000
+    /// actions, in percent.
     fn shares(generator: &mut Generator) -> [f64; 6] {
         let mut counts = [0.0; 6];
         for _ in 0..60_000 {
@@ -376,7 +386,10 @@ mod tests {
         ] {
             let shares = shares(&mut generator(workload, 1000, 0.5, 0, 1));
             for (share, expected) in shares.into_iter().zip(expected.into_iter().chain([0.0])) {
-                assert!((share - expected).abs() < if expected == 0.0 { 1e-9 } else { 1.0 }, "{workload:?}: {share}");
+                assert!(
+                    (share - expected).abs() < if expected == 0.0 { 1e-9 } else { 1.0 },
+                    "{workload:?}: {share}"
+                );
             }
             assert!((workload.new_keys() * 100.0 - expected[2]).abs() < 0.1);
             assert_eq!(workload.has_ranges(), expected[4] > 0.0);
@@ -385,7 +398,8 @@ mod tests {
 
     #[test]
     fn in_range_write_half_of_the_clients_write_and_the_others_read() {
-        let shares = |client, clients| shares(&mut generator(Workload::RangeWrite, 1000, 0.5, client, clients));
+        let shares =
+            |client, clients| shares(&mut generator(Workload::RangeWrite, 1000, 0.5, client, clients));
         assert_eq!(shares(0, 4)[4].round(), 100.0);
         assert_eq!(shares(3, 4)[1].round() + shares(3, 4)[2].round(), 100.0);
         assert_eq!(shares(0, 1)[4].round(), 50.0);
@@ -430,7 +444,10 @@ mod tests {
                 for _ in 0..5_000 {
                     match generator.next_action() {
                         Action::Insert(index) => {
-                            assert!(known.insert(index) && all_new.insert(index), "{workload:?}: {index} again");
+                            assert!(
+                                known.insert(index) && all_new.insert(index),
+                                "{workload:?}: {index} again"
+                            );
                         }
                         Action::Get(index)
                         | Action::Update(index)
@@ -448,7 +465,9 @@ mod tests {
 
     #[test]
     fn all_inserts_may_follow_the_skew_the_coldest_third_with_new_keys() {
-        for (hot, theta) in [(HotKeys::Scattered, 0.99), (HotKeys::Clustered, 0.99), (HotKeys::Scattered, 0.0)] {
+        for (hot, theta) in
+            [(HotKeys::Scattered, 0.99), (HotKeys::Clustered, 0.99), (HotKeys::Scattered, 0.0)]
+        {
             let keys = Keys::even(10_000, 8, hot).expect("legal keys");
             let zipf = Zipf::new(10_000, theta).expect("a legal skew");
             let updated = zipf.ranks_of_share(2.0 / 3.0);
@@ -459,7 +478,10 @@ mod tests {
                 for _ in 0..9_000 {
                     match generator.next_action() {
                         Action::Insert(index) => {
-                            assert!(keys.has(index) && index >= keys.count() && new.insert(index), "{hot:?}: {index}");
+                            assert!(
+                                keys.has(index) && index >= keys.count() && new.insert(index),
+                                "{hot:?}: {index}"
+                            );
                         }
                         Action::Update(rank) => {
                             assert!(rank < updated);

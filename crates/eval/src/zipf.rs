@@ -1,19 +1,22 @@
-//! Skewed ranks, as YCSB draws them: the generator of Gray et al., "Quickly Generating Billion-Record Synthetic Databases"
-//! (SIGMOD'94).
+//! Draws skewed ranks as YCSB does: the generator of Gray et al., "Quickly Generating Billion-Record
+//! Synthetic Databases" (SIGMOD'94).
 //!
-//! Rank 0 is the hottest; rank `r` of `n` is drawn with a probability proportional to `1 / (r + 1)^theta`. Ranks 0 and 1 are
-//! exact, the others come from one power of a uniform number, which is close enough to compare with what others publish
-//! and costs a few tens of nanoseconds. Which key has which rank is [`Keys`](crate::Keys)' business.
+//! Rank 0 is the hottest. Rank `r` of `n` is drawn with a probability proportional to `1 / (r + 1)^theta`.
+//! Ranks 0 and 1 are exact. The others come from one power of a uniform number. That is accurate enough to
+//! compare with published results, and costs a few tens of nanoseconds. [`Keys`](crate::Keys) decides which
+//! key has which rank.
 //!
-//! `libm`, not the platform's mathematics: the same seed gives the same ranks on every machine.
+//! The code uses `libm` instead of the platform's mathematics, so that the same seed gives the same ranks on
+//! every machine.
 
 use fastrand::Rng;
 use std::fmt;
 
-/// Terms of the zeta sum that are added one by one; the rest is an integral with corrections, good to 12 digits.
+/// Terms of the zeta sum that are added one by one. The rest is an integral with corrections, exact to 12
+/// digits.
 const SUMMED: u64 = 4096;
 
-/// Draws ranks. Its sums are computed once; copies are free.
+/// Draws ranks. Its sums are computed once, and copies are cheap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Zipf {
     n: u64,
@@ -21,11 +24,11 @@ pub struct Zipf {
     zeta_n: f64,
     alpha: f64,
     eta: f64,
-    /// Below this, the scaled draw is rank 1: `1 + 1/2^theta`.
+    /// A scaled draw below this is rank 1: `1 + 1/2^theta`.
     two: f64,
 }
 
-/// Why there is no such distribution.
+/// Why a distribution is not possible.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ZipfError {
@@ -34,7 +37,7 @@ pub enum ZipfError {
         /// The exponent asked for.
         asked: f64,
     },
-    /// There must be something to draw.
+    /// There must be at least one rank.
     Empty,
 }
 
@@ -52,7 +55,7 @@ impl fmt::Display for ZipfError {
 impl std::error::Error for ZipfError {}
 
 impl Zipf {
-    /// Ranks 0 to `n - 1` with exponent `theta`; 0 is uniform.
+    /// Makes ranks 0 to `n - 1` with exponent `theta`; 0 is uniform.
     pub fn new(n: u64, theta: f64) -> Result<Self, ZipfError> {
         if !(0.0..1.0).contains(&theta) {
             return Err(ZipfError::Theta { asked: theta });
@@ -62,12 +65,12 @@ impl Zipf {
         }
         let zeta_n = zeta(n, theta);
         let two = 1.0 + libm::pow(0.5, theta);
-        // Both sides are zero for two ranks, which never get as far as eta.
+        // Both numerator and denominator are zero for two ranks, which never use eta.
         let eta = (1.0 - libm::pow(2.0 / n as f64, 1.0 - theta)) / (1.0 - two / zeta_n);
         Ok(Self { n, theta, zeta_n, alpha: 1.0 / (1.0 - theta), eta, two })
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     pub fn n(&self) -> u64 {
         self.n
     }
@@ -77,12 +80,13 @@ impl Zipf {
         self.theta
     }
 
-    /// The probability of the first `ranks` ranks together.
+    /// Returns the probability of the first `ranks` ranks together.
     pub fn share_of_first(&self, ranks: u64) -> f64 {
         zeta(ranks.min(self.n), self.theta) / self.zeta_n
     }
 
-    /// How many of the first ranks are drawn with the probability `share` together, or a little more; at least one.
+    /// Returns how many of the first ranks have the probability `share` together, or a little more; at least
+    /// one.
     pub fn ranks_of_share(&self, share: f64) -> u64 {
         let (mut few, mut enough) = (0, self.n);
         while enough - few > 1 {
@@ -111,13 +115,14 @@ impl Zipf {
     }
 }
 
-/// The sum of `1 / i^theta` for `i` from 1 to `n`, `theta` below 1.
+/// Returns the sum of `1 / i^theta` for `i` from 1 to `n`, with `theta` below 1.
 fn zeta(n: u64, theta: f64) -> f64 {
     let summed: f64 = (1..=n.min(SUMMED)).map(|i| libm::pow(i as f64, -theta)).sum();
     if n <= SUMMED {
         return summed;
     }
-    // Euler and Maclaurin: the integral over the rest, half of what its ends differ by, and the first derivative's share.
+    // Euler–Maclaurin: the integral over the rest, half the difference of its ends, and the term of the first
+    // derivative.
     let (from, to) = (SUMMED as f64, n as f64);
     let power = |x: f64, exponent: f64| libm::pow(x, exponent);
     let integral = (power(to, 1.0 - theta) - power(from, 1.0 - theta)) / (1.0 - theta);
@@ -141,7 +146,7 @@ mod tests {
         counts
     }
 
-    /// Whether `count` of `DRAWS` is within five standard deviations of probability `p`.
+    /// Returns whether `count` of `DRAWS` is within five standard deviations of probability `p`.
     fn plausible(count: u64, p: f64) -> bool {
         let expected = p * DRAWS as f64;
         (count as f64 - expected).abs() <= 5.0 * (expected * (1.0 - p)).sqrt()
@@ -177,7 +182,7 @@ mod tests {
             for ranks in [10, 100, 1_000, 5_000] {
                 let share = counts[..ranks].iter().sum::<u64>() as f64 / DRAWS as f64;
                 let theory = zipf.share_of_first(ranks as u64);
-                // The method itself is off by up to two hundredths between ranks 2 and 100.
+                // The method itself deviates by up to two hundredths between ranks 2 and 100.
                 assert!((share - theory).abs() < 0.02, "theta {theta}, first {ranks}: {share} for {theory}");
             }
         }
@@ -202,7 +207,8 @@ mod tests {
     fn no_skew_is_uniform_by_chi_square() {
         let zipf = Zipf::new(1000, 0.0).expect("a legal skew");
         let expected = DRAWS as f64 / 1000.0;
-        let chi: f64 = histogram(&zipf, 3).iter().map(|&count| (count as f64 - expected).powi(2) / expected).sum();
+        let chi: f64 =
+            histogram(&zipf, 3).iter().map(|&count| (count as f64 - expected).powi(2) / expected).sum();
         // 999 degrees of freedom: mean 999, standard deviation 45.
         assert!((999.0 - 5.0 * 45.0..999.0 + 5.0 * 45.0).contains(&chi), "{chi}");
     }

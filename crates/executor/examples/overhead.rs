@@ -1,7 +1,11 @@
-//! What the executor costs: nanoseconds for one suspend, wake and resume of a task, by how the wake comes and how many
-//! tasks there are; for spawning and joining a task; and for `block_on` around a future that is ready at once.
+//! Measures the cost of the executor, in nanoseconds:
 //!
-//! Run with `cargo run --release -p sherman-executor --example overhead`. Each figure is the best of seven windows.
+//! - for one suspend, wake and resume of a task, by the kind of wake and the number of tasks;
+//! - for spawning and joining a task;
+//! - for `block_on` around a future that is ready at once.
+//!
+//! Run with `cargo run --release -p sherman-executor --example overhead`. Each figure is the best of seven
+//! windows.
 
 use sherman_executor::{Driver, LocalExecutor, Timers, block_on};
 use std::cell::{Cell, RefCell};
@@ -32,7 +36,7 @@ impl Driver for Completions {
     }
 }
 
-/// The best nanoseconds per operation of several windows of `operations` each.
+/// The nanoseconds per operation of the best window. Each window runs `operations` operations.
 fn best(operations: usize, mut window: impl FnMut()) -> f64 {
     (0..WINDOWS)
         .map(|_| {
@@ -43,7 +47,7 @@ fn best(operations: usize, mut window: impl FnMut()) -> f64 {
         .fold(f64::INFINITY, f64::min)
 }
 
-/// Every task suspends `rounds` times; `suspend` sees to it that it is woken again.
+/// Lets every task suspend `rounds` times; `suspend` makes sure that the task is woken again.
 fn suspensions(tasks: usize, rounds: usize, suspend: impl Fn(&Completions, &Waker) + Clone + 'static) -> f64 {
     let executor = LocalExecutor::new();
     let driver = Rc::new(Completions::default());
@@ -84,7 +88,8 @@ fn main() {
     for tasks in [1, 8, 64, 256, 1024] {
         let rounds = 400_000 / tasks;
         let own = suspensions(tasks, rounds, |_, waker| waker.wake_by_ref());
-        let kept = suspensions(tasks, rounds, |driver, waker| driver.waiting.borrow_mut().push(waker.clone()));
+        let kept =
+            suspensions(tasks, rounds, |driver, waker| driver.waiting.borrow_mut().push(waker.clone()));
         println!("  {tasks:>5} tasks               {own:>9.1}   {kept:>9.1}");
     }
     println!("spawn, run, join (ns)");
@@ -93,8 +98,9 @@ fn main() {
     }
 
     let driver = Completions::default();
-    let ready =
-        best(1_000_000, || (0..1_000_000u64).for_each(|n| assert_eq!(block_on(&driver, async { black_box(n) }), n)));
+    let ready = best(1_000_000, || {
+        (0..1_000_000u64).for_each(|n| assert_eq!(block_on(&driver, async { black_box(n) }), n))
+    });
     let bare = best(1_000_000, || (0..1_000_000u64).for_each(|n| assert_eq!(black_box(n), n)));
     println!("block_on, ready at once (ns) {ready:>9.1}   (the same loop without it {bare:.1})");
 

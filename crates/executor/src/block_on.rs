@@ -1,17 +1,19 @@
-//! One future on the calling thread, without an executor.
+//! Runs one future on the calling thread, without an executor.
 //!
-//! The way of blocking clients. On a backend whose verbs finish inline the first poll is usually the last, so what counts
-//! is what surrounds it: the waker lies ready in thread-local storage and nothing is allocated. Measured by
-//! `examples/overhead`: about 1 ns.
+//! Blocking clients use it. On a backend whose verbs finish inline, the first poll is usually the last, so
+//! the cost around the poll counts. The waker is ready in thread-local storage, and nothing is allocated.
+//! `examples/overhead` measures about 1 ns.
 //!
-//! What must hold: a wake, from any thread, at any moment after the poll began, is followed by another poll. The parker is
-//! one word with four values: a wake always leaves `WOKEN` and unparks if it found `PARKED` or `IN_DRIVER`; the thread parks
-//! only after it has turned `EMPTY` into one of them. All are read-modify-write operations on one word, so one comes first.
+//! What must hold: another poll follows every wake, from any thread, at any moment after the poll began. The
+//! parker is one word with four values. A wake always leaves `WOKEN`, and unparks if it found `PARKED` or
+//! `IN_DRIVER`. The thread parks only after it has turned `EMPTY` into one of these two. All of these are
+//! read-modify-write operations on one word, so one comes first.
 //!
-//! Whom to call is in the parker before `IN_DRIVER` is. A waker may look at it late, when the thread has come back for another
-//! reason: it then finds nobody, and the thread has seen `WOKEN`; or the driver of a later park, which ends early.
+//! The parker holds the unparker before its word becomes `IN_DRIVER`. A waker may read the unparker late,
+//! after the thread has returned for another reason. If it finds none, the thread has seen `WOKEN`. If it
+//! finds the unparker of a later park, that park ends early.
 
-use crate::idle::{Bed, Idle};
+use crate::idle::{Idle, Parker};
 use crate::sync::{AtomicU8, Mutex, Thread, current, park};
 use crate::{Driver, Unpark};
 use std::cell::Cell;
@@ -28,32 +30,34 @@ const PARKED: u8 = 2;
 const IN_DRIVER: u8 = 3;
 
 /// Puts its thread to sleep until it is woken.
-struct Parker {
+struct ThreadParker {
     state: AtomicU8,
     thread: Thread,
-    /// Who ends the sleep if it is `IN_DRIVER`.
+    /// Ends the sleep if the state is `IN_DRIVER`.
     unparker: Mutex<Option<Arc<dyn Unpark>>>,
 }
 
-impl Parker {
-    /// Whether it was woken since it was last asked.
+impl ThreadParker {
+    /// Whether the thread was woken since the last call.
     fn take(&self) -> bool {
         self.state.swap(EMPTY, Ordering::Acquire) == WOKEN
     }
 
-    /// Runs `sleep` as `state`, unless woken.
+    /// Runs `sleep` with the word set to `state`, unless the thread was woken.
     fn sleep(&self, state: u8, sleep: impl FnOnce()) {
         if self.state.compare_exchange(EMPTY, state, Ordering::Acquire, Ordering::Acquire).is_ok() {
             sleep();
-            // Back to EMPTY, unless a wake got in between.
+            // Back to EMPTY, unless a wake came in between.
             let _ = self.state.compare_exchange(state, EMPTY, Ordering::Acquire, Ordering::Acquire);
         }
     }
 
-    /// Nothing panics while it is borrowed, so what a poisoned mutex guards is still whole.
+    /// Replaces the unparker. Nothing panics while the lock is held, so a poisoned mutex still guards a valid
+    /// value.
     fn exchange_unparker(&self, unparker: Option<Arc<dyn Unpark>>) {
-        // Dropped when the lock is free again: its destructor is not ours.
-        let _before = std::mem::replace(&mut *self.unparker.lock().unwrap_or_else(PoisonError::into_inner), unparker);
+        // Dropped after the lock is released, because the destructor is the driver's code.
+        let _before =
+            std::mem::replace(&mut *self.unparker.lock().unwrap_or_else(PoisonError::into_inner), unparker);
     }
 
     #[cold]
@@ -65,7 +69,7 @@ impl Parker {
     }
 }
 
-impl Bed for Parker {
+impl Parker for ThreadParker {
     fn park(&self, limit: Option<Duration>) {
         self.sleep(PARKED, || park(limit));
     }
@@ -77,7 +81,7 @@ impl Bed for Parker {
     }
 }
 
-impl Wake for Parker {
+impl Wake for ThreadParker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -93,18 +97,22 @@ impl Wake for Parker {
 
 /// A parker and its waker, made once for each thread.
 struct Seat {
-    parker: Arc<Parker>,
+    parker: Arc<ThreadParker>,
     waker: Waker,
     taken: Cell<bool>,
 }
 
 impl Seat {
     fn new() -> Self {
-        let parker = Arc::new(Parker { state: AtomicU8::new(EMPTY), thread: current(), unparker: Mutex::new(None) });
+        let parker = Arc::new(ThreadParker {
+            state: AtomicU8::new(EMPTY),
+            thread: current(),
+            unparker: Mutex::new(None),
+        });
         Self { waker: Waker::from(Arc::clone(&parker)), parker, taken: Cell::new(false) }
     }
 
-    /// Runs `future` to its end.
+    /// Runs `future` until it finishes.
     #[inline]
     fn drive<D: Driver + ?Sized, F: Future>(&self, driver: &D, mut future: Pin<&mut F>) -> F::Output {
         let mut cx = Context::from_waker(&self.waker);
@@ -139,7 +147,7 @@ loom::thread_local! {
     static SEAT: Seat = Seat::new();
 }
 
-/// Frees the thread's seat when the call is over, by a panic too.
+/// Frees the thread's seat when the call ends, also by a panic.
 struct Sitting<'s>(&'s Cell<bool>);
 
 impl Drop for Sitting<'_> {
@@ -148,11 +156,11 @@ impl Drop for Sitting<'_> {
     }
 }
 
-/// Runs one future to its end on the calling thread. Allocates nothing if its first poll is its last.
+/// Runs one future on the calling thread until it finishes. Allocates nothing if the first poll is the last.
 ///
-/// Waits as [`LocalExecutor::run_until`](crate::LocalExecutor::run_until) does: spins for as long as [`Driver::spins`] says,
-/// then parks, in the driver or for at most [`Driver::idle_for`]. May be nested: the inner call then makes a waker of its
-/// own.
+/// Waits as [`LocalExecutor::run_until`](crate::LocalExecutor::run_until) does: it spins for as long as
+/// [`Driver::spins`] says. Then it parks, in the driver or for at most [`Driver::idle_for`]. Calls may be
+/// nested: the inner call then makes its own waker.
 #[inline]
 pub fn block_on<D: Driver + ?Sized, F: Future>(driver: &D, future: F) -> F::Output {
     let mut future = pin!(future);
@@ -165,7 +173,7 @@ pub fn block_on<D: Driver + ?Sized, F: Future>(driver: &D, future: F) -> F::Outp
     });
     match seated {
         Ok(Some(output)) => output,
-        // Nested, or the thread is being torn down.
+        // The call is nested, or the thread is being torn down.
         Ok(None) | Err(_) => Seat::new().drive(driver, future),
     }
 }
@@ -187,7 +195,7 @@ mod tests {
         }
     }
 
-    /// Waits for a wake from another thread, after which `value` is there.
+    /// Waits until another thread has stored a value and called the waker.
     async fn receive(seat: &Mutex<(Option<u32>, Option<Waker>)>) -> u32 {
         poll_fn(|cx| {
             let mut seat = seat.lock().expect("not poisoned");
@@ -248,7 +256,7 @@ mod tests {
         assert_eq!(polls, 2);
     }
 
-    /// Sleeps on a token of its own; counts how often it was made to.
+    /// Sleeps on its own token; counts its sleeps.
     #[derive(Default)]
     struct Sleeping {
         token: Arc<Token>,
@@ -304,7 +312,9 @@ mod tests {
             assert!(driver.sleeps.get() > 0, "it never slept: nothing was tested");
             assert!(driver.spun.get() <= 3, "it spun longer than the driver said");
         });
-        SEAT.with(|seat| assert!(seat.parker.unparker.lock().expect("not poisoned").is_none(), "a driver was kept"));
+        SEAT.with(|seat| {
+            assert!(seat.parker.unparker.lock().expect("not poisoned").is_none(), "a driver was kept")
+        });
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// The task will never finish: it panicked, or its executor was dropped before it was done.
+/// The task will never finish: it panicked, or its executor was dropped before the task finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
@@ -26,16 +26,17 @@ struct Outcome<T> {
     waiter: Cell<Option<Waker>>,
 }
 
-/// A future of a task's result. **Dropping it detaches the task**, which still runs to its end.
+/// A future of a task's result. **Dropping it detaches the task**, which still runs until it finishes.
 ///
-/// Stays on the executor's thread, and does not keep the executor alive.
+/// The handle stays on the executor's thread, and does not keep the executor alive.
 #[must_use = "dropping the handle detaches the task; say so with `drop` or await it"]
 pub struct JoinHandle<T> {
     outcome: Rc<Outcome<T>>,
 }
 
 impl<T> JoinHandle<T> {
-    /// Whether awaiting would return at once. False for ever once the result was taken.
+    /// Whether awaiting would return at once. It stays true after the result was taken; awaiting then yields
+    /// [`Gone`].
     pub fn is_finished(&self) -> bool {
         let value = self.outcome.value.take();
         let finished = value.is_some() || self.task_is_gone();
@@ -43,7 +44,7 @@ impl<T> JoinHandle<T> {
         finished
     }
 
-    /// The task's half of the outcome is the only other reference to it.
+    /// Whether the task has dropped its half of the outcome, which is the only other reference to it.
     fn task_is_gone(&self) -> bool {
         Rc::strong_count(&self.outcome) == 1
     }
@@ -74,7 +75,7 @@ impl<T> fmt::Debug for JoinHandle<T> {
     }
 }
 
-/// The task's half: tells the handle when it is dropped, with or without a value.
+/// The task's half of the outcome. Dropping it wakes the handle, with or without a value.
 struct Report<T>(Option<Rc<Outcome<T>>>);
 
 impl<T> Report<T> {
@@ -87,7 +88,7 @@ impl<T> Report<T> {
 
 impl<T> Drop for Report<T> {
     fn drop(&mut self) {
-        // Let go first: a handle that is polled by the wake must not take the task for alive.
+        // Release the outcome first: the wake may poll the handle, which must not see the task as alive.
         let waiter = self.0.take().and_then(|outcome| outcome.waiter.take());
         if let Some(waiter) = waiter {
             waiter.wake();
@@ -95,10 +96,10 @@ impl<T> Drop for Report<T> {
     }
 }
 
-/// Splits the future that `make` makes into what the executor runs and what the caller holds.
+/// Splits the future that `make` makes into the body for the executor and the handle for the caller.
 ///
-/// It is made where it runs: a future that is given to an `async` block and awaited there takes its room twice, and is
-/// copied on its way.
+/// The future is made where it runs. A future that is moved into an `async` block and awaited there takes its
+/// space twice, and is copied on the way.
 pub(crate) fn task<F: Future + 'static>(make: impl FnOnce() -> F + 'static) -> (Body, JoinHandle<F::Output>) {
     let outcome = Rc::new(Outcome { value: Cell::new(None), waiter: Cell::new(None) });
     let report = Report(Some(Rc::clone(&outcome)));

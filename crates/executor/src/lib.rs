@@ -1,18 +1,18 @@
-//! A small single-threaded executor: slot wakers, a cross-thread wake queue, busy poll with back-off.
+//! A small single-threaded executor: slot wakers, a cross-thread wake queue, busy poll with backoff.
 //!
-//! The bottom layer. It knows nothing of verbs: what moves the outside world forward is a [`Driver`].
+//! This is the bottom layer. It knows nothing of verbs: a [`Driver`] makes progress with the outside world.
 //!
 //! | module | what |
 //! |---|---|
 //! | `local` | [`LocalExecutor`]: many operations in flight on one thread |
 //! | `block_on` | [`block_on`]: one operation on the calling thread, at no cost if it finishes at once |
 //! | `timers` | [`Timers`]: deadlines, for endpoints |
-//! | `driver` | [`Driver`]: what is asked of the world below; [`Unpark`]: how to end its sleep |
+//! | `driver` | [`Driver`]: what the executor needs from the layer below; [`Unpark`]: how to end its sleep |
 //! | `wake`, `wake_queue`, `owner` | wakers: free of locks on their own thread, queued from any other |
-//! | `slab`, `join`, `idle` | where tasks live, their results, what to do with nothing to do |
+//! | `slab`, `join`, `idle` | storage of tasks, their results, backoff of an idle thread |
 //!
-//! A waker is a `std::task::Wake` over a counted header that names a slot, so no raw waker is written here; the one
-//! `unsafe` line of the crate is in `owner`.
+//! A waker is a `std::task::Wake` over a counted header that names a slot, so this crate writes no raw waker.
+//! The one `unsafe` line of the crate is in `owner`.
 
 mod block_on;
 mod driver;

@@ -1,19 +1,27 @@
 //! The executor of one thread.
 //!
-//! An operation on the tree is a task (`docs/FABRIC.md`): it is spawned, runs beside the others, and finishes even if nobody
-//! waits for it any more, so that no lock is left held. Tasks are polled first woken, first polled. Nothing here is
-//! random and nothing reads a clock: given the same tasks and the same wakes, the same order of polls follows, and a
-//! simulator can choose that order itself ([`LocalExecutor::ready_task`], [`LocalExecutor::run_ready`]).
+//! An operation on the tree is a task (`docs/FABRIC.md`). It is spawned and runs beside the others. It
+//! finishes even if its caller no longer waits, so that no lock stays held. The executor polls tasks in the
+//! order of their wakes. Nothing here is random and nothing reads a clock: the same tasks and the same wakes
+//! give the same order of polls. A simulator can choose that order itself ([`LocalExecutor::ready_task`],
+//! [`LocalExecutor::run_ready`]).
 //!
-//! What must hold: a task that was woken is polled again, from whichever thread the wake came and even if it came during
-//! the poll; a task is never polled while it is being polled; the ready queue holds each live task at most once.
+//! What must hold:
 //!
-//! **Panics.** A task that panics unwinds through the call that polled it (`run_until`, `tick`, …). It is dropped, its
-//! handle yields [`Gone`](crate::Gone), and every other task stays as it was: the caller may catch the panic and go on.
+//! - The executor polls a woken task again, whichever thread woke it, and even if the wake came during the
+//!   poll.
+//! - It never polls a task that is being polled.
+//! - The ready queue holds each live task at most once.
 //!
-//! Measured by `examples/overhead` (a shared two-core virtual machine, best of seven windows): suspend, wake and resume
-//! takes 17–21 ns with 1 to 1024 tasks, 28–34 ns if the waker is cloned, kept and consumed in between (two atomic counts);
-//! spawn, run and join 55–88 ns, of which two allocations.
+//! **Panics.** A task that panics unwinds through the call that polled it (`run_until`, `tick`, …). The
+//! executor drops that task, and its handle yields [`Gone`](crate::Gone). Every other task stays as it was:
+//! the caller may catch the panic and continue.
+//!
+//! Figures of `examples/overhead` (a shared two-core virtual machine, best of seven windows):
+//!
+//! - Suspend, wake and resume take 17–21 ns with 1 to 1024 tasks.
+//! - They take 28–34 ns if the waker is cloned, kept and consumed in between (two atomic counts).
+//! - Spawn, run and join take 55–88 ns, two allocations included.
 
 use crate::Driver;
 use crate::idle::Idle;
@@ -29,10 +37,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// While tasks are always ready, the driver is asked every so many rounds, lest tasks that merely yield starve it.
+/// While tasks are always ready, the executor polls the driver once in this many rounds. Otherwise tasks that
+/// merely yield would starve it.
 const ROUNDS_PER_PROGRESS: u32 = 16;
 
-/// The longest park of [`LocalExecutor::drain`], which has a condition of the caller's to look at.
+/// The longest park of [`LocalExecutor::drain`], which must check the caller's condition.
 const DRAIN_PARK: Duration = Duration::from_millis(1);
 
 /// A single-threaded executor. Neither `Send` nor `Sync`; its wakers are both.
@@ -42,8 +51,8 @@ const DRAIN_PARK: Duration = Duration::from_millis(1);
 /// send(sherman_executor::LocalExecutor::new());
 /// ```
 ///
-/// Dropping it drops its tasks wherever they stand: [`drain`](Self::drain) first. A task must not own its executor (by
-/// `Rc`), or neither is ever dropped.
+/// Dropping it drops its tasks at their current await: call [`drain`](Self::drain) first. A task must not own
+/// its executor (by `Rc`), or neither is ever dropped.
 pub struct LocalExecutor {
     slab: RefCell<Slab>,
     shared: Arc<Shared>,
@@ -58,9 +67,10 @@ impl LocalExecutor {
         Self { slab: RefCell::default(), shared: Shared::new(), tasks: Cell::new(0), remote: Cell::default() }
     }
 
-    /// Adds a task. It is polled for the first time when its turn comes, not now. Dropping the handle detaches it.
+    /// Adds a task. The executor polls it for the first time when its turn comes, not now. Dropping the
+    /// handle detaches it.
     ///
-    /// There is no limit here: whoever spawns bounds what is in flight.
+    /// There is no limit here: the caller must bound the number of tasks in flight.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + 'static,
@@ -69,8 +79,8 @@ impl LocalExecutor {
         self.spawn_with(|| future)
     }
 
-    /// The same, of the future that `make` makes when the task is polled for the first time. It is made in its place, so a large
-    /// one takes half the room and is not copied there.
+    /// As [`spawn`](Self::spawn), for the future that `make` makes when the task is polled for the first
+    /// time. The future is made in its final place, so a large one takes half the space and is not copied.
     pub fn spawn_with<F>(&self, make: impl FnOnce() -> F + 'static) -> JoinHandle<F::Output>
     where
         F: Future + 'static,
@@ -86,12 +96,13 @@ impl LocalExecutor {
         handle
     }
 
-    /// Runs `future`, together with the spawned tasks, until it is done. Tasks that are left stay where they are.
+    /// Runs `future`, together with the spawned tasks, until `future` finishes. Unfinished tasks stay in the
+    /// executor.
     ///
-    /// The driver is asked for progress whenever nothing is ready, and every 16 rounds of polls otherwise. With nothing
-    /// to do the thread spins while [`Driver::spins`] says so, then parks in the driver or for at most
-    /// [`Driver::idle_for`] at a time (or yields, if that is zero). With no other thread to wake it and a driver that has
-    /// nothing more to deliver, it waits for ever.
+    /// It calls [`Driver::progress`] whenever nothing is ready, and otherwise every 16 rounds of polls. With
+    /// nothing to do, the thread spins while [`Driver::spins`] says so. Then it parks in the driver, or for
+    /// at most [`Driver::idle_for`] at a time (or yields, if that is zero). If no other thread wakes it and
+    /// the driver has nothing more to deliver, it never returns.
     pub fn run_until<D: Driver + ?Sized, F: Future>(&self, driver: &D, future: F) -> F::Output {
         let mut future = pin!(future);
         let (main, waker) = Main::enter(self);
@@ -108,9 +119,10 @@ impl LocalExecutor {
         }
     }
 
-    /// Runs the spawned tasks until none is left or `stop` says so, and returns how many are left.
+    /// Runs the spawned tasks until all have finished or `stop` returns true. Returns the number of
+    /// unfinished tasks.
     ///
-    /// `stop` is asked between rounds, at least once a millisecond even while nothing happens.
+    /// It calls `stop` between rounds, at least once a millisecond even while nothing happens.
     pub fn drain<D: Driver + ?Sized>(&self, driver: &D, stop: impl Fn() -> bool) -> usize {
         let mut pace = Pace::default();
         while self.tasks() > 0 && !stop() {
@@ -122,14 +134,14 @@ impl LocalExecutor {
         self.tasks()
     }
 
-    /// Polls every task that is ready now, once; those that become ready meanwhile wait for the next call. Returns how
-    /// many it polled.
+    /// Polls every task that is ready now, once. Tasks that become ready meanwhile wait for the next call.
+    /// Returns how many it polled.
     pub fn tick(&self) -> usize {
         let round = self.ready();
         let queue = self.queue();
         let mut polled = 0;
         while polled < round {
-            // A statement of its own: the queue must not stay borrowed while the task runs.
+            // A separate statement: the queue must not stay borrowed while the task runs.
             let next = queue.borrow_mut().take(0);
             let Some(index) = next else { break };
             self.poll_task(index);
@@ -179,7 +191,7 @@ impl LocalExecutor {
         self.slab.borrow_mut().vacate(index);
     }
 
-    /// Queues what other threads have woken.
+    /// Queues the tasks that other threads have woken.
     #[inline]
     fn take_remote(&self) {
         if self.shared.remote.is_pending() {
@@ -222,7 +234,7 @@ impl Drop for LocalExecutor {
     fn drop(&mut self) {
         self.shared.remote.close();
         self.queue().borrow_mut().clear();
-        // One at a time and with nothing borrowed: a future's destructor may call wakers.
+        // One at a time, with nothing borrowed: a future's destructor may call wakers.
         loop {
             let task = self.slab.borrow_mut().pop_resting();
             match task {
@@ -233,7 +245,7 @@ impl Drop for LocalExecutor {
     }
 }
 
-/// One poll of one task. Whatever happens, the slot is left at rest or vacant.
+/// One poll of one task. In every case it leaves the slot at rest or vacant.
 struct Turn<'e> {
     executor: &'e LocalExecutor,
     index: u32,
@@ -255,7 +267,7 @@ impl Turn<'_> {
 }
 
 impl Drop for Turn<'_> {
-    /// A task that is still here has finished or panicked.
+    /// A body that is still here belongs to a task that has finished or panicked.
     #[inline]
     fn drop(&mut self) {
         if let Some(body) = self.body.take() {
@@ -267,7 +279,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// The seat of a `run_until` call: a slot whose waker its future is polled with.
+/// The slot of a `run_until` call. The call polls its future with the waker of this slot.
 struct Main<'e> {
     executor: &'e LocalExecutor,
     index: u32,
@@ -288,7 +300,7 @@ impl Drop for Main<'_> {
     }
 }
 
-/// When to ask the driver, and how to wait.
+/// Decides when to poll the driver, and how to wait.
 #[derive(Default)]
 struct Pace {
     idle: Idle,
@@ -296,7 +308,8 @@ struct Pace {
 }
 
 impl Pace {
-    /// After a round that polled `polled` tasks: asks the driver if it is time to, and waits if nothing came of it.
+    /// Called after a round that polled `polled` tasks. Polls the driver if it is time to, and waits if that
+    /// brought nothing.
     #[inline]
     fn next<D: Driver + ?Sized>(
         &mut self,

@@ -1,19 +1,21 @@
-//! Data that lies in shared memory but belongs to one thread.
+//! Data in shared memory that belongs to one thread.
 //!
-//! A waker may be called from any thread, yet nearly always it is called from the thread that runs the task. So the ready
-//! queue is an [`OwnerCell`]: whoever asks for it gets it without a lock if it is the owner, and nothing otherwise.
+//! Any thread may call a waker, but nearly always the thread that runs the task calls it. So the ready queue
+//! is an [`OwnerCell`]: the owner thread gets it without a lock, and any other thread gets nothing.
 //!
 //! This file holds the only `unsafe` of the crate.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers threads in the order in which they first ask. Never reused, unlike an address in thread-local storage.
+/// Numbers threads in the order of their first call. A number is never reused, unlike an address in
+/// thread-local storage.
 static NEXT_THREAD: AtomicU64 = AtomicU64::new(1);
 
 #[cfg(not(loom))]
 std::thread_local! {
-    // No destructor and no lazy initialisation: readable at any moment of a thread's life, at the cost of one load.
+    // No destructor and no lazy initialisation: a thread can read it at any moment of its life, at the cost
+    // of one load.
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -42,10 +44,11 @@ pub(crate) struct OwnerCell<T> {
     value: T,
 }
 
-// SAFETY: `&OwnerCell<T>` gives out `&T` in one place, `get`, and only on the thread whose number is `owner`. Numbers are
-// never reused, so no two threads ever hold `&T` through a shared cell: `T: Sync` is not needed. The cell may still be
-// moved to, and dropped on, another thread (by the last `Arc` around it), which `T: Send` permits; nobody can hold `&T`
-// then, since a borrow of the cell keeps it from being moved or dropped.
+// SAFETY: `&OwnerCell<T>` gives out `&T` in one place, `get`, and only on the thread whose number is `owner`.
+// Numbers are never reused, so no two threads ever hold `&T` through a shared cell: `T: Sync` is not needed.
+// The cell may still be moved to, and dropped on, another thread (by the last `Arc` around it), which `T:
+// Send` permits. No thread can hold `&T` then, since a borrow of the cell keeps it from being moved or
+// dropped.
 unsafe impl<T: Send> Sync for OwnerCell<T> {}
 
 impl<T> OwnerCell<T> {

@@ -1,4 +1,4 @@
-//! Where tasks live: a slab of slots that are reused, told apart by generations.
+//! Storage of tasks: a slab of reusable slots. A generation tells the successive tasks of one slot apart.
 
 use std::fmt;
 use std::future::Future;
@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Waker;
 
-/// Names one task of one executor, for ever: the slot it lives in and the slot's generation.
+/// Names one task of one executor permanently: its slot and the slot's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId {
     index: u32,
@@ -25,42 +25,43 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// What a task runs.
+/// The future that a task runs.
 pub(crate) type Body = Pin<Box<dyn Future<Output = ()>>>;
 
-/// All slots of an executor. Grows to the largest number of tasks alive at once, and stays there.
+/// All slots of an executor. Grows to the largest number of tasks alive at once, and never shrinks.
 #[derive(Default)]
 pub(crate) struct Slab {
-    slots: Vec<Slot>,
+    slots: Vec<TaskSlot>,
     vacant: Vec<u32>,
 }
 
-struct Slot {
+struct TaskSlot {
     generation: u32,
-    /// The turn of a task came up while it was away, which takes a nested `run_until` to happen.
+    /// The task's turn came while it was away. Only a nested `run_until` can cause that.
     again: bool,
-    /// Made once, lent to whoever is polled.
+    /// Made once, lent to the future that is polled.
     waker: Rc<Waker>,
-    /// A task at rest. `None` if the slot is vacant, the seat of a `run_until`, or its task is **away**: being polled.
+    /// A task at rest. `None` if the slot is vacant, belongs to a `run_until`, or its task is **away**: being
+    /// polled.
     body: Option<Body>,
 }
 
 impl Slab {
-    /// Moves a tenant in, who is away until it is put to rest.
+    /// Takes a vacant slot, or adds one. Its task counts as away until `rest` stores it.
     pub(crate) fn claim(&mut self, make_waker: impl FnOnce(u32) -> Waker) -> TaskId {
         let index = match self.vacant.pop() {
             Some(index) => index,
             None => {
                 let index = u32::try_from(self.slots.len()).expect("fewer than 2^32 tasks fit into memory");
                 let waker = Rc::new(make_waker(index));
-                self.slots.push(Slot { generation: 0, again: false, waker, body: None });
+                self.slots.push(TaskSlot { generation: 0, again: false, waker, body: None });
                 index
             }
         };
         self.id(index)
     }
 
-    /// Puts a task to rest. Says whether its turn came up while it was away.
+    /// Puts a task to rest in its slot. Returns whether its turn came while it was away.
     #[inline]
     pub(crate) fn rest(&mut self, index: u32, body: Body) -> bool {
         let slot = &mut self.slots[index as usize];
@@ -68,7 +69,8 @@ impl Slab {
         std::mem::replace(&mut slot.again, false)
     }
 
-    /// Takes a resting task out to poll it. `None` if it is away already; it gets another turn when it returns.
+    /// Takes a resting task out to poll it. `None` if it is away already; it gets another turn when it
+    /// returns.
     #[inline]
     pub(crate) fn take(&mut self, index: u32) -> Option<(Body, Rc<Waker>)> {
         let slot = &mut self.slots[index as usize];
@@ -77,7 +79,7 @@ impl Slab {
         Some((body?, Rc::clone(&slot.waker)))
     }
 
-    /// Moves a tenant out that is away.
+    /// Makes the slot of a task that is away vacant.
     pub(crate) fn vacate(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1);
@@ -85,7 +87,7 @@ impl Slab {
         self.vacant.push(index);
     }
 
-    /// The id of whoever lives in slot `index`.
+    /// The id of the current task of slot `index`.
     pub(crate) fn id(&self, index: u32) -> TaskId {
         TaskId { index, generation: self.slots[index as usize].generation }
     }
@@ -95,7 +97,7 @@ impl Slab {
         Rc::clone(&self.slots[index as usize].waker)
     }
 
-    /// Any task that rests, taken out.
+    /// Takes out any task at rest.
     pub(crate) fn pop_resting(&mut self) -> Option<Body> {
         while let Some(slot) = self.slots.pop() {
             if slot.body.is_some() {

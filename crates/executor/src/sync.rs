@@ -1,6 +1,7 @@
-//! The few pieces of `std` that loom replaces: one source is both shipped and model-checked.
+//! The few parts of `std` that loom replaces: the same source is shipped and model-checked.
 //!
-//! Reference counts stay `std`'s in both worlds: [`std::task::Wake`] asks for them, and they guard no protocol of ours.
+//! Reference counts come from `std` in both cases: [`std::task::Wake`] requires them, and they guard no
+//! protocol of this crate.
 
 #[cfg(not(loom))]
 mod real {
@@ -9,7 +10,8 @@ mod real {
     pub(crate) use std::thread::{Thread, current, yield_now};
     use std::time::Duration;
 
-    /// Parks the calling thread until it is unparked, `limit` has passed, or for no reason at all.
+    /// Parks the calling thread until it is unparked or `limit` has passed. May return early without a
+    /// reason.
     pub(crate) fn park(limit: Option<Duration>) {
         match limit {
             Some(limit) => std::thread::park_timeout(limit),
@@ -25,7 +27,8 @@ mod real {
     pub(crate) use loom::thread::{Thread, current, yield_now};
     use std::time::Duration;
 
-    /// loom has no time: a park always lasts until somebody unparks, which makes every lost wake-up a deadlock.
+    /// loom has no time: a park always lasts until another thread unparks. So every lost wake-up is a
+    /// deadlock.
     pub(crate) fn park(_limit: Option<Duration>) {
         loom::thread::park();
     }

@@ -1,16 +1,17 @@
 //! Deadlines of sleeping tasks.
 //!
-//! An endpoint that has to keep time keeps a [`Timers`], fires it from its `progress` and parks no longer than until
-//! [`Timers::next`]. Time is whatever the endpoint says it is: nanoseconds, real or virtual.
+//! An endpoint that keeps time has a [`Timers`]. It fires the timers from its `progress`, and parks no longer
+//! than until [`Timers::next`]. The endpoint defines the time: nanoseconds, real or virtual.
 //!
-//! **Bounded by the number of wakers, not of calls.** A future that waits for a deadline asks to be woken on every poll,
-//! often with a deadline that moved. So a waker has one entry: the earliest deadline it asked for. A later one is not
-//! noted beside it; when the earlier fires, the task is polled, looks at the clock, and asks again. **Whoever is woken and
-//! still waits must ask again**, which is what a poll does. Together with wakers that belong to slots (see `wake.rs`),
-//! the entries of tasks that ended before their deadline cannot pile up either.
+//! **Bounded by the number of wakers, not of calls.** A future that waits for a deadline asks to be woken on
+//! every poll, often with a deadline that moved. So a waker has one entry: the earliest deadline it asked
+//! for. A later one gets no entry beside it. When the earlier one fires, the task is polled, looks at the
+//! clock, and asks again. **A task that is woken and still waits must ask again**, and a poll does that.
+//! Wakers belong to slots (see `wake.rs`), so the entries of tasks that ended before their deadline cannot
+//! pile up either.
 //!
-//! Order is deterministic: by deadline, then in the order in which the entries were made. The identity of a waker (its
-//! address) is only ever looked up, never sorted into anything visible.
+//! The order is deterministic: by deadline, then in the order in which the entries were made. The identity of
+//! a waker (its address) serves only for lookup, and never decides a visible order.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -30,14 +31,14 @@ struct Inner {
     next_seq: u64,
 }
 
-/// When an entry is due, and its place among those due at the same moment.
+/// When an entry is due, and its rank among entries due at the same moment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     at: u64,
     seq: u64,
 }
 
-/// Tells wakers apart. Unique as long as the waker lives, and an entry keeps its waker alive.
+/// Tells wakers apart. Unique while the waker lives, and an entry keeps its waker alive.
 type Identity = (usize, usize);
 
 fn identity(waker: &Waker) -> Identity {
@@ -50,7 +51,7 @@ impl Timers {
         Self::default()
     }
 
-    /// Wakes `waker` at `at`, or earlier if it asked for that.
+    /// Wakes `waker` at `at`, or at an earlier deadline that it already asked for.
     pub fn insert(&self, at: u64, waker: &Waker) {
         let inner = &mut *self.inner.borrow_mut();
         let due = Due { at, seq: inner.next_seq };
@@ -65,10 +66,10 @@ impl Timers {
         inner.by_deadline.insert(due, entry.unwrap_or_else(|| waker.clone()));
     }
 
-    /// Wakes everyone whose deadline is `now` or earlier. Returns whether anyone was.
+    /// Calls every waker whose deadline is `now` or earlier. Returns whether it called any.
     pub fn fire(&self, now: u64) -> bool {
         let mut any = false;
-        // One at a time, with nothing borrowed: a waker may do anything, an insertion included.
+        // One at a time, with nothing borrowed: a waker may do anything, including an insertion.
         while let Some(waker) = self.pop_due(now) {
             waker.wake();
             any = true;

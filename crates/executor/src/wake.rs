@@ -1,13 +1,17 @@
 //! Wakers, and the ready queue they feed.
 //!
-//! A waker names a **slot** of the executor, not one tenant of it: there is one waker per slot for the executor's whole
-//! life, cloned by reference count. So spawning a task makes no waker, whoever keeps wakers (a timer heap, a lock's wait
-//! queue) keeps at most one identity per slot, and a wake that arrives after its task has finished is either ignored (the
-//! slot is vacant) or wakes the slot's next tenant for nothing, which every future must bear anyway. Where it matters
-//! *which* task is meant, a [`TaskId`](crate::TaskId) carries the slot's generation.
+//! A waker names a **slot** of the executor, not one task in it. There is one waker per slot for the
+//! executor's whole life, cloned by reference count. This has three consequences:
 //!
-//! Called on the executor's own thread, a waker costs a comparison, a check that the slot is not queued yet, and a push;
-//! from any other thread it goes through the [`WakeQueue`]. A slot is at most once in either queue.
+//! - Spawning a task makes no waker.
+//! - A holder of wakers (a timer heap, a lock's wait queue) keeps at most one identity per slot.
+//! - A wake that arrives after its task has finished is ignored if the slot is vacant. Otherwise it wakes the
+//!   slot's next task for nothing, which every future must tolerate anyway.
+//!
+//! Where it matters *which* task is meant, a [`TaskId`](crate::TaskId) carries the slot's generation.
+//!
+//! On the executor's own thread, a wake costs a comparison, a check that the slot is not queued yet, and a
+//! push. From any other thread it passes through the [`WakeQueue`]. A slot is at most once in either queue.
 
 use crate::owner::OwnerCell;
 use crate::wake_queue::WakeQueue;
@@ -24,7 +28,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Shared by an executor on the calling thread.
+    /// The shared part of an executor on the calling thread.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { ready: OwnerCell::new(RefCell::new(Ready::default())), remote: WakeQueue::new() })
     }
@@ -63,21 +67,21 @@ pub(crate) struct Ready {
     marks: Vec<Mark>,
 }
 
-/// What a wake of a slot means.
+/// The state of a slot. It decides what a wake does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
-    /// Nobody lives here: nothing.
+    /// The slot has no task: a wake does nothing.
     Vacant,
-    /// A task that waits: put it into the queue.
+    /// The task waits: a wake queues it.
     Waiting,
-    /// A task that is in the queue: nothing more to do.
+    /// The task is in the queue: a wake does nothing more.
     Queued,
-    /// The future of a `run_until`, which lies on that call's stack and is polled by it alone.
+    /// The future of a `run_until`. It lies on that call's stack, and only that call polls it.
     Main { woken: bool },
 }
 
 impl Ready {
-    /// Wakes whoever lives in slot `index`.
+    /// Wakes the task or `run_until` in slot `index`.
     #[inline]
     pub(crate) fn wake(&mut self, index: u32) {
         match self.marks.get_mut(index as usize) {
@@ -90,18 +94,18 @@ impl Ready {
         }
     }
 
-    /// A task moves into slot `index` and is ready for its first poll.
+    /// Assigns slot `index` to a task, ready for its first poll.
     pub(crate) fn admit_task(&mut self, index: u32) {
         *self.mark(index) = Mark::Queued;
         self.queue.push_back(index);
     }
 
-    /// A `run_until` moves into slot `index`, ready for its first poll.
+    /// Assigns slot `index` to a `run_until`, ready for its first poll.
     pub(crate) fn admit_main(&mut self, index: u32) {
         *self.mark(index) = Mark::Main { woken: true };
     }
 
-    /// Slot `index` is vacant from now on, and not in the queue.
+    /// Makes slot `index` vacant and removes it from the queue.
     pub(crate) fn vacate(&mut self, index: u32) {
         if std::mem::replace(self.mark(index), Mark::Vacant) == Mark::Queued {
             self.queue.retain(|&queued| queued != index);
@@ -116,7 +120,7 @@ impl Ready {
         Some(index)
     }
 
-    /// Whether the `run_until` in slot `index` was woken since it was last asked.
+    /// Whether the `run_until` in slot `index` was woken since the last call.
     #[inline]
     pub(crate) fn take_main(&mut self, index: u32) -> bool {
         match self.mark(index) {
@@ -125,7 +129,7 @@ impl Ready {
         }
     }
 
-    /// Whether the `run_until` in slot `index` is to be polled.
+    /// Whether the `run_until` in slot `index` must be polled.
     pub(crate) fn main_is_woken(&self, index: u32) -> bool {
         matches!(self.marks.get(index as usize), Some(Mark::Main { woken: true }))
     }
@@ -140,7 +144,7 @@ impl Ready {
         self.queue.get(nth).copied()
     }
 
-    /// Forgets everyone.
+    /// Forgets all slots.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

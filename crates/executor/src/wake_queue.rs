@@ -1,15 +1,16 @@
 //! Wakes that come from other threads.
 //!
-//! A foreign waker pushes the slot's index and unparks the owner if it is parked. **No wake-up is lost**: the owner
-//! announces that it parks, and the waker asks whether it does, under the same mutex. Either the push comes first and the
-//! owner finds the queue not empty and does not park, or the announcement comes first and the waker sees it and unparks;
-//! an `unpark` before the `park` it is meant for is remembered by the thread's token, or by the driver ([`Unpark`]) if it is
-//! the driver that parks the thread. `tests/loom_wake.rs` checks it.
+//! A waker on another thread pushes the slot's index and unparks the owner if it is parked. **No wake-up is
+//! lost**: the owner announces its park, and the waker checks for that announcement, under the same mutex. If
+//! the push comes first, the owner finds a queue that is not empty, and does not park. If the announcement
+//! comes first, the waker sees it and unparks. The thread's token remembers an `unpark` that comes before its
+//! `park`. If the driver parks the thread, the driver ([`Unpark`]) remembers it. `tests/loom_wake.rs` checks
+//! this.
 //!
-//! An index is in the queue at most once, so the queue is no longer than the executor's slots are many.
+//! An index is in the queue at most once, so the queue is never longer than the number of slots.
 
 use crate::Unpark;
-use crate::idle::Bed;
+use crate::idle::Parker;
 use crate::sync::{AtomicBool, Mutex, Thread, current, park};
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -20,7 +21,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct WakeQueue {
     owner: Thread,
-    /// A hint that spares the owner the mutex while it is busy. Exact only under the mutex.
+    /// A hint that saves the owner the mutex while it is busy. Exact only under the mutex.
     pending: AtomicBool,
     inner: Mutex<Inner>,
 }
@@ -28,7 +29,7 @@ pub(crate) struct WakeQueue {
 #[derive(Debug, Default)]
 struct Inner {
     woken: Vec<u32>,
-    /// By slot: is it in `woken`?
+    /// Whether the slot with this index is in `woken`.
     queued: Vec<bool>,
     parked: Parked,
     closed: bool,
@@ -59,7 +60,7 @@ impl WakeQueue {
         Self { owner: current(), pending: AtomicBool::new(false), inner: Mutex::new(Inner::default()) }
     }
 
-    /// Notes that slot `index` was woken, and unparks the owner if it is parked. From any thread.
+    /// Records that slot `index` was woken, and unparks the owner if it is parked. Any thread may call it.
     pub(crate) fn push(&self, index: u32) {
         let parked = self.locked(|inner| {
             if inner.closed {
@@ -82,13 +83,13 @@ impl WakeQueue {
         }
     }
 
-    /// Whether there is something to drain. May be late, which parking is not.
+    /// Whether there is something to drain. The answer may be late; the check before a park is exact.
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed)
     }
 
-    /// Moves what was woken into `into`, which must be empty.
+    /// Moves the woken slots into `into`, which must be empty.
     pub(crate) fn drain(&self, into: &mut Vec<u32>) {
         self.locked(|inner| {
             std::mem::swap(&mut inner.woken, into);
@@ -99,7 +100,7 @@ impl WakeQueue {
         });
     }
 
-    /// Runs `sleep` on the owner's thread, announced as `place`, unless something was woken.
+    /// Announces `place` and runs `sleep` on the owner's thread, unless a slot was woken.
     fn sleep(&self, place: Parked, sleep: impl FnOnce()) {
         let idle = self.locked(|inner| {
             let idle = inner.woken.is_empty();
@@ -110,7 +111,7 @@ impl WakeQueue {
         });
         if idle {
             sleep();
-            // Dropped when the lock is free again: a driver's destructor is not ours.
+            // Dropped after the lock is released, because the destructor is the driver's code.
             let _place = self.locked(|inner| std::mem::take(&mut inner.parked));
         }
     }
@@ -121,12 +122,12 @@ impl WakeQueue {
     }
 
     fn locked<R>(&self, change: impl FnOnce(&mut Inner) -> R) -> R {
-        // Nothing in here panics half-way, so what a poisoned mutex guards is still whole.
+        // Nothing in `change` panics half-way, so a poisoned mutex still guards a valid value.
         change(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Bed for WakeQueue {
+impl Parker for WakeQueue {
     fn park(&self, limit: Option<Duration>) {
         self.sleep(Parked::InThread, || park(limit));
     }
@@ -162,7 +163,7 @@ mod tests {
     fn the_owner_does_not_park_while_a_wake_is_queued() {
         let queue = WakeQueue::new();
         queue.push(0);
-        // Would hang: nobody unparks.
+        // Would hang if the wake were lost: no thread unparks.
         queue.park(None);
         assert_eq!(drained(&queue), [0]);
     }
@@ -190,6 +191,10 @@ mod tests {
         queue.close();
         queue.push(2);
         assert!(drained(&queue).is_empty());
-        assert_eq!(queue.locked(|inner| inner.queued.len()), 0, "nothing is kept for wakes that come too late");
+        assert_eq!(
+            queue.locked(|inner| inner.queued.len()),
+            0,
+            "nothing is kept for wakes that come too late"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Every interleaving of a wake from another thread with an executor that is about to park.
+//! Explores every interleaving of a wake from another thread with an executor that is about to park.
 //!
 //! Under loom a park has no time-out, so a lost wake-up is a deadlock, which loom reports.
 #![cfg(loom)]
@@ -24,21 +24,21 @@ impl Driver for Nothing {
     }
 }
 
-/// A driver that parks the thread itself, as one that waits for sockets does. A sleep nobody ends is a deadlock.
+/// A driver that parks the thread itself, as a socket driver does. A sleep that no thread ends is a deadlock.
 #[derive(Default)]
 struct Sleeping(Arc<Token>);
 
-/// What an event counter is to a socket driver.
+/// Stands for the event counter of a socket driver.
 #[derive(Default)]
 struct Token {
     called: Mutex<bool>,
-    bell: Condvar,
+    condvar: Condvar,
 }
 
 impl Unpark for Token {
     fn unpark(&self) {
         *self.called.lock().unwrap() = true;
-        self.bell.notify_one();
+        self.condvar.notify_one();
     }
 }
 
@@ -55,13 +55,13 @@ impl Driver for Sleeping {
     fn park(&self, _: Option<Duration>) {
         let mut called = self.0.called.lock().unwrap();
         while !*called {
-            called = self.0.bell.wait(called).unwrap();
+            called = self.0.condvar.wait(called).unwrap();
         }
         *called = false;
     }
 }
 
-/// A driver whose first sleep ends by itself, as one does whose socket became readable, and whose second does not.
+/// A driver whose first sleep ends by itself, as if a socket became readable. Its second sleep does not.
 #[derive(Default)]
 struct Restless {
     driver: Sleeping,
@@ -85,7 +85,7 @@ impl Driver for Restless {
     }
 }
 
-/// A flag that one task waits for and another thread sets. The data is published by the wake alone.
+/// A flag that one task waits for and another thread sets.
 #[derive(Default)]
 struct Signal {
     set: AtomicBool,

@@ -1,4 +1,4 @@
-//! Where bytes live: a server, a space, an offset.
+//! The place of bytes: a server, a space and an offset.
 
 use std::fmt;
 
@@ -11,9 +11,24 @@ pub enum Space {
     OnChip,
 }
 
-/// A place in [`Space::Host`] of some memory server: 16-bit server, 48-bit offset (paper §4.2.1).
+impl Space {
+    /// Whether F1 allows a READ (or else a WRITE) of `len` bytes at `offset`, which lie in this space. Host
+    /// memory takes any bytes. On-chip memory takes 1, 2, 4 or 8 bytes, aligned to their number, so that they
+    /// lie inside one word. A READ may also cover several whole words.
+    #[inline]
+    pub const fn allows(self, offset: u64, len: u64, is_read: bool) -> bool {
+        match self {
+            Self::Host => true,
+            Self::OnChip if is_read && len > 8 => offset.is_multiple_of(8) && len.is_multiple_of(8),
+            Self::OnChip => matches!(len, 1 | 2 | 4 | 8) && offset.is_multiple_of(len),
+        }
+    }
+}
+
+/// A place in [`Space::Host`] of a memory server: 16-bit server, 48-bit offset (paper §4.2.1).
 ///
-/// The all-zero address is [`GlobalAddress::NULL`]: offset 0 of server 0 is its superblock, so no node is ever there.
+/// The all-zero address is [`GlobalAddress::NULL`]. Offset 0 of server 0 is its superblock, so no node is
+/// ever there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct GlobalAddress(u64);
 
@@ -26,14 +41,15 @@ impl GlobalAddress {
     /// The address of `offset` on `server`.
     ///
     /// # Panics
-    /// If `offset` does not fit 48 bits: a caller's bug, since regions are bounded when they are made.
+    /// If `offset` does not fit 48 bits. That is a bug of the caller, because regions are bounded when they
+    /// are made.
     pub const fn new(server: u16, offset: u64) -> Self {
         assert!(offset < Self::OFFSET_LIMIT, "offset exceeds 48 bits");
         Self(((server as u64) << 48) | offset)
     }
 
-    /// The address of `offset` on `server`, or the last address there if `offset` does not fit 48 bits: for errors about
-    /// offsets that came from outside.
+    /// The address of `offset` on `server`, or the last address there if `offset` does not fit 48 bits. For
+    /// errors about offsets that came from outside.
     pub const fn saturating(server: u16, offset: u64) -> Self {
         let offset = if offset < Self::OFFSET_LIMIT { offset } else { Self::OFFSET_LIMIT - 1 };
         Self::new(server, offset)
@@ -54,7 +70,8 @@ impl GlobalAddress {
         self.0
     }
 
-    /// The address stored as `bits`. Every bit pattern is an address; whether a node is there is for the reader to check.
+    /// The address stored as `bits`. Every bit pattern is an address. The reader must check whether a node is
+    /// there.
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
@@ -90,5 +107,17 @@ mod tests {
         assert_eq!(a.to_string(), "65534:0xffffffffffc0");
         assert_eq!(GlobalAddress::saturating(3, u64::MAX), GlobalAddress::new(3, (1 << 48) - 1));
         assert_eq!(GlobalAddress::saturating(3, 64), GlobalAddress::new(3, 64));
+    }
+
+    #[test]
+    fn on_chip_accesses_stay_inside_a_word_except_reads_of_whole_words() {
+        let allows = |offset, len, is_read| Space::OnChip.allows(offset, len, is_read);
+        for is_read in [true, false] {
+            assert!([(3, 1), (6, 2), (4, 4), (16, 8)].into_iter().all(|(at, len)| allows(at, len, is_read)));
+            let refused = [(0, 0), (0, 3), (1, 2), (6, 4), (4, 8), (0, 12), (4, 16)];
+            assert!(!refused.into_iter().any(|(at, len)| allows(at, len, is_read)));
+        }
+        assert!(allows(8, 24, true) && !allows(8, 24, false));
+        assert!(Space::Host.allows(3, 17, false));
     }
 }

@@ -1,27 +1,32 @@
-//! The few requests a memory server's CPU answers: memory, membership, the catalog. Everything else is verbs.
+//! The few requests that a memory server's CPU answers: memory, membership and the catalog. Everything else
+//! is verbs.
+//!
+//! [`Request`] and [`Response`] are the words of the wire. [`calls`](crate::calls) pairs each request with
+//! the type of its reply.
 
 use crate::stats::ServerStats;
 use std::fmt;
 
-/// A compute server's identity: what it writes into lock lanes and free marks. 0 means nobody.
+/// A compute server's identity, which it writes into lock lanes and free marks. 0 means no client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ClientId(pub u16);
+pub struct ComputeId(pub u16);
 
-impl ClientId {
-    /// Nobody: the value of a free lane.
+impl ComputeId {
+    /// No client: the value of a free lane.
     pub const NOBODY: Self = Self(0);
 }
 
-impl fmt::Display for ClientId {
+impl fmt::Display for ComputeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
     }
 }
 
-/// What a chunk is cut into. A chunk keeps its class for ever, so that a stale pointer into it always meets a node of
+/// The use of a chunk. A chunk keeps its class permanently. So a stale pointer into it always finds a node of
 /// the size and format it expects (`ARCHITECTURE.md`).
 ///
-/// A chunk of a class is divided into *spans*, each of a few places for nodes. Clients own spans, not chunks.
+/// A chunk of a class is divided into *spans*. A span has a few places for nodes. Clients own spans, not
+/// chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChunkClass {
     /// Bytes of a node, a multiple of 64.
@@ -30,7 +35,7 @@ pub struct ChunkClass {
     pub format: u8,
 }
 
-/// What is fixed about a tree when it is created.
+/// The fixed properties of a tree, set when it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeSpec {
     /// The node format's number.
@@ -48,13 +53,13 @@ pub struct TreeSpec {
 /// A catalog entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeInfo {
-    /// Unique in the cluster, never reused; every node of the tree carries it.
+    /// Unique in the cluster and never reused. Every node of the tree carries it.
     pub id: u32,
-    /// The name it was created under.
+    /// The name it was created with.
     pub name: String,
     /// Its shape.
     pub spec: TreeSpec,
-    /// Where the root word is: an offset in server 0's host memory.
+    /// The root word's offset in server 0's host memory.
     pub root_word: u64,
 }
 
@@ -62,287 +67,314 @@ pub struct TreeInfo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Request {
-    /// To server 0: become a member. Answered by [`Response::Joined`].
+    /// To server 0: become a member. The answer is [`Response::Joined`].
     Join,
-    /// To server 0: stop being one. The id may be issued again. To any other server, before that: give up the redo area
-    /// and the chunks there.
+    /// To server 0: stop being a member. The id may be issued again. To any other server, before that: give
+    /// up the redo area and the spans there.
     Leave,
-    /// To any server: up to `count` spans, at least one. The sender owns them then. Answered by [`Response::Spans`].
+    /// To any server: allocate up to `count` spans, at least one. The sender then owns them. The answer is
+    /// [`Response::Spans`].
     AllocSpans {
-        /// What their places are for.
+        /// The class of the spans' places.
         class: ChunkClass,
-        /// How many; 0 counts as 1.
+        /// The number of spans. 0 counts as 1.
         count: u16,
     },
-    /// To any server: the sender owns these spans no more, at most [`MOST_FREED`]. Nothing of it may be pending there.
+    /// To any server: the sender gives up these spans, at most [`MOST_FREED`]. No operation of the sender may
+    /// be pending there.
     FreeSpans {
-        /// The offset of each, and whether it has free places.
+        /// The offset of each span, and whether it has free places.
         spans: Vec<(u64, bool)>,
     },
-    /// To any server, from the recoverer of `client`: the spans that `client` owns there, from the offset `from` on, the first
-    /// [`MOST_LISTED`]. Answered by [`Response::Spans`]. Refused with [`Refusal::BadRequest`] unless `client` is fenced there.
+    /// To any server, from the recoverer of `client`: list the spans that `client` owns there, the first
+    /// [`MOST_LISTED`] from the offset `from` on. The answer is [`Response::Spans`]. Refused with
+    /// [`Refusal::BadRequest`] unless `client` is fenced there.
     SpansOf {
-        /// Whose.
-        client: ClientId,
-        /// Where to begin.
+        /// The owner of the spans.
+        client: ComputeId,
+        /// The first offset.
         from: u64,
     },
-    /// To any server: this client's redo area there, made on first request. Answered by [`Response::RedoArea`]. A client asks server 0
-    /// for one before it takes its first lane or span anywhere: a client without one owns nothing, and needs no recovery.
-    RedoArea {
-        /// Whether it asks because it is going to recover others. The last few areas are kept for those: where all are taken by the dead,
-        /// nobody could free them.
-        recovers: bool,
-    },
-    /// To server 0: register a tree whose root leaf is already written. Answered by [`Response::Tree`]; if the name is
-    /// taken, by the tree that has it and `created: false`. A tree whose root word is null does not have its name any
-    /// more: whoever began to drop it need not come back.
+    /// To any server: get the sender's redo area there. The first request makes it. The answer is
+    /// [`Response::RedoArea`]. A client asks server 0 for a redo area before it takes its first lane or span
+    /// anywhere. So a client without a redo area owns nothing and needs no recovery, unless it recovers
+    /// others.
+    RedoArea,
+    /// To server 0: register a tree whose root leaf is already written. The answer is [`Response::Tree`]. If
+    /// the name is taken, it names the existing tree and has `created: false`. A tree whose root word is null
+    /// no longer has its name, so the client that began to drop it need not come back.
     CreateTree {
         /// Name, 1..=128 bytes of UTF-8.
         name: String,
         /// Shape.
         spec: TreeSpec,
-        /// The id every node of it carries, from [`Request::NewTreeId`].
+        /// The id that every node of the tree carries, from [`Request::NewTreeId`].
         id: u32,
         /// The first root word.
         root: u64,
     },
-    /// To server 0: an id for a tree about to be created, never issued again. Answered by [`Response::TreeId`].
+    /// To server 0: issue an id for a tree about to be created. It is never issued again. The answer is
+    /// [`Response::TreeId`].
     NewTreeId,
-    /// To server 0: look a tree up. Answered by [`Response::Tree`] or [`Refusal::NoSuchTree`], also if its root word is
-    /// null.
+    /// To server 0: look up a tree. The answer is [`Response::Tree`], or [`Refusal::NoSuchTree`] if there is
+    /// none or its root word is null.
     OpenTree {
-        /// Its name.
+        /// The tree's name.
         name: String,
     },
-    /// To server 0: all trees whose root word is not null.
+    /// To server 0: list all trees whose root word is not null.
     ListTrees,
-    /// To server 0: forget a tree whose root word the sender has replaced by null, by CAS; its nodes are freed after the
-    /// answer. Answered by [`Response::Done`], by [`Refusal::BadRequest`] if the root word is not null, or by
-    /// [`Refusal::NoSuchTree`] if no tree has this name and id: who nulled the root word may take that for done, since a
-    /// [`Request::CreateTree`] may have finished the drop in its stead.
+    /// To server 0: forget a tree after the sender has replaced its root word by null, by CAS. The sender
+    /// frees the nodes after the answer. The answer is [`Response::Done`], or [`Refusal::BadRequest`] if the
+    /// root word is not null. If no tree has this name and id, the answer is [`Refusal::NoSuchTree`]. The
+    /// client that nulled the root word may take that as done, because a [`Request::CreateTree`] may have
+    /// finished the drop.
     DropTree {
-        /// Its name.
+        /// The tree's name.
         name: String,
-        /// Its id: not another tree that was meanwhile created under the name.
+        /// The tree's id. It excludes another tree that was meanwhile created with this name.
         id: u32,
     },
-    /// To any server: execute nothing of `client` any more (F6). Answered when all its endpoints have stopped there.
+    /// To any server: execute nothing more of `client` (F6). The server answers when all endpoints of
+    /// `client` have stopped there.
     Fence {
-        /// Whom.
-        client: ClientId,
+        /// The client to fence.
+        client: ComputeId,
     },
-    /// To any server: its memory and members.
+    /// To any server: report its memory and members.
     Usage,
-    /// To server 0: the sender is alive. Its lease then runs from now. Answered by [`Response::Renewed`].
+    /// To server 0: the sender is alive. Its lease starts again now. The answer is [`Response::Renewed`].
     Renew,
-    /// To server 0: the sender found no memory on any server. The renewals of others tell them. Renews nothing, but is answered by
-    /// [`Response::Renewed`]: the members that are to be recovered, and whether it is any use to wait for others to give memory back.
+    /// To server 0: the sender found no memory on any server. The renewals of other members report this to
+    /// them. Renews nothing, but the answer is [`Response::Renewed`]. It names the members that need
+    /// recovery, and says whether the sender should wait for others to give memory back.
     Short,
-    /// To server 0: stop being a member, but leave records behind. The id is free when another member has recovered the sender.
+    /// To server 0: stop being a member, but leave records behind. The id is free after another member has
+    /// recovered the sender.
     Depart,
-    /// To server 0: is `client` dead? If its lease has run out, it is from now on, and the sender may be the one to recover
-    /// it. Answered by [`Response::Verdict`].
+    /// To server 0: ask whether `client` is dead. If its lease has expired, it is dead from now on, and the
+    /// sender may become its recoverer. The answer is [`Response::Verdict`].
     Suspect {
-        /// Whom.
-        client: ClientId,
+        /// The suspected client.
+        client: ComputeId,
     },
-    /// To server 0: end the lease of `client` now, whatever it says itself.
+    /// To server 0: end the lease of `client` now, even if `client` is alive.
     Condemn {
-        /// Whom.
-        client: ClientId,
+        /// The client whose lease ends.
+        client: ComputeId,
     },
-    /// To server 0: the sender is the successor of `client`: the same program, which lost that identity. Ends the lease of `client` and
-    /// makes the sender its recoverer, unless another member recovers it already. Answered by [`Response::Verdict`];
-    /// [`Verdict::Gone`] if `client` is a member no more or another holds its id.
+    /// To server 0: the sender is the successor of `client`. It is the same program, which lost that
+    /// identity. Ends the lease of `client` and makes the sender its recoverer, unless another member already
+    /// recovers it. The answer is [`Response::Verdict`]. It is [`Verdict::Gone`] if `client` is no longer a
+    /// member or another incarnation holds its id.
     Succeed {
-        /// Whom.
-        client: ClientId,
-        /// The incarnation that it had.
+        /// The former client.
+        client: ComputeId,
+        /// The incarnation of the former client.
         incarnation: u32,
     },
-    /// To any server, from who recovers `client`, last of all: forget it there: its spans, its redo area and its fence. Server 0 comes
-    /// last: then the id may be issued again. Refused with [`Refusal::BadRequest`] unless `client` is fenced there.
+    /// To any server, from the recoverer of `client`, as its last step: forget the spans, the redo area and
+    /// the fence of `client` there. Server 0 comes last, because then the id may be issued again. Refused
+    /// with [`Refusal::BadRequest`] unless `client` is fenced there.
     Retire {
-        /// Whom.
-        client: ClientId,
+        /// The client to forget.
+        client: ComputeId,
     },
-    /// To server 0, from the recoverer of `client`, once the records of `client` are replayed and its lanes swept: `client` recovers
-    /// nobody any more. Those whom it was recovering when it died may then be recovered before it is retired: what is left to do for
-    /// `client` may have to wait for them.
+    /// To server 0, from the recoverer of `client`, once it has replayed the records of `client` and swept
+    /// its lanes. `client` then no longer recovers any member. Members that `client` was recovering when it
+    /// died may then be recovered before `client` is retired. The rest of the recovery of `client` may have
+    /// to wait for them.
     Relieve {
-        /// Whom.
-        client: ClientId,
+        /// The dead client.
+        client: ComputeId,
     },
-    /// To server 0: every member. Answered by [`Response::Members`].
+    /// To server 0: list every member. The answer is [`Response::Members`].
     Members,
-    /// To server 0: the memory servers of the cluster. Answered by [`Response::Servers`].
+    /// To server 0: list the memory servers of the cluster. The answer is [`Response::Servers`].
     Servers,
-    /// To server 0: the memory of `server` is gone for good. Ends the lease of every live member, as
-    /// [`Request::Condemn`] does: nobody may go on with the old view. Every client that joins later skips the server, and its
-    /// lists and calls there end in [`FabricError::ServerLost`](crate::FabricError::ServerLost). Nothing undoes this. Refused with
+    /// To server 0: the memory of `server` is permanently gone. Ends the lease of every live member, as
+    /// [`Request::Condemn`] does, so that no member continues with the old view. Every client that joins
+    /// later skips the server. Its lists and calls there end in
+    /// [`FabricError::ServerLost`](crate::FabricError::ServerLost). This cannot be undone. Refused with
     /// [`Refusal::BadRequest`] for server 0.
     DeclareLost {
-        /// Which.
+        /// The lost server.
         server: u16,
     },
-    /// To any server that is a process of its own: its counters. Answered by [`Response::Stats`]; elsewhere refused with
-    /// [`Refusal::BadRequest`].
+    /// To any server that is its own process: report its counters. The answer is [`Response::Stats`]. Other
+    /// servers refuse with [`Refusal::BadRequest`].
     Stats,
 }
 
-/// What a member is.
+/// The state of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// It takes part.
+    /// The member takes part.
     Live,
-    /// It has gone in order, and its records wait to be replayed.
+    /// The member has left in order, and its records wait to be replayed.
     Leaving,
-    /// Its lease has run out: it is being recovered, or waits for it.
+    /// The member's lease has expired. It is being recovered, or waits for recovery.
     Dead,
 }
 
 /// A member, as server 0 knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemberInfo {
-    /// Its id.
-    pub client: ClientId,
-    /// What it is.
+    /// The member's id.
+    pub client: ComputeId,
+    /// The member's state.
     pub standing: Standing,
-    /// How often its id was issued.
+    /// How often the id was issued.
     pub incarnation: u32,
-    /// For how long it has been a member, in nanoseconds.
+    /// Nanoseconds since it became a member.
     pub age: u64,
-    /// What is left of its lease, in nanoseconds; 0 if it has run out.
+    /// Nanoseconds until its lease expires, or 0 if it has expired.
     pub lease_left: u64,
-    /// Who recovers it; nobody's id if nobody does.
-    pub recoverer: ClientId,
+    /// The member's recoverer, or [`ComputeId::NOBODY`] if it has none.
+    pub recoverer: ComputeId,
 }
 
 /// A memory server of the cluster, as server 0 knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ServerInfo {
-    /// The identity of its memory; 0 until the first member has joined.
+    /// The identity of its memory, or 0 until the first member has joined.
     pub memory: u64,
     /// Whether the cluster has declared it lost.
     pub lost: bool,
 }
 
-/// What a client that wants to join found at one memory server.
+/// The state of one memory server, as found by a client that wants to join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Seen {
     /// The identity of the server's memory.
     pub memory: u64,
-    /// The cluster which that memory belongs to; 0 if it belongs to none yet.
+    /// The cluster that owns that memory, or 0 if none does yet.
     pub cluster: u64,
 }
 
-/// The most members that one renewal names.
+/// The maximum number of members that one renewal names.
 pub const MOST_EXPIRED: usize = 1024;
-/// The most spans that one request takes back.
+/// The maximum number of spans that one request gives back.
 pub const MOST_FREED: usize = 4096;
-/// The most spans that one answer lists.
+/// The maximum number of spans that one answer lists.
 pub const MOST_LISTED: usize = 4096;
 
-/// A few places for nodes, side by side.
+/// A few adjacent places for nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
-    /// What its places are for.
+    /// The class of its places.
     pub class: ChunkClass,
-    /// Where it begins in host memory.
+    /// The span's offset in host memory.
     pub offset: u64,
-    /// Its size: a multiple of the class's node size.
+    /// The span's size, a multiple of the class's node size.
     pub bytes: u64,
-    /// Whether nobody ever owned it: then none of its places ever held a node.
+    /// Whether no client ever owned the span. Then none of its places ever held a node.
     pub fresh: bool,
 }
 
-/// What server 0 says to a suspicion.
+/// Server 0's answer to a suspicion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// Its lease has not run out yet.
+    /// The suspect's lease has not expired yet.
     Alive {
-        /// What is left of it, in nanoseconds.
+        /// Nanoseconds until the lease expires.
         lease_left: u64,
     },
-    /// It is dead, or has gone, and the one who asks is to recover it: nobody else does, until its own lease runs out. Said
-    /// again whenever the same one asks again.
+    /// The suspect is dead or has left, and the sender must recover it. No other client recovers it until the
+    /// sender's own lease expires. The same sender gets the same answer if it asks again.
     Recover,
-    /// As [`Verdict::Recover`], and nobody has begun to recover it before. Said to a successor ([`Request::Succeed`]) alone, once.
+    /// As [`Verdict::Recover`], and no member has begun to recover the suspect before. Only a successor
+    /// ([`Request::Succeed`]) gets this, and only once.
     Inherit,
-    /// Somebody else recovers it.
+    /// Another member recovers the suspect.
     Recovering {
-        /// Who.
-        by: ClientId,
+        /// The recoverer.
+        by: ComputeId,
     },
-    /// Somebody recovered it and is dead itself: that one must be recovered first.
+    /// The suspect's recoverer is dead too, and must be recovered first.
     Displaced {
-        /// Who.
-        by: ClientId,
+        /// The recoverer that died.
+        by: ComputeId,
     },
-    /// Nobody has this id: there is nothing to recover.
+    /// No member has this id, so there is nothing to recover.
     Gone,
+}
+
+/// A part of a server's host memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// Its offset in host memory.
+    pub offset: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+/// The catalog's answer about one tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CatalogReply {
+    /// The tree's catalog entry.
+    pub info: TreeInfo,
+    /// Whether this request created the tree.
+    pub created: bool,
+}
+
+/// Memory and members of one server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The total number of chunks.
+    pub chunks: u64,
+    /// The number of chunks in use.
+    pub chunks_used: u64,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// Bytes of spans that members own.
+    pub bytes_owned: u64,
+    /// Bytes of spans that have no owner and may have free places.
+    pub bytes_free: u64,
+    /// Members known here.
+    pub members: Vec<ComputeId>,
+}
+
+/// Server 0's answer to a renewal.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Renewal {
+    /// The first [`MOST_EXPIRED`] of the members that need recovery and that no live member recovers, except
+    /// perhaps the sender.
+    pub expired: Vec<ComputeId>,
+    /// Some member recently found no memory on any server, so the sender should give back unused memory. In
+    /// the answer to [`Request::Short`]: other members may give memory back.
+    pub short: bool,
 }
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Response {
-    /// Nothing to say.
+    /// Done, without further data.
     Done,
     /// A new member's id.
     Joined {
         /// The id.
-        client: ClientId,
+        client: ComputeId,
     },
     /// Spans.
     Spans(Vec<Span>),
     /// A redo area.
-    RedoArea {
-        /// Its offset in host memory.
-        offset: u64,
-        /// Its size.
-        bytes: u64,
-    },
-    /// A fresh tree id.
+    RedoArea(Extent),
+    /// A new tree id.
     TreeId {
         /// The id.
         id: u32,
     },
     /// A tree.
-    Tree {
-        /// Its catalog entry.
-        info: TreeInfo,
-        /// Whether this request created it.
-        created: bool,
-    },
+    Tree(CatalogReply),
     /// All trees, by name.
     Trees(Vec<TreeInfo>),
     /// Memory and members of one server.
-    Usage {
-        /// Chunks there are.
-        chunks: u64,
-        /// Chunks given out.
-        chunks_used: u64,
-        /// Bytes of a chunk.
-        chunk_bytes: u64,
-        /// Bytes of spans that members own.
-        bytes_owned: u64,
-        /// Bytes of spans that nobody owns and that may have free places.
-        bytes_free: u64,
-        /// Members known here.
-        members: Vec<ClientId>,
-    },
-    /// The sender's lease runs from now.
-    Renewed {
-        /// The members that are to be recovered, and that nobody alive recovers but perhaps the sender: the first
-        /// [`MOST_EXPIRED`].
-        expired: Vec<ClientId>,
-        /// Some member lately found no memory on any server: the sender is to give back what it does not use. In the answer to
-        /// [`Request::Short`]: there are others who may.
-        short: bool,
-    },
-    /// What is to be done about a suspect.
+    Usage(Usage),
+    /// The sender's lease starts again now.
+    Renewed(Renewal),
+    /// What the sender must do about a suspect.
     Verdict(Verdict),
     /// Every member, by id.
     Members(Vec<MemberInfo>),
@@ -352,15 +384,15 @@ pub enum Response {
     Stats(Box<ServerStats>),
 }
 
-/// Why a memory server said no. Nothing was changed. For the width of its tag see
+/// Why a memory server refused a request. The request changed nothing. For the width of its tag see
 /// [`FabricError`](crate::FabricError).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[repr(u64)]
 pub enum Refusal {
-    /// No span of the class, and no chunk, is left.
+    /// No span of the class and no chunk is free.
     OutOfMemory,
-    /// No member id is left.
+    /// No member id is free.
     TooManyMembers,
     /// The catalog is full.
     TooManyTrees,
@@ -371,41 +403,42 @@ pub enum Refusal {
     },
     /// The name is empty or longer than 128 bytes.
     BadName,
-    /// This server does not answer this request (only server 0 keeps members and catalog).
+    /// This server does not answer this request. Only server 0 keeps members and catalog.
     NotHere,
     /// The client is not a member.
     NotAMember {
-        /// Who asked, or who was to be fenced.
-        client: ClientId,
+        /// The sender, or the client to fence.
+        client: ComputeId,
     },
     /// The client is fenced on this server (F6).
     Fenced {
-        /// Who asked.
-        client: ClientId,
+        /// The sender.
+        client: ComputeId,
     },
-    /// The cluster counts a memory server as present, and the client did not reach it.
+    /// The cluster counts a memory server as present, but the client did not reach it.
     Unreachable {
-        /// Which.
+        /// The unreachable server.
         server: u16,
     },
     /// The memory of a server belongs to another cluster.
     OtherCluster {
-        /// Which.
+        /// The server with that memory.
         server: u16,
     },
-    /// A memory server has another memory than the cluster knows: it was restarted empty, or another server is in its place.
+    /// A memory server has another memory than the cluster knows. It was restarted empty, or another server
+    /// is in its place.
     OtherMemory {
-        /// Which.
+        /// The server with that memory.
         server: u16,
     },
-    /// The client names another number of memory servers than the cluster has.
+    /// The client expects another number of memory servers than the cluster has.
     OtherCount {
-        /// How many the cluster has.
+        /// Number of servers in the cluster.
         servers: u16,
     },
-    /// The request's numbers make no sense.
+    /// The request's values are invalid.
     BadRequest {
-        /// Which.
+        /// The invalid value.
         what: &'static str,
     },
 }
@@ -417,18 +450,27 @@ impl fmt::Display for Refusal {
             Self::TooManyMembers => write!(f, "the cluster has no free member id"),
             Self::TooManyTrees => write!(f, "the cluster's catalog of trees is full"),
             Self::NoSuchTree { name } => write!(f, "there is no tree named {name:?}"),
-            Self::BadName => write!(f, "a tree's name has 1 to 128 bytes"),
-            Self::NotHere => write!(f, "only memory server 0 answers this"),
+            Self::BadName => write!(f, "bad tree name: it must have 1 to 128 bytes"),
+            Self::NotHere => write!(f, "only memory server 0 answers this request"),
             Self::NotAMember { client } => write!(f, "client {client} is not a member of the cluster"),
             Self::Fenced { client } => write!(f, "client {client} has been fenced"),
             Self::Unreachable { server } => {
-                write!(f, "the cluster counts memory server {server} as present, and the client cannot reach it")
+                write!(
+                    f,
+                    "the client cannot reach memory server {server}, which the cluster counts as present"
+                )
             }
             Self::OtherCluster { server } => write!(f, "memory server {server} belongs to another cluster"),
             Self::OtherMemory { server } => {
-                write!(f, "memory server {server} lost its memory: it was restarted empty, or is another server")
+                write!(
+                    f,
+                    "memory server {server} lost its memory: it was restarted empty, or is another server"
+                )
             }
-            Self::OtherCount { servers } => write!(f, "the cluster has {servers} memory servers"),
+            Self::OtherCount { servers } => write!(
+                f,
+                "the client lists another number of memory servers than the cluster has ({servers})"
+            ),
             Self::BadRequest { what } => write!(f, "malformed request: {what}"),
         }
     }

@@ -1,8 +1,9 @@
-//! Round trips, verbs and bytes. Counted by [`execute`](crate::execute), so alike for every backend.
+//! Round trips, verbs and bytes. [`execute`](crate::execute) counts them, so they mean the same for every
+//! backend.
 
 use std::cell::Cell;
 
-/// Running totals. One sits in every endpoint; operations carry their own to say what *they* cost.
+/// Running totals. Every endpoint has one. Each operation has its own too, for its own cost.
 #[derive(Debug, Default)]
 pub struct Counters(Cell<Tally>);
 
@@ -31,7 +32,7 @@ impl Tally {
         self.reads + self.writes + self.atomics
     }
 
-    /// Both together.
+    /// The sum of both.
     #[inline]
     fn plus(&self, other: &Self) -> Self {
         Self {
@@ -45,7 +46,7 @@ impl Tally {
         }
     }
 
-    /// What was counted since `earlier`.
+    /// The counts since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             round_trips: self.round_trips - earlier.round_trips,
@@ -60,13 +61,13 @@ impl Tally {
 }
 
 impl Counters {
-    /// All totals as of now.
+    /// All current totals.
     #[inline]
     pub fn read(&self) -> Tally {
         self.0.get()
     }
 
-    /// Adds what was done.
+    /// Adds `done` to the totals.
     #[inline]
     pub(crate) fn add(&self, done: &Tally) {
         self.0.set(self.0.get().plus(done));
@@ -79,7 +80,15 @@ mod tests {
 
     #[test]
     fn what_is_added_is_what_was_counted_since() {
-        let one = Tally { round_trips: 1, reads: 2, writes: 3, atomics: 4, calls: 5, bytes_read: 6, bytes_written: 7 };
+        let one = Tally {
+            round_trips: 1,
+            reads: 2,
+            writes: 3,
+            atomics: 4,
+            calls: 5,
+            bytes_read: 6,
+            bytes_written: 7,
+        };
         let counters = Counters::default();
         counters.add(&one);
         let before = counters.read();

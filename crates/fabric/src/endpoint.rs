@@ -1,65 +1,89 @@
-//! The endpoint trait, and async sugar over it.
+//! The endpoint trait, and async helpers for it.
 
-use crate::{Caps, ClientId, Counters, FabricError, GlobalAddress, Request, Response, Tally, WorkList};
+use crate::{
+    Call, Caps, ComputeId, Counters, FabricError, GlobalAddress, Request, Response, Tally, WorkList,
+};
 use sherman_executor::Driver;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-/// Time as the endpoint's world tells it: real on a real backend, virtual in the simulator.
+/// The endpoint's time: real on a real backend, virtual in the simulator.
 pub trait Clock {
-    /// Nanoseconds since some fixed moment. Never goes back.
+    /// Nanoseconds since some fixed moment. Never goes backwards.
     fn now(&self) -> u64;
 
-    /// Wakes `waker` at `at` or soon after. May wake early or more than once: the caller looks at [`Clock::now`].
+    /// Wakes `waker` at `at` or soon after. May wake early or more than once, so the caller checks
+    /// [`Clock::now`].
     fn wake_at(&self, at: u64, waker: &Waker);
 }
 
-/// Names something in flight on one endpoint.
+/// Names a list or call in flight on one endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// A client thread's access to every memory server: `&self` throughout, since many tasks of one thread share it.
+impl Ticket {
+    /// The ticket of a slot in its `generation`.
+    #[inline]
+    pub const fn new(generation: u32, slot: u32) -> Self {
+        Self((generation as u64) << 32 | slot as u64)
+    }
+
+    /// How often the slot was used before.
+    #[inline]
+    pub const fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// The slot.
+    #[inline]
+    pub const fn slot(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// A client thread's access to every memory server. All methods take `&self`, because many tasks of one
+/// thread share it.
 ///
-/// Guarantees F1–F7 of `docs/FABRIC.md`. The endpoint owns the buffers of what is in flight: a posted list comes back
-/// from [`Endpoint::poll`] or, if its ticket was forgotten, is recycled when it completes.
+/// Guarantees F1–F7 of `docs/FABRIC.md`. The endpoint owns the buffers of lists in flight. [`Endpoint::poll`]
+/// returns a posted list. If its ticket was forgotten, the list is recycled when it completes.
 pub trait Endpoint: Clock + Driver {
-    /// What this backend can do.
+    /// The capabilities of this backend.
     fn caps(&self) -> &Caps;
 
-    /// How many memory servers there are, numbered from 0.
+    /// Number of memory servers, numbered from 0.
     fn servers(&self) -> u16;
 
-    /// The identity this endpoint acts under.
-    fn client(&self) -> ClientId;
+    /// The client id of this endpoint.
+    fn client(&self) -> ComputeId;
 
-    /// An empty list for `server`, from the pool where it has one.
+    /// An empty list for `server`, from the pool if it has one.
     fn list(&self, server: u16) -> WorkList;
 
     /// Gives a list's buffers back to the pool.
     fn recycle(&self, list: WorkList);
 
-    /// Says that these bytes of host memory are going to be read soon. Costs nothing on the fabric and promises nothing: a
-    /// backend whose memory is at hand may begin to fetch it.
+    /// Hints that the caller will soon read these bytes of host memory. Costs nothing on the fabric and
+    /// promises nothing. A backend with local memory may begin to fetch it.
     #[inline]
     fn hint(&self, address: GlobalAddress, bytes: usize) {
         let _ = (address, bytes);
     }
 
-    /// Posts a list. It executes whether or not anyone polls. Errors are told by [`Endpoint::poll`].
+    /// Posts a list. It executes whether or not a task polls it. [`Endpoint::poll`] returns its errors.
     fn post(&self, list: WorkList) -> Ticket;
 
-    /// The list with its results, once it has completed. A ticket is polled to completion once.
+    /// The list with its results, once it has completed. Each ticket completes only once.
     fn poll(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>>;
 
-    /// Gives up interest in `ticket`; the list still executes.
+    /// Gives up `ticket`. The list still executes.
     fn forget(&self, ticket: Ticket);
 
     /// Sends a control request to a memory server's CPU. Not ordered with verbs.
     fn call(&self, server: u16, request: Request) -> Ticket;
 
-    /// Whether nothing that is posted to `server` from now on will be sent: the connection has ended. A caller that asks before it posts
-    /// a change knows that the change did not happen.
+    /// Whether the connection to `server` has ended, so that nothing posted to it from now on will be sent. A
+    /// caller that asks before it posts a change then knows that the change did not happen.
     #[inline]
     fn refuses(&self, server: u16) -> bool {
         let _ = server;
@@ -69,13 +93,13 @@ pub trait Endpoint: Clock + Driver {
     /// The answer to a control request.
     fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>>;
 
-    /// What this endpoint has done so far.
+    /// The running totals of this endpoint.
     fn counters(&self) -> &Counters;
 }
 
-/// One compute server's way into a cluster: a factory of endpoints that share an identity.
+/// One compute server's access to a cluster: a factory of endpoints that share an identity.
 pub trait Fabric {
-    /// Its endpoints.
+    /// The type of its endpoints.
     type Endpoint: Endpoint;
 
     /// A new endpoint, for the calling thread.
@@ -84,15 +108,20 @@ pub trait Fabric {
 
 /// Posts `list` and waits for it: one round trip, counted in the endpoint's counters and in `counters`.
 #[inline]
-pub fn execute<'e, E: Endpoint + ?Sized>(endpoint: &'e E, list: WorkList, counters: &Counters) -> Execute<'e, E> {
+pub fn execute<'e, E: Endpoint + ?Sized>(
+    endpoint: &'e E,
+    list: WorkList,
+    counters: &Counters,
+) -> Execute<'e, E> {
     let cost = list.tally();
     counters.add(&cost);
     endpoint.counters().add(&cost);
     Execute { endpoint, ticket: Some(endpoint.post(list)) }
 }
 
-/// The future of [`execute`]. Posted at once; dropping it forgets the ticket, not the verbs.
-#[must_use = "a list's outcome is told by awaiting it"]
+/// The future of [`execute`]. The list is already posted. Dropping the future forgets the ticket, but the
+/// verbs still execute.
+#[must_use = "await it to learn the list's outcome"]
 #[derive(Debug)]
 pub struct Execute<'e, E: Endpoint + ?Sized> {
     endpoint: &'e E,
@@ -122,18 +151,21 @@ impl<E: Endpoint + ?Sized> Drop for Execute<'_, E> {
     }
 }
 
-/// Sends a control request and waits for its answer.
-pub async fn call<E: Endpoint + ?Sized>(
+/// Sends a control request and waits for its reply.
+///
+/// # Errors
+/// [`FabricError::UnexpectedReply`] if the server's answer does not fit the request.
+pub async fn call<E: Endpoint + ?Sized, C: Call>(
     endpoint: &E,
     server: u16,
-    request: Request,
+    call: C,
     counters: &Counters,
-) -> Result<Response, FabricError> {
+) -> Result<C::Reply, FabricError> {
     let cost = Tally { calls: 1, ..Tally::default() };
     counters.add(&cost);
     endpoint.counters().add(&cost);
-    let ticket = endpoint.call(server, request);
-    std::future::poll_fn(|cx| endpoint.poll_call(ticket, cx)).await
+    let ticket = endpoint.call(server, call.request());
+    std::future::poll_fn(|cx| endpoint.poll_call(ticket, cx)).await.and_then(C::expect)
 }
 
 /// Waits until [`Clock::now`] has reached `at`.

@@ -1,11 +1,11 @@
-//! How a memory server reaches its own memory.
+//! A memory server's access to its own memory.
 
 use crate::Space;
 
-/// The memory of one memory server, as its own CPU sees it. The state machine in `sherman-memory-server` is written
-/// against this, so the same code keeps the superblock under every backend.
+/// The memory of one memory server, as its own CPU sees it. The state machine in `sherman-memory-server` uses
+/// only this trait, so the same code keeps the superblock under every backend.
 ///
-/// Offsets and lengths are the server's own and in bounds; a backend may panic on others.
+/// Offsets and lengths come from the server itself and are in bounds. A backend may panic on others.
 pub trait Memory {
     /// The size of a space in bytes.
     fn size(&self, space: Space) -> u64;
@@ -16,7 +16,7 @@ pub trait Memory {
     /// Copies bytes in, unit-wise atomic (F1).
     fn store(&self, space: Space, offset: u64, from: &[u8]);
 
-    /// An aligned word.
+    /// Loads an aligned word.
     fn load_u64(&self, space: Space, offset: u64) -> u64 {
         let mut word = [0; 8];
         self.load(space, offset, &mut word);

@@ -1,7 +1,7 @@
-//! What one memory server counts, as it tells whoever asks ([`Request::Stats`](crate::Request::Stats)).
+//! The counters of one memory server, as its answer to [`Request::Stats`](crate::Request::Stats).
 //!
-//! Totals since the process that serves the memory was started: of work, of refusals by reason, and of the lock words
-//! that were fought over most. Only a backend whose memory servers are processes of their own counts them.
+//! They are totals since the server's process started: of work, of refusals by reason, and of the most
+//! contended lock words. Only a backend whose memory servers are separate processes counts them.
 
 use crate::Space;
 
@@ -10,9 +10,9 @@ use crate::Space;
 pub struct ServerStats {
     /// The server's index.
     pub server: u16,
-    /// Which start of the process this is: a random number.
+    /// A random number that identifies this start of the process.
     pub boot: u64,
-    /// For how long it has been serving, in nanoseconds.
+    /// Nanoseconds since the process began to serve.
     pub uptime_nanos: u64,
     /// Bytes of host memory.
     pub host_bytes: u64,
@@ -22,9 +22,9 @@ pub struct ServerStats {
     pub connections: u64,
     /// Connections accepted so far.
     pub accepted: u64,
-    /// Connections and frames refused so far, by reason; reasons that never occurred may be left out.
+    /// Connections and frames refused so far, by reason. Reasons that never occurred may be missing.
     pub refused: Vec<RefusedCount>,
-    /// Work lists executed to their end.
+    /// Work lists executed completely.
     pub lists: u64,
     /// Work lists that failed, by a bad verb or a fence.
     pub lists_failed: u64,
@@ -50,47 +50,47 @@ pub struct ServerStats {
     pub calls: u64,
     /// Fences answered.
     pub fences: u64,
-    /// Member ids there are; 0 on a server that keeps no members, as the next five.
+    /// Total number of member ids. This and the next five fields are 0 on a server that keeps no members.
     pub ids: u64,
-    /// Member ids that nobody has.
+    /// Member ids that no member has.
     pub ids_free: u64,
     /// Members that take part.
     pub members_live: u64,
     /// Members that left in order and whose records wait for recovery.
     pub members_leaving: u64,
-    /// Members whose lease has ended.
+    /// Members whose lease has expired.
     pub members_dead: u64,
     /// Members that must be recovered and that no live member recovers yet.
     pub members_waiting: u64,
-    /// Chunks there are.
+    /// Total number of chunks.
     pub chunks: u64,
     /// Chunks in use.
     pub chunks_used: u64,
     /// Bytes of spans that members own.
     pub bytes_owned: u64,
-    /// Bytes of spans that nobody owns and that may have free places.
+    /// Bytes of spans that have no owner and may have free places.
     pub bytes_free: u64,
-    /// On-chip words whose CAS failed most often, the hottest first. Counted approximately, in bounded space: a word's
-    /// count may be too high by what other words left behind, never too low.
+    /// The on-chip words whose CAS failed most often, the hottest first. The counts are approximate and need
+    /// bounded space. A word's count may be too high by counts left over from other words, never too low.
     pub hottest: Vec<HotWord>,
 }
 
-/// How often something was refused for one reason.
+/// The number of refusals for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefusedCount {
     /// The reason, as one word of lower-case letters and underscores.
     pub reason: String,
-    /// How often.
+    /// The number of refusals.
     pub count: u64,
 }
 
-/// A word that clients fight over.
+/// A contended word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HotWord {
-    /// Its memory.
+    /// The word's memory.
     pub space: Space,
-    /// Its offset there.
+    /// The word's offset.
     pub offset: u64,
-    /// About how many CAS failed on it.
+    /// Approximate number of failed CAS verbs on the word.
     pub failed: u64,
 }

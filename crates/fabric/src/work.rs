@@ -1,15 +1,16 @@
 //! Work lists: the verbs of one round trip, their bytes and their results.
 //!
-//! A list owns one byte arena. WRITEs copy their data into it when they are added, READs reserve their place in it, and
-//! after completion the caller looks the results up by [`VerbId`]. Lists come from an endpoint's pool and go back to it,
-//! so the warm path allocates nothing; the arena never shrinks, so it is not cleared either.
+//! A list owns one byte arena. A WRITE copies its data into the arena when it is added. A READ reserves its
+//! place there. After completion the caller looks up the results by [`VerbId`]. Lists come from an endpoint's
+//! pool and return to it, so the warm path allocates nothing. The arena never shrinks, so it is not cleared
+//! either.
 //!
-//! A list is handed on by value several times in each round trip (pool, caller, endpoint, ticket, caller, pool), so it is
-//! one pointer.
+//! Each round trip passes a list by value several times (pool, caller, endpoint, ticket, caller, pool). So a
+//! list is one pointer.
 
 use crate::{Space, Tally};
 
-/// One verb of a list. Offsets are on the list's server; buffers are ranges of the list's arena.
+/// One verb of a list. Offsets refer to the list's server, and buffers are ranges of the list's arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Fetch `len` bytes.
@@ -18,9 +19,9 @@ pub enum Verb {
         space: Space,
         /// First byte on the server.
         offset: u64,
-        /// Where in the arena the bytes go.
+        /// The arena position for the bytes.
         at: u32,
-        /// How many bytes.
+        /// Number of bytes.
         len: u32,
     },
     /// Store `len` bytes.
@@ -29,14 +30,15 @@ pub enum Verb {
         space: Space,
         /// First byte on the server.
         offset: u64,
-        /// Where in the arena the bytes are.
+        /// The arena position of the bytes.
         at: u32,
-        /// How many bytes.
+        /// Number of bytes.
         len: u32,
         /// Wait for every earlier READ and atomic of this endpoint on this server (F3).
         fenced: bool,
     },
-    /// Compare the bits of an aligned 64-bit word selected by `mask` with `compare`; if equal replace them by `swap`.
+    /// Compare the bits of an aligned 64-bit word selected by `mask` with `compare`. If equal, replace them
+    /// by `swap`.
     Cas {
         /// Memory of the word.
         space: Space,
@@ -46,9 +48,9 @@ pub enum Verb {
         compare: u64,
         /// New bits (under `mask`).
         swap: u64,
-        /// The bits that take part; all ones for a plain CAS.
+        /// The selected bits, all ones for a plain CAS.
         mask: u64,
-        /// The whole word as it was before, filled in on completion.
+        /// The whole old word, filled in on completion.
         old: u64,
     },
     /// Add to an aligned 64-bit word, wrapping.
@@ -59,7 +61,7 @@ pub enum Verb {
         offset: u64,
         /// The addend.
         add: u64,
-        /// The word as it was before, filled in on completion.
+        /// The old word, filled in on completion.
         old: u64,
     },
 }
@@ -87,7 +89,7 @@ impl WorkList {
         Self(Box::new(Inner { server, ..Inner::default() }))
     }
 
-    /// Empties the list for use with `server`, keeping its buffers.
+    /// Empties the list for use with `server`, and keeps its buffers.
     #[inline]
     pub fn reset(&mut self, server: u16) {
         self.0.server = server;
@@ -95,7 +97,7 @@ impl WorkList {
         self.0.used = 0;
     }
 
-    /// The server it is for.
+    /// The list's server.
     #[inline]
     pub fn server(&self) -> u16 {
         self.0.server
@@ -107,19 +109,19 @@ impl WorkList {
         &self.0.verbs
     }
 
-    /// How many verbs it holds.
+    /// Number of verbs.
     #[inline]
     pub fn len(&self) -> usize {
         self.0.verbs.len()
     }
 
-    /// Whether it holds no verb.
+    /// Whether the list has no verb.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.verbs.is_empty()
     }
 
-    /// Bytes of capacity held by the arena: what a pool keeps when it keeps this list.
+    /// Capacity of the arena in bytes: the memory that a pool keeps with this list.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.0.arena.len()
@@ -190,19 +192,21 @@ impl WorkList {
     /// The bytes of a READ (after completion) or WRITE.
     ///
     /// # Panics
-    /// If `id` names an atomic: a bug of the caller.
+    /// If `id` names an atomic, which is a bug of the caller.
     #[inline]
     pub fn bytes(&self, id: VerbId) -> &[u8] {
         match self.0.verbs[id.0 as usize] {
-            Verb::Read { at, len, .. } | Verb::Write { at, len, .. } => &self.0.arena[at as usize..(at + len) as usize],
+            Verb::Read { at, len, .. } | Verb::Write { at, len, .. } => {
+                &self.0.arena[at as usize..(at + len) as usize]
+            }
             Verb::Cas { .. } | Verb::Faa { .. } => panic!("an atomic verb has no bytes"),
         }
     }
 
-    /// The word an atomic found, after completion.
+    /// The word that an atomic found, after completion.
     ///
     /// # Panics
-    /// If `id` names a READ or WRITE: a bug of the caller.
+    /// If `id` names a READ or WRITE, which is a bug of the caller.
     #[inline]
     pub fn old(&self, id: VerbId) -> u64 {
         match self.0.verbs[id.0 as usize] {
@@ -214,7 +218,7 @@ impl WorkList {
     /// Whether a CAS swapped, after completion.
     ///
     /// # Panics
-    /// If `id` does not name a CAS: a bug of the caller.
+    /// If `id` does not name a CAS, which is a bug of the caller.
     #[inline]
     pub fn swapped(&self, id: VerbId) -> bool {
         match self.0.verbs[id.0 as usize] {
@@ -223,7 +227,7 @@ impl WorkList {
         }
     }
 
-    /// For backends: the verb at `index`, and the arena to move its bytes from or to.
+    /// For backends: the verb at `index`, and the arena that holds its bytes.
     #[inline]
     pub fn parts_mut(&mut self, index: usize) -> (Verb, &mut [u8]) {
         let Inner { verbs, arena, .. } = &mut *self.0;
@@ -239,7 +243,7 @@ impl WorkList {
         }
     }
 
-    /// What posting it costs: one round trip of these verbs and bytes.
+    /// The cost of posting the list: one round trip of these verbs and bytes.
     #[inline]
     pub fn tally(&self) -> Tally {
         let mut tally = Tally { round_trips: 1, ..Tally::default() };

@@ -1,9 +1,11 @@
-//! Frames of the soft NIC: what comes over a connection may be anything, whatever side it comes from.
+//! Frames of the soft NIC: either side of a connection may send arbitrary bytes.
 //!
-//! An input is one or two frames: as they should be, with values that lie, damaged, cut, spliced, or no frames at all. They
-//! are then followed byte by byte as the other side follows them. What must hold: nothing is read past what has arrived;
-//! what is understood does not depend on how it was cut on the way; and every message that is understood is understood the
-//! same when it is written again.
+//! An input is one or two frames: correct, with false values, damaged, cut, spliced, or random bytes. The
+//! target parses them byte by byte, as the receiver does. Three properties must hold:
+//!
+//! - The parser reads nothing past the bytes that arrived.
+//! - The result does not depend on how the bytes were cut on the way.
+//! - Every message that parses also parses to the same value after it is encoded again.
 
 mod honest;
 
@@ -14,18 +16,19 @@ pub use stream::{Heard, Stream};
 
 use crate::Reached;
 use crate::source::Source;
-use sherman_soft_nic::wire::bytes::WireError;
-use sherman_soft_nic::wire::{
-    FrameHeader, Goodbye, HEADER_BYTES, Hello, Introduce, Kind, Welcome, errors, requests, responses, verbs,
+use sherman_control::wire::bytes::WireError;
+use sherman_control::wire::{
+    FrameHeader, FrameKind, Goodbye, HEADER_BYTES, Hello, Introduce, Welcome, errors, requests, responses,
 };
+use sherman_soft_nic::verbs;
 use std::fmt::Debug;
 
-/// Whose frames.
+/// Which side sends the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Those that a client sends.
+    /// Frames that a client sends.
     Client,
-    /// Those of a client or of a memory server.
+    /// Frames that a client or a memory server sends.
     Either,
 }
 
@@ -43,7 +46,7 @@ pub fn run(input: &[u8]) -> Reached {
     if as_client || whole.0.is_ok_and(|heard| heard > 0) { Reached::Taken } else { Reached::Refused }
 }
 
-/// Some bytes that a connection may bring where a frame should be.
+/// Returns bytes that a connection may deliver in place of a frame.
 pub fn any(source: &mut Source<'_>, side: Side) -> Vec<u8> {
     let how = source.below(16);
     let mut frame = match how {
@@ -60,13 +63,13 @@ pub fn any(source: &mut Source<'_>, side: Side) -> Vec<u8> {
     frame
 }
 
-/// Damages a frame: bits, words, its length, its end, its middle.
+/// Damages a frame: its bits, its words, its length, its end or its middle.
 fn hurt(source: &mut Source<'_>, frame: &mut Vec<u8>) {
     match source.below(6) {
         0 | 1 => source.damage(frame),
         2 => frame.truncate(source.below(frame.len() + 1)),
         3 => {
-            // A length near the right one, or any.
+            // A length near the correct one, or an arbitrary one.
             let near = (frame.len() - HEADER_BYTES) as u32;
             let len = match source.below(4) {
                 0 => near.wrapping_add(1),
@@ -88,14 +91,15 @@ fn hurt(source: &mut Source<'_>, frame: &mut Vec<u8>) {
             frame.extend(other.drain(source.below(other.len())..));
         }
     }
-    // A length that fits the damage, so that what lies behind it is reached.
+    // Make the length fit the damage, so that the parser reaches the bytes behind the length.
     if frame.len() >= HEADER_BYTES && source.byte() & 1 == 0 {
         let len = (frame.len() - HEADER_BYTES) as u32;
         frame[..4].copy_from_slice(&len.to_le_bytes());
     }
 }
 
-/// Follows `bytes` as a server does, cut there; what was heard: how many frames, and a digest of all that they said.
+/// Parses `bytes` as a server does, cut at `cuts`. Returns the number of frames, and a digest of their
+/// contents.
 fn follow(bytes: &[u8], cuts: &[usize]) -> (Result<u64, WireError>, u64) {
     let mut cuts = cuts.to_vec();
     cuts.push(bytes.len());
@@ -114,7 +118,7 @@ fn follow(bytes: &[u8], cuts: &[usize]) -> (Result<u64, WireError>, u64) {
     (Ok(frames), digest)
 }
 
-/// Reads `bytes` as a client does, which has whole frames; says whether it understood all of them.
+/// Parses `bytes` as a client does, which always has whole frames. Returns whether all of them parse.
 fn answers(bytes: &[u8], source: &mut Source<'_>) -> bool {
     let mut rest = bytes;
     while let Ok(Some(header)) = FrameHeader::decode(rest) {
@@ -128,44 +132,47 @@ fn answers(bytes: &[u8], source: &mut Source<'_>) -> bool {
     rest.is_empty() && !bytes.is_empty()
 }
 
-/// Whether a body is what its header says. If so, it is understood the same when it is written again.
+/// Whether a body is what its header says. If so, asserts that the body parses to the same value after it is
+/// encoded again.
 fn understands(header: &FrameHeader, body: &[u8], source: &mut Source<'_>) -> bool {
     match header.kind {
-        // Followed by `Stream`.
-        Kind::List => true,
-        // In the words of a data path, which are its own.
-        Kind::Attach | Kind::Attached => true,
-        Kind::Call => {
+        // `Stream` parses it.
+        FrameKind::List => true,
+        // Each data path defines its own body format.
+        FrameKind::Attach | FrameKind::Attached => true,
+        FrameKind::Call => {
             let Ok(request) = requests::take_request(body) else { return false };
             let mut bytes = Vec::new();
             known(requests::put_request(&mut bytes, &request));
             assert_eq!(bytes, body, "there is one way to write {request:?}");
             true
         }
-        Kind::Answer => again(
+        FrameKind::Answer => again(
             responses::take_response(body),
             |out, it| known(responses::put_response(out, it)),
             responses::take_response,
         ),
-        Kind::Refused | Kind::ListFailed => again(errors::take_error(body), errors::put_error, errors::take_error),
-        Kind::Hello => again(Hello::take(body), |out, it| it.put(out), Hello::take),
-        Kind::Goodbye => again(Goodbye::take(body), |out, it| it.put(out), Goodbye::take),
-        Kind::Introduce => {
+        FrameKind::Refused | FrameKind::ListFailed => {
+            again(errors::take_error(body), errors::put_error, errors::take_error)
+        }
+        FrameKind::Hello => again(Hello::take(body), |out, it| it.put(out), Hello::take),
+        FrameKind::Goodbye => again(Goodbye::take(body), |out, it| it.put(out), Goodbye::take),
+        FrameKind::Introduce => {
             let take = |bytes: &[u8]| Introduce::take(bytes).map(|signed| (signed.message, signed.mac));
             again(take(body), |out, (it, mac)| it.put(out, |_| *mac), take)
         }
-        Kind::Welcome => {
+        FrameKind::Welcome => {
             let take = |bytes: &[u8]| Welcome::take(bytes).map(|signed| (signed.message, signed.mac));
             again(take(body), |out, (it, mac)| it.put(out, |_| *mac), take)
         }
-        Kind::ListDone => {
+        FrameKind::ListDone => {
             let mut list = honest::work(source);
             verbs::take_results(body, &mut list).is_ok()
         }
     }
 }
 
-/// Whether there is a value; if so, it comes back when it is written and read.
+/// Whether `value` is `Ok`. If so, asserts that encoding and decoding it returns the same value.
 fn again<T: PartialEq + Debug>(
     value: Result<T, WireError>,
     put: impl FnOnce(&mut Vec<u8>, &T),
@@ -178,7 +185,7 @@ fn again<T: PartialEq + Debug>(
     true
 }
 
-/// What was read can be written.
+/// Asserts that a value that was decoded can be encoded.
 fn known(put: Result<(), WireError>) {
     assert_eq!(put, Ok(()));
 }

@@ -1,30 +1,34 @@
-//! Memory and connections that lie: the bodies of the fuzz targets in `fuzz/`, as plain functions over a string of bytes.
+//! Corrupt memory and corrupt connections: the bodies of the fuzz targets in `fuzz/`, as plain functions over
+//! a string of bytes.
 //!
-//! What another machine wrote may be anything: it died in the middle, it has a bug, its memory rots. Whoever reads it gets
-//! a typed error (`Corrupt`, a refused open, a timeout) and never a panic, an endless loop or an access out of bounds.
-//! Each target turns its input into a lie and then asks everything that a client may ask. An input decides all: which
-//! shape, which questions, whether the bytes are raw or those of something valid that was then damaged, and whether the
-//! damage is *sealed* afterwards: a checksum or stamp that fits it, so that what lies behind the seal is reached.
+//! Another machine may have written anything: it died in the middle, it has a bug, or its memory decays. The
+//! reader gets a typed error (`Corrupt`, a refused open, a timeout). It never panics, loops endlessly or
+//! accesses memory out of bounds.
 //!
-//! | module | what is lied about |
+//! Each target turns its input into corrupt data and then runs every operation that a client may run. The
+//! input decides everything: the shape, the operations, and whether the bytes are raw or valid bytes that
+//! were then damaged. It also decides whether the target *seals* the damage afterwards. To seal is to write a
+//! checksum or stamp that fits the damage, so that the code behind the check is reached.
+//!
+//! | module | what is corrupt |
 //! |---|---|
 //! | [`node`] | the bytes of one node, in every format |
 //! | [`superblock`] | the first bytes of a memory server |
 //! | [`server`] | a memory server's tables: chunks, clients, members, catalog |
 //! | [`redo`] | redo records |
-//! | [`replay`] | what a dead compute server left behind: records, lanes, nodes, for another to recover |
+//! | [`replay`] | the state of a dead compute server (records, lanes, nodes), which another compute server recovers |
 //! | [`tree`] | the nodes, lanes and root word of a whole tree |
-//! | [`frames`] | what comes over a connection of the soft NIC: frames of either side |
+//! | [`frames`] | the bytes on a connection of the soft NIC: frames of either side |
 //! | [`source`] | how an input is read |
-//! | [`hasty`] | an endpoint in virtual time, on which every deadline passes at once |
+//! | [`virtual_time`] | an endpoint in virtual time, on which every deadline passes at once |
 //!
-//! The targets run under `cargo fuzz` (`fuzz/README.md`) and, on inputs of a seeded generator, under `cargo test`
-//! (`tests/seeded.rs`). Each returns how far its input got, so that the tests can tell whether inputs get anywhere.
+//! The targets run under `cargo fuzz` (`fuzz/README.md`). They also run under `cargo test`, on inputs of a
+//! seeded generator (`tests/seeded.rs`). Each target returns how far its input got, so that the tests can see
+//! whether inputs pass the first checks.
 #![forbid(unsafe_code)]
 
+mod fixture;
 pub mod frames;
-pub mod hasty;
-mod lab;
 pub mod node;
 pub mod redo;
 pub mod replay;
@@ -32,20 +36,21 @@ pub mod server;
 pub mod source;
 pub mod superblock;
 pub mod tree;
+pub mod virtual_time;
 
 /// How far an input got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reached {
-    /// The lie was seen through at once.
+    /// The first check detected the corruption.
     Refused,
-    /// It was taken for the truth, and every question got an answer.
+    /// The data was accepted, and every operation returned.
     Taken,
 }
 
 /// A fuzz target.
 pub type Target = fn(&[u8]) -> Reached;
 
-/// Every target by the name it has in `fuzz/`.
+/// Every target, with its name in `fuzz/`.
 pub const TARGETS: [(&str, Target); 7] = [
     ("node", node::run),
     ("superblock", superblock::run),

@@ -1,17 +1,17 @@
-//! One node: whatever its bytes, opening it, searching it and changing it end in an answer.
+//! One node: whatever its bytes are, opening, searching and changing it return without a panic.
 
 use crate::Reached;
 use crate::source::Source;
-use sherman_core::node::draft::{Place, Upsert};
+use sherman_core::node::draft::{NodePlace, Upsert};
 use sherman_core::node::{
     Draft, Format, Header, LINE, Lookup, Node, Position, Removed, Scratch, Shape, SortedBody, TreeShape,
 };
 use sherman_fabric::control::TreeSpec;
-use sherman_fabric::{ClientId, GlobalAddress};
+use sherman_fabric::{ComputeId, GlobalAddress};
 use std::sync::OnceLock;
 use twox_hash::XxHash3_64;
 
-/// The tree that the nodes say they belong to.
+/// The tree id in the header of every node.
 const TREE: u32 = 77;
 const AT_FRONT: usize = 0;
 const AT_FORMAT: usize = 1;
@@ -23,7 +23,8 @@ const AT_FLOOR: usize = 14;
 const AT_CHECKSUM: usize = 24;
 const AT_STAMP: usize = 62;
 
-/// Key bytes, value bytes, node bytes: what fits a line, what does not, long keys, no values, the largest of all.
+/// Key bytes, value bytes, node bytes: entries that fit a line, entries that do not, long keys, no values,
+/// the largest node.
 const SIZES: [(u16, u32, u32); 8] = [
     (8, 8, 256),
     (8, 8, 1024),
@@ -78,7 +79,7 @@ pub fn run(input: &[u8]) -> Reached {
     Reached::Taken
 }
 
-/// A node as a client would leave it.
+/// Returns a node as a correct client would leave it.
 fn honest(shape: &Shape, level: u8, source: &mut Source<'_>) -> Vec<u8> {
     let bounds = source.byte();
     let low = if bounds & 1 == 0 { vec![0; shape.key_len()] } else { source.key(shape.key_len()) };
@@ -107,11 +108,12 @@ fn honest(shape: &Shape, level: u8, source: &mut Source<'_>) -> Vec<u8> {
     draft.into_image()
 }
 
-fn place(version: u16) -> Place {
-    Place { address: GlobalAddress::new(3, 0x5000), version, owner: ClientId(9) }
+fn place(version: u16) -> NodePlace {
+    NodePlace { address: GlobalAddress::new(3, 0x5000), version, owner: ComputeId(9) }
 }
 
-/// Makes an image look whole, and, with `identity`, like a node of this shape.
+/// Makes the stamps or the checksum of an image consistent. With `identity`, also makes the image look like a
+/// node of this shape.
 pub(crate) fn seal(shape: &Shape, image: &mut [u8], level: u8, identity: bool) {
     let u16_at = |image: &[u8], at: usize| u16::from_le_bytes([image[at], image[at + 1]]);
     if identity {
@@ -126,9 +128,10 @@ pub(crate) fn seal(shape: &Shape, image: &mut [u8], level: u8, identity: bool) {
         Format::LineStamped | Format::SortedStamped => {
             let (version, floor) = (u16_at(image, AT_VERSION), u16_at(image, AT_FLOOR));
             let fences = 2 * shape.key_len();
-            let header_lines = if AT_CHECKSUM + fences <= AT_STAMP { 1 } else { 1 + fences.div_ceil(AT_STAMP) };
+            let header_lines =
+                if AT_CHECKSUM + fences <= AT_STAMP { 1 } else { 1 + fences.div_ceil(AT_STAMP) };
             for (number, line) in image.as_chunks_mut::<LINE>().0.iter_mut().enumerate() {
-                // Lines of entries may be as old as the floor says; which ones are is of no matter here.
+                // Entry lines may be as old as the floor says. It does not matter here which lines are.
                 let stamp = if number >= header_lines && number % 3 == 2 { floor } else { version };
                 line[AT_STAMP..].copy_from_slice(&stamp.to_le_bytes());
             }
@@ -145,7 +148,7 @@ pub(crate) fn seal(shape: &Shape, image: &mut [u8], level: u8, identity: bool) {
     }
 }
 
-/// Everything a reader may ask.
+/// Calls every function that a reader may call.
 fn ask(node: &Node<'_>, shape: &Shape, keys: &[Vec<u8>; 2]) {
     let (mut low, mut high) = (Vec::new(), Vec::new());
     node.low_into(&mut low);
@@ -188,7 +191,7 @@ fn ask_body(body: &SortedBody, key: &[u8]) {
     }
 }
 
-/// Everything a writer may do with its lane.
+/// Calls every function that a writer may call while it holds the lane.
 fn change(node: &Node<'_>, shape: &Shape, level: u8, keys: &[Vec<u8>; 2]) {
     let is_node = |draft: &Draft<'_>| Node::open_marked(shape, draft.image(), level).is_ok();
     for key in keys.iter().filter(|key| node.position(key) == Position::Inside) {
@@ -220,15 +223,16 @@ fn change(node: &Node<'_>, shape: &Shape, level: u8, keys: &[Vec<u8>; 2]) {
     }
     let mut draft = Draft::of(shape, node, Vec::new());
     draft.link();
-    draft.free(ClientId(3));
+    draft.free(ComputeId(3));
     assert!(is_node(&draft));
     draft.clear();
     assert!(Node::open_marked(shape, draft.image(), level).is_ok_and(|node| level > 0 || node.is_empty()));
 }
 
-/// The node takes a neighbour over, and is taken over by one.
+/// Merges a neighbour into the node, and the node into a neighbour.
 fn merge(node: &Node<'_>, shape: &Shape, level: u8) {
-    let empty = |low: &[u8], high: Option<&[u8]>| Draft::new(shape, level, low, high, GlobalAddress::NULL, place(1));
+    let empty =
+        |low: &[u8], high: Option<&[u8]>| Draft::new(shape, level, low, high, GlobalAddress::NULL, place(1));
     let merged = |mut left: Draft<'_>, right: &Node<'_>| {
         if left.absorb(right).is_some() {
             assert!(Node::open_marked(shape, left.image(), level).is_ok());

@@ -1,9 +1,10 @@
-//! Redo records: what passes for one says the same when it is written again, and its pieces are where it says.
+//! Redo records: a record that decodes stays the same when it is encoded and decoded again, and its pieces
+//! lie inside the slot.
 
 use crate::Reached;
 use crate::source::Source;
-use sherman_core::redo::{Kind, Record};
-use sherman_fabric::{ClientId, GlobalAddress};
+use sherman_core::redo::{Record, RecordKind};
+use sherman_fabric::{ComputeId, GlobalAddress};
 use twox_hash::XxHash3_64;
 
 const AT_MAGIC: usize = 0;
@@ -11,12 +12,19 @@ const AT_KIND: usize = 4;
 const AT_CHECKSUM: usize = 8;
 const AT_LEN: usize = 16;
 const HEADER: usize = 80;
-/// What a record may take at most in these inputs.
+/// Largest record in these inputs, in bytes.
 const SLOT: usize = 1024;
 
 /// Every kind of record.
-pub(crate) const KINDS: [Kind; 7] =
-    [Kind::Image, Kind::Split, Kind::Grow, Kind::Merge, Kind::Replace, Kind::Load, Kind::Drop];
+pub(crate) const KINDS: [RecordKind; 7] = [
+    RecordKind::Image,
+    RecordKind::Split,
+    RecordKind::Grow,
+    RecordKind::Merge,
+    RecordKind::Replace,
+    RecordKind::Load,
+    RecordKind::Drop,
+];
 
 /// Runs one input.
 pub fn run(input: &[u8]) -> Reached {
@@ -30,7 +38,7 @@ pub fn run(input: &[u8]) -> Reached {
     Reached::Taken
 }
 
-/// A slot with something in it.
+/// Returns a slot with some contents.
 pub(crate) fn slot(source: &mut Source<'_>) -> Vec<u8> {
     let how = source.byte();
     let mut slot = if how & 1 == 0 {
@@ -48,7 +56,7 @@ pub(crate) fn slot(source: &mut Source<'_>) -> Vec<u8> {
     slot
 }
 
-/// A record as a client writes it.
+/// Returns a record as a correct client writes it.
 pub(crate) fn honest(source: &mut Source<'_>) -> Record {
     let pieces = (0..source.below(4)).map(|_| {
         let (at, len) = (u32::from(source.u16()), source.below(200));
@@ -56,7 +64,7 @@ pub(crate) fn honest(source: &mut Source<'_>) -> Record {
     });
     let pieces = pieces.collect();
     Record {
-        owner: ClientId(source.u16()),
+        owner: ComputeId(source.u16()),
         kind: source.pick(&KINDS),
         tree: u32::from(source.byte()),
         spec: crate::frames::spec(source),
@@ -70,13 +78,14 @@ pub(crate) fn honest(source: &mut Source<'_>) -> Record {
     }
 }
 
-/// Makes magic, length and checksum fit what is there.
+/// Makes magic, length and checksum fit the contents.
 pub(crate) fn seal(slot: &mut [u8]) {
     if slot.len() < HEADER {
         return;
     }
     slot[AT_MAGIC..AT_MAGIC + 4].copy_from_slice(b"RDO2");
-    let u32_at = |slot: &[u8], at: usize| u32::from_le_bytes([slot[at], slot[at + 1], slot[at + 2], slot[at + 3]]);
+    let u32_at =
+        |slot: &[u8], at: usize| u32::from_le_bytes([slot[at], slot[at + 1], slot[at + 2], slot[at + 3]]);
     let len = u32_at(slot, AT_LEN) as usize;
     let len = if (HEADER..=slot.len()).contains(&len) { len } else { slot.len() };
     slot[AT_LEN..AT_LEN + 4].copy_from_slice(&(len as u32).to_le_bytes());

@@ -1,38 +1,41 @@
-//! Recovery of a compute server that left lies behind: it ends, in a recovery or in a typed error.
+//! Recovery of a compute server that left corrupt data: it ends with a recovery or a typed error.
 //!
-//! One compute server makes a tree and goes silent. Its redo slots are filled with records, of nodes that there are and of
-//! others, true and false; lanes are its own; nodes are damaged. Another condemns and recovers it, twice. Recovered means
-//! that no lane is its any more and that server 0 has forgotten it, whatever the tree is worth then.
+//! One compute server creates a tree and stops. The target fills its redo slots with records, true and false,
+//! about nodes that exist and nodes that do not. It also makes this compute server the holder of some lanes,
+//! and damages nodes. Another compute server condemns and recovers it, in at most two attempts. After a
+//! recovery the dead compute server holds no lane, and server 0 has forgotten it. The tree itself may be
+//! damaged.
 
-use crate::lab::{LANES, Lab, LabWorker, MOST_LISTS, NODE, SERVERS, join};
+use crate::fixture::{Fixture, FixtureWorker, LANES, MOST_LISTS, NODE, SERVERS, join};
 use crate::source::Source;
 use crate::{Reached, redo};
 use sherman_core::redo::Record;
 use sherman_core::root::RootWord;
 use sherman_core::{Error, Recovery, Techniques};
 use sherman_executor::block_on;
-use sherman_fabric::{ClientId, GlobalAddress, Memory, Space, Verdict};
+use sherman_fabric::{ComputeId, GlobalAddress, Memory, Space, Verdict};
 
-/// Nobody's lease runs out by itself: these tests are about what is left behind, not about when.
+/// No lease expires by itself: these tests check the data that a dead compute server left, not the time of
+/// its death.
 const LEASE_NANOS: u64 = 3_600_000_000_000;
 
 /// Runs one input.
 pub fn run(input: &[u8]) -> Reached {
     let mut source = Source::new(input);
-    let mut lab = Lab::new(&mut source, LEASE_NANOS);
-    lab.find_nodes();
-    let dead = lab.worker.compute().client();
-    let survivor = join(&lab.cluster, Techniques::OURS);
+    let mut fixture = Fixture::new(&mut source, LEASE_NANOS);
+    fixture.find_nodes();
+    let dead = fixture.worker.compute().client();
+    let survivor = join(&fixture.cluster, Techniques::OURS);
     for _ in 0..source.below(4) {
-        lab.damage(&mut source);
+        fixture.damage(&mut source);
     }
     for _ in 0..source.below(4) {
-        let node = lab.some_node(&mut source);
-        lab.take_lane(node, dead.0);
+        let node = fixture.some_node(&mut source);
+        fixture.take_lane(node, dead.0);
     }
-    leave_records(&lab, dead, &mut source);
+    leave_records(&fixture, dead, &mut source);
     if source.byte() & 7 == 0 {
-        damage_chunk_table(&lab, &mut source);
+        damage_chunk_table(&fixture, &mut source);
     }
     let mut reached = Reached::Refused;
     for _ in 0..2 {
@@ -40,11 +43,11 @@ pub fn run(input: &[u8]) -> Reached {
         match condemn(&survivor, dead) {
             Ok(Recovery { verdict: Verdict::Recover, .. }) => {
                 reached = Reached::Taken;
-                assert!(!holds_lanes(&lab, dead), "what is recovered holds no lane");
+                assert!(!holds_lanes(&fixture, dead), "what is recovered holds no lane");
                 break;
             }
-            Ok(Recovery { verdict, .. }) => panic!("nobody else recovers it: {verdict:?}"),
-            // A record may name a shape that nobody knows.
+            Ok(Recovery { verdict, .. }) => panic!("no other client recovers it: {verdict:?}"),
+            // A record may name an unknown shape.
             Err(Error::Corrupt { .. } | Error::Timeout { .. } | Error::Shape(_)) => {}
             Err(other) => panic!("a lie must not lead to {other:?}"),
         }
@@ -56,56 +59,62 @@ pub fn run(input: &[u8]) -> Reached {
     reached
 }
 
-fn condemn(survivor: &LabWorker, dead: ClientId) -> Result<Recovery, Error> {
+fn condemn(survivor: &FixtureWorker, dead: ComputeId) -> Result<Recovery, Error> {
     block_on(survivor.endpoint(), survivor.condemn(dead))
 }
 
-fn holds_lanes(lab: &Lab, client: ClientId) -> bool {
+fn holds_lanes(fixture: &Fixture, client: ComputeId) -> bool {
     let lanes = (0..SERVERS).flat_map(|server| (0..LANES).map(move |lane| (server, lane)));
     lanes.into_iter().any(|(server, lane)| {
-        let (space, word, mask, shift) = lab.geometry.lane_word(lane);
-        let memory = lab.cluster.memory(server).expect("it has so many servers");
+        let (space, word, mask, shift) = fixture.geometry.lane_word(lane);
+        let memory = fixture.cluster.memory(server).expect("it has so many servers");
         (memory.load_u64(space, word) & mask) >> shift == u64::from(client.0)
     })
 }
 
-/// Fills some redo slots of the dead one.
-fn leave_records(lab: &Lab, dead: ClientId, source: &mut Source<'_>) {
-    let slots = lab.worker.compute().redo_slots().places();
+/// Fills some redo slots of the dead compute server.
+fn leave_records(fixture: &Fixture, dead: ComputeId, source: &mut Source<'_>) {
+    let slots = fixture.worker.compute().redo_slots().places();
     if slots.is_empty() {
         return;
     }
-    let slot_bytes = lab.geometry.redo_slot_bytes as usize;
+    let slot_bytes = fixture.geometry.redo_slot_bytes as usize;
     for _ in 0..source.below(6) {
         let (server, offset) = slots[source.below(slots.len())];
         let how = source.byte();
         let mut bytes = match how & 3 {
             0 => redo::slot(source),
-            1 => plausible(lab, dead, source).encode(),
+            1 => plausible(fixture, dead, source).encode(),
             _ => {
-                let mut bytes = plausible(lab, dead, source).encode();
+                let mut bytes = plausible(fixture, dead, source).encode();
                 source.damage(&mut bytes);
                 redo::seal(&mut bytes);
                 bytes
             }
         };
         bytes.truncate(slot_bytes);
-        lab.cluster.memory(server).expect("a slot there").store(Space::Host, offset, &bytes);
+        fixture.cluster.memory(server).expect("a slot there").store(Space::Host, offset, &bytes);
     }
 }
 
-/// A record that speaks of what there is, as far as the input wants it.
-fn plausible(lab: &Lab, dead: ClientId, source: &mut Source<'_>) -> Record {
+/// Returns a record that mostly refers to existing nodes, as far as the input chooses.
+fn plausible(fixture: &Fixture, dead: ComputeId, source: &mut Source<'_>) -> Record {
     let what = source.byte();
-    let (node, made, parent) = (lab.some_node(source), lab.some_node(source), lab.some_node(source));
+    let (node, made, parent) =
+        (fixture.some_node(source), fixture.some_node(source), fixture.some_node(source));
     let image = |address: GlobalAddress| {
         let mut image = vec![0; NODE];
-        lab.cluster.memory(address.server()).expect("a node there").load(Space::Host, address.offset(), &mut image);
+        fixture.cluster.memory(address.server()).expect("a node there").load(
+            Space::Host,
+            address.offset(),
+            &mut image,
+        );
         image
     };
     let version = |image: &[u8]| u16::from_le_bytes([image[12], image[13]]);
     let (node_image, made_image) = (image(node), image(made));
-    let root = lab.cluster.memory(0).expect("server 0").load_u64(Space::Host, lab.tree.info().root_word);
+    let root =
+        fixture.cluster.memory(0).expect("server 0").load_u64(Space::Host, fixture.tree.info().root_word);
     let kind = redo::KINDS[usize::from(what) % redo::KINDS.len()];
     let pieces = match source.byte() % 4 {
         0 => Vec::new(),
@@ -117,8 +126,8 @@ fn plausible(lab: &Lab, dead: ClientId, source: &mut Source<'_>) -> Record {
     Record {
         owner: dead,
         kind,
-        tree: if source.byte() < 240 { lab.tree.info().id } else { u32::from(source.byte()) },
-        spec: if source.byte() < 240 { lab.tree.info().spec } else { crate::frames::spec(source) },
+        tree: if source.byte() < 240 { fixture.tree.info().id } else { u32::from(source.byte()) },
+        spec: if source.byte() < 240 { fixture.tree.info().spec } else { crate::frames::spec(source) },
         node,
         made,
         version: version(&node_image).wrapping_add(u16::from(source.byte() & 1)),
@@ -134,10 +143,10 @@ fn plausible(lab: &Lab, dead: ClientId, source: &mut Source<'_>) -> Record {
     }
 }
 
-/// Entries of the chunk table that no server would write.
-fn damage_chunk_table(lab: &Lab, source: &mut Source<'_>) {
-    let memory = lab.cluster.memory(source.below(2) as u16).expect("two servers");
-    let at = lab.geometry.chunk_entry(source.below(6) as u32);
+/// Damages an entry of the chunk table, in a way that no server would write.
+fn damage_chunk_table(fixture: &Fixture, source: &mut Source<'_>) {
+    let memory = fixture.cluster.memory(source.below(2) as u16).expect("two servers");
+    let at = fixture.geometry.chunk_entry(source.below(6) as u32);
     let mut word = memory.load_u64(Space::Host, at).to_le_bytes();
     word[source.below(8)] = source.byte();
     memory.store_u64(Space::Host, at, u64::from_le_bytes(word));

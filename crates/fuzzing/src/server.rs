@@ -1,11 +1,13 @@
-//! A memory server's tables: memory that opens is a server that answers, and that opens again whatever it was asked.
+//! A memory server's tables: if the memory opens, the server answers, and the memory opens again after any
+//! requests.
 
 use crate::source::Source;
 use crate::{Reached, superblock};
 use sherman_fabric::control::{ChunkClass, TreeSpec};
-use sherman_fabric::{ClientId, Memory, Request, Seen, Space};
-use sherman_memory_server::testing::{VecMemory, small_options};
-use sherman_memory_server::{FormatOptions, Geometry, MemoryServer, OpenError, SUPERBLOCK_BYTES};
+use sherman_fabric::{ComputeId, Memory, Request, Seen, Space};
+use sherman_layout::testing::{VecMemory, small_options};
+use sherman_layout::{FormatOptions, Geometry, SUPERBLOCK_BYTES};
+use sherman_memory_server::{MemoryServer, OpenError};
 use twox_hash::XxHash3_64;
 
 const HOST: usize = 64 << 10;
@@ -13,7 +15,7 @@ const ON_CHIP: usize = 512;
 const ENTRY: usize = 256;
 const AT_ID: usize = 8;
 const AT_CHECKSUM: usize = 56;
-/// Requests asked before and after the damage.
+/// Upper bound on the requests before the damage, and on those after it.
 const REQUESTS: usize = 24;
 
 /// Runs one input.
@@ -36,16 +38,18 @@ pub fn run(input: &[u8]) -> Reached {
             }
             let _ = server.trees(&memory);
             if let Err(error) = MemoryServer::open(&memory) {
-                panic!("what opens opens again, whatever was asked meanwhile: {error}");
+                panic!("a memory that opened does not open again after requests: {error}");
             }
             Reached::Taken
         }
-        Err(OpenError::Superblock(_) | OpenError::Truncated { .. } | OpenError::Corrupt { .. }) => Reached::Refused,
-        Err(other) => panic!("an error nobody knows: {other}"),
+        Err(OpenError::Superblock(_) | OpenError::Truncated { .. } | OpenError::Corrupt { .. }) => {
+            Reached::Refused
+        }
+        Err(other) => panic!("an unknown error: {other}"),
     }
 }
 
-/// Overwrites tables, and makes checksums fit if the input wants it.
+/// Overwrites tables, and makes checksums fit if the input chooses so.
 fn damage(memory: &VecMemory, geometry: &Geometry, how: u8, source: &mut Source<'_>) {
     let tables = [
         (0, SUPERBLOCK_BYTES as u64),
@@ -64,8 +68,9 @@ fn damage(memory: &VecMemory, geometry: &Geometry, how: u8, source: &mut Source<
         if how & 2 == 0 {
             source.damage(&mut bytes);
         } else {
-            // A word that another entry may have: the tables are mostly words.
-            let word = u64::from(source.byte()) | u64::from(source.u16()) << 16 | u64::from(source.byte()) << 40;
+            // A word that another entry may hold: the tables consist mostly of words.
+            let word =
+                u64::from(source.byte()) | u64::from(source.u16()) << 16 | u64::from(source.byte()) << 40;
             let at = source.below(bytes.len() / 8) * 8;
             bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
@@ -96,15 +101,16 @@ fn seal_catalog(memory: &VecMemory, geometry: &Geometry) {
     }
 }
 
-/// One request of somebody, at some later time. What it is answered is of no matter.
+/// Sends one request of some client at some later time. The answer does not matter.
 fn ask(server: &mut MemoryServer, memory: &VecMemory, source: &mut Source<'_>, now: &mut u64) {
-    let from = ClientId(source.below(20) as u16);
+    let from = ComputeId(source.below(20) as u16);
     let request = request(source);
     *now += 1 << source.below(34);
     match from.0 {
         18 => _ = server.administer(memory, &request, *now),
         19 => {
-            let seen = Seen { memory: u64::from(source.byte()), cluster: u64::from(source.byte() % 2) * 0x5eed };
+            let seen =
+                Seen { memory: u64::from(source.byte()), cluster: u64::from(source.byte() % 2) * 0x5eed };
             let _ = server.join_seeing(memory, &[None, Some(seen)], *now);
             let _ = (server.adopt(memory, seen.cluster), server.lost());
         }
@@ -114,12 +120,13 @@ fn ask(server: &mut MemoryServer, memory: &VecMemory, source: &mut Source<'_>, n
         server.lose(memory, from);
     }
     let _ = (server.take_reaped(), server.spans_owned(from));
-    let _ = (server.is_fenced(from), server.client(from), server.member(from), server.chunk(u32::from(from.0)));
+    let _ =
+        (server.is_fenced(from), server.client(from), server.member(from), server.chunk(u32::from(from.0)));
 }
 
 fn request(source: &mut Source<'_>) -> Request {
     let kind = source.byte();
-    let client = ClientId(source.below(20) as u16);
+    let client = ComputeId(source.below(20) as u16);
     let name = || ["a", "b", "", "orders"][usize::from(client.0) % 4].to_owned();
     match kind % 27 {
         0..=2 => Request::Join,
@@ -132,7 +139,7 @@ fn request(source: &mut Source<'_>) -> Request {
             let one = |source: &mut Source<'_>| (256 * source.below(320) as u64, source.byte() & 1 == 0);
             Request::FreeSpans { spans: (0..source.below(4)).map(|_| one(source)).collect() }
         }
-        7 => Request::RedoArea { recovers: source.flag() },
+        7 => Request::RedoArea,
         8..=9 => Request::CreateTree {
             name: name(),
             spec: TreeSpec {

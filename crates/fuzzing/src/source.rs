@@ -1,57 +1,57 @@
-//! Reading an input: numbers, choices and bytes, as long as it lasts; after that, zeroes.
+//! Reads an input: numbers, choices and bytes. After its end, everything read is zero.
 
-/// What is left of an input.
+/// The unread rest of an input.
 #[derive(Clone, Debug)]
 pub struct Source<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Source<'a> {
-    /// All of an input.
+    /// Starts at the beginning of an input.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
-    /// Whether nothing is left.
+    /// Whether the input is used up.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The next byte.
+    /// Returns the next byte.
     pub fn byte(&mut self) -> u8 {
         let Some((first, rest)) = self.bytes.split_first() else { return 0 };
         self.bytes = rest;
         *first
     }
 
-    /// Yes or no.
+    /// Returns yes or no.
     pub fn flag(&mut self) -> bool {
         self.byte() & 1 == 1
     }
 
-    /// The next two bytes.
+    /// Returns the next two bytes.
     pub fn u16(&mut self) -> u16 {
         u16::from_le_bytes([self.byte(), self.byte()])
     }
 
-    /// The next eight bytes.
+    /// Returns the next eight bytes.
     pub fn u64(&mut self) -> u64 {
         let mut word = [0; 8];
         word.fill_with(|| self.byte());
         u64::from_le_bytes(word)
     }
 
-    /// A number below `limit`, which is not 0.
+    /// Returns a number below `limit`. `limit` must not be 0.
     pub fn below(&mut self, limit: usize) -> usize {
         if limit <= 256 { usize::from(self.byte()) % limit } else { usize::from(self.u16()) % limit }
     }
 
-    /// One of these.
+    /// Returns one element of `from`.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
 
-    /// The next `len` bytes.
+    /// Returns the next `len` bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let (now, later) = self.bytes.split_at(len.min(self.bytes.len()));
         self.bytes = later;
@@ -60,8 +60,8 @@ impl<'a> Source<'a> {
         bytes
     }
 
-    /// A key of `len` bytes, out of a few hundred: the lowest, the highest, keys that differ at their end, as numbers do, and
-    /// keys that differ at once.
+    /// Returns one of a few hundred keys of `len` bytes. They include the lowest, the highest, keys that
+    /// differ at their end (as numbers do), and keys that differ at their beginning.
     pub fn key(&mut self, len: usize) -> Vec<u8> {
         let number = self.byte();
         let mut key = match number >> 6 {
@@ -75,8 +75,8 @@ impl<'a> Source<'a> {
         key
     }
 
-    /// Overwrites a few bytes of `image`: one by one, as words, or whole stretches; mostly in its first line, where what
-    /// matters most is. Says where.
+    /// Overwrites a few bytes of `image`: one by one, as words, or whole stretches. Most of them are in its
+    /// first line, which holds the most important fields.
     pub fn damage(&mut self, image: &mut [u8]) {
         if image.is_empty() {
             return;
@@ -119,7 +119,8 @@ mod tests {
     fn damage_stays_inside() {
         let mut image = [7; 70];
         for seed in 0..=255_u8 {
-            let input: Vec<u8> = (0..80).map(|at: u8| at.wrapping_mul(seed).wrapping_add(seed >> 3)).collect();
+            let input: Vec<u8> =
+                (0..80).map(|at: u8| at.wrapping_mul(seed).wrapping_add(seed >> 3)).collect();
             Source::new(&input).damage(&mut image);
         }
         assert!(image.iter().any(|byte| *byte != 7));

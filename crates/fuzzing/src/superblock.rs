@@ -1,10 +1,11 @@
-//! The first bytes of a memory server: what passes for a superblock describes a server that there can be.
+//! The first bytes of a memory server: a superblock that decodes describes a possible server.
 
 use crate::Reached;
 use crate::source::Source;
-use sherman_fabric::{ClientId, GlobalAddress, Space};
-use sherman_memory_server::{
-    FormatOptions, Geometry, LaneWidth, LockOptions, ReleaseMode, SUPERBLOCK_BYTES, Superblock, SuperblockError,
+use sherman_fabric::{ComputeId, GlobalAddress, Space};
+use sherman_layout::{
+    FormatOptions, Geometry, LaneWidth, LockOptions, ReleaseMode, SUPERBLOCK_BYTES, Superblock,
+    SuperblockError,
 };
 use twox_hash::XxHash3_64;
 
@@ -39,7 +40,7 @@ pub fn run(input: &[u8]) -> Reached {
             | SuperblockError::UnknownFeatures { .. }
             | SuperblockError::Corrupt { .. },
         ) => Reached::Refused,
-        Err(other) => panic!("an error nobody knows: {other}"),
+        Err(other) => panic!("an unknown error: {other}"),
     }
 }
 
@@ -49,7 +50,7 @@ pub(crate) fn seal(bytes: &mut [u8]) {
     bytes[AT_CHECKSUM..SUPERBLOCK_BYTES].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// A superblock as format writes it.
+/// Returns a superblock as `format` writes it.
 fn honest(source: &mut Source<'_>) -> Superblock {
     let locks = LockOptions {
         space: source.pick(&[Space::Host, Space::OnChip]),
@@ -74,7 +75,7 @@ fn honest(source: &mut Source<'_>) -> Superblock {
     Superblock { features: 0, memory_id, cluster_id: source.u64(), server: 0, servers, geometry }
 }
 
-/// The arithmetic that clients do with a geometry stays inside the memory it describes.
+/// Asserts that the arithmetic of clients on a geometry stays inside the memory it describes.
 fn measure(geometry: &Geometry, source: &mut Source<'_>) {
     assert!(geometry.memory_bytes <= GlobalAddress::OFFSET_LIMIT);
     if geometry.chunks > 0 {
@@ -92,7 +93,7 @@ fn measure(geometry: &Geometry, source: &mut Source<'_>) {
         assert!(word + 8 <= end && at + len <= end && mask != 0 && shift < 64);
         assert!(space == Space::OnChip || end <= geometry.memory_bytes);
     }
-    let last = ClientId(u16::try_from(geometry.member_capacity).expect("ids have 16 bits"));
-    assert!(geometry.is_client(last) && !geometry.is_client(ClientId::NOBODY));
+    let last = ComputeId(u16::try_from(geometry.member_capacity).expect("ids have 16 bits"));
+    assert!(geometry.is_client(last) && !geometry.is_client(ComputeId::NOBODY));
     assert!(geometry.redo_areas_per_chunk() > 0 && geometry.redo_slots(geometry.redo_area_bytes) > 0);
 }

@@ -1,12 +1,13 @@
-//! A whole tree whose memory lies: every operation ends, in an answer or in a typed error.
+//! A whole tree in corrupt memory: every operation ends with an answer or a typed error.
 //!
-//! A tree is grown on embedded memory; then nodes are overwritten, copied over each other and made to point anywhere, lanes
-//! are taken by nobody and the root word leads elsewhere, between operations of all kinds. Nothing is asked of the answers:
-//! who is lied to may lie. What must not happen is a panic, an operation that ends neither by its deadline nor otherwise,
-//! or a verb outside the memory: the fabric would refuse it, and that refusal is not among the errors that are let pass.
+//! The target grows a tree on embedded memory. Between operations of all kinds it overwrites nodes, copies
+//! them over each other, and makes them point anywhere. It also gives lanes to clients that do not exist, and
+//! moves the root word. The answers are not checked, because corrupt memory gives wrong answers. Three things
+//! must not happen: a panic, an operation that does not end by its deadline, and a verb outside the memory.
+//! The fabric refuses such a verb, and that refusal is not among the accepted errors.
 
 use crate::Reached;
-use crate::lab::{Lab, MOST_LISTS};
+use crate::fixture::{Fixture, MOST_LISTS};
 use crate::source::Source;
 use sherman_core::{Direction, Error, Loading};
 use sherman_executor::block_on;
@@ -14,22 +15,22 @@ use std::ops::Bound;
 
 /// Rounds of damage and operations.
 const ROUNDS: usize = 6;
-/// So short that whoever waits comes to suspect others.
+/// So short that a waiting client starts to suspect the holder.
 const LEASE_NANOS: u64 = 1_000_000;
 
 /// Runs one input.
 pub fn run(input: &[u8]) -> Reached {
     let mut source = Source::new(input);
-    let mut lab = Lab::new(&mut source, LEASE_NANOS);
+    let mut fixture = Fixture::new(&mut source, LEASE_NANOS);
     let mut reached = Reached::Refused;
     for _ in 0..ROUNDS {
-        lab.find_nodes();
+        fixture.find_nodes();
         for _ in 0..source.below(4) {
-            lab.damage(&mut source);
+            fixture.damage(&mut source);
         }
         for _ in 0..=source.below(8) {
-            lab.worker.endpoint().allow(MOST_LISTS);
-            match operate(&lab, &mut source) {
+            fixture.worker.endpoint().allow(MOST_LISTS);
+            match operate(&fixture, &mut source) {
                 Ok(()) => {}
                 Err(
                     Error::Corrupt { .. }
@@ -49,11 +50,11 @@ pub fn run(input: &[u8]) -> Reached {
     reached
 }
 
-/// One operation.
-fn operate(lab: &Lab, source: &mut Source<'_>) -> Result<(), Error> {
+/// Runs one operation.
+fn operate(fixture: &Fixture, source: &mut Source<'_>) -> Result<(), Error> {
     let what = source.byte();
     let (key, value) = (u64::from(source.byte()).to_be_bytes(), [source.byte(); 8]);
-    let (worker, tree, mut out) = (&lab.worker, &lab.tree, Vec::new());
+    let (worker, tree, mut out) = (&fixture.worker, &fixture.tree, Vec::new());
     block_on(worker.endpoint(), async {
         let op = worker.op();
         match what % 24 {
@@ -62,7 +63,7 @@ fn operate(lab: &Lab, source: &mut Source<'_>) -> Result<(), Error> {
             10..=14 => op.remove(tree, &key, &mut out).await.map(drop),
             15 => op.insert_if_absent(tree, &key, &value, &mut out).await.map(drop),
             16 => op.compare_exchange(tree, &key, Some(&value), Some(&[2; 8]), &mut out).await.map(drop),
-            17 | 18 => scan(lab, source.byte(), &key, &value).await,
+            17 | 18 => scan(fixture, source.byte(), &key, &value).await,
             19 => worker.check(tree).await.map(drop),
             20 => op.walk(tree).await.map(drop),
             21 => {
@@ -71,12 +72,12 @@ fn operate(lab: &Lab, source: &mut Source<'_>) -> Result<(), Error> {
             }
             22 if what >= 192 => worker.drop_tree("t").await.map(drop),
             22 => worker.clear(tree).await.map(drop),
-            _ => bulk_load(lab).await,
+            _ => bulk_load(fixture).await,
         }
     })
 }
 
-async fn scan(lab: &Lab, how: u8, first: &[u8; 8], last: &[u8; 8]) -> Result<(), Error> {
+async fn scan(fixture: &Fixture, how: u8, first: &[u8; 8], last: &[u8; 8]) -> Result<(), Error> {
     let direction = if how & 1 == 0 { Direction::Forward } else { Direction::Backward };
     let (mut first, mut last) = (Bound::Included(&first[..]), Bound::Excluded(&last[..]));
     if how & 2 != 0 {
@@ -85,20 +86,20 @@ async fn scan(lab: &Lab, how: u8, first: &[u8; 8], last: &[u8; 8]) -> Result<(),
     if how & 4 != 0 {
         last = Bound::Unbounded;
     }
-    let mut scan = lab.worker.scan(&lab.tree, first, last, direction, usize::from(how >> 4))?;
+    let mut scan = fixture.worker.scan(&fixture.tree, first, last, direction, usize::from(how >> 4))?;
     let mut entries = 0;
-    while lab.worker.op().refill(&lab.tree, &mut scan).await? {
+    while fixture.worker.op().refill(&fixture.tree, &mut scan).await? {
         while scan.next().is_some() {
             entries += 1;
             assert!(entries < 100_000, "a scan ends: there is memory for no more than some thousand entries");
         }
     }
-    lab.worker.end_scan(scan);
+    fixture.worker.end_scan(scan);
     Ok(())
 }
 
-async fn bulk_load(lab: &Lab) -> Result<(), Error> {
-    let (op, tree) = (lab.worker.op(), &lab.tree);
+async fn bulk_load(fixture: &Fixture) -> Result<(), Error> {
+    let (op, tree) = (fixture.worker.op(), &fixture.tree);
     if !op.is_empty(tree).await? {
         return Err(Error::NotEmpty);
     }

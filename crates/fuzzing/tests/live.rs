@@ -1,12 +1,15 @@
-//! A memory server under a storm of frames: at random, with values that lie, damaged, before and after the handshake.
+//! A memory server under a storm of frames: random, with false values, damaged, before and after the
+//! handshake.
 //!
-//! Two storms. In the *guarded* one everything is sent but what a member may do to others: change their memory, have them
-//! declared dead, or leave its id for them to tidy up. Then a client that behaves must not notice. In the *wild* one everything is sent, and the server's own
-//! tables are overwritten under it: it need not make sense any more, but it must go on answering. Frames are counted as far
-//! as the server follows them: what is sent behind the one that ends a connection does not count. Alone in its file: it
-//! looks at the memory of its process.
+//! There are two storms. The *guarded* storm omits everything by which a member may harm others. It changes
+//! no memory of theirs, has none of them declared dead, and leaves no id to clean up. A well-behaved client
+//! must not notice it. The *wild* storm sends everything, and overwrites the server's own tables. The server
+//! may then give wrong answers, but it must continue to answer.
 //!
-//! A few seconds; with `SHERMAN_FUZZ_FRAMES=10000000` as many frames as that.
+//! The tests count frames only as far as the server parses them: frames behind the one that ends a connection
+//! do not count. The test is alone in its file because it measures the memory of its process.
+//!
+//! It takes a few seconds. `SHERMAN_FUZZ_FRAMES=10000000` makes it send that many frames.
 #![cfg(target_os = "linux")]
 
 mod inputs;
@@ -15,71 +18,76 @@ mod raw;
 
 use inputs::{Numbers, frames};
 use raw::{FREE, Raw, alone, eventually, options, start};
-use sherman_fabric::{ClientId, Request, Space, WorkList};
+use sherman_control::auth::Secret;
+use sherman_control::wire::{MAX_TRANSFER, Role, Welcome};
+use sherman_fabric::{ComputeId, Request, Space, WorkList};
 use sherman_fuzzing::frames::{Heard, Side, Stream, any};
 use sherman_fuzzing::source::Source;
-use sherman_soft_nic::auth::Secret;
 use sherman_soft_nic::server::{Listen, RunningServer, ServerOptions};
-use sherman_soft_nic::wire::{MAX_TRANSFER, Role, Welcome, WireVerb};
+use sherman_soft_nic::verbs::WireVerb;
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Connections at a time.
+/// Number of concurrent storm connections.
 const STORMERS: u64 = 3;
-/// Where the client that behaves has its page.
+/// Offset of the well-behaved client's page.
 const KEPT: u64 = FREE + (8 << 20);
-/// What stormers may change in the guarded storm.
+/// Memory that the storm may change in the guarded storm.
 const OPEN: std::ops::Range<u64> = FREE..FREE + (2 << 20);
 /// Ids that members may have.
 const IDS: std::ops::RangeInclusive<u16> = 1..=4096;
-/// Frames of the wild storm that one server gets: afterwards its tables are such that hardly anybody is a member.
+/// Frames of the wild storm per server. After that many, the tables are so damaged that hardly any client is
+/// a member.
 const WILD: u64 = 40_000;
-/// What the process may grow by: buffers of threads and of the allocator, nothing that grows with the number of frames.
+/// Limit on the growth of the process in bytes. It covers buffers of threads and of the allocator, and
+/// nothing that grows with the number of frames.
 const GROWTH: usize = 24 << 20;
 
-/// Lists and calls of [`touch`].
+/// Number of lists and calls of [`touch`].
 const TOUCHES: u64 = 2 * (64 << 20) / MAX_TRANSFER as u64 + 1;
 
-/// Bytes of memory this process has.
+/// Resident memory of this process in bytes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/statm").expect("proc");
     status.split(' ').nth(1).expect("a field").parse::<usize>().expect("a number") * 4096
 }
 
-/// Whether a member of these tests would be harmed, as members may harm each other.
+/// Whether the item harms a member of these tests, as members are able to harm each other.
 fn harms(heard: &Heard<'_>) -> bool {
     let changes = |space: Space, offset: u64, len: u64| {
         let inside = offset >= OPEN.start && offset.saturating_add(len) <= OPEN.end;
         space == Space::Host && !inside && offset < 64 << 20
     };
     match heard {
-        Heard::Verb(WireVerb::Write { space, offset, data, .. }) => changes(*space, *offset, data.len() as u64),
+        Heard::Verb(WireVerb::Write { space, offset, data, .. }) => {
+            changes(*space, *offset, data.len() as u64)
+        }
         Heard::Verb(WireVerb::Cas { space, offset, .. } | WireVerb::Faa { space, offset, .. }) => {
             changes(*space, *offset, 8)
         }
         Heard::Call(
-            Request::Fence { client: ClientId(id) }
-            | Request::Suspect { client: ClientId(id) }
-            | Request::Condemn { client: ClientId(id) }
-            | Request::SpansOf { client: ClientId(id), from: 0 }
-            | Request::Succeed { client: ClientId(id), .. }
-            | Request::Relieve { client: ClientId(id) }
-            | Request::Retire { client: ClientId(id) },
+            Request::Fence { client: ComputeId(id) }
+            | Request::Suspect { client: ComputeId(id) }
+            | Request::Condemn { client: ComputeId(id) }
+            | Request::SpansOf { client: ComputeId(id), from: 0 }
+            | Request::Succeed { client: ComputeId(id), .. }
+            | Request::Relieve { client: ComputeId(id) }
+            | Request::Retire { client: ComputeId(id) },
         ) => IDS.contains(id),
-        // Who departs keeps its id until another member has tidied up after it, and here nobody does.
+        // A client that departs keeps its id until another member cleans up after it. Here no member does.
         Heard::Call(Request::Depart) => true,
         _ => false,
     }
 }
 
-/// Everything that one storm shares.
+/// State that the connections of one storm share.
 struct Storm<'a> {
     at: &'a Listen,
     guarded: bool,
     secret: Option<&'a Secret>,
     seed: u64,
-    /// Frames to send.
+    /// Number of frames to send.
     all: u64,
     sent: AtomicU64,
     connections: AtomicU64,
@@ -100,7 +108,7 @@ impl Storm<'_> {
             let greeted = source.below(16) != 0;
             let mut raw = if greeted { self.enter(&mut member) } else { Raw::connect_to(self.at) };
             let (bytes, frames) = self.compose(&mut source, greeted);
-            // The server may have hung up in the middle of it.
+            // The server may have closed the connection in the middle of the write.
             let _ = raw.socket.write_all(&bytes);
             raw.socket.end();
             drain(&mut raw);
@@ -109,7 +117,8 @@ impl Storm<'_> {
         }
     }
 
-    /// A connection that has introduced itself: as the member it is, as a new one, or as one who only looks.
+    /// Opens a connection and introduces it: as the existing member, as a new member, or as an administrator
+    /// that only reads.
     fn enter(&self, member: &mut Option<Welcome>) -> Raw {
         if let Some(Welcome { client, incarnation, boot, cluster, memory, .. }) = member.take() {
             let role = Role::Member { client, incarnation, boot, cluster, memory };
@@ -123,13 +132,13 @@ impl Storm<'_> {
                 *member = Some(welcome);
                 return raw;
             }
-            Err(goodbye) => assert!(!self.guarded, "who has left may join again: {goodbye:?}"),
+            Err(goodbye) => assert!(!self.guarded, "a client that has left may join again: {goodbye:?}"),
         }
-        Raw::enter_to(self.at, self.secret, Role::Admin).expect("anybody may look").0
+        Raw::enter_to(self.at, self.secret, Role::Admin).expect("any client may connect as an operator").0
     }
 
-    /// What one connection sends, and how many frames of it the server will follow: all but the last are well formed,
-    /// whatever they say.
+    /// Returns the bytes that one connection sends, and the number of frames in them that the server will
+    /// parse. All frames except the last are well formed, whatever values they hold.
     fn compose(&self, source: &mut Source<'_>, greeted: bool) -> (Vec<u8>, u64) {
         let (mut stream, mut bytes, mut frames) = (Stream::default(), Vec::new(), 0);
         let (most, mut skipped) = (1 + source.below(48) as u64, 0);
@@ -142,7 +151,7 @@ impl Storm<'_> {
                 more += u64::from(!matches!(heard, Heard::Verb(_)));
             });
             last |= outcome.is_err();
-            // What came before may be the beginning of something that nothing fits.
+            // Give up after 8 skips: the bytes so far may begin something that no frame completes.
             if self.guarded && harm || greeted && last && frames + more < most && skipped < 8 {
                 skipped += 1;
                 continue;
@@ -151,7 +160,7 @@ impl Storm<'_> {
             stream = next;
             bytes.extend(frame);
             frames += more + u64::from(outcome.is_err());
-            // Who has not introduced itself, or has left, is not listened to any further.
+            // The server ignores further bytes of a client that has not introduced itself, or has left.
             if last {
                 break;
             }
@@ -160,20 +169,22 @@ impl Storm<'_> {
     }
 }
 
-/// Reads until the server has hung up.
+/// Reads until the server closes the connection.
 fn drain(raw: &mut Raw) {
     let mut buffer = [0; 16 << 10];
     loop {
         match raw.socket.read(&mut buffer) {
             Ok(0) => return,
             Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("the server does not hang up"),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                panic!("the server does not hang up")
+            }
             Err(_) => return,
         }
     }
 }
 
-/// Writes, reads and calls until told to end; how often.
+/// Writes, reads and calls until `end` is set. Returns the number of rounds.
 fn behave((mut raw, welcome): (Raw, Welcome), end: &AtomicBool) -> u64 {
     assert!(IDS.contains(&welcome.client.0), "{welcome:?}");
     for round in 0u64.. {
@@ -187,8 +198,8 @@ fn behave((mut raw, welcome): (Raw, Welcome), end: &AtomicBool) -> u64 {
         raw.execute(&mut list).expect("a good list is executed");
         assert!(list.bytes(read) == page, "what was written is read");
         if round.is_multiple_of(8) {
-            // One that never renews, and owns nothing, is forgotten when its lease runs out.
-            raw.call(&Request::Renew).expect("a good call is answered");
+            // A client that never renews, and owns nothing, is forgotten when its lease expires.
+            raw.call(sherman_fabric::calls::Renew).expect("a good call is answered");
         }
         if end.load(Relaxed) {
             return round;
@@ -197,7 +208,7 @@ fn behave((mut raw, welcome): (Raw, Welcome), end: &AtomicBool) -> u64 {
     0
 }
 
-/// Tells who behaves to end, even if the storm fails.
+/// Tells the well-behaved client to end, even if the storm fails.
 struct EndOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for EndOnDrop<'_> {
@@ -206,7 +217,7 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// Reads all memory and writes it back, so that all of it is there before anything is measured.
+/// Reads all memory and writes it back, so that every page is resident before the test measures memory.
 fn touch(at: &Listen, secret: Option<&Secret>) {
     let (mut raw, welcome) = Raw::enter_to(at, secret, alone()).expect("there is room");
     for offset in (0..welcome.host_bytes).step_by(MAX_TRANSFER as usize) {
@@ -218,19 +229,21 @@ fn touch(at: &Listen, secret: Option<&Secret>) {
         list.write(Space::Host, offset, &bytes);
         raw.execute(&mut list).expect("inside");
     }
-    raw.call(&Request::Leave).expect("it may go");
+    raw.call(sherman_fabric::calls::Leave).expect("it may go");
 }
 
-/// A server on a socket of its own, and its address.
+/// Starts a server on a socket of its own. Returns the server and its address.
 fn serve(name: &str, secret: Option<&Secret>) -> (RunningServer, Listen) {
     let path = std::env::temp_dir().join(format!("sherman-{name}-{}.sock", std::process::id()));
-    let server = start(ServerOptions { listen: vec![Listen::Unix(path)], secret: secret.cloned(), ..options() });
+    let server =
+        start(ServerOptions { listen: vec![Listen::Unix(path)], secret: secret.cloned(), ..options() });
     let at = server.addresses()[0].clone();
     touch(&at, secret);
     (server, at)
 }
 
-/// Lets the storm loose; how many frames were sent, and how much the process has grown since a tenth of them.
+/// Runs the storm. Returns the number of frames sent, and how much the process grew since a tenth of them was
+/// sent.
 fn storm(server: &RunningServer, at: &Listen, secret: Option<&Secret>, seed: u64, all: u64) -> (u64, usize) {
     let (began, warm) = (Instant::now(), AtomicU64::new(0));
     let storm = Storm {
@@ -254,7 +267,11 @@ fn storm(server: &RunningServer, at: &Listen, secret: Option<&Secret>, seed: u64
             let sent = storm.sent.load(Relaxed);
             if sent * 10 / all > tenths {
                 tenths = sent * 10 / all;
-                println!("{sent} frames after {:.1} s, {} MiB", began.elapsed().as_secs_f64(), resident() >> 20);
+                println!(
+                    "{sent} frames after {:.1} s, {} MiB",
+                    began.elapsed().as_secs_f64(),
+                    resident() >> 20
+                );
             }
             if tenths > 0 && warm.load(Relaxed) == 0 {
                 warm.store(resident() as u64, Relaxed);
@@ -266,8 +283,8 @@ fn storm(server: &RunningServer, at: &Listen, secret: Option<&Secret>, seed: u64
     let (sent, seconds) = (storm.sent.load(Relaxed), began.elapsed().as_secs_f64());
     let stats = server.stats();
     println!(
-        "{sent} frames on {} connections in {seconds:.1} s, {:.0} a second; {} lists executed, {} failed, {} calls; \
-         memory grew by {} KiB; refused: {:?}",
+        "{sent} frames on {} connections in {seconds:.1} s, {:.0} a second; {} lists executed, {} failed, {} \
+         calls; memory grew by {} KiB; refused: {:?}",
         storm.connections.load(Relaxed),
         sent as f64 / seconds,
         stats.lists,
@@ -279,10 +296,11 @@ fn storm(server: &RunningServer, at: &Listen, secret: Option<&Secret>, seed: u64
     (sent, grown)
 }
 
-/// Most frames were answered or refused, besides those of others: the storm has reached the server.
+/// Asserts that the server answered or refused most of the storm's frames, so that the storm really reached
+/// it. `others` counts the frames of other clients.
 fn followed(server: &RunningServer, sent: u64, others: u64) {
     let stats = server.stats();
-    // A bad address is one of a list that failed.
+    // A refusal for a bad address belongs to a list that already counts as failed.
     let refused = stats.refused.iter().filter(|refused| refused.reason != "bad_address");
     let refused: u64 = refused.map(|refused| refused.count).sum();
     let answered = (stats.lists + stats.lists_failed + stats.calls + refused).saturating_sub(others);
@@ -290,7 +308,7 @@ fn followed(server: &RunningServer, sent: u64, others: u64) {
     assert!(answered * 10 >= sent * 8, "{answered} of {sent} frames were answered");
 }
 
-/// One after the other, since both look at the memory of this process.
+/// The storms run one after the other, because both measure the memory of this process.
 #[test]
 fn a_storm_of_frames_stops_no_server() {
     guarded(frames(60_000));
@@ -298,7 +316,7 @@ fn a_storm_of_frames_stops_no_server() {
     (0..wild_ones.div_ceil(WILD)).for_each(|round| wild(round + 1, wild_ones.min(WILD)));
 }
 
-/// Nobody who behaves notices.
+/// A well-behaved client does not notice the storm.
 fn guarded(all: u64) {
     let secret = raw::secret("a secret of this test");
     let (server, at) = serve("guarded", Some(&secret));
@@ -324,13 +342,13 @@ fn guarded(all: u64) {
     assert!(server.join().is_ok(), "no thread has failed");
 }
 
-/// It goes on answering, though its tables are not its own any more.
+/// The server continues to answer, although the storm overwrites its tables.
 fn wild(seed: u64, all: u64) {
     let (server, at) = serve("wild", None);
     let (sent, grown) = storm(&server, &at, None, seed, all);
     followed(&server, sent, TOUCHES);
     assert!(grown < GROWTH, "{} KiB more", grown >> 10);
-    let (mut raw, _) = Raw::enter_to(&at, None, Role::Admin).expect("anybody may look");
+    let (mut raw, _) = Raw::enter_to(&at, None, Role::Admin).expect("any client may connect as an operator");
     assert!(raw.stats().contains_key("malformed"));
     drop(raw);
     eventually(|| server.stats().connections == 0);

@@ -1,6 +1,8 @@
-//! Every fuzz target on inputs of a seeded generator: what `cargo fuzz` does for hours, for a moment, without it.
+//! Every fuzz target on inputs of a seeded generator: a short run of what `cargo fuzz` does for hours,
+//! without `cargo fuzz`.
 //!
-//! Each target runs in a thread of its own, watched: one that does not end is told by its seed.
+//! Each target runs in a thread of its own under a watchdog. If an input does not end, the watchdog reports
+//! its seed.
 
 mod inputs;
 
@@ -10,10 +12,10 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// No single input takes nearly as long.
+/// Far longer than any single input takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs a target on `inputs` inputs; how many were taken for the truth.
+/// Runs a target on `inputs` inputs. Returns how many of them it accepted.
 fn run(target: Target, inputs: u64) -> u64 {
     let (done, progress) = channel();
     let worker = thread::spawn(move || {
@@ -64,7 +66,7 @@ fn bytes_that_are_no_record_are_refused() {
 }
 
 #[test]
-fn what_the_dead_left_behind_stops_no_recoverer() {
+fn the_state_of_a_dead_client_stops_no_recoverer() {
     let taken = run(target("replay"), 6_000);
     assert!((1_000..5_900).contains(&taken), "{taken} were recovered to the end");
 }

@@ -1,38 +1,7 @@
-//! Little-endian fields at constant offsets, and bulk work on a [`Memory`].
-//!
-//! Offsets passed to `get` and `put` are constants of this crate, checked by `const` assertions against the size of the
-//! record they index, so slicing cannot fail on bytes that came from outside.
+//! Bulk work on a [`Memory`].
 
 use sherman_fabric::{Memory, Space};
-
-/// The line of F1: what is read and written atomically in host memory.
-pub(crate) const LINE: u64 = 64;
-/// Bytes of a word: what a crash of the server cannot cut.
-pub(crate) const WORD: u64 = 8;
-
-/// The `N` bytes at `at`.
-fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut out = [0; N];
-    out.copy_from_slice(&bytes[at..at + N]);
-    out
-}
-
-pub(crate) fn get_u16(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes(array(bytes, at))
-}
-
-pub(crate) fn get_u32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(array(bytes, at))
-}
-
-pub(crate) fn get_u64(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(array(bytes, at))
-}
-
-/// Copies a field's bytes to `at`.
-pub(crate) fn put<const N: usize>(bytes: &mut [u8], at: usize, field: [u8; N]) {
-    bytes[at..at + N].copy_from_slice(&field);
-}
+use sherman_layout::bytes::WORD;
 
 /// A copy of `len` bytes of host memory.
 pub(crate) fn load_host<M: Memory + ?Sized>(memory: &M, offset: u64, len: u64) -> Vec<u8> {
@@ -41,7 +10,7 @@ pub(crate) fn load_host<M: Memory + ?Sized>(memory: &M, offset: u64, len: u64) -
     bytes
 }
 
-/// Zeroes a region whose ends are multiples of a word. On-chip memory takes words only.
+/// Zeroes a region whose ends are multiples of a word. On-chip memory accepts whole words only.
 pub(crate) fn zero<M: Memory + ?Sized>(memory: &M, space: Space, offset: u64, len: u64) {
     const BLOCK: [u8; 4096] = [0; 4096];
     let step = match space {

@@ -1,42 +1,34 @@
-//! Leases: who is believed to be alive, who is dead, and who recovers whom.
+//! Leases: which members are alive, which are dead, and which member recovers them.
 //!
-//! A member says from time to time that it is alive; its lease then runs anew. Nothing happens by itself when a lease runs
-//! out: the server decides when it is asked, so a late renewal still counts as long as nobody asked before it. Once
-//! somebody asked, the member is dead and stays so until it is retired: it is fenced on every server, its records are
-//! replayed, its lanes swept, its places taken over, and only then is its id free (`docs/INVARIANTS.md`).
+//! A member renews its lease from time to time. Nothing happens by itself when a lease runs out. The server
+//! decides when a member asks, so a late renewal still counts if no member asked before it. After such a
+//! question the member is dead and stays so until it is retired. Its recoverer fences it on every server,
+//! replays its records, sweeps its lanes and takes over its places. Only then is its id free
+//! (`docs/INVARIANTS.md`).
 //!
 //! What must hold:
 //!
-//! - **One recoverer.** A dead or leaving member has at most one, and another is named only after that one has been
-//!   relieved or retired, has left or has departed: a recoverer that is dead itself may still be writing, so it must be recovered, and
-//!   with that fenced, first ([`Verdict::Displaced`]). That ends, since a recoverer is alive when it is named: whoever died
-//!   later never waits for one who died earlier.
-//! - **Nobody comes back.** From dead or leaving a member only becomes free, by being retired.
+//! - **One recoverer.** A dead or leaving member has at most one. The server appoints another only after the
+//!   first has been relieved or retired, has left or has departed. A recoverer that is dead itself may still
+//!   be writing, so it must be recovered first, and with that fenced ([`Verdict::Displaced`]). This chain
+//!   ends, since a recoverer is alive when it is appointed: a member that died later never waits for a member
+//!   that died earlier.
+//! - **No return.** A dead or leaving member can only become free, by being retired.
 //! - **One word.** Each change commits by one word of the entry (`MemberTable::set`).
 //!
-//! **Restarts.** The server's time may begin anew when it is opened again, so the leases found then say nothing: those of
-//! all live members begin anew with the first request (`MemberTable::begin`). A member that died while the server was
-//! down is thus noticed a lease later. Ages count from the time the id was issued and are 0 where that lies ahead.
+//! **Restarts.** The server's clock may restart when its memory is opened again, so the stored leases mean
+//! nothing then. The leases of all live members start again with the first request (`MemberTable::begin`). So
+//! the server notices one lease later that a member died while the server was down. Ages count from the time
+//! when the id was issued. An age is 0 if that time lies in the future.
 
-use crate::geometry::Geometry;
-use crate::members::{MemberEntry, MemberState, MemberTable};
+use crate::members::MemberTable;
 use sherman_fabric::control::{MOST_EXPIRED, MemberInfo, Standing, Verdict};
-use sherman_fabric::{ClientId, Memory, Refusal};
-
-impl MemberEntry {
-    /// What is left of the lease, in nanoseconds; 0 if it has run out, or the holder is not a live member.
-    pub fn lease_left(&self, now: u64) -> u64 {
-        if self.state == MemberState::Live { self.lease_until.saturating_sub(now) } else { 0 }
-    }
-
-    /// Whether the holder is a live member whose lease runs.
-    pub fn is_alive(&self, now: u64) -> bool {
-        self.lease_left(now) > 0
-    }
-}
+use sherman_fabric::{ComputeId, Memory, Refusal};
+use sherman_layout::geometry::Geometry;
+use sherman_layout::{MemberEntry, MemberState};
 
 impl MemberTable {
-    /// Called with every request: with the first one after the table was loaded, leases begin anew.
+    /// Called with every request. With the first request after the table was loaded, all leases start again.
     pub(crate) fn begin<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, now: u64) {
         if self.begun {
             return;
@@ -48,14 +40,20 @@ impl MemberTable {
         self.begun = true;
     }
 
-    /// Lets the lease of `client`, a live member, run from now.
-    pub(crate) fn renew<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, client: ClientId, now: u64) {
+    /// Starts the lease of `client`, a live member, again from now.
+    pub(crate) fn renew<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        geometry: &Geometry,
+        client: ComputeId,
+        now: u64,
+    ) {
         let lease_until = now.saturating_add(geometry.lease_nanos);
         self.set(memory, geometry, client, MemberEntry { lease_until, ..self.get(client) });
     }
 
-    /// Those that are to be recovered, not counting `asker`, and that nobody alive recovers but perhaps `asker`.
-    pub(crate) fn expired(&self, asker: ClientId, now: u64) -> Vec<ClientId> {
+    /// The members other than `asker` that need recovery and have no live recoverer, except perhaps `asker`.
+    pub(crate) fn expired(&self, asker: ComputeId, now: u64) -> Vec<ComputeId> {
         let unattended = |entry: &MemberEntry| {
             !entry.is_alive(now) && (entry.recoverer == asker || !self.get(entry.recoverer).is_alive(now))
         };
@@ -64,24 +62,24 @@ impl MemberTable {
     }
 
     /// The live members whose lease has run out.
-    pub(crate) fn run_out(&self, now: u64) -> Vec<ClientId> {
+    pub(crate) fn run_out(&self, now: u64) -> Vec<ComputeId> {
         let run_out = |entry: &MemberEntry| entry.state == MemberState::Live && !entry.is_alive(now);
         self.taken().filter(|(_, entry)| run_out(entry)).map(|(client, _)| client).collect()
     }
 
-    /// Whether a member other than `asker` found no memory within the last lease.
-    pub(crate) fn is_short(&self, asker: ClientId, now: u64, lease: u64) -> bool {
+    /// Whether a member other than `asker` ran out of memory within the last lease.
+    pub(crate) fn is_short(&self, asker: ComputeId, now: u64, lease: u64) -> bool {
         self.short.is_some_and(|(client, at)| client != asker && now.saturating_sub(at) < lease)
     }
 
-    /// Says what `asker`, a live member, is to do about `client`. A live member whose lease has run out is dead from now
-    /// on, be it the suspect or the one who recovers it.
+    /// Tells `asker`, a live member, what it must do about `client`. A live member whose lease has run out is
+    /// dead from now on. This holds for the suspect and for its recoverer.
     pub(crate) fn suspect<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         geometry: &Geometry,
-        asker: ClientId,
-        client: ClientId,
+        asker: ComputeId,
+        client: ComputeId,
         now: u64,
     ) -> Verdict {
         let entry = self.get(client);
@@ -94,19 +92,19 @@ impl MemberTable {
         }
     }
 
-    /// Makes `asker` the recoverer of `client`, whose lease is at its end, unless another recovers it.
+    /// Makes `asker` the recoverer of `client`, whose lease has ended, unless another member recovers it.
     fn appoint<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         geometry: &Geometry,
-        asker: ClientId,
-        client: ClientId,
+        asker: ComputeId,
+        client: ComputeId,
         now: u64,
     ) -> Verdict {
         let entry = self.get(client);
         let by = entry.recoverer;
         let recoverer = self.get(by);
-        if by == ClientId::NOBODY || by == asker || recoverer.state == MemberState::Free {
+        if by == ComputeId::NOBODY || by == asker || recoverer.state == MemberState::Free {
             let state = if entry.state == MemberState::Live { MemberState::Dead } else { entry.state };
             self.set(memory, geometry, client, MemberEntry { state, recoverer: asker, begun: true, ..entry });
             return Verdict::Recover;
@@ -120,18 +118,20 @@ impl MemberTable {
         Verdict::Displaced { by }
     }
 
-    /// Whether `client` is a live member, and the one to which its id was issued for the `incarnation`th time.
-    pub(crate) fn is_live_issue(&self, client: ClientId, incarnation: u32) -> bool {
+    /// Whether `client` is a live member with this incarnation: its id was issued for the `incarnation`th
+    /// time.
+    pub(crate) fn is_live_issue(&self, client: ComputeId, incarnation: u32) -> bool {
         self.is_live(client) && self.get(client).incarnation == incarnation
     }
 
-    /// Says what `asker`, a live member, is to do about its own former identity, whose lease ends with that.
+    /// Tells `asker`, a live member, what it must do about its own former identity. The lease of that
+    /// identity ends.
     pub(crate) fn succeed<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         geometry: &Geometry,
-        asker: ClientId,
-        (client, incarnation): (ClientId, u32),
+        asker: ComputeId,
+        (client, incarnation): (ComputeId, u32),
         now: u64,
     ) -> Verdict {
         let entry = self.get(client);
@@ -149,7 +149,7 @@ impl MemberTable {
         &mut self,
         memory: &M,
         geometry: &Geometry,
-        client: ClientId,
+        client: ComputeId,
     ) -> Result<(), Refusal> {
         match self.get(client).state {
             MemberState::Free => Err(Refusal::NotAMember { client }),
@@ -161,21 +161,24 @@ impl MemberTable {
         }
     }
 
-    /// Lets `client`, a live member, go and keep its id until somebody has taken over its places. Those whom it was
-    /// recovering are nobody's: it has gone in order, so nothing of it is under way.
-    pub(crate) fn depart<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, client: ClientId) {
+    /// Lets `client`, a live member, depart. It keeps its id until another member has taken over its places.
+    /// The members that it was recovering lose their recoverer: it departs in order, so it has nothing in
+    /// flight.
+    pub(crate) fn depart<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, client: ComputeId) {
         self.give_up(memory, geometry, client);
         self.set_state(memory, geometry, client, MemberState::Leaving);
     }
 
     /// Whether `asker` may retire `client`.
-    pub(crate) fn may_retire(&self, asker: ClientId, client: ClientId) -> Result<(), Refusal> {
+    pub(crate) fn may_retire(&self, asker: ComputeId, client: ComputeId) -> Result<(), Refusal> {
         let entry = self.get(client);
         if !entry.state.needs_recovery() {
-            return Err(Refusal::BadRequest { what: "who is to be retired is neither dead nor leaving" });
+            return Err(Refusal::BadRequest { what: "the client to retire is neither dead nor leaving" });
         }
         if entry.recoverer != asker {
-            return Err(Refusal::BadRequest { what: "the sender does not recover who is to be retired" });
+            return Err(Refusal::BadRequest {
+                what: "the sender is not the recoverer of the client to retire",
+            });
         }
         Ok(())
     }
@@ -188,7 +191,7 @@ impl MemberTable {
             MemberState::Leaving => Some(Standing::Leaving),
             MemberState::Dead => Some(Standing::Dead),
         };
-        let info = |(client, entry): (ClientId, MemberEntry)| {
+        let info = |(client, entry): (ComputeId, MemberEntry)| {
             Some(MemberInfo {
                 client,
                 standing: standing(entry.state)?,

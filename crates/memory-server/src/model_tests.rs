@@ -1,29 +1,40 @@
-//! A server against an independent model, step by step, reopened after every step and cut at every word.
+//! Compares a server with an independent model, step by step. Reopens the server after every step, and
+//! crashes it after every word.
 //!
-//! The model knows nothing of tables or words. It keeps what a client may rely on: who is a member ([`roll`]), which bytes
-//! are whose and where there may be room ([`ground`]); and it predicts which requests are refused.
+//! The model knows nothing of tables or words. It keeps the facts that a client may rely on: the members
+//! ([`roll`]), the owner of each byte and where there may be room ([`ground`]). It also predicts which
+//! requests are refused.
 
 mod cuts;
 mod ground;
 mod roll;
 
-use crate::testing::{VecMemory, small_options};
-use crate::{FormatOptions, MemoryServer};
+use crate::MemoryServer;
 use fastrand::Rng;
 use ground::Ground;
 use roll::{LEASE, Roll};
-use sherman_fabric::control::{ChunkClass, TreeInfo, TreeSpec, Verdict};
-use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Space};
+use sherman_fabric::control::{
+    CatalogReply, ChunkClass, Extent, Renewal, TreeInfo, TreeSpec, Usage, Verdict,
+};
+use sherman_fabric::{ComputeId, Memory, Refusal, Request, Response, Space};
+use sherman_layout::FormatOptions;
+use sherman_layout::testing::{VecMemory, small_options};
 use std::collections::{BTreeMap, BTreeSet};
 
 const HOST: usize = 72 << 10;
-/// One of these ids is kept for who recovers others.
+/// One of these ids is reserved for a member that recovers others.
 const CAPACITY: u16 = 16;
 const TREES: usize = 4;
 const SPEC: TreeSpec = TreeSpec { format: 1, key_len: 8, value_len: 8, leaf_bytes: 512, internal_bytes: 512 };
 
 fn options(server: u16) -> FormatOptions {
-    FormatOptions { server, servers: 2, member_capacity: u32::from(CAPACITY), lease_nanos: LEASE, ..small_options() }
+    FormatOptions {
+        server,
+        servers: 2,
+        member_capacity: u32::from(CAPACITY),
+        lease_nanos: LEASE,
+        ..small_options()
+    }
 }
 
 /// What the requests so far allow a client to expect.
@@ -33,8 +44,8 @@ struct Model {
     ground: Ground,
     roll: Roll,
     fenced: BTreeSet<u16>,
-    /// Whose ids the server must have freed by itself in this step.
-    reaped: Vec<ClientId>,
+    /// The members whose ids the server must have freed by itself in this step.
+    reaped: Vec<ComputeId>,
     trees: BTreeMap<String, Known>,
     /// Trees whose root word a client has made null, and whose entry may still be there.
     ended: BTreeMap<String, Known>,
@@ -42,7 +53,7 @@ struct Model {
     ids_used: BTreeSet<u32>,
 }
 
-/// What is known of a tree.
+/// The known facts of a tree.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Known {
     id: u32,
@@ -50,7 +61,7 @@ struct Known {
 }
 
 impl Model {
-    fn refusal_for(&self, from: ClientId, request: &Request, now: u64) -> Option<Refusal> {
+    fn refusal_for(&self, from: ComputeId, request: &Request, now: u64) -> Option<Refusal> {
         let here = !matches!(
             request,
             Request::Join
@@ -81,17 +92,14 @@ impl Model {
         }
         let bad = |what| Some(Refusal::BadRequest { what });
         match request {
-            Request::AllocSpans { class, .. } => self.ground.is_out_of_memory(*class).then_some(Refusal::OutOfMemory),
-            Request::FreeSpans { spans } => self.ground.refusal_to_free(from, spans),
-            Request::RedoArea { recovers } => {
-                self.ground.has_no_area_for(from, *recovers).then_some(Refusal::OutOfMemory)
+            Request::AllocSpans { class, .. } => {
+                self.ground.is_out_of_memory(*class).then_some(Refusal::OutOfMemory)
             }
+            Request::FreeSpans { spans } => self.ground.refusal_to_free(from, spans),
+            Request::RedoArea => self.ground.has_no_area_for(from).then_some(Refusal::OutOfMemory),
             Request::Suspect { client } if *client == from => bad("a member suspects itself"),
             Request::Succeed { client, .. } if *client == from => bad("a member succeeds itself"),
             Request::Succeed { client, incarnation } if self.is_free_to_go(client.0, *incarnation) => None,
-            Request::Suspect { .. } | Request::Succeed { .. } if !self.ground.areas.contains_key(&from.0) => {
-                bad("a member without a redo area cannot recover others")
-            }
             Request::OpenTree { name } => {
                 (!self.trees.contains_key(name)).then(|| Refusal::NoSuchTree { name: name.clone() })
             }
@@ -100,26 +108,33 @@ impl Model {
                 full.then_some(Refusal::TooManyTrees)
             }
             Request::DropTree { name, id } => {
-                let has = |trees: &BTreeMap<String, Known>| trees.get(name).is_some_and(|tree| tree.id == *id);
+                let has =
+                    |trees: &BTreeMap<String, Known>| trees.get(name).is_some_and(|tree| tree.id == *id);
                 let alive = Refusal::BadRequest { what: "the root word of the tree to drop is not null" };
                 let missing = Refusal::NoSuchTree { name: name.clone() };
                 (!has(&self.ended)).then_some(if has(&self.trees) { alive } else { missing })
             }
-            Request::SpansOf { client, .. } | Request::Retire { client } if !self.fenced.contains(&client.0) => {
-                bad("who is to be recovered is not fenced here")
+            Request::SpansOf { client, .. } | Request::Retire { client }
+                if !self.fenced.contains(&client.0) =>
+            {
+                bad("the client to recover is not fenced on this server")
             }
             request if self.root => self.roll.refusal_for(from, request),
-            Request::Fence { client } => (!self.knows(*client)).then_some(Refusal::NotAMember { client: *client }),
+            Request::Fence { client } => {
+                (!self.knows(*client)).then_some(Refusal::NotAMember { client: *client })
+            }
             _ => None,
         }
     }
 
-    fn knows(&self, client: ClientId) -> bool {
+    fn knows(&self, client: ComputeId) -> bool {
         if self.root { self.roll.is_live(client.0) } else { (1..=CAPACITY).contains(&client.0) }
     }
 
     fn owns_nothing(&self, client: u16) -> bool {
-        !self.fenced.contains(&client) && !self.ground.owns_anything(client)
+        !self.fenced.contains(&client)
+            && !self.ground.owns_anything(client)
+            && !self.roll.recovers_any(client)
     }
 
     /// Whether a successor need not recover `client`.
@@ -127,7 +142,7 @@ impl Model {
         self.roll.is_live(client) && self.roll.incarnation(client) == incarnation && self.owns_nothing(client)
     }
 
-    /// Whose ids the server frees if it looks at leases now.
+    /// The members whose ids the server frees if it checks leases now.
     fn to_reap(&self, now: u64) -> Vec<u16> {
         self.roll.run_out(now).filter(|&client| self.owns_nothing(client)).collect()
     }
@@ -140,10 +155,10 @@ impl Model {
 
     fn let_go(&mut self, client: u16) {
         self.roll.reap(client);
-        self.reaped.push(ClientId(client));
+        self.reaped.push(ComputeId(client));
     }
 
-    /// `client` is dead from now on, or gone.
+    /// Makes `client` dead, or frees its id if it owns nothing.
     fn lose(&mut self, client: u16) {
         if self.roll.is_live(client) && self.owns_nothing(client) {
             self.let_go(client);
@@ -157,7 +172,7 @@ impl Model {
         &mut self,
         server: &MemoryServer,
         memory: &VecMemory,
-        from: ClientId,
+        from: ComputeId,
         request: &Request,
         answer: Response,
         now: u64,
@@ -183,26 +198,28 @@ impl Model {
                 self.fenced.remove(&client.0);
                 self.ground.learn_end(client.0);
             }
-            (Request::SpansOf { client, .. }, Response::Spans(spans)) => assert_eq!(spans, self.ground.of(*client)),
+            (Request::SpansOf { client, .. }, Response::Spans(spans)) => {
+                assert_eq!(spans, self.ground.of(*client))
+            }
             (Request::AllocSpans { class, count }, Response::Spans(spans)) => {
                 self.ground.learn_alloc(from, *class, *count, &spans);
             }
             (Request::FreeSpans { spans }, Response::Done) => self.ground.learn_free(spans),
-            (Request::RedoArea { .. }, Response::RedoArea { offset, bytes }) => {
+            (Request::RedoArea, Response::RedoArea(Extent { offset, bytes })) => {
                 self.ground.learn_area(memory, from, offset, bytes);
             }
             (Request::NewTreeId, Response::TreeId { id }) => {
                 assert!(id > self.ids);
                 self.ids = id;
             }
-            (Request::CreateTree { name, id, .. }, Response::Tree { info, created }) => {
+            (Request::CreateTree { name, id, .. }, Response::Tree(CatalogReply { info, created })) => {
                 assert_eq!(created, !self.trees.contains_key(name));
                 if created {
                     self.learn_tree(memory, name, Known { id: *id, root_word: info.root_word });
                 }
                 assert_eq!((&info.name, known(&info)), (name, self.trees[name]));
             }
-            (Request::OpenTree { name }, Response::Tree { info, created: false }) => {
+            (Request::OpenTree { name }, Response::Tree(CatalogReply { info, created: false })) => {
                 assert_eq!((&info.name, known(&info)), (name, self.trees[name]));
             }
             (Request::ListTrees, Response::Trees(trees)) => {
@@ -214,15 +231,21 @@ impl Model {
             (Request::Fence { client }, Response::Done) => {
                 self.fenced.insert(client.0);
             }
-            (Request::Usage, Response::Usage { chunks, chunks_used, bytes_owned, bytes_free, members, .. }) => {
+            (
+                Request::Usage,
+                Response::Usage(Usage { chunks, chunks_used, bytes_owned, bytes_free, members, .. }),
+            ) => {
                 let ground = &self.ground;
                 assert_eq!((chunks as usize, chunks_used as usize), (ground.chunks, ground.chunks_used()));
                 assert_eq!((bytes_owned, bytes_free), ground.usage());
-                let known: BTreeSet<u16> =
-                    if self.root { self.roll.live().collect() } else { ground.areas.keys().copied().collect() };
+                let known: BTreeSet<u16> = if self.root {
+                    self.roll.live().collect()
+                } else {
+                    ground.areas.keys().copied().collect()
+                };
                 assert!(members.iter().map(|client| client.0).eq(known.difference(&self.fenced).copied()));
             }
-            (Request::Renew, Response::Renewed { expired, short }) => {
+            (Request::Renew, Response::Renewed(Renewal { expired, short })) => {
                 self.roll.renew(from.0, now);
                 self.reap(now);
                 self.roll.learn_renewed(from.0, &expired, short, now);
@@ -232,7 +255,8 @@ impl Model {
         self.check_server(server, memory);
     }
 
-    /// A tree that was created now; it may have the entry of one that ended, and then nothing is left of that one.
+    /// Records a tree that was just created. It may reuse the entry of an ended tree, and then nothing of
+    /// that tree remains.
     fn learn_tree(&mut self, memory: &VecMemory, name: &str, tree: Known) {
         assert_eq!(memory.load_u64(Space::Host, tree.root_word), root_of(tree.id));
         self.ended.retain(|ended, left| ended != name && left.root_word != tree.root_word);
@@ -242,7 +266,7 @@ impl Model {
         assert!(self.trees.len() + self.ended.len() <= TREES);
     }
 
-    /// Now and then a client ends a tree, by its root word and past the server.
+    /// Now and then lets a client end a tree by its root word, without a request to the server.
     fn end_a_tree(&mut self, rng: &mut Rng, memory: &VecMemory) {
         let name = rng.choice(self.trees.keys()).filter(|_| rng.u32(0..50) == 0).cloned();
         if let Some((name, tree)) = name.and_then(|name| self.trees.remove_entry(&name)) {
@@ -254,14 +278,15 @@ impl Model {
     fn check_server(&self, server: &MemoryServer, memory: &VecMemory) {
         self.ground.check(server, memory, CAPACITY);
         for id in 0..=CAPACITY + 1 {
-            assert_eq!(server.is_fenced(ClientId(id)), self.fenced.contains(&id));
+            assert_eq!(server.is_fenced(ComputeId(id)), self.fenced.contains(&id));
         }
     }
 
-    /// Mostly anyone asks anything. But if few are left who may ask, these recover others and nobody else ends.
-    fn random_sender_and_request(&self, rng: &mut Rng) -> (ClientId, Request) {
+    /// Mostly any member sends any request. If few members may still ask, they recover others, and no more
+    /// members end.
+    fn random_sender_and_request(&self, rng: &mut Rng) -> (ComputeId, Request) {
         let from = self.roll.pick_sender(rng);
-        let usable: Vec<ClientId> = (1..=CAPACITY).map(ClientId).filter(|&id| self.may_ask(id)).collect();
+        let usable: Vec<ComputeId> = (1..=CAPACITY).map(ComputeId).filter(|&id| self.may_ask(id)).collect();
         if usable.len() >= 3 {
             return (from, self.random_request(rng, from));
         }
@@ -278,13 +303,13 @@ impl Model {
         (from, request)
     }
 
-    fn may_ask(&self, client: ClientId) -> bool {
+    fn may_ask(&self, client: ComputeId) -> bool {
         self.knows(client) && !self.fenced.contains(&client.0)
     }
 
     fn random_membership_request(&self, rng: &mut Rng) -> Request {
         let client = self.roll.pick_victim(rng);
-        let fenced = rng.choice(self.fenced.iter().copied()).filter(|_| rng.bool()).map_or(client, ClientId);
+        let fenced = rng.choice(self.fenced.iter().copied()).filter(|_| rng.bool()).map_or(client, ComputeId);
         match rng.u32(0..100) {
             0..35 => Request::Renew,
             35..47 => Request::Suspect { client },
@@ -302,13 +327,9 @@ impl Model {
         }
     }
 
-    fn random_request(&self, rng: &mut Rng, from: ClientId) -> Request {
+    fn random_request(&self, rng: &mut Rng, from: ComputeId) -> Request {
         if rng.u32(0..100) < 40 {
             return self.random_membership_request(rng);
-        }
-        // Without a redo area nobody recovers anybody.
-        if self.may_ask(from) && !self.ground.areas.contains_key(&from.0) && rng.u32(0..3) == 0 {
-            return Request::RedoArea { recovers: rng.bool() };
         }
         let class = Ground::random_class(rng);
         let name = ["a", "b", "c", "d", "e"][rng.usize(0..5)].to_owned();
@@ -317,7 +338,7 @@ impl Model {
             18..26 => Request::Leave,
             26..50 => Request::AllocSpans { class, count: rng.u16(0..4) },
             50..68 => Request::FreeSpans { spans: self.ground.pick_spans(rng, from) },
-            68..80 => Request::RedoArea { recovers: rng.bool() },
+            68..80 => Request::RedoArea,
             80..84 => Request::NewTreeId,
             84..88 if self.ids > 0 && !self.ids_used.contains(&self.ids) => {
                 Request::CreateTree { name, spec: SPEC, id: self.ids, root: root_of(self.ids) }
@@ -329,7 +350,7 @@ impl Model {
                 Request::DropTree { name, id }
             }
             92..94 => Request::ListTrees,
-            94 if rng.u32(0..8) == 0 => Request::Fence { client: ClientId(rng.u16(0..=CAPACITY + 1)) },
+            94 if rng.u32(0..8) == 0 => Request::Fence { client: ComputeId(rng.u16(0..=CAPACITY + 1)) },
             _ => Request::Usage,
         }
     }
@@ -344,12 +365,12 @@ fn root_of(id: u32) -> u64 {
     u64::from(id) * 64
 }
 
-/// Runs, and tells how often what has happened to members.
+/// Runs `steps` requests. Returns how often each kind of membership event happened.
 fn run(
     seed: u64,
     server_index: u16,
     steps: u32,
-    check: impl Fn(&MemoryServer, &VecMemory, ClientId, &Request, u64),
+    check: impl Fn(&MemoryServer, &VecMemory, ComputeId, &Request, u64),
 ) -> BTreeMap<&'static str, u32> {
     let mut rng = Rng::with_seed(seed);
     let memory = VecMemory::new(HOST, 0);
@@ -427,8 +448,10 @@ fn a_damaged_memory_is_refused_or_opened_but_never_panics() {
     let memory = VecMemory::new(HOST, 0);
     let mut server = MemoryServer::format(&memory, &options(0)).unwrap();
     for _ in 0..3 {
-        let Ok(Response::Joined { client }) = server.handle(&memory, ClientId(0), &Request::Join, 0) else { panic!() };
-        server.handle(&memory, client, &Request::RedoArea { recovers: false }, 0).unwrap();
+        let Ok(Response::Joined { client }) = server.handle(&memory, ComputeId(0), &Request::Join, 0) else {
+            panic!()
+        };
+        server.handle(&memory, client, &Request::RedoArea, 0).unwrap();
         let class = ChunkClass { node_bytes: 256, format: 1 };
         server.handle(&memory, client, &Request::AllocSpans { class, count: 3 }, 0).unwrap();
     }
@@ -443,18 +466,21 @@ fn a_damaged_memory_is_refused_or_opened_but_never_panics() {
         match MemoryServer::open(&copy) {
             Err(_) => refused += 1,
             Ok(mut opened) => {
-                let _ = opened.handle(&copy, ClientId(1), &Request::RedoArea { recovers: false }, 1);
-                let _ = opened.handle(&copy, ClientId(1), &Request::Leave, 2);
-                let _ = opened.handle(&copy, ClientId(0), &Request::Join, 3);
-                let _ = opened.handle(&copy, ClientId(2), &Request::Suspect { client: ClientId(1) }, 4_000_000);
-                let _ = opened.handle(&copy, ClientId(2), &Request::Fence { client: ClientId(1) }, 5_000_000);
-                let _ = opened.handle(&copy, ClientId(2), &Request::Retire { client: ClientId(1) }, 5_000_000);
-                let _ = opened.handle(&copy, ClientId(2), &Request::Members, 0);
+                let _ = opened.handle(&copy, ComputeId(1), &Request::RedoArea, 1);
+                let _ = opened.handle(&copy, ComputeId(1), &Request::Leave, 2);
+                let _ = opened.handle(&copy, ComputeId(0), &Request::Join, 3);
+                let _ =
+                    opened.handle(&copy, ComputeId(2), &Request::Suspect { client: ComputeId(1) }, 4_000_000);
+                let _ =
+                    opened.handle(&copy, ComputeId(2), &Request::Fence { client: ComputeId(1) }, 5_000_000);
+                let _ =
+                    opened.handle(&copy, ComputeId(2), &Request::Retire { client: ComputeId(1) }, 5_000_000);
+                let _ = opened.handle(&copy, ComputeId(2), &Request::Members, 0);
                 let class = ChunkClass { node_bytes: 256 << rng.u32(0..3), format: 1 };
-                let _ = opened.handle(&copy, ClientId(3), &Request::AllocSpans { class, count: 64 }, 0);
-                let spans = opened.spans_owned(ClientId(3)).iter().map(|span| (span.offset, true)).collect();
-                let _ = opened.handle(&copy, ClientId(3), &Request::FreeSpans { spans }, 0);
-                let _ = opened.handle(&copy, ClientId(3), &Request::Renew, u64::MAX);
+                let _ = opened.handle(&copy, ComputeId(3), &Request::AllocSpans { class, count: 64 }, 0);
+                let spans = opened.spans_owned(ComputeId(3)).iter().map(|span| (span.offset, true)).collect();
+                let _ = opened.handle(&copy, ComputeId(3), &Request::FreeSpans { spans }, 0);
+                let _ = opened.handle(&copy, ComputeId(3), &Request::Renew, u64::MAX);
             }
         }
     }

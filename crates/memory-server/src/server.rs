@@ -1,24 +1,28 @@
-//! The memory server: format a memory, open it again, answer requests.
+//! The memory server: formats a memory, opens it again, answers requests.
 //!
-//! The state kept here is a copy of what lies in memory, indexed for speed; every change is stored in memory before it is
-//! answered. Requests are handled one at a time: the backend serialises them.
+//! The state kept here is a copy of the state in memory, indexed for speed. The server stores every change in
+//! memory before it answers. It handles one request at a time: the backend serialises them.
 //!
-//! Server 0 also keeps the members and the catalog. Other servers cannot know who is a member: they accept requests of
-//! any id in range that is not fenced there. Who leaves therefore tells every other server first and server 0 last, since
-//! server 0 makes the id free for someone else; so does who retires a member that died.
+//! Server 0 also keeps the members and the catalog. Other servers do not know the members: they accept
+//! requests of any id in range that is not fenced there. A client that leaves therefore tells every other
+//! server first and server 0 last, since server 0 makes the id free for another client. A recoverer that
+//! retires a dead member does the same.
 
 use crate::bytes::zero;
 use crate::catalog::{Catalog, NewTree};
-use crate::chunks::{ChunkEntry, ChunkTable};
-use crate::clients::{ClientTable, ClientWord};
-use crate::format::{FormatError, FormatOptions};
-use crate::geometry::{CLUSTER_OFFSET, Geometry, STATE_OFFSET};
-use crate::members::{MemberEntry, MemberTable};
+use crate::chunks::ChunkTable;
+use crate::clients::ClientTable;
+use crate::members::MemberTable;
 use crate::servers::ServerTable;
 use crate::spans::SpanTable;
-use crate::superblock::{MAGIC, SUPERBLOCK_BYTES, Superblock, SuperblockError};
-use sherman_fabric::control::{MOST_FREED, Span, TreeInfo};
-use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Space};
+use sherman_fabric::control::{CatalogReply, Extent, MOST_FREED, Span, TreeInfo, Usage};
+use sherman_fabric::{ComputeId, Memory, Refusal, Request, Response, Space};
+use sherman_layout::geometry::{CLUSTER_OFFSET, STATE_OFFSET};
+use sherman_layout::superblock::MAGIC;
+use sherman_layout::{
+    ChunkEntry, ClientWord, FormatError, FormatOptions, Geometry, MemberEntry, SUPERBLOCK_BYTES, Superblock,
+    SuperblockError,
+};
 use std::fmt;
 
 mod census;
@@ -44,9 +48,9 @@ pub enum OpenError {
     Truncated {
         /// Which memory.
         space: Space,
-        /// Bytes there are.
+        /// Bytes found.
         found: u64,
-        /// Bytes there must be.
+        /// Bytes needed.
         expected: u64,
     },
     /// A table is damaged.
@@ -87,7 +91,7 @@ impl From<SuperblockError> for OpenError {
     }
 }
 
-/// What only server 0 keeps.
+/// The state that only server 0 keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Root {
     members: MemberTable,
@@ -95,7 +99,7 @@ struct Root {
     servers: ServerTable,
 }
 
-/// One memory server's CPU. It holds no memory: every call is given the same one.
+/// The CPU of one memory server. It holds no memory: the caller passes the same memory to every call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryServer {
     superblock: Superblock,
@@ -105,16 +109,16 @@ pub struct MemoryServer {
     /// The cluster that this memory belongs to, or 0.
     cluster: u64,
     root: Option<Root>,
-    /// Members whose ids were freed without a request of theirs or of a recoverer.
-    reaped: Vec<ClientId>,
+    /// Members whose ids were freed without a request of their own or of a recoverer.
+    reaped: Vec<ComputeId>,
 }
 
 impl MemoryServer {
     /// Formats `memory`, whatever was in it, and opens it.
     ///
-    /// Only the reserved area and the lock table are zeroed, unless
-    /// [`wipe_chunks`](FormatOptions::wipe_chunks) says otherwise. If formatting is cut short, the memory is not
-    /// formatted: the magic goes first and comes last.
+    /// Zeroes only the reserved area and the lock table, unless [`wipe_chunks`](FormatOptions::wipe_chunks)
+    /// says otherwise. If formatting is cut short, the memory is not formatted: formatting clears the magic
+    /// first and writes it last.
     pub fn format<M: Memory + ?Sized>(memory: &M, options: &FormatOptions) -> Result<Self, FormatError> {
         let geometry = options.plan(memory.size(Space::Host), memory.size(Space::OnChip))?;
         if options.memory_id == 0 {
@@ -144,11 +148,12 @@ impl MemoryServer {
         let (magic, rest) = image.split_at(MAGIC.len());
         memory.store(Space::Host, MAGIC.len() as u64, rest);
         memory.store(Space::Host, 0, magic);
-        // What was just written opens; if it does not, the memory does not keep what is stored in it.
-        Self::open(memory).map_err(|_| FormatError::BadGeometry { what: "the memory does not read back as written" })
+        // This must open. If it does not, the memory does not keep what is stored in it.
+        Self::open(memory)
+            .map_err(|_| FormatError::BadGeometry { what: "the memory does not read back as written" })
     }
 
-    /// Opens a formatted memory: the state is what it was when the memory was left.
+    /// Opens a formatted memory. The state is the same as when the memory was last used.
     pub fn open<M: Memory + ?Sized>(memory: &M) -> Result<Self, OpenError> {
         let expect = |space, expected| {
             let found = memory.size(space);
@@ -181,7 +186,7 @@ impl MemoryServer {
         Ok(Self { superblock, chunks, spans, clients, cluster, root, reaped: Vec::new() })
     }
 
-    /// The same state as after requests at the times that `other` has seen.
+    /// Copies from `other` the state that is not kept in memory.
     #[cfg(test)]
     pub(crate) fn with_clock_of(mut self, other: &Self) -> Self {
         self.reaped.clone_from(&other.reaped);
@@ -192,7 +197,7 @@ impl MemoryServer {
         self
     }
 
-    /// What the superblock says.
+    /// The decoded superblock.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }
@@ -202,23 +207,24 @@ impl MemoryServer {
         &self.superblock.geometry
     }
 
-    /// Whether `client` is fenced here: the backend executes none of its verbs and takes no more requests from it (F6).
-    pub fn is_fenced(&self, client: ClientId) -> bool {
+    /// Whether `client` is fenced here. If so, the backend executes none of its verbs and accepts no more
+    /// requests from it (F6).
+    pub fn is_fenced(&self, client: ComputeId) -> bool {
         self.clients.get(client).fenced
     }
 
     /// What the client table says about `client`.
-    pub fn client(&self, client: ClientId) -> ClientWord {
+    pub fn client(&self, client: ComputeId) -> ClientWord {
         self.clients.get(client)
     }
 
     /// What the member table says about `client`; `None` where there is no member table.
-    pub fn member(&self, client: ClientId) -> Option<MemberEntry> {
+    pub fn member(&self, client: ComputeId) -> Option<MemberEntry> {
         self.root.as_ref().map(|root| root.members.get(client))
     }
 
-    /// The spans that `client` owns, the first few thousand.
-    pub fn spans_owned(&self, client: ClientId) -> Vec<Span> {
+    /// The spans that `client` owns, at most the first few thousand.
+    pub fn spans_owned(&self, client: ComputeId) -> Vec<Span> {
         self.spans.of(self.geometry(), &self.chunks, client, 0)
     }
 
@@ -227,24 +233,24 @@ impl MemoryServer {
         self.chunks.get(index)
     }
 
-    /// The trees there are, by name; none where there is no catalog.
+    /// All trees, by name; none where there is no catalog.
     pub fn trees<M: Memory + ?Sized>(&self, memory: &M) -> Vec<TreeInfo> {
         self.root.as_ref().map_or_else(Vec::new, |root| root.catalog.list(memory))
     }
 
     /// Answers one request of `from`. `now` is the server's time in nanoseconds.
     ///
-    /// [`Request::Join`] ignores `from`: who joins has no id yet, or a fenced one.
+    /// [`Request::Join`] ignores `from`: a client that joins has no id yet, or a fenced one.
     ///
-    /// On server 0 a dead or leaving member is refused like a fenced one. For how leases survive a restart see
-    /// [`leases`](crate::leases).
+    /// Server 0 refuses a dead or leaving member like a fenced one. [`leases`](crate::leases) says how leases
+    /// survive a restart.
     ///
-    /// A [`Request::Fence`] is marked here, so that from now on [`MemoryServer::is_fenced`] says so; the backend sends
-    /// the answer only when every endpoint of that client has stopped on this server.
+    /// A [`Request::Fence`] is marked here, so that [`MemoryServer::is_fenced`] returns true from now on. The
+    /// backend sends the answer only when every endpoint of that client has stopped on this server.
     pub fn handle<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
-        from: ClientId,
+        from: ComputeId,
         request: &Request,
         now: u64,
     ) -> Result<Response, Refusal> {
@@ -252,9 +258,9 @@ impl MemoryServer {
             root.members.begin(memory, &self.superblock.geometry, now);
         }
         match request {
-            Request::Join => self.join(memory, now),
+            Request::Join => self.join(memory, now).map(|client| Response::Joined { client }),
             Request::Leave => self.leave(memory, from),
-            Request::AllocSpans { .. } | Request::FreeSpans { .. } | Request::RedoArea { .. } => {
+            Request::AllocSpans { .. } | Request::FreeSpans { .. } | Request::RedoArea => {
                 self.memory_request(memory, from, request)
             }
             Request::CreateTree { .. }
@@ -280,7 +286,8 @@ impl MemoryServer {
         }
     }
 
-    /// Answers one request of an operator, who needs no membership. `now` is the server's time in nanoseconds.
+    /// Answers one request of an operator. An operator needs no membership. `now` is the server's time in
+    /// nanoseconds.
     pub fn administer<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
@@ -301,12 +308,12 @@ impl MemoryServer {
             Request::Servers => self.servers(),
             Request::DeclareLost { server } => self.declare_lost(memory, *server),
             Request::ListTrees => Err(Refusal::NotHere),
-            _ => Err(Refusal::BadRequest { what: "an operator's connection does not take this request" }),
+            _ => Err(Refusal::BadRequest { what: "an operator may not send this request" }),
         }
     }
 
-    /// Refuses whoever may not ask.
-    fn admit(&self, from: ClientId) -> Result<(), Refusal> {
+    /// Refuses a client that may not ask.
+    fn admit(&self, from: ComputeId) -> Result<(), Refusal> {
         if self.is_fenced(from) {
             return Err(Refusal::Fenced { client: from });
         }
@@ -320,16 +327,15 @@ impl MemoryServer {
         if known { Ok(()) } else { Err(Refusal::NotAMember { client: from }) }
     }
 
-    fn join<M: Memory + ?Sized>(&mut self, memory: &M, now: u64) -> Result<Response, Refusal> {
+    fn join<M: Memory + ?Sized>(&mut self, memory: &M, now: u64) -> Result<ComputeId, Refusal> {
         self.reap(memory, now);
         let root = self.root.as_mut().ok_or(Refusal::NotHere)?;
-        let client = root.members.join(memory, &self.superblock.geometry, now)?;
-        Ok(Response::Joined { client })
+        root.members.join(memory, &self.superblock.geometry, now)
     }
 
-    /// Gives up what the client has here. The member entry goes last: if the server stops half-way, the client is still
-    /// a member and may leave again.
-    fn leave<M: Memory + ?Sized>(&mut self, memory: &M, from: ClientId) -> Result<Response, Refusal> {
+    /// Releases everything that the client has here. The member entry goes last: if the server stops
+    /// half-way, the client is still a member and may leave again.
+    fn leave<M: Memory + ?Sized>(&mut self, memory: &M, from: ComputeId) -> Result<Response, Refusal> {
         self.admit(from)?;
         let geometry = &self.superblock.geometry;
         self.spans.disown(memory, geometry, &self.chunks, from);
@@ -343,7 +349,7 @@ impl MemoryServer {
     fn memory_request<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
-        from: ClientId,
+        from: ComputeId,
         request: &Request,
     ) -> Result<Response, Refusal> {
         self.admit(from)?;
@@ -363,9 +369,8 @@ impl MemoryServer {
                 Ok(Response::Done)
             }
             _ => {
-                let recovers = matches!(request, Request::RedoArea { recovers: true });
-                let offset = self.clients.redo_area(memory, geometry, &mut self.chunks, from, recovers)?;
-                Ok(Response::RedoArea { offset, bytes: geometry.redo_area_bytes })
+                let offset = self.clients.redo_area(memory, geometry, &mut self.chunks, from)?;
+                Ok(Response::RedoArea(Extent { offset, bytes: geometry.redo_area_bytes }))
             }
         }
     }
@@ -373,7 +378,7 @@ impl MemoryServer {
     fn catalog_request<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
-        from: ClientId,
+        from: ComputeId,
         request: &Request,
     ) -> Result<Response, Refusal> {
         if self.root.is_none() {
@@ -386,11 +391,11 @@ impl MemoryServer {
             Request::CreateTree { name, spec, id, root } => {
                 let new = NewTree { name, spec: *spec, id: *id, root: *root };
                 let (info, created) = catalog.create(memory, geometry, new)?;
-                Ok(Response::Tree { info, created })
+                Ok(Response::Tree(CatalogReply { info, created }))
             }
             Request::NewTreeId => Ok(Response::TreeId { id: catalog.new_tree_id(memory)? }),
             Request::OpenTree { name } => match catalog.open(memory, name) {
-                Some(info) => Ok(Response::Tree { info: info.clone(), created: false }),
+                Some(info) => Ok(Response::Tree(CatalogReply { info: info.clone(), created: false })),
                 None => Err(Refusal::NoSuchTree { name: name.clone() }),
             },
             Request::DropTree { name, id } => {
@@ -401,8 +406,9 @@ impl MemoryServer {
         }
     }
 
-    /// Members known here: on server 0 the live ones, elsewhere those that have a redo area; fenced ones in neither case.
-    fn usage<M: Memory + ?Sized>(&self, memory: &M, from: ClientId) -> Result<Response, Refusal> {
+    /// Reports the memory in use and the members known here. Server 0 reports live members, other servers
+    /// report members with a redo area. Fenced members are never reported.
+    fn usage<M: Memory + ?Sized>(&self, memory: &M, from: ComputeId) -> Result<Response, Refusal> {
         self.admit(from)?;
         Ok(self.used(memory))
     }
@@ -415,6 +421,6 @@ impl MemoryServer {
         let Geometry { chunks, chunk_bytes, .. } = *self.geometry();
         let (bytes_owned, bytes_free) = self.spans.usage(memory, self.geometry(), &self.chunks);
         let (chunks, chunks_used) = (u64::from(chunks), self.chunks.used());
-        Response::Usage { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free, members }
+        Response::Usage(Usage { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free, members })
     }
 }

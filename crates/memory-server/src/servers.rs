@@ -1,16 +1,18 @@
-//! The server table: on server 0, two words per memory server say which memory belongs to the cluster and whether the
-//! cluster has declared it lost.
+//! The server table: on server 0, two words per memory server. They say which memory belongs to the cluster
+//! and whether the cluster has declared the server lost.
 //!
-//! A memory has a random identity, drawn when it is formatted. Server 0 learns the identity of every other server's memory
-//! from the first client that joins, and from then on lets in only clients that see the same memories. So a server that was
-//! restarted empty, or a server of another cluster, is noticed before anything is changed.
+//! A memory has a random identity, drawn when it is formatted. Server 0 learns the identity of every other
+//! server's memory from the first client that joins. From then on it admits only clients that see the same
+//! memories. So a server that was restarted empty, or a server of another cluster, is noticed before anything
+//! changes.
 //!
-//! Each change is one word: an identity is stored once, and a server that is declared lost stays so.
+//! Each change is one word: an identity is stored once, and a server that is declared lost stays lost.
 
-use crate::bytes::{WORD, get_u64, load_host};
-use crate::geometry::{Geometry, SERVER_ENTRY_BYTES};
+use crate::bytes::load_host;
 use crate::server::OpenError;
 use sherman_fabric::{Memory, ServerInfo, Space};
+use sherman_layout::bytes::{WORD, get_u64};
+use sherman_layout::geometry::{Geometry, SERVER_ENTRY_BYTES};
 
 const PRESENT: u64 = 0;
 const LOST: u64 = 1;
@@ -26,13 +28,18 @@ pub(crate) struct ServerTable {
 }
 
 impl ServerTable {
-    /// Writes the table of a new server 0, whose own memory is the first. The rest of it is zero.
+    /// Writes the table of a new server 0, with its own memory as the first entry. The rest of the table is
+    /// zero.
     pub(crate) fn format<M: Memory + ?Sized>(memory: &M, geometry: &Geometry, own: u64) {
         memory.store_u64(Space::Host, geometry.server_entry(0), own);
     }
 
-    /// The table in memory.
-    pub(crate) fn load<M: Memory + ?Sized>(memory: &M, geometry: &Geometry, own: u64) -> Result<Self, OpenError> {
+    /// Loads the table from memory.
+    pub(crate) fn load<M: Memory + ?Sized>(
+        memory: &M,
+        geometry: &Geometry,
+        own: u64,
+    ) -> Result<Self, OpenError> {
         let bytes = load_host(memory, geometry.server_offset, geometry.server_table_bytes());
         let mut entries: Vec<ServerEntry> = Vec::new();
         for (words, server) in bytes.chunks_exact(SERVER_ENTRY_BYTES as usize).zip(0u64..) {
@@ -64,8 +71,14 @@ impl ServerTable {
         self.entries.iter().any(|entry| entry.memory == identity)
     }
 
-    /// Records the memory of `server`, which is not known yet.
-    pub(crate) fn enlist<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, server: u16, identity: u64) {
+    /// Records the memory of `server`, which the table does not have yet.
+    pub(crate) fn enlist<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        geometry: &Geometry,
+        server: u16,
+        identity: u64,
+    ) {
         if let Some(entry) = self.entries.get_mut(usize::from(server)) {
             memory.store_u64(Space::Host, geometry.server_entry(server), identity);
             entry.memory = identity;
@@ -84,8 +97,8 @@ impl ServerTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FormatOptions;
-    use crate::testing::{MEMORY_ID, VecMemory, small_options};
+    use sherman_layout::FormatOptions;
+    use sherman_layout::testing::{MEMORY_ID, VecMemory, small_options};
 
     fn table() -> (VecMemory, Geometry, ServerTable) {
         let memory = VecMemory::new(64 << 10, 0);

@@ -1,68 +1,46 @@
-//! The span table: two words per span, one of the server's and one of the clients'.
+//! The span table: two words per span, one that the server writes and one that clients write.
 //!
-//! A chunk of nodes is divided into spans of a few places (at most 64). A client owns spans while it makes nodes in them, and
-//! gives them back when it has no use for them. So a client that makes one node takes a few places from the others, not a chunk; what it does
-//! not use goes to the next client; and what a dead client may have left unfinished lies in the few spans that it owned.
+//! A chunk of nodes is divided into spans of a few places (at most 64). A place is room for one node. A
+//! client owns spans while it makes nodes in them, and gives them back when it no longer needs them. So a
+//! client that makes one node takes a few places from the others, not a chunk. Unused places go to the next
+//! client. Everything that a dead client may have left unfinished lies in the few spans that it owned.
 //!
-//! - The **server's word** says who owns the span. It commits by one store.
-//! - The **hint** is a word that clients write: not 0 if the span may have free places. A client that frees a node marks it free and then,
-//!   in the same list, sets the hint of its span, whoever owns that. The server clears the hint when it gives the span to a client, *before* the client looks for
-//!   free places there: a node that is freed later sets it again. So every span of nobody that has a free place has its hint set. A hint without
-//!   a free place costs one look.
+//! - The **server's word** names the owner of the span. It commits by one store.
+//! - The **hint** is a word that clients write: not 0 if the span may have free places. A client that frees a
+//!   node marks it free. Then, in the same list, it sets the hint of the node's span, whether or not the span
+//!   has an owner. The server clears the hint when it gives the span to a client, *before* the client looks
+//!   for free places there. A client that frees a node later sets it again. So every unowned span that has a
+//!   free place has its hint set. A hint without a free place costs one look.
 //!
-//! Where the free places of a span are, the nodes themselves say (`docs/LAYOUT.md`): the server never looks.
+//! The nodes themselves record where the free places of a span are (`docs/LAYOUT.md`): the server never
+//! looks.
 
-use crate::bytes::{get_u64, load_host, zero};
-use crate::chunks::{ChunkEntry, ChunkTable};
-use crate::geometry::{Geometry, SPAN_ENTRY_BYTES};
+use crate::bytes::{load_host, zero};
+use crate::chunks::ChunkTable;
 use crate::server::OpenError;
 use sherman_fabric::control::{ChunkClass, MOST_LISTED, Span};
-use sherman_fabric::{ClientId, Memory, Refusal, Space};
+use sherman_fabric::{ComputeId, Memory, Refusal, Space};
+use sherman_layout::bytes::get_u64;
+use sherman_layout::geometry::{Geometry, SPAN_ENTRY_BYTES};
+use sherman_layout::{ChunkEntry, HINT_FREE, SpanWord};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-const OWNER_MASK: u64 = 0xffff;
-const ISSUED: u64 = 1 << 16;
-/// What a hint says if the span may have free places. Any value but 0 does.
-pub const HINT_FREE: u64 = 1;
-/// The most spans that one request gives.
+/// The most spans that one request returns.
 pub const MOST_SPANS: u16 = 512;
-/// Hints that one request looks at while there is memory never used.
+/// The most hints that one allocation of a span checks while unused memory remains.
 const MOST_LOOKS: usize = 4096;
-
-/// The server's word of a span.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SpanWord {
-    /// Whether a client ever owned it.
-    pub issued: bool,
-    /// Its owner, or nobody.
-    pub owner: ClientId,
-}
-
-impl SpanWord {
-    /// The word: bits 0–15 the owner, bit 16 whether it was ever issued.
-    pub const fn to_bits(self) -> u64 {
-        self.owner.0 as u64 | if self.issued { ISSUED } else { 0 }
-    }
-
-    /// What is stored as `bits`, if they make sense.
-    pub const fn from_bits(bits: u64) -> Option<Self> {
-        let word = Self { issued: bits & ISSUED != 0, owner: ClientId((bits & OWNER_MASK) as u16) };
-        let known = bits & !(OWNER_MASK | ISSUED) == 0 && (word.issued || word.owner.0 == 0);
-        if known { Some(word) } else { None }
-    }
-}
 
 /// A span: its chunk, and its number there.
 type Name = (u32, u64);
 
-/// The spans of a class that nobody owns.
+/// The spans of a class that no client owns.
 #[derive(Clone, Debug, Default)]
 struct Unowned {
     /// Issued before.
     used: BTreeSet<Name>,
     /// Never issued, in order.
     fresh: VecDeque<Name>,
-    /// Where to look for a hint next. Not kept across restarts, and of no consequence.
+    /// Where the search for a hint continues. Not kept across restarts; any value is correct.
     cursor: Name,
 }
 
@@ -74,15 +52,15 @@ impl PartialEq for Unowned {
 
 impl Eq for Unowned {}
 
-/// The table and what follows from it.
+/// The table and the data derived from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SpanTable {
     unowned: BTreeMap<ChunkClass, Unowned>,
-    owned: BTreeMap<ClientId, BTreeSet<Name>>,
+    owned: BTreeMap<ComputeId, BTreeSet<Name>>,
 }
 
 impl SpanTable {
-    /// The table in memory.
+    /// Loads the table from memory.
     pub(crate) fn load<M: Memory + ?Sized>(
         memory: &M,
         geometry: &Geometry,
@@ -96,13 +74,15 @@ impl SpanTable {
                 let entry = u64::from(index) * per_chunk + number;
                 let corrupt = |what| OpenError::Corrupt { table: "span table", entry, what };
                 let bits = get_u64(&bytes, (number * SPAN_ENTRY_BYTES) as usize);
-                let word = SpanWord::from_bits(bits).ok_or(corrupt("is no span word"))?;
-                if word.owner != ClientId::NOBODY && !geometry.is_client(word.owner) {
+                let word = SpanWord::from_bits(bits).ok_or(corrupt("is not a valid span word"))?;
+                if word.owner != ComputeId::NOBODY && !geometry.is_client(word.owner) {
                     return Err(corrupt("has an impossible owner"));
                 }
                 match word {
-                    SpanWord { issued: false, .. } => table.unowned_of(class).fresh.push_back((index, number)),
-                    SpanWord { owner: ClientId::NOBODY, .. } => {
+                    SpanWord { issued: false, .. } => {
+                        table.unowned_of(class).fresh.push_back((index, number))
+                    }
+                    SpanWord { owner: ComputeId::NOBODY, .. } => {
                         table.unowned_of(class).used.insert((index, number));
                     }
                     SpanWord { owner, .. } => {
@@ -118,24 +98,26 @@ impl SpanTable {
         self.unowned.entry(class).or_default()
     }
 
-    fn set<M: Memory + ?Sized>(memory: &M, geometry: &Geometry, (index, number): Name, owner: ClientId) {
+    fn set<M: Memory + ?Sized>(memory: &M, geometry: &Geometry, (index, number): Name, owner: ComputeId) {
         let word = SpanWord { issued: true, owner };
         memory.store_u64(Space::Host, geometry.span_entry(index, number), word.to_bits());
     }
 
-    /// Up to `count` spans of `class` for `owner`, at least one: first those that may have free places, then those never used, then those of a
-    /// chunk never used. `spare` chunks never used are left alone.
+    /// Gives `owner` up to `count` spans of `class`, at least one. First come spans that may have free
+    /// places, then unused spans, then spans of an unused chunk. It leaves `spare` unused chunks alone.
     pub(crate) fn alloc<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         geometry: &Geometry,
         chunks: &mut ChunkTable,
-        (owner, class): (ClientId, ChunkClass),
+        (owner, class): (ComputeId, ChunkClass),
         count: u16,
         spare: u64,
     ) -> Result<Vec<Span>, Refusal> {
         if !geometry.allows_node_bytes(class.node_bytes) {
-            return Err(Refusal::BadRequest { what: "node_bytes is not a multiple of 64 from 256 to 65536 that fits" });
+            return Err(Refusal::BadRequest {
+                what: "node_bytes is not a multiple of 64 from 256 to 65536 that fits",
+            });
         }
         let mut spans = Vec::new();
         for _ in 0..count.clamp(1, MOST_SPANS) {
@@ -148,7 +130,7 @@ impl SpanTable {
             let (name, fresh) = match found {
                 Some(found) => found,
                 None if chunks.unused() > spare => {
-                    // Nobody looked at these words so far, whatever they hold.
+                    // The words of an unused chunk may hold anything, since nothing has read them so far.
                     let words = geometry.spans_per_chunk() * SPAN_ENTRY_BYTES;
                     zero(memory, Space::Host, geometry.span_entry(chunks.used() as u32, 0), words);
                     let index = chunks.take(memory, geometry, ChunkEntry::Nodes { class })?;
@@ -161,7 +143,7 @@ impl SpanTable {
                 None => break,
             };
             Self::set(memory, geometry, name, owner);
-            // Only then: a span of nobody with a free place must have its hint.
+            // Only after that store: an unowned span with a free place must have its hint.
             memory.store_u64(Space::Host, geometry.span_hint(name.0, name.1), 0);
             self.owned.entry(owner).or_default().insert(name);
             spans.push(span(geometry, class, name, fresh));
@@ -170,13 +152,14 @@ impl SpanTable {
         if spans.is_empty() { Err(Refusal::OutOfMemory) } else { Ok(spans) }
     }
 
-    /// Takes spans back from their owner: the offset of each, and whether it has free places. All or none.
+    /// Takes spans back from their owner: the offset of each, and whether it has free places. Takes all or
+    /// none.
     pub(crate) fn free<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         geometry: &Geometry,
         chunks: &ChunkTable,
-        from: ClientId,
+        from: ComputeId,
         spans: &[(u64, bool)],
     ) -> Result<(), Refusal> {
         let mut names = BTreeMap::new();
@@ -194,20 +177,21 @@ impl SpanTable {
         Ok(())
     }
 
-    /// Makes one span nobody's. The hint comes first: cut in between, it is still its owner's.
+    /// Makes one span unowned. The hint is stored first: if the server stops in between, the span still has
+    /// its owner.
     fn release<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         geometry: &Geometry,
         chunks: &ChunkTable,
-        owner: ClientId,
+        owner: ComputeId,
         name: Name,
         free: bool,
     ) {
         if free {
             memory.store_u64(Space::Host, geometry.span_hint(name.0, name.1), HINT_FREE);
         }
-        Self::set(memory, geometry, name, ClientId::NOBODY);
+        Self::set(memory, geometry, name, ComputeId::NOBODY);
         if let Some(owned) = self.owned.get_mut(&owner) {
             owned.remove(&name);
             if owned.is_empty() {
@@ -219,22 +203,30 @@ impl SpanTable {
         }
     }
 
-    /// Makes all spans of `owner` nobody's, with whatever free places they have. Each by itself: cut short, it is done again.
+    /// Makes all spans of `owner` unowned, with whatever free places they have. Each span commits by itself:
+    /// if the server stops, the caller repeats the request.
     pub(crate) fn disown<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         geometry: &Geometry,
         chunks: &ChunkTable,
-        owner: ClientId,
+        owner: ComputeId,
     ) {
         for name in self.owned.get(&owner).cloned().unwrap_or_default() {
             self.release(memory, geometry, chunks, owner, name, true);
         }
     }
 
-    /// The spans of `owner` from the offset `from` on, in order, the first [`MOST_LISTED`].
-    pub(crate) fn of(&self, geometry: &Geometry, chunks: &ChunkTable, owner: ClientId, from: u64) -> Vec<Span> {
-        let first = geometry.chunk_at(from).unwrap_or(if from < geometry.chunks_offset { 0 } else { u32::MAX });
+    /// The spans of `owner` from the offset `from` on, in order, at most [`MOST_LISTED`].
+    pub(crate) fn of(
+        &self,
+        geometry: &Geometry,
+        chunks: &ChunkTable,
+        owner: ComputeId,
+        from: u64,
+    ) -> Vec<Span> {
+        let first =
+            geometry.chunk_at(from).unwrap_or(if from < geometry.chunks_offset { 0 } else { u32::MAX });
         let names = self.owned.get(&owner).into_iter().flat_map(|owned| owned.range((first, 0)..));
         let spans = names.filter_map(|&name| match chunks.get(name.0) {
             Some(ChunkEntry::Nodes { class }) => Some(span(geometry, class, name, false)),
@@ -244,17 +236,23 @@ impl SpanTable {
     }
 
     /// Whether `client` owns any span.
-    pub(crate) fn owns_any(&self, client: ClientId) -> bool {
+    pub(crate) fn owns_any(&self, client: ComputeId) -> bool {
         self.owned.contains_key(&client)
     }
 
-    /// Bytes of spans that members own, and bytes of spans of nobody that may have free places.
-    pub(crate) fn usage<M: Memory + ?Sized>(&self, memory: &M, geometry: &Geometry, chunks: &ChunkTable) -> (u64, u64) {
+    /// Bytes of spans that members own, and bytes of unowned spans that may have free places.
+    pub(crate) fn usage<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        geometry: &Geometry,
+        chunks: &ChunkTable,
+    ) -> (u64, u64) {
         let bytes = |&(index, number): &Name| match chunks.get(index) {
             Some(ChunkEntry::Nodes { class }) => geometry.span_range(index, class.node_bytes, number).1,
             _ => 0,
         };
-        let hinted = |&&(index, number): &&Name| memory.load_u64(Space::Host, geometry.span_hint(index, number)) != 0;
+        let hinted =
+            |&&(index, number): &&Name| memory.load_u64(Space::Host, geometry.span_hint(index, number)) != 0;
         let owned = self.owned.values().flatten().map(bytes).sum();
         let free = self.unowned.values().map(|unowned| {
             let used: u64 = unowned.used.iter().filter(hinted).map(bytes).sum();
@@ -265,8 +263,13 @@ impl SpanTable {
 }
 
 impl Unowned {
-    /// Takes a span whose hint is set, if one of the next `most` has it.
-    fn take_hinted<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, most: usize) -> Option<Name> {
+    /// Takes a span whose hint is set, if there is one among the next `most`.
+    fn take_hinted<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        geometry: &Geometry,
+        most: usize,
+    ) -> Option<Name> {
         let names = self.used.range(self.cursor..).chain(self.used.range(..self.cursor));
         let mut last = self.cursor;
         let mut found = None;
@@ -291,7 +294,8 @@ fn span(geometry: &Geometry, class: ChunkClass, (index, number): Name, fresh: bo
 
 /// The span that begins at `offset`.
 fn name_at(geometry: &Geometry, chunks: &ChunkTable, offset: u64) -> Option<Name> {
-    let Some(ChunkEntry::Nodes { class }) = geometry.chunk_at(offset).and_then(|index| chunks.get(index)) else {
+    let Some(ChunkEntry::Nodes { class }) = geometry.chunk_at(offset).and_then(|index| chunks.get(index))
+    else {
         return None;
     };
     let (index, number) = geometry.span_at(offset, class.node_bytes)?;

@@ -1,9 +1,10 @@
-//! Inserts numbers, one after the other, and prints each that is acknowledged.
+//! Inserts numbers in order, and prints each acknowledged number.
 //!
-//! `SHERMAN_CLUSTER=tcp://10.0.0.1:7000 NUMBERS=0..1000000 cargo run -p sherman-tree --example endless_inserts`
+//! `SHERMAN_CLUSTER=tcp://10.0.0.1:7000 NUMBERS=0..1000000 cargo run -p sherman-tree --example
+//! endless_inserts`
 //!
-//! Restart the memory server (with its `--file`), cut the network for some seconds, or stop either process for a while: the program goes
-//! on. It has no code for that.
+//! Restart the memory server (with its `--file`), cut the network for some seconds, or stop either process
+//! for a while: the program continues. It has no code for that.
 
 use sherman::Cluster;
 

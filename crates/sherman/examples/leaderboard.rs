@@ -1,7 +1,9 @@
-//! A leaderboard: players on several threads win points, and the best ten are a short range from the end.
+//! A leaderboard: players on several threads win points. The best ten are a short range from the end of a
+//! tree.
 //!
-//! Two trees: from player to score, and from (score, player) to nothing, which is what has the order. Scores change by
-//! `update`, so no point is lost; the board follows, and is briefly out of step while a player moves.
+//! There are two trees: one from player to score, and one from (score, player) to nothing, which keeps the
+//! order. Threads change scores by `update`, so no point is lost. The second tree is briefly out of date
+//! while a player moves.
 //!
 //! `cargo run -p sherman-tree --example leaderboard`
 
@@ -22,12 +24,12 @@ impl Board {
         Ok(Self { scores: cluster.tree("scores")?, ranking: cluster.tree("ranking")? })
     }
 
-    /// What one thread does: `rounds` times, some player wins some points.
+    /// The work of one thread: `rounds` times, a player wins points.
     fn play(&self, thread: u64, rounds: u64) -> Result<BTreeMap<Player, u64>, Error> {
         let (scores, ranking) = (self.scores.client()?, self.ranking.client()?);
         let mut won = BTreeMap::new();
         for round in 0..rounds {
-            // Each thread has players of its own, so that nobody moves one player twice at once.
+            // Each thread has its own players, so that no two threads move the same player at once.
             let dice = round.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23) ^ thread;
             let player = player(thread, dice % 50);
             let points = 1 + dice % 7;
@@ -41,10 +43,10 @@ impl Board {
         Ok(won)
     }
 
-    /// The best `count`: a few leaves from the end of the tree.
+    /// The best `count` players. Reads a few leaves from the end of the tree.
     fn top(&self, count: usize) -> Result<Vec<(u64, Player)>, Error> {
         let client = self.ranking.client()?;
-        client.range(..).descending().limit(count).map(|entry| Ok(entry?.0)).collect()
+        client.range(..).limit(count).rev().map(|entry| Ok(entry?.0)).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The first minute: a cluster in this process, a tree, and what one does with it.
+//! The first minute: a cluster in this process, a tree, and its operations.
 //!
 //! `cargo run -p sherman-tree --example quick_start`
 
@@ -10,14 +10,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let orders = cluster.tree::<u64, u64>("orders")?; // opens or creates
     let client = orders.client()?; // one per thread
 
-    // As with a BTreeMap, an insert returns what it replaces.
+    // As with a BTreeMap, an insert returns the value that it replaces.
     assert_eq!(client.insert(7, 700)?, None);
     assert_eq!(client.insert(7, 701)?, Some(700));
     assert_eq!(client.get(7)?, Some(701));
 
-    for replaced in client.insert_many(&[(1, 100), (3, 300), (9, 900)]) {
-        replaced?;
-    }
+    client.insert_many(&[(1, 100), (3, 300), (9, 900)])?;
     println!("orders from 2 on:");
     for order in client.range(2..) {
         let (number, cents) = order?;
@@ -26,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(client.range(2..).count(), 3);
     assert_eq!(client.last()?, Some((9, 900)));
 
-    // Changes that depend on what is there are one step for everyone else.
+    // A change that depends on the present value is atomic for all other clients.
     assert_eq!(client.update(7, |cents| cents.map(|cents| cents + 99))?, Some(701));
     assert_eq!(client.compare_exchange(7, Some(701), Some(0))?, Exchange::Found(800));
     assert_eq!(client.insert_if_absent(7, 0)?, Some(800));

@@ -1,11 +1,12 @@
-//! Time series: struct keys ordered by sensor, then time. A day is loaded at once, queried, added to, and trimmed.
+//! Time series: struct keys ordered by sensor, then time. The program loads a day at once, queries it, adds
+//! readings, and trims it.
 //!
 //! `cargo run -p sherman-tree --example time_series`
 
 use sherman::{BulkOptions, Client, Cluster, Error};
 
 sherman::record! {
-    /// Ordered by sensor, then by time: one sensor's readings lie side by side.
+    /// Ordered by sensor, then by time, so that the readings of one sensor are adjacent.
     #[derive(Clone, Copy, Debug)]
     struct At: Key {
         sensor: u32,
@@ -31,7 +32,7 @@ fn measured(sensor: u32, second: u64) -> Reading {
     Reading { celsius, humidity: sensor.is_multiple_of(2).then_some(60) }
 }
 
-/// The mean of a sensor's temperatures in a span of time.
+/// The mean of a sensor's temperatures in a time span.
 fn mean(readings: &Client<At, Reading>, sensor: u32, from: u64, to: u64) -> Result<f32, Error> {
     let (mut sum, mut count) = (0.0, 0.0_f32);
     for entry in readings.range(At { sensor, second: from }..At { sensor, second: to }) {
@@ -45,7 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cluster = Cluster::open("embedded:?servers=2&memory=64MiB")?;
     let tree = cluster.tree::<At, Reading>("readings")?;
 
-    // A day of every sensor, in order: no lock, one round trip for sixteen leaves.
+    // A day of every sensor, in order. The load takes no lock, and one round trip per sixteen leaves.
     let day = (0..SENSORS).flat_map(|sensor| {
         (0..DAY).step_by(MINUTE as usize).map(move |second| (At { sensor, second }, measured(sensor, second)))
     });
@@ -57,21 +58,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{loaded} readings; sensor 7: {night:.1} °C at night, {noon:.1} °C at noon");
     assert!(night < 10.0 && noon > 23.0);
 
-    // New readings arrive; the latest of a sensor is the one before the next sensor's first.
+    // New readings arrive. The latest reading of a sensor is the entry before the next sensor's first one.
     readings.insert(At { sensor: 7, second: DAY }, measured(7, DAY))?;
     let latest = readings.next_before(At { sensor: 8, second: 0 })?;
     assert_eq!(latest, Some((At { sensor: 7, second: DAY }, measured(7, DAY))));
 
-    // What is older than six hours goes; the nodes it took are used again.
+    // Removes all readings older than six hours. The tree uses their nodes again.
     let mut trimmed = 0;
     for sensor in 0..SENSORS {
         let old: Result<Vec<At>, Error> = readings
             .range(At { sensor, second: 0 }..At { sensor, second: DAY - 6 * 3600 })
             .map(|entry| Ok(entry?.0))
             .collect();
-        for removed in readings.remove_many(&old?) {
-            trimmed += u64::from(removed?.is_some());
-        }
+        trimmed += readings.remove_many(&old?)?.iter().flatten().count() as u64;
     }
     let check = tree.check()?;
     println!("{trimmed} trimmed, {} left in {} leaves", check.entries, check.levels[0].nodes);

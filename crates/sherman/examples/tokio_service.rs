@@ -1,7 +1,7 @@
-//! A service on tokio: hundreds of tasks share one handle, which is `Send`, `Sync` and cheap to clone.
+//! A service on tokio: hundreds of tasks share one handle. The handle is `Send`, `Sync` and cheap to clone.
 //!
-//! Tasks transfer money between accounts. An `update` takes it from one account only if there is enough, another puts it
-//! into the next; whatever the tasks do at once, no money is made or lost.
+//! Tasks transfer money between accounts. One `update` takes the amount from an account only if there is
+//! enough, and another `update` adds it to the next account. Concurrent tasks neither create nor lose money.
 //!
 //! `cargo run -p sherman-tree --example tokio_service`
 
@@ -13,14 +13,14 @@ const TASKS: u32 = 400;
 const TRANSFERS: u32 = 25;
 const EACH: u64 = 1_000;
 
-/// What a request handler would hold. A clone goes to each task.
+/// The state of a request handler. Each task has a clone.
 #[derive(Clone)]
 struct Bank {
     accounts: Handle<u32, u64>,
 }
 
 impl Bank {
-    /// Moves `amount`, if there is as much. Whether there was.
+    /// Moves `amount` if the account holds enough. Returns whether it did.
     async fn transfer(&self, from: u32, to: u32, amount: u64) -> Result<bool, Error> {
         let take = move |money: Option<u64>| money.map(|has| has.checked_sub(amount).unwrap_or(has));
         let had = self.accounts.update(from, take).await?;
@@ -48,9 +48,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let accounts = cluster.tree::<u32, u64>("accounts")?.handle_with(&options)?;
     let bank = Bank { accounts };
     let opened: Vec<(u32, u64)> = (0..ACCOUNTS).map(|account| (account, EACH)).collect();
-    for outcome in bank.accounts.insert_many(&opened).await {
-        assert_eq!(outcome?, None);
-    }
+    assert!(bank.accounts.insert_many(&opened).await?.iter().all(Option::is_none));
 
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
@@ -70,11 +68,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for task in tasks {
         moved += task.await??;
     }
-    // A future is an ordinary one: it can be given a time, and dropped.
+    // The future is an ordinary one: the caller can limit its time, or drop it.
     let total = tokio::time::timeout(Duration::from_secs(5), bank.total()).await??;
     let stats = bank.accounts.stats();
     println!("{moved} of {} transfers went through; {total} in all accounts", TASKS * TRANSFERS);
-    let (looked, exchanged) = (stats.kind(OpKind::Get).operations, stats.kind(OpKind::CompareExchange).operations);
+    let (looked, exchanged) =
+        (stats.kind(OpKind::Get).operations, stats.kind(OpKind::CompareExchange).operations);
     println!("{looked} lookups and {exchanged} exchanges by two worker threads");
     assert_eq!(total, u64::from(ACCOUNTS) * EACH, "no money was made or lost");
     assert!(moved > 0);

@@ -1,4 +1,4 @@
-//! A work queue: several threads claim jobs by compare-and-exchange, and each job is done exactly once.
+//! A work queue: several threads claim jobs by compare-and-exchange, and each job runs exactly once.
 //!
 //! `cargo run -p sherman-tree --example work_queue`
 
@@ -6,10 +6,10 @@ use sherman::{Cluster, Error, Exchange, Tree};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 sherman::record! {
-    /// Where a job stands.
+    /// The state of a job.
     #[derive(Clone, Copy, Debug, PartialEq)]
     struct Job {
-        /// Who has it; 0 is nobody.
+        /// The worker that owns the job; 0 if it is free.
         owner: u32,
         done: bool,
         result: u64,
@@ -20,7 +20,8 @@ const JOBS: u64 = 2_000;
 const WORKERS: u32 = 4;
 const FREE: Job = Job { owner: 0, done: false, result: 0 };
 
-/// Claims free jobs in order and does them, until there is none. How many it did, and how often another was faster.
+/// Claims free jobs in order and does them until none is free. Returns how many it did, and how often another
+/// worker was faster.
 fn work(jobs: &Tree<u64, Job>, me: u32, runs: &[AtomicU32]) -> Result<(u32, u32), Error> {
     let client = jobs.client()?;
     let (mut did, mut lost) = (0, 0);
@@ -30,7 +31,7 @@ fn work(jobs: &Tree<u64, Job>, me: u32, runs: &[AtomicU32]) -> Result<(u32, u32)
         let mine = Job { owner: me, ..FREE };
         match client.compare_exchange(number, Some(FREE), Some(mine))? {
             Exchange::Done => {
-                // It is ours: nobody else can have seen it free.
+                // This worker owns the job: no other worker can have exchanged it.
                 runs[number as usize].fetch_add(1, Ordering::Relaxed);
                 let finished = Job { done: true, result: number * number, ..mine };
                 assert!(client.compare_exchange(number, Some(mine), Some(finished))?.is_done());
@@ -42,7 +43,7 @@ fn work(jobs: &Tree<u64, Job>, me: u32, runs: &[AtomicU32]) -> Result<(u32, u32)
     Ok((did, lost))
 }
 
-/// The first free job from `from` on.
+/// The first free job at or after `from`.
 fn next_free(client: &sherman::Client<u64, Job>, from: u64) -> Result<Option<(u64, Job)>, Error> {
     client.range(from..).find(|entry| entry.as_ref().map_or(true, |(_, job)| *job == FREE)).transpose()
 }
@@ -56,7 +57,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let all = std::thread::scope(|scope| {
         let (jobs, runs) = (&jobs, &runs);
         let workers: Vec<_> = (1..=WORKERS).map(|me| scope.spawn(move || work(jobs, me, runs))).collect();
-        workers.into_iter().map(|worker| worker.join().map_err(|_| "a worker panicked")).collect::<Result<Vec<_>, _>>()
+        workers
+            .into_iter()
+            .map(|worker| worker.join().map_err(|_| "a worker panicked"))
+            .collect::<Result<Vec<_>, _>>()
     })?;
     let mut total = 0;
     for (me, outcome) in (1..).zip(all) {

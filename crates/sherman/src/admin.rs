@@ -1,68 +1,73 @@
-//! An operator's view of a cluster: members, memory servers, and the decisions that only an operator takes.
+//! An operator's view of a cluster: members, memory servers, and the decisions that only an operator can
+//! take.
 
+use crate::builder::Place;
 use crate::catalog::TreeDescription;
 use crate::cluster::ServerUsage;
 use crate::error::OpenError;
 use crate::members::Member;
-use crate::url::Url;
+use crate::url;
+use sherman_control::{AdminError, JoinError, Operator};
 use sherman_core::Error;
-use sherman_fabric::{ClientId, Request, Response, ServerInfo, ServerStats};
-use sherman_soft_nic::{AdminError, JoinError, SoftNicAdmin};
+use sherman_fabric::{Call, ComputeId, ServerInfo, ServerStats, calls};
 
 /// An operator of a cluster of processes.
 ///
-/// It needs no membership. It works when the member table is full and when memory servers other than 0 are down. Each call
-/// connects, asks and disconnects.
+/// The operator is not a member. So it works when the member table is full, and when memory servers other
+/// than 0 are down. Each call connects, sends its request and disconnects.
 ///
 /// ```no_run
 /// let admin = sherman::Admin::open("tcp://10.0.0.1:7000,10.0.0.2:7000")?;
 /// for server in admin.servers()? {
-///     println!("memory server {} at {}: {}", server.id, server.address, server.problem().unwrap_or_default());
+///     let problem = server.problem().unwrap_or_default();
+///     println!("memory server {} at {}: {problem}", server.id, server.address);
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Admin {
-    inner: SoftNicAdmin,
+    inner: Operator,
 }
 
-/// A memory server, as server 0 knows it and as it answers.
+/// A memory server: what server 0 has recorded about it, and what it answers itself.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerStatus {
-    /// Its number.
+    /// The server's number.
     pub id: u16,
-    /// Where the URL says that it is.
+    /// The server's address in the URL.
     pub address: String,
-    /// The identity of its memory, as the cluster knows it; `None` until the first client has joined.
+    /// The identity of the server's memory, as recorded in the cluster; `None` until the first client has
+    /// joined.
     pub memory: Option<u64>,
-    /// Whether the cluster has declared it lost.
+    /// Whether the cluster has declared the server lost.
     pub lost: bool,
-    /// What is there; or why nothing is.
+    /// What the server answered, or why it did not answer.
     pub found: Result<FoundServer, OpenError>,
-    /// The cluster that it should belong to.
+    /// The cluster that the server should belong to.
     cluster: u64,
 }
 
-/// What answered at a memory server's address.
+/// The answer of the process at a memory server's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FoundServer {
-    /// Which start of the server this is: another number after every restart.
+    /// Identifies this start of the server: it changes with every restart.
     pub boot: u64,
-    /// The identity of its memory: another number after a restart without its file.
+    /// The identity of the server's memory: it changes when the server restarts without its file.
     pub memory: u64,
-    /// The cluster it belongs to: the identity of server 0's memory. `None` until the first client has joined.
+    /// The cluster of the server, given by the identity of server 0's memory. `None` until the first client
+    /// has joined.
     pub cluster: Option<u64>,
 }
 
 impl ServerStatus {
-    /// Whether the server answers with the memory that the cluster knows.
+    /// Whether the server answers with the memory that the cluster has recorded.
     pub fn is_intact(&self) -> bool {
         !self.lost && self.problem().is_none()
     }
 
-    /// Why the server cannot be used, for people; `None` if it can.
+    /// Readable reason why the server cannot be used; `None` if it can.
     pub fn problem(&self) -> Option<String> {
         if self.lost {
             return Some("declared lost".to_owned());
@@ -81,55 +86,50 @@ impl ServerStatus {
 }
 
 impl Admin {
-    /// Connects to the cluster that `url` names: `tcp://`, `unix:`, `shm:` or `verbs://`, with the parameters of
-    /// [`Cluster::open`](crate::Cluster::open).
+    /// Connects to the cluster that `url` names: `tcp://`, `unix:`, `shm:` or `verbs://`, with the parameters
+    /// of [`Cluster::open`](crate::Cluster::open).
     ///
     /// # Errors
-    /// [`OpenError::BadUrl`] for `embedded:`: such a cluster is private to the handle that made it. Otherwise why server 0 cannot
-    /// be reached.
+    /// [`OpenError::BadUrl`] for `embedded:`, because such a cluster is private to the handle that made it.
+    /// Otherwise the reason why server 0 is not reachable.
     pub fn open(url: &str) -> Result<Self, OpenError> {
-        let options = match Url::parse(url)? {
-            Url::Embedded(_) => {
-                let reason = "a cluster in this process is private to it; name the memory servers of a cluster of \
-                              processes, as in \"tcp://10.0.0.1:7000\" or \"unix:/run/sherman/0.sock\"";
+        let options = match url::parse(url)? {
+            Place::Embedded(_) => {
+                let reason = "an embedded cluster is private to its process; name the memory servers of \
+                              another cluster, as in \"tcp://10.0.0.1:7000\" or \"unix:/run/sherman/0.sock\"";
                 return Err(OpenError::BadUrl { url: url.to_owned(), reason: reason.to_owned() });
             }
-            Url::SoftNic(options) | Url::Shm(options) => options,
+            Place::SoftNic(options) | Place::Shm(options) => options,
             #[cfg(feature = "verbs")]
-            Url::Verbs(options, _) => options,
+            Place::Verbs(options, _) => options,
         };
-        Ok(Self { inner: SoftNicAdmin::open(&options)? })
+        Ok(Self { inner: Operator::open(&options)? })
     }
 
-    fn ask(&self, server: u16, request: &Request) -> Result<Response, OpenError> {
-        self.inner.ask(server, request).map_err(|error| match error {
+    fn ask<C: Call>(&self, server: u16, call: C) -> Result<C::Reply, OpenError> {
+        self.inner.ask(server, call).map_err(|error| match error {
             AdminError::Connect(error) => error.into(),
             AdminError::Refused(error) => Error::from(error).into(),
-            _ => unexpected(),
         })
     }
 
-    /// Every member, by id.
+    /// All members, sorted by id.
     pub fn members(&self) -> Result<Vec<Member>, OpenError> {
-        match self.ask(0, &Request::Members)? {
-            Response::Members(members) => Ok(members.into_iter().map(Member::from).collect()),
-            _ => Err(unexpected()),
-        }
+        Ok(self.ask(0, calls::Members)?.into_iter().map(Member::from).collect())
     }
 
     fn table(&self) -> Result<Vec<ServerInfo>, OpenError> {
-        match self.ask(0, &Request::Servers)? {
-            Response::Servers(servers) => Ok(servers),
-            _ => Err(unexpected()),
-        }
+        self.ask(0, calls::Servers)
     }
 
-    /// Every memory server, by number. Each is asked in turn; a server that does not answer is no error here.
+    /// All memory servers, sorted by number. The call asks the servers one after the other. A server that
+    /// does not answer is no error here.
     pub fn servers(&self) -> Result<Vec<ServerStatus>, OpenError> {
         let table = self.table()?;
         let cluster = table.first().map_or(0, |first| first.memory);
         let status = |(info, id): (ServerInfo, u16)| {
-            let address = self.inner.addresses().get(usize::from(id)).map_or_else(String::new, ToString::to_string);
+            let address =
+                self.inner.addresses().get(usize::from(id)).map_or_else(String::new, ToString::to_string);
             let known = |number: u64| Some(number).filter(|number| *number != 0);
             let found = self.inner.find(id).map_err(OpenError::from).map(|found| FoundServer {
                 boot: found.boot,
@@ -141,28 +141,32 @@ impl Admin {
         Ok(table.into_iter().zip(0u16..).map(status).collect())
     }
 
-    /// Ends a member's lease now. Nothing of it is recovered by this call: a member that is alive does that, or the next to join.
+    /// Ends a member's lease now. This call recovers nothing: a live member recovers the fenced one, or the
+    /// next client that joins does.
     ///
     /// # Errors
-    /// [`Error::Refused`] if nobody has this id.
-    pub fn fence(&self, id: ClientId) -> Result<(), OpenError> {
-        self.ask(0, &Request::Condemn { client: id }).map(drop)
+    /// [`Error::Refused`] if no member has this id.
+    pub fn fence(&self, id: ComputeId) -> Result<(), OpenError> {
+        self.ask(0, calls::Condemn { client: id })
     }
 
-    /// Declares that the memory of `server` is gone for good.
+    /// Declares that the memory of `server` is permanently gone.
     ///
-    /// The lease of every member ends: all clients join again, by themselves. From then on the server is not used: whatever
-    /// lay there is lost, operations that need it fail with [`Error::ServerLost`], and new memory comes from other servers. Nothing
-    /// undoes this, even if the server comes back.
+    /// The lease of every member ends, and all clients join again automatically. From then on no client uses
+    /// the server. Its data is lost, operations that need it fail with [`Error::ServerLost`], and new memory
+    /// comes from other servers. Nothing undoes this, even if the server comes back.
     ///
     /// # Errors
     /// [`Error::Refused`] for server 0, and if there is no such server.
     pub fn declare_lost(&self, server: u16) -> Result<(), OpenError> {
-        self.ask(0, &Request::DeclareLost { server }).map(drop)
+        self.ask(0, calls::DeclareLost { server })
     }
 
-    /// Asks every server that is not lost and has the memory that the cluster knows.
-    fn each<T>(&self, ask: impl Fn(u16) -> Result<T, OpenError>) -> Result<Vec<Result<T, OpenError>>, OpenError> {
+    /// Asks every server that is not lost and has the memory that the cluster has recorded.
+    fn each<T>(
+        &self,
+        ask: impl Fn(u16) -> Result<T, OpenError>,
+    ) -> Result<Vec<Result<T, OpenError>>, OpenError> {
         let answer = |status: ServerStatus| {
             let server = status.id;
             if status.lost {
@@ -184,44 +188,27 @@ impl Admin {
         Ok(self.servers()?.into_iter().map(answer).collect())
     }
 
-    /// Memory in use, server by server; or why a server does not say.
+    /// Memory in use per server, or why a server does not answer.
     pub fn usage(&self) -> Result<Vec<Result<ServerUsage, OpenError>>, OpenError> {
-        self.each(|server| match self.ask(server, &Request::Usage)? {
-            Response::Usage { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free, .. } => {
-                Ok(ServerUsage { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free })
-            }
-            _ => Err(unexpected()),
-        })
+        self.each(|server| self.ask(server, calls::Usage).map(ServerUsage::from))
     }
 
-    /// What each memory server has counted since it was started; or why it does not say.
+    /// The counters of each memory server since its start, or why it does not answer.
     pub fn stats(&self) -> Result<Vec<Result<ServerStats, OpenError>>, OpenError> {
-        self.each(|server| match self.ask(server, &Request::Stats)? {
-            Response::Stats(stats) => Ok(*stats),
-            _ => Err(unexpected()),
-        })
+        self.each(|server| self.ask(server, calls::Stats))
     }
 
-    /// What memory server 0 has counted since it was started: it keeps the members.
+    /// The counters of memory server 0 since its start. Server 0 keeps the member table.
     pub fn first_stats(&self) -> Result<ServerStats, OpenError> {
-        match self.ask(0, &Request::Stats)? {
-            Response::Stats(stats) => Ok(*stats),
-            _ => Err(unexpected()),
-        }
+        self.ask(0, calls::Stats)
     }
 
-    /// Every tree, by name.
+    /// All trees, sorted by name.
     ///
     /// # Errors
-    /// [`Error::Shape`] if one is of a kind that this version does not know.
+    /// [`Error::Shape`] if this version does not know the kind of a tree.
     pub fn trees(&self) -> Result<Vec<TreeDescription>, OpenError> {
-        match self.ask(0, &Request::ListTrees)? {
-            Response::Trees(trees) => Ok(trees.into_iter().map(TreeDescription::try_from).collect::<Result<_, _>>()?),
-            _ => Err(unexpected()),
-        }
+        let trees = self.ask(0, calls::ListTrees)?;
+        Ok(trees.into_iter().map(TreeDescription::try_from).collect::<Result<_, _>>()?)
     }
-}
-
-fn unexpected() -> OpenError {
-    Error::Unsupported { what: "the memory server's answer to an operator" }.into()
 }

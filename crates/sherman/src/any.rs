@@ -1,62 +1,66 @@
-//! One enum over the real backends, so that whoever uses a cluster need not name which one it is on.
+//! One enum over the real backends, so that users of a cluster need not name its backend.
 //!
-//! A match per verb list is all it costs: every call below is inlined into the backend's own.
+//! It costs one match per verb list: every call below is inlined into the backend's call.
 
+use crate::builder::Place;
 use crate::error::OpenError;
-use crate::url::Url;
+use crate::url;
+#[cfg(target_os = "linux")]
+use sherman_control::{JoinError, JoinOptions};
 use sherman_core::Error;
 use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric};
 use sherman_executor::{Driver, Unpark};
 use sherman_fabric::{
-    Caps, ClientId, Clock, Counters, Endpoint, Fabric, FabricError, GlobalAddress, Request, Response, Ticket, WorkList,
+    Caps, Clock, ComputeId, Counters, Endpoint, Fabric, FabricError, GlobalAddress, Request, Response,
+    Ticket, WorkList,
 };
 #[cfg(target_os = "linux")]
 use sherman_shm::{ShmEndpoint, ShmFabric};
-#[cfg(target_os = "linux")]
-use sherman_soft_nic::{JoinError, JoinOptions, SoftNicEndpoint, SoftNicFabric};
+use sherman_soft_nic::{SoftNicEndpoint, SoftNicFabric};
 #[cfg(all(feature = "verbs", target_os = "linux"))]
 use sherman_verbs::{VerbsEndpoint, VerbsFabric, VerbsOptions};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// One compute server's way into a cluster, below the tree: for tools that post verbs themselves. Clones share its identity.
+/// One compute server's access to a cluster, below the tree. It is for tools that post verbs themselves.
+/// Clones share the identity.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AnyFabric {
     /// Memory servers in this process.
     Embedded(EmbeddedFabric),
-    /// Memory servers in other processes, and how to reach them again under another identity.
+    /// Memory servers in other processes, and the options to join them again under another identity.
     #[cfg(target_os = "linux")]
     SoftNic(SoftNicFabric, Box<JoinOptions>),
-    /// Memory servers in other processes of this host, whose memory is mapped.
+    /// Memory servers in other processes of this host. The client maps their memory.
     #[cfg(target_os = "linux")]
     Shm(ShmFabric, Box<JoinOptions>),
-    /// Memory servers whose memory is reached through a NIC, and how to reach them again.
+    /// Memory servers whose memory is reached through a NIC, and the options to join them again.
     #[cfg(all(feature = "verbs", target_os = "linux"))]
     Verbs(VerbsFabric, Box<JoinOptions>, Box<VerbsOptions>),
 }
 
 impl AnyFabric {
-    /// Joins the cluster at `url` as a compute server that nobody keeps: whoever opens one renews its lease itself, or does
-    /// without ([`Request::Renew`]).
+    /// Joins the cluster at `url` as a compute server without a keeper thread. The caller renews the lease
+    /// itself, or does without ([`Request::Renew`]).
     pub fn open(url: &str) -> Result<Self, OpenError> {
-        Self::join(Url::parse(url)?)
+        Self::join(url::parse(url)?)
     }
 
-    /// Joins the cluster that `url` names.
-    pub(crate) fn join(url: Url) -> Result<Self, OpenError> {
-        match url {
-            Url::Embedded(options) => {
+    /// Joins the cluster at `place`.
+    pub(crate) fn join(place: Place) -> Result<Self, OpenError> {
+        match place {
+            Place::Embedded(options) => {
                 let cluster = EmbeddedCluster::new(options)?;
                 Ok(Self::Embedded(cluster.join().map_err(Error::from)?))
             }
             #[cfg(target_os = "linux")]
-            Url::SoftNic(options) => Self::join_soft_nic(options),
+            Place::SoftNic(options) => Self::join_soft_nic(options),
             #[cfg(target_os = "linux")]
-            Url::Shm(options) => Self::join_shm(options),
+            Place::Shm(options) => Self::join_shm(options),
             #[cfg(all(feature = "verbs", target_os = "linux"))]
-            Url::Verbs(options, verbs) => Self::join_verbs(options, verbs),
+            Place::Verbs(options, verbs) => Self::join_verbs(options, verbs),
         }
     }
 
@@ -88,7 +92,8 @@ impl AnyFabric {
         }
     }
 
-    /// Refuses `other`, which joined the same addresses, if it joined another cluster: a server that was restarted empty is one.
+    /// Refuses `other`, which joined the same addresses, if it joined another cluster. A server 0 that was
+    /// restarted empty is another cluster.
     pub(crate) fn expect_same_cluster(&self, other: &Self) -> Result<(), OpenError> {
         match (self, other) {
             #[cfg(target_os = "linux")]
@@ -107,7 +112,7 @@ impl AnyFabric {
         }
     }
 
-    /// The identity has ended: endpoints that are dropped do not wait for what they have in flight.
+    /// Marks the identity as ended. Endpoints dropped from now on do not wait for their lists in flight.
     pub(crate) fn end(&self) {
         match self {
             Self::Embedded(_) => {}
@@ -133,7 +138,8 @@ impl AnyFabric {
         }
     }
 
-    /// Goes without a word: it may have left lanes behind, so its id must not be free before another has recovered it.
+    /// Disconnects without leaving in order. The compute server may still hold lanes, so its id must not be
+    /// free before another client has recovered it.
     pub(crate) fn abandon(&self) {
         match self {
             Self::Embedded(fabric) => fabric.halt(0),
@@ -150,7 +156,9 @@ impl AnyFabric {
 #[cfg(target_os = "linux")]
 fn same_cluster(ours: u64, theirs: u64, options: &JoinOptions) -> Result<(), OpenError> {
     match options.servers.first() {
-        Some(first) if ours != theirs => Err(JoinError::OtherMemory { server: 0, address: first.clone() }.into()),
+        Some(first) if ours != theirs => {
+            Err(JoinError::OtherMemory { server: 0, address: first.clone() }.into())
+        }
         _ => Ok(()),
     }
 }
@@ -159,15 +167,15 @@ fn same_cluster(ours: u64, theirs: u64, options: &JoinOptions) -> Result<(), Ope
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AnyEndpoint {
-    /// Of memory servers in this process.
+    /// An endpoint to memory servers in this process.
     Embedded(EmbeddedEndpoint),
-    /// Of memory servers in other processes.
+    /// An endpoint to memory servers in other processes.
     #[cfg(target_os = "linux")]
     SoftNic(SoftNicEndpoint),
-    /// Of memory servers whose memory is mapped.
+    /// An endpoint to memory servers whose memory is mapped.
     #[cfg(target_os = "linux")]
     Shm(ShmEndpoint),
-    /// Of memory servers whose memory is reached through a NIC.
+    /// An endpoint to memory servers whose memory is reached through a NIC.
     #[cfg(all(feature = "verbs", target_os = "linux"))]
     Verbs(Box<VerbsEndpoint>),
 }
@@ -206,7 +214,7 @@ impl Endpoint for AnyEndpoint {
     }
 
     #[inline]
-    fn client(&self) -> ClientId {
+    fn client(&self) -> ComputeId {
         each!(self, endpoint => endpoint.client())
     }
 

@@ -1,8 +1,9 @@
 //! Bulk load: a sorted sequence becomes the contents of an empty tree, in one step.
 //!
-//! The caller's iterator is run on the calling thread, which cuts the entries into batches of leaves; they are written by that
-//! thread or, if there are several, by threads of their own, through a bounded channel. Then the levels above, then one swap of the root.
-//! Whatever goes wrong before that, a panic of the iterator included, gives all memory back.
+//! The calling thread runs the caller's iterator and cuts the entries into batches of leaves. It writes the
+//! batches itself or, with several threads, sends them to writer threads through a bounded channel. Then it
+//! writes the levels above, then one swap replaces the root. Any failure before the swap, including a panic
+//! of the iterator, frees all memory of the load.
 
 use crate::cluster::{AnyEndpoint, Cluster};
 use crate::identity::{Identity, Seated};
@@ -12,7 +13,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 
-/// How a bulk load goes about it.
+/// Options of a bulk load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BulkOptions {
     fill: f64,
@@ -31,21 +32,21 @@ impl BulkOptions {
         Self::default()
     }
 
-    /// How full nodes become, from 0.5 to 1; what is outside is brought inside. Full nodes save memory and are split by the first
-    /// insert.
+    /// How full the nodes become, from 0.5 to 1; other values are clamped. Full nodes save memory, but the
+    /// first insert splits them.
     pub fn fill(mut self, fill: f64) -> Self {
         self.fill = fill;
         self
     }
 
-    /// Threads that write; at least one. The iterator runs on the calling thread alone.
+    /// Number of threads that write, at least one. The iterator runs only on the calling thread.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 }
 
-/// A load under way, whose memory is given back unless it is completed.
+/// A load in progress. Dropping it frees its memory unless the load is completed.
 struct Load<'w> {
     worker: &'w Worker<AnyEndpoint>,
     tree: &'w TreeState,
@@ -62,7 +63,8 @@ impl Drop for Load<'_> {
     }
 }
 
-/// Loads `entries` into `tree`. If the identity ends meanwhile the load fails: its iterator cannot be asked again.
+/// Loads `entries` into `tree`. The load fails if the identity ends meanwhile, because the iterator cannot
+/// run a second time.
 pub(crate) fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     cluster: &Cluster,
     tree: &TreeState,
@@ -83,13 +85,13 @@ fn load_with<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     entries: impl IntoIterator<Item = (K, V)>,
     options: &BulkOptions,
 ) -> Result<u64, Error> {
-    // Looked at again when it counts; here, lest a long load is for nothing.
+    // The swap of the root checks this again. The early check avoids a long load for nothing.
     if !block_on(worker.endpoint(), async { worker.op().is_empty(tree).await })? {
         return Err(Error::NotEmpty);
     }
     let mut load = Load { worker, tree, loading: Loading::new(tree, options.fill), completed: false };
     let entries = entries.into_iter();
-    // The threads have ended, on every path, before memory is given back.
+    // On every path the threads have ended before the memory is freed.
     let written = if options.threads <= 1 {
         let mut written = Vec::new();
         cut(&mut load, tree, entries, |batch| {
@@ -100,17 +102,17 @@ fn load_with<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     } else {
         write_in_threads(&worker.identity, tree, &mut load, entries, options.threads)?
     };
-    // It gives the memory back itself if it fails.
+    // `complete_load` frees the memory itself if it fails.
     load.completed = true;
     block_on(worker.endpoint(), async { worker.op().complete_load(tree, &mut load.loading, written).await })
 }
 
-/// Writes one batch, with a deadline of its own.
+/// Writes one batch, with its own deadline.
 fn write(worker: &Worker<AnyEndpoint>, tree: &TreeState, batch: &Batch) -> Result<Written, Error> {
     block_on(worker.endpoint(), async { worker.op().write_leaves(tree, batch).await })
 }
 
-/// Cuts `entries` into batches and gives them to `write`, until it returns false.
+/// Cuts `entries` into batches and passes them to `write`, until it returns false.
 fn cut<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     load: &mut Load<'_>,
     tree: &TreeState,
@@ -135,7 +137,7 @@ fn cut<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     Ok(())
 }
 
-/// What the writing threads made of their batches, by number.
+/// Outcomes of the batches that the threads wrote, with the batch numbers.
 type Outcomes = Mutex<Vec<(usize, Result<Written, Error>)>>;
 
 fn write_in_threads<K: AsRef<[u8]>, V: AsRef<[u8]>>(
@@ -149,7 +151,7 @@ fn write_in_threads<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     let (batches, queue) = sync_channel(2 * threads);
     let queue = Arc::new(Mutex::new(queue));
     let cutting = std::thread::scope(|scope| {
-        // Dropped at the end of this closure, or by a panic in it: then the threads end.
+        // Dropped at the end of this closure or by a panic in it. That ends the threads.
         let batches: SyncSender<(usize, Batch)> = batches;
         for _ in 0..threads {
             let worker = identity.worker()?;
@@ -158,12 +160,12 @@ fn write_in_threads<K: AsRef<[u8]>, V: AsRef<[u8]>>(
             let spawned = thread.spawn_scoped(scope, move || write_batches(&worker, tree, &queue, outcomes));
             spawned.map_err(|error| Error::Thread { kind: error.kind() })?;
         }
-        // Now the threads alone have it: when all are gone, nothing can be sent.
+        // From here only the threads own the receiver. When all threads have ended, a send fails.
         drop(queue);
         let mut number = 0;
         cut(load, tree, entries, |batch| {
             number += 1;
-            // The threads end when one of them fails.
+            // The send fails after a thread has failed, because then all threads end.
             Ok(batches.send((number, batch)).is_ok())
         })
     });
@@ -173,7 +175,7 @@ fn write_in_threads<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     cutting.map(|()| written)
 }
 
-/// Writes batches until there are no more, or one fails anywhere.
+/// Writes batches until none is left, or until any thread fails.
 fn write_batches(
     worker: &Worker<AnyEndpoint>,
     tree: &TreeState,

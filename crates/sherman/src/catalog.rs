@@ -1,22 +1,21 @@
-//! Trees by name: opening what is there, describing, dropping.
+//! Trees by name: opening existing trees, describing and dropping them.
 
 use crate::cluster::Cluster;
 use crate::codec::{Key, Value};
-use crate::raw::RawTree;
-use crate::tree::Tree;
+use crate::tree::{RawTree, Tree};
 use sherman_core::node::TreeShape;
 use sherman_core::{Error, Format};
 use sherman_fabric::control::TreeInfo;
 
-/// What is fixed about a tree.
+/// The fixed properties of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TreeDescription {
-    /// Its name.
+    /// The tree's name.
     pub name: String,
     /// Unique in the cluster, never reused.
     pub id: u32,
-    /// The format of its nodes.
+    /// The format of the tree's nodes.
     pub format: Format,
     /// Bytes of a key.
     pub key_bytes: usize,
@@ -32,10 +31,10 @@ pub struct TreeDescription {
     pub entries_per_internal: usize,
 }
 
-/// What a catalog entry comes to.
+/// Describes the tree of a catalog entry.
 ///
 /// # Errors
-/// [`Error::Shape`] if it is of a kind this version does not know.
+/// [`Error::Shape`] if this version does not know the kind of the tree.
 impl TryFrom<TreeInfo> for TreeDescription {
     type Error = Error;
 
@@ -56,12 +55,12 @@ impl TryFrom<TreeInfo> for TreeDescription {
 }
 
 impl Cluster {
-    /// All trees of the cluster, by name. One request to server 0.
+    /// All trees of the cluster, sorted by name. One request to server 0.
     pub fn trees(&self) -> Result<Vec<TreeInfo>, Error> {
         self.run(async |worker| worker.trees().await)
     }
 
-    /// What the catalog says about a tree. One request to server 0.
+    /// The catalog's description of a tree. One request to server 0.
     ///
     /// # Errors
     /// [`Error::NoSuchTree`].
@@ -79,10 +78,11 @@ impl Cluster {
         TreeDescription::try_from(found.ok_or_else(|| Error::NoSuchTree { name: name.to_owned() })?)
     }
 
-    /// Opens the tree `name` as it is, whatever its options.
+    /// Opens the existing tree `name`, with any options.
     ///
     /// # Errors
-    /// [`Error::NoSuchTree`]: it is not created. [`Error::TreeMismatch`] if its keys or values have other sizes.
+    /// [`Error::TreeMismatch`] if the tree's keys or values have other sizes. [`Error::NoSuchTree`]: this
+    /// call does not create a tree.
     ///
     /// ```
     /// # use sherman::Error;
@@ -103,23 +103,26 @@ impl Cluster {
                 return Err(Error::TreeMismatch { name: name.to_owned(), what, asked, found });
             }
         }
-        Ok(Tree::new(tree))
+        Ok(tree.typed())
     }
 
-    /// Opens the tree `name` as it is, for keys and values as byte strings.
+    /// Opens the existing tree `name`, for keys and values as byte strings.
     ///
     /// # Errors
-    /// [`Error::NoSuchTree`]: it is not created.
+    /// [`Error::NoSuchTree`]: this call does not create a tree.
     pub fn open_raw_tree(&self, name: &str) -> Result<RawTree, Error> {
         Ok(self.adopt(self.run(async |worker| worker.open_tree(name).await)?))
     }
 
-    /// Drops a tree; how many nodes were freed. Its name is free at once, its nodes one after the other, two round trips each. From
-    /// then on operations on it fail with [`Error::NoSuchTree`]. A thread of this handle frees later what cannot be freed now, because
-    /// a client that died holds a lock. Repeated if this compute server's identity ends before anything was changed.
+    /// Drops a tree and returns how many nodes it freed. The name is free at once. The nodes become free one
+    /// after the other, at two round trips each. From then on operations on the tree fail with
+    /// [`Error::NoSuchTree`]. If a dead client's lock prevents freeing a node now, a thread of this handle
+    /// frees it later. The call is repeated if this compute server's identity ends before anything was
+    /// changed.
     ///
     /// # Errors
-    /// [`Error::NoSuchTree`], [`Error::Timeout`]: nothing was changed. [`Error::OutcomeUnknown`]: the tree may be gone.
+    /// [`Error::NoSuchTree`], [`Error::Timeout`]: nothing was changed. [`Error::OutcomeUnknown`]: the tree
+    /// may be gone.
     pub fn drop_tree(&self, name: &str) -> Result<u64, Error> {
         Ok(self.run(async |worker| worker.drop_tree(name).await)?.nodes)
     }

@@ -8,22 +8,22 @@ use crate::event::{Event, Listener};
 use crate::identity::{Identity, Seated};
 use crate::keeper::{StoppableThread, keep};
 use crate::mend::Shared;
-use crate::raw::{RawTree, TreeOptions};
 use crate::stats::Total;
-use crate::tree::Tree;
-use crate::url::Url;
+use crate::tree::{RawTree, Tree};
+use crate::tree_options::TreeOptions;
+use crate::url;
 use sherman_core::{ComputeOptions, Error, Techniques, TreeState, Worker};
 use sherman_executor::block_on;
-use sherman_fabric::{Counters, Endpoint, FabricError, Refusal, Request, Response, ServerStats};
+use sherman_fabric::{Counters, Endpoint, FabricError, Refusal, ServerStats, calls, control};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// The pause before another try to connect a worker, where there is no room for one now.
+/// The pause before a retry to connect a worker, if the server has no room for its connection now.
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 
-/// How a compute server behaves, whatever the cluster.
+/// Options of a compute server, for any cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
     pub(crate) techniques: Techniques,
@@ -47,7 +47,8 @@ impl Default for ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// The defaults: every technique, ten seconds of patience, 64 MiB of index cache a tree, joining again by itself.
+    /// The defaults: every technique, a timeout of ten seconds, 64 MiB of index cache per tree, automatic
+    /// rejoin.
     pub fn new() -> Self {
         Self::default()
     }
@@ -58,8 +59,8 @@ impl ClusterOptions {
         self
     }
 
-    /// How long an operation may wait before it fails: for others ([`Error::Timeout`]), or for a new identity
-    /// ([`Error::NotRejoined`]). The time counts from the operation's first obstacle.
+    /// How long an operation may wait before it fails: for other clients ([`Error::Timeout`]), or for a new
+    /// identity ([`Error::NotRejoined`]). The time counts from the operation's first obstacle.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -71,15 +72,17 @@ impl ClusterOptions {
         self
     }
 
-    /// Whether the compute server joins the cluster again by itself when its identity has ended. True unless it is set. If it does not,
-    /// every call fails with [`Error::Fenced`] from then on, and [`Cluster::join`] gives another compute server to go on with.
+    /// Whether the compute server joins the cluster again automatically after its identity has ended. The
+    /// default is true. If false, every call then fails with [`Error::Fenced`], and the caller can go on with
+    /// another compute server from [`Cluster::join`].
     pub fn rejoin(mut self, rejoin: bool) -> Self {
         self.rejoin = rejoin;
         self
     }
 
-    /// Calls `listener` when an identity has ended and when the cluster was joined again. It runs on a thread of the cluster, which renews
-    /// the lease and joins again: it must return soon, and must not wait for operations of this cluster.
+    /// Calls `listener` when an identity has ended and when the compute server has joined the cluster again.
+    /// The listener runs on the thread of the cluster that renews the lease and joins again. So it must
+    /// return soon, and must not wait for operations of this cluster.
     ///
     /// ```
     /// use sherman::{Cluster, ClusterOptions, Event};
@@ -101,60 +104,73 @@ impl ClusterOptions {
 /// Memory in use on one memory server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerUsage {
-    /// Chunks there are.
+    /// Number of chunks.
     pub chunks: u64,
-    /// Chunks handed out.
+    /// Number of chunks in use.
     pub chunks_used: u64,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
-    /// Bytes in chunks of nodes that members own: where they make nodes.
+    /// Bytes in node chunks that members own. Members create nodes there.
     pub bytes_owned: u64,
-    /// Bytes in chunks of nodes that nobody owns and that may have room for nodes.
+    /// Bytes in node chunks that no member owns and that may have room for nodes.
     pub bytes_free: u64,
 }
 
-/// A handle to a cluster: one compute server, with one identity at a time, one local lock table and one index cache per tree,
-/// whatever the number of threads. Cheap to clone; clones are the same compute server.
+impl From<control::Usage> for ServerUsage {
+    fn from(usage: control::Usage) -> Self {
+        let control::Usage { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free, .. } = usage;
+        Self { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free }
+    }
+}
+
+/// A handle to a cluster. It is one compute server for any number of threads. It has one identity at a time,
+/// one local lock table and one index cache per tree. It is cheap to clone; clones are the same compute
+/// server.
 ///
-/// It has two threads of its own, which sleep nearly always (see [Membership](#membership)). When the last handle to it goes, and
-/// the last tree, client, session and handle made from it, they end and the compute server leaves the cluster.
+/// It has two threads of its own, which sleep nearly always (see [Membership](#membership)). The last clone,
+/// tree, client, session or `Handle` made from it ends them when it is dropped. The compute server then
+/// leaves the cluster.
 ///
 /// # When its identity ends
 ///
-/// A connection that breaks, a memory server that restarts, a process that was stopped for longer than its lease: each ends the identity of
-/// the compute server. The cluster then joins again by itself, under a new [id](Self::id), and everything made from it goes on: trees keep
-/// their index caches; clients, sessions, handles and ranges in progress use the new identity. Operations wait for it until their deadline.
+/// The compute server's identity ends when a connection breaks, when a memory server restarts, or when the
+/// process was stopped for longer than its lease. The cluster then joins again automatically, under a new
+/// [id](Self::id), and everything made from it goes on. Trees keep their index caches. Clients, sessions,
+/// handles and ranges in progress use the new identity. Operations wait for it until their deadline.
 ///
-/// - Reads are always repeated, and a range continues behind the last key that it has given out.
+/// - Reads are always repeated, and a range continues after the last key that it returned.
 /// - A change that provably did not happen is repeated.
-/// - A change that may or may not have happened fails with [`Error::OutcomeUnknown`], and so does a [drop](Self::drop_tree) of a tree.
-/// - A bulk load fails with [`Error::LoadInterrupted`]: it has consumed its entries. [`fence`](Self::fence) is not repeated either.
+/// - A change that may or may not have happened fails with [`Error::OutcomeUnknown`], and so does a
+///   [drop](Self::drop_tree) of a tree.
+/// - A bulk load fails with [`Error::LoadInterrupted`], because it has consumed its entries.
+///   [`fence`](Self::fence) is not repeated either.
 ///
-/// [`ClusterOptions::on_event`] tells when this happens, [`Cluster::rejoins`] how often. [`ClusterOptions::rejoin`] turns it off.
+/// [`ClusterOptions::on_event`] reports when this happens, and [`Cluster::rejoins`] how often.
+/// [`ClusterOptions::rejoin`] turns it off.
 #[derive(Clone)]
 pub struct Cluster {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    /// Stopped, and gone, before anything else is.
+    /// Stopped and dropped before all other fields.
     keeper: Option<StoppableThread>,
     shared: Arc<Shared>,
-    /// The trees that are open, so that all handles to one share its index cache.
+    /// The open trees, so that all handles to one tree share its index cache.
     trees: Mutex<BTreeMap<String, Weak<TreeState>>>,
-    /// What its callers' operations cost.
+    /// The cost of the callers' operations.
     total: Total,
 }
 
-/// Nothing of it is ever half changed.
+/// No panic leaves it half changed.
 impl std::panic::RefUnwindSafe for Inner {}
 
 impl Drop for Inner {
-    /// Nothing is in flight any more: every caller that posts anything holds a handle to the cluster.
+    /// Nothing is in flight here, because every caller that posts verbs holds a handle to the cluster.
     fn drop(&mut self) {
         let joining = self.shared.close();
         let identity = self.shared.current();
-        // The keeper stops last: it renews the lease as long as the recoverer works.
+        // The keeper stops last: it renews the lease while the recoverer works.
         identity.stop_recoverer();
         if let Some(keeper) = self.keeper.take() {
             keeper.stop(!joining);
@@ -172,66 +188,74 @@ impl fmt::Debug for Cluster {
 impl Cluster {
     /// Opens the cluster that `url` names, with default options.
     ///
-    /// `embedded:` makes memory servers inside this process, private to this handle and those made from it by
-    /// [`Cluster::join`]. Parameters: `servers` (1), `memory` per server (1GiB; pages never written cost nothing),
-    /// `on-chip` (256KiB), `chunk` (8MiB), `lease` (3s), `lane-bits` (16, 64), `locks` (on-chip, host), `release` (write, faa,
-    /// cas), `atomicity` (line, verb).
+    /// `embedded:` creates memory servers inside this process. They are private to this handle and to handles
+    /// made from it by [`Cluster::join`]. Parameters: `servers` (1), `memory` per server (1GiB; pages never
+    /// written cost nothing), `on-chip` (256KiB), `chunk` (8MiB), `lease` (3s), `lane-bits` (16, 64), `locks`
+    /// (on-chip, host), `release` (write, faa, cas), `atomicity` (line, verb).
     ///
-    /// `tcp://a:7000,b:7000`, `unix:/run/0.sock,/run/1.sock` and `shm:/run/0.sock` name memory servers in their order. Parameters:
-    /// `secret-file`, `patience` (5s), `connect` (5s). `verbs://a:7000` reaches their memory through an RDMA device, in builds with the
-    /// feature `verbs`; besides these, `device`, `port`, `gid`, `mtu` and `rd-atomic`.
+    /// `tcp://a:7000,b:7000`, `unix:/run/0.sock,/run/1.sock` and `shm:/run/0.sock` name the memory servers in
+    /// order. Parameters: `secret-file`, `patience` (5s), `connect` (5s). `verbs://a:7000` reaches their
+    /// memory through an RDMA device, in builds with the feature `verbs`. It has the same parameters and
+    /// `device`, `port`, `gid`, `mtu` and `rd-atomic`.
     pub fn open(url: &str) -> Result<Self, OpenError> {
         Self::open_with(url, ClusterOptions::default())
     }
 
     /// Opens the cluster that `url` names.
     pub fn open_with(url: &str, options: ClusterOptions) -> Result<Self, OpenError> {
-        Self::take_part(AnyFabric::join(Url::parse(url)?)?, options)
+        Self::take_part(AnyFabric::join(url::parse(url)?)?, options)
     }
 
-    fn take_part(fabric: AnyFabric, options: ClusterOptions) -> Result<Self, OpenError> {
+    pub(crate) fn take_part(fabric: AnyFabric, options: ClusterOptions) -> Result<Self, OpenError> {
         let (identity, worker) = Identity::establish(fabric, &options, None)?;
         let shared = Arc::new(Shared::new(options, Arc::clone(&identity)));
         let theirs = Arc::clone(&shared);
-        let keeper = StoppableThread::spawn("sherman-keeper", move |stop| keep(&theirs, identity, worker, stop));
+        let keeper =
+            StoppableThread::spawn("sherman-keeper", move |stop| keep(&theirs, identity, worker, stop));
         let (keeper, failed) = match keeper {
             Ok(keeper) => (Some(keeper), None),
             Err(error) => (None, Some(error)),
         };
         let (trees, total) = (Mutex::default(), Total::default());
-        // Dropped on failure: the new member leaves.
+        // Dropped on failure, so that the new member leaves.
         let cluster = Self { inner: Arc::new(Inner { keeper, shared, trees, total }) };
         failed.map_or(Ok(cluster), |error| Err(error.into()))
     }
 
-    /// Another compute server on the same memory: another identity, its own locks and caches. What a second process would be.
+    /// Another compute server on the same memory, with its own identity, locks and caches. A second process
+    /// would be the same.
     pub fn join(&self) -> Result<Self, OpenError> {
         self.join_with(self.inner.shared.options.clone())
     }
 
-    /// Another compute server on the same memory, with options of its own.
+    /// Another compute server on the same memory, with its own options.
     pub fn join_with(&self, options: ClusterOptions) -> Result<Self, OpenError> {
         Self::take_part(self.shared().current().fabric.join_again()?, options)
     }
 
-    /// The identity of now, and the way to the next one.
+    /// The current identity, and the means to get the next one.
     pub(crate) fn shared(&self) -> &Shared {
         &self.inner.shared
     }
 
-    /// Whether it joins again when its identity has ended.
+    /// Whether the compute server joins again automatically after its identity has ended.
     pub(crate) fn rejoins_by_itself(&self) -> bool {
         self.inner.shared.options.rejoin
     }
 
-    /// A worker for a caller of its own. Waits for an identity if there is none just now, within the cluster's timeout.
+    /// A worker of the caller's own. If there is no identity now, waits for one, within the cluster's
+    /// timeout.
     pub(crate) fn seated(&self) -> Result<Seated, Error> {
         self.under_identity(|identity| Seated::new(Arc::clone(identity)), |_, seated| Ok(seated))
     }
 
-    /// Runs one thing to its end on a worker that is then kept for the next; again under the next identity, if one ends meanwhile. For
-    /// what may be repeated if it failed because an identity has ended.
-    pub(crate) fn run<T>(&self, task: impl AsyncFn(&Worker<AnyEndpoint>) -> Result<T, Error>) -> Result<T, Error> {
+    /// Runs `task` on a worker and keeps the worker for the next call. If the identity ends meanwhile, runs
+    /// `task` again under the next one. Only for tasks that may be repeated after a failure because an
+    /// identity has ended.
+    pub(crate) fn run<T>(
+        &self,
+        task: impl AsyncFn(&Worker<AnyEndpoint>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         self.under_identity(
             |identity| identity.borrow_worker(),
             |identity, worker| {
@@ -242,7 +266,8 @@ impl Cluster {
         )
     }
 
-    /// The same for what must not be repeated: it begins under an identity that has not ended, as far as is known.
+    /// As `run`, for a task that must not be repeated. It begins under an identity that has not ended, as far
+    /// as this process knows.
     pub(crate) fn run_once<T>(
         &self,
         task: impl AsyncFnOnce(&Worker<AnyEndpoint>) -> Result<T, Error>,
@@ -251,7 +276,8 @@ impl Cluster {
         block_on(seated.endpoint(), task(&seated))
     }
 
-    /// Runs `task` on a worker of the current identity, and on one of the next if that one ends or has ended.
+    /// Runs `task` on a worker of the current identity. If that identity has ended or ends, runs it on a
+    /// worker of the next one.
     fn under_identity<W, T>(
         &self,
         worker: impl Fn(&Arc<Identity>) -> Result<W, Error>,
@@ -272,7 +298,7 @@ impl Cluster {
                 identity.compute.end();
                 identity = shared.wait_newer(identity.generation, left)?;
             } else if no_room && shared.rejoins() > 0 && !left.is_zero() {
-                // Connections of the former identity may still take up the room.
+                // Connections of the former identity may still occupy the room.
                 std::thread::sleep(left.min(CONNECT_PAUSE));
             } else {
                 return Err(error);
@@ -280,12 +306,12 @@ impl Cluster {
         }
     }
 
-    /// Where its callers tell what their operations cost.
+    /// The counter to which callers add the cost of their operations.
     pub(crate) fn total(&self) -> Total {
         Arc::clone(&self.inner.total)
     }
 
-    /// How long operations may wait, unless they say otherwise.
+    /// How long operations may wait by default.
     pub(crate) fn timeout(&self) -> Duration {
         self.inner.shared.options.timeout
     }
@@ -299,12 +325,17 @@ impl Cluster {
     }
 
     /// Opens the tree `name`, or creates it empty.
-    pub fn tree_with<K: Key, V: Value>(&self, name: &str, options: &TreeOptions) -> Result<Tree<K, V>, Error> {
+    pub fn tree_with<K: Key, V: Value>(
+        &self,
+        name: &str,
+        options: &TreeOptions,
+    ) -> Result<Tree<K, V>, Error> {
         let options = options.clone().sizes(K::LEN, V::LEN);
-        Ok(Tree::new(self.raw_tree(name, &options)?))
+        Ok(self.raw_tree(name, &options)?.typed())
     }
 
-    /// Opens the tree `name`, or creates it empty, for keys and values as byte strings of the sizes in `options`.
+    /// Opens the tree `name`, or creates it empty, for keys and values as byte strings of the sizes in
+    /// `options`.
     pub fn raw_tree(&self, name: &str, options: &TreeOptions) -> Result<RawTree, Error> {
         let spec = options.spec()?;
         Ok(self.adopt(self.run(async |worker| worker.tree(name, &spec).await)?))
@@ -318,29 +349,32 @@ impl Cluster {
         Ok((self.adopt(tree), created))
     }
 
-    /// The tree as this compute server has it open already, or as it was just opened: all share one index cache.
+    /// The tree that this compute server already has open, or the one just opened. All users share one index
+    /// cache.
     pub(crate) fn adopt(&self, opened: Arc<TreeState>) -> RawTree {
         let name = opened.info().name.as_str();
         let mut trees = self.inner.trees.lock().unwrap_or_else(PoisonError::into_inner);
         trees.retain(|_, known| known.strong_count() > 0);
-        let known = trees.get(name).and_then(Weak::upgrade).filter(|known| known.info().id == opened.info().id);
+        let known =
+            trees.get(name).and_then(Weak::upgrade).filter(|known| known.info().id == opened.info().id);
         let state = known.unwrap_or_else(|| Arc::clone(&opened));
         trees.insert(name.to_owned(), Arc::downgrade(&state));
         drop(trees);
         RawTree::new(self.clone(), state)
     }
 
-    /// What each memory server has counted since it was started; `None` where it counts nothing, as in this process, and of a server
-    /// that is declared lost.
+    /// The counters of each memory server since its start. `None` for a server that counts nothing, as in
+    /// this process, and for a server that is declared lost.
     pub fn server_stats(&self) -> Result<Vec<Option<ServerStats>>, Error> {
         self.run(async |worker| {
             let (endpoint, counters) = (worker.endpoint(), Counters::default());
             let mut all = Vec::with_capacity(usize::from(endpoint.servers()));
             for server in 0..endpoint.servers() {
-                all.push(match sherman_fabric::call(endpoint, server, Request::Stats, &counters).await {
-                    Ok(Response::Stats(stats)) => Some(*stats),
-                    Ok(_) => return Err(Error::Unsupported { what: "the memory server's answer about its counters" }),
-                    Err(FabricError::Refused(Refusal::BadRequest { .. }) | FabricError::ServerLost { .. }) => None,
+                all.push(match sherman_fabric::call(endpoint, server, calls::Stats, &counters).await {
+                    Ok(stats) => Some(stats),
+                    Err(
+                        FabricError::Refused(Refusal::BadRequest { .. }) | FabricError::ServerLost { .. },
+                    ) => None,
                     Err(error) => return Err(error.into()),
                 });
             }
@@ -348,22 +382,17 @@ impl Cluster {
         })
     }
 
-    /// Memory in use, server by server; a server that is declared lost has none.
+    /// Memory in use per server. A server that is declared lost has none.
     pub fn usage(&self) -> Result<Vec<ServerUsage>, Error> {
         self.run(async |worker| {
             let (endpoint, counters) = (worker.endpoint(), Counters::default());
             let mut usage = Vec::with_capacity(usize::from(endpoint.servers()));
             for server in 0..endpoint.servers() {
-                match sherman_fabric::call(endpoint, server, Request::Usage, &counters).await {
-                    Ok(Response::Usage { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free, .. }) => {
-                        usage.push(ServerUsage { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free });
-                    }
-                    Err(FabricError::ServerLost { .. }) => {
-                        usage.push(ServerUsage::default());
-                    }
+                usage.push(match sherman_fabric::call(endpoint, server, calls::Usage, &counters).await {
+                    Ok(found) => ServerUsage::from(found),
+                    Err(FabricError::ServerLost { .. }) => ServerUsage::default(),
                     Err(error) => return Err(error.into()),
-                    Ok(_) => return Err(Error::Unsupported { what: "the memory server's answer about its usage" }),
-                }
+                });
             }
             Ok(usage)
         })

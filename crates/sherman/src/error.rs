@@ -1,11 +1,11 @@
-//! Errors of opening a cluster. Those of operations are [`Error`](crate::Error).
+//! Errors of opening a cluster. Operations return [`Error`](crate::Error).
 
+#[cfg(target_os = "linux")]
+use sherman_control::JoinError;
 use sherman_core::Error;
 use sherman_embedded::EmbeddedError;
 #[cfg(target_os = "linux")]
 use sherman_shm::JoinShmError;
-#[cfg(target_os = "linux")]
-use sherman_soft_nic::JoinError;
 #[cfg(all(feature = "verbs", target_os = "linux"))]
 use sherman_verbs::VerbsJoinError;
 use std::fmt;
@@ -16,31 +16,32 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The URL is not one.
+    /// The URL, or what a builder was given instead, is malformed.
     BadUrl {
-        /// As it was given.
+        /// The URL, as the caller gave it. Of a builder: the scheme and the servers.
         url: String,
-        /// What is wrong with it.
+        /// The defect of the URL.
         reason: String,
     },
-    /// The in-process memory servers could not be made.
+    /// The in-process memory servers could not be created.
     Embedded(EmbeddedError),
-    /// The memory servers could not be reached, or did not let this client in.
+    /// The memory servers are not reachable, or refused this client.
     #[cfg(target_os = "linux")]
     Join(Arc<JoinError>),
-    /// The memory servers let this client in, but it cannot map their memory.
+    /// The memory servers accepted this client, but it cannot map their memory.
     #[cfg(target_os = "linux")]
     Shm(Arc<JoinShmError>),
-    /// There is no RDMA device to reach their memory with, or they are not reached by RDMA.
+    /// There is no RDMA device to reach the memory servers with, or the memory servers do not use RDMA.
     #[cfg(all(feature = "verbs", target_os = "linux"))]
     Verbs(Arc<VerbsJoinError>),
-    /// The memory servers are there, but this client cannot use them.
+    /// The memory servers answer, but this client cannot use them.
     Cluster(Error),
 }
 
 impl OpenError {
-    /// Whether the same attempt can succeed later by itself: a server that is down, slow or full now, a name that cannot be looked up now. Not
-    /// so for a bad URL, another cluster, lost memory, a wrong secret or another version.
+    /// Whether the same attempt can succeed later without a repair. That holds for a server that is down,
+    /// slow or full now, and for a name that cannot be resolved now. It does not hold for a bad URL, another
+    /// cluster, lost memory, a wrong secret or another version.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::BadUrl { .. } | Self::Embedded(_) => false,
@@ -71,21 +72,9 @@ impl fmt::Display for OpenError {
     }
 }
 
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::BadUrl { .. } => None,
-            Self::Embedded(error) => Some(error),
-            #[cfg(target_os = "linux")]
-            Self::Join(error) => Some(error.as_ref()),
-            #[cfg(target_os = "linux")]
-            Self::Shm(error) => Some(error.as_ref()),
-            #[cfg(all(feature = "verbs", target_os = "linux"))]
-            Self::Verbs(error) => Some(error.as_ref()),
-            Self::Cluster(error) => Some(error),
-        }
-    }
-}
+/// The message has the whole reason in one line. A [`source`](std::error::Error::source) would repeat a part
+/// of it, so there is none. The variants have the causes.
+impl std::error::Error for OpenError {}
 
 impl From<EmbeddedError> for OpenError {
     fn from(error: EmbeddedError) -> Self {

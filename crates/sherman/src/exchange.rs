@@ -1,24 +1,24 @@
-//! How a compare-and-exchange ended.
+//! The outcome of a compare-and-exchange.
 
-/// How a compare-and-exchange ended.
+/// The outcome of a compare-and-exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the exchange may not have happened"]
 pub enum Exchange<V> {
-    /// The key was as expected, and is now as asked for.
+    /// The key had the expected value and now has the new one.
     Done,
-    /// It had another value. Nothing was changed.
+    /// The key had another value. Nothing was changed.
     Found(V),
-    /// It was absent. Nothing was changed.
+    /// The key was absent. Nothing was changed.
     Absent,
 }
 
 impl<V> Exchange<V> {
-    /// Whether it happened.
+    /// Whether the exchange happened.
     pub fn is_done(&self) -> bool {
         matches!(self, Self::Done)
     }
 
-    /// What was found instead of what was expected: `None` if it happened, or the key was absent.
+    /// The value found instead of the expected one. `None` if the exchange happened or the key was absent.
     pub fn found(self) -> Option<V> {
         match self {
             Self::Found(value) => Some(value),
@@ -26,22 +26,12 @@ impl<V> Exchange<V> {
         }
     }
 
-    /// The same with another form of the value.
+    /// The same outcome, with the value converted.
     pub(crate) fn map<W>(self, value: impl FnOnce(V) -> W) -> Exchange<W> {
         match self {
             Self::Done => Exchange::Done,
             Self::Found(found) => Exchange::Found(value(found)),
             Self::Absent => Exchange::Absent,
-        }
-    }
-}
-
-impl From<sherman_core::Exchange> for Exchange<()> {
-    fn from(exchange: sherman_core::Exchange) -> Self {
-        match exchange {
-            sherman_core::Exchange::Done => Self::Done,
-            sherman_core::Exchange::Found => Self::Found(()),
-            sherman_core::Exchange::Absent => Self::Absent,
         }
     }
 }

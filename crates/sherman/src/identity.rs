@@ -1,8 +1,9 @@
-//! One identity of a compute server: from joining the cluster to leaving it, or to its end.
+//! One identity of a compute server: its membership from joining the cluster until it leaves or is ended.
 //!
-//! A [`Cluster`](crate::Cluster) has one identity at a time. When one has ended, the keeper joins again and puts the next in its place
-//! ([`crate::mend`]). Workers of the old one stay with the operations that are in flight on them, and keep it alive; the last to go
-//! abandons it. An identity that has ended never leaves in order (I40): recovery frees what it left behind.
+//! A [`Cluster`](crate::Cluster) has one identity at a time. After one has ended, the keeper joins again and
+//! installs the next one ([`crate::mend`]). Workers of the old identity stay with their operations in flight
+//! and keep the identity alive. Dropping the last of them abandons it. An identity that has ended never
+//! leaves in order (I40): recovery frees what it left behind.
 
 use crate::any::{AnyEndpoint, AnyFabric};
 use crate::cluster::ClusterOptions;
@@ -13,28 +14,31 @@ use sherman_executor::block_on;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Workers that are kept for calls that need one for a moment.
+/// How many workers are kept for short calls.
 const KEPT_WORKERS: usize = 2;
 
-/// An identity, and what acts under it.
+/// An identity, with its workers and its recoverer thread.
 pub(crate) struct Identity {
     /// How many identities the handle had before this one.
     pub(crate) generation: u64,
-    /// Workers of calls that need one for a moment: on a network an endpoint is a connection to every server.
+    /// Workers for short calls. They are kept because on a network an endpoint is a connection to every
+    /// server.
     spare: Mutex<Vec<Worker<AnyEndpoint>>>,
     recoverer: Mutex<Option<StoppableThread>>,
     pub(crate) compute: Arc<ComputeServer>,
     pub(crate) fabric: AnyFabric,
 }
 
-/// Nothing of it is ever half changed: handles, flags and workers that nobody uses.
+/// No panic leaves it half changed: it holds handles, flags and unused workers.
 impl std::panic::RefUnwindSafe for Identity {}
 
 impl Identity {
-    /// Takes part in the cluster that `fabric` has joined, after `former` if that is given. Also the keeper's worker.
+    /// Makes the compute server a member through `fabric`, which has joined the cluster. `former` is the
+    /// previous identity, if any. Also returns the keeper's worker.
     ///
     /// # Errors
-    /// [`Error::Thread`] if the system starts no thread; otherwise why the memory cannot be used.
+    /// [`Error::Thread`] if the system cannot start a thread; otherwise the reason why the memory is not
+    /// usable.
     pub(crate) fn establish(
         fabric: AnyFabric,
         options: &ClusterOptions,
@@ -53,26 +57,32 @@ impl Identity {
         let (spare, recoverer) = (Mutex::default(), Mutex::default());
         let identity = Arc::new(Self { generation, spare, recoverer, compute, fabric });
         let (itself, former) = (Arc::clone(&identity), former.map(|former| Arc::clone(&former.compute)));
-        // The thread ends by itself when the identity does, and is stopped before the identity leaves: it keeps neither for ever.
-        let thread = StoppableThread::spawn("sherman-recover", move |stop: &Stop| recover(&itself, former, stop))?;
+        // The thread ends with the identity, and is stopped before the identity leaves. So it does not keep
+        // the identity alive permanently.
+        let thread =
+            StoppableThread::spawn("sherman-recover", move |stop: &Stop| recover(&itself, former, stop))?;
         *identity.recoverer() = Some(thread);
         Ok((identity, worker))
     }
 
-    /// Joins the memory servers of this identity again, under another.
+    /// Joins the memory servers of this identity again, under a new identity.
     ///
     /// # Errors
-    /// As [`AnyFabric::join_again`] and [`Identity::establish`]; and if the cluster there is another one.
-    pub(crate) fn next(&self, options: &ClusterOptions) -> Result<(Arc<Self>, Worker<AnyEndpoint>), OpenError> {
+    /// As [`AnyFabric::join_again`] and [`Identity::establish`]; and an error if the servers now form another
+    /// cluster.
+    pub(crate) fn next(
+        &self,
+        options: &ClusterOptions,
+    ) -> Result<(Arc<Self>, Worker<AnyEndpoint>), OpenError> {
         let fabric = self.fabric.join_again()?;
         self.fabric.expect_same_cluster(&fabric)?;
         Self::establish(fabric, options, Some(self))
     }
 
-    /// Whether nothing can be done under it any more.
+    /// Whether the identity has ended, so that no operation can succeed under it.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
-        self.compute.is_doomed()
+        self.compute.is_terminated()
     }
 
     /// A worker of this identity, for a thread of its own.
@@ -81,7 +91,7 @@ impl Identity {
         Ok(Worker::new(endpoint, Arc::clone(&self.compute)))
     }
 
-    /// A worker for a moment.
+    /// A worker for a short call.
     pub(crate) fn borrow_worker(&self) -> Result<Worker<AnyEndpoint>, Error> {
         let kept = self.spare().pop();
         kept.map_or_else(|| self.worker(), Ok)
@@ -95,8 +105,9 @@ impl Identity {
         }
     }
 
-    /// Stops the recoverer, once a recovery under way has ended, and waits for that. If the identity has ended the thread ends by itself
-    /// and nobody waits: it may be talking to a server that is silent.
+    /// Stops the recoverer after the recovery in progress, and waits for that. If the identity has ended, the
+    /// thread ends without a request. The call then does not wait, because the thread may be waiting for a
+    /// silent server.
     pub(crate) fn stop_recoverer(&self) {
         let thread = self.recoverer().take();
         if let Some(thread) = thread {
@@ -104,13 +115,14 @@ impl Identity {
         }
     }
 
-    /// Leaves the cluster in order, if it still can. Nothing of it is in flight any more.
+    /// Leaves the cluster in order, if it still can. Nothing is in flight under the identity any more.
     pub(crate) fn leave(&self) {
         self.stop_recoverer();
         if self.has_ended() {
             return;
         }
-        // An identity that cannot reach a server now does not leave either: the others recover it when its lease has run out.
+        // An identity that cannot reach a server now cannot leave either. Other members recover it after its
+        // lease has expired.
         let departed = self.borrow_worker().and_then(|worker| block_on(worker.endpoint(), worker.depart()));
         if departed.is_err() {
             self.fabric.abandon();
@@ -134,7 +146,7 @@ impl Drop for Identity {
     }
 }
 
-/// A worker of an identity, which it keeps alive.
+/// A worker that keeps its identity alive.
 pub(crate) struct Seated {
     worker: Worker<AnyEndpoint>,
     pub(crate) identity: Arc<Identity>,

@@ -1,11 +1,14 @@
-//! The two threads that keep a compute server in its cluster: the keeper renews the lease, the recoverer recovers members that died.
+//! The two threads that keep a compute server in its cluster: the keeper renews the lease, the recoverer
+//! recovers dead members.
 //!
-//! They are two so that no recovery, however long it takes, delays a renewal. Each has an endpoint of its own, so no operation ever waits
-//! for them. The keeper sleeps but for three renewals a lease. The recoverer opens its endpoint when there is something to recover for the
-//! first time: most compute servers never need one. The last handle to the cluster stops them, waits for their end, and leaves the cluster.
+//! They are two threads, so that no recovery, however long, delays a renewal. Each has its own endpoint, so
+//! no operation waits for them. The keeper wakes only for three renewals per lease. The recoverer opens its
+//! endpoint at its first recovery, because most compute servers never need one. The last handle to the
+//! cluster stops both threads, waits for their end, and leaves the cluster.
 //!
-//! When an identity has ended, the keeper joins the cluster again and goes on under the next: operations that need it wait, and a
-//! cluster that nobody uses just then is ready for its next operation. A recoverer belongs to one identity and ends with it.
+//! After an identity has ended, the keeper joins the cluster again and continues under the next one.
+//! Operations that need an identity wait for it, and an unused cluster is ready for its next operation. A
+//! recoverer belongs to one identity and ends with it.
 
 use crate::cluster::{AnyEndpoint, ClusterOptions};
 use crate::event::Event;
@@ -23,22 +26,22 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{Builder, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-/// The first pause between two attempts to join again, and the longest.
+/// The first and the longest pause between two attempts to join again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
-/// The pause after the cluster refused to be joined.
+/// The pause after the cluster refused the compute server.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
-/// An identity that lived so long was no failure: the next pause is the first again.
+/// An identity that lived this long counts as a success: the backoff starts again with the first pause.
 const SOUND_LIFE: Duration = Duration::from_secs(1);
-/// Between two looks whether a former identity still has something in flight.
+/// The interval of checks whether a former identity still has something in flight.
 const QUIET_LOOKS: Duration = Duration::from_millis(1);
 
-/// A thread and the way to stop it.
+/// A thread, with a signal to stop it.
 pub(crate) struct StoppableThread {
     stop: Arc<Stop>,
     thread: JoinHandle<()>,
 }
 
-/// How a thread learns that it is to stop.
+/// The signal that asks a thread to stop.
 #[derive(Default)]
 pub(crate) struct Stop {
     asked: AtomicBool,
@@ -58,8 +61,8 @@ impl Stop {
         }
     }
 
-    /// Polls `future`, and again when the thread is asked to stop. The waker is stored before the flag is read, so that no request
-    /// is missed.
+    /// Polls `future`. A request to stop wakes the task again. The waker is stored before the flag is read,
+    /// so that no request is missed.
     fn poll<F: Future + ?Sized>(&self, future: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
         future.poll(cx)
@@ -70,7 +73,7 @@ impl StoppableThread {
     /// Starts a thread.
     ///
     /// # Errors
-    /// [`Error::Thread`] if the system starts none.
+    /// [`Error::Thread`] if the system cannot start a thread.
     pub(crate) fn spawn(name: &str, body: impl FnOnce(&Stop) + Send + 'static) -> Result<Self, Error> {
         let stop = Arc::<Stop>::default();
         let heard = Arc::clone(&stop);
@@ -78,18 +81,24 @@ impl StoppableThread {
         Ok(Self { stop, thread: thread.map_err(|error| Error::Thread { kind: error.kind() })? })
     }
 
-    /// Asks it to stop and, if `wait` says so, waits until it has. A thread does not wait for itself: a listener may drop the last handle.
+    /// Asks the thread to stop. With `wait`, waits until it has. A thread does not wait for itself, because a
+    /// listener may drop the last handle.
     pub(crate) fn stop(self, wait: bool) {
         self.stop.ask();
         if wait && self.thread.thread().id() != std::thread::current().id() {
-            // It does not panic; if it did, that is no reason for another panic.
+            // The thread does not panic. If it did, that would be no reason to panic here.
             let _ = self.thread.join();
         }
     }
 }
 
-/// Keeps a compute server in its cluster, under one identity after the other, until asked to stop.
-pub(crate) fn keep(shared: &Shared, mut identity: Arc<Identity>, mut worker: Worker<AnyEndpoint>, stop: &Stop) {
+/// Keeps a compute server in its cluster, under one identity after another, until asked to stop.
+pub(crate) fn keep(
+    shared: &Shared,
+    mut identity: Arc<Identity>,
+    mut worker: Worker<AnyEndpoint>,
+    stop: &Stop,
+) {
     let mut pauses = Pauses::default();
     loop {
         let began = Instant::now();
@@ -97,7 +106,7 @@ pub(crate) fn keep(shared: &Shared, mut identity: Arc<Identity>, mut worker: Wor
         if stop.is_asked() {
             return;
         }
-        // The keeper may have failed for another reason: without renewals the identity is over too.
+        // The keeper may have failed for another reason. Without renewals the identity ends anyway.
         identity.compute.end();
         identity.fabric.end();
         drop(worker);
@@ -123,7 +132,7 @@ fn renew(worker: &Worker<AnyEndpoint>, stop: &Stop) {
     block_on(
         worker.endpoint(),
         poll_fn(|cx| {
-            // A renewal in flight to a server that is silent is not waited for.
+            // Does not wait for a renewal in flight to a silent server.
             if ended.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
             }
@@ -132,8 +141,12 @@ fn renew(worker: &Worker<AnyEndpoint>, stop: &Stop) {
     );
 }
 
-/// Joins the cluster of `former` again; `None` if the last handle is gone meanwhile.
-fn join_again(shared: &Shared, former: &Identity, pauses: &mut Pauses) -> Option<(Arc<Identity>, Worker<AnyEndpoint>)> {
+/// Joins the cluster of `former` again. Returns `None` if the last handle was dropped meanwhile.
+fn join_again(
+    shared: &Shared,
+    former: &Identity,
+    pauses: &mut Pauses,
+) -> Option<(Arc<Identity>, Worker<AnyEndpoint>)> {
     loop {
         if !shared.pause(pauses.next()) {
             return None;
@@ -161,7 +174,8 @@ fn join_again(shared: &Shared, former: &Identity, pauses: &mut Pauses) -> Option
     }
 }
 
-/// Pauses between attempts: none before the first, then twice as long each, up to a bound, and a random part of that.
+/// The backoff between attempts: no pause before the first, then doubling up to a limit, each with random
+/// jitter.
 #[derive(Default)]
 struct Pauses {
     last: Option<Duration>,
@@ -176,23 +190,25 @@ impl Pauses {
         };
         let next = (2 * last).clamp(first, longest);
         self.last = Some(next);
-        // From a half to the whole of it, so that many clients of a server that comes back do not all come at once.
+        // Between half and all of the pause, so that the clients of a returning server do not all join at
+        // once.
         next / 2 + (next / 2).mul_f64(random())
     }
 }
 
-/// A number from 0 to 1: the standard library's source of random numbers.
+/// A number from 0 to 1, from the standard library's source of randomness.
 fn random() -> f64 {
     (RandomState::new().hash_one(0) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// Settles what a former identity left open, waits for something to recover, opens an endpoint, and recovers until asked to stop.
+/// Settles the doubts of a former identity (changes with unknown outcome), waits for something to recover,
+/// opens an endpoint, and recovers until asked to stop.
 pub(crate) fn recover(identity: &Arc<Identity>, former: Option<Arc<ComputeServer>>, stop: &Stop) {
     let compute = &identity.compute;
     let mut worker = None;
     if let Some(former) = former {
         let doubts = take_doubts(&former, compute, stop);
-        // Others need not wait until its lease has run out.
+        // So other clients need not wait until the former lease has expired.
         if former.incarnation().is_some() {
             let Ok(settling) = identity.worker() else { return };
             block_on(settling.endpoint(), settling.settle_doubts(&former, &doubts.0));
@@ -202,23 +218,25 @@ pub(crate) fn recover(identity: &Arc<Identity>, former: Option<Arc<ComputeServer
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut cx = Context::from_waker(&waker);
     let mut wanted = pin!(compute.recoverer_wanted());
-    // Whoever is to be recovered is, also by one that is about to go: where clients only come and go, nobody else does it.
+    // A compute server that is about to leave still recovers dead clients. Where all clients are short-lived,
+    // no other client does it.
     while stop.poll(wanted.as_mut(), &mut cx).is_pending() {
         if stop.is_asked() {
             return;
         }
         std::thread::park();
     }
-    if compute.is_doomed() {
+    if compute.is_terminated() {
         return;
     }
-    // A server that cannot be reached ends this identity.
+    // A server that is not reachable ends this identity.
     let Ok(worker) = worker.map_or_else(|| identity.worker(), Ok) else { return };
     let mut recovering = pin!(worker.recover_others(|| stop.is_asked()));
-    let _ended: Result<(), Error> = block_on(worker.endpoint(), poll_fn(|cx| stop.poll(recovering.as_mut(), cx)));
+    let _ended: Result<(), Error> =
+        block_on(worker.endpoint(), poll_fn(|cx| stop.poll(recovering.as_mut(), cx)));
 }
 
-/// Doubts that are settled as unknown if nobody does better.
+/// Doubts. Dropping this settles the remaining ones as unknown.
 struct Unsettled(Vec<Arc<Doubt>>);
 
 impl Drop for Unsettled {
@@ -227,17 +245,17 @@ impl Drop for Unsettled {
     }
 }
 
-/// The changes in doubt of a former identity, once it has nothing in flight any more. That takes as long as a server may be silent; it is
-/// not waited for longer than a lease, because others wait for the lanes.
+/// Takes the doubts of a former identity when it has nothing in flight any more. That takes as long as a
+/// server may be silent. The wait is at most one lease, because other clients wait for the lanes.
 fn take_doubts(former: &ComputeServer, compute: &ComputeServer, stop: &Stop) -> Unsettled {
     let end = Instant::now() + Duration::from_nanos(compute.geometry().lease_nanos);
-    while !former.is_quiet() && !compute.is_doomed() && !stop.is_asked() && Instant::now() < end {
+    while !former.is_quiet() && !compute.is_terminated() && !stop.is_asked() && Instant::now() < end {
         std::thread::sleep(QUIET_LOOKS);
     }
     Unsettled(former.take_doubts())
 }
 
-/// Wakes a thread that is parked.
+/// Wakes a parked thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {

@@ -1,31 +1,35 @@
 //! Sherman: an ordered key-value index on disaggregated memory.
 //!
-//! A B+Tree whose nodes live in the memory of passive memory servers and are read and changed by compute servers through
-//! one-sided verbs alone, after the SIGMOD'22 paper of the same name.
+//! It is a B+Tree whose nodes live in the memory of passive memory servers. Compute servers read and change
+//! the nodes with one-sided verbs only. It follows the SIGMOD'22 paper of the same name.
+//!
+//! [`Cluster::open`] joins a cluster, or creates one inside this process. [`Cluster::tree`] opens or creates
+//! a [`Tree`]. A tree has three faces with the same operations. Names follow `BTreeMap`.
+//!
+//! | face | for | an operation is |
+//! |---|---|---|
+//! | [`Client`] | one thread, the simplest | a call that blocks |
+//! | [`Session`] | one thread with many operations in flight | a future, run by [`Session::run`] |
+//! | [`Handle`] | any number of threads and tasks, also on tokio | a future, awaited on any executor |
+//!
+//! A client blocks:
 //!
 //! ```
 //! let cluster = sherman::Cluster::open("embedded:?servers=2&memory=64MiB")?;
 //! let orders = cluster.tree::<u64, u64>("orders")?; // opens or creates
 //! let client = orders.client()?; // one per thread
 //! assert_eq!(client.insert(7, 700)?, None);
-//! assert_eq!(client.insert(7, 701)?, Some(700));
-//! assert_eq!(client.get(7)?, Some(701));
+//! assert_eq!(client.get(7)?, Some(700));
+//! for entry in client.range(0..100).rev() {
+//!     let (key, value) = entry?;
+//!     assert_eq!((key, value), (7, 700));
+//! }
+//! client.update(7, |value| value.map(|value| value + 1))?;
+//! assert_eq!(client.remove(&7)?, Some(701));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Three ways to call
-//!
-//! All three have the same operations, named as `BTreeMap`'s where it has them: `get`, `insert`, `remove`, `range`, `first`,
-//! `last`, and for changes that depend on what is there `insert_if_absent`, `compare_exchange` and `update`; batches by
-//! `get_many`, `insert_many` and `remove_many`.
-//!
-//! | | for | an operation is |
-//! |---|---|---|
-//! | [`Client`] | one thread, the simplest | a call that blocks |
-//! | [`Session`] | one thread with many operations in flight | a future, run by [`Session::run`] |
-//! | [`Handle`] | any number of threads and tasks, tokio among them | a future, run by whoever awaits it |
-//!
-//! Many operations in flight on one thread:
+//! A session has many operations in flight on one thread. An operation starts with the call:
 //!
 //! ```
 //! # let cluster = sherman::Cluster::open("embedded:?memory=64MiB")?;
@@ -41,38 +45,76 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! A handle is shared by threads and tasks. Here too an operation starts with the call:
+//!
+//! ```
+//! # let cluster = sherman::Cluster::open("embedded:?memory=64MiB")?;
+//! # let orders = cluster.tree::<u64, u64>("orders")?;
+//! # let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
+//! let handle = orders.handle()?;
+//! # runtime.block_on(async {
+//! let tasks = [1, 2, 3].map(|key| tokio::spawn(handle.insert(key, key * 10)));
+//! for task in tasks {
+//!     assert_eq!(task.await??, None);
+//! }
+//! let mut entries = handle.range(2..);
+//! assert_eq!(entries.next().await.transpose()?, Some((2, 20)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - **One key**: [`get`](Client::get), [`insert`](Client::insert), [`remove`](Client::remove),
+//!   [`contains_key`](Client::contains_key).
+//! - **Changes that depend on the value**: [`insert_if_absent`](Client::insert_if_absent),
+//!   [`compare_exchange`](Client::compare_exchange), [`update`](Client::update).
+//! - **Many keys**: [`get_many`](Client::get_many), [`insert_many`](Client::insert_many),
+//!   [`remove_many`](Client::remove_many). They fail with [`BatchError`].
+//! - **In order**: [`range`](Client::range) and [`prefix`](Client::prefix), which return [`Entries`];
+//!   [`first`](Client::first), [`last`](Client::last), [`next_after`](Client::next_after),
+//!   [`next_before`](Client::next_before).
+//! - **The whole tree**: [`len`](Client::len), [`is_empty`](Client::is_empty), [`clear`](Client::clear),
+//!   [`check`](Client::check), [`Tree::bulk_load`].
+//!
+//! Operations fail with [`Error`], and opening a cluster with [`OpenError`].
+//!
 //! # Keys and values
 //!
-//! Both have a fixed size. Integers, tuples, byte arrays, [`ShortBytes`] for strings up to a length, [`Total`] for floats and
-//! structs by [`record!`] are keys in their own order; see [`Key`] and [`Value`]. The `Raw` types work on byte strings whose
-//! sizes are learnt at run time.
+//! Both have a fixed size. Keys in their own order are integers, tuples, byte arrays, [`ShortBytes`] for
+//! strings up to a length, [`Total`] for floats, and structs by [`record!`]. See [`Key`] and [`Value`]. They
+//! are passed by value or reference ([`Arg`]). A [`RawTree`] has byte strings whose sizes are known only at
+//! run time.
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! - An operation on one key is linearizable, whoever calls from wherever.
-//! - A range is not a snapshot; it never misses a key that is there throughout, and gives none twice ([`Range`]).
+//! - An operation on one key is linearizable for all callers on all hosts.
+//! - A range is not a snapshot. It never misses a key that is present throughout, and never returns a key
+//!   twice ([`Entries`]).
 //! - A batch is not atomic. A bulk load is.
-//! - An error says what was changed: nothing, unless it is [`Error::OutcomeUnknown`] or [`Error::SessionDropped`], or the
-//!   operation says otherwise.
-//! - An operation waits for others no longer than its deadline: the cluster's [timeout](ClusterOptions::timeout) or that
-//!   of [`within`](Client::within).
+//! - After an error nothing was changed, unless the error is [`Error::OutcomeUnknown`] or
+//!   [`Error::SessionDropped`], or the operation documents something else.
+//! - An operation waits for other clients no longer than its deadline: the cluster's
+//!   [timeout](ClusterOptions::timeout) or that of [`within`](Client::within).
 //! - Dropping a future never leaves an operation half done.
 //!
 //! # When a compute server dies
 //!
-//! Others notice when its lease runs out (URL parameter `lease`, three seconds), finish or undo what it was at, free its locks and
-//! take over its memory, while everyone works on: see [Membership](Cluster#membership). A thread that panics is not a death: the
-//! process's other threads go on.
+//! Other compute servers notice it when its lease expires (URL parameter `lease`, three seconds). They finish
+//! or undo its unfinished changes, free its locks and take over its memory, while all others keep working:
+//! see [Membership](Cluster#membership). A thread that panics is not a death: the process's other threads go
+//! on.
 //!
 //! # When a connection breaks
 //!
-//! A connection that breaks, a memory server that restarts, or a pause of the process that is longer than its lease ends the compute server's
-//! *identity*, and nothing else: the [`Cluster`] [joins again](Cluster#when-its-identity-ends) by itself, and operations go on.
+//! The compute server's *identity* ends when a connection breaks, when a memory server restarts, or when the
+//! process pauses for longer than its lease. Nothing else ends: the [`Cluster`] [joins
+//! again](Cluster#when-its-identity-ends) automatically, and operations go on.
 //!
 //! # When a memory server is gone
 //!
-//! Operations that need it wait until it is back, or until their deadline: then they fail with [`Error::NotRejoined`], which names the server. No
-//! client decides that a server is lost. An operator does, by [`Admin::declare_lost`].
+//! Operations that need the server wait until it is back, or until their deadline. Then they fail with
+//! [`Error::NotRejoined`], which names the server. Clients never declare a server lost. An operator does, by
+//! [`Admin::declare_lost`].
 //!
 //! Server 0 holds the root words, the catalog and the membership: it is a single point of failure.
 #![forbid(unsafe_code)]
@@ -80,6 +122,8 @@
 #[cfg(target_os = "linux")]
 mod admin;
 mod any;
+mod batch;
+mod builder;
 mod bulk;
 mod catalog;
 mod client;
@@ -98,47 +142,57 @@ mod metrics;
 mod operations;
 mod ops;
 mod range;
-mod raw;
 mod repeat;
 mod seat;
 mod session;
 mod stats;
 mod tree;
+mod tree_options;
 mod url;
 mod within;
 
 #[cfg(target_os = "linux")]
 pub use admin::{Admin, FoundServer, ServerStatus};
 pub use any::{AnyEndpoint, AnyFabric};
+pub use batch::BatchError;
+pub use builder::EmbeddedBuilder;
+#[cfg(target_os = "linux")]
+pub use builder::ServersBuilder;
 pub use bulk::BulkOptions;
 pub use catalog::TreeDescription;
 pub use client::{Client, RawClient};
 pub use cluster::{Cluster, ClusterOptions, ServerUsage};
-pub use codec::{Key, ShortBytes, ShortLayout, TooLong, Total, Value};
+pub use codec::{Arg, Key, PrefixKey, ShortBytes, ShortLayout, Stored, TooLong, Total, Value};
 pub use error::OpenError;
 pub use event::Event;
 pub use exchange::Exchange;
 pub use handle::{Handle, HandleOperation, HandleOptions, RawHandle};
 pub use members::Member;
-pub use range::{HandleRange, Range, RawEntry, RawEntryRef, RawHandleRange, RawRange, RawSessionRange, SessionRange};
-pub use raw::{CacheUsage, RawTree, TreeOptions};
-pub use session::{RawSession, Session};
+pub use operations::Started;
+pub use range::{
+    Entries, HandleRange, KeyRange, Range, RawEntry, RawEntryRef, RawHandleRange, RawRange, RawSessionRange,
+    SessionRange,
+};
+pub use session::{Operation, RawSession, Session};
+#[cfg(target_os = "linux")]
+pub use sherman_control::JoinError;
 pub use sherman_core::node::ShapeError;
-pub use sherman_core::session::{MAX_IN_FLIGHT, Operation};
+pub use sherman_core::session::MAX_IN_FLIGHT;
 pub use sherman_core::{Audit, Finding, Part, Places};
-pub use sherman_core::{Broken, Cause, Check, Error, Format, Level, Participation, Recovery, Techniques, Walk};
-pub use sherman_embedded::EmbeddedError;
-pub use sherman_fabric::control::{ClientId, Standing, TreeInfo, TreeSpec};
+pub use sherman_core::{
+    Broken, Cause, Check, Error, Format, Level, Participation, Recovery, Techniques, Walk,
+};
+pub use sherman_embedded::{Atomicity, EmbeddedError};
+pub use sherman_fabric::control::{ComputeId, Standing, TreeInfo, TreeSpec};
 pub use sherman_fabric::stats::{HotWord, RefusedCount, ServerStats};
-pub use sherman_fabric::{GlobalAddress, Refusal, Verdict};
+pub use sherman_fabric::{GlobalAddress, Refusal, Space, Verdict};
+pub use sherman_layout::{LaneWidth, ReleaseMode};
+pub use sherman_metrics::MetricsListener;
 #[cfg(target_os = "linux")]
 pub use sherman_shm::JoinShmError;
-#[cfg(target_os = "linux")]
-pub use sherman_soft_nic::JoinError;
-pub use sherman_soft_nic::metrics::MetricsListener;
 #[cfg(all(feature = "verbs", target_os = "linux"))]
 pub use sherman_verbs::VerbsJoinError;
 pub use stats::{KindStats, OpKind, Stats};
-pub use tree::Tree;
-pub use url::{parse_bytes, parse_time};
+pub use tree::{RawTree, Tree};
+pub use tree_options::{CacheUsage, TreeOptions};
 pub use within::Within;

@@ -1,9 +1,11 @@
 //! Many operations at once, on one thread and in one future.
 //!
-//! Up to a window of *hands* are at work; each takes a key, does what is to be done with it, and takes the next. Each has a waker of its
-//! own, so that only those are polled that were woken. A hand whose operations finish in their first poll, as they do on memory of
-//! this process, goes on until there is no key left: then the batch runs as a loop, and one hand is all it allocates.
+//! A batch has a window of *slots*. Each slot takes a key, runs the operation on it, and takes the next key.
+//! Each slot has its own waker, so that the batch polls only slots that were woken. On memory of this process
+//! operations finish in their first poll. Then the first slot goes on until no key is left: the batch runs as
+//! a loop and allocates only one slot.
 
+use crate::batch::Answers;
 use crate::codec::Rows;
 use crate::ops::Ops;
 use crate::seat::SharedSeat;
@@ -17,56 +19,36 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-/// Operations of a batch that are in flight at once.
+/// How many operations of a batch are in flight at once.
 const WINDOW: usize = 64;
 
-/// What a batch does with each key.
-pub(crate) enum Each<'f, 'v> {
+/// The operation that a batch runs on each key.
+pub(crate) enum Each<'v> {
     Get,
-    /// Puts the value of the same number under it.
-    Insert(&'f dyn Fn(usize) -> &'v [u8]),
+    /// Puts the value with the same number under the key.
+    Insert(&'v Rows),
     Remove,
 }
 
 impl Ops<'_, SharedSeat> {
-    /// Does the same with `count` keys, and answers with which were found and their values, of `len` bytes.
-    pub(crate) async fn many_rows(
+    /// Runs the operation on all keys. Operations on equal keys run one after the other, in the order of the
+    /// keys.
+    pub(crate) async fn many(&self, keys: &Rows, each: Each<'_>) -> Answers {
+        let (results, values) = self.many_while(keys, each, |_| true).await;
+        // This batch continues after failures, so every operation has run.
+        let all = results.into_iter().map(|result| result.unwrap_or(Err(Error::SessionDropped)));
+        Answers { found: all.collect(), values }
+    }
+
+    /// Inserts as [`many`](Self::many), until the first failure. After it no insert begins, and inserts in
+    /// flight wait no longer than `patience`. Inserts that never began have no result. Returns which keys
+    /// were present, and their values.
+    pub(crate) async fn insert_until_failure(
         &self,
-        count: usize,
         keys: &Rows,
-        each: Each<'_, '_>,
-        len: usize,
-    ) -> (Vec<Result<Option<()>, Error>>, Rows) {
-        let values = RefCell::new(Rows::zeroed(count, len));
-        let keep = |at: usize, value: &[u8]| values.borrow_mut().row_mut(at).copy_from_slice(value);
-        let found = self.many(count, |at| keys.row(at), each, keep).await;
-        (found, values.into_inner())
-    }
-
-    /// Does the same with `count` keys: what each found, in their order, as `decode` makes it of its number and value. Operations
-    /// on equal keys follow each other in that order.
-    pub(crate) async fn many<'k, 'v, R>(
-        &self,
-        count: usize,
-        key: impl Fn(usize) -> &'k [u8],
-        each: Each<'_, 'v>,
-        decode: impl Fn(usize, &[u8]) -> R,
-    ) -> Vec<Result<Option<R>, Error>> {
-        let results = self.many_while(count, key, each, decode, |_| true).await;
-        // In a batch that goes on after failures every operation ran to its end.
-        results.into_iter().map(|result| result.unwrap_or(Err(Error::SessionDropped))).collect()
-    }
-
-    /// As [`many`](Self::many), until the first failure: then no operation begins any more, and those in flight wait no longer than
-    /// `patience`. Operations that never began have no result.
-    pub(crate) async fn many_until_failure<'k, 'v, R>(
-        &self,
-        count: usize,
-        key: impl Fn(usize) -> &'k [u8],
-        each: Each<'_, 'v>,
-        decode: impl Fn(usize, &[u8]) -> R,
+        values: &Rows,
         patience: Duration,
-    ) -> Vec<Option<Result<Option<R>, Error>>> {
+    ) -> (Vec<Option<Result<bool, Error>>>, Rows) {
         let failed = Cell::new(false);
         let goes_on = |outcome: Result<(), &Error>| {
             if outcome.is_err() && !failed.replace(true) {
@@ -74,40 +56,44 @@ impl Ops<'_, SharedSeat> {
             }
             !failed.get()
         };
-        let results = self.many_while(count, key, each, decode, goes_on).await;
+        let results = self.many_while(keys, Each::Insert(values), goes_on).await;
         self.seat.cut_short(None);
         results
     }
 
-    /// As [`many`](Self::many), for as long as `goes_on` says so, which learns how each operation ended.
-    async fn many_while<'k, 'v, R>(
+    /// As [`many`](Self::many), until `goes_on` returns false. `goes_on` receives the outcome of each
+    /// operation.
+    async fn many_while(
         &self,
-        count: usize,
-        key: impl Fn(usize) -> &'k [u8],
-        each: Each<'_, 'v>,
-        decode: impl Fn(usize, &[u8]) -> R,
+        keys: &Rows,
+        each: Each<'_>,
         goes_on: impl Fn(Result<(), &Error>) -> bool,
-    ) -> Vec<Option<Result<Option<R>, Error>>> {
-        let results = RefCell::new((0..count).map(|_| None).collect::<Vec<_>>());
+    ) -> (Vec<Option<Result<bool, Error>>>, Rows) {
+        let value_bytes = self.tree.shape().leaf.payload_len();
+        let results = RefCell::new((vec![None; keys.len()], Rows::zeroed(keys.len(), value_bytes)));
         let order = match each {
             Each::Get => None,
-            Each::Insert(_) | Each::Remove => Some(RefCell::new(Order::of(count))),
+            Each::Insert(_) | Each::Remove => Some(RefCell::new(Order::of(keys.len()))),
         };
-        let queue = Queue { key, count, next: Cell::new(0), stopped: Cell::new(false), order };
+        let queue = Queue { keys, next: Cell::new(0), stopped: Cell::new(false), order };
         in_parallel(
             || queue.is_empty(),
             async || {
                 let mut buffer = Vec::new();
                 let mut after = None;
                 while let Some(number) = queue.take(after) {
-                    let key = (queue.key)(number);
+                    let key = keys.row(number);
                     let found = match &each {
                         Each::Get => self.get(key, &mut buffer).await,
-                        Each::Insert(value) => self.insert(key, value(number), &mut buffer).await,
+                        Each::Insert(values) => self.insert(key, values.row(number), &mut buffer).await,
                         Each::Remove => self.remove(key, &mut buffer).await,
                     };
                     let goes_on = goes_on(found.as_ref().map(drop));
-                    results.borrow_mut()[number] = Some(found.map(|found| found.then(|| decode(number, &buffer))));
+                    let (results, values) = &mut *results.borrow_mut();
+                    if found == Ok(true) {
+                        values.row_mut(number).copy_from_slice(&buffer);
+                    }
+                    results[number] = Some(found);
                     if !goes_on {
                         queue.stop();
                     }
@@ -120,35 +106,34 @@ impl Ops<'_, SharedSeat> {
     }
 }
 
-/// Gives the keys of a batch out, by number.
-struct Queue<K> {
-    key: K,
-    count: usize,
-    /// The first that was not looked at.
+/// Gives out the keys of a batch, by number.
+struct Queue<'k> {
+    keys: &'k Rows,
+    /// The first number that was not considered yet.
     next: Cell<usize>,
-    /// Whether numbers that wait for others stay undone, too.
+    /// Whether numbers that wait for others must stay undone.
     stopped: Cell<bool>,
-    /// If equal keys are to be worked on one after the other.
+    /// `Some` if operations on equal keys must run one after the other.
     order: Option<RefCell<Order>>,
 }
 
-/// What is being worked on, and what waits for it. Keys are told apart by a short hash: two different ones may wait for each other
-/// now and then, which is cheaper than to compare all.
+/// The keys in progress, and the numbers that wait for them. A short hash identifies a key. So two different
+/// keys sometimes wait for each other, which is cheaper than comparing all keys.
 struct Order {
-    /// Of each hash that is being worked on, the last number that is known, plus one.
+    /// For each hash in progress, the last known number plus one; zero for other hashes.
     last: Vec<usize>,
-    /// Which number comes next after one of the same hash.
+    /// For a number, the next number with the same hash.
     after: BTreeMap<usize, usize>,
 }
 
-/// Hashes that are told apart for each key that may be in flight.
+/// How many different hashes there are per key in flight.
 const HASHES: usize = 64;
 
-/// A hash, of which a few bits are used. Keys that are made to collide are worked on one after the other.
+/// A hash, of which a few bits are used. Keys that collide on purpose only run one after the other.
 #[inline]
 fn hash(key: &[u8]) -> usize {
     let (words, rest) = key.as_chunks::<8>();
-    // Both halves of a product: every bit of a word, first or last, reaches the bits that are used.
+    // Combines both halves of the product, so that every bit of a word affects the used bits.
     let mix = |hash: u64, word: u64| {
         let product = u128::from(hash ^ word) * 0x9e37_79b9_7f4a_7c15;
         product as u64 ^ (product >> 64) as u64
@@ -158,23 +143,23 @@ fn hash(key: &[u8]) -> usize {
     (hash >> 40) as usize
 }
 
-impl<'k, K: Fn(usize) -> &'k [u8]> Queue<K> {
-    /// Whether every number was given out, or waits for one that was.
+impl Queue<'_> {
+    /// Whether every number was given out or waits for one that was.
     fn is_empty(&self) -> bool {
-        self.next.get() == self.count
+        self.next.get() == self.keys.len()
     }
 
-    /// Gives nothing out any more.
+    /// Stops giving out numbers.
     fn stop(&self) {
-        self.next.set(self.count);
+        self.next.set(self.keys.len());
         self.stopped.set(true);
     }
 
-    /// The next number for a hand that has done `done`: of the same key, if there is one.
+    /// The next number for a slot that has finished `done`. A number with the same key comes first.
     #[inline]
     fn take(&self, done: Option<usize>) -> Option<usize> {
         if let (Some(done), Some(order)) = (done, &self.order) {
-            let following = order.borrow_mut().end(done, (self.key)(done));
+            let following = order.borrow_mut().end(done, self.keys.row(done));
             if following.is_some() && !self.stopped.get() {
                 return following;
             }
@@ -182,7 +167,8 @@ impl<'k, K: Fn(usize) -> &'k [u8]> Queue<K> {
         while !self.is_empty() {
             let number = self.next.get();
             self.next.set(number + 1);
-            if self.order.as_ref().is_none_or(|order| order.borrow_mut().begin(number, (self.key)(number))) {
+            if self.order.as_ref().is_none_or(|order| order.borrow_mut().begin(number, self.keys.row(number)))
+            {
                 return Some(number);
             }
         }
@@ -197,14 +183,15 @@ impl Order {
         Self { last: vec![0; hashes], after: BTreeMap::new() }
     }
 
-    /// What is known of the hash of `key`.
+    /// The entry for the hash of `key`.
     #[inline]
     fn last(&mut self, key: &[u8]) -> &mut usize {
         let mask = self.last.len() - 1;
         &mut self.last[hash(key) & mask]
     }
 
-    /// Whether nobody works on the key of `number`, who is to begin now. Else it waits.
+    /// Whether `number` may begin now, because no slot works on its key. Otherwise it is queued behind the
+    /// last one.
     #[inline]
     fn begin(&mut self, number: usize, key: &[u8]) -> bool {
         match std::mem::replace(self.last(key), number + 1) {
@@ -216,7 +203,7 @@ impl Order {
         }
     }
 
-    /// `number` is done: which is next of its key.
+    /// Marks `number` as done and returns the next number with the same key.
     #[inline]
     fn end(&mut self, number: usize, key: &[u8]) -> Option<usize> {
         let following = self.after.remove(&number);
@@ -227,31 +214,33 @@ impl Order {
     }
 }
 
-/// One that works on the batch.
-struct Hand<F> {
+/// One slot of the batch: a future that works on one key after another.
+struct FlightSlot<F> {
     future: Pin<Box<F>>,
     busy: bool,
     woken: Arc<Woken>,
     waker: Waker,
 }
 
-/// The waker of one hand: says which it was, and wakes the batch.
+/// The waker of one slot. It marks the slot as woken and wakes the batch.
 struct Woken {
     woken: AtomicBool,
-    batch: Arc<Bell>,
+    batch: Arc<Notifier>,
 }
 
-/// Wakes a batch, once between two polls of it.
+/// Wakes a batch, at most once between two polls of it.
 #[derive(Default)]
-struct Bell {
+struct Notifier {
     rung: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
-impl Bell {
-    /// The batch is about to look who was woken: it is to be woken again by whoever comes now.
+impl Notifier {
+    /// Stores the batch's waker. The batch calls this before it checks which slots were woken, so that a
+    /// later wake-up wakes it again.
     ///
-    /// Who finds the bell rung, which is before this, has said before that it was woken; so this look sees it.
+    /// No wake-up is lost. A slot sets its own flag before it rings. If it finds the notifier already rung,
+    /// this call has not reset it yet, so the check after this call sees the flag.
     fn hang(&self, waker: &Waker) {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
         self.rung.swap(false, Ordering::AcqRel);
@@ -279,36 +268,39 @@ impl Wake for Woken {
     }
 }
 
-impl<F: Future<Output = ()>> Hand<F> {
-    fn new(future: F, batch: &Arc<Bell>) -> Self {
+impl<F: Future<Output = ()>> FlightSlot<F> {
+    fn new(future: F, batch: &Arc<Notifier>) -> Self {
         let woken = Arc::new(Woken { woken: AtomicBool::new(true), batch: Arc::clone(batch) });
         Self { future: Box::pin(future), busy: true, waker: Waker::from(Arc::clone(&woken)), woken }
     }
 
-    /// Goes on if it was woken. Whether there is more to be done.
+    /// Polls the slot if it was woken. Returns whether it has more to do.
     fn advance(&mut self) -> bool {
-        // First a look: most were not woken, and a swap costs as much as a lock.
-        while self.busy && self.woken.woken.load(Ordering::Relaxed) && self.woken.woken.swap(false, Ordering::Acquire) {
+        // Loads first, because most slots were not woken and a swap costs as much as a lock.
+        while self.busy
+            && self.woken.woken.load(Ordering::Relaxed)
+            && self.woken.woken.swap(false, Ordering::Acquire)
+        {
             self.busy = self.future.as_mut().poll(&mut Context::from_waker(&self.waker)).is_pending();
         }
         self.busy
     }
 }
 
-/// Runs `work` by as many hands as there is work for, up to a window of them, until all of them are done.
+/// Runs `work` in as many slots as there is work for, up to [`WINDOW`], until all of them are done.
 async fn in_parallel(is_empty: impl Fn() -> bool, work: impl AsyncFn()) {
-    let mut hands = Vec::new();
-    let batch = Arc::<Bell>::default();
+    let mut slots = Vec::new();
+    let batch = Arc::<Notifier>::default();
     poll_fn(|cx| {
         batch.hang(cx.waker());
         let mut busy = false;
-        for hand in &mut hands {
-            busy |= Hand::advance(hand);
+        for slot in &mut slots {
+            busy |= FlightSlot::advance(slot);
         }
-        while hands.len() < WINDOW && !is_empty() {
-            let mut hand = Hand::new(work(), &batch);
-            busy |= hand.advance();
-            hands.push(hand);
+        while slots.len() < WINDOW && !is_empty() {
+            let mut slot = FlightSlot::new(work(), &batch);
+            busy |= slot.advance();
+            slots.push(slot);
         }
         if busy { Poll::Pending } else { Poll::Ready(()) }
     })
@@ -319,20 +311,20 @@ async fn in_parallel(is_empty: impl Fn() -> bool, work: impl AsyncFn()) {
 mod tests {
     use super::*;
 
+    fn rows(keys: &[&str]) -> Rows {
+        Rows::of::<Vec<u8>, _>(keys.iter())
+    }
+
     /// A queue of these keys.
-    fn queue<'k>(keys: &'k [&'k [u8]]) -> Queue<impl Fn(usize) -> &'k [u8]> {
-        Queue {
-            key: |at| keys[at],
-            count: keys.len(),
-            next: Cell::new(0),
-            stopped: Cell::new(false),
-            order: Some(RefCell::new(Order::of(WINDOW))),
-        }
+    fn queue(keys: &Rows) -> Queue<'_> {
+        let order = Some(RefCell::new(Order::of(WINDOW)));
+        Queue { keys, next: Cell::new(0), stopped: Cell::new(false), order }
     }
 
     #[test]
     fn equal_keys_are_given_out_one_after_the_other() {
-        let queue = queue(&[b"b", b"a", b"b", b"c", b"a", b"b"]);
+        let keys = rows(&["b", "a", "b", "c", "a", "b"]);
+        let queue = queue(&keys);
         assert_eq!([queue.take(None), queue.take(None), queue.take(None)], [Some(0), Some(1), Some(3)]);
         assert!(queue.take(None).is_none() && queue.is_empty());
         assert_eq!(queue.take(Some(0)), Some(2));
@@ -346,7 +338,8 @@ mod tests {
 
     #[test]
     fn a_queue_that_is_stopped_gives_nothing_out() {
-        let queue = queue(&[b"b", b"a", b"b", b"c"]);
+        let keys = rows(&["b", "a", "b", "c"]);
+        let queue = queue(&keys);
         assert_eq!(queue.take(None), Some(0));
         assert_eq!(queue.take(None), Some(1));
         queue.stop();
@@ -374,7 +367,7 @@ mod tests {
         assert_ne!(hash(b"a") % all, hash(b"b") % all);
     }
 
-    /// Waits `turns` times, each until it is woken by whoever holds its waker.
+    /// Waits `turns` times, each time until its waker is called.
     async fn waits(turns: usize, parked: &RefCell<Vec<Waker>>) {
         for _ in 0..turns {
             let mut asked = false;
@@ -392,7 +385,8 @@ mod tests {
     #[test]
     fn so_many_run_at_once_and_all_run_to_their_end() {
         let parked = RefCell::default();
-        let (next, running, most, done) = (Cell::new(0), Cell::new(0), Cell::new(0), RefCell::new(vec![0; 1_000]));
+        let (next, running, most, done) =
+            (Cell::new(0), Cell::new(0), Cell::new(0), RefCell::new(vec![0; 1_000]));
         let work = async || {
             while next.get() < 1_000 {
                 let item = next.replace(next.get() + 1);
@@ -408,7 +402,7 @@ mod tests {
         let mut turns = 0;
         while batch.as_mut().poll(&mut cx).is_pending() {
             turns += 1;
-            // Every other one, so that some are polled that were not woken, were it not for their flags.
+            // Only half of the slots, so that the test notices if the batch polls slots that were not woken.
             let mut woken: Vec<Waker> = parked.borrow_mut().drain(..).collect();
             let keep = woken.split_off(woken.len().div_ceil(2));
             parked.borrow_mut().extend(keep);
@@ -420,18 +414,18 @@ mod tests {
     }
 
     #[test]
-    fn who_never_waits_needs_one_hand() {
-        let (next, hands) = (Cell::new(0), Cell::new(0));
+    fn operations_that_never_wait_need_one_slot() {
+        let (next, slots) = (Cell::new(0), Cell::new(0));
         let work = async || {
-            hands.set(hands.get() + 1);
+            slots.set(slots.get() + 1);
             next.set(1_000);
         };
         let mut batch = std::pin::pin!(in_parallel(|| next.get() == 1_000, work));
         assert!(batch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
-        assert_eq!(hands.get(), 1);
+        assert_eq!(slots.get(), 1);
     }
 
-    /// Counts how often it was called.
+    /// Counts its wake-ups.
     #[derive(Default)]
     struct Calls(std::sync::atomic::AtomicUsize);
 
@@ -455,7 +449,7 @@ mod tests {
         for turn in 1..=3 {
             assert!(batch.as_mut().poll(&mut cx).is_pending());
             let woken: Vec<Waker> = parked.borrow_mut().drain(..).collect();
-            assert_eq!(woken.len(), WINDOW, "somebody was woken and not polled");
+            assert_eq!(woken.len(), WINDOW, "a task was woken and not polled");
             woken.into_iter().for_each(Waker::wake);
             assert_eq!(calls.0.load(Ordering::Relaxed), turn);
         }

@@ -1,27 +1,28 @@
-//! Who takes part in a cluster: leases, deaths, and what an operator can do about them.
+//! The members of a cluster: leases, deaths, and an operator's means against them.
 
 use crate::cluster::Cluster;
 use sherman_core::{Audit, Error, Participation, Recovery};
-use sherman_fabric::ClientId;
+use sherman_fabric::ComputeId;
 use sherman_fabric::control::{MemberInfo, Standing};
 use std::time::Duration;
 
-/// A compute server, as server 0 knows it.
+/// A compute server, as server 0 has recorded it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Member {
-    /// Its id: what it writes into the locks it holds. May be issued again to another when it is gone.
-    pub id: ClientId,
-    /// Whether it takes part, has gone and left memory for others to take over, or is dead.
+    /// The member's id, which it writes into the locks that it holds. The id may be issued again after the
+    /// member is gone.
+    pub id: ComputeId,
+    /// Whether the member is live, has left memory behind for others to take over, or is dead.
     pub standing: Standing,
-    /// How often its id was issued.
+    /// How many times the id was issued.
     pub incarnation: u32,
-    /// For how long it has been a member.
+    /// How long the compute server has been a member.
     pub age: Duration,
-    /// What is left of its lease; zero if it has run out.
+    /// The remaining time of its lease; zero if it has expired.
     pub lease_left: Duration,
-    /// Who recovers it, if it is not alive and somebody does.
-    pub recoverer: Option<ClientId>,
+    /// The member that recovers it, if it is not live and a recovery is in progress.
+    pub recoverer: Option<ComputeId>,
 }
 
 impl From<MemberInfo> for Member {
@@ -32,21 +33,22 @@ impl From<MemberInfo> for Member {
             incarnation: info.incarnation,
             age: Duration::from_nanos(info.age),
             lease_left: Duration::from_nanos(info.lease_left),
-            recoverer: (info.recoverer != ClientId::NOBODY).then_some(info.recoverer),
+            recoverer: (info.recoverer != ComputeId::NOBODY).then_some(info.recoverer),
         }
     }
 }
 
 /// # Membership
 ///
-/// A compute server has a *lease*: a thread of this handle, its keeper, renews it three times in its length, beside all
-/// operations. Whoever dies stops renewing; then the keeper of another fences it on every memory server, finishes or undoes what it
-/// was at, frees its locks and takes over its memory. Operations that wait for the dead go on then: nothing acknowledged is
+/// A compute server has a *lease*. A thread of this handle, its keeper, renews it three times per lease
+/// period, in parallel to all operations. A dead compute server stops renewing. Then another member fences it
+/// on every memory server, finishes or undoes its unfinished changes, frees its locks and takes over its
+/// memory. After that, operations that waited for the dead compute server go on. No acknowledged change is
 /// lost.
 ///
-/// A compute server that was taken for dead but is not, because it was stopped for too long or had lost its connection, is
-/// *fenced*: nothing it does under that identity reaches the memory any more. It then [joins again](Cluster#when-its-identity-ends) by
-/// itself, as a new member with another id.
+/// A live compute server can be taken for dead, because it was stopped for too long or had lost its
+/// connection. It is then *fenced*: nothing it does under that identity reaches the memory any more. It
+/// [joins again](Cluster#when-its-identity-ends) automatically, as a new member with another id.
 ///
 /// ```
 /// # use sherman::{Cluster, Error};
@@ -63,12 +65,12 @@ impl From<MemberInfo> for Member {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 impl Cluster {
-    /// This compute server's id. It has another after it has joined again.
-    pub fn id(&self) -> ClientId {
+    /// This compute server's id. It changes when the compute server joins again.
+    pub fn id(&self) -> ComputeId {
         self.shared().current().compute.client()
     }
 
-    /// Every member, by id. One request to server 0.
+    /// All members, sorted by id. One request to server 0.
     ///
     /// ```
     /// # let cluster = sherman::Cluster::open("embedded:?memory=64MiB")?;
@@ -81,38 +83,43 @@ impl Cluster {
         Ok(self.run(async |worker| worker.members().await)?.into_iter().map(Member::from).collect())
     }
 
-    /// Ends another member's lease now, whatever it says itself, and recovers it: for one that is known to be broken, though it
-    /// still renews. Whoever is already being recovered by another is left to that one; the answer's verdict tells. The member joins
-    /// again by itself, if it still runs. Not repeated if this compute server's own identity ends meanwhile.
+    /// Ends another member's lease now and recovers it, even if it still renews. Use it for a member that is
+    /// known to be broken. If another member already recovers it, this call leaves the recovery to that
+    /// member, and the answer's verdict says so. If the fenced member still runs, it joins again
+    /// automatically. The call is not repeated if this compute server's own identity ends meanwhile.
     ///
     /// # Errors
-    /// [`Error::Refused`] if nobody has this id, and if it is this compute server's own: to leave, drop it.
-    pub fn fence(&self, id: ClientId) -> Result<Recovery, Error> {
+    /// [`Error::Refused`] if no member has this id, and if it is this compute server's own id: to leave, drop
+    /// the handle.
+    pub fn fence(&self, id: ComputeId) -> Result<Recovery, Error> {
         if id == self.id() {
-            let refusal = sherman_fabric::Refusal::BadRequest { what: "a compute server does not fence itself" };
+            let refusal =
+                sherman_fabric::Refusal::BadRequest { what: "a compute server cannot fence itself" };
             return Err(Error::Refused(refusal));
         }
         self.run_once(async |worker| worker.condemn(id).await)
     }
 
     /// Whether this compute server's identity has ended and there is no new one yet. Without
-    /// [`rejoin`](crate::ClusterOptions::rejoin) it stays so: every call fails with [`Error::Fenced`].
+    /// [`rejoin`](crate::ClusterOptions::rejoin) this is permanent: every call fails with [`Error::Fenced`].
     pub fn is_fenced(&self) -> bool {
         self.shared().current().has_ended()
     }
 
-    /// How often this compute server has joined the cluster again because its identity had ended.
+    /// How many times this compute server has joined the cluster again after its identity had ended.
     pub fn rejoins(&self) -> u64 {
         self.shared().rejoins()
     }
 
-    /// How often this compute server has renewed its lease, and how many others it has recovered, under all its identities.
+    /// How many times this compute server has renewed its lease, and how many others it has recovered, under
+    /// all its identities.
     pub fn participation(&self) -> Participation {
         self.shared().participation()
     }
 
-    /// Checks every tree, and whether every lock lane, redo record and place for a node belongs to a tree or to a member. Others may
-    /// work meanwhile. Costs a READ for each node of the trees, and another, of 64 bytes, for each place for a node.
+    /// Checks every tree, and whether every lock lane, redo record and place for a node belongs to a tree or
+    /// to a member. Other clients may work meanwhile. Costs one READ for each node of the trees, and one READ
+    /// of 64 bytes for each place for a node.
     ///
     /// ```
     /// # let cluster = sherman::Cluster::open("embedded:?memory=64MiB")?;
@@ -123,7 +130,7 @@ impl Cluster {
     /// ```
     ///
     /// # Errors
-    /// Those of reading. What is wrong with the cluster is in the answer.
+    /// Only errors of reading. The returned [`Audit`] lists the defects of the cluster.
     pub fn audit(&self) -> Result<Audit, Error> {
         self.run(async |worker| worker.audit().await)
     }

@@ -1,8 +1,8 @@
 //! The current identity of a handle, and waiting for the next one.
 //!
-//! The keeper's thread alone joins again ([`crate::keeper`]); everybody else waits here. An operation that finds its identity at its end
-//! waits for a newer one until its deadline. Each identity has a generation, so an operation that failed under an old one never waits for
-//! something that has happened already.
+//! Only the keeper thread joins again ([`crate::keeper`]); all other threads wait here. An operation whose
+//! identity has ended waits for a newer one until its deadline. Each identity has a generation. So an
+//! operation that failed under an old identity does not wait if a newer one already exists.
 
 use crate::cluster::ClusterOptions;
 use crate::error::OpenError;
@@ -15,27 +15,27 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// What a handle, its operations and its keeper share.
+/// The state shared by a handle, its operations and its keeper.
 pub(crate) struct Shared {
     pub(crate) options: ClusterOptions,
     state: Mutex<State>,
-    /// Something in the state has changed that a blocked thread waits for.
+    /// Signals changes of the state to blocked threads.
     changed: Condvar,
     rejoins: AtomicU64,
 }
 
-/// Nothing of it is ever half changed: what is behind the lock is replaced as a whole.
+/// No panic leaves it half changed: the values behind the lock are replaced as a whole.
 impl std::panic::RefUnwindSafe for Shared {}
 
 struct State {
     current: Arc<Identity>,
-    /// Since the keeper has seen the end of the current identity.
+    /// `Some` after the keeper has seen the end of the current identity.
     gap: Option<Gap>,
-    /// The last handle is gone: there will be no other identity.
+    /// Whether the last handle is gone. Then there will be no further identity.
     closed: bool,
     waiting: BTreeMap<u64, Waker>,
     next_waiter: u64,
-    /// What former identities did.
+    /// Renewals and recoveries of former identities.
     former: Participation,
 }
 
@@ -43,19 +43,20 @@ struct State {
 struct Gap {
     since: Instant,
     attempts: u32,
-    /// Why the last attempt failed.
+    /// Why the last attempt to join failed.
     failure: Option<OpenError>,
 }
 
 impl Gap {
-    /// Why nothing more is waited for, if the cluster refuses to be joined.
+    /// The reason not to wait any longer, if the cluster refuses the compute server.
     fn refusal(&self) -> Option<&OpenError> {
         self.failure.as_ref().filter(|failure| !failure.may_pass())
     }
 }
 
 impl State {
-    /// What a caller that has worked under `generation` waits for, if it is there.
+    /// The result of waiting for an identity newer than `generation`, if it is known: that identity, or a
+    /// refusal.
     fn newer_than(&self, generation: u64, waited: Duration) -> Option<Result<Arc<Identity>, Error>> {
         if self.current.generation > generation {
             return Some(Ok(Arc::clone(&self.current)));
@@ -67,7 +68,8 @@ impl State {
     /// The error of a caller that has waited too long.
     fn timed_out(&self, waited: Duration) -> Error {
         let failure = self.gap.as_ref().and_then(|gap| gap.failure.as_ref());
-        let reason = failure.map_or_else(|| "the attempt to join is still under way".to_owned(), ToString::to_string);
+        let reason =
+            failure.map_or_else(|| "the attempt to join is still under way".to_owned(), ToString::to_string);
         Error::NotRejoined { waited, reason }
     }
 }
@@ -94,19 +96,20 @@ impl Shared {
         Arc::clone(&self.state().current)
     }
 
-    /// How often the cluster was joined again.
+    /// How many times the compute server has joined the cluster again.
     pub(crate) fn rejoins(&self) -> u64 {
         self.rejoins.load(Ordering::Relaxed)
     }
 
-    /// What all identities together did.
+    /// Renewals and recoveries of all identities together.
     pub(crate) fn participation(&self) -> Participation {
         let state = self.state();
         add(state.former, state.current.compute.participation())
     }
 
-    /// The last handle is gone. Whether the keeper is between two identities: then nobody waits for it, since an attempt to join may take
-    /// long, and it leaves by itself what it joins.
+    /// Records that the last handle is gone. Returns whether the keeper is between two identities. In that
+    /// case the caller does not wait for the keeper, because an attempt to join may take long. The keeper
+    /// then leaves what it joins.
     pub(crate) fn close(&self) -> bool {
         let mut state = self.state();
         state.closed = true;
@@ -116,21 +119,22 @@ impl Shared {
         between
     }
 
-    /// The current identity has ended: the keeper is about to join again. False if the last handle is gone.
+    /// Records that the current identity has ended and the keeper is about to join again. False if the last
+    /// handle is gone.
     pub(crate) fn begin_gap(&self) -> bool {
         let mut state = self.state();
         state.gap = Some(Gap { since: Instant::now(), attempts: 0, failure: None });
         !state.closed
     }
 
-    /// The keeper sleeps between two attempts. False if the last handle is gone.
+    /// Lets the keeper sleep between two attempts. False if the last handle is gone.
     pub(crate) fn pause(&self, pause: Duration) -> bool {
         let state = self.state();
         let woken = self.changed.wait_timeout_while(state, pause, |state| !state.closed);
         !woken.unwrap_or_else(PoisonError::into_inner).0.closed
     }
 
-    /// An attempt to join failed. What to tell the listener, if this is the first refusal.
+    /// Records a failed attempt to join. Returns an event for the listener if this is the first refusal.
     pub(crate) fn attempt_failed(&self, failure: OpenError) -> Option<Event> {
         let mut state = self.state();
         let client = state.current.compute.client();
@@ -146,7 +150,8 @@ impl Shared {
         (!was_refused).then_some(Event::GaveUp { client, reason: failure, after, attempts })
     }
 
-    /// `next` takes the place of the current identity. What to tell the listener; `None` if the last handle is gone.
+    /// Replaces the current identity by `next`. Returns an event for the listener; `None` if the last handle
+    /// is gone.
     pub(crate) fn replace(&self, next: &Arc<Identity>) -> Option<Event> {
         let mut state = self.state();
         if state.closed {
@@ -162,12 +167,12 @@ impl Shared {
         Some(Event::Rejoined { client, after, attempts })
     }
 
-    /// Has everybody who waits look at their deadlines again.
+    /// Makes all waiters check their deadlines again.
     pub(crate) fn nudge(&self) {
         self.wake_all(self.state());
     }
 
-    /// Wakes everybody who waits, with nothing locked: a waker may do anything.
+    /// Wakes all waiters. No lock is held meanwhile, because a waker may do anything.
     fn wake_all(&self, mut state: MutexGuard<'_, State>) {
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
@@ -175,7 +180,7 @@ impl Shared {
         waiting.into_values().for_each(Waker::wake);
     }
 
-    /// Blocks until there is an identity newer than `generation`, or until `patience` is over.
+    /// Blocks until there is an identity newer than `generation`, or until `patience` has passed.
     ///
     /// # Errors
     /// [`Error::NotRejoined`].
@@ -199,7 +204,7 @@ fn add(one: Participation, other: Participation) -> Participation {
     Participation { renewals: one.renewals + other.renewals, recoveries: one.recoveries + other.recoveries }
 }
 
-/// One that waits for a newer identity without blocking its thread. Forgotten when it is dropped.
+/// Waits for a newer identity without blocking the thread. Dropping it removes its entry.
 pub(crate) struct Waiter<'s> {
     shared: &'s Shared,
     generation: u64,
@@ -207,13 +212,17 @@ pub(crate) struct Waiter<'s> {
 }
 
 impl<'s> Waiter<'s> {
-    /// One that waits for an identity newer than `generation`.
+    /// A waiter for an identity newer than `generation`.
     pub(crate) fn new(shared: &'s Shared, generation: u64) -> Self {
         Self { shared, generation, number: None }
     }
 
-    /// The newer identity, or why there will be none.
-    pub(crate) fn poll(&mut self, waited: Duration, cx: &mut Context<'_>) -> Poll<Result<Arc<Identity>, Error>> {
+    /// The newer identity, or the reason why there will be none.
+    pub(crate) fn poll(
+        &mut self,
+        waited: Duration,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Arc<Identity>, Error>> {
         let mut state = self.shared.state();
         if let Some(newer) = state.newer_than(self.generation, waited) {
             return Poll::Ready(newer);
@@ -226,7 +235,7 @@ impl<'s> Waiter<'s> {
         Poll::Pending
     }
 
-    /// The error of one that has waited too long.
+    /// The error of a waiter that has waited too long.
     pub(crate) fn timed_out(&self, waited: Duration) -> Error {
         self.shared.state().timed_out(waited)
     }

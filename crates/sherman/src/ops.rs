@@ -1,23 +1,24 @@
-//! The operations, once: what clients, sessions and handles all do, on byte strings, counted, within a deadline, and under another
-//! identity if one ends.
+//! The operations that clients, sessions and handles share. They work on byte strings, are counted, have a
+//! deadline, and are repeated under the next identity if one ends.
 
 use crate::cluster::AnyEndpoint;
-use crate::codec::Packed;
-use crate::range::{Plan, RawEntry, Reading};
+use crate::exchange::Exchange;
+use crate::operations::FromBytes;
+use crate::range::{RangePlan, Reading};
 use crate::repeat::{Failed, Next, Patience};
 use crate::seat::Seat;
 use crate::stats::{Ledger, OpKind};
-use sherman_core::{Cause, Check, Clearing, Error, Exchange, Op, Scan, TreeState, Worker};
+use sherman_core::{Cause, Check, Clearing, Error, Exchange as Exchanged, Op, Scan, TreeState, Worker};
 use sherman_fabric::Clock;
 use std::time::Duration;
 
-/// Attempts of an update in a row before other tasks get a turn.
+/// How many attempts an update makes in a row before other tasks run.
 const EAGER_TRIES: u32 = 8;
 
-/// How often something that reads or clears a whole tree is begun again before its error is the caller's.
+/// How many attempts are made to read or clear a whole tree before the caller gets the error.
 const WHOLE_TRIES: u32 = 16;
 
-/// A seat, a tree, a ledger and a deadline: all that an operation needs.
+/// Everything that an operation needs: a seat, a tree, a ledger and a deadline.
 pub(crate) struct Ops<'a, S> {
     pub(crate) seat: &'a S,
     pub(crate) tree: &'a TreeState,
@@ -34,8 +35,9 @@ impl<S> Clone for Ops<'_, S> {
 impl<S> Copy for Ops<'_, S> {}
 
 impl<S: Seat> Ops<'_, S> {
-    /// Runs an operation to its end: `attempt` after `attempt`, while they fail because an identity has ended. `settled` is the outcome of
-    /// a change that failed and turned out to have happened, and replaced a value or not.
+    /// Runs an operation until it ends: repeats `attempt` while it fails because an identity has ended.
+    /// `settled` returns the outcome of a change that failed but turned out to have happened; its argument
+    /// tells whether the change replaced a value.
     #[inline]
     async fn run<T>(
         &self,
@@ -48,7 +50,7 @@ impl<S: Seat> Ops<'_, S> {
             let failed = {
                 let seated = self.seat.seated()?;
                 let op = seated.op_within(patience.left);
-                let outcome = match seated.compute().is_doomed() {
+                let outcome = match seated.compute().is_terminated() {
                     false => attempt(&op).await,
                     true => Err(Error::Fenced { client: seated.compute().client() }),
                 };
@@ -73,7 +75,7 @@ impl<S: Seat> Ops<'_, S> {
         }
     }
 
-    /// The same for something that is many operations, each with a deadline of its own, and is not counted.
+    /// As `run`, for a task of many operations, each with its own deadline. Not counted.
     async fn run_whole<T>(
         &self,
         mut attempt: impl AsyncFnMut(&Worker<AnyEndpoint>) -> Result<T, Error>,
@@ -82,7 +84,7 @@ impl<S: Seat> Ops<'_, S> {
         loop {
             let failed = {
                 let seated = self.seat.seated()?;
-                let outcome = match seated.compute().is_doomed() {
+                let outcome = match seated.compute().is_terminated() {
                     false => attempt(&seated).await,
                     true => Err(Error::Fenced { client: seated.compute().client() }),
                 };
@@ -97,63 +99,96 @@ impl<S: Seat> Ops<'_, S> {
         }
     }
 
-    /// Runs an operation that may leave a value in the buffer it is given, and answers with that value.
+    /// Runs an operation with a buffer for the value it finds, and returns that value.
     #[inline]
-    pub(crate) async fn find(
+    pub(crate) async fn find<R: FromBytes>(
         &self,
         operation: impl AsyncFnOnce(&mut Vec<u8>) -> Result<bool, Error>,
-    ) -> Result<Option<Packed>, Error> {
+    ) -> Result<Option<R>, Error> {
         let mut buffer = self.seat.seated()?.buffer();
         let found = operation(&mut buffer).await;
-        let found = found.map(|found| found.then(|| Packed::copy(&buffer)));
+        let found = found.map(|found| found.then(|| R::from_bytes(&buffer)));
         if let Ok(seated) = self.seat.seated() {
             seated.keep_buffer(buffer);
         }
         found
     }
 
-    /// Looks `key` up; `value` receives what is found.
+    /// Looks up `key` and stores the value in `value`.
     #[inline]
     pub(crate) async fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         self.run(|_| OpKind::Get, |_| None, async |op| op.get(self.tree, key, value).await).await
     }
 
-    /// Puts `value` under `key`; whether the key was there, with its value in `old`.
+    /// Whether the tree contains `key`.
+    pub(crate) async fn contains_key(&self, key: &[u8]) -> Result<bool, Error> {
+        Ok(self.find::<()>(async |value| self.get(key, value).await).await?.is_some())
+    }
+
+    /// Puts `value` under `key`. Returns whether the key was present, and stores its value in `old`.
     #[inline]
     pub(crate) async fn insert(&self, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
         let kind = |updated: &bool| if *updated { OpKind::Update } else { OpKind::Insert };
         self.run(kind, Some, async |op| op.insert(self.tree, key, value, old).await).await
     }
 
-    /// Removes `key`; whether it was there, with its value in `old`.
+    /// Removes `key`. Returns whether it was present, and stores its value in `old`.
     #[inline]
     pub(crate) async fn remove(&self, key: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
-        // Only a key that is there is removed.
+        // If the remove happened, the key was present.
         self.run(|_| OpKind::Remove, |_| Some(true), async |op| op.remove(self.tree, key, old).await).await
     }
 
-    /// Puts `value` under `key` unless the key is there; whether it is, with its value in `found`.
-    pub(crate) async fn insert_if_absent(&self, key: &[u8], value: &[u8], found: &mut Vec<u8>) -> Result<bool, Error> {
-        let attempt = async |op: &Op<'_, AnyEndpoint>| op.insert_if_absent(self.tree, key, value, found).await;
-        // Only a key that is absent is put.
+    /// Puts `value` under `key` if the key is absent. Otherwise returns true and stores the present value in
+    /// `found`.
+    pub(crate) async fn insert_if_absent(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        found: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        let attempt =
+            async |op: &Op<'_, AnyEndpoint>| op.insert_if_absent(self.tree, key, value, found).await;
+        // If the insert happened, the key was absent.
         self.run(|_| OpKind::InsertIfAbsent, |_| Some(false), attempt).await
     }
 
-    /// Makes `key` be as `new` says if it is as `expected` says.
+    /// Changes the value of `key` from `expected` to `new`, if it is `expected`.
     pub(crate) async fn compare_exchange(
         &self,
         key: &[u8],
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
         found: &mut Vec<u8>,
-    ) -> Result<Exchange, Error> {
-        let attempt = async |op: &Op<'_, AnyEndpoint>| op.compare_exchange(self.tree, key, expected, new, found).await;
-        self.run(|_| OpKind::CompareExchange, |_| Some(Exchange::Done), attempt).await
+    ) -> Result<Exchanged, Error> {
+        let attempt =
+            async |op: &Op<'_, AnyEndpoint>| op.compare_exchange(self.tree, key, expected, new, found).await;
+        self.run(|_| OpKind::CompareExchange, |_| Some(Exchanged::Done), attempt).await
     }
 
-    /// Looks `key` up, has `change` say what is to become of it, and makes it so if it is still what it was; else again with
-    /// what it is now, until the deadline. `change` is shown the value, if there is one, and writes the new one into the
-    /// buffer; false means none. It runs outside any lock. Whether the key was there, with its value in `old`.
+    /// As `compare_exchange`, and returns the found value.
+    pub(crate) async fn exchange<R: FromBytes>(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<Exchange<R>, Error> {
+        let mut exchange = Exchanged::Done;
+        let found = self.find(async |found| {
+            exchange = self.compare_exchange(key, expected, new, found).await?;
+            Ok(exchange == Exchanged::Found)
+        });
+        Ok(match (found.await?, exchange) {
+            (Some(found), _) => Exchange::Found(found),
+            (None, Exchanged::Done) => Exchange::Done,
+            (None, _) => Exchange::Absent,
+        })
+    }
+
+    /// Looks up `key`, computes the new value with `change`, and exchanges the values if the old one is
+    /// unchanged. Otherwise tries again with the present value, until the deadline. `change` receives the
+    /// present value, if any, and writes the new one into the buffer; false means absent. It runs outside any
+    /// lock. Returns whether the key was present, and stores its value in `old`.
     pub(crate) async fn update(
         &self,
         key: &[u8],
@@ -173,20 +208,21 @@ impl<S: Seat> Ops<'_, S> {
             }
             let attempt = Self { timeout: self.timeout.saturating_sub(waited), ..*self };
             match attempt.compare_exchange(key, expected, wanted, &mut found).await? {
-                Exchange::Done => return Ok(there),
-                Exchange::Found => {
+                Exchanged::Done => return Ok(there),
+                Exchanged::Found => {
                     std::mem::swap(old, &mut found);
                     there = true;
                 }
-                Exchange::Absent => there = false,
+                Exchanged::Absent => there = false,
             }
-            // As everywhere, the clock is read only once there is an obstacle.
+            // As everywhere, the clock is read only after an obstacle.
             let now = self.seat.seated()?.endpoint().now();
             waited = Duration::from_nanos(now.saturating_sub(*started.get_or_insert(now)));
             if waited >= self.timeout {
                 return Err(Error::Timeout { cause: Cause::ValueChanged, waited });
             }
-            // At once, while what was found is likely still there; but not so that others of this thread never run.
+            // Tries again at once, while the found value is probably still current. The yield lets other
+            // tasks of this thread run.
             tries += 1;
             if tries % EAGER_TRIES == 0 {
                 sherman_fabric::yield_now().await;
@@ -194,7 +230,7 @@ impl<S: Seat> Ops<'_, S> {
         }
     }
 
-    /// Reads on in a range. `None` if it is over.
+    /// Continues reading a range. Returns `None` if it is over.
     pub(crate) async fn read_on(&self, reading: Reading) -> Result<Option<Scan>, Error> {
         let mut scan = reading.into_scan(&*self.seat.seated()?, self.tree)?;
         if self.refill(&mut scan).await? {
@@ -204,17 +240,18 @@ impl<S: Seat> Ops<'_, S> {
         Ok(None)
     }
 
-    /// Reads on in a scan. False if it is over.
+    /// Continues reading a scan. Returns false if it is over.
     pub(crate) async fn refill(&self, scan: &mut Scan) -> Result<bool, Error> {
         let attempt = async |op: &Op<'_, AnyEndpoint>| match op.refill(self.tree, scan).await {
-            // What was read before the identity ended is given out first: the scan has gone past it.
+            // Returns the entries read before the identity ended first, because the scan has already gone
+            // past them.
             Err(error) if error.ends_identity(op.client()) && !scan.is_drained() => Ok(true),
             more => more,
         };
         self.run(|_| OpKind::Range, |_| None, attempt).await
     }
 
-    /// Leaves a scan's buffers to the next.
+    /// Keeps a scan's buffers for the next scan.
     pub(crate) fn end_scan(&self, scan: Scan) {
         if let Ok(seated) = self.seat.seated() {
             seated.end_scan(scan);
@@ -222,14 +259,22 @@ impl<S: Seat> Ops<'_, S> {
     }
 
     /// The first entry of a plan.
-    pub(crate) async fn edge(&self, plan: Plan) -> Result<Option<RawEntry>, Error> {
+    pub(crate) async fn edge<K: FromBytes, V: FromBytes>(
+        &self,
+        plan: RangePlan,
+    ) -> Result<Option<(K, V)>, Error> {
         let Some(mut scan) = self.read_on(Reading::Planned(plan)).await? else { return Ok(None) };
-        let first = scan.next().map(|(key, value)| (key.to_vec(), value.to_vec()));
+        let first = scan.next().map(|(key, value)| (K::from_bytes(key), V::from_bytes(value)));
         self.end_scan(scan);
         Ok(first)
     }
 
-    /// How many entries there are.
+    /// Whether the tree is empty.
+    pub(crate) async fn is_empty(&self) -> Result<bool, Error> {
+        Ok(self.edge::<(), ()>(RangePlan::all().limit(1)).await?.is_none())
+    }
+
+    /// The number of entries.
     pub(crate) async fn len(&self) -> Result<u64, Error> {
         let mut entries = 0;
         let mut reading = Reading::of_everything();
@@ -242,11 +287,12 @@ impl<S: Seat> Ops<'_, S> {
         Ok(entries)
     }
 
-    /// Removes every entry. Not counted. A leaf whose clearing may or may not have happened is cleared again.
+    /// Removes every entry. Not counted. If the clearing of a leaf has an unknown outcome, the leaf is
+    /// cleared again.
     pub(crate) async fn clear(&self) -> Result<u64, Error> {
         let mut clearing = Clearing::new(self.tree);
         self.run_whole(async |worker| match worker.clear_on(self.tree, &mut clearing).await {
-            Err(Error::OutcomeUnknown { .. }) if worker.compute().is_doomed() => {
+            Err(Error::OutcomeUnknown { .. }) if worker.compute().is_terminated() => {
                 Err(Error::Fenced { client: worker.compute().client() })
             }
             cleared => cleared,

@@ -1,10 +1,11 @@
-//! What an operation does when its attempt has failed: give up, or begin again under the next identity.
+//! After a failed attempt, an operation gives up or begins again under the next identity.
 //!
-//! An attempt that failed because its identity has ended changed nothing, and is repeated. A change whose outcome is unknown is never repeated
-//! blindly: the operation waits until the new identity has found out what became of it ([`sherman_core::doubt`]), and fails with
-//! [`Error::OutcomeUnknown`] if nobody can tell. All other errors are the caller's.
+//! An attempt that failed because its identity has ended changed nothing, and is repeated. A change with an
+//! unknown outcome is never repeated blindly. The operation waits until the new identity has found out the
+//! outcome ([`sherman_core::doubt`]). It fails with [`Error::OutcomeUnknown`] if the outcome cannot be found.
+//! The caller gets all other errors.
 //!
-//! Waiting is bounded by the operation's deadline, which counts from its first obstacle, as everywhere.
+//! The operation's deadline limits the waiting. It counts from the first obstacle, as everywhere.
 
 use crate::identity::{Identity, Seated};
 use crate::mend::Waiter;
@@ -17,16 +18,16 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// The pause before another try to connect a worker, where there is no room for one now.
+/// The pause before a retry to connect a worker, if the server has no room for its connection now.
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 
 /// A failed attempt.
 pub(crate) struct Failed {
     error: Error,
     doubt: Option<Arc<Doubt>>,
-    /// Whether its change, if it was one, was to replace a value.
+    /// Whether the change, if there was one, would replace a value.
     replaces: bool,
-    /// Since when it had been waiting.
+    /// Since when the attempt had been waiting.
     since: Option<u64>,
     identity: Arc<Identity>,
 }
@@ -43,27 +44,27 @@ impl Failed {
         }
     }
 
-    /// The failure of something that is no single operation.
+    /// The failure of a task that is not a single operation.
     #[cold]
     pub(crate) fn of(error: Error, seated: &Seated) -> Self {
         Self { error, doubt: None, replaces: false, since: None, identity: Arc::clone(&seated.identity) }
     }
 }
 
-/// How to go on after a failed attempt.
+/// How to continue after a failed attempt.
 pub(crate) enum Next {
-    /// It did not happen: again.
+    /// The change did not happen: try again.
     Again,
-    /// It happened after all, and replaced a value or not.
+    /// The change happened after all. `replaced` tells whether it replaced a value.
     Happened { replaced: bool },
 }
 
-/// How long an operation may still wait.
+/// The remaining waiting time of an operation.
 pub(crate) struct Patience {
     timeout: Duration,
-    /// Its first obstacle.
+    /// The time of the first obstacle.
     since: Option<u64>,
-    /// What is left for the next attempt.
+    /// The remaining time for the next attempt.
     pub(crate) left: Duration,
 }
 
@@ -78,10 +79,11 @@ impl Patience {
 }
 
 impl<S: Seat> Ops<'_, S> {
-    /// Decides what to do after a failed attempt, and waits for the next identity if there is to be another attempt.
+    /// Decides what to do after a failed attempt. If another attempt follows, waits for the next identity.
     ///
     /// # Errors
-    /// The attempt's, if it is not to be repeated; [`Error::NotRejoined`] if there is no identity in time.
+    /// The attempt's error, if it must not be repeated; [`Error::NotRejoined`] if there is no identity in
+    /// time.
     #[cold]
     pub(crate) async fn after(&self, failed: Failed, patience: &mut Patience) -> Result<Next, Error> {
         let next = self.decide(failed, patience).await;
@@ -107,13 +109,13 @@ impl<S: Seat> Ops<'_, S> {
         let now = self.now()?;
         let since = *patience.since.get_or_insert(since.unwrap_or(now));
         let deadline = patience.deadline(since);
-        let mended = self.next_identity(identity, since, deadline).await;
+        let rejoined = self.next_identity(identity, since, deadline).await;
         let Some(doubt) = doubt else {
-            mended?;
+            rejoined?;
             patience.left = Duration::from_nanos(deadline.saturating_sub(self.now()?));
             return Ok(Next::Again);
         };
-        let fate = if mended.is_ok() { self.fate(&doubt, deadline).await? } else { Fate::Unknown };
+        let fate = if rejoined.is_ok() { self.fate(&doubt, deadline).await? } else { Fate::Unknown };
         match fate {
             Fate::Done => Ok(Next::Happened { replaced: replaces }),
             Fate::NotDone => {
@@ -128,8 +130,13 @@ impl<S: Seat> Ops<'_, S> {
         Ok(self.seat.seated()?.endpoint().now())
     }
 
-    /// Waits for an identity after `identity` and puts a worker of it into the seat.
-    async fn next_identity(&self, mut identity: Arc<Identity>, since: u64, deadline: u64) -> Result<(), Error> {
+    /// Waits for an identity newer than `identity` and puts one of its workers into the seat.
+    async fn next_identity(
+        &self,
+        mut identity: Arc<Identity>,
+        since: u64,
+        deadline: u64,
+    ) -> Result<(), Error> {
         loop {
             let next = self.wait_newer(identity.generation, since, deadline).await?;
             match self.seat.renew(&next) {
@@ -138,7 +145,7 @@ impl<S: Seat> Ops<'_, S> {
                     next.compute.end();
                     identity = next;
                 }
-                // There is no room for one more connection now.
+                // The server has no room for another connection now.
                 Err(error @ Error::Unsupported { .. }) => {
                     let now = self.now()?;
                     if now >= deadline.min(self.seat.cutoff()) {
@@ -170,7 +177,7 @@ impl<S: Seat> Ops<'_, S> {
         .await
     }
 
-    /// What became of a change; unknown at the deadline.
+    /// The outcome of a change in doubt; unknown if the deadline passes.
     async fn fate(&self, doubt: &Doubt, deadline: u64) -> Result<Fate, Error> {
         poll_fn(|cx| {
             if let Poll::Ready(fate) = doubt.poll_fate(cx) {

@@ -1,13 +1,15 @@
-//! Where operations find their worker, and where a new one takes the place of a worker whose identity has ended.
+//! A seat holds the worker of operations. When the worker's identity has ended, a new worker replaces it in
+//! the seat.
 //!
 //! | seat | for | operations in flight |
 //! |---|---|---|
 //! | [`ClientSeat`] | a blocking client, which may be sent to another thread | one |
 //! | [`SharedSeat`] | a session, or a batch of a client | many |
 //!
-//! An operation uses the worker that its seat has when the operation begins. If it fails because the worker's identity has ended, it puts a
-//! worker of the next identity into the seat and begins again ([`crate::repeat`]). Other operations of a shared seat may still be in flight on
-//! the old worker: the seat drives both until the last of them has let go.
+//! An operation uses the worker that is in its seat when the operation begins. If it fails because the
+//! worker's identity has ended, it puts a worker of the next identity into the seat and begins again
+//! ([`crate::repeat`]). Other operations of a shared seat may still be in flight on the old worker. The seat
+//! drives both workers until the last of these operations has released the old one.
 
 use crate::cluster::Cluster;
 use crate::identity::{Identity, Seated};
@@ -24,28 +26,28 @@ use std::time::Duration;
 /// The longest sleep of a thread that waits for operations on two workers at once.
 const SHORT_PARK: Duration = Duration::from_millis(1);
 
-/// A place for a worker.
+/// A slot for a worker.
 pub(crate) trait Seat {
-    /// A worker in use. It stays what it is while another takes its place.
+    /// A worker in use. It stays valid while another worker replaces it in the seat.
     type Use<'s>: Deref<Target = Seated>
     where
         Self: 's;
 
-    /// The worker of now. It is kept for the length of one attempt and no longer.
+    /// The current worker. The caller keeps it for one attempt and no longer.
     fn seated(&self) -> Result<Self::Use<'_>, Error>;
 
-    /// Puts another worker in its place.
+    /// Replaces the worker.
     fn put(&self, seated: Seated);
 
-    /// The handle it belongs to.
+    /// The cluster handle of the seat.
     fn cluster(&self) -> &Cluster;
 
-    /// When operations stop waiting, whatever their own deadlines say.
+    /// When operations stop waiting, even if their own deadlines are later.
     fn cutoff(&self) -> u64 {
         u64::MAX
     }
 
-    /// Puts a worker of `identity` there, unless there is one or a newer one already.
+    /// Puts a worker of `identity` into the seat, unless it holds one of the same or a newer identity.
     fn renew(&self, identity: &Arc<Identity>) -> Result<(), Error> {
         if self.seated()?.identity.generation < identity.generation {
             self.put(Seated::new(Arc::clone(identity))?);
@@ -54,11 +56,11 @@ pub(crate) trait Seat {
     }
 }
 
-/// The seat of one operation at a time.
+/// The seat of a client with one operation at a time.
 pub(crate) struct ClientSeat {
     /// Empty while a batch has the worker, and after a batch that panicked.
     slot: RefCell<Option<Seated>>,
-    /// Keeps the compute server in its cluster; goes last.
+    /// Keeps the compute server in its cluster. Dropped last.
     cluster: Cluster,
 }
 
@@ -102,7 +104,7 @@ impl Seat for ClientSeat {
 
     fn put(&self, seated: Seated) {
         let before = self.slot.replace(Some(seated));
-        // With nothing borrowed: its connections close.
+        // The slot is not borrowed here. Dropping the old worker closes its connections.
         drop(before);
     }
 
@@ -133,10 +135,10 @@ impl Driver for ClientSeat {
     }
 }
 
-/// A client's worker, lent to a batch. Given back at the end, by a panic too.
+/// A client's worker, lent to a batch. Its drop returns the worker, also after a panic.
 pub(crate) struct Lent<'c> {
     owner: &'c ClientSeat,
-    /// Until it is given back.
+    /// `Some` until the worker is returned.
     seat: Option<SharedSeat>,
 }
 
@@ -150,7 +152,7 @@ impl Lent<'_> {
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         let seated = self.seat.take().map(|seat| Rc::try_unwrap(seat.current.into_inner()));
-        // Every operation of the batch has ended, so nobody else has the worker.
+        // Every operation of the batch has ended, so no other reference to the worker is left.
         if let Some(Ok(seated)) = seated {
             self.owner.put(seated);
         }
@@ -160,11 +162,11 @@ impl Drop for Lent<'_> {
 /// The seat of many operations at a time.
 pub(crate) struct SharedSeat {
     current: RefCell<Rc<Seated>>,
-    /// Workers that operations are still in flight on.
+    /// Former workers that still have operations in flight.
     former: RefCell<Vec<Rc<Seated>>>,
     has_former: Cell<bool>,
     cutoff: Cell<u64>,
-    /// Keeps the compute server in its cluster; goes last.
+    /// Keeps the compute server in its cluster. Dropped last.
     cluster: Cluster,
 }
 
@@ -184,18 +186,19 @@ impl SharedSeat {
         Rc::clone(&self.current.borrow())
     }
 
-    /// Makes every operation in flight stop waiting after `patience`, or at its own deadline if that is earlier. `None` takes it back.
+    /// Makes every operation in flight stop waiting after `patience`, or at its own deadline if that is
+    /// earlier. `None` removes this limit.
     pub(crate) fn cut_short(&self, patience: Option<Duration>) {
         let now = self.current().endpoint().now();
         let nanos = |patience: Duration| u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
         self.cutoff.set(patience.map_or(u64::MAX, |patience| now.saturating_add(nanos(patience))));
         self.current().cut_short(patience);
         self.former.borrow().iter().for_each(|former| former.cut_short(patience));
-        // Operations that wait for an identity look at their deadlines again.
+        // Operations that wait for an identity check their deadlines again.
         self.cluster.shared().nudge();
     }
 
-    /// Drives workers that are no longer current, and lets go of those that nobody uses.
+    /// Drives workers that are no longer current, and drops the unused ones.
     #[cold]
     fn progress_former(&self) -> bool {
         let mut former = self.former.take();

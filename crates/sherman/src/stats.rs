@@ -1,4 +1,4 @@
-//! What operations cost, summed up per client, session or handle.
+//! The cost of operations, summed per client, session or handle.
 
 use sherman_core::{Cause, Op};
 use sherman_fabric::Endpoint;
@@ -6,11 +6,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Round trips up to this are told apart; more count as this.
+/// The highest number of round trips that has its own count. Higher numbers count as this one.
 const MOST_ROUND_TRIPS: usize = 64;
 
-/// The operations that are counted separately. Each operation of a batch counts by itself; clearing, checking and bulk
-/// loading are not counted.
+/// The operations that are counted separately. Each operation of a batch counts separately. Clearing,
+/// checking and bulk loading are not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
 #[non_exhaustive]
@@ -21,23 +21,31 @@ pub enum OpKind {
     Insert,
     /// An insert that replaced a value.
     Update,
-    /// A removal, of a key that was there or not.
+    /// A removal, whether the key was present or not.
     Remove,
-    /// An insert of a key unless it is there.
+    /// An insert that happens only if the key is absent.
     InsertIfAbsent,
-    /// A compare-and-exchange. An `update` is a [`OpKind::Get`] and one or more of these.
+    /// A compare-and-exchange. An `update` is a [`OpKind::Get`] and, if it changes the value, one or more of
+    /// these.
     CompareExchange,
-    /// One read of a range: a few leaves. A long range is many of these; a first, last or next entry is one, and a count of
-    /// all entries is one for every 32 leaves.
+    /// One read of a range, which covers a few leaves. A long range is many of these. A first, last or next
+    /// entry is one, and a count of all entries is one per 32 leaves.
     Range,
 }
 
 impl OpKind {
     /// All kinds.
-    pub const ALL: [Self; 7] =
-        [Self::Get, Self::Insert, Self::Update, Self::Remove, Self::InsertIfAbsent, Self::CompareExchange, Self::Range];
+    pub const ALL: [Self; 7] = [
+        Self::Get,
+        Self::Insert,
+        Self::Update,
+        Self::Remove,
+        Self::InsertIfAbsent,
+        Self::CompareExchange,
+        Self::Range,
+    ];
 
-    /// Its name in reports.
+    /// The kind's name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -56,9 +64,9 @@ impl OpKind {
 pub struct KindStats {
     /// Operations that succeeded.
     pub operations: u64,
-    /// Bytes fetched by their READs.
+    /// Bytes fetched by the operations' READs.
     pub bytes_read: u64,
-    /// Bytes stored by their WRITEs.
+    /// Bytes stored by the operations' WRITEs.
     pub bytes_written: u64,
     round_trips: [u64; MOST_ROUND_TRIPS + 1],
 }
@@ -70,13 +78,14 @@ impl Default for KindStats {
 }
 
 impl KindStats {
-    /// How many operations took how many round trips. The last count also stands for all above it.
+    /// For each number of round trips, how many operations took it. The highest number also stands for all
+    /// above it.
     pub fn round_trips(&self) -> BTreeMap<usize, u64> {
         self.round_trips.iter().copied().enumerate().filter(|&(_, operations)| operations > 0).collect()
     }
 }
 
-/// Costs and retries of one client, session or handle, or, merged, of many.
+/// Costs and retries of one client, session or handle, or, after merging, of many.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     kinds: [KindStats; OpKind::ALL.len()],
@@ -85,11 +94,12 @@ pub struct Stats {
     pub handovers: u64,
     /// Operations that failed.
     pub errors: u64,
-    /// Attempts that failed because the compute server's identity had ended, and were repeated under the next.
+    /// Attempts that failed because the compute server's identity had ended, and were repeated under the next
+    /// one.
     pub repeated: u64,
     /// Lookups that the index cache answered without a READ.
     pub cache_hits: u64,
-    /// Lookups that had to read internal nodes although there is a cache.
+    /// Lookups that had to read internal nodes although a cache is in use.
     pub cache_misses: u64,
 }
 
@@ -99,18 +109,18 @@ impl Stats {
         &self.kinds[kind as usize]
     }
 
-    /// Retries by cause; those that never happened are left out.
+    /// Retries by cause. Causes that never occurred are left out.
     pub fn retries(&self) -> BTreeMap<&'static str, u64> {
         let named = Cause::ALL.into_iter().map(|cause| (cause.name(), self.retries[cause as usize]));
         named.filter(|&(_, count)| count > 0).collect()
     }
 
-    /// Retries by cause, those that never happened too.
+    /// Retries by cause, including causes that never occurred.
     pub(crate) fn all_retries(&self) -> [(&'static str, u64); Cause::ALL.len()] {
         Cause::ALL.map(|cause| (cause.name(), self.retries[cause as usize]))
     }
 
-    /// Adds another's.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.kinds.iter_mut().zip(&other.kinds) {
             mine.operations += theirs.operations;
@@ -141,7 +151,7 @@ impl Stats {
         self.count_attempt(op);
     }
 
-    /// Counts what an attempt met on its way, whatever came of it.
+    /// Counts the obstacles of an attempt, successful or not.
     fn count_attempt<E: Endpoint>(&mut self, op: &Op<'_, E>) {
         if op.met_obstacles() {
             for (cause, count) in op.retries().iter() {
@@ -154,13 +164,13 @@ impl Stats {
     }
 }
 
-/// Operations after which a caller tells its compute server's total.
-const TOLD_EVERY: u32 = 1024;
+/// After this many operations a caller adds its counts to its compute server's total.
+const REPORT_EVERY: u32 = 1024;
 
-/// What all callers of a compute server have told so far.
+/// The sum of the counts that all callers of a compute server have reported so far.
 pub(crate) type Total = Arc<Mutex<Stats>>;
 
-/// The costs of one caller, and what of them its compute server's total does not have yet.
+/// The costs of one caller: those already reported to its compute server's total, and the new ones.
 pub(crate) struct Account {
     told: Stats,
     fresh: Stats,
@@ -177,7 +187,7 @@ impl Account {
     fn count<E: Endpoint>(&mut self, kind: OpKind, op: &Op<'_, E>) {
         self.fresh.count(kind, op);
         self.count += 1;
-        if self.count == TOLD_EVERY {
+        if self.count == REPORT_EVERY {
             self.tell();
         }
     }
@@ -190,7 +200,7 @@ impl Account {
         self.count = 0;
     }
 
-    /// All of it.
+    /// All costs of the caller.
     pub(crate) fn read(&self) -> Stats {
         let mut all = self.told.clone();
         all.merge(&self.fresh);
@@ -204,21 +214,21 @@ impl Drop for Account {
     }
 }
 
-/// Where operations are counted.
+/// The place where operations are counted.
 pub(crate) enum Ledger {
-    /// By one thread for itself: no lock on the way of an operation.
+    /// One thread counts for itself, so that an operation takes no lock.
     Own(Box<RefCell<Account>>),
-    /// By a worker, for the handle that asks.
+    /// A worker counts, and its handle reads.
     Shared(Arc<Mutex<Account>>),
 }
 
 impl Ledger {
-    /// One thread's own.
+    /// A ledger for one thread.
     pub(crate) fn own(total: Total) -> Self {
         Self::Own(Box::new(RefCell::new(Account::new(total))))
     }
 
-    /// One that others may read.
+    /// A ledger that other threads may read.
     pub(crate) fn shared(total: Total) -> (Self, Arc<Mutex<Account>>) {
         let account = Arc::new(Mutex::new(Account::new(total)));
         (Self::Shared(Arc::clone(&account)), account)
@@ -237,11 +247,13 @@ impl Ledger {
     fn change(&self, change: impl FnOnce(&mut Stats)) {
         match self {
             Self::Own(account) => change(&mut account.borrow_mut().fresh),
-            Self::Shared(account) => change(&mut account.lock().unwrap_or_else(PoisonError::into_inner).fresh),
+            Self::Shared(account) => {
+                change(&mut account.lock().unwrap_or_else(PoisonError::into_inner).fresh)
+            }
         }
     }
 
-    /// Counts what a failed attempt met on its way.
+    /// Counts the obstacles of a failed attempt.
     pub(crate) fn count_attempt<E: Endpoint>(&self, op: &Op<'_, E>) {
         self.change(|stats| stats.count_attempt(op));
     }
@@ -256,7 +268,7 @@ impl Ledger {
         self.change(|stats| stats.repeated += 1);
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub(crate) fn read(&self) -> Stats {
         match self {
             Self::Own(account) => account.borrow().read(),

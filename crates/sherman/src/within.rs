@@ -5,9 +5,10 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-/// A client or session whose operations have another deadline for as long as this lives.
+/// A client or session whose operations have another deadline while this value lives.
 ///
-/// Made by [`Client::within`](crate::Client::within) and its likes; it is used as the client itself:
+/// Made by [`Client::within`](crate::Client::within) and the same methods of other callers. It is used like
+/// the client itself:
 ///
 /// ```
 /// # use std::time::Duration;

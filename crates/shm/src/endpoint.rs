@@ -1,15 +1,17 @@
-//! A client thread's endpoint. Verbs finish inside `post`, on memory that this process maps; requests go to the servers'
-//! processes.
+//! A client thread's endpoint. Verbs finish inside `post`, on memory that this process maps. Requests go to
+//! the server processes.
 
-use crate::fabric::{Bond, Grip, Inner};
+use crate::fabric::{Inner, MappedServer, Mapping};
 use crate::slot::Flag;
-use sherman_embedded::shared::{Kind, NO_ROOM, Pool, Tickets, execute, kind, only_reads, unknown};
+use sherman_control::ControlEndpoint;
+use sherman_embedded::shared::{execute, only_reads};
 use sherman_executor::{Driver, Unpark};
 use sherman_fabric::control::Span;
+use sherman_fabric::tickets::{NO_ROOM, Pool, TicketKind, Tickets, kind, unknown};
 use sherman_fabric::{
-    Caps, ClientId, Clock, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Space, Ticket, WorkList,
+    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Space, Ticket,
+    WorkList,
 };
-use sherman_soft_nic::SoftNicEndpoint;
 use std::cell::{OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,21 +19,23 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Requests for spans that are remembered.
+/// The most empty lists that an endpoint keeps.
+const POOL_LISTS: usize = 64;
+/// The most span requests that an endpoint remembers.
 const MAX_REQUESTS: usize = 16;
 
-/// An endpoint. One per thread: it may be sent to another, not shared.
+/// An endpoint, one per thread. It may move to another thread, but threads cannot share it.
 pub struct ShmEndpoint {
-    /// Borrowed only for the length of one access; nothing is called meanwhile.
+    /// Borrowed for one access only; no other code runs while it is borrowed.
     flight: RefCell<Flight>,
-    /// By server.
-    bonds: Vec<Bond>,
-    /// By server: the error of a link that its server has ended.
+    /// Indexed by server.
+    mapped: Vec<MappedServer>,
+    /// Indexed by server: the error of a link that the server has ended.
     ends: Vec<OnceCell<FabricError>>,
-    control: SoftNicEndpoint,
-    /// Requests for spans that are under way, and to whom they went.
+    control: ControlEndpoint,
+    /// Span requests in flight, and the server that each went to.
     requests: RefCell<VecDeque<(Ticket, u16)>>,
-    /// Last: it may be the end of the membership.
+    /// Last field, because dropping it may end the membership.
     fabric: Arc<Inner>,
 }
 
@@ -43,22 +47,24 @@ struct Flight {
 }
 
 impl ShmEndpoint {
-    pub(crate) fn new(fabric: Arc<Inner>, control: SoftNicEndpoint, bonds: Vec<Bond>) -> Self {
-        let (done, failed) = (Tickets::new(Kind::Done), Tickets::new(Kind::Other));
-        let flight = RefCell::new(Flight { done, failed, pool: Pool::default() });
-        let ends = bonds.iter().map(|_| OnceCell::new()).collect();
-        Self { flight, bonds, ends, control, requests: RefCell::default(), fabric }
+    pub(crate) fn new(fabric: Arc<Inner>, control: ControlEndpoint, mapped: Vec<MappedServer>) -> Self {
+        let (done, failed) = (Tickets::new(TicketKind::Done), Tickets::new(TicketKind::Other));
+        let flight = RefCell::new(Flight { done, failed, pool: Pool::new(POOL_LISTS) });
+        let ends = mapped.iter().map(|_| OnceCell::new()).collect();
+        Self { flight, mapped, ends, control, requests: RefCell::default(), fabric }
     }
 
     #[inline]
     fn execute(&self, list: &mut WorkList) -> Result<(), FabricError> {
         let server = list.server();
-        let bond = self.bonds.get(usize::from(server)).ok_or(FabricError::NoSuchServer { server })?;
-        let Ok(Grip { memory, hand, .. }) = &bond.grip else { return Err(self.explain(server, None)) };
+        let mapped = self.mapped.get(usize::from(server)).ok_or(FabricError::NoSuchServer { server })?;
+        let Ok(Mapping { memory, holder, .. }) = &mapped.mapping else {
+            return Err(self.explain(server, None));
+        };
         if self.fabric.control.is_over() || self.fabric.control.is_cut(server) {
             return Err(self.explain(server, None));
         }
-        let (memory, slot) = (memory.by(hand), hand.slot());
+        let (memory, slot) = (memory.by(holder), holder.slot());
         let mut settled = true;
         if only_reads(list) {
             if let Some(flag) = slot.flag() {
@@ -75,24 +81,25 @@ impl ShmEndpoint {
         done
     }
 
-    /// Why nothing can be done on `server`, whose flag says this.
+    /// Returns why nothing can be done on `server`. `flag` is the flag of the client's slot there, if it is
+    /// up.
     #[cold]
     fn explain(&self, server: u16, flag: Option<Flag>) -> FabricError {
         let control = &self.fabric.control;
         if control.is_over() {
             return FabricError::Fenced { client: self.client() };
         }
-        match (flag, self.bonds.get(usize::from(server)), self.ends.get(usize::from(server))) {
+        match (flag, self.mapped.get(usize::from(server)), self.ends.get(usize::from(server))) {
             (Some(Flag::Fenced), ..) => FabricError::Fenced { client: self.client() },
             (Some(Flag::Closed | Flag::Ended), _, Some(end)) => {
                 end.get_or_init(|| control.explain_break(server)).clone()
             }
-            (_, Some(Bond { grip: Err(error) }), _) => error.clone(),
+            (_, Some(MappedServer { mapping: Err(error) }), _) => error.clone(),
             _ => FabricError::Disconnected { server },
         }
     }
 
-    /// Makes the pages of a chunk that came.
+    /// Makes the huge pages of the chunks in which the new spans lie.
     #[cold]
     fn prepare(&self, ticket: Ticket, spans: &[Span]) {
         let requests = &mut *self.requests.borrow_mut();
@@ -103,7 +110,7 @@ impl ShmEndpoint {
         }
     }
 
-    /// Keeps the outcome of a list that did not complete.
+    /// Keeps the error of a list that did not complete.
     #[cold]
     #[inline(never)]
     fn fail(&self, list: WorkList, error: FabricError) -> Ticket {
@@ -112,7 +119,7 @@ impl ShmEndpoint {
         flight.failed.put(error)
     }
 
-    /// Out of line with its whole result, as in `embedded`.
+    /// Out of line together with its whole result, as in `embedded`.
     #[cold]
     #[inline(never)]
     fn poll_failed(&self, ticket: Ticket) -> Poll<Result<WorkList, FabricError>> {
@@ -129,7 +136,7 @@ impl fmt::Debug for ShmEndpoint {
 
 impl Drop for ShmEndpoint {
     fn drop(&mut self) {
-        self.fabric.give_back(std::mem::take(&mut self.bonds));
+        self.fabric.give_back(std::mem::take(&mut self.mapped));
     }
 }
 
@@ -142,7 +149,7 @@ impl Endpoint for ShmEndpoint {
         self.control.servers()
     }
 
-    fn client(&self) -> ClientId {
+    fn client(&self) -> ComputeId {
         self.control.client()
     }
 
@@ -158,14 +165,15 @@ impl Endpoint for ShmEndpoint {
 
     #[inline]
     fn hint(&self, address: GlobalAddress, bytes: usize) {
-        if let Some(Bond { grip: Ok(grip) }) = self.bonds.get(usize::from(address.server())) {
-            grip.memory.prefetch(Space::Host, address.offset(), bytes);
+        if let Some(MappedServer { mapping: Ok(mapping) }) = self.mapped.get(usize::from(address.server())) {
+            mapping.memory.prefetch(Space::Host, address.offset(), bytes);
         }
     }
 
     #[inline]
     fn post(&self, mut list: WorkList) -> Ticket {
-        // A list whose outcome cannot be kept is not executed: its error must be the truth.
+        // A list executes only if its outcome can be kept. Otherwise its ticket reports an error, and that
+        // error must be true.
         let has_room = {
             let flight = self.flight.borrow();
             flight.done.has_room() && flight.failed.has_room()
@@ -181,7 +189,7 @@ impl Endpoint for ShmEndpoint {
 
     #[inline]
     fn poll(&self, ticket: Ticket, _: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
-        if kind(ticket) == Kind::Done
+        if kind(ticket) == TicketKind::Done
             && let Some(list) = self.flight.borrow_mut().done.take(ticket)
         {
             return Poll::Ready(Ok(list));
@@ -192,12 +200,12 @@ impl Endpoint for ShmEndpoint {
     fn forget(&self, ticket: Ticket) {
         let flight = &mut *self.flight.borrow_mut();
         match kind(ticket) {
-            Kind::Done => {
+            TicketKind::Done => {
                 if let Some(list) = flight.done.take(ticket) {
                     flight.pool.give(list);
                 }
             }
-            Kind::Other => drop(flight.failed.take(ticket)),
+            TicketKind::Other => drop(flight.failed.take(ticket)),
         }
     }
 
@@ -206,7 +214,8 @@ impl Endpoint for ShmEndpoint {
         let ticket = self.control.call(server, request);
         if spans {
             let requests = &mut *self.requests.borrow_mut();
-            // Of those that nobody polls to their end.
+            // Drops the oldest requests: callers that never poll their request to completion leave them
+            // behind.
             requests.truncate(MAX_REQUESTS - 1);
             requests.push_front((ticket, server));
         }

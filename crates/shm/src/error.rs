@@ -1,18 +1,18 @@
-//! Why a cluster of shared memory cannot be served or joined.
+//! Why a server cannot share its memory, or a client cannot join a cluster of shared memory.
 
+use sherman_control::JoinError;
 use sherman_fabric::FabricError;
-use sherman_memory_server::FormatError;
-use sherman_soft_nic::JoinError;
+use sherman_layout::FormatError;
 use std::fmt;
 use std::io;
 
-/// Why there is no memory to be served.
+/// Why a server has no memory to serve.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServeShmError {
-    /// The system has none, or not as much.
+    /// The system has no memory, or not enough.
     Memory(io::Error),
-    /// It cannot be formatted as asked; too small, most often.
+    /// The memory cannot be formatted as requested; most often it is too small.
     Format(FormatError),
     /// The thread that watches over clients cannot be started.
     Thread(io::Error),
@@ -21,9 +21,9 @@ pub enum ServeShmError {
 impl fmt::Display for ServeShmError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Memory(error) => write!(f, "shared memory cannot be had: {error}"),
+            Self::Memory(error) => write!(f, "cannot allocate shared memory: {error}"),
             Self::Format(error) => error.fmt(f),
-            Self::Thread(error) => write!(f, "a thread cannot be started: {error}"),
+            Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
         }
     }
 }
@@ -41,13 +41,13 @@ impl std::error::Error for ServeShmError {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JoinShmError {
-    /// A server cannot be reached, or does not let us in.
+    /// A server cannot be reached, or does not admit this client.
     Join(JoinError),
-    /// A server lets us in and does not share its memory.
+    /// A server admits this client, but does not share its memory.
     Refused {
         /// Its index.
         server: u16,
-        /// What it says.
+        /// The server's answer.
         error: FabricError,
     },
     /// A server's memory cannot be mapped.
@@ -57,7 +57,7 @@ pub enum JoinShmError {
         /// Why.
         error: io::Error,
     },
-    /// The system has no more threads or files.
+    /// The system has no more threads or file descriptors.
     System(io::Error),
 }
 
@@ -68,8 +68,10 @@ impl fmt::Display for JoinShmError {
             Self::Refused { server, error } => {
                 write!(f, "memory server {server} does not share its memory: {error}")
             }
-            Self::Map { server, error } => write!(f, "the memory of server {server} cannot be mapped: {error}"),
-            Self::System(error) => write!(f, "the system refuses: {error}"),
+            Self::Map { server, error } => {
+                write!(f, "cannot map the memory of memory server {server}: {error}")
+            }
+            Self::System(error) => write!(f, "cannot start the thread that watches the connections: {error}"),
         }
     }
 }

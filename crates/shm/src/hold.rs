@@ -1,45 +1,47 @@
-//! How lines are taken: by a client's thread through its slot, and by the server's own process, which needs none.
+//! How a process takes a line. A client thread takes it through its slot; the server's own process needs no
+//! slot.
 //!
-//! A wait is bounded by time, and the time runs only while the same holder stands still: as long as lines change hands nobody
-//! is blamed. The clock is looked at now and then.
+//! A wait has a time limit, and the limit applies to one holder that makes no progress. As long as lines pass
+//! from holder to holder, no client is reported as stalled. The waiter reads the clock only now and then.
 
 use crate::segment::Segment;
-use crate::slot::{self, Slot};
+use crate::slot::{self, JournalSlot};
 use sherman_embedded::copy::Line;
 use sherman_embedded::shared::{Backoff, Holder, Keeper, Stalled};
-use sherman_fabric::ClientId;
-use sherman_fabric::zeroed::Zeroed;
+use sherman_fabric::ComputeId;
+use sherman_pages::zeroed::Zeroed;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
-/// Waits for whoever holds a line whose word was `seen`.
+/// Waits for the holder of a line whose sequence word was `seen`.
 #[inline]
 fn wait(segment: &Segment, patience: Duration, backoff: &mut Backoff, seen: u32) -> Result<(), Stalled> {
     if seen.is_multiple_of(2) {
-        // Somebody was faster. That one goes on, and so did the one before.
-        backoff.wait_anew();
+        // Another thread took the line first. Both that thread and the holder before it make progress, so the
+        // wait starts over.
+        backoff.wait_again();
         return Ok(());
     }
     let slot = || segment.slots.get(slot::holder(seen));
-    if !backoff.wait_for(patience, || slot().map_or(0, Slot::pulse) ^ u64::from(seen) << 32) {
+    if !backoff.wait_for(patience, || slot().map_or(0, JournalSlot::pulse) ^ u64::from(seen) << 32) {
         return Ok(());
     }
-    Err(Stalled { client: slot().map_or(ClientId::NOBODY, Slot::client) })
+    Err(Stalled { client: slot().map_or(ComputeId::NOBODY, JournalSlot::client) })
 }
 
-/// A client's thread, as long as its link lasts.
+/// A client thread as a holder of lines, for as long as its link lasts.
 #[derive(Debug)]
-pub(crate) struct Hand {
+pub(crate) struct LineHolder {
     segment: Arc<Segment>,
     own: Zeroed<AtomicU64>,
     odd: u32,
     patience: Duration,
 }
 
-impl Hand {
-    /// The owner of slot `index`; `None` if there is no such slot, or it is the server's.
+impl LineHolder {
+    /// The owner of slot `index`; `None` if the slot does not exist or belongs to the server.
     pub(crate) fn new(segment: &Arc<Segment>, index: u32, patience: Duration) -> Option<Self> {
         let own = segment.slots.words(index).filter(|_| index > 0)?;
         Some(Self { segment: Arc::clone(segment), own, odd: slot::odd(index), patience })
@@ -47,12 +49,12 @@ impl Hand {
 
     /// Its slot.
     #[inline]
-    pub(crate) fn slot(&self) -> Slot<'_> {
-        Slot::new(&self.own).expect("as many words as a slot has were mapped")
+    pub(crate) fn slot(&self) -> JournalSlot<'_> {
+        JournalSlot::new(&self.own).expect("as many words as a slot has were mapped")
     }
 }
 
-impl Holder for Hand {
+impl Holder for LineHolder {
     type Stalled = Stalled;
 
     #[inline]
@@ -78,7 +80,7 @@ impl Holder for Hand {
     }
 }
 
-/// The server's own process.
+/// The server's own process as a holder of lines.
 #[derive(Debug)]
 pub(crate) struct Own {
     segment: Arc<Segment>,
@@ -117,7 +119,7 @@ impl Keeper for Own {
         let word = self.sequence.get(line)?.load(Acquire);
         let slot = self.segment.slots.get(slot::holder(word)).filter(|_| !word.is_multiple_of(2))?;
         let (saved, words) = slot.saved()?;
-        // What was released meanwhile is to be looked for in its place.
+        // If the holder has released the line meanwhile, the caller must read the line itself.
         if saved != line as u64 || self.sequence.get(line)?.load(Relaxed) != word {
             return None;
         }

@@ -1,34 +1,41 @@
-//! Memory servers whose memory their clients map: several processes of one host (`docs/FABRIC.md`).
+//! Memory servers whose clients map their memory: several processes of one host (`docs/FABRIC.md`).
 //!
-//! A memory server is a process, as with the soft NIC, and joining, leases, fences and every request go through the soft NIC's
-//! Unix sockets unchanged. But its memory lies in a file that has no name (`memfd`), which a client receives through that socket
-//! and maps. Verbs are then loads, stores and compare-exchanges of the client's own threads, finished inside `post`; the server's process is not on their path.
+//! A memory server is a process, as with the soft NIC. Joining, leases, fences and all requests use the soft
+//! NIC's Unix sockets unchanged. But the server's memory lies in a file without a name (`memfd`). A client
+//! receives this file through the socket and maps it. Its verbs are loads, stores and compare-exchanges of
+//! its own threads, finished inside `post`; the server's process is not on their path.
+//!
+//! A **link** connects one client thread to one server: a connection that stays open, and a slot in the
+//! server's file.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`segment`] | the file: what lies where in it |
-//! | `slot` | what one link keeps there: its turn, and what it takes to mend the line it holds |
+//! | `slot` | what one link keeps there: its turn, and the data to repair the line it holds |
 //! | `hold` | how lines are taken, by a client's thread and by the server's own |
-//! | `words` | what is said when a link is attached |
+//! | `words` | the messages that attach a link |
 //! | [`path`] | the server's side: links, fences (F6), deaths |
 //! | `peer` | which process is at the other end of a socket |
-//! | `table` | the links there are, and the processes they belong to |
+//! | `table` | the existing links, and the processes they belong to |
 //! | [`fabric`], [`endpoint`] | the client's side |
 //! | `watch` | how a client learns that a server was killed |
 //! | [`error`](mod@error) | why a cluster cannot be served or joined |
 //!
-//! **Death.** A process may die anywhere, between two stores to one line. What it held is named by the line's own word, and
-//! what was in it is in the process's slot; the server's process, which the kernel tells of the death, puts it back. So a line is changed
-//! whole or not at all (`caps.crash_unit` is that of `embedded`), and server 0 ends the lease of the dead at once.
+//! **Death.** A process may die anywhere, even between two stores to one line. The line's sequence word names
+//! its holder, and the holder's slot keeps the old content of the line. The kernel reports the death to the
+//! server's process, which puts the old content back. So a line changes as a whole or not at all
+//! (`caps.crash_unit` is that of `embedded`). Server 0 ends the lease of the dead client at once.
 //!
-//! **A process that stops** and does not die (a debugger, `SIGSTOP`) with a line held stops whoever needs that line. Those wait
-//! for a bounded time and then say so: [`OwnerStalled`](sherman_fabric::FabricError::OwnerStalled).
+//! **A process that stops** without dying (a debugger, `SIGSTOP`) while it holds a line stops every client
+//! that needs the line. Those clients wait for a bounded time, then report
+//! [`OwnerStalled`](sherman_fabric::FabricError::OwnerStalled).
 //!
-//! **Trust.** Whoever may map the segment can write all of it. The sockets have mode 0600, and the secret, if there is one, must
-//! be known; beyond that, processes of one user trust each other, as far as not to write nonsense on purpose. What the server
-//! itself takes from the segment it checks.
+//! **Trust.** A process that may map the segment can write all of it. The sockets have mode 0600, and a
+//! client must know the secret, if there is one. Beyond that, processes of one user trust each other not to
+//! write nonsense on purpose. The server checks everything that it reads from the segment.
 //!
-//! `unsafe` is in `peer` alone, one question to the kernel: mappings and copies are those of `sherman-fabric` and `sherman-embedded`.
+//! Only `peer` contains `unsafe`, for one question to the kernel. Mappings and copies are those of
+//! `sherman-fabric` and `sherman-embedded`.
 #![deny(unsafe_code)]
 #![cfg(target_os = "linux")]
 

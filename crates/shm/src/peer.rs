@@ -4,13 +4,14 @@ use rustix::process::Pid;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// The process that connected `socket`. An error if there is none to be named: a process of another host, or of another namespace of
-/// process ids.
+/// Returns the process that connected `socket`. It is an error if that process has no id here: it runs on
+/// another host, or in another namespace of process ids.
 #[allow(unsafe_code)]
 pub(crate) fn process_of(socket: BorrowedFd<'_>) -> io::Result<Pid> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: an open descriptor, and room for the three integers that the kernel writes there, as `len` says.
+    // SAFETY: `socket` is an open descriptor, and `peer` has room for the three integers that the kernel
+    // writes there, as `len` says.
     let failed = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

@@ -7,13 +7,13 @@
 //! ..       sequence words, 4 bytes for each line    at a multiple of 2 MiB
 //! ..       host memory                at a multiple of 2 MiB
 //! ```
-//! The file is sparse: what was never touched costs nothing, the gaps neither. Its length is sealed, so that nobody's load or
-//! store can meet its end. It is in no folder: the kernel frees it with the last process that has it.
+//! The file is sparse: untouched parts and gaps cost nothing. Its length is sealed, so no load or store can
+//! run past its end. It is in no folder: the kernel frees it together with the last process that has it open.
 
 use crate::slot::{SLOT_WORDS, Slots};
 use sherman_embedded::shared::Parts;
-use sherman_fabric::mapped::{self, Mapping};
-use sherman_fabric::zeroed::Zeroed;
+use sherman_pages::mapped::{self, Mapping};
+use sherman_pages::zeroed::Zeroed;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
 const LINE: u64 = 64;
-/// The least memory that is worth huge pages.
+/// The smallest memory for which huge pages are worth their cost.
 const LARGE: u64 = 16 << 20;
 const WORD: u64 = 8;
 
-/// The first word.
+/// The first word of the header.
 const MAGIC: u64 = u64::from_le_bytes(*b"SHRMSHM\n");
-/// The second.
+/// The second word of the header.
 const VERSION: u64 = 1;
 const HEADER_WORDS: usize = 8;
 const AT_MAGIC: usize = 0;
@@ -38,17 +38,17 @@ const AT_HOST: usize = 2;
 const AT_CHIP: usize = 3;
 const AT_SLOTS: usize = 4;
 
-/// The most slots of a segment.
+/// The most slots that a segment can have.
 pub const MAX_SLOTS: u32 = 1 << 16;
 
-/// What a segment has room for.
+/// The sizes of a segment's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Bytes of host memory, a multiple of 64.
     pub host_bytes: u64,
     /// Bytes of on-chip memory, a multiple of 8.
     pub on_chip_bytes: u64,
-    /// Slots, the server's own included.
+    /// Slots, including the server's own.
     pub slots: u32,
 }
 
@@ -63,14 +63,15 @@ struct Places {
 }
 
 impl Geometry {
-    /// `None` if there can be no such segment.
+    /// Where the parts lie; `None` if no such segment can exist.
     fn places(&self) -> Option<Places> {
         let whole = self.host_bytes.is_multiple_of(LINE) && self.on_chip_bytes.is_multiple_of(WORD);
         if !whole || self.slots < 2 || self.slots > MAX_SLOTS {
             return None;
         }
         let slots = PAGE;
-        let chip = (slots + u64::from(self.slots) * SLOT_WORDS as u64 * WORD).checked_next_multiple_of(PAGE)?;
+        let chip =
+            (slots + u64::from(self.slots) * SLOT_WORDS as u64 * WORD).checked_next_multiple_of(PAGE)?;
         let sequence = chip.checked_add(self.on_chip_bytes)?.checked_next_multiple_of(HUGE)?;
         let words = Parts::sequence_words(usize::try_from(self.host_bytes).ok()?) as u64;
         let host = sequence.checked_add(words.checked_mul(4)?)?.checked_next_multiple_of(HUGE)?;
@@ -87,7 +88,7 @@ impl Geometry {
     }
 }
 
-/// A segment, mapped.
+/// A mapped segment.
 #[derive(Debug)]
 pub struct Segment {
     geometry: Geometry,
@@ -98,7 +99,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// A new segment, all zero, and the file it lies in.
+    /// Makes a new segment, all zero. Also returns the file that it lies in.
     pub(crate) fn make(geometry: Geometry) -> io::Result<(Self, File)> {
         let places = geometry.places().ok_or(io::ErrorKind::InvalidInput)?;
         let file = mapped::make_sealed("sherman-memory", places.end as u64)?;
@@ -111,10 +112,14 @@ impl Segment {
         Ok((segment, file))
     }
 
-    /// The segment in `file`, of which somebody says that it has this geometry.
+    /// Maps the segment in `file`, and checks that it has the geometry that the server announced.
     pub(crate) fn open(file: &File, geometry: Geometry) -> io::Result<Self> {
-        let foreign =
-            || io::Error::new(io::ErrorKind::InvalidData, "what the server sent is not the memory it told of");
+        let foreign = || {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the file from the server is not the memory that the server announced",
+            )
+        };
         let places = geometry.places().ok_or_else(foreign)?;
         let segment = Self::over(file, geometry, places)?;
         let header = segment.header().ok_or_else(foreign)?;
@@ -129,7 +134,7 @@ impl Segment {
         Ok(Self { geometry, places, mapping, slots })
     }
 
-    /// What the header says besides its magic.
+    /// The words of the header, except its magic.
     fn words(&self) -> [(usize, u64); 4] {
         let Geometry { host_bytes, on_chip_bytes, slots } = self.geometry;
         [(AT_VERSION, VERSION), (AT_HOST, host_bytes), (AT_CHIP, on_chip_bytes), (AT_SLOTS, slots.into())]
@@ -139,12 +144,12 @@ impl Segment {
         Zeroed::in_mapping(&self.mapping, 0, HEADER_WORDS)
     }
 
-    /// What it has room for.
+    /// The sizes of its parts.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// The arrays of its memory; `None` never, for a segment that was made or opened.
+    /// The arrays of its memory. Never `None` for a segment that was made or opened.
     pub(crate) fn parts(&self) -> Option<Parts> {
         Some(Parts { host: self.host()?, sequence: self.sequence()?, on_chip: self.on_chip()? })
     }
@@ -153,8 +158,9 @@ impl Segment {
         Zeroed::in_mapping(&self.mapping, self.places.chip, (self.geometry.on_chip_bytes / WORD) as usize)
     }
 
-    /// Has the huge pages of `bytes` bytes of host memory at `offset`, and of their sequence words, made now, if the memory is large
-    /// enough for that to matter: at random, small ones cost a walk of the page table with nearly every access.
+    /// Makes the huge pages of `bytes` bytes of host memory at `offset`, and of their sequence words, now.
+    /// Does nothing if the memory is too small to matter. With small pages, nearly every random access would
+    /// cost a walk of the page table.
     pub(crate) fn gather(&self, offset: u64, bytes: u64) {
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.geometry.host_bytes);
         if self.geometry.host_bytes < LARGE || !inside {
@@ -199,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_is_what_was_told_of_it() {
+    fn a_segment_is_as_announced() {
         let (segment, file) = Segment::make(SMALL).unwrap();
         for other in [
             Geometry { host_bytes: 2 << 20, ..SMALL },

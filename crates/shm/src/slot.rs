@@ -1,4 +1,4 @@
-//! What a link keeps in the segment, in cache lines of its own.
+//! The slot that a link has in the segment, in cache lines of its own.
 //!
 //! ```text
 //!       word
@@ -7,24 +7,31 @@
 //! 128 | 16 flag  17 client                                    changed by the server
 //! 192 | 24 done                                               changed by the client, once
 //! ```
-//! **Mending a line.** Whoever takes a line writes which, and the even word it takes it from, *before* it makes the word odd, and that
-//! odd word names the slot. Before it changes more than one word it saves the line and says so. A thread that is killed has
-//! executed its instructions up to some point and none behind it, so what it leaves are its stores up to there, in the
-//! order of the program; fences keep the compiler (and, for whoever looks meanwhile, the processor) from making that another order. So if the word of the slot's
-//! line names the slot, the dead one held that line: if it was saved it is put back, else at most one word of it was changed,
-//! by one store, and either is whole. Then the line is released. If the word does not name the slot, nothing was held. All of it can be done again.
+//! **Repairing a line.** To take a line, a client makes the line's sequence word odd. *Before* that, it
+//! writes into its slot the line and the even word that it replaces. The odd word names the slot. Before the
+//! client changes more than one word, it saves the line and marks it as saved.
 //!
-//! Slot 0 is the server's own process. Nobody mends that: its death is the end of the memory.
+//! A killed thread has executed its instructions up to some point and none after it. So its stores up to that
+//! point remain, in program order. Fences keep the compiler from reordering these stores. For readers on
+//! other processors, they also keep the processor from doing so.
+//!
+//! So if the sequence word of the slot's line names the slot, the dead client held that line. If the line was
+//! saved, the server puts it back. Otherwise at most one word was changed, by one store, and the line is
+//! whole either way. Then the server releases the line. If the sequence word does not name the slot, the
+//! client held nothing. The repair can be repeated safely.
+//!
+//! Slot 0 belongs to the server's own process. It is never repaired: when that process dies, the memory is
+//! gone.
 
 use sherman_embedded::shared::{Passed, enter, leave};
-use sherman_fabric::ClientId;
-use sherman_fabric::mapped::Mapping;
-use sherman_fabric::zeroed::Zeroed;
+use sherman_fabric::ComputeId;
+use sherman_pages::mapped::Mapping;
+use sherman_pages::zeroed::Zeroed;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
-/// Words of a slot: four cache lines.
+/// Words in a slot: four cache lines.
 pub(crate) const SLOT_WORDS: usize = 32;
 const TURN: usize = 0;
 const LINE: usize = 1;
@@ -36,7 +43,7 @@ const FLAG: usize = 16;
 const CLIENT: usize = 17;
 const DONE: usize = 24;
 
-/// Why a link may not change anything any more.
+/// Why a link may no longer change memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flag {
     /// Its session is over.
@@ -58,22 +65,22 @@ impl Flag {
     }
 }
 
-/// The odd word of a line that slot `index` holds.
+/// The odd sequence word of a line that slot `index` holds.
 pub(crate) fn odd(index: u32) -> u32 {
     index << 1 | 1
 }
 
-/// The slot that an odd word names.
+/// The slot that an odd sequence word names.
 pub(crate) fn holder(word: u32) -> u32 {
     word >> 1
 }
 
 /// A slot.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot<'s>(&'s [AtomicU64; SLOT_WORDS]);
+pub(crate) struct JournalSlot<'s>(&'s [AtomicU64; SLOT_WORDS]);
 
-impl<'s> Slot<'s> {
-    /// The slot in `words`, which are its own.
+impl<'s> JournalSlot<'s> {
+    /// The slot that consists of the first of `words`.
     #[inline]
     pub(crate) fn new(words: &'s [AtomicU64]) -> Option<Self> {
         words.first_chunk().map(Self)
@@ -90,19 +97,19 @@ impl<'s> Slot<'s> {
         enter(&self.0[TURN], || self.0[FLAG].load(SeqCst) == 0)
     }
 
-    /// Ends it.
+    /// Ends the list.
     #[inline]
     pub(crate) fn leave(self, passed: Passed, settled: bool) {
         leave(&self.0[TURN], passed, settled);
     }
 
-    /// Why nothing may be changed, if that is so.
+    /// Why the owner may not change memory; `None` if it may.
     #[inline]
     pub(crate) fn flag(self) -> Option<Flag> {
         Flag::of(self.0[FLAG].load(Acquire))
     }
 
-    /// Raises the flag. What it says first stays, but that a fence outdoes everything.
+    /// Raises the flag. The first reason stays, except that a fence replaces every other reason.
     pub(crate) fn raise(self, flag: Flag) {
         if flag == Flag::Fenced {
             self.0[FLAG].store(flag as u64, SeqCst);
@@ -111,46 +118,47 @@ impl<'s> Slot<'s> {
         }
     }
 
-    /// Whose it is.
-    pub(crate) fn client(self) -> ClientId {
-        ClientId(self.0[CLIENT].load(Relaxed) as u16)
+    /// The client that owns the slot.
+    pub(crate) fn client(self) -> ComputeId {
+        ComputeId(self.0[CLIENT].load(Relaxed) as u16)
     }
 
-    /// Notes that `line` is about to be taken from `even`. Nothing of it is saved yet.
+    /// Records that the owner is about to take `line`, whose sequence word is `even`. The line is not saved
+    /// yet.
     #[inline]
     pub(crate) fn note(self, line: u64, even: u32) {
-        // The line held before was released before this.
+        // The previous line must be released before these stores.
         fence(Release);
         self.0[SAVED].store(0, Relaxed);
         self.0[LINE].store(line, Relaxed);
         self.0[EVEN].store(even.into(), Relaxed);
     }
 
-    /// Saves the words of the line that was noted.
+    /// Saves the words of the recorded line.
     #[inline]
     pub(crate) fn save(self, words: &[AtomicU64]) {
         for (saved, word) in self.0[IMAGE..IMAGE + IMAGE_WORDS].iter().zip(words) {
             saved.store(word.load(Relaxed), Relaxed);
         }
         self.0[SAVED].store(1, Release);
-        // The line is saved, then changed.
+        // The line must be saved before it changes.
         fence(Release);
     }
 
-    /// The line that was noted last, if it was saved.
+    /// The line that was recorded last, if it was saved.
     pub(crate) fn saved(self) -> Option<(u64, [u64; IMAGE_WORDS])> {
         (self.0[SAVED].load(Acquire) == 1)
             .then(|| (self.0[LINE].load(Relaxed), std::array::from_fn(|i| self.0[IMAGE + i].load(Relaxed))))
     }
 
-    /// A number that changes whenever the slot's owner goes on.
+    /// A number that changes whenever the slot's owner makes progress.
     pub(crate) fn pulse(self) -> u64 {
         let [turn, line, even, saved] = [TURN, LINE, EVEN, SAVED].map(|at| self.0[at].load(Relaxed));
         turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ line.rotate_left(24) ^ even << 1 ^ saved
     }
 
-    /// Gives the slot to `client`: it may begin.
-    pub(crate) fn open(self, client: ClientId) {
+    /// Gives the slot to `client`, which may use it from now on.
+    pub(crate) fn open(self, client: ComputeId) {
         for at in [LINE, EVEN, SAVED, DONE] {
             self.0[at].store(0, Relaxed);
         }
@@ -159,20 +167,22 @@ impl<'s> Slot<'s> {
         self.0[FLAG].store(0, SeqCst);
     }
 
-    /// Says that its owner will never touch it again.
+    /// Records that the owner will never touch the slot again.
     pub(crate) fn finish(self) {
         self.0[DONE].store(1, Release);
     }
 
-    /// Whether its owner has said that.
+    /// Whether the owner has finished the slot.
     pub(crate) fn is_finished(self) -> bool {
         self.0[DONE].load(Acquire) == 1
     }
 
-    /// Mends the line that slot `index`, this one, held when its owner died. Whether there was one.
+    /// Repairs the line that this slot, number `index`, held when its owner died. Returns whether it held
+    /// one.
     pub(crate) fn mend(self, index: u32, sequence: &[AtomicU32], host: &[AtomicU64]) -> bool {
         let line = usize::try_from(self.0[LINE].load(Acquire)).unwrap_or(usize::MAX);
-        let (Some(word), Some(words)) = (sequence.get(line), host.as_chunks::<IMAGE_WORDS>().0.get(line)) else {
+        let (Some(word), Some(words)) = (sequence.get(line), host.as_chunks::<IMAGE_WORDS>().0.get(line))
+        else {
             return false;
         };
         if word.load(Acquire) != odd(index) {
@@ -203,9 +213,9 @@ impl Slots {
         Some(Self { words, mapping: Arc::clone(mapping), offset })
     }
 
-    /// Slot `index`, if there is one.
-    pub(crate) fn get(&self, index: u32) -> Option<Slot<'_>> {
-        self.words.as_chunks().0.get(index as usize).map(Slot)
+    /// Slot `index`, if it exists.
+    pub(crate) fn get(&self, index: u32) -> Option<JournalSlot<'_>> {
+        self.words.as_chunks().0.get(index as usize).map(JournalSlot)
     }
 
     /// The words of slot `index`, for its owner.
@@ -227,7 +237,7 @@ mod tests {
         words.iter().map(|word| word.load(Relaxed)).collect()
     }
 
-    /// Cut after each of the stores that a change of a line makes.
+    /// Cuts the change of a line after each of its stores.
     #[test]
     fn wherever_its_owner_dies_a_line_is_whole_and_free() {
         const INDEX: u32 = 5;
@@ -235,7 +245,7 @@ mod tests {
             let (own, host, sequence) = (words(SLOT_WORDS), words(24), Zeroed::<AtomicU32>::new(16).unwrap());
             host.iter().for_each(|word| word.store(1, Relaxed));
             sequence[1].store(40, Relaxed);
-            let slot = Slot::new(&own).unwrap();
+            let slot = JournalSlot::new(&own).unwrap();
             let mut stores = 0;
             let mut step = |store: &dyn Fn()| {
                 if stores < cut {
@@ -262,7 +272,7 @@ mod tests {
     #[test]
     fn a_change_of_one_word_is_kept_or_not_and_never_undone() {
         let (own, host, sequence) = (words(SLOT_WORDS), words(16), Zeroed::<AtomicU32>::new(16).unwrap());
-        let slot = Slot::new(&own).unwrap();
+        let slot = JournalSlot::new(&own).unwrap();
         slot.note(0, 2);
         slot.save(&host[..8]);
         slot.note(1, 0);
@@ -273,9 +283,9 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_in_a_slot_mends_nothing() {
+    fn nonsense_in_a_slot_repairs_nothing() {
         let (own, host, sequence) = (words(SLOT_WORDS), words(16), Zeroed::<AtomicU32>::new(16).unwrap());
-        let slot = Slot::new(&own).unwrap();
+        let slot = JournalSlot::new(&own).unwrap();
         for line in [2, 15, 16, u64::MAX] {
             own[LINE].store(line, Relaxed);
             own[SAVED].store(line, Relaxed);
@@ -291,8 +301,8 @@ mod tests {
     #[test]
     fn a_flag_refuses_and_a_fence_outdoes_what_was_said_before() {
         let own = words(SLOT_WORDS);
-        let slot = Slot::new(&own).unwrap();
-        slot.open(ClientId(3));
+        let slot = JournalSlot::new(&own).unwrap();
+        slot.open(ComputeId(3));
         let passed = slot.enter().unwrap();
         assert_eq!(slot.turn() % 2, 1);
         slot.raise(Flag::Ended);
@@ -301,10 +311,13 @@ mod tests {
         slot.leave(passed, false);
         assert!(slot.turn().is_multiple_of(2) && slot.enter().is_none() && slot.turn().is_multiple_of(2));
         slot.raise(Flag::Fenced);
-        assert_eq!((slot.flag(), slot.client(), slot.is_finished()), (Some(Flag::Fenced), ClientId(3), false));
+        assert_eq!(
+            (slot.flag(), slot.client(), slot.is_finished()),
+            (Some(Flag::Fenced), ComputeId(3), false)
+        );
         slot.finish();
         assert!(slot.is_finished());
-        slot.open(ClientId(4));
+        slot.open(ComputeId(4));
         assert!(slot.flag().is_none() && !slot.is_finished() && slot.enter().is_some());
     }
 }

@@ -1,16 +1,19 @@
-//! Clients that are processes of their own, and die or stop between two stores to one line.
+//! Clients in processes of their own that die or stop between two stores to one line.
 //!
-//! Such a client is this very program again, at its test `child`, told by its environment what to do.
+//! Such a client is this test program again, started at its test `child`. An environment variable says what
+//! it must do.
 
 use crate::{ShmEndpoint, ShmFabric, ShmOptions, ShmPath};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
+use sherman_control::path::DataPath;
+use sherman_control::{Address, JoinOptions};
 use sherman_executor::block_on;
 use sherman_fabric::{
-    ClientId, Counters, Endpoint, FabricError, Memory, Request, Response, Space, Verdict, WorkList, call, execute,
+    Call, ComputeId, Counters, Endpoint, FabricError, Memory, Space, Verdict, WorkList, call, calls, execute,
 };
-use sherman_memory_server::FormatOptions;
-use sherman_soft_nic::server::{DataPath, Listen, RunningServer, ServerOptions, SoftNicServer};
-use sherman_soft_nic::{Address, JoinOptions, SoftNicFabric};
+use sherman_layout::FormatOptions;
+use sherman_soft_nic::SoftNicFabric;
+use sherman_soft_nic::server::{Listen, RunningServer, ServerOptions, SoftNicServer};
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
@@ -21,26 +24,26 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
-/// What a child is told: the server's socket and what to do there.
+/// The environment variable with a child's orders: the server's socket and the action.
 const ORDERS: &str = "SHERMAN_SHM_CHILD";
 const MEMORY: u64 = 1 << 20;
 const LINES: u64 = 200;
-/// Where the lines are that children write: behind the tables, in chunks that nobody asks for.
+/// Where the lines lie that children write: after the tables, in chunks that no client requests.
 const AT: u64 = MEMORY / 2;
 const PATIENCE: Duration = Duration::from_millis(300);
 const KILLS: u64 = 250;
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// What happens between two stores to a line.
+/// The action to take between two stores to a line.
 static MIDWAY: AtomicU32 = AtomicU32::new(NOTHING);
 const NOTHING: u32 = 0;
 const DIE: u32 = 1;
 const STOP: u32 = 2;
 const EXEC: u32 = 3;
-/// Closes every file, and goes on.
+/// Closes every file and continues.
 const CLOSE: u32 = 4;
 
-/// Called when a line has been saved and is about to be changed: here it is changed in part.
+/// Runs when a line is saved and about to change. Changes a part of the line.
 pub(crate) fn midway(words: &[AtomicU64]) {
     let what = MIDWAY.swap(NOTHING, Relaxed);
     if what == NOTHING {
@@ -63,17 +66,19 @@ pub(crate) fn midway(words: &[AtomicU64]) {
         }
     };
     kill_process(getpid(), signal).unwrap();
-    // Another thread may be the one that receives it, and this one stops a moment later.
+    // Another thread may receive the signal; then this thread stops a moment later.
     std::thread::sleep(Duration::from_millis(200));
 }
 
-/// Closes every file but the standard ones, as programs do that become daemons. Each number then names `/dev/null`: this process has a thread that may
-/// close its files at any time (`watch`), and the standard library aborts a process that closes a number twice.
+/// Closes every file except the standard ones, as daemons do. Each descriptor then refers to `/dev/null`. The
+/// reason is a thread of this process that may close its files at any time (`watch`): the standard library
+/// aborts a process that closes a descriptor twice.
 #[allow(unsafe_code)]
 fn close_all() {
     let null = std::fs::File::open("/dev/null").unwrap();
     for fd in (3..256).filter(|fd| *fd != null.as_raw_fd()) {
-        // SAFETY: no memory depends on these files, and every number that was open stays so, for its owner to close.
+        // SAFETY: no memory depends on these files, and every descriptor that was open stays open, for its
+        // owner to close.
         unsafe {
             if libc::fcntl(fd, libc::F_GETFD) >= 0 {
                 libc::dup3(null.as_raw_fd(), fd, libc::O_CLOEXEC);
@@ -104,7 +109,8 @@ fn serve() -> Served {
     let options = ShmOptions { memory_bytes: MEMORY, on_chip_bytes: 128, links: 16, patience: PATIENCE };
     let (host, path) = ShmPath::format(&options, &format).unwrap();
     let data_path = Some(Arc::clone(&path) as Arc<dyn DataPath>);
-    let options = ServerOptions { path: data_path, ..ServerOptions::new(host, vec![Listen::Unix(socket.clone())]) };
+    let options =
+        ServerOptions { path: data_path, ..ServerOptions::new(host, vec![Listen::Unix(socket.clone())]) };
     Served { path, socket, server: SoftNicServer::start(options).unwrap() }
 }
 
@@ -127,21 +133,21 @@ impl Served {
             .spawn()
             .unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut running = Running { child, stdout, client: ClientId::NOBODY };
-        running.client = ClientId(running.heard("client ").parse().unwrap());
+        let mut running = Running { child, stdout, client: ComputeId::NOBODY };
+        running.client = ComputeId(running.heard("client ").parse().unwrap());
         running
     }
 }
 
-/// A child at work.
+/// A running child.
 struct Running {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    client: ClientId,
+    client: ComputeId,
 }
 
 impl Running {
-    /// The rest of the line that begins so.
+    /// Reads lines until one begins with `start`, and returns the rest of that line.
     fn heard(&mut self, start: &str) -> String {
         let mut line = String::new();
         while self.stdout.read_line(&mut line).unwrap() > 0 {
@@ -171,12 +177,13 @@ fn post(endpoint: &ShmEndpoint, fill: impl FnOnce(&mut WorkList)) -> Result<Work
     block_on(endpoint, execute(endpoint, list, &Counters::default()))
 }
 
-/// As a client does before its first write: so it may recover others, and must be recovered.
+/// Does as a client does before its first write: the client may then recover others, and must be recovered
+/// itself.
 fn become_writer(endpoint: &impl Endpoint) {
-    assert!(matches!(ask(endpoint, Request::RedoArea { recovers: false }), Ok(Response::RedoArea { .. })));
+    assert!(ask(endpoint, calls::RedoArea).is_ok());
 }
 
-fn ask(endpoint: &impl Endpoint, request: Request) -> Result<Response, FabricError> {
+fn ask<C: Call>(endpoint: &impl Endpoint, request: C) -> Result<C::Reply, FabricError> {
     block_on(endpoint, call(endpoint, 0, request, &Counters::default()))
 }
 
@@ -190,7 +197,7 @@ fn read(endpoint: &ShmEndpoint, line: u64) -> Result<[u8; 64], FabricError> {
     Ok(list.bytes(read.unwrap()).try_into().unwrap())
 }
 
-/// Does nothing unless it is told to.
+/// Does nothing unless the environment variable is set.
 #[test]
 fn child() {
     let Ok(orders) = std::env::var(ORDERS) else { return };
@@ -208,7 +215,7 @@ fn child() {
             std::thread::scope(|scope| {
                 for seed in 1..=2 {
                     let endpoint = fabric.endpoint().unwrap();
-                    scope.spawn(move || write_for_ever(&endpoint, seed));
+                    scope.spawn(move || write_repeatedly(&endpoint, seed));
                 }
                 println!("ready");
                 std::thread::sleep(2 * LIMIT);
@@ -224,8 +231,9 @@ fn child() {
     println!("wrote {:?}", write(&endpoint, 8, 2).err());
 }
 
-/// Lines that describe themselves: all of one byte, but for those of which a part is written, whose rest is zero.
-fn write_for_ever(endpoint: &ShmEndpoint, seed: u64) {
+/// Writes lines that can be checked: each line has one byte value throughout. In lines that are written in
+/// part, the rest stays zero.
+fn write_repeatedly(endpoint: &ShmEndpoint, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed ^ u64::from(std::process::id()));
     for byte in (1..=u8::MAX).cycle() {
         let line = random.u64(..LINES - 2);
@@ -245,23 +253,24 @@ fn covered(line: u64) -> std::ops::Range<usize> {
 fn is_torn(line: u64, bytes: &[u8; 64]) -> bool {
     let covered = covered(line);
     let outside = bytes[..covered.start].iter().chain(&bytes[covered.end..]);
-    !bytes[covered.clone()].iter().all(|byte| *byte == bytes[covered.start]) || outside.copied().any(|byte| byte != 0)
+    !bytes[covered.clone()].iter().all(|byte| *byte == bytes[covered.start])
+        || outside.copied().any(|byte| byte != 0)
 }
 
-fn standing(endpoint: &ShmEndpoint, client: ClientId) -> u64 {
-    let Ok(Response::Members(members)) = ask(endpoint, Request::Members) else { panic!() };
+fn standing(endpoint: &ShmEndpoint, client: ComputeId) -> u64 {
+    let Ok(members) = ask(endpoint, calls::Members) else { panic!() };
     members.iter().find(|member| member.client == client).unwrap().lease_left
 }
 
-/// What a survivor does about somebody whose lease has ended.
-fn recover(endpoint: &ShmEndpoint, client: ClientId) {
+/// Recovers a client whose lease has ended, as a survivor does.
+fn recover(endpoint: &ShmEndpoint, client: ComputeId) {
     let begun = Instant::now();
-    while ask(endpoint, Request::Suspect { client }) != Ok(Response::Verdict(Verdict::Recover)) {
-        assert!(begun.elapsed() < Duration::from_secs(10), "the lease of the dead runs on");
+    while ask(endpoint, calls::Suspect { client }) != Ok(Verdict::Recover) {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the lease of the dead client runs on");
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(ask(endpoint, Request::Fence { client }), Ok(Response::Done));
-    assert_eq!(ask(endpoint, Request::Retire { client }), Ok(Response::Done));
+    assert_eq!(ask(endpoint, calls::Fence { client }), Ok(()));
+    assert_eq!(ask(endpoint, calls::Retire { client }), Ok(()));
 }
 
 #[test]
@@ -272,18 +281,18 @@ fn a_line_whose_writer_dies_between_two_stores_is_as_it_was() {
     let mut child = served.spawn("die");
     let begun = Instant::now();
     child.child.wait().unwrap();
-    // It waits for the one who mends the line, and no longer.
+    // The reader waits until the line is repaired, and no longer.
     assert_eq!(read(&endpoint, 7), Ok([1; 64]));
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert_eq!(served.path.mended(), 1);
-    // The lease is a minute, and has ended.
+    // The lease is one minute, but it has already ended.
     recover(&endpoint, child.client);
     write(&endpoint, 7, 3).unwrap();
     assert_eq!((read(&endpoint, 7), read(&endpoint, 8)), (Ok([3; 64]), Ok([0; 64])));
 }
 
 #[test]
-fn who_stops_between_two_stores_is_named_to_those_who_wait_and_may_go_on() {
+fn a_client_stopped_between_two_stores_is_named_to_waiters_and_may_go_on() {
     let served = serve();
     let endpoint = served.join();
     let frames = SoftNicFabric::join(&options(served.socket.to_str().unwrap())).unwrap().endpoint().unwrap();
@@ -297,11 +306,11 @@ fn who_stops_between_two_stores_is_named_to_those_who_wait_and_may_go_on() {
         assert_eq!(write(&endpoint, 7, 5), Err(stalled.clone()));
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     }
-    // All else goes on.
+    // All other lines stay usable.
     write(&endpoint, 6, 4).unwrap();
     assert_eq!(read(&endpoint, 6), Ok([4; 64]));
     assert_ne!(standing(&endpoint, child.client), 0);
-    // By frames it is the same, and the server's own CPU finds what was there.
+    // Lists in frames get the same error, and the server's own CPU finds the saved content.
     let mut list = frames.list(0);
     list.read(Space::Host, AT + 7 * 64, 64);
     let refused = block_on(&frames, execute(&frames, list, &Counters::default()));
@@ -316,24 +325,24 @@ fn who_stops_between_two_stores_is_named_to_those_who_wait_and_may_go_on() {
 }
 
 #[test]
-fn a_fence_of_who_stopped_is_refused_and_holds_when_it_goes_on() {
+fn a_fence_of_a_stopped_client_is_refused_and_holds_when_it_goes_on() {
     let served = serve();
     let endpoint = served.join();
     let mut child = served.spawn("stop");
     let client = child.client;
     waitpid(Some(child.pid()), WaitOptions::UNTRACED).unwrap();
-    assert_eq!(ask(&endpoint, Request::Condemn { client }), Ok(Response::Done));
+    assert_eq!(ask(&endpoint, calls::Condemn { client }), Ok(()));
     let stalled = Err(FabricError::OwnerStalled { client });
-    assert_eq!(ask(&endpoint, Request::Fence { client }), stalled);
+    assert_eq!(ask(&endpoint, calls::Fence { client }), stalled);
     kill_process(child.pid(), Signal::CONT).unwrap();
-    // The list that was under way ends, and nothing behind it is executed.
+    // The list in flight completes, and nothing after it executes.
     assert_eq!(child.heard("wrote "), format!("{:?}", Some(FabricError::Fenced { client })));
-    assert_eq!(ask(&endpoint, Request::Fence { client }), Ok(Response::Done));
+    assert_eq!(ask(&endpoint, calls::Fence { client }), Ok(()));
     assert_eq!((read(&endpoint, 7), read(&endpoint, 8)), (Ok([2; 64]), Ok([0; 64])));
 }
 
 #[test]
-fn who_stopped_and_is_killed_then_is_mended_and_fenced() {
+fn a_line_of_a_stopped_client_that_is_killed_is_repaired_and_the_client_fenced() {
     let served = serve();
     let endpoint = served.join();
     write(&endpoint, 7, 1).unwrap();
@@ -347,7 +356,7 @@ fn who_stopped_and_is_killed_then_is_mended_and_fenced() {
     assert_eq!(served.path.mended(), 1);
 }
 
-/// The process keeps its number, so no pidfd tells that all its threads are gone.
+/// The process keeps its process id, so no pidfd shows that all its threads are gone.
 #[test]
 fn a_line_whose_writer_calls_exec_between_two_stores_is_as_it_was() {
     let served = serve();
@@ -366,7 +375,8 @@ fn a_line_whose_writer_calls_exec_between_two_stores_is_as_it_was() {
     assert_eq!((read(&endpoint, 7), served.path.mended()), (Ok([3; 64]), 1));
 }
 
-/// A program may close files that it does not know. Its threads go on then, in the middle of a change too.
+/// A program may close files that it does not know. Its threads then continue, even in the middle of a
+/// change.
 #[test]
 fn a_line_whose_writer_has_closed_its_connections_is_left_to_it() {
     let served = serve();

@@ -1,42 +1,43 @@
 //! How a client learns that a server was killed.
 //!
-//! Verbs need no server, so nothing they do would tell. But every server has a connection open to this process that says nothing;
-//! when the server ends, in whatever way, the kernel ends that connection. One thread waits for it, and ends this client's
-//! identity: everything posted there from then on ends in `Disconnected`, although the memory is still mapped.
+//! Verbs need no server, so no verb would notice its death. But every server keeps one silent connection to
+//! this process, and the kernel closes it when the server ends, in whatever way. One thread waits for that,
+//! and ends this client's identity. Everything posted there afterwards ends in `Disconnected`, although the
+//! memory is still mapped.
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use sherman_soft_nic::SoftNicFabric;
-use sherman_soft_nic::client::Attachment;
+use sherman_control::Attachment;
+use sherman_control::ControlFabric;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Waits for the end of connections.
+/// Waits for connections to end.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// Rings for the thread to end.
-    bell: Arc<OwnedFd>,
-    /// Behind a lock, so that a panic elsewhere finds it whole.
+    /// Tells the thread to end.
+    notifier: Arc<OwnedFd>,
+    /// Behind a lock, so that it stays consistent if another thread panics.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Watch {
-    /// Watches over `anchors`, one for each server, for as long as it lives.
-    pub(crate) fn start(control: SoftNicFabric, anchors: Vec<(u16, Attachment)>) -> io::Result<Self> {
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+    /// Watches `anchors`, one for each server, until it is dropped.
+    pub(crate) fn start(control: ControlFabric, anchors: Vec<(u16, Attachment)>) -> io::Result<Self> {
+        let notifier = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let thread = std::thread::Builder::new().name("sherman-watch".to_owned());
         let thread = thread.spawn({
-            let bell = Arc::clone(&bell);
-            move || watch(&control, anchors, &bell)
+            let notifier = Arc::clone(&notifier);
+            move || watch(&control, anchors, &notifier)
         })?;
-        Ok(Self { bell, thread: Mutex::new(Some(thread)) })
+        Ok(Self { notifier, thread: Mutex::new(Some(thread)) })
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&*self.notifier, &1u64.to_ne_bytes());
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             let _ = thread.join();
@@ -44,9 +45,9 @@ impl Drop for Watch {
     }
 }
 
-fn watch(control: &SoftNicFabric, mut anchors: Vec<(u16, Attachment)>, bell: &OwnedFd) {
+fn watch(control: &ControlFabric, mut anchors: Vec<(u16, Attachment)>, notifier: &OwnedFd) {
     loop {
-        let mut fds = vec![PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN)];
+        let mut fds = vec![PollFd::from_borrowed_fd(notifier.as_fd(), PollFlags::IN)];
         fds.extend(anchors.iter().map(|(_, anchor)| PollFd::from_borrowed_fd(anchor.as_fd(), PollFlags::IN)));
         if poll(&mut fds, None).is_err() {
             std::thread::yield_now();

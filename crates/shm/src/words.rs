@@ -1,16 +1,16 @@
-//! What is said when a link is attached (`sherman_soft_nic::server::path`).
+//! The messages that attach a link (`sherman_control::path`).
 
 use crate::segment::Geometry;
 
-/// The version of these words.
+/// The version of these messages.
 const VERSION: u8 = 1;
-/// Bytes of an answer.
+/// Bytes of a reply.
 const REPLY: usize = 8 + 8 + 4 + 4;
 
 /// What a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// The memory itself, and to be watched over for as long as the connection lasts.
+    /// The memory itself. The server watches this client's process for as long as the connection lasts.
     Memory,
     /// A slot.
     Slot,
@@ -30,7 +30,8 @@ impl Ask {
     }
 }
 
-/// What it is answered: what the memory is, and its slot there, which is 0 if it asked for none.
+/// The server's reply: the sizes of the memory, and the client's slot there. The slot is 0 if the client
+/// asked for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) geometry: Geometry,

@@ -1,6 +1,7 @@
-//! Runs schedules of the tree and prints what was seen: `explore FORMAT FIRST COUNT [torn|atomic|crashes|lives]`. With a count of 0 it
-//! replays the first alone and prints every event. `MUTANT=name` plants that bug, and explores where it is to be found; `HUNT=name` explores
-//! there without it.
+//! Runs schedules of the tree and prints the results: `explore FORMAT FIRST COUNT
+//! [torn|atomic|crashes|lives]`. With a COUNT of 0 it replays only the FIRST schedule and prints every event.
+//! `MUTANT=name` plants that bug, and explores the scenarios that can find it. `HUNT=name` explores the same
+//! scenarios without the bug.
 
 use sherman_core::mutant::{Mutant, plant};
 use sherman_core::{Cause, Format};
@@ -51,7 +52,9 @@ fn main() {
     };
     if count == 0 {
         let (seen, events) = explorer.run_traced(first, true);
-        if let Some(atlas) = explorer.lab().and_then(|lab| Atlas::of(&lab.sim, lab.scenario.servers)) {
+        if let Some(atlas) =
+            explorer.fixture().and_then(|fixture| Atlas::of(&fixture.sim, fixture.scenario.servers))
+        {
             atlas.tell(&events).iter().for_each(|line| println!("{line}"));
         }
         println!("{seen:#?}");
@@ -61,7 +64,8 @@ fn main() {
     let explored = explorer.explore(first..first + count);
     let seconds = began.elapsed().as_secs_f64();
     println!("{explored}; {:.0}/s", explored.schedules as f64 / seconds);
-    let met = Cause::ALL.into_iter().map(|cause| format!("{} {}", explored.causes[cause as usize], cause.name()));
+    let met =
+        Cause::ALL.into_iter().map(|cause| format!("{} {}", explored.causes[cause as usize], cause.name()));
     println!("retries: {}", met.collect::<Vec<_>>().join(", "));
     for violation in &explored.violations {
         println!("{violation}\n");

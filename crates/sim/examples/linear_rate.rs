@@ -1,9 +1,9 @@
-//! How many histories a second the linearizability checker decides, on one core.
+//! Measures how many histories per second the linearizability checker decides, on one core.
 //!
 //! `cargo run --release -p sherman-sim --example linear_rate`
 //!
-//! Histories are those of an atomic map under a random schedule: three clients, eighteen operations. The first rows
-//! are what the simulator checks; the others vary one thing.
+//! The histories are those of an atomic map under a random schedule, with three clients and eighteen
+//! operations. The first rows are histories like those of the simulator. Each other row varies one parameter.
 
 use sherman_sim::history::{History, Op, Outcome};
 use sherman_sim::linear::Checker;
@@ -16,7 +16,7 @@ struct Shape {
     clients: u32,
     ops: usize,
     keys: u64,
-    /// One operation in this many never returns.
+    /// One in this many operations never returns.
     crash: Option<u32>,
 }
 
@@ -50,7 +50,8 @@ fn measure(shape: &Shape) {
     println!("{:45} {:>10.0} histories/s  {:>6.1} M ops/s", shape.name, rate, rate * shape.ops as f64 / 1e6);
 }
 
-/// A history of an atomic map: each operation takes effect at some moment between its invocation and its return.
+/// A history of an atomic map: each operation takes effect at some moment between its invocation and its
+/// return.
 fn atomic(shape: &Shape, rng: &mut fastrand::Rng) -> History {
     let (mut history, mut map) = (History::new(), BTreeMap::new());
     let mut clients = vec![None; shape.clients as usize];
@@ -76,7 +77,8 @@ fn atomic(shape: &Shape, rng: &mut fastrand::Rng) -> History {
             }
             Some((id, _, _, Some(told))) => {
                 let crashes = shape.crash.is_some_and(|one_in| rng.u32(0..one_in) == 0);
-                if crashes { history.unknown(id) } else { history.ret(id, told) }.expect("the operation is open");
+                if crashes { history.unknown(id) } else { history.ret(id, told) }
+                    .expect("the operation is open");
                 *slot = None;
                 open -= 1;
             }

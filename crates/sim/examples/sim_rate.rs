@@ -1,4 +1,4 @@
-//! How fast the adversary is: events and schedules per second of CPU time on one core.
+//! Measures the speed of the simulator: events and schedules per second of CPU time on one core.
 //!
 //! `cargo run --release -p sherman-sim --example sim_rate`
 
@@ -8,7 +8,8 @@ use std::time::Instant;
 
 const PAGE: u64 = 0x8000;
 
-/// `clients` clients that lock a lane, READ a page of `lines` lines, WRITE it back and release, `rounds` times.
+/// Spawns `clients` clients. Each of them locks a lane, READs a page of `lines` lines, WRITEs it back and
+/// releases the lane, `rounds` times.
 fn cast(sim: &mut Sim, clients: u64, rounds: u64, lines: u32) {
     for client in 0..clients {
         let Ok(fabric) = sim.join() else { return };
@@ -31,7 +32,8 @@ fn cast(sim: &mut Sim, clients: u64, rounds: u64, lines: u32) {
     }
 }
 
-/// Seconds of CPU time used so far where the system tells it, else of real time: other work on the machine should not count.
+/// Returns the CPU time used so far, in seconds, or the real time if the system does not report CPU time. CPU
+/// time excludes other work on the machine.
 fn seconds(start: Instant) -> f64 {
     let told = std::fs::read_to_string("/proc/self/schedstat").ok();
     let nanos = told.and_then(|text| text.split_whitespace().next()?.parse::<f64>().ok());

@@ -1,79 +1,79 @@
-//! Readable traces: who did which verb on which line of which node, in order.
+//! Readable traces: which task executed which verb on which line of which node, in order.
 //!
-//! An [`Atlas`] knows what lies where in the servers' memory: tables, lock lanes, redo slots, nodes. It is drawn from the memory
-//! of a schedule that has ended, since chunks keep their class for ever; what a node was at each moment (its level, version and
-//! marks) it learns from the header lines that pass by in the trace.
+//! An [`Atlas`] maps offsets in the servers' memory to tables, lock lanes, redo slots and nodes. It is built
+//! from the memory of a schedule that has ended; this is correct because chunks never change their class. It
+//! learns the level, version and marks of a node at each moment from the header lines in the trace.
 //!
 //! ```text
 //!     812      81_200 ns  cs1.t0.client  WRITE leaf 0:0xa000 line 2
 //!     815      81_500 ns  cs0.keeper     CAS   lane 5 of server 0: client 2 -> 0, done
 //! ```
 
-use crate::choice::{Actor, Kind};
+use crate::choice::{Actor, ChoiceKind};
 use crate::sim::Sim;
 use crate::tasks::TaskName;
-use crate::trace::{Detail, Event, Place};
+use crate::trace::{Detail, Event, Extent};
 use sherman_core::node::header::Header;
 use sherman_core::redo::Record;
 use sherman_core::root::RootWord;
 use sherman_fabric::{GlobalAddress, Memory, Space};
-use sherman_memory_server::{ChunkEntry, Geometry, LaneWidth, SUPERBLOCK_BYTES, Superblock};
+use sherman_layout::{ChunkEntry, Geometry, LaneWidth, SUPERBLOCK_BYTES, Superblock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 const LINE: u64 = 64;
 
-/// What lies where.
+/// A map of the memory of all servers.
 #[derive(Clone, Debug)]
 pub struct Atlas {
     servers: Vec<Sheet>,
     tasks: Vec<TaskName>,
 }
 
-/// One server.
+/// The map of one server.
 #[derive(Clone, Debug)]
 struct Sheet {
     geometry: Geometry,
     chunks: Vec<ChunkEntry>,
 }
 
-/// What a place is.
+/// The meaning of a place in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spot {
     /// Line `line` of the node at `address`.
     Node {
-        /// The node.
+        /// Address of the node.
         address: GlobalAddress,
-        /// The line, counted from its first.
+        /// Index of the line in the node.
         line: u64,
     },
     /// A word of the lock table that begins with this lane.
     Lanes {
-        /// The first.
+        /// The first lane of the word.
         first: u32,
     },
     /// A line of a redo slot.
     Redo {
-        /// The area's offset.
+        /// Offset of the redo area.
         area: u64,
-        /// The slot in it.
+        /// Index of the slot in the area.
         slot: u64,
-        /// The line of it.
+        /// Index of the line in the slot.
         line: u64,
     },
-    /// The root word of the tree with this place in the catalog.
+    /// The root word of the tree with this catalog entry.
     Root {
-        /// The catalog entry.
+        /// Index of the catalog entry.
         entry: u64,
     },
-    /// A named table, and the entry in it.
+    /// A named table, and the index of the entry in it.
     Table(&'static str, u64),
     /// Something else.
     Elsewhere,
 }
 
 impl Atlas {
-    /// The atlas of a world whose servers are formatted; `None` if one is not.
+    /// Returns the atlas of a world whose servers are formatted, or `None` if one of them is not.
     pub fn of(sim: &Sim, servers: u16) -> Option<Self> {
         let mut sheets = Vec::new();
         for server in 0..servers {
@@ -81,20 +81,24 @@ impl Atlas {
             let mut superblock = [0; SUPERBLOCK_BYTES];
             memory.load(Space::Host, 0, &mut superblock);
             let geometry = Superblock::decode(&superblock).ok()?.geometry;
-            let entry = |index| ChunkEntry::from_bits(memory.load_u64(Space::Host, geometry.chunk_entry(index)));
-            let chunks = (0..geometry.chunks).map(|index| entry(index).unwrap_or(ChunkEntry::Unused)).collect();
+            let entry =
+                |index| ChunkEntry::from_bits(memory.load_u64(Space::Host, geometry.chunk_entry(index)));
+            let chunks =
+                (0..geometry.chunks).map(|index| entry(index).unwrap_or(ChunkEntry::Unused)).collect();
             sheets.push(Sheet { geometry, chunks });
         }
         Some(Self { servers: sheets, tasks: sim.task_names() })
     }
 
-    /// What lies at an offset.
-    pub fn spot(&self, place: &Place) -> Spot {
+    /// Returns what lies at an offset.
+    pub fn spot(&self, place: &Extent) -> Spot {
         let Some(Sheet { geometry, chunks }) = self.servers.get(usize::from(place.server)) else {
             return Spot::Elsewhere;
         };
         let lock = &geometry.lock;
-        if lock.space == place.space && (lock.offset..lock.offset + lock.table_bytes()).contains(&place.offset) {
+        if lock.space == place.space
+            && (lock.offset..lock.offset + lock.table_bytes()).contains(&place.offset)
+        {
             return Spot::Lanes { first: ((place.offset - lock.offset) / lock.width.bytes()) as u32 };
         }
         if place.space == Space::OnChip {
@@ -130,20 +134,20 @@ impl Atlas {
         entry.map_or(Spot::Elsewhere, |entry| Spot::Root { entry: u64::from(entry) })
     }
 
-    /// Every event as a line of text.
+    /// Returns every event as a line of text.
     pub fn tell(&self, events: &[Event]) -> Vec<String> {
         let mut known = BTreeMap::new();
         (0..).zip(events).map(|(number, event)| self.line(number, event, &mut known)).collect()
     }
 
-    /// The lines of the events that touch what `key` lies in, with the faults and remarks around them; the last `most` of
-    /// them.
+    /// Returns the last `most` lines that concern `key`. These are events on its nodes and their lanes, on
+    /// redo slots and root words, control calls, faults and remarks.
     pub fn tell_key(&self, events: &[Event], key: &[u8], most: usize) -> Vec<String> {
         let lines = self.tell(events);
         let about = self.about(events, key);
         let concerned = |event: &Event| match self.spot(&event.place) {
-            _ if event.choice.kind == Kind::Remark => true,
-            _ if event.place.len == 0 => matches!(event.choice.kind, Kind::Execute),
+            _ if event.choice.kind == ChoiceKind::Remark => true,
+            _ if event.place.len == 0 => matches!(event.choice.kind, ChoiceKind::Execute),
             Spot::Node { address, .. } => about.contains(&address),
             Spot::Lanes { first } => self.has_lane(&about, &event.place, first),
             Spot::Redo { .. } | Spot::Root { .. } => true,
@@ -155,7 +159,7 @@ impl Atlas {
         told.into_iter().skip(skipped).collect()
     }
 
-    /// The nodes in which the bytes of `key` were seen or left.
+    /// Returns the nodes in which the bytes of `key` appeared.
     fn about(&self, events: &[Event], key: &[u8]) -> BTreeSet<GlobalAddress> {
         let holds = |bytes: &[u8]| !key.is_empty() && bytes.windows(key.len()).any(|window| window == key);
         let seen = |event: &Event| match (&event.detail, self.spot(&event.place)) {
@@ -166,7 +170,7 @@ impl Atlas {
     }
 
     /// Whether the word of lanes that begins with `first` guards one of `nodes`.
-    fn has_lane(&self, nodes: &BTreeSet<GlobalAddress>, place: &Place, first: u32) -> bool {
+    fn has_lane(&self, nodes: &BTreeSet<GlobalAddress>, place: &Extent, first: u32) -> bool {
         let geometry = &self.servers[usize::from(place.server)].geometry;
         let lanes = first..first + (u64::from(place.len) / geometry.lock.width.bytes()).max(1) as u32;
         nodes.iter().any(|node| node.server() == place.server && lanes.contains(&geometry.lane_of(*node)))
@@ -176,7 +180,9 @@ impl Atlas {
         let who = match event.task.and_then(|task| self.tasks.get(task as usize)) {
             Some(name) => name.to_string(),
             None => match event.choice.actor {
-                Actor::QueuePair { endpoint, .. } | Actor::Control(endpoint) => format!("endpoint {endpoint}"),
+                Actor::QueuePair { endpoint, .. } | Actor::Control(endpoint) => {
+                    format!("endpoint {endpoint}")
+                }
                 _ => String::new(),
             },
         };
@@ -186,16 +192,19 @@ impl Atlas {
     fn what(&self, event: &Event, known: &mut BTreeMap<GlobalAddress, Header>) -> String {
         let place = &event.place;
         match (event.choice.kind, &event.detail) {
-            (Kind::Remark, Detail::Remark(text)) => format!("-- {text}"),
-            (Kind::Run, _) => "runs".to_owned(),
-            (Kind::Advance, _) => "time jumps".to_owned(),
-            (Kind::Complete | Kind::Fail, Detail::Call(error)) => format!("list ends: {error}"),
-            (Kind::Complete, _) => "list completes".to_owned(),
-            (Kind::Cut, _) => "what was in flight is lost".to_owned(),
-            (Kind::Execute, Detail::Call(text)) => format!("CALL  {text}"),
-            (Kind::Answer, Detail::Call(text)) => format!("is answered: {text}"),
-            (kind @ (Kind::Fetch | Kind::FetchStale | Kind::Land), Detail::Bytes(bytes)) => {
-                let verb = if kind == Kind::Land { "WRITE" } else { "READ " };
+            (ChoiceKind::Remark, Detail::Remark(text)) => format!("-- {text}"),
+            (ChoiceKind::Run, _) => "runs".to_owned(),
+            (ChoiceKind::Advance, _) => "time jumps".to_owned(),
+            (ChoiceKind::Complete | ChoiceKind::Fail, Detail::Call(error)) => format!("list ends: {error}"),
+            (ChoiceKind::Complete, _) => "list completes".to_owned(),
+            (ChoiceKind::Cut, _) => "lists in flight are lost".to_owned(),
+            (ChoiceKind::Execute, Detail::Call(text)) => format!("CALL  {text}"),
+            (ChoiceKind::Answer, Detail::Call(text)) => format!("is answered: {text}"),
+            (
+                kind @ (ChoiceKind::Fetch | ChoiceKind::FetchStale | ChoiceKind::Land),
+                Detail::Bytes(bytes),
+            ) => {
+                let verb = if kind == ChoiceKind::Land { "WRITE" } else { "READ " };
                 format!("{verb} {} #{:08x}", self.moved(place, bytes, known), event.data as u32)
             }
             (_, Detail::Cas { compare, swap, mask }) => {
@@ -216,8 +225,8 @@ impl Atlas {
         }
     }
 
-    /// A place and what its bytes say.
-    fn moved(&self, place: &Place, bytes: &[u8], known: &mut BTreeMap<GlobalAddress, Header>) -> String {
+    /// Describes a place and the bytes that moved there.
+    fn moved(&self, place: &Extent, bytes: &[u8], known: &mut BTreeMap<GlobalAddress, Header>) -> String {
         match self.spot(place) {
             Spot::Node { address, line } => {
                 if line == 0
@@ -249,8 +258,12 @@ impl Atlas {
                 let mut word = [0; 8];
                 word[..bytes.len()].copy_from_slice(bytes);
                 let mask = if bytes.len() == 8 { u64::MAX } else { (1 << (8 * bytes.len())) - 1 };
-                let whole = Place { len: bytes.len() as u32, ..*place };
-                format!("{}: {}", self.masked(&whole, mask), self.word(&whole, u64::from_le_bytes(word), mask))
+                let whole = Extent { len: bytes.len() as u32, ..*place };
+                format!(
+                    "{}: {}",
+                    self.masked(&whole, mask),
+                    self.word(&whole, u64::from_le_bytes(word), mask)
+                )
             }
             Spot::Root { entry } if bytes.len() >= 8 => {
                 let mut word = [0; 8];
@@ -261,8 +274,8 @@ impl Atlas {
         }
     }
 
-    /// A place, and which lane of it the mask selects.
-    fn masked(&self, place: &Place, mask: u64) -> String {
+    /// Describes a place, and the lane that the mask selects.
+    fn masked(&self, place: &Extent, mask: u64) -> String {
         match self.spot(place) {
             Spot::Node { address, line } => format!("node {address} line {line}"),
             Spot::Lanes { first } => {
@@ -282,8 +295,8 @@ impl Atlas {
         }
     }
 
-    /// A word as it is read there.
-    fn word(&self, place: &Place, word: u64, mask: u64) -> String {
+    /// Describes a word that was read at a place.
+    fn word(&self, place: &Extent, word: u64, mask: u64) -> String {
         match self.spot(place) {
             Spot::Lanes { .. } => match (word & mask) >> mask.trailing_zeros().min(63) {
                 0 => "free".to_owned(),

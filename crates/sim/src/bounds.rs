@@ -1,4 +1,4 @@
-//! Whether a verb can be executed at all.
+//! Checks whether a verb can be executed at all.
 
 use sherman_fabric::{Caps, FabricError, GlobalAddress, Space, Verb};
 
@@ -15,10 +15,8 @@ pub(crate) fn check_verb(
             if u64::from(len) > limit {
                 return Err(FabricError::TooLarge { asked: u64::from(len), limit });
             }
-            let len = u64::from(len);
-            let in_a_word = len <= 8 && offset % 8 + len <= 8;
-            let reads_words = matches!(verb, Verb::Read { .. }) && offset % 8 == 0 && len % 8 == 0;
-            (space, offset, len, space == Space::Host || in_a_word || reads_words)
+            let is_read = matches!(verb, Verb::Read { .. });
+            (space, offset, u64::from(len), space.allows(offset, u64::from(len), is_read))
         }
         Verb::Cas { space, offset, mask, .. } => {
             if mask != u64::MAX && !caps.masked_cas {

@@ -1,15 +1,15 @@
-//! The adversary's choices, described so that a schedule can be read.
+//! The adversary's choices, in a form that makes a schedule readable.
 
 use std::fmt;
 
-/// Who moves.
+/// The actor of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Actor {
-    /// A task, by number of spawning.
+    /// A task, numbered in order of spawning.
     Task(u32),
     /// An endpoint's queue pair to one server.
     QueuePair {
-        /// The endpoint, by number of creation.
+        /// The endpoint, numbered in order of creation.
         endpoint: u32,
         /// The server.
         server: u16,
@@ -20,17 +20,18 @@ pub enum Actor {
     Clock,
 }
 
-/// What happens.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Kind {
+pub enum ChoiceKind {
     /// A ready task runs until it blocks.
     Run,
-    /// Something moves on a queue pair or among an endpoint's calls; what, is the next pick.
+    /// An event on a queue pair or among an endpoint's calls. The next pick decides which.
     Step,
     /// A READ fetches a unit.
     Fetch,
-    /// A READ fetches what a unit held before its last overwrite ([`Breach::StaleRead`](crate::Breach::StaleRead)).
+    /// A READ fetches the contents that a unit had before its last overwrite
+    /// ([`Breach::StaleRead`](crate::Breach::StaleRead)).
     FetchStale,
     /// A WRITE lands a unit.
     Land,
@@ -40,11 +41,11 @@ pub enum Kind {
     AtomicLoad,
     /// A split atomic writes its word.
     AtomicStore,
-    /// A finished list is delivered to whoever polls it.
+    /// A finished list is delivered to the task that polls it.
     Complete,
-    /// A list that will end in error ends now, as the prefix executed so far (F7).
+    /// A list that will fail ends now, with only the verbs executed so far (F7).
     Fail,
-    /// What a dead client still had in flight on this queue pair is lost (F7).
+    /// The lists that a dead client still had in flight on this queue pair are lost (F7).
     Cut,
     /// A memory server answers a control call.
     Execute,
@@ -52,28 +53,28 @@ pub enum Kind {
     Answer,
     /// Time jumps to the next timer.
     Advance,
-    /// Not an event: something that a recorded trace tells besides, a fault or a task's remark.
+    /// Not an event: an extra entry of a recorded trace, for a fault or a task's remark.
     Remark,
 }
 
 /// One enabled event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Choice {
-    /// Who moves.
+    /// The actor.
     pub actor: Actor,
-    /// What happens.
-    pub kind: Kind,
-    /// The list or call in flight, by slot; 0 where there is none.
+    /// The kind of the event.
+    pub kind: ChoiceKind,
+    /// Slot of the list or call in flight, or 0 if there is none.
     pub list: u32,
-    /// The verb of that list; 0 where there is none.
+    /// Index of the verb in that list, or 0 if there is none.
     pub verb: u32,
-    /// The unit of that verb, counted from its first; 0 where there is none.
+    /// Index of the unit in that verb, or 0 if there is none.
     pub unit: u32,
 }
 
 impl Choice {
-    /// A choice that names an actor only.
-    pub const fn of(actor: Actor, kind: Kind) -> Self {
+    /// A choice with an actor and a kind, and zeros elsewhere.
+    pub const fn of(actor: Actor, kind: ChoiceKind) -> Self {
         Self { actor, kind, list: 0, verb: 0, unit: 0 }
     }
 }
@@ -92,13 +93,21 @@ impl fmt::Display for Actor {
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            Kind::Run | Kind::Step | Kind::Advance | Kind::Cut | Kind::Remark => {
+            ChoiceKind::Run
+            | ChoiceKind::Step
+            | ChoiceKind::Advance
+            | ChoiceKind::Cut
+            | ChoiceKind::Remark => {
                 write!(f, "{}: {:?}", self.actor, self.kind)
             }
-            Kind::Complete | Kind::Fail | Kind::Execute | Kind::Answer => {
+            ChoiceKind::Complete | ChoiceKind::Fail | ChoiceKind::Execute | ChoiceKind::Answer => {
                 write!(f, "{}: {:?} list {}", self.actor, self.kind, self.list)
             }
-            _ => write!(f, "{}: {:?} list {} verb {} unit {}", self.actor, self.kind, self.list, self.verb, self.unit),
+            _ => write!(
+                f,
+                "{}: {:?} list {} verb {} unit {}",
+                self.actor, self.kind, self.list, self.verb, self.unit
+            ),
         }
     }
 }

@@ -4,38 +4,39 @@ use crate::sim::SharedWorld;
 use crate::world::flight::Phase;
 use sherman_executor::Driver;
 use sherman_fabric::{
-    Caps, ClientId, Clock, Counters, Endpoint, Fabric, FabricError, Memory, Request, Response, Space, Ticket, WorkList,
+    Caps, Clock, ComputeId, Counters, Endpoint, Fabric, FabricError, Memory, Request, Response, Space,
+    Ticket, WorkList,
 };
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// The ticket of what was posted after its schedule had ended.
+/// The ticket for a list that is posted after its schedule has ended.
 const TOO_LATE: Ticket = Ticket(u64::MAX);
 
 fn too_late() -> FabricError {
     FabricError::Unsupported { what: "outlive the schedule it was made in" }
 }
 
-/// A compute server in the simulated world: one identity, any number of endpoints.
+/// A compute server in the simulated world. It has one identity and any number of endpoints.
 #[derive(Clone)]
 pub struct SimFabric {
     pub(crate) world: SharedWorld,
     pub(crate) owner: u32,
-    client: ClientId,
+    client: ComputeId,
 }
 
 impl SimFabric {
-    pub(crate) fn new(world: SharedWorld, owner: u32, client: ClientId) -> Self {
+    pub(crate) fn new(world: SharedWorld, owner: u32, client: ComputeId) -> Self {
         Self { world, owner, client }
     }
 
-    /// Its identity.
-    pub fn client(&self) -> ClientId {
+    /// Returns the identity of this compute server.
+    pub fn client(&self) -> ComputeId {
         self.client
     }
 
-    /// Its number, by order of joining: the name it has in traces.
+    /// Returns the number of this compute server, in order of joining. Traces use it as the name.
     pub fn number(&self) -> u32 {
         self.owner
     }
@@ -68,27 +69,29 @@ impl Fabric for SimFabric {
     }
 }
 
-/// One thread's connection to every simulated memory server: a queue pair to each.
+/// One thread's connection to every simulated memory server, with one queue pair per server.
 ///
-/// Valid for the schedule it was made in, or, if made before [`Sim::checkpoint`](crate::Sim::checkpoint), for all.
+/// It is valid for the schedule in which it was made. An endpoint made before
+/// [`Sim::checkpoint`](crate::Sim::checkpoint) is valid for all schedules.
 pub struct SimEndpoint {
     world: SharedWorld,
     caps: Rc<Caps>,
     servers: u16,
-    client: ClientId,
+    client: ComputeId,
     number: u32,
     birth: u64,
     counters: Counters,
 }
 
 impl SimEndpoint {
-    /// Its number, by order of creation: the name it has in traces.
+    /// Returns the number of this endpoint, in order of creation. Traces use it as the name.
     pub fn number(&self) -> u32 {
         self.number
     }
 
     fn is_open(&self, world: &crate::world::World) -> bool {
-        !world.closed && world.endpoints.get(self.number as usize).is_some_and(|known| known.birth == self.birth)
+        !world.closed
+            && world.endpoints.get(self.number as usize).is_some_and(|known| known.birth == self.birth)
     }
 }
 
@@ -135,7 +138,7 @@ impl Endpoint for SimEndpoint {
         self.servers
     }
 
-    fn client(&self) -> ClientId {
+    fn client(&self) -> ComputeId {
         self.client
     }
 
@@ -209,14 +212,14 @@ impl Endpoint for SimEndpoint {
     }
 }
 
-/// Remembers whom to wake.
+/// Stores the waker of the polling task.
 fn watch(waker: &mut Option<Waker>, cx: &Context<'_>) {
     if waker.as_ref().is_none_or(|known| !known.will_wake(cx.waker())) {
         *waker = Some(cx.waker().clone());
     }
 }
 
-/// A server's memory, looked at from outside the schedule.
+/// Direct access to a server's memory, from outside the schedule.
 #[derive(Clone)]
 pub struct SimMemory {
     world: SharedWorld,

@@ -1,31 +1,33 @@
-//! Running many schedules: every one of a small world, or one for each of many seeds.
+//! Runs many schedules: every schedule of a small world, or one schedule per seed.
 
 use crate::scheduler::{Bounds, Exhaustive, Report, Scheduler};
 use crate::sim::{Outcome, Run, Sim};
 
-/// Runs every schedule within `bounds`. For each, `cast` spawns the tasks on a world at its checkpoint, and `look` sees the
-/// end: also of executions that were pruned or cut, since what their tasks have done by then was really reachable.
+/// Runs every schedule within `bounds`. For each schedule, `spawn` spawns the tasks on a world at its
+/// checkpoint, and `look` checks the end. `look` also sees pruned and cut executions, because the state that
+/// their tasks reached is really reachable.
 pub fn explore<T>(
     sim: &mut Sim,
     bounds: Bounds,
-    mut cast: impl FnMut(&mut Sim) -> T,
+    mut spawn: impl FnMut(&mut Sim) -> T,
     mut look: impl FnMut(&mut Sim, T, &Run, &Exhaustive),
 ) -> Report {
     let mut search = Exhaustive::new(bounds);
     while search.begin() {
         sim.rewind();
-        let cast = cast(sim);
+        let spawned = spawn(sim);
         let run = sim.run(&mut search);
         if matches!(run.outcome, Outcome::StepLimit | Outcome::ListLimit) {
             search.truncate();
         }
-        look(sim, cast, &run, &search);
+        look(sim, spawned, &run, &search);
     }
     search.report()
 }
 
-/// Runs one schedule for each seed: `prepare` rewinds the world as the seed has it and spawns the tasks, `schedule` makes
-/// the scheduler, `look` checks the end. If any of them panics, the seed is printed.
+/// Runs one schedule per seed. `prepare` rewinds the world with the settings of the seed and spawns the
+/// tasks, `schedule` makes the scheduler, and `look` checks the end. If any of them panics, the seed is
+/// printed.
 pub fn for_seeds<T, S: Scheduler>(
     sim: &mut Sim,
     seeds: impl IntoIterator<Item = u64>,
@@ -35,14 +37,14 @@ pub fn for_seeds<T, S: Scheduler>(
 ) {
     for seed in seeds {
         let announced = Announce(seed);
-        let cast = prepare(sim, seed);
+        let spawned = prepare(sim, seed);
         let run = sim.run(&mut schedule(seed));
-        look(sim, cast, &run);
+        look(sim, spawned, &run);
         drop(announced);
     }
 }
 
-/// Says which seed it was when a schedule panics.
+/// Prints the seed if the schedule panics.
 pub(crate) struct Announce(pub u64);
 
 impl Drop for Announce {

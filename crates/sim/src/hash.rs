@@ -1,7 +1,7 @@
-//! One small 64-bit hash for traces and states: folded 64x64-bit multiplication.
+//! A small 64-bit hash for traces and states: folded 64x64-bit multiplication.
 //!
-//! Fixed constants, no dependency: a trace hash printed today must be the one printed tomorrow. Not meant against
-//! attackers, only against accident.
+//! It has fixed constants and no dependency, so that a schedule has the same trace hash in every version. It
+//! protects against accidental collisions, not against attackers.
 
 const A: u64 = 0xa076_1d64_78bd_642f;
 const B: u64 = 0xe703_7ed1_a0b4_28db;

@@ -1,22 +1,24 @@
-//! Histories: what clients asked of the tree, when, and what they were told.
+//! Histories: which operations clients called on the tree, when, and with which outcome.
 //!
-//! A history is the only evidence the checkers need (`docs/TESTING.md`): one [`Call`] per operation, with the time of its
-//! invocation and, if it came back, the time and the outcome of its return. [`crate::linear`] decides whether an
-//! atomic map could have answered like that.
+//! A history is all that the checkers need (`docs/TESTING.md`): one [`Call`] per operation. A call has the
+//! time of its invocation and, if it returned, the time and outcome of its return. [`crate::linear`] decides
+//! whether an atomic map could have answered like that.
 //!
-//! How an operation may end decides what a checker may conclude, so the four ways are kept apart:
+//! An operation can end in four ways. They are kept apart, because a checker draws different conclusions from
+//! each:
 //! - [`Fate::Returned`]: it took effect exactly once, between invocation and return, with that outcome.
-//! - [`Fate::Pending`] and [`Fate::Unknown`]: the client died, or was told `OutcomeUnknown` (`docs/INVARIANTS.md`). It may have
-//!   taken effect or not, and may do so at any time after its invocation, even after the client was told.
-//! - [`Fate::Failed`]: a definite error that changed nothing. It is no part of the history.
+//! - [`Fate::Pending`] and [`Fate::Unknown`]: the client died, or got `OutcomeUnknown`
+//!   (`docs/INVARIANTS.md`). The operation may have taken effect or not. It may do so at any time after its
+//!   invocation, even after the client got that answer.
+//! - [`Fate::Failed`]: a definite error that changed nothing. It is not a part of the history.
 //!
-//! Times only need to be comparable. In the simulator they are a counter of events, so no two are equal; logs of real
-//! threads are merged with [`History::record`] under any clock they share. Call A precedes call B only if A returned
-//! at a strictly smaller time than B was invoked: a tie counts as overlap, so a coarse clock can hide a violation but
-//! never invent one.
+//! Times only need to be comparable. In the simulator they are a counter of events, so no two are equal.
+//! [`History::record`] merges the logs of real threads under any clock they share. Call A precedes call B
+//! only if A returned at a strictly smaller time than B was invoked. A tie counts as overlap, so a coarse
+//! clock can hide a violation but never invent one.
 //!
-//! What may go wrong is misuse by the harness (an operation that ends twice, an id from before `clear`): every such
-//! call is refused with a [`Misuse`] and leaves the history as it was.
+//! The only errors are misuse by the harness: an operation that ends twice, or an id from before `clear`. The
+//! history refuses every such call with a [`Misuse`] and does not change.
 
 mod timeline;
 
@@ -26,13 +28,14 @@ pub use timeline::Timeline;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Who called: a client of the simulated world, or a real thread.
-pub type ClientId = u32;
+/// The caller: a client of the simulated world, or a real thread.
+pub type ComputeId = u32;
 
-/// The pretend client of [`History::observe_contents`].
-pub const FINAL_SCAN: ClientId = ClientId::MAX;
+/// The client id that [`History::observe_contents`] uses for its reads.
+pub const FINAL_SCAN: ComputeId = ComputeId::MAX;
 
-/// Times at or beyond this are refused by [`History::record`]: checkers pack a time and an event kind in one word.
+/// [`History::record`] refuses times at or beyond this limit, because checkers pack a time and an event kind
+/// into one word.
 pub const TIME_LIMIT: u64 = 1 << 63;
 
 /// An operation on one key of an ordered map. `None` stands for "the key is absent" throughout.
@@ -44,19 +47,20 @@ pub enum Op {
     Insert(u64),
     /// Makes the key absent and returns the value before.
     Remove,
-    /// Sets the value if the key is absent; returns the value that was in the way, or `None` when it inserted.
+    /// Sets the value if the key is absent. Returns the existing value, or `None` if it inserted.
     InsertIfAbsent(u64),
-    /// Replaces `expected` by `new`; when the key holds something else, changes nothing and returns that.
+    /// Replaces `expected` by `new`. If the key holds another value, changes nothing and returns that value.
     CompareExchange {
-        /// What the key must hold for the exchange to happen.
+        /// The value that the key must hold for the exchange to happen.
         expected: Option<u64>,
-        /// What it holds afterwards.
+        /// The value of the key after the exchange.
         new: Option<u64>,
     },
 }
 
 impl Op {
-    /// The sequential specification: what a key holding `state` holds afterwards, and what the caller is told.
+    /// The sequential specification: returns the value of a key after the operation, if it held `state`
+    /// before, and the outcome for the caller.
     pub fn apply(self, state: Option<u64>) -> (Option<u64>, Outcome) {
         match self {
             Op::Get => (state, Outcome::Value(state)),
@@ -69,12 +73,12 @@ impl Op {
     }
 }
 
-/// What an operation told its caller.
+/// The outcome that an operation returned to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// Of every operation but the exchange: the value found.
+    /// For every operation except the exchange: the value found.
     Value(Option<u64>),
-    /// Of [`Op::CompareExchange`]: done, or the value that was there instead.
+    /// For [`Op::CompareExchange`]: done, or the value that the key held instead.
     Exchange(Result<(), Option<u64>>),
 }
 
@@ -93,17 +97,17 @@ impl From<Result<(), Option<u64>>> for Outcome {
 /// How an operation ended, if it did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// No return was seen (yet): in flight, or its client died.
+    /// The operation has not returned (yet): it is in flight, or its client died.
     Pending,
-    /// Its client was told that the outcome is unknown. Judged like [`Fate::Pending`].
+    /// The client got `OutcomeUnknown`. Checkers treat it like [`Fate::Pending`].
     Unknown,
     /// A definite error that changed nothing.
     Failed,
-    /// It came back.
+    /// The operation returned.
     Returned {
-        /// When.
+        /// Time of the return.
         at: u64,
-        /// With what.
+        /// Outcome of the operation.
         outcome: Outcome,
     },
 }
@@ -111,19 +115,19 @@ pub enum Fate {
 /// One operation of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Who called.
-    pub client: ClientId,
-    /// On which key.
+    /// The caller.
+    pub client: ComputeId,
+    /// The key.
     pub key: u64,
-    /// What was asked.
+    /// The operation.
     pub op: Op,
-    /// When.
+    /// Time of the invocation.
     pub invoked: u64,
     /// How it ended.
     pub fate: Fate,
 }
 
-/// Names an operation of one history until that history is cleared.
+/// Identifies an operation of one history until that history is cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpId {
     epoch: u64,
@@ -136,19 +140,19 @@ impl fmt::Display for OpId {
     }
 }
 
-/// A recording that makes no sense. Always a fault of the harness, never of the system under test.
+/// An invalid recording. It is always a fault of the harness, never of the system under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Misuse {
-    /// The id is of another history, or of this one before `clear`.
+    /// The id belongs to another history, or to this one before `clear`.
     UnknownOp(OpId),
-    /// The operation has already returned, failed or been given up as unknown.
+    /// The operation has already returned, failed or ended with an unknown outcome.
     AlreadyEnded(OpId),
     /// A call recorded offline returns before it was invoked, or beyond [`TIME_LIMIT`].
     BadTimes {
-        /// Its invocation.
+        /// Time of the invocation.
         invoked: u64,
-        /// Its return, if any.
+        /// Time of the return, if any.
         returned: Option<u64>,
     },
 }
@@ -176,47 +180,53 @@ pub struct History {
 }
 
 impl History {
-    /// An empty history.
+    /// Creates an empty history.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets everything and keeps the memory. Ids given out before are refused from now on.
+    /// Removes all operations and keeps the allocated memory. The history refuses all earlier ids from now
+    /// on.
     pub fn clear(&mut self) {
         self.calls.clear();
         self.clock = 0;
         self.epoch += 1;
     }
 
-    /// A client calls. The operation is pending until one of [`ret`](Self::ret), [`failed`](Self::failed) and
-    /// [`unknown`](Self::unknown) ends it; a client that dies simply never ends it.
-    pub fn invoke(&mut self, client: ClientId, key: u64, op: Op) -> OpId {
+    /// Records that a client calls. The operation is pending until [`ret`](Self::ret),
+    /// [`failed`](Self::failed) or [`unknown`](Self::unknown) ends it. If a client dies, its operation never
+    /// ends.
+    pub fn invoke(&mut self, client: ComputeId, key: u64, op: Op) -> OpId {
         let invoked = self.tick();
         self.push(Call { client, key, op, invoked, fate: Fate::Pending })
     }
 
-    /// A moment of this history, later than all before: for what spans several operations, as scans do.
+    /// Returns a time of this history that is later than all before. Scans need it, because they span several
+    /// operations.
     pub fn moment(&mut self) -> u64 {
         self.tick()
     }
 
-    /// The operation returned to its caller.
+    /// Records that the operation returned to its caller.
     pub fn ret(&mut self, id: OpId, outcome: impl Into<Outcome>) -> Result<(), Misuse> {
         let outcome = outcome.into();
         self.end(id, |at| Fate::Returned { at, outcome })
     }
 
-    /// The operation ended in an error that guarantees it changed nothing and never will: it leaves the history.
+    /// Records an error that guarantees that the operation changed nothing and never will. The operation
+    /// leaves the history.
     pub fn failed(&mut self, id: OpId) -> Result<(), Misuse> {
         self.end(id, |_| Fate::Failed)
     }
 
-    /// The caller was told `OutcomeUnknown`: the operation stays pending for ever, while its client may go on.
+    /// Records that the caller got `OutcomeUnknown`. The operation stays pending permanently, and its client
+    /// may continue.
     pub fn unknown(&mut self, id: OpId) -> Result<(), Misuse> {
         self.end(id, |_| Fate::Unknown)
     }
 
-    /// Adds a call whose times were taken elsewhere: how the logs of real threads become one history.
+    /// Adds a call whose times were measured elsewhere. The logs of real threads become one history in this
+    /// way.
     pub fn record(&mut self, call: Call) -> Result<OpId, Misuse> {
         let returned = match call.fate {
             Fate::Returned { at, .. } => Some(at),
@@ -230,13 +240,15 @@ impl History {
         Ok(self.push(call))
     }
 
-    /// Adds what a scan after the last return found: a `Get` by [`FINAL_SCAN`] of every key in the history, in
-    /// `initial` or in `contents`. Call it once, when no operation that is to return is still in flight.
+    /// Adds the result of a scan after the last return: a `Get` by [`FINAL_SCAN`] of every key in the
+    /// history, in `initial` or in `contents`. Call it once, when no operation that will return is still in
+    /// flight.
     pub fn observe_contents(&mut self, initial: &BTreeMap<u64, u64>, contents: &BTreeMap<u64, u64>) {
         self.observe_contents_of(initial, contents, |_| true);
     }
 
-    /// The same, of the keys that `scanned` says were scanned.
+    /// The same as [`observe_contents`](Self::observe_contents), but only for keys for which `scanned`
+    /// returns true.
     pub fn observe_contents_of(
         &mut self,
         initial: &BTreeMap<u64, u64>,
@@ -253,43 +265,45 @@ impl History {
         }
     }
 
-    /// How many operations were invoked, failed ones included.
+    /// Returns the number of operations invoked, including failed ones.
     pub fn len(&self) -> usize {
         self.calls.len()
     }
 
-    /// Whether nothing was invoked.
+    /// Whether no operation was invoked.
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
-    /// One operation, if the id is of this history.
+    /// Returns one operation, if the id belongs to this history.
     pub fn get(&self, id: OpId) -> Option<&Call> {
         if id.epoch == self.epoch { self.calls.get(id.index) } else { None }
     }
 
-    /// Every operation that counts, in order of recording: all but the failed ones.
+    /// Returns every operation except the failed ones, in order of recording.
     pub fn calls(&self) -> impl Iterator<Item = (OpId, &Call)> {
         let ids = (0..self.calls.len()).map(|index| self.id(index));
         ids.zip(&self.calls).filter(|(_, call)| call.fate != Fate::Failed)
     }
 
-    /// The operations without a known outcome.
+    /// Returns the operations without a known outcome.
     pub fn pending(&self) -> impl Iterator<Item = (OpId, &Call)> {
         self.calls().filter(|(_, call)| matches!(call.fate, Fate::Pending | Fate::Unknown))
     }
 
-    /// Every key that an operation of this history touched.
+    /// Returns every key that an operation of this history touched.
     pub fn keys(&self) -> BTreeSet<u64> {
         self.calls().map(|(_, call)| call.key).collect()
     }
 
-    /// The operations of one key, to print.
+    /// Returns the operations of one key, for printing.
     pub fn timeline(&self, key: u64) -> Timeline {
-        Timeline::new(self.calls().filter(|(_, call)| call.key == key).map(|(id, call)| (id, *call)).collect())
+        Timeline::new(
+            self.calls().filter(|(_, call)| call.key == key).map(|(id, call)| (id, *call)).collect(),
+        )
     }
 
-    /// All calls by index, failed ones included: checkers index by position.
+    /// Returns all calls by index, including failed ones: checkers index by position.
     pub(crate) fn raw(&self) -> &[Call] {
         &self.calls
     }
@@ -384,7 +398,11 @@ mod tests {
         assert!(matches!(history.record(call(5, TIME_LIMIT)), Err(Misuse::BadTimes { .. })));
         history.record(call(5, 5)).unwrap();
         let later = history.invoke(1, 7, Op::Get);
-        assert_eq!(history.get(later).unwrap().invoked, 6, "the history's own clock moves past recorded times");
+        assert_eq!(
+            history.get(later).unwrap().invoked,
+            6,
+            "the history's own clock moves past recorded times"
+        );
     }
 
     #[test]

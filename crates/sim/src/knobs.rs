@@ -1,45 +1,49 @@
-//! What the adversary may do: its legal freedoms, and the planted breaches that tests of the contract must catch.
+//! Settings of the adversary: its legal freedoms, and the planted breaches that the contract tests must
+//! catch.
 
 use crate::rng::Rng;
 use sherman_fabric::{Caps, FenceMode};
 
-/// A rule broken on purpose. Only for tests of tests: each must be found by the contract suite (`docs/FABRIC.md`).
+/// A rule that is broken on purpose. Breaches only test the tests: the contract suite must find each of them
+/// (`docs/FABRIC.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breach {
     /// F1: units tear at 8 bytes while [`Caps`] still promises `atomic_unit`.
     TornUnit,
-    /// F2: a READ may return what a line held before its last overwrite, however long ago that was.
+    /// F2: a READ may return the contents of a line before its last overwrite, however long ago that was.
     StaleRead,
     /// F3: WRITEs of one queue pair land in any order.
     WritesReordered,
     /// F3: a READ does not wait for earlier WRITEs and atomics of its queue pair.
     ReadPasses,
-    /// F4: an atomic is a load and a store, with anything in between.
+    /// F4: an atomic is a load and a store, and any event may happen in between.
     SplitAtomic,
 }
 
-/// The adversary's settings. Every field but `breach` selects among legal behaviours; [`Knobs::default`] is the fullest
-/// freedom the contract allows.
+/// The adversary's settings. Every field except `breach` selects among legal behaviours. [`Knobs::default`]
+/// allows the full freedom of the contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Knobs {
-    /// F1: bytes of an atomic unit, a power of two and at least 8.
+    /// F1: size of an atomic unit in bytes. It is a power of two and at least 8.
     pub unit: u32,
-    /// A whole READ or WRITE is one event; `caps.verb_atomic` follows.
+    /// A whole READ or WRITE is one event. `caps.verb_atomic` has the same value.
     pub verb_atomic: bool,
     /// F3: a WRITE that is not fenced may overtake earlier READs and atomics.
     pub overtake: bool,
     /// The units of one WRITE land in any order, not only ascending.
     pub write_units_any_order: bool,
-    /// Time may jump to the next timer while other events are enabled: a client that is slow for no visible reason.
+    /// Time may jump to the next timer while other events are enabled. This models a client that is slow for
+    /// no visible reason.
     pub time_jumps: bool,
-    /// Whether CAS honours masks; `caps.masked_cas` follows.
+    /// Whether CAS honours masks. `caps.masked_cas` has the same value.
     pub masked_cas: bool,
-    /// F4: whether atomics exclude plain WRITEs. If not, an atomic is a load event and a store event; other atomics of the
-    /// server wait in between, READs and WRITEs do not. `caps.write_releases` follows.
+    /// F4: whether atomics exclude plain WRITEs. If not, an atomic is a load event and a store event. Other
+    /// atomics of the server wait in between, READs and WRITEs do not. `caps.write_releases` has the same
+    /// value.
     pub write_releases: bool,
     /// Virtual nanoseconds that every event takes.
     pub step_nanos: u64,
-    /// A rule broken on purpose.
+    /// A rule that is broken on purpose.
     pub breach: Option<Breach>,
 }
 
@@ -60,9 +64,9 @@ impl Default for Knobs {
 }
 
 impl Knobs {
-    /// Legal knobs drawn from `seed`: each freedom on in some seeds and off in others, since a freedom that is always on
-    /// can hide the bug that needs it off. Units stay at 64 bytes and the lane width as [`Knobs::default`] has it, so
-    /// that one tree image serves every seed.
+    /// Draws legal knobs from `seed`. Each freedom is on in some seeds and off in others, because a freedom
+    /// that is always on can hide a bug that needs it off. The unit stays at 64 bytes and the lane width is
+    /// that of [`Knobs::default`], so that one tree image serves every seed.
     pub fn swarm(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x5741_524d);
         Self {
@@ -74,18 +78,23 @@ impl Knobs {
         }
     }
 
-    /// The same for schedules in which things go wrong: the time of an event is fixed, since leases are counted in it.
+    /// The same as [`swarm`](Self::swarm), for schedules with faults: the time per event is fixed, because
+    /// leases are measured in it.
     pub fn swarm_with_crashes(seed: u64) -> Self {
         let swarm = Self::swarm(seed);
-        Self { step_nanos: Self::default().step_nanos, time_jumps: swarm.time_jumps && seed.is_multiple_of(2), ..swarm }
+        Self {
+            step_nanos: Self::default().step_nanos,
+            time_jumps: swarm.time_jumps && seed.is_multiple_of(2),
+            ..swarm
+        }
     }
 
-    /// These knobs with a planted breach.
+    /// Returns these knobs with a planted breach.
     pub fn with_breach(self, breach: Breach) -> Self {
         Self { breach: Some(breach), ..self }
     }
 
-    /// The capabilities that an endpoint under these knobs reports.
+    /// Returns the capabilities that an endpoint under these knobs reports.
     pub fn caps(&self, on_chip_bytes: u64) -> Caps {
         Caps {
             atomic_unit: self.unit,
@@ -103,7 +112,7 @@ impl Knobs {
         }
     }
 
-    /// The shift by which an offset is cut into units.
+    /// Returns the shift that turns an offset into a unit number.
     pub(crate) fn unit_shift(&self) -> u32 {
         if self.breach == Some(Breach::TornUnit) {
             3

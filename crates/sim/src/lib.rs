@@ -1,9 +1,10 @@
-//! Sherman's deterministic world.
+//! A deterministic simulator for Sherman.
 //!
-//! One thread, virtual time, and an adversary that decides everything the fabric contract (`docs/FABRIC.md`, F1–F7) leaves
-//! open: the order of a READ's units, when a WRITE lands, which WRITE overtakes which READ, how late a completion comes,
-//! who runs next, who dies. A schedule is a sequence of picks; the same picks give the same events, bytes and trace hash.
-//! How to use it for tests is in `docs/TESTING.md`.
+//! It has one thread, virtual time, and an adversary. The adversary decides everything that the fabric
+//! contract (`docs/FABRIC.md`, F1–F7) leaves open. It picks the order of a READ's units, when a WRITE lands,
+//! which WRITE overtakes which READ, and how late a completion comes. It also picks which task runs next and
+//! which client dies. A schedule is a sequence of picks. The same picks give the same events, bytes and trace
+//! hash. `docs/TESTING.md` explains how to use it for tests.
 //!
 //! ```
 //! use sherman_fabric::{Counters, Fabric, Space, execute, Endpoint};
@@ -23,18 +24,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`sim`] | [`Sim`]: make a world, join, spawn, run, rewind |
+//! | [`sim`] | [`Sim`]: create a world, join, spawn, run, rewind |
 //! | [`endpoint`] | [`SimFabric`], [`SimEndpoint`], [`SimMemory`] |
-//! | [`knobs`] | [`Knobs`]: what the adversary may do; [`Breach`]: what it must not, planted for tests of the contract |
+//! | [`knobs`] | [`Knobs`]: the adversary's legal freedoms; [`Breach`]: illegal behaviour, planted for tests of the contract |
 //! | [`scheduler`] | [`Random`], [`Pct`], [`Exhaustive`], [`Replay`] |
 //! | [`mod@explore`] | many schedules: all of a small world, or one per seed |
-//! | [`choice`] | the events it chooses among |
+//! | [`choice`] | the events that the adversary chooses among |
 //! | [`outcome`] | faults, and how runs end |
-//! | [`trace`], [`atlas`] | the trace hash, recorded traces, and what their lines say |
+//! | [`trace`], [`atlas`] | the trace hash, recorded traces, and the meaning of their lines |
 //! | [`tasks`] | tasks and their handles |
-//! | [`history`], [`linear`] | what clients were told, and whether an atomic map could have told them |
+//! | [`history`], [`linear`] | the answers that clients got, and whether an atomic map could have given them |
 //! | [`tree`] | the tree under the adversary |
 //! | `world` | the events themselves |
 
@@ -61,7 +62,7 @@ pub mod tree;
 mod world;
 
 pub use atlas::Atlas;
-pub use choice::{Actor, Choice, Kind};
+pub use choice::{Actor, Choice, ChoiceKind};
 pub use endpoint::{SimEndpoint, SimFabric, SimMemory};
 pub use explore::{explore, for_seeds};
 pub use knobs::{Breach, Knobs};

@@ -1,22 +1,23 @@
-//! Is this history linearizable? An exact, bounded checker for maps, key by key.
+//! An exact, bounded linearizability checker for maps.
 //!
-//! Linearizability is local: a history of a map is linearizable iff each key's part of it is (Herlihy and Wing), so
-//! the checker treats every key as a register of its own with the operations of [`Op`](crate::history::Op).
-//! Every simulated run ends here.
+//! Linearizability is local: a history of a map is linearizable iff each key's part of it is (Herlihy and
+//! Wing). So the checker treats every key as a separate register with the operations of
+//! [`Op`](crate::history::Op). Every simulated run ends with this check.
 //!
-//! What must hold:
-//! - **Exact.** [`Verdict::Linearizable`] and [`Verdict::Violation`] are proofs, not guesses. Operations of unknown
-//!   outcome may take effect once, at any time after their invocation, or never. `tests/linear` compares the verdicts
-//!   with an independent checker and with plain enumeration.
-//! - **Bounded.** Deciding is NP-complete in general. A key that costs more than the limit of steps (see
+//! The checker has three properties:
+//! - **Exact.** [`Verdict::Linearizable`] and [`Verdict::Violation`] are proofs, not guesses. Operations of
+//!   unknown outcome may take effect once, at any time after their invocation, or never.
+//!   `tests/world/linear.rs` compares the verdicts with an independent checker and with plain enumeration.
+//! - **Bounded.** The problem is NP-complete in general. A key that costs more than the limit of steps (see
 //!   [`Checker::with_limit`]), or has more than [`OPEN_LIMIT`] operations open at once, ends in
-//!   [`Verdict::Undecided`]: neither good nor bad, and never to be counted as either.
-//! - **Cheap.** A reused [`Checker`] allocates nothing once its buffers have grown, except to explain a violation.
+//!   [`Verdict::Undecided`]. That verdict counts neither as a success nor as a failure.
+//! - **Cheap.** A reused [`Checker`] allocates nothing once its buffers have grown, except to explain a
+//!   violation.
 //!
-//! How it searches is told in `search`, what it reports in `violation`, what scans may answer in `range`.
+//! `search` describes the search, `violation` the reports, and `range` the answers that scans may give.
 //!
-//! Measured by `cargo run --release -p sherman-sim --example linear_rate` on one core of a 2.8 GHz Xeon, histories of an
-//! atomic map:
+//! Measured by `cargo run --release -p sherman-sim --example linear_rate` on one core of a 2.8 GHz Xeon, with
+//! histories of an atomic map:
 //!
 //! | history | histories/s | operations/s |
 //! |---|---|---|
@@ -25,8 +26,9 @@
 //! | 32 operations, 4 clients, 4 keys | 290,000 | 9.4 M |
 //! | 1000 operations, 16 clients, 4 keys | 6,700 | 6.7 M |
 //!
-//! What may go wrong: some dozens of operations of unknown outcome on *one* key, over *few* values, make hard instances
-//! that end undecided. Give writes distinct values where you can; it also makes the checker sharper.
+//! Limitation: some dozens of operations of unknown outcome on *one* key, over *few* values, make hard
+//! instances that end undecided. Give writes distinct values where you can. Distinct values also let the
+//! checker detect more violations.
 
 mod configs;
 mod mask;
@@ -45,19 +47,20 @@ use std::fmt;
 /// At most this many operations of one key may be open at the same time, those of unknown outcome included.
 pub const OPEN_LIMIT: usize = 64 * WIDE;
 
-/// Steps allowed a key by default. A step is a few nanoseconds and keeps at most some tens of bytes.
+/// Default number of steps per key. A step takes a few nanoseconds and stores at most some tens of bytes.
 pub const DEFAULT_LIMIT: u64 = 1 << 20;
 
-/// Steps allowed in addition for each event of the key, so that no history is undecided for its length alone.
+/// Additional steps for each event of the key, so that no history is undecided only because it is long.
 const STEPS_PER_EVENT: u64 = 64;
 
-/// The most operations that are tried as suspects of a violation: each costs a search.
+/// The largest number of operations that are tried as the suspect of a violation. Each of them costs a
+/// search.
 const SUSPECT_LIMIT: usize = 64;
 
-/// Words of the wide search; the narrow one has one.
+/// Number of words of the wide search. The narrow search has one word.
 const WIDE: usize = 16;
 
-/// What the checker found.
+/// The result of a check.
 #[derive(Clone, Debug)]
 #[must_use]
 pub enum Verdict {
@@ -65,7 +68,7 @@ pub enum Verdict {
     Linearizable,
     /// No order exists for this key.
     Violation(Box<Violation>),
-    /// The limit was reached on this key; no other key showed a violation.
+    /// The search reached the limit on this key. No other key showed a violation.
     Undecided(Undecided),
 }
 
@@ -75,7 +78,7 @@ impl Verdict {
         matches!(self, Verdict::Linearizable)
     }
 
-    /// The violation, if one was proven.
+    /// Returns the violation, if one was proven.
     pub fn violation(&self) -> Option<&Violation> {
         match self {
             Verdict::Violation(violation) => Some(violation),
@@ -92,7 +95,7 @@ pub enum Undecided {
     TooManySteps {
         /// The key.
         key: u64,
-        /// What was allowed.
+        /// The number of steps allowed.
         allowed: u64,
     },
     /// This key has more than [`OPEN_LIMIT`] operations open at once.
@@ -117,15 +120,15 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Checks histories; keep one and reuse it.
+/// Checks histories. Keep one checker and reuse it.
 #[derive(Clone, Debug)]
 pub struct Checker {
     limit: u64,
     events: Vec<Event>,
     narrow: Search<1>,
-    /// For keys with more than 64 open operations; made when the first one comes.
+    /// For keys with more than 64 open operations. The first such key allocates it.
     wide: Option<Box<Search<WIDE>>>,
-    /// Which of them searched last.
+    /// Whether the wide search ran last.
     widened: bool,
 }
 
@@ -136,18 +139,18 @@ impl Default for Checker {
 }
 
 impl Checker {
-    /// A checker with the default limit.
+    /// Creates a checker with the default limit.
     pub fn new() -> Self {
         Self::with_limit(DEFAULT_LIMIT)
     }
 
-    /// A checker that gives a key up as undecided after about this many steps.
+    /// Creates a checker that reports a key as undecided after about this many steps.
     pub fn with_limit(limit: u64) -> Self {
         Self { limit, events: Vec::new(), narrow: Search::new(), wide: None, widened: false }
     }
 
-    /// Checks a history of a map that held `initial` at the beginning. The keys are tried in ascending order; the
-    /// first violation is reported.
+    /// Checks a history of a map that held `initial` at the beginning. It checks the keys in ascending order
+    /// and reports the first violation.
     pub fn check(&mut self, history: &History, initial: &BTreeMap<u64, u64>) -> Verdict {
         let mut events = std::mem::take(&mut self.events);
         collect(history.raw(), &mut events);
@@ -156,8 +159,9 @@ impl Checker {
         verdict
     }
 
-    /// Checks a history together with what a scan found after the last return: lost and resurrected keys show here
-    /// even if no operation came across them. Adds the scan to the history (see [`History::observe_contents`]).
+    /// Checks a history together with the result of a scan after the last return. This detects lost and
+    /// resurrected keys even if no operation read them. Adds the scan to the history (see
+    /// [`History::observe_contents`]).
     pub fn check_final(
         &mut self,
         history: &mut History,
@@ -168,8 +172,9 @@ impl Checker {
         self.check(history, initial)
     }
 
-    /// An order of one key's operations that explains all outcomes: each operation that returned and, of those of
-    /// unknown outcome, the ones that took effect in this order. `None` if there is no order or it was not found.
+    /// Returns an order of one key's operations that explains all outcomes. It contains each operation that
+    /// returned, and those of unknown outcome that took effect in this order. `None` if no order exists or
+    /// none was found.
     pub fn witness(&mut self, history: &History, key: u64, initial: Option<u64>) -> Option<Vec<OpId>> {
         let mut events = Vec::new();
         collect(history.raw(), &mut events);
@@ -214,7 +219,7 @@ impl Checker {
         self.wide.get_or_insert_with(|| Box::new(Search::new())).run(question)
     }
 
-    /// The order and the states that the last search ended with.
+    /// Returns the order and the states at the end of the last search.
     fn found(&self, history: &History) -> (Vec<OpId>, Vec<Option<u64>>) {
         let (order, states) = match &self.wide {
             Some(wide) if self.widened => (wide.order(), wide.states()),
@@ -228,7 +233,9 @@ impl Checker {
         let calls: Vec<usize> = invoked_before_return(question, culprit);
         let mut suspects = Vec::new();
         if calls.len() <= SUSPECT_LIMIT {
-            for &call in calls.iter().filter(|&&call| matches!(question.calls[call].fate, Fate::Returned { .. })) {
+            for &call in
+                calls.iter().filter(|&&call| matches!(question.calls[call].fate, Fate::Returned { .. }))
+            {
                 if self.search(&Question { forgiven: Some(call), ..*question }).is_ok() {
                     suspects.push(history.id(call));
                 }
@@ -246,7 +253,7 @@ impl Checker {
     }
 }
 
-/// The events of all calls that count, by key and then by time.
+/// Collects the events of all calls that count, by key and then by time.
 fn collect(calls: &[Call], events: &mut Vec<Event>) {
     events.clear();
     for (index, call) in calls.iter().enumerate().filter(|(_, call)| call.fate != Fate::Failed) {
@@ -256,7 +263,7 @@ fn collect(calls: &[Call], events: &mut Vec<Event>) {
     events.sort_unstable_by_key(|event| (event.key, event.stamp, event.call));
 }
 
-/// The calls that can matter to this one's return, by invocation.
+/// Returns the calls that can affect the return of this one, ordered by invocation.
 fn invoked_before_return(question: &Question<'_>, culprit: usize) -> Vec<usize> {
     let end = question.events.iter().position(|event| event.call == culprit && event.is_return());
     let before = &question.events[..end.unwrap_or(question.events.len())];

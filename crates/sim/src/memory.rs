@@ -1,8 +1,8 @@
 //! The bytes of one simulated memory server.
 //!
-//! Schedules are short and many, so going back to the start must cost what the schedule touched and no more: every store
-//! marks its page, and [`ServerMemory::rewind`] copies only marked pages from the image of the last checkpoint. Under
-//! exhaustive search each store also keeps a hash of the whole contents up to date, line by line.
+//! Schedules are short and many, so a rewind must cost only as much as the schedule touched. Every store
+//! marks its page, and [`ServerMemory::rewind`] copies only marked pages from the image of the last
+//! checkpoint. Under exhaustive search each store also updates a hash of the whole contents, line by line.
 
 use crate::hash::mix_bytes;
 use sherman_fabric::{Memory, Space};
@@ -16,7 +16,8 @@ const LINE: usize = 64;
 struct Bank {
     bytes: Vec<u8>,
     image: Vec<u8>,
-    /// What each byte was before its last overwrite; empty unless [`Breach::StaleRead`](crate::Breach::StaleRead) needs it.
+    /// The value of each byte before its last overwrite. Empty unless
+    /// [`Breach::StaleRead`](crate::Breach::StaleRead) needs it.
     previous: Vec<u8>,
     dirty: Vec<bool>,
     dirty_pages: Vec<u32>,
@@ -97,7 +98,7 @@ impl Bank {
 pub(crate) struct ServerMemory {
     host: Bank,
     on_chip: Bank,
-    /// Whether `content` is kept up to date.
+    /// Whether stores update `content`.
     track: bool,
     /// A hash of everything that differs from the checkpoint, independent of the order of stores.
     content: u64,
@@ -105,7 +106,12 @@ pub(crate) struct ServerMemory {
 
 impl ServerMemory {
     pub(crate) fn new(host_bytes: usize, on_chip_bytes: usize) -> Self {
-        Self { host: Bank::new(host_bytes, 1), on_chip: Bank::new(on_chip_bytes, 2), track: false, content: 0 }
+        Self {
+            host: Bank::new(host_bytes, 1),
+            on_chip: Bank::new(on_chip_bytes, 2),
+            track: false,
+            content: 0,
+        }
     }
 
     #[inline]
@@ -120,13 +126,14 @@ impl ServerMemory {
         self.bank(space).bytes.len() as u64
     }
 
-    /// The bytes at `offset`; in bounds, as [`crate::world`] has checked when the verb was posted.
+    /// Returns the bytes at `offset`. They are in bounds: [`crate::world`] checked that when the verb was
+    /// posted.
     #[inline]
     pub(crate) fn bytes(&self, space: Space, offset: u64, len: usize) -> &[u8] {
         &self.bank(space).bytes[offset as usize..offset as usize + len]
     }
 
-    /// What those bytes were before their last overwrite.
+    /// Returns the bytes before their last overwrite.
     pub(crate) fn previous(&self, offset: u64, len: usize) -> &[u8] {
         &self.host.previous[offset as usize..offset as usize + len]
     }
@@ -145,14 +152,14 @@ impl ServerMemory {
         u64::from_le_bytes(self.bytes(space, offset, 8).try_into().unwrap_or_default())
     }
 
-    /// Makes the present contents those to which [`ServerMemory::rewind`] returns.
+    /// Makes the current contents the state to which [`ServerMemory::rewind`] returns.
     pub(crate) fn checkpoint(&mut self) {
         self.host.checkpoint();
         self.on_chip.checkpoint();
         self.content = 0;
     }
 
-    /// Back to the last checkpoint. `previous` says whether to keep overwritten bytes from now on.
+    /// Returns to the last checkpoint. `previous` says whether to keep overwritten bytes from now on.
     pub(crate) fn rewind(&mut self, previous: bool) {
         self.host.rewind();
         self.on_chip.rewind();
@@ -164,12 +171,13 @@ impl ServerMemory {
         }
     }
 
-    /// Keeps [`ServerMemory::content`] up to date from now on, or no longer.
+    /// Starts or stops updating [`ServerMemory::content`].
     pub(crate) fn set_tracking(&mut self, track: bool) {
         self.track = track;
     }
 
-    /// The hash of what changed since the checkpoint; exact only if tracking was on for all of it.
+    /// Returns the hash of all changes since the checkpoint. It is exact only if tracking was on all the
+    /// time.
     pub(crate) fn content(&self) -> u64 {
         self.content
     }

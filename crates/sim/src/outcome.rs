@@ -1,64 +1,69 @@
-//! What goes wrong on purpose, and how runs end.
+//! Planned faults, and how runs end.
 
 use sherman_fabric::Verb;
 use std::fmt;
 
-/// Something that goes wrong at a given step.
+/// A fault at a given step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A compute server dies: no task of it runs again. What it had posted still happens, or is cut at any unit, as the
-    /// adversary has it (F7), until someone fences it (F6).
+    /// A compute server dies: none of its tasks runs again. Its posted verbs still execute, or are cut at any
+    /// unit, as the adversary chooses (F7), until another compute server fences it (F6).
     Kill {
         /// Its [number](crate::SimFabric::number).
         compute_server: u32,
     },
-    /// None of a compute server's tasks runs for the time that this many events take. What it had posted still happens: a zombie, if its lease
-    /// runs out meanwhile.
+    /// None of a compute server's tasks runs for the time that this many events take. Its posted verbs still
+    /// execute. If its lease expires meanwhile, it is a zombie.
     Sleep {
         /// Its [number](crate::SimFabric::number).
         compute_server: u32,
-        /// For how many events.
+        /// Number of events.
         steps: u64,
     },
-    /// As [`Sleep`](Self::Sleep), in the middle of a change: whoever would fence it meanwhile is told
-    /// [`OwnerStalled`](sherman_fabric::FabricError::OwnerStalled), as on shared memory.
+    /// Like [`Sleep`](Self::Sleep), but in the middle of a change: a compute server that tries to fence it
+    /// meanwhile gets [`OwnerStalled`](sherman_fabric::FabricError::OwnerStalled), as on shared memory.
     Stall {
         /// Its [number](crate::SimFabric::number).
         compute_server: u32,
-        /// For how many events.
+        /// Number of events.
         steps: u64,
     },
-    /// Queue pairs of a compute server break: what is in flight there ends in `Disconnected` as the prefix that was
-    /// executed, even if that is all of it, and so does everything posted there later. Others are not concerned.
+    /// Queue pairs of a compute server break. The lists in flight there end in `Disconnected` after the
+    /// prefix that was executed, even if that is all of it. Everything posted there later ends in the same
+    /// way. Other compute servers are not affected.
     Disconnect {
         /// Its [number](crate::SimFabric::number).
         compute_server: u32,
-        /// Which of its endpoints, in order of creation; `None` for all it has.
+        /// Index of the endpoint, in order of creation, or `None` for all its endpoints.
         endpoint: Option<u32>,
         /// The memory server at the other end.
         server: u16,
     },
-    /// A compute server cannot reach a memory server any more: as [`Disconnect`](Self::Disconnect) of all its endpoints, and of those
-    /// that it makes later. Others are not concerned.
+    /// A compute server permanently loses its connection to a memory server. This is a
+    /// [`Disconnect`](Self::Disconnect) of all its endpoints, including those it makes later. Other compute
+    /// servers are not affected.
     CutOff {
         /// Its [number](crate::SimFabric::number).
         compute_server: u32,
         /// The memory server at the other end.
         server: u16,
     },
-    /// A memory server's process ends and starts again on the same memory, as one with a file does: every compute server that there
-    /// is loses its connections there for good, and its CPU opens the tables again. Compute servers that join later are served.
+    /// A memory server's process ends and starts again on the same memory, as a server with a file does.
+    /// Every existing compute server permanently loses its connections there, and the server's CPU opens the
+    /// tables again. Compute servers that join later are served.
     Restart {
         /// Its index.
         server: u16,
     },
-    /// A memory server's process ends and starts again without its memory: as [`Restart`](Self::Restart), but the memory is formatted
-    /// anew. The cluster takes nobody in any more.
+    /// A memory server's process ends and starts again without its memory. This is like
+    /// [`Restart`](Self::Restart), but the memory is formatted again. The cluster accepts no new members any
+    /// more.
     Wipe {
         /// Its index.
         server: u16,
     },
-    /// The cluster declares a memory server lost: everything in flight there ends in `ServerLost`, and so does everything later.
+    /// The cluster declares a memory server lost. Everything in flight there ends in `ServerLost`, and so
+    /// does everything later.
     Lose {
         /// Its index.
         server: u16,
@@ -69,13 +74,21 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kill { compute_server } => write!(f, "cs{compute_server} dies"),
-            Self::Sleep { compute_server, steps } => write!(f, "cs{compute_server} sleeps for {steps} events"),
-            Self::Stall { compute_server, steps } => write!(f, "cs{compute_server} is stalled for {steps} events"),
+            Self::Sleep { compute_server, steps } => {
+                write!(f, "cs{compute_server} sleeps for {steps} events")
+            }
+            Self::Stall { compute_server, steps } => {
+                write!(f, "cs{compute_server} is stalled for {steps} events")
+            }
             Self::Disconnect { compute_server, endpoint, server } => match endpoint {
-                Some(nth) => write!(f, "endpoint {nth} of cs{compute_server} loses its connection to server {server}"),
+                Some(nth) => {
+                    write!(f, "endpoint {nth} of cs{compute_server} loses its connection to server {server}")
+                }
                 None => write!(f, "cs{compute_server} loses its connections to server {server}"),
             },
-            Self::CutOff { compute_server, server } => write!(f, "cs{compute_server} is cut off from server {server}"),
+            Self::CutOff { compute_server, server } => {
+                write!(f, "cs{compute_server} is cut off from server {server}")
+            }
             Self::Restart { server } => write!(f, "server {server} restarts"),
             Self::Wipe { server } => write!(f, "server {server} restarts empty"),
             Self::Lose { server } => write!(f, "server {server} is lost"),
@@ -83,14 +96,15 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A task that waits at a deadlock.
+/// A task that waits in a deadlock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// The task's number.
     pub task: u32,
     /// Its name.
     pub name: String,
-    /// Server and first verb of the list it posted last. That list has completed, or it would not be a deadlock.
+    /// Server and first verb of the list it posted last. That list has completed, otherwise this would not be
+    /// a deadlock.
     pub last: Option<(u16, Verb)>,
 }
 
@@ -109,30 +123,30 @@ impl fmt::Display for Waiting {
 pub enum Outcome {
     /// Every task has finished and nothing is in flight.
     Done,
-    /// Nothing can happen any more and these tasks wait.
+    /// No event is possible any more, and these tasks wait.
     Deadlock {
-        /// Who.
+        /// The waiting tasks.
         waiting: Vec<Waiting>,
     },
     /// [`Limits::steps`](crate::Limits::steps) was reached.
     StepLimit,
     /// A task reached [`Limits::lists_per_task`](crate::Limits::lists_per_task).
     ListLimit,
-    /// The scheduler knows this state already.
+    /// The scheduler has already seen this state.
     Pruned,
 }
 
-/// What a run did.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a run may have ended in a deadlock"]
 pub struct Run {
     /// How it ended.
     pub outcome: Outcome,
-    /// Events.
+    /// Number of events.
     pub steps: u64,
-    /// Verbs executed.
+    /// Number of verbs executed.
     pub verbs: u64,
-    /// The hash of every event in order: equal for equal schedules.
+    /// The hash of all events in order. Equal schedules have equal hashes.
     pub trace_hash: u64,
     /// Virtual time at the end.
     pub now: u64,
@@ -145,7 +159,7 @@ impl Run {
     }
 }
 
-/// A future that waits for something that will never happen.
+/// A future that waits for an event that will never happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stuck;
 

@@ -8,8 +8,9 @@ use crate::tasks::{Flag, TaskHandle, TaskName, Tasks, poll_task};
 use crate::trace::Event;
 use crate::world::flight::NO_TASK;
 use crate::world::{Next, World};
-use sherman_fabric::{ClientId, Refusal, Request, Response};
-use sherman_memory_server::{FormatError, FormatOptions, MemoryServer};
+use sherman_fabric::{ComputeId, Refusal, Request};
+use sherman_layout::{FormatError, FormatOptions};
+use sherman_memory_server::MemoryServer;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
@@ -23,12 +24,12 @@ pub use crate::outcome::{Fault, Outcome, Run, Stuck, Waiting};
 
 pub(crate) type SharedWorld = Rc<RefCell<World>>;
 
-/// What bounds a run.
+/// The bounds of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Events in one run.
+    /// Most events in one run.
     pub steps: u64,
-    /// Lists one task may post: what bounds a reader that retries for ever under exhaustive search.
+    /// Most lists that one task may post. It bounds a reader that retries endlessly under exhaustive search.
     pub lists_per_task: u64,
 }
 
@@ -38,20 +39,20 @@ impl Default for Limits {
     }
 }
 
-/// The world to be made.
+/// The configuration of a world.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
-    /// Memory servers.
+    /// Number of memory servers.
     pub servers: u16,
-    /// Bytes of host memory of each.
+    /// Host memory of each server in bytes.
     pub host_bytes: usize,
-    /// Bytes of on-chip memory of each.
+    /// On-chip memory of each server in bytes.
     pub on_chip_bytes: usize,
-    /// How each is formatted; `server` and `servers` are filled in.
+    /// Format options of each server. `server` and `servers` are filled in.
     pub format: FormatOptions,
-    /// The adversary.
+    /// The settings of the adversary.
     pub knobs: Knobs,
-    /// Bounds of a run.
+    /// The bounds of a run.
     pub limits: Limits,
 }
 
@@ -84,7 +85,7 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// Makes and formats the servers. That state is the first checkpoint.
+    /// Creates and formats the servers. That state is the first checkpoint.
     pub fn new(config: &SimConfig) -> Result<Self, FormatError> {
         let mut servers = Vec::new();
         for server in 0..config.servers {
@@ -98,7 +99,7 @@ impl Sim {
         Ok(Self { world: Rc::new(RefCell::new(world)), tasks: Rc::new(RefCell::new(Tasks::new())) })
     }
 
-    /// A new compute server, joined at once, outside any schedule.
+    /// Adds a compute server outside any schedule. It joins immediately.
     pub fn join(&mut self) -> Result<SimFabric, Refusal> {
         join(&self.world)
     }
@@ -112,7 +113,8 @@ impl Sim {
         self.spawner().spawn(None, 0, name, future)
     }
 
-    /// Adds a task of `compute_server`; it dies with it, and may share process memory with its other tasks.
+    /// Adds a task of `compute_server`. The task dies with the compute server, and may share process memory
+    /// with its other tasks.
     pub fn spawn_on<T: 'static>(
         &mut self,
         compute_server: &SimFabric,
@@ -123,12 +125,12 @@ impl Sim {
         self.spawner().spawn(Some(compute_server), thread, name, future)
     }
 
-    /// A handle with which tasks add tasks.
+    /// Returns a handle with which tasks add tasks.
     pub fn spawner(&self) -> Spawner {
         Spawner { world: Rc::clone(&self.world), tasks: Rc::clone(&self.tasks) }
     }
 
-    /// Lets `scheduler` run the tasks, to the end of all of them and of everything in flight.
+    /// Runs the tasks under `scheduler`, until all of them have ended and nothing is in flight.
     pub fn run<S: Scheduler + ?Sized>(&mut self, scheduler: &mut S) -> Run {
         let wakes = self.tasks.borrow().queue();
         if scheduler.wants_state() {
@@ -163,8 +165,9 @@ impl Sim {
         outcome
     }
 
-    /// Runs `future` outside any schedule: its verbs execute inline and in order, and time jumps when it sleeps. What is in
-    /// flight is finished first. For setting up before a run and looking round after it; tasks do not run meanwhile.
+    /// Runs `future` outside any schedule: its verbs execute inline and in order, and time jumps when it
+    /// sleeps. Lists and calls in flight finish first. Use it to set up a run or to check its result. Tasks
+    /// do not run meanwhile.
     pub fn block_on<F: Future>(&mut self, future: F) -> Result<F::Output, Stuck> {
         let quiet = Quiet::begin(&self.world);
         let mut future = pin!(future);
@@ -186,23 +189,23 @@ impl Sim {
         }
     }
 
-    /// Makes the present the start of later schedules: memory, members, time, and the endpoints there are.
-    /// What is in flight is finished first.
+    /// Makes the current state the start of later schedules: memory, members, time, and the existing
+    /// endpoints. Lists and calls in flight finish first.
     pub fn checkpoint(&mut self) {
         let mut world = self.world.borrow_mut();
         world.drain();
         world.checkpoint();
     }
 
-    /// Back to the last checkpoint: tasks, endpoints and compute servers made since are gone. Costs what the schedule
-    /// touched, not the size of memory.
+    /// Returns to the last checkpoint. Tasks, endpoints and compute servers made since are removed. The cost
+    /// depends on what the schedule touched, not on the size of memory.
     pub fn rewind(&mut self) {
         self.drop_tasks();
         self.world.borrow_mut().rewind();
     }
 
-    /// [`Sim::rewind`], with another adversary from now on. Endpoints made before the checkpoint keep the
-    /// [`Caps`](sherman_fabric::Caps) they have.
+    /// Like [`Sim::rewind`], with other adversary settings from now on. Endpoints made before the checkpoint
+    /// keep their [`Caps`](sherman_fabric::Caps).
     pub fn rewind_with(&mut self, knobs: Knobs) {
         self.drop_tasks();
         let mut world = self.world.borrow_mut();
@@ -215,30 +218,31 @@ impl Sim {
         self.world.borrow_mut().limits = limits;
     }
 
-    /// Lets `fault` happen before the event number `step` of this schedule.
+    /// Makes `fault` happen before event number `step` of this schedule.
     pub fn fault_at(&mut self, step: u64, fault: Fault) {
         self.world.borrow_mut().add_fault(step, fault);
     }
 
-    /// Lets `fault` happen now, outside any schedule.
+    /// Makes `fault` happen now, outside any schedule.
     pub fn strike(&mut self, fault: Fault) {
         self.world.borrow_mut().strike_now(fault);
     }
 
-    /// Lets a compute server, by number, die right after so many more *effects* of its own: a unit of a WRITE that landed, a
-    /// unit of a READ fetched, an atomic or a control call executed. Whatever else it had in flight is cut there and then
-    /// (F7). With the count of an undisturbed run from [`Sim::effects`], every point at which it can die is visited.
+    /// Kills a compute server, by number, right after this many more *effects* of its own. An effect is a
+    /// unit of a WRITE that landed, a unit of a READ fetched, or an atomic or control call executed.
+    /// Everything else that it has in flight is cut at that moment (F7). [`Sim::effects`] gives the count of
+    /// an undisturbed run, so a test can visit every point at which the compute server can die.
     pub fn kill_after(&mut self, compute_server: u32, effects: u64) {
         self.world.borrow_mut().kill_after(compute_server, effects);
     }
 
-    /// Lets the next compute server that begins to recover somebody (it fences it) die after so many more effects. May be
-    /// laid several times: each strikes once, the last laid first.
+    /// Kills the next compute server that begins a recovery (it fences a member), after this many more
+    /// effects. May be called several times: each call kills one recoverer, and the last call applies first.
     pub fn ambush(&mut self, effects: u64) {
         self.world.borrow_mut().ambushes.push(effects);
     }
 
-    /// How many effects a compute server, by number, has had since it joined.
+    /// Returns the number of effects of a compute server, by number, since it joined.
     pub fn effects(&self, compute_server: u32) -> u64 {
         self.world.borrow().compute_servers.get(compute_server as usize).map_or(0, |cs| cs.effects)
     }
@@ -248,39 +252,40 @@ impl Sim {
         self.world.borrow().compute_servers.get(compute_server as usize).is_some_and(|cs| cs.dead)
     }
 
-    /// How many endpoints a compute server, by number, has made.
+    /// Returns how many endpoints a compute server, by number, has made.
     pub fn endpoints(&self, compute_server: u32) -> u32 {
-        self.world.borrow().endpoints.iter().filter(|endpoint| endpoint.owner == compute_server).count() as u32
+        self.world.borrow().endpoints.iter().filter(|endpoint| endpoint.owner == compute_server).count()
+            as u32
     }
 
-    /// Keeps a readable trace from now on, or no longer.
+    /// Starts or stops recording a readable trace.
     pub fn record_trace(&mut self, on: bool) {
         self.world.borrow_mut().log.record(on);
     }
 
-    /// The events of this schedule, if recorded.
+    /// Returns the events of this schedule, if recorded.
     pub fn trace(&self) -> Vec<Event> {
         self.world.borrow().log.events().to_vec()
     }
 
-    /// The names of the tasks of this schedule, by number.
+    /// Returns the names of the tasks of this schedule, by number.
     pub fn task_names(&self) -> Vec<TaskName> {
         let tasks = self.tasks.borrow();
         (0..).map_while(|task| tasks.name(task).cloned()).collect()
     }
 
-    /// Tells exhaustive search of something that tasks share outside the fabric, in the order in which it happened: two
-    /// states with different notes are different.
+    /// Tells exhaustive search about state that tasks share outside the fabric, in the order in which it
+    /// changed. Two states with different notes are different.
     pub fn note(&self, what: u64) {
         self.world.borrow_mut().history.note(what);
     }
 
-    /// A server's memory.
+    /// Returns a server's memory.
     pub fn memory(&self, server: u16) -> SimMemory {
         SimMemory::new(Rc::clone(&self.world), server)
     }
 
-    /// Virtual time.
+    /// Returns the virtual time.
     pub fn now(&self) -> u64 {
         self.world.borrow().now
     }
@@ -294,13 +299,9 @@ impl Sim {
 
 fn join(shared: &SharedWorld) -> Result<SimFabric, Refusal> {
     let mut world = shared.borrow_mut();
-    match world.admit()? {
-        Response::Joined { client } => {
-            let owner = world.add_compute_server(client);
-            Ok(SimFabric::new(Rc::clone(shared), owner, client))
-        }
-        _ => Err(Refusal::BadRequest { what: "a join is answered by an id" }),
-    }
+    let client = world.admit()?;
+    let owner = world.add_compute_server(client);
+    Ok(SimFabric::new(Rc::clone(shared), owner, client))
 }
 
 impl fmt::Debug for Sim {
@@ -311,13 +312,14 @@ impl fmt::Debug for Sim {
 }
 
 impl Drop for Sim {
-    /// Futures hold endpoints and endpoints hold the world: they go first, and may post nothing on their way.
+    /// Futures hold endpoints and endpoints hold the world, so drop the futures first. They may post nothing
+    /// while they are dropped.
     fn drop(&mut self) {
         self.drop_tasks();
     }
 }
 
-/// Verbs execute inline while this lives.
+/// Verbs execute inline while this value exists.
 struct Quiet<'a>(&'a SharedWorld);
 
 impl<'a> Quiet<'a> {
@@ -361,13 +363,14 @@ impl Spawner {
         handle
     }
 
-    /// A new compute server, joined at once: for a task whose own has been fenced.
+    /// Adds a compute server, which joins immediately. A task uses it when its own compute server has been
+    /// fenced.
     pub fn join(&self) -> Result<SimFabric, Refusal> {
         join(&self.world)
     }
 
-    /// Somebody joins and leaves again at once, so that the next one gets another id.
-    pub fn visit(&self) -> Result<ClientId, Refusal> {
+    /// Adds a compute server that joins and leaves immediately, so that the next one gets another id.
+    pub fn visit(&self) -> Result<ComputeId, Refusal> {
         let client = join(&self.world)?.client();
         let mut world = self.world.borrow_mut();
         let now = world.now;
@@ -377,7 +380,7 @@ impl Spawner {
         Ok(client)
     }
 
-    /// As [`Sim::kill_after`], from within a schedule.
+    /// Like [`Sim::kill_after`], from within a schedule.
     pub fn kill_after(&self, compute_server: u32, effects: u64) {
         self.world.borrow_mut().kill_after(compute_server, effects);
     }
@@ -387,7 +390,7 @@ impl Spawner {
         self.world.borrow().compute_servers.get(compute_server as usize).is_some_and(|cs| cs.dead)
     }
 
-    /// What the task that runs says of itself, for a trace that is recorded; `text` is called only then.
+    /// Adds a remark of the running task to a recorded trace. `text` is called only if a trace is recorded.
     pub fn say(&self, text: impl FnOnce() -> String) {
         let mut world = self.world.borrow_mut();
         if world.log.is_recording() {

@@ -1,8 +1,9 @@
 //! Tasks and their wakers.
 //!
-//! A slab of boxed futures and a queue of woken task numbers. Wakers must be `Send`, so the queue has a mutex; the world is
-//! one thread, so it is never contended and is only looked at when a flag says so. The product's own executor is not used
-//! here because its order of running is its own business, whereas here it is the adversary's.
+//! The module has a slab of boxed futures and a queue of woken task numbers. Wakers must be `Send`, so the
+//! queue has a mutex. The world has one thread, so the mutex is never contended, and it is locked only when a
+//! flag says so. The product's own executor decides the order of running itself. Here the adversary decides
+//! it, so that executor is not used.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -22,7 +23,7 @@ pub(crate) struct WakeQueue {
 }
 
 impl WakeQueue {
-    /// Whether `task` is the only one that was woken; then it is taken out.
+    /// Whether `task` is the only woken task. If so, removes it from the queue.
     pub(crate) fn take_only(&self, task: u32) -> bool {
         if !self.any.load(Relaxed) {
             return false;
@@ -68,11 +69,11 @@ impl Wake for TaskWaker {
 /// A task's name: its compute server (by number, if it has one), its thread there, and what it does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskName {
-    /// The compute server, by number of joining.
+    /// The compute server, numbered in order of joining.
     pub compute_server: Option<u32>,
     /// The thread of that compute server.
     pub thread: u32,
-    /// What it does.
+    /// What the task does.
     pub name: Cow<'static, str>,
 }
 
@@ -89,7 +90,7 @@ pub(crate) type Body = Pin<Box<dyn Future<Output = ()>>>;
 
 struct Task {
     name: TaskName,
-    /// Absent while it is polled and after it has finished.
+    /// Absent while the task is polled and after it has finished.
     body: Option<Body>,
     wake: Arc<TaskWaker>,
     waker: Waker,
@@ -113,7 +114,8 @@ impl Tasks {
     /// Adds a task, ready to run.
     pub(crate) fn spawn(&mut self, name: TaskName, body: Body) -> u32 {
         let task = self.slots.len() as u32;
-        let wake = Arc::new(TaskWaker { task, queued: AtomicBool::new(false), queue: Arc::clone(&self.queue) });
+        let wake =
+            Arc::new(TaskWaker { task, queued: AtomicBool::new(false), queue: Arc::clone(&self.queue) });
         let waker = Waker::from(Arc::clone(&wake));
         waker.wake_by_ref();
         self.slots.push(Task { name, body: Some(body), wake, waker });
@@ -124,8 +126,8 @@ impl Tasks {
         self.slots.get(task as usize).map(|task| &task.name)
     }
 
-    /// Removes every task and cuts the wakers that are still about. Futures are handed out to be dropped by the caller,
-    /// outside any borrow, since their destructors may come back here.
+    /// Removes every task and disconnects the wakers that still exist. The caller drops the returned futures
+    /// outside any borrow, because their destructors may call back here.
     pub(crate) fn clear(&mut self) -> Vec<Body> {
         self.queue = Arc::default();
         self.slots.drain(..).filter_map(|task| task.body).collect()
@@ -134,12 +136,12 @@ impl Tasks {
     fn begin(&mut self, task: u32) -> Option<(Body, Waker)> {
         let slot = &mut self.slots[task as usize];
         slot.wake.queued.store(false, Relaxed);
-        // Lent, not cloned: that would count references up and down for every poll.
+        // Moved, not cloned: a clone would update the reference count twice for every poll.
         slot.body.take().map(|body| (body, std::mem::replace(&mut slot.waker, Waker::noop().clone())))
     }
 }
 
-/// Polls `task` once; true when it has finished with this poll.
+/// Polls `task` once. Returns true if it has finished with this poll.
 pub(crate) fn poll_task(tasks: &RefCell<Tasks>, task: u32) -> bool {
     let Some((mut body, waker)) = tasks.borrow_mut().begin(task) else { return false };
     let done = body.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
@@ -150,7 +152,7 @@ pub(crate) fn poll_task(tasks: &RefCell<Tasks>, task: u32) -> bool {
     done
 }
 
-/// A waker that only notes that it was called.
+/// A waker that only records that it was called.
 #[derive(Debug, Default)]
 pub(crate) struct Flag(AtomicBool);
 
@@ -167,19 +169,19 @@ impl Wake for Flag {
     }
 }
 
-struct Slot<T> {
+struct OutputSlot<T> {
     value: Option<T>,
     waker: Option<Waker>,
 }
 
 /// The result of a spawned task. Await it inside the world, or [`take`](TaskHandle::take) it afterwards.
 #[derive(Clone)]
-pub struct TaskHandle<T>(Rc<RefCell<Slot<T>>>);
+pub struct TaskHandle<T>(Rc<RefCell<OutputSlot<T>>>);
 
 impl<T: 'static> TaskHandle<T> {
-    /// A handle, and `future` wrapped so that it fills it.
+    /// Returns a handle, and `future` wrapped so that it stores its result in the handle.
     pub(crate) fn wrap(future: impl Future<Output = T> + 'static) -> (Self, Body) {
-        let slot = Rc::new(RefCell::new(Slot { value: None, waker: None }));
+        let slot = Rc::new(RefCell::new(OutputSlot { value: None, waker: None }));
         let filled = Rc::clone(&slot);
         let body = Box::pin(async move {
             let value = future.await;
@@ -192,7 +194,7 @@ impl<T: 'static> TaskHandle<T> {
         (Self(slot), body)
     }
 
-    /// The task's result, once, if it has finished.
+    /// Returns the task's result, once, if it has finished.
     pub fn take(&self) -> Option<T> {
         self.0.borrow_mut().value.take()
     }

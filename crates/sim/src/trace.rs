@@ -1,73 +1,73 @@
-//! The trace: a running hash of every event, and on request a readable line for each.
+//! The trace: a running hash of all events, and on request a readable line for each event.
 
-use crate::choice::{Actor, Choice, Kind};
+use crate::choice::{Actor, Choice, ChoiceKind};
 use crate::hash::mix;
 use crate::world::flight::NO_TASK;
 use sherman_fabric::Space;
 use std::fmt;
 
-/// Where an event touched memory.
+/// The memory that an event touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Extent {
     /// The server, or `u16::MAX` for none.
     pub server: u16,
     /// The memory.
     pub space: Space,
     /// The first byte.
     pub offset: u64,
-    /// How many bytes; 0 if it touched none.
+    /// Number of bytes, or 0 if it touched none.
     pub len: u32,
 }
 
-impl Place {
+impl Extent {
     /// No memory.
     pub(crate) fn nowhere(server: u16) -> Self {
         Self { server, space: Space::Host, offset: 0, len: 0 }
     }
 }
 
-/// What else a recorded trace knows of an event.
+/// Additional details of an event in a recorded trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
     /// Nothing.
     #[default]
     None,
-    /// The bytes that a READ fetched or a WRITE left.
+    /// The bytes that a READ fetched or a WRITE stored.
     Bytes(Vec<u8>),
-    /// What a CAS compared and stored, and under which mask.
+    /// The operands of a CAS.
     Cas {
-        /// Compared with.
+        /// The value compared with.
         compare: u64,
-        /// Stored if equal.
+        /// The value stored if equal.
         swap: u64,
-        /// The bits concerned.
+        /// The bits that take part.
         mask: u64,
     },
-    /// What an FAA added.
+    /// The operand of an FAA.
     Faa {
-        /// Added.
+        /// The number added.
         add: u64,
     },
     /// A control request and, once it is executed, its answer.
     Call(String),
-    /// A fault, or what a task says of itself.
+    /// A fault, or a task's remark.
     Remark(String),
 }
 
 /// One event of a recorded trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What was chosen.
+    /// The choice that was taken.
     pub choice: Choice,
-    /// What it touched.
-    pub place: Place,
-    /// A hash of the bytes it moved, the word an atomic found, or the time for events that move nothing.
+    /// The memory that it touched.
+    pub place: Extent,
+    /// A hash of the bytes it moved, the word that an atomic found, or the time for events that move nothing.
     pub data: u64,
-    /// The task that posted what happens here, by number; `None` if none did.
+    /// Number of the task that posted the list or call, or `None` if no task did.
     pub task: Option<u32>,
     /// Virtual time.
     pub now: u64,
-    /// What else is known.
+    /// Additional details.
     pub detail: Detail,
 }
 
@@ -76,13 +76,17 @@ impl fmt::Display for Event {
         let Self { choice, place, data, detail, .. } = self;
         let space = if place.space == Space::Host { "host" } else { "on-chip" };
         match choice.kind {
-            Kind::Fetch | Kind::FetchStale | Kind::Land => {
-                write!(f, "{choice}: {space} {}:{:#x}+{} #{:08x}", place.server, place.offset, place.len, *data as u32)
+            ChoiceKind::Fetch | ChoiceKind::FetchStale | ChoiceKind::Land => {
+                write!(
+                    f,
+                    "{choice}: {space} {}:{:#x}+{} #{:08x}",
+                    place.server, place.offset, place.len, *data as u32
+                )
             }
-            Kind::Atomic | Kind::AtomicLoad | Kind::AtomicStore => {
+            ChoiceKind::Atomic | ChoiceKind::AtomicLoad | ChoiceKind::AtomicStore => {
                 write!(f, "{choice}: {space} {}:{:#x} found {data:#x}", place.server, place.offset)
             }
-            Kind::Remark => match detail {
+            ChoiceKind::Remark => match detail {
                 Detail::Remark(text) => write!(f, "{text}"),
                 _ => Ok(()),
             },
@@ -91,7 +95,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// Hash and, if asked for, events.
+/// The hash and, if requested, the events.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(crate) hash: u64,
@@ -100,7 +104,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Forgets everything but whether events are kept.
+    /// Clears everything except whether events are recorded.
     pub(crate) fn reset(&mut self) {
         self.hash = 0;
         self.events.clear();
@@ -115,27 +119,28 @@ impl Log {
     }
 
     #[inline]
-    pub(crate) fn event(&mut self, choice: Choice, place: Place, data: u64) {
+    pub(crate) fn event(&mut self, choice: Choice, place: Extent, data: u64) {
         let actor = match choice.actor {
             Actor::Task(task) => u64::from(task) << 2,
             Actor::QueuePair { endpoint, .. } => u64::from(endpoint) << 2 | 1,
             Actor::Control(endpoint) => u64::from(endpoint) << 2 | 2,
             Actor::Clock => 3,
         };
-        let what = choice.kind as u64 | u64::from(place.space == Space::OnChip) << 7 | u64::from(place.server) << 8;
+        let what =
+            choice.kind as u64 | u64::from(place.space == Space::OnChip) << 7 | u64::from(place.server) << 8;
         self.hash = mix(self.hash ^ what ^ actor << 24, place.offset ^ data.rotate_left(17));
         if self.recording {
             self.events.push(Event { choice, place, data, task: None, now: 0, detail: Detail::None });
         }
     }
 
-    /// Whether events are kept.
+    /// Whether events are recorded.
     #[inline]
     pub(crate) fn is_recording(&self) -> bool {
         self.recording
     }
 
-    /// Adds what else is known of the last event.
+    /// Adds details to the last event.
     pub(crate) fn detail(&mut self, task: u32, now: u64, detail: Detail) {
         if let Some(event) = self.events.last_mut() {
             event.task = (task != NO_TASK).then_some(task);
@@ -143,13 +148,13 @@ impl Log {
         }
     }
 
-    /// Tells of something that is no event.
+    /// Adds a remark that is not an event.
     pub(crate) fn remark(&mut self, task: u32, now: u64, text: String) {
         if self.recording {
-            let choice = Choice::of(Actor::Clock, Kind::Remark);
+            let choice = Choice::of(Actor::Clock, ChoiceKind::Remark);
             self.events.push(Event {
                 choice,
-                place: Place::nowhere(u16::MAX),
+                place: Extent::nowhere(u16::MAX),
                 data: now,
                 task: (task != NO_TASK).then_some(task),
                 now,

@@ -1,4 +1,4 @@
-//! A little of everything in a few seconds: what mutation runs repeat for every mutant (`docs/TESTING.md`).
+//! A few seconds of all kinds of tests. Mutation runs repeat it for every mutant (`docs/TESTING.md`).
 
 #[path = "tree/ended.rs"]
 mod ended;
@@ -39,7 +39,7 @@ fn a_few_schedules_with_crashes_of_every_format_are_clean() {
 }
 
 #[test]
-fn whoever_dies_in_a_few_plays_leaves_nothing_lost() {
+fn a_death_in_a_few_plays_loses_nothing() {
     for setup in Setup::pairwise().into_iter().step_by(4) {
         for (plot, height) in Plot::all() {
             let enumerated = Play::new(plot, height, setup).enumerate(0..1);

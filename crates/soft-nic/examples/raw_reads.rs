@@ -1,24 +1,27 @@
-//! What a READ costs over loopback, beside a bare loop that moves the same bytes.
+//! Measures the cost of a READ over loopback, beside a bare loop that moves the same bytes.
 //!
 //! `cargo run --release -p sherman-soft-nic --example raw_reads [tcp|unix]`
 //!
-//! Client: a blocking socket that keeps so many READs of 1 KiB in flight and reads whatever comes. Server: either ours, or
-//! a thread that answers each 32 bytes it receives by the same 1040, all of one receive in one send. Addresses are random, in
-//! a megabyte (hot) or in 256 (cold: the bare loop touches no memory, so this is not its like). Medians of five, taken in
-//! turn; beside them what the serving thread's CPU spends on a READ, in nanoseconds, which other work on the machine
-//! disturbs less.
+//! The client is a blocking socket that keeps a number of READs of 1 KiB in flight and reads whatever
+//! arrives. The server is either the soft NIC, or a thread that answers each 32 bytes with the same 1040
+//! bytes. That thread answers all requests of one receive in one send.
+//!
+//! Addresses are random, within one megabyte (hot) or within 256 (cold). The bare loop touches no memory, so
+//! cold figures do not compare with it. Figures are medians of five, taken in turn. Beside them stands the
+//! CPU time of the serving thread for one READ, in nanoseconds, which other work on the machine disturbs
+//! less.
 
+use sherman_control::auth;
+use sherman_control::wire::frame::put_frame;
+use sherman_control::wire::{FrameHeader, FrameKind, HEADER_BYTES, Hello, Introduce, Role, VERSION};
 use sherman_embedded::Atomicity;
 use sherman_embedded::copy::CopyPath;
 use sherman_embedded::host::Host;
 use sherman_embedded::memory::Region;
 use sherman_fabric::{Space, WorkList};
-use sherman_memory_server::FormatOptions;
-use sherman_soft_nic::auth;
+use sherman_layout::FormatOptions;
 use sherman_soft_nic::server::{Listen, ServerOptions, SoftNicServer};
-use sherman_soft_nic::wire::frame::put_frame;
-use sherman_soft_nic::wire::verbs::put_list;
-use sherman_soft_nic::wire::{FrameHeader, HEADER_BYTES, Hello, Introduce, Kind, Role, VERSION};
+use sherman_soft_nic::verbs::put_list;
 use std::error::Error;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -35,7 +38,7 @@ const MEMORY: usize = 256 << 20;
 trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
 
-/// Answers as many requests as arrive, with nothing behind them.
+/// Answers every request that arrives, without any memory behind the answers.
 fn bare(mut stream: impl Stream) {
     let (mut input, output) = (vec![0; 128 << 10], vec![7; REPLY * 4096]);
     let mut rest = 0;
@@ -51,16 +54,23 @@ fn bare(mut stream: impl Stream) {
     }
 }
 
-/// Nanoseconds that threads of this name have been on a CPU.
+/// Nanoseconds that all threads with this name have run on a CPU.
 fn cpu_time(name: &str) -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten().map(|task| task.path());
-    let named = tasks.filter(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.contains(name)));
+    let named =
+        tasks.filter(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.contains(name)));
     let stats = named.filter_map(|task| std::fs::read_to_string(task.join("schedstat")).ok());
     stats.filter_map(|stat| stat.split(' ').next().and_then(|time| time.parse::<u64>().ok())).sum()
 }
 
-/// READs per second with `depth` in flight, and what each costs the threads of this name.
-fn measure(stream: &mut dyn Stream, name: &str, depth: usize, reach: usize) -> Result<(f64, f64), Box<dyn Error>> {
+/// Returns READs per second with `depth` in flight, and the CPU time that each costs the threads with this
+/// name.
+fn measure(
+    stream: &mut dyn Stream,
+    name: &str,
+    depth: usize,
+    reach: usize,
+) -> Result<(f64, f64), Box<dyn Error>> {
     let mut random = fastrand::Rng::with_seed(1);
     let mut requests = Vec::new();
     let mut add = |requests: &mut Vec<u8>| {
@@ -86,7 +96,7 @@ fn measure(stream: &mut dyn Stream, name: &str, depth: usize, reach: usize) -> R
     }
     let rate = done as f64 / began.elapsed().as_secs_f64();
     let cost = (cpu_time(name) - before) as f64 / done as f64;
-    // What is still in flight belongs to nobody else.
+    // Receives the replies still in flight, so that the next measurement does not get them.
     let mut left = (done + depth) * REPLY - bytes;
     while left > 0 {
         left -= stream.read(&mut buffer)?;
@@ -105,17 +115,20 @@ fn join(stream: &mut dyn Stream) -> Result<(), Box<dyn Error>> {
         Ok(body)
     };
     let hello = Hello::take(&frame(stream)?)?;
-    let introduce = Introduce { version: VERSION, nonce: auth::nonce()?, role: Role::Join { seen: vec![None] } };
+    let introduce =
+        Introduce { version: VERSION, nonce: auth::nonce()?, role: Role::Join { seen: vec![None] } };
     let mut out = Vec::new();
     let sign = |covered: &[u8]| auth::client_mac(None, covered, &hello.nonce);
-    put_frame(&mut out, Kind::Introduce, 0, |out| introduce.put(out, sign))?;
+    put_frame(&mut out, FrameKind::Introduce, 0, |out| introduce.put(out, sign))?;
     stream.write_all(&out)?;
     frame(stream).map(drop)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let unix = std::env::args().any(|argument| argument == "unix");
-    let path = |name: &str| -> PathBuf { std::env::temp_dir().join(format!("sherman-{name}-{}", std::process::id())) };
+    let path = |name: &str| -> PathBuf {
+        std::env::temp_dir().join(format!("sherman-{name}-{}", std::process::id()))
+    };
     let region = Region::new(MEMORY, 256 << 10, Atomicity::Line, CopyPath::fastest()).ok_or("no memory")?;
     for offset in (0..MEMORY as u64).step_by(4096) {
         region.write(Space::Host, offset, &[1]).map_err(|bad| format!("{bad:?}"))?;

@@ -1,4 +1,5 @@
-//! A server without a descriptor left waits for one. Alone in its file: the limit is its process's.
+//! A server that has no descriptor left waits for one. The test has its own file, because the limit applies
+//! to the whole process.
 #![cfg(target_os = "linux")]
 
 mod raw;
@@ -9,10 +10,11 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// Where the system says how long the accepting thread has been on a CPU.
+/// The system's file with the CPU time of the accepting thread.
 fn accepting_thread() -> File {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
-    let mut ours = tasks.filter(|task| std::fs::read_to_string(task.join("comm")).unwrap().starts_with("sherman-acc"));
+    let mut ours =
+        tasks.filter(|task| std::fs::read_to_string(task.join("comm")).unwrap().starts_with("sherman-acc"));
     File::open(ours.next().unwrap().join("schedstat")).unwrap()
 }
 
@@ -30,7 +32,7 @@ fn without_descriptors_nobody_is_accepted_no_core_is_burnt_and_it_goes_on_when_t
     let stat = accepting_thread();
     let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64 - 1;
     let limit = getrlimit(Resource::Nofile);
-    // Room for our end of a connection, and none for the server's.
+    // Room for this end of a connection, and none for the server's.
     setrlimit(Resource::Nofile, Rlimit { current: Some(open + 1), ..limit }).unwrap();
     let mut raw = Raw::connect(&server, 0);
     eventually(|| refused(&server, "accept_failed") > 0);

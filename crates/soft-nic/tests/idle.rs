@@ -1,16 +1,18 @@
-//! A server that nobody talks to sleeps. Alone in its file: it looks at the threads of its process.
+//! A server without requests sleeps. The test has its own file, because it examines the threads of its
+//! process.
 #![cfg(target_os = "linux")]
 
 mod raw;
 
 use raw::{Raw, options, start};
-use sherman_soft_nic::wire::Role;
+use sherman_control::wire::Role;
 use std::time::Duration;
 
-/// Nanoseconds that the server's threads have been on a CPU.
+/// Nanoseconds that the server's threads have run on a CPU.
 fn cpu_time() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
-    let ours = tasks.filter(|task| std::fs::read_to_string(task.join("comm")).unwrap().starts_with("sherman-"));
+    let ours =
+        tasks.filter(|task| std::fs::read_to_string(task.join("comm")).unwrap().starts_with("sherman-"));
     let stats = ours.map(|task| std::fs::read_to_string(task.join("schedstat")).unwrap());
     stats.map(|stat| stat.split(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }

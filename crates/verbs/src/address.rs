@@ -1,17 +1,22 @@
-//! Which port and which address: a choice made from a description of what there is, and so tested without any device.
+//! Chooses a port and an address from a description of the devices, so that tests need no device.
 //!
-//! **RoCE.** A port has a table of GIDs, most addresses twice: as RoCE v1, which no router passes, and as v2. Preferred is v2 with
-//! an IPv4 address, and of several the one that the control connection uses, since it is known to reach the other side; then
-//! v2 with a global IPv6 address, with a link-local one, and v1 at last. Both sides must use the same kind: the client
-//! chooses, the server follows.
+//! **RoCE.** A port has a table of GIDs. Most addresses are in it twice: as RoCE v1, which no router passes,
+//! and as v2. The order of preference is:
 //!
-//! **InfiniBand.** A local id is enough inside one subnet; across subnets the GID goes with every packet (GRH).
+//! 1. v2 with the address of the control connection, since it is known to reach the other side;
+//! 2. v2 with another IPv4 address;
+//! 3. v2 with a global IPv6 address, then with a link-local one;
+//! 4. v1.
+//!
+//! Both sides must use the same kind: the client chooses, the server follows.
+//!
+//! **InfiniBand.** A local id is enough inside one subnet. Across subnets every packet carries the GID (GRH).
 
 use crate::options::VerbsOptions;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Bytes that a packet may carry.
+/// The size of a packet's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Mtu {
@@ -30,23 +35,23 @@ pub enum Mtu {
 impl Mtu {
     const ALL: [Self; 5] = [Self::M256, Self::M512, Self::M1024, Self::M2048, Self::M4096];
 
-    /// By its number in verbs and on the wire.
+    /// The size with this number in verbs and on the wire.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|mtu| *mtu as u8 == code)
     }
 
-    /// By its bytes.
+    /// The size of this many bytes.
     pub fn from_bytes(bytes: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|mtu| mtu.bytes() == bytes)
     }
 
-    /// How many bytes.
+    /// The size in bytes.
     pub fn bytes(self) -> u32 {
         128 << self as u8
     }
 }
 
-/// What carries the packets.
+/// The link layer that carries the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Layer {
@@ -56,18 +61,18 @@ pub enum Layer {
     Ethernet = 2,
 }
 
-/// A global id: an address of IPv6, or one of IPv4 in its clothes.
+/// A global id: an IPv6 address, or an IPv4 address mapped to IPv6.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// The address in it.
+    /// The IP address in it.
     pub fn ip(self) -> IpAddr {
         let ip = Ipv6Addr::from(self.0);
         ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4)
     }
 
-    /// The subnet's part.
+    /// The subnet prefix.
     fn subnet(self) -> [u8; 8] {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         [a, b, c, d, e, f, g, h]
@@ -84,7 +89,7 @@ impl From<Ipv4Addr> for Gid {
     }
 }
 
-/// What a GID is good for.
+/// The protocol of a GID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum GidKind {
@@ -97,25 +102,25 @@ pub enum GidKind {
 }
 
 impl GidKind {
-    /// By its number in verbs and on the wire.
+    /// The kind with this number in verbs and on the wire.
     pub fn from_code(code: u32) -> Option<Self> {
         [Self::InfiniBand, Self::RoceV1, Self::RoceV2].into_iter().find(|kind| *kind as u32 == code)
     }
 }
 
-/// One line of a port's GID table.
+/// One entry of a port's GID table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GidEntry {
-    /// Its index there.
+    /// Its index in the table.
     pub index: u8,
     /// The address.
     pub gid: Gid,
-    /// What it is good for.
+    /// Its protocol.
     pub kind: GidKind,
 }
 
 impl GidEntry {
-    /// How much it is liked, less being better; `None` if it is of no use.
+    /// The rank of this entry; lower is better. `None` if the entry is unusable.
     fn rank(&self, near: Option<IpAddr>) -> Option<u8> {
         let gid = self.gid;
         if gid == Gid::default() {
@@ -133,7 +138,7 @@ impl GidEntry {
         })
     }
 
-    /// Whether packets may go from one to the other.
+    /// Whether packets can pass between this entry and a peer's GID.
     fn reaches(&self, kind: GidKind, gid: Gid) -> bool {
         self.kind == kind && self.gid.ip().is_ipv4() == gid.ip().is_ipv4()
     }
@@ -142,13 +147,13 @@ impl GidEntry {
 /// One port of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortInfo {
-    /// From 1.
+    /// Its number, from 1.
     pub number: u8,
-    /// Whether packets may pass.
+    /// Whether the port can send and receive packets.
     pub active: bool,
-    /// What carries them.
+    /// Its link layer.
     pub layer: Layer,
-    /// How large they may be.
+    /// The largest packet.
     pub mtu: Mtu,
     /// The local id of InfiniBand; 0 elsewhere.
     pub lid: u16,
@@ -156,7 +161,7 @@ pub struct PortInfo {
     pub gids: Vec<GidEntry>,
 }
 
-/// A device, as far as the choice of a port needs it.
+/// The part of a device's description that the choice of a port needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// Its name.
@@ -173,7 +178,7 @@ pub enum AddressError {
     NoSuchDevice {
         /// The name asked for.
         name: String,
-        /// Those there are.
+        /// The names of all devices.
         there_are: Vec<String>,
     },
     /// The device has no such port.
@@ -188,7 +193,7 @@ pub enum AddressError {
         /// The index asked for.
         gid: u8,
     },
-    /// The port has no address, or none that reaches the other side's.
+    /// The port has no address, or none that reaches the address of the other side.
     NoGid,
 }
 
@@ -198,7 +203,7 @@ impl fmt::Display for AddressError {
             Self::NoSuchDevice { name, there_are } => {
                 write!(f, "there is no RDMA device {name:?}; there are: {}", there_are.join(", "))
             }
-            Self::NoSuchPort { port } => write!(f, "no RDMA device that may be used has a port {port}"),
+            Self::NoSuchPort { port } => write!(f, "no usable RDMA device has port {port}"),
             Self::NoActivePort => write!(f, "no port of an RDMA device is active"),
             Self::NoSuchGid { gid } => write!(f, "the port has no address with index {gid}"),
             Self::NoGid => write!(f, "the port has no address that reaches the other side"),
@@ -208,8 +213,8 @@ impl fmt::Display for AddressError {
 
 impl std::error::Error for AddressError {}
 
-/// Indices of the device and its port to use. Of several active ports the one with the address `near` is preferred, else the
-/// first.
+/// Chooses a device and one of its ports, by index. Among several active ports it prefers a port with the
+/// address `near`, otherwise it takes the first.
 pub fn choose_port(
     devices: &[DeviceInfo],
     options: &VerbsOptions,
@@ -223,18 +228,22 @@ pub fn choose_port(
         return Err(AddressError::NoSuchDevice { name: name.clone(), there_are });
     }
     let ports = devices.iter().enumerate().filter(|(_, device)| named(device));
-    let ports = ports.flat_map(|(at, device)| device.ports.iter().enumerate().map(move |(p, port)| ((at, p), port)));
-    let ports: Vec<_> = ports.filter(|(_, port)| options.port.is_none_or(|number| number == port.number)).collect();
+    let ports =
+        ports.flat_map(|(at, device)| device.ports.iter().enumerate().map(move |(p, port)| ((at, p), port)));
+    let ports: Vec<_> =
+        ports.filter(|(_, port)| options.port.is_none_or(|number| number == port.number)).collect();
     if let (Some(port), true) = (options.port, ports.is_empty()) {
         return Err(AddressError::NoSuchPort { port });
     }
     let active = || ports.iter().filter(|(_, port)| port.active);
-    let is_near = |port: &PortInfo| near.is_some_and(|near| port.gids.iter().any(|entry| entry.gid.ip() == near));
+    let is_near =
+        |port: &PortInfo| near.is_some_and(|near| port.gids.iter().any(|entry| entry.gid.ip() == near));
     let chosen = active().find(|(_, port)| is_near(port)).or_else(|| active().next());
     chosen.map(|&(at, _)| at).ok_or(AddressError::NoActivePort)
 }
 
-/// The address of `port` to use: the one asked for, else the best, and only one that reaches `peer` if that is known.
+/// Chooses an address of `port`: the one with the index `asked`, if given. Otherwise it takes the best, and
+/// if `peer` is known, the best that reaches `peer`.
 pub fn choose_gid(
     port: &PortInfo,
     asked: Option<u8>,
@@ -242,29 +251,34 @@ pub fn choose_gid(
     peer: Option<(GidKind, Gid)>,
 ) -> Result<GidEntry, AddressError> {
     if let Some(gid) = asked {
-        return port.gids.iter().find(|entry| entry.index == gid).copied().ok_or(AddressError::NoSuchGid { gid });
+        return port
+            .gids
+            .iter()
+            .find(|entry| entry.index == gid)
+            .copied()
+            .ok_or(AddressError::NoSuchGid { gid });
     }
     let fits = |entry: &&GidEntry| peer.is_none_or(|(kind, gid)| entry.reaches(kind, gid));
     let ranked = port.gids.iter().filter(fits).filter_map(|entry| Some((entry.rank(near)?, entry)));
-    // The first of the best.
+    // Takes the first of the best.
     ranked.min_by_key(|(rank, _)| *rank).map(|(_, entry)| *entry).ok_or(AddressError::NoGid)
 }
 
-/// Where a queue pair is found.
+/// The address of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// What carries its packets.
+    /// Its link layer.
     pub layer: Layer,
     /// Its local id; 0 under RoCE.
     pub lid: u16,
-    /// What its GID is good for.
+    /// The protocol of its GID.
     pub kind: GidKind,
     /// Its GID.
     pub gid: Gid,
 }
 
 impl Address {
-    /// Whether packets between the two must carry GIDs. `None` if they cannot reach each other.
+    /// Whether packets between the two must carry GIDs. `None` if the two cannot reach each other.
     pub fn needs_gid(&self, peer: &Self) -> Option<bool> {
         match (self.layer, peer.layer) {
             (Layer::Ethernet, Layer::Ethernet) => (self.kind == peer.kind).then_some(true),

@@ -46,7 +46,7 @@ fn the_best_address_is_chosen_and_an_index_overrides_it() {
     assert_eq!(chosen(&all, ip(v4(9))), Ok((v4(1), RoceV2)));
     assert_eq!(chosen(&all[..4], None), Ok((v6(0x2001), RoceV2)));
     assert_eq!(chosen(&all[..2], None), Ok((v6(0xfe80), RoceV2)));
-    // RoCE v1 alone: still an address.
+    // RoCE v1 alone is still a usable address.
     assert_eq!(chosen(&[all[0], all[3]], None), Ok((v4(1), RoceV1)));
     assert_eq!(chosen(&all[..1], None), Ok((v6(0xfe80), RoceV1)));
     assert_eq!(chosen(&all[6..], None), Err(AddressError::NoGid));
@@ -76,9 +76,10 @@ fn the_first_active_port_is_chosen_unless_another_is_near() {
     let any = VerbsOptions::default();
     assert_eq!(choose(&any, None), Ok((1, 1)));
     assert_eq!(choose(&any, ip(v4(3))), Ok((2, 0)));
-    // An address of a port that is down leads nowhere.
+    // An address of a port that is down is no reason to prefer that port.
     assert_eq!(choose(&any, ip(v4(1))), Ok((1, 1)));
-    let named = |name: &str, port| VerbsOptions { device: Some(name.to_owned()), port, ..VerbsOptions::default() };
+    let named =
+        |name: &str, port| VerbsOptions { device: Some(name.to_owned()), port, ..VerbsOptions::default() };
     assert_eq!(choose(&named("c", None), ip(v4(2))), Ok((2, 0)));
     assert_eq!(choose(&named("b", Some(2)), None), Ok((1, 1)));
     assert_eq!(choose(&named("b", Some(1)), None), Err(AddressError::NoActivePort));
@@ -100,7 +101,8 @@ fn infiniband_needs_a_gid_only_across_subnets_and_roce_always() {
     assert_eq!(roce(RoceV2).needs_gid(&roce(RoceV2)), Some(true));
     assert_eq!(roce(RoceV2).needs_gid(&roce(RoceV1)), None);
     assert_eq!(roce(RoceV2).needs_gid(&ib(1, 0xfe80)), None);
-    let port = PortInfo { layer: Layer::InfiniBand, lid: 5, ..self::roce(1, true, &[(v6(0xfe80), InfiniBand)]) };
+    let port =
+        PortInfo { layer: Layer::InfiniBand, lid: 5, ..self::roce(1, true, &[(v6(0xfe80), InfiniBand)]) };
     assert_eq!(choose_gid(&port, None, None, None).map(|entry| entry.index), Ok(0));
 }
 

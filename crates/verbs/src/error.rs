@@ -5,7 +5,7 @@ use crate::facts::Lack;
 use std::fmt;
 use std::io;
 
-/// Why a device cannot be used, or a queue not be made.
+/// Why a device cannot be used, or a queue cannot be made.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum VerbsError {
@@ -13,22 +13,22 @@ pub enum VerbsError {
     NotBuilt,
     /// libibverbs is not installed.
     NoLibrary,
-    /// The system says that it has no RDMA, or does not let us.
+    /// The system reports that it has no RDMA, or denies access.
     NoAccess(io::Error),
     /// There is no RDMA device.
     NoDevice,
-    /// No port or address of it can be used.
+    /// No usable port or address was found.
     Address(AddressError),
-    /// The device lacks what is needed.
+    /// The device lacks a feature that is needed.
     Lacks {
         /// Its name.
         device: String,
         /// What it lacks.
         lack: Lack,
     },
-    /// The system refused what was asked of it.
+    /// The system refused an operation.
     System {
-        /// What was asked.
+        /// The operation.
         what: &'static str,
         /// Why it was refused.
         error: io::Error,
@@ -36,7 +36,7 @@ pub enum VerbsError {
 }
 
 impl VerbsError {
-    /// The last error of the system, in doing `what`.
+    /// The system's last error, from the operation `what`.
     #[cfg(feature = "rdma")]
     pub(crate) fn last(what: &'static str) -> Self {
         Self::System { what, error: io::Error::last_os_error() }
@@ -50,14 +50,17 @@ impl fmt::Display for VerbsError {
             Self::NoLibrary => {
                 write!(f, "libibverbs.so.1 is not installed (on Debian: libibverbs1, ibverbs-providers)")
             }
-            Self::NoAccess(error) => write!(f, "this system gives no access to RDMA devices: {error}"),
+            Self::NoAccess(error) => write!(f, "no access to RDMA devices on this system: {error}"),
             Self::NoDevice => write!(f, "there is no RDMA device"),
             Self::Address(error) => error.fmt(f),
             Self::Lacks { device, lack } => write!(f, "RDMA device {device} cannot be used: {lack}"),
             Self::System { what, error } => {
                 write!(f, "cannot {what}: {error}")?;
                 if matches!(error.raw_os_error(), Some(ENOMEM)) {
-                    write!(f, " (registered memory counts against the limit of locked memory: ulimit -l)")?;
+                    write!(
+                        f,
+                        " (registered memory counts towards the limit of locked memory: see ulimit -l)"
+                    )?;
                 }
                 Ok(())
             }
@@ -65,7 +68,7 @@ impl fmt::Display for VerbsError {
     }
 }
 
-/// What Linux says where locked memory is at its limit.
+/// The error of Linux when the limit of locked memory is reached.
 const ENOMEM: i32 = 12;
 
 impl std::error::Error for VerbsError {

@@ -1,49 +1,51 @@
-//! From what a device can do to what clients may expect of it: decisions only, so that they are tested with devices nobody has.
+//! Derives from a device's features what clients may expect of it. The decisions are pure, so tests cover
+//! devices that are not available.
 //!
-//! **Lanes.** Without masked CAS a lane is a word of 64 bits. A plain WRITE releases such a lane: a CAS that finds it taken
-//! changes nothing, so the WRITE cannot be lost. With 16-bit lanes a CAS that takes a *neighbour* rewrites the word, and in
-//! host memory, where the NIC's read and write are two transfers, the WRITE in between would be lost; in the device's own
-//! memory they are one step. So 16-bit lanes are released by WRITE only there.
+//! **Lanes.** Without masked CAS a lane is a word of 64 bits. A plain WRITE releases such a lane: a CAS that
+//! finds it taken changes nothing, so the WRITE cannot be lost. With 16-bit lanes, a CAS that takes a
+//! *neighbour* rewrites the word. In host memory the NIC's read and write are two transfers, so a WRITE in
+//! between would be lost. In the device's own memory they are one step. So 16-bit lanes are released by WRITE
+//! only there.
 
 use crate::options::{DEPTH, RD_ATOMIC, VerbsOptions};
 use sherman_fabric::{Caps, FenceMode};
 use std::fmt;
 
-/// F1's unit: a line.
+/// Bytes of a cache line, the unit of F1.
 pub const LINE: u32 = 64;
 /// The most verbs of a list.
 pub const MAX_VERBS: u32 = 64;
 /// The most bytes of a READ or WRITE.
 pub const MAX_TRANSFER: u32 = 1 << 20;
 
-/// What was found out about a device.
+/// The features of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Whether its CAS and FAA are atomic at all.
     pub atomics: bool,
-    /// READs and atomics of others that one queue pair serves at a time.
+    /// READs and atomics of the other side that one queue pair serves at a time.
     pub serves_rd_atomic: u32,
     /// READs and atomics of its own that one queue pair may have in flight.
     pub starts_rd_atomic: u32,
-    /// Bytes of its own memory that it gives away; 0 if it has none.
+    /// Bytes of its own memory that it offers; 0 if it has none.
     pub device_memory: u64,
-    /// Work requests of one queue.
+    /// Work requests that one queue holds.
     pub max_work: u32,
-    /// Entries of one completion queue.
+    /// Entries that one completion queue holds.
     pub max_completions: u32,
     /// Bytes of one READ or WRITE.
     pub max_message: u32,
-    /// Whether a masked CAS was tried and did what it should.
+    /// Whether a test of masked CAS on the device succeeded.
     pub masked_cas: bool,
 }
 
-/// What a device lacks.
+/// A feature that a device lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lack {
     /// CAS and FAA.
     Atomics,
-    /// A single READ or atomic in flight.
+    /// At least one READ or atomic in flight.
     RdAtomic,
     /// Queues as long as the longest list.
     Queue,
@@ -68,21 +70,21 @@ impl fmt::Display for Lack {
 pub enum Chip {
     /// Nowhere: there is no on-chip memory.
     None = 0,
-    /// In host memory, for want of better.
+    /// In host memory, because the device's memory cannot or must not be used.
     Host = 1,
     /// In the device's memory.
     Device = 2,
 }
 
 impl Chip {
-    /// By its number on the wire.
+    /// The place with this number on the wire.
     pub fn from_code(code: u8) -> Option<Self> {
         [Self::None, Self::Host, Self::Device].into_iter().find(|chip| *chip as u8 == code)
     }
 }
 
 impl Facts {
-    /// Whether it can be used at all.
+    /// Whether the device can be used at all.
     pub fn check(&self) -> Result<(), Lack> {
         let lacks = [
             (self.atomics, Lack::Atomics),
@@ -93,7 +95,7 @@ impl Facts {
         lacks.into_iter().find(|(has, _)| !has).map_or(Ok(()), |(_, lack)| Err(lack))
     }
 
-    /// Where `bytes` of lock lanes go.
+    /// Where `bytes` bytes of lock lanes go.
     pub fn chip(&self, bytes: u64, options: &VerbsOptions) -> Chip {
         match bytes {
             0 => Chip::None,
@@ -102,13 +104,13 @@ impl Facts {
         }
     }
 
-    /// Whether `bytes` of lock lanes can have 16 bits each, and be released by a plain WRITE.
+    /// Whether lanes in a lock table of `bytes` bytes can have 16 bits each and be released by a plain WRITE.
     pub fn narrow_lanes(&self, bytes: u64, options: &VerbsOptions) -> bool {
         self.masked_cas && self.chip(bytes, options) == Chip::Device
     }
 
-    /// What clients may expect of a server on this device, whose lanes are `narrow` (16 bits) or not. Where they are not,
-    /// nobody needs a masked CAS, and none is promised.
+    /// The capabilities of a server on this device, whose lanes are `narrow` (16 bits) or not. With wide
+    /// lanes no client needs a masked CAS, and the server promises none.
     pub fn caps(&self, on_chip_bytes: u64, chip: Chip, narrow: bool) -> Caps {
         let masked_cas = self.masked_cas && narrow;
         Caps {
@@ -126,15 +128,16 @@ impl Facts {
         }
     }
 
-    /// How many READs and atomics a client may have in flight, as it offers and as a server answers.
+    /// How many READs and atomics a queue pair may have in flight: the client's offer, or with `serves` the
+    /// server's limit.
     pub fn rd_atomic(&self, serves: bool, options: &VerbsOptions) -> u8 {
         let own = if serves { self.serves_rd_atomic } else { self.starts_rd_atomic };
         let limit = options.rd_atomic.unwrap_or(RD_ATOMIC);
         u8::try_from(own).unwrap_or(u8::MAX).min(limit)
     }
 
-    /// How deep each of `queues` queues may be that share a completion queue: whatever fails leaves one completion for
-    /// every request, and none may be lost.
+    /// How deep each of `queues` queues that share a completion queue may be. After a failure every request
+    /// leaves one completion, and none may be lost.
     pub fn depth(&self, queues: u32) -> Result<u32, Lack> {
         let depth = DEPTH.min(self.max_work).min(self.max_completions / queues.max(1));
         if depth < MAX_VERBS { Err(Lack::Queue) } else { Ok(depth) }
@@ -145,7 +148,7 @@ impl Facts {
 mod tests {
     use super::*;
 
-    /// Soft-RoCE, as it says of itself.
+    /// Soft-RoCE, with the values that it reports.
     fn soft_roce() -> Facts {
         Facts {
             atomics: true,
@@ -159,9 +162,15 @@ mod tests {
         }
     }
 
-    /// A NIC with everything.
+    /// A NIC with all features.
     fn complete() -> Facts {
-        Facts { device_memory: 256 << 10, masked_cas: true, serves_rd_atomic: 16, starts_rd_atomic: 16, ..soft_roce() }
+        Facts {
+            device_memory: 256 << 10,
+            masked_cas: true,
+            serves_rd_atomic: 16,
+            starts_rd_atomic: 16,
+            ..soft_roce()
+        }
     }
 
     const CHIP: u64 = 256 << 10;
@@ -185,12 +194,15 @@ mod tests {
             assert_eq!((caps.masked_cas, caps.write_releases, caps.on_chip_bytes), (masked, releases, bytes));
             assert_eq!((caps.atomic_unit, caps.crash_unit, caps.fence), (64, 64, FenceMode::Revoke));
             assert!(!caps.verb_atomic && caps.lock_read);
-            // A server that may choose never chooses lanes that it cannot release.
+            // A server that may choose never chooses lanes that a WRITE cannot release.
             assert!(facts.caps(bytes, chip, facts.narrow_lanes(bytes, &any)).write_releases);
         }
         assert!(complete().narrow_lanes(CHIP, &any) && !complete().narrow_lanes(CHIP + 8, &any));
         let in_host = VerbsOptions { chip_in_host: true, ..any };
-        assert_eq!((complete().chip(CHIP, &in_host), complete().narrow_lanes(CHIP, &in_host)), (Chip::Host, false));
+        assert_eq!(
+            (complete().chip(CHIP, &in_host), complete().narrow_lanes(CHIP, &in_host)),
+            (Chip::Host, false)
+        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! What a completion that is no success means.
+//! The meaning of a completion that is not a success.
 //!
-//! Whatever it is, the queue pair is finished: everything in flight on it took effect as a prefix (F7), and nothing more of it
-//! executes. A NIC cannot say *why* the other side does not answer any more; the control plane can, so that is asked, and the
-//! caller is told what it says: fenced, lost or disconnected. What the NIC said is kept for whoever looks for the cause.
+//! In every case the queue pair is finished: everything in flight on it took effect as a prefix (F7), and
+//! nothing more of it executes. A NIC cannot say *why* the other side no longer answers. The control plane
+//! can, so the endpoint asks it, and the caller gets its answer: fenced or disconnected. The NIC's own reason
+//! goes to the log.
 
 use std::fmt;
 
@@ -10,33 +11,34 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The other side does not answer: it is gone, or its queue pair is (a fence).
+    /// The other side does not answer: it is gone, or a fence has ended its queue pair.
     Unanswered,
     /// The other side refused a request.
     Refused,
     /// This side could not execute a request.
     Local,
-    /// The queue pair had ended before, or was ended.
+    /// The queue pair had ended before, or was ended on purpose.
     Flushed,
-    /// The request could not even be posted.
+    /// The request could not be posted.
     NotPosted,
-    /// Nothing came for longer than anybody waits.
+    /// No completion came for longer than the client waits.
     Silent,
     /// The control connection of the link ended.
     HungUp,
-    /// Something that this build has no word for.
+    /// A status that this build does not know.
     Other(u32),
 }
 
 impl Fault {
-    /// What `status` of a completion means; `None` if it is a success.
+    /// The meaning of a completion's `status`; `None` if it is a success.
     pub fn of_status(status: u32) -> Option<Self> {
         Some(match status {
             0 => return None,
-            // Length, operation, protection, access, window, domain, fatal: this side's.
+            // Length, operation, protection, access, window, domain, fatal: errors of this side.
             1..=4 | 6 | 8 | 14 | 17..=19 => Self::Local,
             5 => Self::Flushed,
-            // Bad response; invalid request, access, operation, invalid read, aborted: the other side's.
+            // Bad response; invalid request, access, operation, invalid read, aborted: errors of the other
+            // side.
             7 | 9..=11 | 15 | 16 => Self::Refused,
             // Retries are used up, receivers never ready, no response in time.
             12 | 13 | 20 => Self::Unanswered,
@@ -51,9 +53,9 @@ impl fmt::Display for Fault {
             Self::Unanswered => write!(f, "the other side does not answer"),
             Self::Refused => write!(f, "the other side refused a request"),
             Self::Local => write!(f, "a request failed on this side"),
-            Self::Flushed => write!(f, "the queue pair had ended"),
+            Self::Flushed => write!(f, "the queue pair has ended"),
             Self::NotPosted => write!(f, "a request could not be posted"),
-            Self::Silent => write!(f, "nothing came for too long"),
+            Self::Silent => write!(f, "no completion arrived in time"),
             Self::HungUp => write!(f, "the server ended the link"),
             Self::Other(status) => write!(f, "a request ended in status {status}"),
         }

@@ -1,15 +1,17 @@
-//! Which device, port and address to use: what a URL or a command may say, the rest is chosen ([`address`](crate::address)).
+//! Which device, port and address to use. A URL or a command may name them; [`address`](crate::address)
+//! chooses the rest.
 
 use crate::address::Mtu;
 
-/// The most WRITE bytes that are asked to travel inside a work request: more would make every request of a queue larger.
+/// The longest WRITE, in bytes, that a queue pair asks to send inside a work request. A larger limit would
+/// make every request of a queue larger.
 pub const INLINE: u32 = 220;
 /// Work requests that one queue pair may have outstanding.
 pub const DEPTH: u32 = 256;
 /// READs and atomics that one queue pair may have outstanding, at most.
 pub const RD_ATOMIC: u8 = 16;
 
-/// How to get at a device. By default everything is found out.
+/// How to find a device. By default everything is detected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerbsOptions {
     /// The device's name, such as `mlx5_0`.
@@ -22,9 +24,9 @@ pub struct VerbsOptions {
     pub mtu: Option<Mtu>,
     /// READs and atomics in flight on one queue pair, at most.
     pub rd_atomic: Option<u8>,
-    /// Keeps lock lanes in host memory though the device has memory of its own.
+    /// Keeps lock lanes in host memory even if the device has its own memory.
     pub chip_in_host: bool,
-    /// Posts through the extended interface though nothing needs it. For tests.
+    /// Posts through the extended interface even if nothing needs it. For tests.
     pub extended: bool,
 }
 
@@ -32,27 +34,31 @@ pub struct VerbsOptions {
 pub const PARAMETERS: &str = "device, port, gid, mtu, rd-atomic";
 
 impl VerbsOptions {
-    /// Takes one parameter of a URL. Whether it is one of ours.
+    /// Sets one parameter of a URL. Returns whether the parameter belongs to these options.
     ///
     /// # Errors
-    /// In words, if the value makes no sense.
+    /// A message, if the value is invalid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<bool, String> {
         let number = |limit: u8| match value.parse::<u8>() {
             Ok(number) if number <= limit => Ok(Some(number)),
             _ => Err(format!("{name}={value:?} is not a number up to {limit}")),
         };
         let above_zero = |limit: u8| match number(limit)? {
-            Some(0) => Err(format!("{name}={value:?} begins at 1")),
+            Some(0) => Err(format!("{name}={value:?} must be at least 1")),
             number => Ok(number),
         };
         match name {
-            "device" if value.is_empty() => return Err("device= is followed by a name such as mlx5_0".to_owned()),
+            "device" if value.is_empty() => {
+                return Err("device= needs a name, such as mlx5_0".to_owned());
+            }
             "device" => self.device = Some(value.to_owned()),
             "port" => self.port = above_zero(254)?,
             "gid" => self.gid = number(255)?,
             "mtu" => {
                 let mtu = value.parse().ok().and_then(Mtu::from_bytes);
-                self.mtu = Some(mtu.ok_or_else(|| format!("mtu={value:?} is none of 256, 512, 1024, 2048, 4096"))?);
+                self.mtu = Some(
+                    mtu.ok_or_else(|| format!("mtu={value:?} is not one of 256, 512, 1024, 2048, 4096"))?,
+                );
             }
             "rd-atomic" => self.rd_atomic = above_zero(128)?,
             _ => return Ok(false),
@@ -68,7 +74,9 @@ mod tests {
     #[test]
     fn parameters_set_what_they_name_and_nothing_else() {
         let mut options = VerbsOptions::default();
-        for (name, value) in [("device", "mlx5_1"), ("port", "2"), ("gid", "3"), ("mtu", "1024"), ("rd-atomic", "1")] {
+        for (name, value) in
+            [("device", "mlx5_1"), ("port", "2"), ("gid", "3"), ("mtu", "1024"), ("rd-atomic", "1")]
+        {
             assert_eq!(options.set(name, value), Ok(true));
         }
         assert_eq!(options.set("patience", "1s"), Ok(false));
@@ -85,7 +93,14 @@ mod tests {
 
     #[test]
     fn bad_values_say_what_would_be_good() {
-        let bad = [("device", ""), ("port", "0"), ("port", "x"), ("gid", "256"), ("mtu", "1500"), ("rd-atomic", "0")];
+        let bad = [
+            ("device", ""),
+            ("port", "0"),
+            ("port", "x"),
+            ("gid", "256"),
+            ("mtu", "1500"),
+            ("rd-atomic", "0"),
+        ];
         for (name, value) in bad {
             let mut options = VerbsOptions::default();
             let said = options.set(name, value).expect_err(name);

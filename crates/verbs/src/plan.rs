@@ -1,18 +1,19 @@
-//! A work list as work requests: checked, with a place in registered memory for each. No device takes part.
+//! Turns a work list into work requests: checks it and gives each request space in registered memory. It
+//! needs no device.
 //!
-//! A NIC answers a bad request with an error that costs the whole queue pair, so what it would refuse is refused here, before
-//! anything is posted: then nothing of the list has happened (F7).
+//! A NIC answers a bad request with an error that costs the whole queue pair. So this module refuses such a
+//! request before anything is posted: then nothing of the list has happened (F7).
 //!
-//! Each READ, each WRITE that is too long to travel inside its request, and each atomic (for what it finds) has its place
-//! in the list's extent of the slab, one after the other.
+//! Requests that need a buffer get it in the list's extent of the slab, one after the other. These are each
+//! READ, each WRITE that is too long to travel inside its request, and each atomic (for the old value).
 
 use crate::facts::{MAX_TRANSFER, MAX_VERBS};
 use sherman_fabric::{FabricError, GlobalAddress, Space, Verb, WorkList};
 
-/// Buffers begin at multiples of this: what an atomic finds must lie in one word.
+/// Buffers begin at multiples of this: the old value of an atomic must lie in one word.
 const ALIGN: u32 = 8;
 
-/// What a list is checked against.
+/// The limits that a list is checked against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
     /// The server's index, for errors.
@@ -21,7 +22,7 @@ pub struct Reach {
     pub host_bytes: u64,
     /// Bytes of its on-chip memory.
     pub chip_bytes: u64,
-    /// Whether both sides can do a masked CAS.
+    /// Whether both sides support masked CAS.
     pub masked_cas: bool,
     /// The longest WRITE that travels inside its request.
     pub inline: u32,
@@ -39,27 +40,27 @@ pub enum Task {
         /// Wait for earlier READs and atomics.
         fenced: bool,
     },
-    /// WRITE from the list's own bytes, which begin there.
+    /// WRITE from the list's own bytes.
     Inline {
         /// Wait for earlier READs and atomics.
         fenced: bool,
-        /// Where in the list's arena.
+        /// Where the bytes begin in the list's arena.
         at: u32,
     },
     /// CAS of a word.
     Cas {
-        /// What is expected.
+        /// The expected value.
         compare: u64,
-        /// What replaces it.
+        /// The new value.
         swap: u64,
     },
     /// CAS of some bits of a word.
     MaskedCas {
-        /// What is expected.
+        /// The expected value.
         compare: u64,
-        /// What replaces it.
+        /// The new value.
         swap: u64,
-        /// The bits that take part.
+        /// The bits that are compared and swapped.
         mask: u64,
     },
     /// Addition.
@@ -74,19 +75,20 @@ pub enum Task {
 pub struct Work {
     /// The verb's index in its list.
     pub verb: u32,
-    /// The memory it names.
+    /// The memory that it accesses.
     pub space: Space,
-    /// Where there.
+    /// The offset in that memory.
     pub offset: u64,
     /// How many bytes.
     pub len: u32,
-    /// Where in the list's extent its bytes are, or come to be.
+    /// Where its bytes are, or will be, in the list's extent.
     pub local: u32,
     /// What it does.
     pub task: Task,
 }
 
-/// Turns `list` into work requests. Says how many bytes of the slab it needs. A READ or WRITE of nothing needs no request.
+/// Turns `list` into work requests. Returns how many bytes of the slab it needs. A READ or WRITE of zero
+/// bytes needs no request.
 pub fn plan(list: &WorkList, reach: &Reach, works: &mut Vec<Work>) -> Result<u32, FabricError> {
     works.clear();
     if list.len() > MAX_VERBS as usize {
@@ -114,7 +116,7 @@ pub fn plan(list: &WorkList, reach: &Reach, works: &mut Vec<Work>) -> Result<u32
         }
         works.push(Work { verb: verb as u32, space, offset, len, local, task });
         if !matches!(task, Task::Inline { .. }) {
-            // At most 64 times 1 MiB.
+            // Cannot overflow: at most 64 times 1 MiB.
             local += len.next_multiple_of(ALIGN);
         }
     }
@@ -127,7 +129,9 @@ pub fn plan(list: &WorkList, reach: &Reach, works: &mut Vec<Work>) -> Result<u32
 /// Whether a memory server's NIC would execute `verb`.
 fn check(verb: &Verb, reach: &Reach) -> Result<(), FabricError> {
     let (space, offset, len, atomic) = match *verb {
-        Verb::Read { space, offset, len, .. } | Verb::Write { space, offset, len, .. } => (space, offset, len, false),
+        Verb::Read { space, offset, len, .. } | Verb::Write { space, offset, len, .. } => {
+            (space, offset, len, false)
+        }
         Verb::Cas { space, offset, .. } | Verb::Faa { space, offset, .. } => (space, offset, 8, true),
     };
     if len > MAX_TRANSFER {
@@ -143,18 +147,12 @@ fn check(verb: &Verb, reach: &Reach) -> Result<(), FabricError> {
         Space::Host => reach.host_bytes,
         Space::OnChip => reach.chip_bytes,
     };
-    let address = GlobalAddress::new(reach.server, offset.min(GlobalAddress::OFFSET_LIMIT - 1));
+    let address = GlobalAddress::saturating(reach.server, offset);
     if offset.checked_add(len.into()).is_none_or(|end| end > size) {
         return Err(FabricError::OutOfBounds { space, address, len: len.into() });
     }
-    let aligned = match space {
-        _ if atomic => offset.is_multiple_of(8),
-        Space::Host => true,
-        Space::OnChip if matches!(verb, Verb::Read { .. }) && len > 8 => {
-            offset.is_multiple_of(8) && len.is_multiple_of(8)
-        }
-        Space::OnChip => matches!(len, 1 | 2 | 4 | 8) && offset.is_multiple_of(len.into()),
-    };
+    let is_read = matches!(verb, Verb::Read { .. });
+    let aligned = if atomic { offset.is_multiple_of(8) } else { space.allows(offset, len.into(), is_read) };
     if aligned { Ok(()) } else { Err(FabricError::Misaligned { space, address }) }
 }
 

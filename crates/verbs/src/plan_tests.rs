@@ -31,7 +31,7 @@ fn each_verb_becomes_one_request_with_a_place_of_its_own() {
     ];
     assert_eq!((bytes, &works[..]), (1128, &expected[..]));
     assert_eq!(planned(&WorkList::new(3), &REACH), Ok((0, vec![])));
-    // With nothing inside requests, every WRITE has its place too.
+    // If no WRITE travels inside its request, every WRITE has its space too.
     let (bytes, works) = planned(&list, &Reach { inline: 0, ..REACH }).expect("a good list");
     assert_eq!((bytes, works[2].task), (1128 + 104 + 8, Task::Write { fenced: false }));
 }

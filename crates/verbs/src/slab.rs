@@ -1,7 +1,8 @@
-//! Registered memory, given out in extents: one for each list in flight.
+//! Registered memory, allocated in extents: one for each list in flight.
 //!
-//! First fit, and neighbours that are free are one. A list that finds no room waits until others have completed; when all
-//! have, the slab is one extent again, so whatever is no larger than the slab finds room in the end.
+//! Allocation is first fit, and adjacent free extents are merged. A list that finds no room waits until
+//! others have completed. When all have completed, the slab is one extent again. So every list that is no
+//! larger than the slab finds room in the end.
 
 /// Extents begin at multiples of this.
 const GRAIN: u32 = 64;
@@ -11,14 +12,14 @@ const GRAIN: u32 = 64;
 pub struct Extent {
     /// Its first byte.
     pub start: u32,
-    /// Its bytes, rounded up.
+    /// Its length in bytes, rounded up.
     pub len: u32,
 }
 
 /// Which parts of the slab are free.
 #[derive(Clone, Debug)]
 pub struct Slab {
-    /// By start; no two touch.
+    /// Sorted by start; no two are adjacent.
     free: Vec<Extent>,
     bytes: u32,
 }
@@ -35,7 +36,7 @@ impl Slab {
         self.bytes
     }
 
-    /// Takes `bytes`; `None` if there is no such room now.
+    /// Allocates `bytes`; `None` if there is no free extent of that size now.
     #[inline]
     pub fn take(&mut self, bytes: u32) -> Option<Extent> {
         if bytes == 0 {
@@ -53,7 +54,7 @@ impl Slab {
         Some(taken)
     }
 
-    /// Gives back what was taken.
+    /// Frees an extent.
     #[inline]
     pub fn give(&mut self, extent: Extent) {
         if extent.len == 0 {
@@ -62,8 +63,9 @@ impl Slab {
         let at = self.free.partition_point(|free| free.start < extent.start);
         let end = extent.start + extent.len;
         let touches_next = self.free.get(at).is_some_and(|next| next.start == end);
-        let before =
-            at.checked_sub(1).filter(|&before| self.free[before].start + self.free[before].len == extent.start);
+        let before = at
+            .checked_sub(1)
+            .filter(|&before| self.free[before].start + self.free[before].len == extent.start);
         match (before, touches_next) {
             (Some(before), true) => {
                 self.free[before].len += extent.len + self.free[at].len;
@@ -78,7 +80,7 @@ impl Slab {
         }
     }
 
-    /// Whether nothing is taken.
+    /// Whether nothing is allocated.
     pub fn is_whole(&self) -> bool {
         matches!(self.free[..], [Extent { start: 0, len }] if len == self.bytes)
     }

@@ -1,11 +1,12 @@
-//! `concurrent-map`: `ConcurrentMap`, through `insert`, `get` and `range`. Threads use clones, not references.
+//! `concurrent-map`: `ConcurrentMap`, through `insert`, `get` and `range`. Threads use clones, not
+//! references.
 
 use crate::error::Failure;
 use crate::index::{Handle, Index, Sum};
 use concurrent_map::ConcurrentMap;
 use parking_lot::Mutex;
 
-/// A lock-free B+tree. The lock is for cloning alone.
+/// A lock-free B+tree. The lock protects only cloning.
 pub struct Concurrent(Mutex<ConcurrentMap<u64, u64>>);
 
 impl Index for Concurrent {

@@ -1,6 +1,7 @@
 //! `congee`: `Congee`, through `insert`, `get` and `range`, which fills a buffer.
 //!
-//! Its ranges exclude their upper end, so the key `u64::MAX` is in none. No workload here has that key.
+//! Its ranges exclude their upper end, so no range contains the key `u64::MAX`. No workload here uses that
+//! key.
 
 use crate::error::Failure;
 use crate::index::{Handle, Index, Sum};
@@ -9,7 +10,7 @@ use ::congee::Congee;
 /// An adaptive radix tree. Its keys are as wide as a pointer.
 pub struct Radix(Congee<usize, usize>);
 
-/// What a thread holds: the tree, and a buffer for ranges.
+/// The handle of a thread: the tree, and a buffer for ranges.
 pub struct RadixHandle<'a> {
     tree: &'a Congee<usize, usize>,
     found: Vec<(usize, usize)>,
@@ -20,7 +21,7 @@ impl Index for Radix {
 
     fn open(_keys: u64) -> Result<Self, Failure> {
         if usize::BITS < u64::BITS {
-            return Err(Failure::Unsupported("keys are narrower than 64 bits on this machine"));
+            return Err(Failure::Unsupported("its keys have fewer than 64 bits on this machine"));
         }
         Ok(Self(Congee::default()))
     }

@@ -1,4 +1,5 @@
-//! `ferntree`: `Tree`, through `insert`, `get_optimistic` and the raw iterator, which seeks once where `range` seeks twice.
+//! `ferntree`: `Tree`, through `insert`, `get_optimistic` and the raw iterator, which seeks once where
+//! `range` seeks twice.
 
 use crate::error::Failure;
 use crate::index::{Handle, Index, Sum};

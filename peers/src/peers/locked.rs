@@ -1,5 +1,5 @@
-//! The standard `BTreeMap` under one reader-writer lock: what a program has without any of these crates. A range holds the
-//! lock from its first entry to its last.
+//! The standard `BTreeMap` under one reader-writer lock: the alternative without any of these crates. A range
+//! holds the lock from its first entry to its last.
 
 use crate::error::Failure;
 use crate::index::{Handle, Index, Sum};

@@ -1,5 +1,5 @@
-//! `masstree`: `MassTree`, values inline, through `insert`, `get_with_guard` and `scan_intra_leaf_batch`, its fastest scan
-//! that gives keys. Keys are big-endian bytes.
+//! `masstree`: `MassTree`, values inline, through `insert`, `get_with_guard` and `scan_intra_leaf_batch`, its
+//! fastest scan that returns keys. Keys are big-endian bytes.
 
 use crate::error::Failure;
 use crate::index::{Handle, Index, Sum};
@@ -42,7 +42,12 @@ impl Handle for &Mass {
             sum.add(key, value);
             sum.entries < limit as u64
         };
-        self.0.scan_intra_leaf_batch(RangeBound::Included(&from.to_be_bytes()), RangeBound::Unbounded, add, &guard);
+        self.0.scan_intra_leaf_batch(
+            RangeBound::Included(&from.to_be_bytes()),
+            RangeBound::Unbounded,
+            add,
+            &guard,
+        );
         Ok(sum)
     }
 }

@@ -1,16 +1,17 @@
-//! Our tree: one memory server embedded in this process (more from 25 million keys on), default options, one [`Client`] per thread.
+//! Our tree: one memory server embedded in this process (more from 25 million keys on), default options, one
+//! [`Client`] per thread.
 //!
-//! The index cache is given room for every level-1 node, as the peers' inner nodes are in memory too.
+//! The index cache has room for every level-1 node, because the peers' inner nodes are in memory too.
 
 use crate::error::Failure;
 use crate::index::{Handle, Index, Sum};
 use sherman::{Client, Cluster, ClusterOptions, Tree};
 
-/// Memory of a server; pages never written cost nothing.
+/// Memory of a server. Pages that are never written cost nothing.
 const MEMORY: &str = "4GiB";
-/// Keys to load per server: about a quarter of what it holds, so that inserts find room.
+/// Keys to load per server: about a quarter of its capacity, so that inserts have room.
 const KEYS_PER_SERVER: u64 = 25_000_000;
-/// Bytes of index cache, at least.
+/// The least bytes of index cache.
 const CACHE: usize = 64 << 20;
 
 /// Our tree. The cluster lives as long as the tree.

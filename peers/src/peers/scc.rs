@@ -1,10 +1,11 @@
-//! `scc`: `TreeIndex`, through `upsert_sync`, `peek_with` and `range`. Its upsert does not say what it replaces.
+//! `scc`: `TreeIndex`, through `upsert_sync`, `peek_with` and `range`. Its upsert does not return the
+//! replaced value.
 
 use crate::error::Failure;
 use crate::index::{Handle, Index, Sum};
 use ::scc::{Guard, TreeIndex};
 
-/// A B+tree for reading.
+/// A B+tree optimized for reads.
 pub struct Scc(TreeIndex<u64, u64>);
 
 impl Index for Scc {

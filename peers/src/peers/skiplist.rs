@@ -10,7 +10,7 @@ pub struct Skiplist(SkipMap<u64, u64>);
 impl Index for Skiplist {
     type Handle<'a> = &'a Skiplist;
 
-    /// Up to 0.1.3, an insert takes the old entry away before it puts the new one.
+    /// Up to 0.1.3, an insert removes the old entry before it adds the new one.
     const MAY_MISS: bool = true;
 
     fn open(_keys: u64) -> Result<Self, Failure> {

@@ -1,4 +1,4 @@
-//! Which cluster and tree, how keys and values are written, and what a tree that is made is like.
+//! Options that choose a cluster and a tree, the types of keys and values, and the shape of a new tree.
 
 use super::column::Form;
 use crate::failure::Failure;
@@ -6,7 +6,7 @@ use crate::parse::{format, size};
 use crate::target::ClusterOption;
 use clap::Args;
 
-/// A tree, and how its keys and values are written.
+/// A tree, and the types of its keys and values.
 #[derive(Debug, Args)]
 pub struct TreeArgs {
     /// The cluster.
@@ -17,7 +17,8 @@ pub struct TreeArgs {
     #[arg(long, value_name = "NAME")]
     pub tree: Option<String>,
 
-    /// Write and read keys as this type: u64, i64 (any of 8 to 128 bits), text, hex [default: u64 if they have 8 bytes, else hex]
+    /// Write and read keys as this type: u64, i64 (any of 8 to 128 bits), text, hex [default: u64 if they
+    /// have 8 bytes, else hex]
     #[arg(long, value_name = "TYPE")]
     pub key_type: Option<Form>,
 
@@ -33,15 +34,16 @@ impl TreeArgs {
     }
 }
 
-/// What a tree that is not there yet is to be like.
+/// The shape of a tree that the command creates.
 #[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Making the tree")]
+#[command(next_help_heading = "Creating the tree")]
 pub struct CreateArgs {
     /// Create the tree if it does not exist
     #[arg(long, requires = "tree")]
     pub create: bool,
 
-    /// Set the size of keys, 1 to 1024 bytes; for text, the longest [default: the size of the type; 32 for text]
+    /// Set the size of keys, 1 to 1024 bytes; for text, the longest [default: the size of the type; 32 for
+    /// text]
     #[arg(long, value_name = "BYTES", value_parser = size, requires = "create")]
     pub key_size: Option<usize>,
 
@@ -66,8 +68,8 @@ Examples:
   SHERMAN_CLUSTER=unix:/run/sherman-0.sock sherman trees --json";
 
 const STATS_HELP: &str = "\
-Memory is handed out in chunks, from which compute servers cut nodes; a chunk in use may have free nodes in it. Server 0
-keeps the members, their leases and the names of trees.
+Servers hand out memory in chunks. Compute servers divide chunks into nodes, so a chunk in use may
+contain free nodes. Server 0 keeps the members, their leases and the names of trees.
 
 Exit code: 0 on success, 2 for invalid usage, 3 if the operation failed.
 
@@ -102,22 +104,26 @@ pub struct StatsArgs {
 }
 
 const DROP_HELP: &str = "\
-Frees the tree's memory and its name. Clients that still use the tree get an error. This cannot be undone.
+Frees the tree's memory and its name. Clients that still use the tree get an error. This cannot be
+undone.
 
-Without --yes the command asks for the tree's name on a terminal; elsewhere it is refused.
+Without --yes the command asks for the tree's name on a terminal. Without a terminal it needs --yes.
 
-Exit code: 0 if the tree was dropped; 1 if there is no such tree or you declined; 2 for invalid usage; 3 if the operation failed.
+Exit code: 0 if the tree was dropped; 1 if there is no such tree or you declined; 2 for invalid
+usage; 3 if the operation failed.
 
 Examples:
   sherman drop orders --cluster tcp://memory-1:7000,memory-2:7000
   sherman drop orders --yes --json";
 
 const CLEAR_HELP: &str = "\
-Removes every entry and keeps the tree. This cannot be undone. Entries that others insert meanwhile may stay.
+Removes every entry and keeps the tree. This cannot be undone. Entries that others insert meanwhile
+may stay.
 
-Without --yes the command asks for the tree's name on a terminal; elsewhere it is refused.
+Without --yes the command asks for the tree's name on a terminal. Without a terminal it needs --yes.
 
-Exit code: 0 if the tree was cleared; 1 if there is no such tree or you declined; 2 for invalid usage; 3 if the operation failed.
+Exit code: 0 if the tree was cleared; 1 if there is no such tree or you declined; 2 for invalid
+usage; 3 if the operation failed.
 
 Examples:
   sherman clear orders --cluster tcp://memory-1:7000,memory-2:7000
@@ -127,7 +133,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = DROP_HELP)]
 pub struct DropArgs {
-    /// What to drop.
+    /// The tree to drop.
     #[command(flatten)]
     pub of: WholeTreeArgs,
 }
@@ -136,12 +142,12 @@ pub struct DropArgs {
 #[derive(Debug, Args)]
 #[command(after_help = CLEAR_HELP)]
 pub struct ClearArgs {
-    /// What to clear.
+    /// The tree to clear.
     #[command(flatten)]
     pub of: WholeTreeArgs,
 }
 
-/// A tree that a command destroys or empties.
+/// The tree that a command drops or clears.
 #[derive(Debug, Args)]
 pub struct WholeTreeArgs {
     /// Choose the tree by its name

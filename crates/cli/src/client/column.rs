@@ -1,20 +1,23 @@
-//! Keys and values between bytes and text.
+//! Converts keys and values between bytes and text.
 //!
-//! A tree knows the sizes of its keys and values, not their types. A [`Form`] says how bytes are written; a [`Column`] is a form
-//! that fits the size a tree has. What is written here is what the library's codecs write: integers big-endian with the
-//! sign bit flipped, text as [`ShortBytes`](sherman::ShortBytes), so that order is order of numbers and of byte strings.
+//! A tree knows the sizes of its keys and values, not their types. A [`Form`] is a text representation of
+//! bytes. A [`Column`] is a form that fits the size in a tree.
+//!
+//! The bytes are the same as those of the library's codecs. Integers are big-endian with the sign bit
+//! flipped. Text is [`ShortBytes`](sherman::ShortBytes). The order of the bytes is therefore the order of the
+//! numbers and of the byte strings.
 
 use serde_json::Value;
 use sherman::ShortLayout;
 use std::fmt::Write;
 use std::str::FromStr;
 
-/// How keys or values are written.
+/// The text representation of keys or values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// An integer from 0 on, of so many bytes.
+    /// An unsigned integer of this many bytes.
     Unsigned(usize),
-    /// An integer of so many bytes.
+    /// A signed integer of this many bytes.
     Signed(usize),
     /// Text of any length up to a limit.
     Text,
@@ -23,7 +26,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// What it is called on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> String {
         match self {
             Self::Unsigned(bytes) => format!("u{}", 8 * bytes),
@@ -33,7 +36,7 @@ impl Form {
         }
     }
 
-    /// How bytes are written of which nobody said how.
+    /// Returns the default form for values of `bytes` bytes.
     pub fn of_size(bytes: usize) -> Self {
         if bytes == 8 { Self::Unsigned(8) } else { Self::Hex }
     }
@@ -43,14 +46,16 @@ impl FromStr for Form {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let integers = [1, 2, 4, 8, 16].into_iter().flat_map(|bytes| [Self::Unsigned(bytes), Self::Signed(bytes)]);
+        let integers =
+            [1, 2, 4, 8, 16].into_iter().flat_map(|bytes| [Self::Unsigned(bytes), Self::Signed(bytes)]);
         let mut all = integers.chain([Self::Text, Self::Hex]);
-        all.find(|form| form.name() == name)
-            .ok_or_else(|| "there are u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, text, hex".to_owned())
+        all.find(|form| form.name() == name).ok_or_else(|| {
+            "available are u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, text, hex".to_owned()
+        })
     }
 }
 
-/// The keys or the values of a tree, and how they are written.
+/// The keys or the values of a tree, and their text representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
     form: Form,
@@ -58,47 +63,66 @@ pub struct Column {
 }
 
 impl Column {
-    /// `bytes` written as `form`, or as their number suggests; the reason if that cannot be.
+    /// Makes a column of `bytes` bytes in `form`, or in the default form for that size. Returns the reason if
+    /// the form does not fit.
     pub fn new(form: Option<Form>, bytes: usize) -> Result<Self, String> {
         let form = form.unwrap_or_else(|| Form::of_size(bytes));
         let name = form.name();
         match form {
-            Form::Unsigned(own) | Form::Signed(own) if own != bytes => {
-                Err(format!("{name} has {own} bytes, this tree has {bytes} there; hex fits any"))
-            }
-            Form::Text if ShortLayout::of_size(bytes).is_none() => {
-                Err(format!("the {bytes} bytes this tree has there cannot be text; hex fits any"))
-            }
+            Form::Unsigned(own) | Form::Signed(own) if own != bytes => Err(format!(
+                "{name} has {own} bytes, but the tree stores {bytes}. Use hex, which fits any size"
+            )),
+            Form::Text if ShortLayout::of_size(bytes).is_none() => Err(format!(
+                "the {bytes} bytes that the tree stores cannot be text. Use hex, which fits any size"
+            )),
             _ => Ok(Self { form, bytes }),
         }
     }
 
-    /// The bytes that `text` stands for.
+    /// Returns the bytes that `text` represents.
     pub fn parse(&self, text: &str) -> Result<Vec<u8>, String> {
         match self.form {
-            Form::Unsigned(bytes) => self.integer(text, text.parse().ok().and_then(|number| unsigned(number, bytes))),
-            Form::Signed(bytes) => self.integer(text, text.parse().ok().and_then(|number| signed(number, bytes))),
+            Form::Unsigned(bytes) => {
+                self.integer(text, text.parse().ok().and_then(|number| unsigned(number, bytes)))
+            }
+            Form::Signed(bytes) => {
+                self.integer(text, text.parse().ok().and_then(|number| signed(number, bytes)))
+            }
             Form::Text => self.text(text),
             Form::Hex => match hex(text)? {
                 bytes if bytes.len() == self.bytes => Ok(bytes),
-                other => Err(format!("{text:?} is {} bytes, this tree has {} there", other.len(), self.bytes)),
+                other => {
+                    Err(format!("{text:?} has {} bytes, but the tree stores {}", other.len(), self.bytes))
+                }
             },
         }
     }
 
-    /// The same for an end of a range: hexadecimal digits may be fewer, as the beginning of a key.
+    /// Parses a bound of a range. Unlike in `parse`, hexadecimal digits may be a prefix of a key.
     pub fn parse_bound(&self, text: &str) -> Result<Vec<u8>, String> {
         let mut digits = text.to_owned();
         if self.form == Form::Hex {
-            // Every key that begins so is at or above it, padded by zeros; every other key is on the same side of both.
+            // The prefix is padded with zeros. A key with this prefix is at or above the padded bound. Every
+            // other key is on the same side of the prefix and of the padded bound.
             let missing = (2 * self.bytes).saturating_sub(text.len()) / 2;
             digits.extend(std::iter::repeat_n("00", missing));
         }
         self.parse(&digits)
     }
 
+    /// Parses the beginning of keys.
+    pub fn parse_prefix(&self, text: &str) -> Result<Vec<u8>, String> {
+        match self.form {
+            Form::Unsigned(_) | Form::Signed(_) => {
+                Err(format!("keys of type {} have no prefixes. Use --from and --to", self.form.name()))
+            }
+            Form::Text => self.text(text).map(|_| text.as_bytes().to_vec()),
+            Form::Hex => hex(text),
+        }
+    }
+
     fn integer(&self, text: &str, bytes: Option<Vec<u8>>) -> Result<Vec<u8>, String> {
-        bytes.ok_or_else(|| format!("{text:?} is no {}", self.form.name()))
+        bytes.ok_or_else(|| format!("{text:?} is not a valid {}", self.form.name()))
     }
 
     fn text(&self, text: &str) -> Result<Vec<u8>, String> {
@@ -106,7 +130,7 @@ impl Column {
         layout.encode(text.as_bytes()).map_err(|error| format!("{text:?}: {error}"))
     }
 
-    /// `bytes` as text; the reason if they are none.
+    /// Returns `bytes` as text, or the reason if they are not valid text.
     pub fn show(&self, bytes: &[u8]) -> Result<String, String> {
         match self.form {
             Form::Unsigned(_) => Ok(number(bytes).to_string()),
@@ -114,13 +138,14 @@ impl Column {
             Form::Text => {
                 let string = ShortLayout::of_size(self.bytes).and_then(|layout| layout.decode(bytes));
                 let text = string.and_then(|string| std::str::from_utf8(string).ok());
-                text.map(str::to_owned).ok_or_else(|| format!("{} is no text; hex shows any", digits(bytes)))
+                text.map(str::to_owned)
+                    .ok_or_else(|| format!("{} is not text. Use hex, which shows any bytes", digits(bytes)))
             }
             Form::Hex => Ok(digits(bytes)),
         }
     }
 
-    /// `bytes` as JSON: integers of up to 64 bits as numbers, all else as strings.
+    /// Returns `bytes` as JSON: integers of up to 64 bits as numbers, everything else as strings.
     pub fn json(&self, bytes: &[u8]) -> Result<Value, String> {
         match self.form {
             Form::Unsigned(1..=8) => Ok(Value::from(number(bytes) as u64)),
@@ -129,7 +154,7 @@ impl Column {
         }
     }
 
-    /// The bytes that `json` stands for: a string, or for integers a number.
+    /// Returns the bytes that `json` represents: a string, or a number for an integer form.
     pub fn parse_json(&self, json: &Value) -> Result<Vec<u8>, String> {
         match (json, self.form) {
             (Value::String(text), _) => self.parse(text),
@@ -137,9 +162,9 @@ impl Column {
                 self.parse(&number.to_string())
             }
             (Value::Number(number), Form::Unsigned(_) | Form::Signed(_)) => {
-                Err(format!("{number} is no whole number of 64 bits; larger ones are written as strings"))
+                Err(format!("{number} is not a whole number of 64 bits. Write larger numbers as strings"))
             }
-            _ => Err(format!("{json} is no {}", if self.is_integer() { "number" } else { "string" })),
+            _ => Err(format!("{json} is not a {}", if self.is_integer() { "number" } else { "string" })),
         }
     }
 
@@ -154,14 +179,15 @@ fn unsigned(number: u128, bytes: usize) -> Option<Vec<u8>> {
     above.iter().all(|&byte| byte == 0).then(|| own.to_vec())
 }
 
-/// As the library's codec: with the sign bit flipped, the order of the bytes is the order of the numbers.
+/// Encodes like the library's codec. The sign bit is flipped, so that the order of the bytes is the order of
+/// the numbers.
 fn signed(number: i128, bytes: usize) -> Option<Vec<u8>> {
     let flipped = number.wrapping_add(lowest(bytes).wrapping_neg());
     let fits = number >= lowest(bytes) && number <= !lowest(bytes);
     fits.then_some(flipped as u128).and_then(|number| unsigned(number, bytes))
 }
 
-/// The lowest integer of so many bytes.
+/// Returns the lowest signed integer of this many bytes.
 fn lowest(bytes: usize) -> i128 {
     i128::MIN >> (128 - 8 * bytes)
 }
@@ -175,11 +201,14 @@ fn signed_number(bytes: &[u8], own: usize) -> i128 {
 }
 
 fn hex(text: &str) -> Result<Vec<u8>, String> {
-    let bad = || format!("{text:?} are no bytes in hexadecimal, two digits each");
+    let bad = || format!("{text:?} is not hexadecimal: write two digits for each byte");
     if !text.len().is_multiple_of(2) || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return Err(bad());
     }
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| bad())).collect()
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| bad()))
+        .collect()
 }
 
 fn digits(bytes: &[u8]) -> String {
@@ -247,18 +276,18 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused_with_its_reason() {
         for (form, bytes, text, word) in [
-            ("u64", 8, "-1", "no u64"),
-            ("u64", 8, "18446744073709551616", "no u64"),
-            ("u8", 1, "256", "no u8"),
-            ("i8", 1, "-129", "no i8"),
-            ("i8", 1, "128", "no i8"),
-            ("i64", 8, "1.5", "no i64"),
-            ("u64", 8, "", "no u64"),
+            ("u64", 8, "-1", "not a valid u64"),
+            ("u64", 8, "18446744073709551616", "not a valid u64"),
+            ("u8", 1, "256", "not a valid u8"),
+            ("i8", 1, "-129", "not a valid i8"),
+            ("i8", 1, "128", "not a valid i8"),
+            ("i64", 8, "1.5", "not a valid i64"),
+            ("u64", 8, "", "not a valid u64"),
             ("text", 4, "four", "4 bytes do not fit into 3"),
             ("hex", 2, "abc", "two digits"),
             ("hex", 2, "zz00", "hexadecimal"),
             ("hex", 2, "é", "hexadecimal"),
-            ("hex", 2, "ab", "1 bytes, this tree has 2"),
+            ("hex", 2, "ab", "1 bytes, but the tree stores 2"),
         ] {
             let reason = column(form, bytes).parse(text).expect_err(text);
             assert!(reason.contains(word), "{form} {text}: {reason}");

@@ -1,12 +1,12 @@
-//! Records of comma-separated values (RFC 4180): fields may be quoted, quotes inside are doubled, a quoted field may go on over
-//! several lines. Nothing is trimmed. Lines end in `\n` or `\r\n`.
+//! Records of comma-separated values (RFC 4180). A field may be quoted. A quote inside a quoted field is
+//! doubled. A quoted field may span several lines. Nothing is trimmed. Lines end in `\n` or `\r\n`.
 
-/// Whether a record ends with what was read of it: not inside quotes.
+/// Returns whether a record is complete: it does not end inside quotes.
 pub fn is_complete(record: &[u8]) -> bool {
     record.iter().filter(|&&byte| byte == b'"').count().is_multiple_of(2)
 }
 
-/// The fields of a record without its line end.
+/// Returns the fields of a record without its line end.
 pub fn fields(record: &str) -> Result<Vec<String>, String> {
     let mut fields = Vec::new();
     let mut rest = record;
@@ -19,21 +19,21 @@ pub fn fields(record: &str) -> Result<Vec<String>, String> {
         match after.strip_prefix(',') {
             Some(next) => rest = next,
             None if after.is_empty() => return Ok(fields),
-            None => return Err("a field goes on behind its closing quote".to_owned()),
+            None => return Err("a field continues after its closing quote".to_owned()),
         }
     }
 }
 
-/// A field without quotes, and what follows.
+/// Returns a field without quotes, and the text after it.
 fn plain(rest: &str) -> Result<(String, &str), String> {
     let (field, after) = rest.split_at(rest.find(',').unwrap_or(rest.len()));
     if field.contains('"') {
-        return Err("a quote stands inside a field that does not begin with one".to_owned());
+        return Err("there is a quote inside a field that does not begin with a quote".to_owned());
     }
     Ok((field.to_owned(), after))
 }
 
-/// A field behind its opening quote, and what follows its closing one.
+/// Returns a field, given the text after its opening quote, and the text after its closing quote.
 fn unquote(quoted: &str) -> Result<(String, &str), String> {
     let mut field = String::new();
     let mut rest = quoted;
@@ -50,11 +50,15 @@ fn unquote(quoted: &str) -> Result<(String, &str), String> {
     }
 }
 
-/// A field as it is written: in quotes if it needs them.
+/// Formats a field, in quotes if it needs them.
 pub fn quoted(field: &str) -> String {
     let special = |letter: char| matches!(letter, ',' | '"' | '\n' | '\r' | '\u{feff}');
     let spaced = field.starts_with(' ') || field.ends_with(' ');
-    if spaced || field.contains(special) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.to_owned() }
+    if spaced || field.contains(special) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -79,7 +83,7 @@ mod tests {
         for (record, words) in [
             ("a\"b,c", "inside a field"),
             ("\"a", "not closed"),
-            ("\"a\"b,c", "behind its closing quote"),
+            ("\"a\"b,c", "after its closing quote"),
             ("\"a\"\",b", "not closed"),
         ] {
             assert!(fields(record).expect_err(record).contains(words), "{record:?}");

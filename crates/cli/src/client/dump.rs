@@ -1,4 +1,4 @@
-//! `sherman dump`: the entries of a tree into a file.
+//! `sherman dump`: writes the entries of a tree to a file.
 
 use super::file_args::DumpArgs;
 use super::open::{Opened, open};
@@ -12,35 +12,37 @@ use std::fs::File;
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
 use std::time::Instant;
 
-/// Leaves read at once.
+/// The number of leaves read at once.
 const PREFETCH: usize = 32;
-/// Entries between two looks at the bar.
+/// The number of entries between two updates of the bar.
 const STEP: u64 = 1024;
 
-/// Dumps; says what, if stdout is free for it.
+/// Dumps the tree. Prints a summary unless the entries go to stdout.
 pub fn run(args: &DumpArgs) -> Result<(), Failure> {
     let is_stdout = args.file.as_os_str() == "-";
     if is_stdout && args.json {
-        return Err(Failure::option("json", "stdout is taken by the entries: name a FILE, or ask for --format ndjson"));
+        return Err(Failure::option("json", "the entries go to stdout. Name a FILE, or use --format ndjson"));
     }
     let format = FileFormat::of(args.format, &args.file);
     if args.no_header && format == FileFormat::Ndjson {
-        return Err(Failure::option("no-header", "NDJSON has none"));
+        return Err(Failure::option("no-header", "NDJSON has no header"));
     }
     let began = Instant::now();
     let cluster = super::open(&args.at.url()?)?;
-    // Looked for first, lest a wrong name empties the file.
+    // Open the tree before the file: a wrong tree name must not empty the file.
     let opened = open(&cluster, &args.at)?;
     let (stdout, file);
     let out: &mut dyn Write = if is_stdout {
         stdout = std::io::stdout();
         &mut BufWriter::with_capacity(1 << 16, stdout.lock())
     } else {
-        file = File::create(&args.file)
-            .map_err(|error| Failure::Usage(format!("FILE: {}: {error}", args.file.display())))?;
+        file = File::create(&args.file).map_err(|error| {
+            Failure::Usage(format!("FILE: cannot create {}: {error}", args.file.display()))
+        })?;
         &mut BufWriter::with_capacity(1 << 16, &file)
     };
-    let bar = if is_stdout && std::io::stdout().is_terminal() { FileBar::hidden() } else { FileBar::new(None) };
+    let bar =
+        if is_stdout && std::io::stdout().is_terminal() { FileBar::hidden() } else { FileBar::new(None) };
     let entries = dump(&opened, format, !args.no_header, out, &|bytes, entries| bar.show(bytes, entries));
     bar.clear();
     let (entries, seconds) = (entries?, began.elapsed().as_secs_f64());
@@ -51,7 +53,8 @@ pub fn run(args: &DumpArgs) -> Result<(), Failure> {
     }
 }
 
-/// Writes every entry to `out`; how many. A reader that went away ends it without complaint.
+/// Writes every entry to `out` and returns their number. If the reader closes the pipe, the dump ends without
+/// an error.
 fn dump(
     opened: &Opened,
     format: FileFormat,
@@ -62,12 +65,13 @@ fn dump(
     let client = opened.tree.client()?;
     let mut range = client.range(..).prefetch(PREFETCH);
     let (mut entries, mut bytes) = (0, 0);
-    let mut written = if header && format == FileFormat::Csv { out.write_all(b"key,value\n") } else { Ok(()) };
+    let mut written =
+        if header && format == FileFormat::Csv { out.write_all(b"key,value\n") } else { Ok(()) };
     while written.is_ok()
         && let Some(entry) = range.advance()?
     {
         let line = write(entry, format, opened).map_err(|reason| {
-            Failure::Usage(format!("entry {}: {reason}: choose --key-type and --value-type", entries + 1))
+            Failure::Usage(format!("entry {}: {reason} (see --key-type and --value-type)", entries + 1))
         })?;
         written = out.write_all(line.as_bytes());
         (entries, bytes) = (entries + 1, bytes + line.len() as u64);
@@ -76,7 +80,9 @@ fn dump(
         }
     }
     match written.and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::Runtime(format!("writing: {error}"))),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::Runtime(format!("cannot write the entries: {error}")))
+        }
         _ => Ok(entries),
     }
 }
@@ -107,25 +113,30 @@ mod tests {
         }
         let signed = ["--value-type", "i32"];
         let csv = dumped(&cluster, &signed, FileFormat::Csv, true).expect("a dump");
-        let expected = (0..5_000).fold("key,value\n".to_owned(), |text, key| text + &format!("{key},{}\n", -key));
+        let expected =
+            (0..5_000).fold("key,value\n".to_owned(), |text, key| text + &format!("{key},{}\n", -key));
         assert_eq!(csv, expected);
         let plain = dumped(&cluster, &signed, FileFormat::Csv, false).expect("a dump");
         assert_eq!(plain, expected["key,value\n".len()..]);
         let ndjson = dumped(&cluster, &signed, FileFormat::Ndjson, true).expect("a dump");
-        assert!(ndjson.starts_with("{\"key\":0,\"value\":0}\n{\"key\":1,\"value\":-1}\n"), "{}", &ndjson[..100]);
+        assert!(
+            ndjson.starts_with("{\"key\":0,\"value\":0}\n{\"key\":1,\"value\":-1}\n"),
+            "{}",
+            &ndjson[..100]
+        );
         assert_eq!(ndjson.lines().count(), 5_000);
     }
 
     #[test]
-    fn what_is_no_text_is_told_and_not_written_differently() {
+    fn bytes_that_are_not_text_are_refused() {
         let cluster = cluster();
         let client = cluster.tree::<ShortBytes<7>, u64>("t").expect("a tree").client().expect("a client");
-        client.insert("say \"a,b\"".get(..7).expect("seven").parse().expect("it fits"), 1).expect("an insert");
+        client.insert(ShortBytes::new(b"say \"a,").expect("it fits"), 1).expect("an insert");
         let text = ["--key-type", "text"];
         let csv = dumped(&cluster, &text, FileFormat::Csv, false).expect("a dump");
         assert_eq!(csv, "\"say \"\"a,\",1\n");
         client.insert(ShortBytes::new(b"\xff").expect("it fits"), 2).expect("an insert");
         let failure = dumped(&cluster, &text, FileFormat::Csv, false).expect_err("not UTF-8");
-        assert!(failure.to_string().contains("entry 2: ff00000000000001 is no text"), "{failure}");
+        assert!(failure.to_string().contains("entry 2: ff00000000000001 is not text"), "{failure}");
     }
 }

@@ -7,30 +7,38 @@ use clap::Args;
 use std::path::PathBuf;
 
 const LOAD_HELP: &str = "\
-CSV has two columns, the key and the value; fields may be quoted. NDJSON has one object on each line, with the fields \"key\" and
-\"value\" and no others, as in {\"key\": 7, \"value\": 700}; every other shape, such as [7, 700], is refused.
+CSV has two columns, the key and the value. Fields may be quoted. NDJSON has one object per line,
+with the fields \"key\" and \"value\" and no others, as in {\"key\": 7, \"value\": 700}. Every other
+shape, such as [7, 700], is refused.
 
-The command inserts many entries at once; if a key comes twice, the later line wins. It reports the number of the first line that is
-no entry. It reads a file through before it changes anything, so that a bad line changes nothing. Of stdin it has inserted the entries
-before the bad line. At the first insert that fails, the command starts no more and reports how many entries were acknowledged.
+The command inserts many entries at once. If a key occurs twice, the later line wins.
+  - A line that is not an entry ends the load, with the number of the line. The command reads a file
+    completely before it changes anything, so a bad line changes nothing. Of stdin, it has inserted
+    the entries before the bad line.
+  - If an insert fails, the command starts no more inserts and reports how many entries were
+    acknowledged.
 
-With --bulk the tree must be empty and the keys strictly ascending, as \"sherman dump\" writes them. That is much faster, and all
-or nothing: no client sees a part of it, and a failure changes nothing. If the command fails and the tree that it created is
-still empty, it drops that tree.
+With --bulk the tree must be empty and the keys strictly ascending, as \"sherman dump\" writes them.
+A bulk load is much faster. It is all or nothing: no client sees a part of it, and a failure changes
+nothing.
 
-Exit code: 0 if all entries were loaded, 1 if there is no such tree, 2 for invalid usage, 3 if the operation failed or a line is no
-entry.
+If the command fails and the tree that it created is still empty, it drops that tree.
+
+Exit code: 0 if all entries were loaded; 1 if there is no such tree; 2 for invalid usage; 3 if the
+operation failed or a line is not an entry.
 
 Examples:
   sherman load orders.csv --cluster tcp://memory-1:7000 --tree orders --create
   sherman load users.ndjson --tree users --create --key-type text --value-type text --value-size 100
-  sherman dump --tree orders | sherman load - --cluster unix:/run/other.sock --tree orders --create --bulk";
+  sherman dump --tree a | sherman load - --cluster unix:/run/other.sock --tree b --create --bulk";
 
 const DUMP_HELP: &str = "\
-Writes every entry in the order of the keys. A dump is not a snapshot: it may show changes that others make meanwhile, or not. It
-never misses a key that exists throughout, and shows no key twice.
+Writes every entry in the order of the keys. A dump is not a snapshot: it may or may not show
+changes that others make meanwhile. It never misses a key that exists throughout, and never shows a
+key twice.
 
-Exit code: 0 if all entries were written, 1 if there is no such tree, 2 for invalid usage, 3 if the operation failed.
+Exit code: 0 if all entries were written; 1 if there is no such tree; 2 for invalid usage; 3 if the
+operation failed.
 
 Examples:
   sherman dump orders.csv --cluster tcp://memory-1:7000 --tree orders
@@ -44,7 +52,7 @@ pub struct LoadArgs {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// Where.
+    /// The tree to load.
     #[command(flatten)]
     pub at: TreeArgs,
 
@@ -60,7 +68,7 @@ pub struct LoadArgs {
     #[arg(long)]
     pub bulk: bool,
 
-    /// Fill nodes to so many percent in a bulk load, 50 to 100
+    /// Fill nodes to this percentage in a bulk load, 50 to 100
     #[arg(long, value_name = "PCT", default_value = "80", value_parser = fill, requires = "bulk")]
     pub fill: u32,
 
@@ -68,7 +76,7 @@ pub struct LoadArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// What the tree is to be like.
+    /// The shape of the tree, if the command creates it.
     #[command(flatten)]
     pub create: CreateArgs,
 }
@@ -81,7 +89,7 @@ pub struct DumpArgs {
     #[arg(value_name = "FILE", default_value = "-")]
     pub file: PathBuf,
 
-    /// Where.
+    /// The tree to dump.
     #[command(flatten)]
     pub at: TreeArgs,
 

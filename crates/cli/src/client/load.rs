@@ -1,12 +1,15 @@
-//! `sherman load`: entries of a file into a tree.
+//! `sherman load`: loads the entries of a file into a tree.
 //!
-//! Entries are read and inserted in batches, each with many operations in flight; one batch at a time is in memory. The order of
-//! lines is the order of changes to a key: equal keys of a batch follow each other, and so do batches.
+//! The command reads and inserts entries in batches, each with many operations in flight. One batch at a time
+//! is in memory. Changes to a key happen in the order of the lines: equal keys of a batch follow each other,
+//! and batches follow each other.
 //!
-//! A file is read twice: first to find a line that is no entry, before anything changes. Stdin can be read only once.
+//! The command reads a file twice. The first pass finds a line that is not an entry, before anything changes.
+//! Stdin can be read only once.
 //!
-//! Neighbouring keys share a leaf and its lock. A sorted batch is therefore inserted in an order that spreads the operations in
-//! flight over the batch: in the order of the file they would all wait for each other.
+//! Neighbouring keys share a leaf and its lock. In file order, the operations in flight of a sorted batch
+//! would all wait for each other. The command therefore inserts a sorted batch in an order that spreads these
+//! operations over the batch.
 
 use super::file_args::LoadArgs;
 use super::open::{Opened, open_or_create, undo};
@@ -23,34 +26,38 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
-/// Entries of a batch. The first few thousand of a sorted batch still share few leaves, so that batches must be much larger.
+/// Entries of a batch. The first few thousand entries of a sorted batch share few leaves, so a batch must be
+/// much larger.
 const BATCH: usize = 32_768;
-/// Bytes after which a batch is full.
+/// A batch is full after this many bytes.
 const BATCH_BYTES: usize = 4 << 20;
-/// Entries between two looks at the progress of a bulk load.
+/// The number of entries between two progress updates of a bulk load.
 const STEP: u64 = 4096;
-/// Stretches of a sorted batch that are inserted side by side: as many as there are operations in flight.
+/// The number of stretches of a sorted batch that are inserted in parallel: one per operation in flight. A
+/// stretch is a run of neighbouring entries.
 const STRETCHES: usize = 64;
 /// How long inserts in flight may still wait after the first one failed.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often inserts of a batch are repeated whose outcome is unknown, because the cluster had to be joined again.
+/// How many times inserts with an unknown outcome are repeated. The outcome is unknown if the client had to
+/// rejoin the cluster.
 const REPEATS: u32 = 8;
-/// Sorted entries from which on a bulk load is worth a hint.
+/// From this many sorted entries on, the command prints a hint about bulk loads.
 const MANY: u64 = 10_000;
 
-/// What was loaded.
+/// The counts of a load.
 #[derive(Debug, PartialEq, Eq)]
 struct Loaded {
     entries: u64,
-    /// Those whose key was there.
+    /// Entries whose key existed before.
     replaced: u64,
 }
 
-/// Loads, and says what was loaded.
+/// Loads the file and prints the counts.
 pub fn run(args: &LoadArgs) -> Result<(), Failure> {
     let url = args.at.url()?;
     let is_stdin = args.file.as_os_str() == "-";
-    let failed = |error: std::io::Error| Failure::Usage(format!("FILE: {}: {error}", args.file.display()));
+    let failed =
+        |error: std::io::Error| Failure::Usage(format!("FILE: cannot open {}: {error}", args.file.display()));
     let buffered = |file| -> Box<dyn BufRead> { Box::new(BufReader::with_capacity(1 << 16, file)) };
     let (input, preview, length): (Box<dyn BufRead>, _, _) = if is_stdin {
         (Box::new(std::io::stdin().lock()), None, None)
@@ -60,7 +67,7 @@ pub fn run(args: &LoadArgs) -> Result<(), Failure> {
         if about.is_dir() {
             return Err(Failure::Usage(format!("FILE: {} is a directory", args.file.display())));
         }
-        // What is no regular file, as a pipe, can be read only once.
+        // Only a regular file can be read twice; a pipe cannot.
         let preview = about.is_file().then(|| File::open(&args.file)).transpose().map_err(failed)?;
         (buffered(file), preview.map(buffered), about.is_file().then_some(about.len()))
     };
@@ -75,15 +82,18 @@ pub fn run(args: &LoadArgs) -> Result<(), Failure> {
     }
     let seconds = began.elapsed().as_secs_f64();
     print(&if args.json {
-        format!("{}\n", json!({ "entries": entries, "replaced": replaced, "bulk": args.bulk, "seconds": seconds }))
+        format!(
+            "{}\n",
+            json!({ "entries": entries, "replaced": replaced, "bulk": args.bulk, "seconds": seconds })
+        )
     } else {
         let (entries, replaced) = (grouped(entries), grouped(replaced));
-        format!("{entries} entries loaded in {seconds:.2} s, {replaced} of them in the place of others\n")
+        format!("{entries} entries loaded in {seconds:.2} s; {replaced} of them replaced an older entry\n")
     })
 }
 
-/// Loads from `input`, after a look at all of it through `preview` if it can be read twice. `progress` learns of bytes read and
-/// entries loaded. Also whether a bulk load would have been faster.
+/// Loads from `input`. If the file can be read twice, `preview` is read first to check all of it. `progress`
+/// gets the bytes read and the entries loaded. Also returns whether a bulk load would have been faster.
 fn load<R: BufRead>(
     cluster: &Cluster,
     args: &LoadArgs,
@@ -93,7 +103,7 @@ fn load<R: BufRead>(
 ) -> Result<(Loaded, bool), Failure> {
     let format = FileFormat::of(args.format, &args.file);
     if args.header.is_some() && format == FileFormat::Ndjson {
-        return Err(Failure::option("header", "NDJSON has none"));
+        return Err(Failure::option("header", "NDJSON has no header"));
     }
     let opened = open_or_create(cluster, &args.at, &args.create)?;
     let rows = |input| Rows::new(input, format, args.header.unwrap_or(Header::Auto), &opened);
@@ -107,7 +117,7 @@ fn load<R: BufRead>(
     loaded.map_err(|failure| undo(cluster, &opened, failure))
 }
 
-/// Refuses a file with a line that is no entry.
+/// Refuses a file with a line that is not an entry.
 fn expect_entries<R: BufRead>(mut rows: Rows<R>) -> Result<(), Failure> {
     match rows.find_map(Result::err) {
         Some(bad) => Err(Failure::Runtime(format!("{bad}; nothing has been loaded"))),
@@ -126,8 +136,8 @@ fn one_by_one<R: BufRead>(
     loop {
         let (batch, bad) = next_batch(&mut rows);
         let order = order(&batch);
-        sorted &=
-            order == Some(Ordering::Less) && batch.first().is_none_or(|row| loaded.entries == 0 || row.key > highest);
+        sorted &= order == Some(Ordering::Less)
+            && batch.first().is_none_or(|row| loaded.entries == 0 || row.key > highest);
         insert(&client, &spread(&batch, order), &mut loaded)?;
         progress(rows.bytes(), loaded.entries);
         if let Some(bad) = bad {
@@ -144,14 +154,15 @@ fn one_by_one<R: BufRead>(
     }
 }
 
-/// How each key of a batch compares with the next, if all do alike and no two are equal. A batch of one is ascending.
+/// Returns how each key of a batch compares with the next, if that is the same for all and no two keys are
+/// equal. A batch of one is ascending.
 fn order(batch: &[Row]) -> Option<Ordering> {
     let is = |wanted| batch.windows(2).all(|pair| pair[0].key.cmp(&pair[1].key) == wanted);
     [Ordering::Less, Ordering::Greater].into_iter().find(|&wanted| is(wanted))
 }
 
-/// A batch in the order of its inserts: if it is sorted, one of each stretch after the other, else as it is. Equal keys, whose order
-/// counts, are only in batches that are not sorted.
+/// Returns a batch in the order of its inserts. A sorted batch takes one entry of each stretch in turn. Any
+/// other batch keeps its order, because only such a batch can hold equal keys, whose order matters.
 fn spread(batch: &[Row], order: Option<Ordering>) -> Vec<&Row> {
     if order.is_none() {
         return batch.iter().collect();
@@ -161,7 +172,8 @@ fn spread(batch: &[Row], order: Option<Ordering>) -> Vec<&Row> {
     (0..length).flat_map(nth_of_all).collect()
 }
 
-/// The next entries, and the line behind them if it is none. None at the end.
+/// Returns the next entries, and the bad line after them if there is one. The batch is empty at the end of
+/// the file.
 fn next_batch<R: BufRead>(rows: &mut Rows<R>) -> (Vec<Row>, Option<BadRow>) {
     let (mut batch, mut bytes) = (Vec::new(), 0);
     while batch.len() < BATCH && bytes < BATCH_BYTES {
@@ -177,13 +189,15 @@ fn next_batch<R: BufRead>(rows: &mut Rows<R>) -> (Vec<Row>, Option<BadRow>) {
     (batch, None)
 }
 
-/// Inserts until the first failure, which it reports with the number of acknowledged entries. An insert that may or may not have happened
-/// is repeated: twice the same entry is once. The number of entries in the place of others may then be one too high.
+/// Inserts until the first failure, and reports it with the number of acknowledged entries. If the outcome of
+/// an insert is unknown, the insert is repeated. That is safe because inserting the same entry twice has the
+/// same effect as once. The count of replaced entries may then be one too high for each such insert.
 fn insert(client: &RawClient, batch: &[&Row], loaded: &mut Loaded) -> Result<(), Failure> {
     let mut left = batch.to_vec();
     for _ in 0..REPEATS {
         let (failures, open) = insert_once(client, &left, loaded);
-        if open.is_empty() || failures.iter().any(|(_, error)| !matches!(error, Error::OutcomeUnknown { .. })) {
+        if open.is_empty() || failures.iter().any(|(_, error)| !matches!(error, Error::OutcomeUnknown { .. }))
+        {
             return report(failures, loaded);
         }
         left = open;
@@ -192,8 +206,13 @@ fn insert(client: &RawClient, batch: &[&Row], loaded: &mut Loaded) -> Result<(),
     report(failures, loaded)
 }
 
-/// Inserts until the first failure. Which entries failed, and all that are not known to be loaded, in the order of the batch.
-fn insert_once<'r>(client: &RawClient, batch: &[&'r Row], loaded: &mut Loaded) -> (Vec<(u64, Error)>, Vec<&'r Row>) {
+/// Inserts until the first failure. Returns the entries that failed, and all entries not known to be loaded,
+/// in the order of the batch.
+fn insert_once<'r>(
+    client: &RawClient,
+    batch: &[&'r Row],
+    loaded: &mut Loaded,
+) -> (Vec<(u64, Error)>, Vec<&'r Row>) {
     let entries: Vec<(&[u8], &[u8])> = batch.iter().map(|row| (&row.key[..], &row.value[..])).collect();
     let (mut failures, mut open) = (Vec::new(), Vec::new());
     for (row, outcome) in batch.iter().zip(client.insert_until_failure(&entries, PATIENCE)) {
@@ -211,15 +230,18 @@ fn insert_once<'r>(client: &RawClient, batch: &[&'r Row], loaded: &mut Loaded) -
     (failures, open)
 }
 
-/// The failure of a load, if there was one.
+/// Returns the failure of a load, if there was one.
 fn report(failures: Vec<(u64, Error)>, loaded: &Loaded) -> Result<(), Failure> {
     let more = grouped((failures.len() as u64).saturating_sub(1));
-    // Those that were cut short waited less than the first.
-    let waited = |error: &Error| if let Error::Timeout { waited, .. } = error { *waited } else { Duration::MAX };
-    let Some((line, error)) = failures.into_iter().max_by_key(|(_, error)| waited(error)) else { return Ok(()) };
+    // Inserts that were cut short waited less than the first failed insert.
+    let waited =
+        |error: &Error| if let Error::Timeout { waited, .. } = error { *waited } else { Duration::MAX };
+    let Some((line, error)) = failures.into_iter().max_by_key(|(_, error)| waited(error)) else {
+        return Ok(());
+    };
     let done = grouped(loaded.entries);
     Err(Failure::Runtime(format!(
-        "line {line}: {error}; {done} entries have been loaded, {more} more in flight failed"
+        "line {line}: {error}; {done} entries have been loaded, and {more} other inserts in flight failed"
     )))
 }
 
@@ -242,11 +264,13 @@ fn bulk<R: BufRead>(
         }
         Err(found) => {
             *bad.borrow_mut() = Some(found);
-            // No tree has keys of no bytes: it is refused, and with it the whole load. Ending here would complete it.
+            // No tree has keys of zero bytes, so the tree refuses this entry and the whole load. Returning
+            // `None` here would complete the load.
             Some((Vec::new(), Vec::new()))
         }
     });
-    let options = BulkOptions::new().fill(f64::from(args.fill) / 100.0).threads(sherman_eval::options::cores());
+    let options =
+        BulkOptions::new().fill(f64::from(args.fill) / 100.0).threads(sherman_eval::options::cores());
     let loaded = opened.tree.bulk_load(entries, &options);
     if let Some(bad) = bad.into_inner() {
         return Err(Failure::Runtime(format!("{bad}; nothing has been loaded")));
@@ -255,10 +279,14 @@ fn bulk<R: BufRead>(
         Ok(entries) => Ok(Loaded { entries, replaced: 0 }),
         Err(Error::Unsorted { .. }) => {
             let line = line.get();
-            let reason = "a bulk load needs strictly ascending keys, and this one is not above the one before";
+            let reason =
+                "a bulk load needs strictly ascending keys, but this key is not above the key before it";
             Err(Failure::Runtime(format!("line {line}: {reason}; nothing has been loaded")))
         }
-        Err(Error::NotEmpty) => Err(Failure::option("bulk", "the tree is not empty; load without it, or another tree")),
+        Err(Error::NotEmpty) => Err(Failure::option(
+            "bulk",
+            "the tree is not empty. Load without --bulk, or load into another tree",
+        )),
         Err(error) => Err(error.into()),
     }
 }
@@ -270,10 +298,11 @@ mod tests {
 
     fn loaded(cluster: &Cluster, line: &[&str], text: &str) -> Result<(u64, u64), Failure> {
         let args = parsed(&[&["-", "--tree", "t", "--create"], line].concat());
-        load(cluster, &args, text.as_bytes(), None, &|_, _| ()).map(|(loaded, _)| (loaded.entries, loaded.replaced))
+        load(cluster, &args, text.as_bytes(), None, &|_, _| ())
+            .map(|(loaded, _)| (loaded.entries, loaded.replaced))
     }
 
-    /// None where a failed load left no tree.
+    /// Returns no entries if a failed load left no tree.
     fn entries(cluster: &Cluster) -> Vec<(u64, u64)> {
         let client = match cluster.open_tree::<u64, u64>("t") {
             Err(Error::NoSuchTree { .. }) => return Vec::new(),
@@ -306,13 +335,18 @@ mod tests {
     }
 
     fn batch(keys: impl IntoIterator<Item = u64>) -> Vec<Row> {
-        let row = |(at, key): (usize, u64)| Row { line: at as u64, key: key.to_be_bytes().to_vec(), value: Vec::new() };
+        let row = |(at, key): (usize, u64)| Row {
+            line: at as u64,
+            key: key.to_be_bytes().to_vec(),
+            value: Vec::new(),
+        };
         keys.into_iter().enumerate().map(row).collect()
     }
 
     #[test]
     fn a_sorted_batch_is_spread_and_any_other_stays_in_order() {
-        let lines = |batch: &[Row]| spread(batch, order(batch)).iter().map(|row| row.line).collect::<Vec<_>>();
+        let lines =
+            |batch: &[Row]| spread(batch, order(batch)).iter().map(|row| row.line).collect::<Vec<_>>();
         for length in [0, 1, 2, 63, 64, 65, 1_000, 32_768] {
             for sorted in [batch(0..length), batch((0..length).rev())] {
                 let mut found = lines(&sorted);
@@ -323,7 +357,11 @@ mod tests {
         }
         for keys in [vec![1, 1], vec![1, 2, 2, 3], vec![3, 2, 2], vec![1, 3, 2], vec![2, 1, 3]] {
             let batch = batch(keys);
-            assert_eq!((order(&batch), lines(&batch)), (None, (0..batch.len() as u64).collect()), "as they come");
+            assert_eq!(
+                (order(&batch), lines(&batch)),
+                (None, (0..batch.len() as u64).collect()),
+                "as they come"
+            );
         }
     }
 
@@ -331,7 +369,8 @@ mod tests {
     fn a_bad_line_of_a_file_changes_nothing() {
         let (cluster, args) = (cluster(), parsed(&["-", "--tree", "t", "--create"]));
         let text = "key,value\n1,10\n2,20\n3\n4,40\n";
-        let failure = load(&cluster, &args, text.as_bytes(), Some(text.as_bytes()), &|_, _| ()).expect_err("line 4");
+        let failure =
+            load(&cluster, &args, text.as_bytes(), Some(text.as_bytes()), &|_, _| ()).expect_err("line 4");
         assert!(failure.to_string().ends_with("not a key and a value; nothing has been loaded"), "{failure}");
         assert!(cluster.trees().expect("trees").is_empty(), "the tree goes, too");
     }
@@ -341,18 +380,22 @@ mod tests {
         let cluster = cluster();
         let failure = loaded(&cluster, &[], "key,value\n1,10\n2,20\n3\n4,40\n").expect_err("line 4");
         let Failure::Runtime(said) = failure else { panic!("{failure}") };
-        assert_eq!(said, "line 4: it has 1 fields, not a key and a value; the 2 entries before it have been loaded");
+        assert_eq!(
+            said,
+            "line 4: it has 1 fields, not a key and a value; the 2 entries before it have been loaded"
+        );
         assert_eq!(entries(&cluster), [(1, 10), (2, 20)]);
     }
 
     #[test]
-    fn a_full_cluster_is_told_with_the_line_and_what_has_been_loaded() {
+    fn a_full_cluster_fails_with_the_line_and_the_number_of_loaded_entries() {
         let cluster = Cluster::open("embedded:?memory=12MiB&chunk=1MiB").expect("a cluster");
         let line = ["--value-size", "150", "--value-type", "hex"];
         let text: String = (0..60_000).map(|key| format!("{key},{}\n", "ab".repeat(150))).collect();
         let said = loaded(&cluster, &line, &text).expect_err("full").to_string();
         assert!(said.contains("line ") && said.contains("no memory server has a free chunk"), "{said}");
-        let done = cluster.open_raw_tree("t").expect("a tree").client().expect("a client").len().expect("a count");
+        let done =
+            cluster.open_raw_tree("t").expect("a tree").client().expect("a client").len().expect("a count");
         assert!(said.contains(&format!("; {} entries have been loaded", grouped(done))), "{said}: {done}");
     }
 
@@ -362,20 +405,23 @@ mod tests {
         for (text, words) in [
             ("1,10\n3,30\n2,20\n", "line 3: a bulk load needs strictly ascending keys"),
             ("1,10\n1,20\n", "line 2: a bulk load needs strictly ascending keys"),
-            ("1,10\n2,20\nx,30\n", "line 3: key: \"x\" is no u64; nothing has been loaded"),
+            ("1,10\n2,20\nx,30\n", "line 3: key: \"x\" is not a valid u64; nothing has been loaded"),
         ] {
             let said = loaded(&cluster, &["--bulk"], text).expect_err(text).to_string();
             assert!(said.contains(words) && said.ends_with("nothing has been loaded"), "{said}");
             assert_eq!(entries(&cluster), []);
         }
-        // Far enough that leaves have been written before it is noticed.
+        // The bad line comes late enough that the load has already written leaves.
         let long = csv(0..20_000) + "bad\n";
         assert!(loaded(&cluster, &["--bulk"], &long).expect_err("bad").to_string().contains("line 20002: "));
         assert_eq!(entries(&cluster), []);
         assert_eq!(loaded(&cluster, &["--bulk", "--fill", "100"], &csv(0..20_000)), Ok((20_000, 0)));
         assert_eq!(entries(&cluster).len(), 20_000);
         let again = loaded(&cluster, &["--bulk"], &csv(0..5)).expect_err("not empty");
-        assert!(matches!(&again, Failure::Usage(said) if said.contains("--bulk: the tree is not empty")), "{again}");
+        assert!(
+            matches!(&again, Failure::Usage(said) if said.contains("--bulk: the tree is not empty")),
+            "{again}"
+        );
     }
 
     #[test]
@@ -384,7 +430,7 @@ mod tests {
         let line = ["--format", "ndjson"];
         assert_eq!(loaded(&cluster, &line, "{\"key\": 1, \"value\": 2}\n"), Ok((1, 0)));
         let refused = loaded(&cluster, &[&line[..], &["--header", "yes"]].concat(), "").expect_err("refused");
-        assert!(refused.to_string().contains("--header: NDJSON has none"), "{refused}");
+        assert!(refused.to_string().contains("--header: NDJSON has no header"), "{refused}");
     }
 
     #[test]
@@ -392,7 +438,8 @@ mod tests {
         let last = Cell::new((0, 0));
         let text = csv(0..5_000);
         let args = parsed(&["-", "--tree", "t", "--create"]);
-        load(&cluster(), &args, text.as_bytes(), None, &|bytes, entries| last.set((bytes, entries))).expect("a load");
+        load(&cluster(), &args, text.as_bytes(), None, &|bytes, entries| last.set((bytes, entries)))
+            .expect("a load");
         assert_eq!(last.get(), (text.len() as u64, 5_000));
     }
 }

@@ -1,10 +1,10 @@
-//! The client commands: one process that joins a cluster, does one thing, and leaves.
+//! The client commands. Each is one process that joins a cluster, runs one command, and leaves.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`args`] | which cluster and tree, and how keys and values are written |
-//! | [`column`] | keys and values between bytes and text |
-//! | [`open`] | finding the tree, or making it |
+//! | [`args`] | which cluster and tree, and the types of keys and values |
+//! | [`column`] | converts keys and values between bytes and text |
+//! | [`open`] | opens or creates the tree |
 //! | [`point`], [`point_args`] | `get`, `put`, `del` |
 //! | [`scan`], [`scan_args`] | `scan` |
 //! | [`rows`], [`csv`], [`ndjson`] | entries in files |
@@ -12,8 +12,9 @@
 //! | [`trees`], [`stats`] | `trees`, `stats` |
 //! | [`whole`] | `drop`, `clear` |
 //!
-//! Every command is a function of an open [`Cluster`](sherman::Cluster) and its options that returns or writes its answer,
-//! so that tests do several on one cluster; [`run`](run()) opens the cluster, prints, and makes exit codes of failures.
+//! Every command is a function of an open [`Cluster`](sherman::Cluster) and its options. It returns or writes
+//! its answer, so that a test can run several commands on one cluster. [`run`](run()) opens the cluster,
+//! prints, and turns failures into exit codes.
 
 mod args;
 mod column;
@@ -43,7 +44,7 @@ use serde_json::Value;
 use sherman::Cluster;
 use std::process::ExitCode;
 
-/// What a client does.
+/// The commands of a client.
 #[derive(Debug, Subcommand)]
 pub enum ClientCommand {
     /// Look up a key
@@ -68,18 +69,18 @@ pub enum ClientCommand {
     Stats(StatsArgs),
 }
 
-/// What a command about one key says.
+/// The answer of a command about one key.
 struct Answer {
-    /// For people.
+    /// The answer as text.
     text: String,
-    /// For programs.
+    /// The answer as JSON.
     json: Value,
-    /// Whether what was asked for was there.
+    /// Whether the key was found.
     found: bool,
 }
 
 impl Answer {
-    /// Prints it; its exit code.
+    /// Prints the answer and returns its exit code.
     fn tell(&self, json: bool) -> Result<ExitCode, Failure> {
         if json {
             print(&format!("{}\n", self.json))?;
@@ -119,7 +120,7 @@ mod testing {
     use clap::Args;
     use sherman::Cluster;
 
-    /// The options that a command line gives, without the cluster.
+    /// Parses a command line and returns its options, without the cluster.
     pub fn parsed<A: Args>(line: &[&str]) -> A {
         let command = A::augment_args(clap::Command::new("test").no_binary_name(true));
         let line = [&["--cluster", "embedded:"], line].concat();
@@ -127,7 +128,7 @@ mod testing {
         A::from_arg_matches(&matches).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// An empty cluster.
+    /// Returns an empty cluster.
     pub fn cluster() -> Cluster {
         Cluster::open("embedded:?memory=64MiB&chunk=1MiB").expect("a cluster")
     }

@@ -1,14 +1,14 @@
-//! Finding the tree that is meant, or making it.
+//! Opens or creates the tree of a command.
 
 use super::args::{CreateArgs, TreeArgs};
 use super::column::{Column, Form};
 use crate::failure::Failure;
 use sherman::{Cluster, Error, RawTree, ShortLayout, TreeDescription, TreeOptions};
 
-/// The most bytes of text, unless it is said.
+/// The default limit for text, in bytes.
 const TEXT: usize = 32;
 
-/// A tree, and how its keys and values are written.
+/// A tree, and the types of its keys and values.
 pub struct Opened {
     /// The tree.
     pub tree: RawTree,
@@ -26,18 +26,18 @@ impl Opened {
         &self.tree.info().name
     }
 
-    /// A key from the command line.
+    /// Parses a key from the command line.
     pub fn parse_key(&self, text: &str) -> Result<Vec<u8>, Failure> {
         self.key.parse(text).map_err(|reason| Failure::Usage(format!("KEY: {reason}")))
     }
 
-    /// A value from the command line.
+    /// Parses a value from the command line.
     pub fn parse_value(&self, text: &str) -> Result<Vec<u8>, Failure> {
         self.value.parse(text).map_err(|reason| Failure::Usage(format!("VALUE: {reason}")))
     }
 }
 
-/// Opens the tree that is named, or the only one there is.
+/// Opens the named tree, or the only tree of the cluster.
 pub fn open(cluster: &Cluster, args: &TreeArgs) -> Result<Opened, Failure> {
     let name = match &args.tree {
         Some(name) => name.clone(),
@@ -47,7 +47,7 @@ pub fn open(cluster: &Cluster, args: &TreeArgs) -> Result<Opened, Failure> {
     written(tree, args)
 }
 
-/// Opens the tree, or makes it if that is asked for.
+/// Opens the tree, or creates it if the options ask for that.
 pub fn open_or_create(cluster: &Cluster, args: &TreeArgs, create: &CreateArgs) -> Result<Opened, Failure> {
     let (true, Some(name)) = (create.create, &args.tree) else { return open(cluster, args) };
     match cluster.open_raw_tree(name) {
@@ -78,7 +78,7 @@ fn written(tree: RawTree, args: &TreeArgs) -> Result<Opened, Failure> {
     })
 }
 
-/// Takes back what a failed command made: drops the tree if the command created it and it is still empty.
+/// Undoes a failed command: drops the tree if the command created it and it is still empty.
 pub fn undo(cluster: &Cluster, opened: &Opened, failure: Failure) -> Failure {
     if !opened.created {
         return failure;
@@ -91,7 +91,7 @@ pub fn undo(cluster: &Cluster, opened: &Opened, failure: Failure) -> Failure {
     match drop_if_empty() {
         Ok(()) | Err(Error::NoSuchTree { .. }) => failure,
         Err(error) => {
-            failure.and(format!("the tree {name:?}, which this command created, may be left behind: {error}"))
+            failure.and(format!("the tree {name:?}, which this command created, may still exist: {error}"))
         }
     }
 }
@@ -99,11 +99,12 @@ pub fn undo(cluster: &Cluster, opened: &Opened, failure: Failure) -> Failure {
 fn the_only_one(cluster: &Cluster) -> Result<String, Failure> {
     match &cluster.trees()?[..] {
         [only] => Ok(only.name.clone()),
-        _ => Err(Failure::option("tree", format!("which one? {}", names(cluster)?))),
+        _ => Err(Failure::option("tree", format!("name the tree; {}", names(cluster)?))),
     }
 }
 
-/// The failure of an operation on a tree. If there is no such tree, it lists those that exist.
+/// Returns the failure of an operation on a tree. If the tree does not exist, the failure lists the existing
+/// trees.
 pub fn with_names(cluster: &Cluster, error: Error) -> Failure {
     match (&error, names(cluster)) {
         (Error::NoSuchTree { .. }, Ok(names)) => Failure::No(format!("{error}; {names}")),
@@ -113,10 +114,14 @@ pub fn with_names(cluster: &Cluster, error: Error) -> Failure {
 
 fn names(cluster: &Cluster) -> Result<String, Failure> {
     let names: Vec<String> = cluster.trees()?.into_iter().map(|tree| tree.name).collect();
-    Ok(if names.is_empty() { "the cluster has none".to_owned() } else { format!("there are {}", names.join(", ")) })
+    Ok(if names.is_empty() {
+        "the cluster has no trees".to_owned()
+    } else {
+        format!("the cluster has {}", names.join(", "))
+    })
 }
 
-/// Bytes of a column, by its form and what was said about its size.
+/// Returns the bytes of a column, from its form and the size option.
 fn column_bytes(option: &str, form: Option<Form>, size: Option<usize>) -> Result<usize, Failure> {
     match (form, size) {
         (Some(Form::Unsigned(own) | Form::Signed(own)), Some(said)) if own != said => {
@@ -125,9 +130,13 @@ fn column_bytes(option: &str, form: Option<Form>, size: Option<usize>) -> Result
         (Some(Form::Unsigned(own) | Form::Signed(own)), _) => Ok(own),
         (Some(Form::Text), said) => {
             let layout = ShortLayout::with_limit(said.unwrap_or(TEXT));
-            layout.map(ShortLayout::size).ok_or_else(|| Failure::option(option, "text has at most 65535 bytes"))
+            layout
+                .map(ShortLayout::size)
+                .ok_or_else(|| Failure::option(option, "text has at most 65535 bytes"))
         }
-        (Some(Form::Hex), None) => Err(Failure::option(option, "how many bytes? hex does not say")),
+        (Some(Form::Hex), None) => {
+            Err(Failure::option(option, "give the number of bytes, because hex has no size"))
+        }
         (_, said) => Ok(said.unwrap_or(8)),
     }
 }
@@ -143,22 +152,26 @@ fn options(args: &TreeArgs, create: &CreateArgs) -> Result<TreeOptions, Failure>
     Ok(create.node_format.map_or(options.clone(), |format| options.format(format)))
 }
 
-/// A tree that is there already must be as it is described, as far as it is.
+/// Refuses options that contradict an existing tree. Options that were left out do not matter.
 fn agree(tree: &TreeDescription, args: &TreeArgs, create: &CreateArgs) -> Result<(), Failure> {
     let keys = create.key_size.map(|size| column_bytes("key-size", args.key_type, Some(size))).transpose()?;
-    let values = create.value_size.map(|size| column_bytes("value-size", args.value_type, Some(size))).transpose()?;
+    let values =
+        create.value_size.map(|size| column_bytes("value-size", args.value_type, Some(size))).transpose()?;
     for (option, asked, found) in [
         ("key-size", keys, tree.key_bytes),
         ("value-size", values, tree.value_bytes),
         ("node-size", create.node_size, tree.leaf_bytes),
     ] {
         if let Some(asked) = asked.filter(|&asked| asked != found) {
-            let reason = format!("the tree is there already, with {found} bytes, not {asked}");
+            let reason = format!("the tree already exists with {found} bytes, not {asked}");
             return Err(Failure::option(option, reason));
         }
     }
     match create.node_format.filter(|&format| format != tree.format) {
-        Some(_) => Err(Failure::option("node-format", format!("the tree is there already, as {}", tree.format.name()))),
+        Some(_) => Err(Failure::option(
+            "node-format",
+            format!("the tree already exists with the format {}", tree.format.name()),
+        )),
         None => Ok(()),
     }
 }
@@ -207,7 +220,8 @@ mod tests {
             (&["--node-size", "1000"], "node-size"),
             (&["--value-type", "text", "--value-size", "70000"], "value-size"),
         ] {
-            let failure = sizes(&cluster, &[&["--create", "--tree", "t"], line].concat()).expect_err("refused");
+            let failure =
+                sizes(&cluster, &[&["--create", "--tree", "t"], line].concat()).expect_err("refused");
             let Failure::Usage(said) = failure else { panic!("{failure}") };
             assert!(said.starts_with(&format!("--{option}: ")), "{line:?}: {said}");
         }
@@ -220,7 +234,11 @@ mod tests {
         let create = ["--create", "--tree", "t"];
         let text = ["--key-type", "text", "--key-size", "10"];
         assert_eq!(sizes(&cluster, &[&create[..], &text].concat()), Ok((11, 8)));
-        assert_eq!(sizes(&cluster, &[&create[..], &["--key-type", "text"]].concat()), Ok((11, 8)), "as it is");
+        assert_eq!(
+            sizes(&cluster, &[&create[..], &["--key-type", "text"]].concat()),
+            Ok((11, 8)),
+            "as it is"
+        );
         for (line, option) in [
             (&["--key-type", "text", "--key-size", "20"][..], "key-size"),
             (&["--value-size", "9"], "value-size"),
@@ -237,12 +255,22 @@ mod tests {
     fn the_only_tree_need_not_be_named() {
         let cluster = cluster();
         let which = |line: &[&str]| open(&cluster, &put(line).at).map(|opened| opened.name().to_owned());
-        assert!(which(&[]).expect_err("none").to_string().contains("--tree: which one? the cluster has none"));
+        assert!(
+            which(&[])
+                .expect_err("none")
+                .to_string()
+                .contains("--tree: name the tree; the cluster has no trees")
+        );
         cluster.tree::<u64, u64>("orders").expect("a tree");
         assert_eq!(which(&[]), Ok("orders".to_owned()));
         cluster.tree::<u64, u64>("users").expect("a tree");
-        assert!(which(&[]).expect_err("two").to_string().contains("there are orders, users"));
+        assert!(
+            which(&[]).expect_err("two").to_string().contains("name the tree; the cluster has orders, users")
+        );
         let missing = which(&["--tree", "cats"]).expect_err("no such tree").to_string();
-        assert!(missing.contains("there is no tree named \"cats\"; there are orders, users"), "{missing}");
+        assert!(
+            missing.contains("there is no tree named \"cats\"; the cluster has orders, users"),
+            "{missing}"
+        );
     }
 }

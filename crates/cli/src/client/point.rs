@@ -1,4 +1,4 @@
-//! `sherman get`, `put` and `del`: one key.
+//! `sherman get`, `put` and `del`: commands on one key.
 
 use super::Answer;
 use super::open::{Opened, open, open_or_create, undo};
@@ -7,19 +7,28 @@ use crate::failure::Failure;
 use serde_json::{Value, json};
 use sherman::Cluster;
 
-/// A value as text and as JSON. One that cannot be shown as asked is a failure of the command, not of the index.
+/// Returns a value as text and as JSON. If the value does not fit the requested type, the command fails, not
+/// the index.
 fn shown(opened: &Opened, value: &[u8]) -> Result<(String, Value), Failure> {
     let as_asked = || Ok((opened.value.show(value)?, opened.value.json(value)?));
     as_asked().map_err(|reason: String| Failure::option("value-type", reason))
 }
 
-/// The value under a key.
+/// As `shown`, for the old value of a change. The change is done, so an old value that does not fit the type
+/// is no longer a failure.
+fn shown_if_it_fits(opened: &Opened, old: &[u8]) -> (String, Value) {
+    shown(opened, old).unwrap_or_else(|_| ("a value of another type".into(), Value::Null))
+}
+
+/// Looks up the value under a key.
 pub fn get(cluster: &Cluster, args: &GetArgs) -> Result<Answer, Failure> {
     let opened = open(cluster, &args.at)?;
-    let (key, mut value) = (opened.parse_key(&args.key)?, Vec::new());
-    let found = opened.tree.client()?.get(&key, &mut value)?;
-    let (text, value) = if found { shown(&opened, &value)? } else { (String::new(), Value::Null) };
-    Ok(Answer { text, json: json!({ "key": key_json(&opened, &key)?, "found": found, "value": value }), found })
+    let key = opened.parse_key(&args.key)?;
+    let value = opened.tree.client()?.get(&key)?;
+    let found = value.is_some();
+    let (text, value) = value.map_or(Ok((String::new(), Value::Null)), |value| shown(&opened, &value))?;
+    let json = json!({ "key": key_json(&opened, &key)?, "found": found, "value": value });
+    Ok(Answer { text, json, found })
 }
 
 /// Puts a value under a key.
@@ -29,19 +38,19 @@ pub fn put(cluster: &Cluster, args: &PutArgs) -> Result<Answer, Failure> {
 }
 
 fn put_into(opened: &Opened, args: &PutArgs) -> Result<Answer, Failure> {
-    let (key, value, mut old) = (opened.parse_key(&args.key)?, opened.parse_value(&args.value)?, Vec::new());
+    let (key, value) = (opened.parse_key(&args.key)?, opened.parse_value(&args.value)?);
     let client = opened.tree.client()?;
-    let there = match args.if_absent {
-        true => client.insert_if_absent(&key, &value, &mut old)?,
-        false => client.insert(&key, &value, &mut old)?,
+    let old = match args.if_absent {
+        true => client.insert_if_absent(&key, &value)?,
+        false => client.insert(&key, &value)?,
     };
-    // It is done: that the old value is not as the type says is no failure any more.
-    let old = there.then(|| shown(opened, &old).unwrap_or_else(|_| ("a value of another type".into(), Value::Null)));
+    let old = old.map(|old| shown_if_it_fits(opened, &old));
+    let there = old.is_some();
     let changed = !(there && args.if_absent);
     let text = match &old {
         None => "inserted".to_owned(),
         Some((old, _)) if changed => format!("replaced {old}"),
-        Some((old, _)) => format!("there is {old}"),
+        Some((old, _)) => format!("kept {old}"),
     };
     let json = json!({
         "key": key_json(opened, &key)?,
@@ -55,9 +64,9 @@ fn put_into(opened: &Opened, args: &PutArgs) -> Result<Answer, Failure> {
 /// Removes a key.
 pub fn del(cluster: &Cluster, args: &DelArgs) -> Result<Answer, Failure> {
     let opened = open(cluster, &args.at)?;
-    let (key, mut old) = (opened.parse_key(&args.key)?, Vec::new());
-    let found = opened.tree.client()?.remove(&key, &mut old)?;
-    let old = found.then(|| shown(&opened, &old).unwrap_or_else(|_| ("a value of another type".into(), Value::Null)));
+    let key = opened.parse_key(&args.key)?;
+    let old = opened.tree.client()?.remove(&key)?.map(|old| shown_if_it_fits(&opened, &old));
+    let found = old.is_some();
     let text = old.as_ref().map_or_else(String::new, |(old, _)| format!("removed {old}"));
     let json = json!({ "key": key_json(&opened, &key)?, "found": found, "old": old.map(|(_, old)| old) });
     Ok(Answer { text, json, found })
@@ -88,10 +97,13 @@ mod tests {
             put(&["7", "700", "--create", "--tree", "orders"]),
             said("inserted", r#"{"found":false,"key":7,"old":null,"put":true}"#, true)
         );
-        assert_eq!(put(&["7", "701"]), said("replaced 700", r#"{"found":true,"key":7,"old":700,"put":true}"#, true));
+        assert_eq!(
+            put(&["7", "701"]),
+            said("replaced 700", r#"{"found":true,"key":7,"old":700,"put":true}"#, true)
+        );
         assert_eq!(
             put(&["7", "702", "--if-absent"]),
-            said("there is 701", r#"{"found":true,"key":7,"old":701,"put":false}"#, false)
+            said("kept 701", r#"{"found":true,"key":7,"old":701,"put":false}"#, false)
         );
         assert_eq!(get(&["7"]), said("701", r#"{"found":true,"key":7,"value":701}"#, true));
         assert_eq!(get(&["8"]), said("", r#"{"found":false,"key":8,"value":null}"#, false));
@@ -106,10 +118,15 @@ mod tests {
     #[test]
     fn keys_of_every_type_are_the_librarys() {
         let cluster = cluster();
-        let texts = ["--create", "--tree", "users", "--key-type", "text", "--key-size", "16", "--value-type", "i64"];
+        let texts =
+            ["--create", "--tree", "users", "--key-type", "text", "--key-size", "16", "--value-type", "i64"];
         put(&cluster, &parsed(&[&["ada", "-1815"], &texts[..]].concat())).expect("an insert");
-        let users = cluster.open_tree::<sherman::ShortBytes<16>, i64>("users").expect("a tree").client().expect("one");
-        assert_eq!(users.get("ada".parse().expect("it fits")), Ok(Some(-1815)));
+        let users = cluster
+            .open_tree::<sherman::ShortBytes<16>, i64>("users")
+            .expect("a tree")
+            .client()
+            .expect("one");
+        assert_eq!(users.get(sherman::ShortBytes::new(b"ada").expect("it fits")), Ok(Some(-1815)));
         let as_text = ["--tree", "users", "--key-type", "text", "--value-type", "i64"];
         assert_eq!(tell(get(&cluster, &parsed(&[&["ada"], &as_text[..]].concat()))).0, "-1815");
         assert!(!tell(del(&cluster, &parsed(&[&["bob"], &as_text[..]].concat()))).2);
@@ -120,20 +137,24 @@ mod tests {
         let cluster = cluster();
         cluster.tree::<u64, [u8; 3]>("t").expect("a tree");
         for (line, words) in [
-            (&["x"][..], "KEY: \"x\" is no u64"),
+            (&["x"][..], "KEY: \"x\" is not a valid u64"),
             (&["7", "--key-type", "text"], "KEY"),
-            (&["7", "--key-type", "u32"], "--key-type: u32 has 4 bytes, this tree has 8"),
-            (&["7", "--value-type", "u64"], "--value-type: u64 has 8 bytes, this tree has 3"),
+            (&["7", "--key-type", "u32"], "--key-type: u32 has 4 bytes, but the tree stores 8"),
+            (&["7", "--value-type", "u64"], "--value-type: u64 has 8 bytes, but the tree stores 3"),
             (&["7", "--tree", "s"], "there is no tree named \"s\""),
         ] {
             match get(&cluster, &parsed(line)) {
-                Err(Failure::Usage(said) | Failure::No(said)) => assert!(said.contains(words), "{line:?}: {said}"),
-                // "7" is a text of seven bytes at most.
+                Err(Failure::Usage(said) | Failure::No(said)) => {
+                    assert!(said.contains(words), "{line:?}: {said}")
+                }
+                // The tree's 8-byte keys hold a text of at most seven bytes, so "7" is a valid key.
                 Ok(answer) => assert!(!answer.found && line.contains(&"text")),
                 Err(other) => panic!("{line:?}: {other}"),
             }
         }
-        let Err(Failure::Usage(said)) = put(&cluster, &parsed(&["7", "abcd"])) else { panic!("two bytes for three") };
-        assert!(said.contains("VALUE: \"abcd\" is 2 bytes, this tree has 3"), "{said}");
+        let Err(Failure::Usage(said)) = put(&cluster, &parsed(&["7", "abcd"])) else {
+            panic!("two bytes for three")
+        };
+        assert!(said.contains("VALUE: \"abcd\" has 2 bytes, but the tree stores 3"), "{said}");
     }
 }

@@ -4,7 +4,8 @@ use super::args::{CreateArgs, TreeArgs};
 use clap::Args;
 
 const GET_HELP: &str = "\
-Exit code: 0 if the key exists, 1 if the key or the tree does not, 2 for invalid usage, 3 if the operation failed.
+Exit code: 0 if the key exists; 1 if the key or the tree does not exist; 2 for invalid usage; 3 if
+the operation failed.
 
 Examples:
   sherman get 7 --cluster tcp://memory-1:7000 --tree orders
@@ -12,18 +13,20 @@ Examples:
   if sherman get 7 --tree orders > value; then ...; fi";
 
 const PUT_HELP: &str = "\
-Says whether the key is new, or which value it replaced. With --if-absent a key that exists stays as it is.
+Prints whether the key is new, or which value was replaced. With --if-absent an existing key keeps
+its value.
 
-Exit code: 0 if the value was put, 1 if --if-absent found the key or there is no such tree, 2 for invalid usage, 3 if the operation
-failed.
+Exit code: 0 if the value was put; 1 if --if-absent found the key or there is no such tree; 2 for
+invalid usage; 3 if the operation failed.
 
 Examples:
   sherman put 7 700 --cluster tcp://memory-1:7000 --tree orders
   sherman put ada 1815 --tree users --create --key-type text --key-size 40
-  sherman put -- -7 700      (negative numbers of i64 keys need no --, other words that begin with - do)";
+  sherman put --tree users -- -x 700      (a key that begins with - needs --, unless it is a number)";
 
 const DEL_HELP: &str = "\
-Exit code: 0 if the key was removed, 1 if the key or the tree does not exist, 2 for invalid usage, 3 if the operation failed.
+Exit code: 0 if the key was removed; 1 if the key or the tree does not exist; 2 for invalid usage; 3
+if the operation failed.
 
 Examples:
   sherman del 7 --cluster tcp://memory-1:7000 --tree orders
@@ -33,11 +36,11 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = GET_HELP)]
 pub struct GetArgs {
-    /// Look this key up
+    /// Look up this key
     #[arg(value_name = "KEY", allow_negative_numbers = true)]
     pub key: String,
 
-    /// Where.
+    /// The tree to read.
     #[command(flatten)]
     pub at: TreeArgs,
 
@@ -58,7 +61,7 @@ pub struct PutArgs {
     #[arg(value_name = "VALUE", allow_negative_numbers = true)]
     pub value: String,
 
-    /// Where.
+    /// The tree to change.
     #[command(flatten)]
     pub at: TreeArgs,
 
@@ -70,7 +73,7 @@ pub struct PutArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// What the tree is to be like.
+    /// The shape of the tree, if the command creates it.
     #[command(flatten)]
     pub create: CreateArgs,
 }
@@ -83,7 +86,7 @@ pub struct DelArgs {
     #[arg(value_name = "KEY", allow_negative_numbers = true)]
     pub key: String,
 
-    /// Where.
+    /// The tree to change.
     #[command(flatten)]
     pub at: TreeArgs,
 

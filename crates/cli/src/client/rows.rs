@@ -1,4 +1,4 @@
-//! Entries in files: reading and writing them one by one, with line numbers, in bounded memory.
+//! Reads and writes the entries of files one by one, with line numbers, in bounded memory.
 
 use super::column::Column;
 use super::open::Opened;
@@ -8,20 +8,20 @@ use std::fmt;
 use std::io::{BufRead, Read};
 use std::path::Path;
 
-/// Bytes of the longest record. A key and a value of the largest sizes fit several times.
+/// The longest record, in bytes. A key and a value of the largest sizes fit several times.
 const MAX_RECORD: usize = 1 << 20;
 
-/// How entries are written in a file.
+/// The format of entries in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FileFormat {
     /// Comma-separated values: key,value
     Csv,
-    /// One JSON object a line: {"key": 7, "value": 700}
+    /// One JSON object per line: {"key": 7, "value": 700}
     Ndjson,
 }
 
 impl FileFormat {
-    /// The format by a file's name, unless it is said.
+    /// Returns the requested format, or else the format that the file name implies.
     pub fn of(said: Option<Self>, path: &Path) -> Self {
         let named = path.extension().and_then(|extension| extension.to_str());
         said.unwrap_or(match named {
@@ -34,11 +34,11 @@ impl FileFormat {
 /// Whether the first record of a CSV file names the columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Header {
-    /// If it is key,value
+    /// Yes, if it is key,value
     Auto,
-    /// Yes, whatever it is
+    /// Yes, always
     Yes,
-    /// No: it is an entry
+    /// No, it is an entry
     No,
 }
 
@@ -52,7 +52,7 @@ pub struct Row {
     pub value: Vec<u8>,
 }
 
-/// A line that cannot be read, or is no entry.
+/// A line that cannot be read, or is not an entry.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BadRow {
     /// The line, from 1.
@@ -67,7 +67,7 @@ impl fmt::Display for BadRow {
     }
 }
 
-/// The entries of a file, until its end or the first that is none.
+/// The entries of a file, up to its end or the first bad line.
 pub struct Rows<R> {
     input: R,
     format: FileFormat,
@@ -83,18 +83,18 @@ pub struct Rows<R> {
 }
 
 impl<R: BufRead> Rows<R> {
-    /// The entries in `input`, for a tree.
+    /// Reads the entries in `input` for a tree.
     pub fn new(input: R, format: FileFormat, header: Header, tree: &Opened) -> Self {
         let (key, value) = (tree.key, tree.value);
         Self { input, format, header, key, value, lines: 0, bytes: 0, record: Vec::new(), over: false }
     }
 
-    /// Bytes read so far.
+    /// Returns the number of bytes read so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Reads a record that is not empty; the line it begins on, or `None` at the end.
+    /// Reads a record that is not empty. Returns the line where it begins, or `None` at the end.
     fn read_record(&mut self) -> Result<Option<u64>, BadRow> {
         loop {
             self.record.clear();
@@ -104,10 +104,12 @@ impl<R: BufRead> Rows<R> {
                 let room = MAX_RECORD - self.record.len();
                 let limit = (room + 1) as u64;
                 let read = self.input.by_ref().take(limit).read_until(b'\n', &mut self.record);
-                let read = read.map_err(|error| bad(format!("reading: {error}")))?;
+                let read = read.map_err(|error| bad(format!("cannot read the input: {error}")))?;
                 self.bytes += read as u64;
                 if read > room {
-                    return Err(bad(format!("the record has more than {MAX_RECORD} bytes; is a quote not closed?")));
+                    return Err(bad(format!(
+                        "the record has more than {MAX_RECORD} bytes; is a quote not closed?"
+                    )));
                 }
                 self.lines += u64::from(read > 0);
                 if read == 0 || self.format == FileFormat::Ndjson || csv::is_complete(&self.record) {
@@ -171,7 +173,7 @@ impl<R: BufRead> Iterator for Rows<R> {
     }
 }
 
-/// The line of an entry, with its end.
+/// Formats an entry as a line, with the line end.
 pub fn write(entry: (&[u8], &[u8]), format: FileFormat, tree: &Opened) -> Result<String, String> {
     match format {
         FileFormat::Ndjson => Ok(ndjson::line(entry, &tree.key, &tree.value)? + "\n"),
@@ -187,7 +189,7 @@ mod tests {
     use super::super::column::Form;
     use super::*;
 
-    /// What a file says, of numbers under numbers: lines, keys and values.
+    /// Returns the lines, keys and values of a file whose keys and values are numbers.
     fn read(text: &[u8], format: FileFormat, header: Header) -> Result<Vec<(u64, String, String)>, BadRow> {
         read_as(text, format, header, Form::Unsigned(8), 8)
     }
@@ -201,7 +203,17 @@ mod tests {
     ) -> Result<Vec<(u64, String, String)>, BadRow> {
         let column = Column::new(Some(form), bytes).expect("a column");
         let (lines, bytes, record) = (0, 0, Vec::new());
-        let rows = Rows { input: text, format, header, key: column, value: column, lines, bytes, record, over: false };
+        let rows = Rows {
+            input: text,
+            format,
+            header,
+            key: column,
+            value: column,
+            lines,
+            bytes,
+            record,
+            over: false,
+        };
         let show = |bytes: &[u8]| column.show(bytes).expect("text");
         rows.map(|row| row.map(|row| (row.line, show(&row.key), show(&row.value)))).collect()
     }
@@ -214,12 +226,21 @@ mod tests {
     fn csv_is_read_with_and_without_a_header() {
         let csv = |text: &str, header| read(text.as_bytes(), FileFormat::Csv, header);
         let both = Ok(vec![row(2, "1", "10"), row(3, "2", "20")]);
-        for text in ["key,value\n1,10\n2,20\n", "KEY,Value\r\n1,10\r\n2,20", "\u{feff}key,value\n1,10\n\"2\",20\n"] {
+        for text in
+            ["key,value\n1,10\n2,20\n", "KEY,Value\r\n1,10\r\n2,20", "\u{feff}key,value\n1,10\n\"2\",20\n"]
+        {
             assert_eq!(csv(text, Header::Auto), both, "{text:?}");
             assert_eq!(csv(text, Header::Yes), both, "{text:?}");
-            assert!(csv(text, Header::No).expect_err("no number").reason.contains("no u64"), "{text:?}");
+            assert!(
+                csv(text, Header::No).expect_err("no number").reason.contains("not a valid u64"),
+                "{text:?}"
+            );
         }
-        assert_eq!(csv("1,10\n\n2,20\n", Header::Auto), Ok(vec![row(1, "1", "10"), row(3, "2", "20")]), "blank lines");
+        assert_eq!(
+            csv("1,10\n\n2,20\n", Header::Auto),
+            Ok(vec![row(1, "1", "10"), row(3, "2", "20")]),
+            "blank lines"
+        );
         assert_eq!(csv("1,10\n2,20\n", Header::Yes), Ok(vec![row(2, "2", "20")]), "whatever the first is");
         for nothing in ["", "\n\n", "key,value\n", "\u{feff}"] {
             assert_eq!(csv(nothing, Header::Auto), Ok(Vec::new()), "{nothing:?}");
@@ -237,7 +258,10 @@ mod tests {
     fn quoted_fields_go_on_over_lines_and_lines_are_still_counted() {
         let text = "\"two\nlines\",a\n\"\",\"b\"\"\"\nbad\n";
         let rows = read_as(text.as_bytes(), FileFormat::Csv, Header::No, Form::Text, 17);
-        assert_eq!(rows, Err(BadRow { line: 4, reason: "it has 1 fields, not a key and a value".to_owned() }));
+        assert_eq!(
+            rows,
+            Err(BadRow { line: 4, reason: "it has 1 fields, not a key and a value".to_owned() })
+        );
         let rows = read_as(&text.as_bytes()[..text.len() - 4], FileFormat::Csv, Header::No, Form::Text, 17);
         assert_eq!(rows, Ok(vec![row(1, "two\nlines", "a"), row(3, "", "b\"")]));
     }
@@ -251,12 +275,12 @@ mod tests {
             ("{\"key\": 1}", "missing field `value`"),
             ("{\"key\": 1, \"value\": 2, \"color\": 3}", "unknown field `color`"),
             ("{\"key\": 1, \"value\": 2.5}", "value: 2.5"),
-            ("{\"key\": -1, \"value\": 2}", "key: \"-1\" is no u64"),
-            ("[1, 2]", "no JSON object"),
-            ("[1, 2]x", "no JSON object"),
-            ("7", "no JSON object"),
-            ("null", "no JSON object"),
-            ("\"key\"", "no JSON object"),
+            ("{\"key\": -1, \"value\": 2}", "key: \"-1\" is not a valid u64"),
+            ("[1, 2]", "not a JSON object"),
+            ("[1, 2]x", "not a JSON object"),
+            ("7", "not a JSON object"),
+            ("null", "not a JSON object"),
+            ("\"key\"", "not a JSON object"),
             ("{\"key\": [1], \"value\": 2}", "key: [1]"),
             ("{\"key\": 1, \"value\": {\"key\": 2}}", "value: "),
             ("{\"key\": 1, \"key\": 2, \"value\": 3}", "duplicate field"),
@@ -271,12 +295,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_entry_is_told_with_its_line() {
+    fn a_line_that_is_not_an_entry_is_refused_with_its_number() {
         for (text, line, words) in [
             (&b"1,2\n3\n"[..], 2, "1 fields"),
             (b"1,2\n3,4,5\n", 2, "3 fields"),
-            (b"1,2\n\n\nx,4\n", 4, "key: \"x\" is no u64"),
-            (b"1,2\n3,-4", 2, "value: \"-4\" is no u64"),
+            (b"1,2\n\n\nx,4\n", 4, "key: \"x\" is not a valid u64"),
+            (b"1,2\n3,-4", 2, "value: \"-4\" is not a valid u64"),
             (b"1,2\n\"3,4\n", 2, "not closed"),
             (b"\xff,1\n", 1, "not UTF-8"),
         ] {
@@ -291,7 +315,8 @@ mod tests {
         let column = Column::new(None, 8).expect("a column");
         let (format, header, record) = (FileFormat::Csv, Header::Auto, Vec::new());
         let (key, value) = (column, column);
-        let mut rows = Rows { input: endless, format, header, key, value, lines: 0, bytes: 0, record, over: false };
+        let mut rows =
+            Rows { input: endless, format, header, key, value, lines: 0, bytes: 0, record, over: false };
         let bad = rows.next().expect("something").err().expect("no entry");
         assert!(bad.line == 1 && bad.reason.contains("more than"), "{bad}");
         assert!(rows.next().is_none() && rows.bytes() <= MAX_RECORD as u64 + 1);

@@ -1,4 +1,4 @@
-//! `sherman scan`: the entries of a range of keys.
+//! `sherman scan`: prints the entries of a range of keys.
 
 use super::open::{Opened, open};
 use super::scan_args::ScanArgs;
@@ -8,25 +8,27 @@ use sherman::Cluster;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::ops::Bound;
 
-/// Scans to stdout.
+/// Prints the entries to stdout.
 pub fn run(args: &ScanArgs) -> Result<(), Failure> {
     let cluster = super::open(&args.at.url()?)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     scan(&cluster, args, &mut out).map(drop)
 }
 
-/// Writes the entries to `out`; how many.
+/// Writes the entries to `out` and returns their number.
 fn scan(cluster: &Cluster, args: &ScanArgs, out: &mut dyn Write) -> Result<u64, Failure> {
     let opened = open(cluster, &args.at)?;
     let bound = |option: &str, text: &Option<String>| match text {
-        Some(text) => opened.key.parse_bound(text).map(Some).map_err(|reason| Failure::option(option, reason)),
+        Some(text) => {
+            opened.key.parse_bound(text).map(Some).map_err(|reason| Failure::option(option, reason))
+        }
         None => Ok(None),
     };
     let (from, to) = (bound("from", &args.from)?, bound("to", &args.to)?);
     if let (Some(from), Some(to)) = (&from, &to)
         && from > to
     {
-        return Err(Failure::option("to", "it lies before --from"));
+        return Err(Failure::option("to", "it must not be below --from"));
     }
     let from = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
     let to = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
@@ -36,7 +38,13 @@ fn scan(cluster: &Cluster, args: &ScanArgs, out: &mut dyn Write) -> Result<u64, 
         return end(begin(out, &opened, args.json), out, 0, args.json);
     }
     let client = opened.tree.client()?;
-    let mut range = client.range((from, to));
+    let mut range = match &args.prefix {
+        Some(prefix) => {
+            let prefix = opened.key.parse_prefix(prefix);
+            client.prefix(prefix.map_err(|reason| Failure::option("prefix", reason))?)
+        }
+        None => client.range((from, to)),
+    };
     if args.descending {
         range = range.descending();
     }
@@ -56,7 +64,7 @@ fn begin(out: &mut dyn Write, opened: &Opened, json: bool) -> std::io::Result<()
     if json { write!(out, "{{\"tree\": {}, \"entries\": [", json!(opened.name())) } else { Ok(()) }
 }
 
-/// Writes one entry; whether it went out.
+/// Writes one entry. The inner result says whether the write succeeded.
 fn line(
     out: &mut dyn Write,
     opened: &Opened,
@@ -77,14 +85,14 @@ fn line(
     Ok(writeln!(out, "{key}\t{}", opened.value.show(value).map_err(value_failed)?))
 }
 
-/// Writes what comes last. A reader that went away is no failure of ours.
+/// Writes the end of the output. A reader that closed the pipe is not a failure.
 fn end(written: std::io::Result<()>, out: &mut dyn Write, entries: u64, json: bool) -> Result<u64, Failure> {
     let ended = written
         .and_then(|()| if json { writeln!(out, "\n], \"count\": {entries}}}") } else { Ok(()) })
         .and_then(|()| out.flush());
     match ended {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::Runtime(format!("writing to stdout: {error}")))
+            Err(Failure::Runtime(format!("cannot write to stdout: {error}")))
         }
         _ => Ok(entries),
     }
@@ -132,13 +140,19 @@ mod tests {
     #[test]
     fn json_is_one_object_however_many_entries_there_are() {
         let cluster = hundred();
-        for (line, count) in [(&["--limit", "3"][..], 3), (&["--from", "100"], 0), (&["--from", "1", "--to", "1"], 0)] {
+        for (line, count) in
+            [(&["--limit", "3"][..], 3), (&["--from", "100"], 0), (&["--from", "1", "--to", "1"], 0)]
+        {
             let said = scanned(&cluster, &[line, &["--json"]].concat()).expect("a scan");
             let json: Value = serde_json::from_str(&said).expect("JSON");
             assert_eq!((json["tree"].as_str(), json["count"].as_u64()), (Some("t"), Some(count)), "{line:?}");
             let entries = json["entries"].as_array().expect("entries");
             assert_eq!(entries.len() as u64, count);
-            assert!(entries.iter().all(|entry| entry["value"].as_u64() == entry["key"].as_u64().map(|key| key * 10)));
+            assert!(
+                entries
+                    .iter()
+                    .all(|entry| entry["value"].as_u64() == entry["key"].as_u64().map(|key| key * 10))
+            );
         }
     }
 
@@ -161,16 +175,47 @@ mod tests {
     }
 
     #[test]
+    fn a_prefix_selects_the_keys_that_begin_with_it() {
+        let cluster = cluster();
+        let client =
+            cluster.tree::<sherman::ShortBytes<7>, u8>("p").expect("a tree").client().expect("a client");
+        for (key, value) in [("user", 1_u8), ("user:a", 2), ("user:b", 3), ("user;", 4), ("v", 5)] {
+            client.insert(sherman::ShortBytes::new(key.as_bytes()).expect("it fits"), value).expect("room");
+        }
+        let text = ["--key-type", "text", "--value-type", "u8", "--prefix"];
+        for (prefix, expected) in
+            [("user:", "user:a\t2\nuser:b\t3\n"), ("v", "v\t5\n"), ("w", ""), ("user:a\u{1}", "")]
+        {
+            let found = scanned(&cluster, &[&text[..], &[prefix]].concat());
+            assert_eq!(found.as_deref(), Ok(expected), "{prefix:?}");
+        }
+        let all = scanned(&cluster, &[&text[..], &["", "--descending", "--limit", "1"]].concat());
+        assert_eq!(all.as_deref(), Ok("v\t5\n"));
+        let hex = scanned(&cluster, &["--prefix", "76", "--value-type", "u8", "--key-type", "hex"]);
+        assert_eq!(hex.as_deref(), Ok("7600000000000001\t5\n"));
+        for (line, words) in [
+            (&["--key-type", "text", "--prefix", "too long"][..], "--prefix: \"too long\""),
+            (&["--key-type", "u64", "--prefix", "7"], "--prefix: keys of type u64 have no prefixes"),
+        ] {
+            let failure = scanned(&cluster, line).expect_err("refused");
+            assert!(matches!(&failure, Failure::Usage(said) if said.starts_with(words)), "{failure}");
+        }
+    }
+
+    #[test]
     fn a_range_that_cannot_be_is_refused() {
         let cluster = hundred();
         for (line, words) in [
-            (&["--from", "9", "--to", "8"][..], "--to: it lies before --from"),
-            (&["--from", "x"], "--from: \"x\" is no u64"),
-            (&["--to", "-1"], "--to: \"-1\" is no u64"),
+            (&["--from", "9", "--to", "8"][..], "--to: it must not be below --from"),
+            (&["--from", "x"], "--from: \"x\" is not a valid u64"),
+            (&["--to", "-1"], "--to: \"-1\" is not a valid u64"),
             (&["--value-type", "text"], "--value-type: "),
         ] {
             let failure = scanned(&cluster, line).expect_err("refused");
-            assert!(matches!(&failure, Failure::Usage(said) if said.starts_with(words)), "{line:?}: {failure}");
+            assert!(
+                matches!(&failure, Failure::Usage(said) if said.starts_with(words)),
+                "{line:?}: {failure}"
+            );
         }
     }
 

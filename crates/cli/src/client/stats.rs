@@ -1,4 +1,4 @@
-//! `sherman stats`: what a cluster has and who uses it.
+//! `sherman stats`: shows the resources and the members of a cluster.
 
 use super::args::StatsArgs;
 use super::trees;
@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 use sherman::{Admin, Member, ServerStats, ServerUsage, TreeDescription};
 use std::fmt;
 
-/// Asks, and tells.
+/// Asks the servers and prints the result.
 pub fn run(args: &StatsArgs) -> Result<(), Failure> {
     let url = args.target.required()?;
     let stats = Stats::of(&Admin::open(&url)?, &url)?;
     write(&stats, serde_json::to_string_pretty(&stats.json()), args.json)
 }
 
-/// A cluster at one moment, more or less: each server is asked in turn.
+/// The state of a cluster at about one moment. The command asks the servers one after another.
 struct Stats {
     url: String,
-    /// What each server has; or why it does not say.
+    /// The memory of each server, or the reason why the server does not answer.
     servers: Vec<Result<ServerUsage, String>>,
-    /// What each server has counted, if it says.
+    /// The counters of each server, if it answers.
     counted: Vec<Option<ServerStats>>,
     members: Vec<Member>,
     trees: Vec<TreeDescription>,
@@ -100,10 +100,10 @@ fn counted_json(counted: &ServerStats) -> Value {
     })
 }
 
-/// Lanes that are told of each server.
+/// The number of hottest lanes shown for each server.
 const HOTTEST: usize = 4;
 
-/// What the servers have counted, one line each.
+/// The counters of the servers, one line each.
 struct Counted<'s>(&'s [Option<ServerStats>]);
 
 impl fmt::Display for Counted<'_> {
@@ -118,7 +118,8 @@ impl fmt::Display for Counted<'_> {
         )?;
         for counted in self.0.iter().flatten() {
             let up = format!("{:.1} s", counted.uptime_nanos as f64 / 1e9);
-            let lanes = counted.hottest.iter().take(HOTTEST).map(|hot| format!("{} ({})", hot.offset, hot.failed));
+            let lanes =
+                counted.hottest.iter().take(HOTTEST).map(|hot| format!("{} ({})", hot.offset, hot.failed));
             writeln!(
                 f,
                 "{:>6}{up:>12}{:>8}{:>12}{:>12}{:>12}{:>12}{:>8}  {}",
@@ -136,7 +137,7 @@ impl fmt::Display for Counted<'_> {
     }
 }
 
-/// `1.5 GiB`.
+/// Formats a size, as in `1.5 GiB`.
 fn bytes(bytes: u64) -> String {
     match bytes {
         0..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
     use sherman::Cluster;
 
-    /// The stats of a cluster in this process, which has no operator: its client asks.
+    /// Returns the stats of a cluster in this process. Such a cluster has no operator, so its client asks.
     fn of_embedded(cluster: &Cluster, url: &str) -> Result<Stats, Failure> {
         let servers: Vec<_> = cluster.usage()?.into_iter().map(Ok).collect();
         Ok(Stats {
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_members_and_trees_are_told() {
+    fn servers_members_and_trees_are_shown() {
         let cluster = Cluster::open("embedded:?servers=2&memory=64MiB&chunk=1MiB").expect("a cluster");
         let _other = cluster.join().expect("another");
         let client = cluster.tree::<u64, u64>("orders").expect("a tree").client().expect("a client");
@@ -221,9 +222,16 @@ mod tests {
             assert!(used > Some(0) && used < all && all <= Some(64 << 20), "{server}");
         }
         let said = stats.to_string();
-        for words in
-            ["somewhere", "server", "in use", "owned", "lease left", "2 live, 0 leaving, 0 dead", "orders", " of "]
-        {
+        for words in [
+            "somewhere",
+            "server",
+            "in use",
+            "owned",
+            "lease left",
+            "2 live, 0 leaving, 0 dead",
+            "orders",
+            " of ",
+        ] {
             assert!(said.contains(words), "{words}: {said}");
         }
         stats.servers[1] = Err("it is down".to_owned());
@@ -233,7 +241,9 @@ mod tests {
 
     #[test]
     fn sizes_are_short() {
-        for (number, text) in [(0, "0.0 KiB"), (1 << 20, "1.0 MiB"), (3 << 29, "1.5 GiB"), (64 << 20, "64.0 MiB")] {
+        for (number, text) in
+            [(0, "0.0 KiB"), (1 << 20, "1.0 MiB"), (3 << 29, "1.5 GiB"), (64 << 20, "64.0 MiB")]
+        {
             assert_eq!(bytes(number), text);
         }
     }

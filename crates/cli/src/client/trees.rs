@@ -1,4 +1,4 @@
-//! `sherman trees`: the trees of a cluster, and their shapes.
+//! `sherman trees`: lists the trees of a cluster, and their shapes.
 
 use super::args::TreesArgs;
 use super::column::Form;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use sherman::{Cluster, TreeDescription};
 use std::fmt;
 
-/// Lists them.
+/// Lists the trees.
 pub fn run(args: &TreesArgs) -> Result<(), Failure> {
     let url = args.target.required()?;
     let cluster = super::open(&url)?;
@@ -17,13 +17,13 @@ pub fn run(args: &TreesArgs) -> Result<(), Failure> {
     write(&Table(&trees), serde_json::to_string_pretty(&report), args.json)
 }
 
-/// Every tree, by name.
+/// Returns every tree, by name.
 pub fn described(cluster: &Cluster) -> Result<Vec<TreeDescription>, Failure> {
     let described = cluster.trees()?.into_iter().map(TreeDescription::try_from).collect::<Result<_, _>>();
     Ok(described?)
 }
 
-/// A tree, for programs.
+/// Returns a tree as JSON.
 pub fn as_json(tree: &TreeDescription) -> Value {
     json!({
         "name": tree.name,
@@ -40,7 +40,7 @@ pub fn as_json(tree: &TreeDescription) -> Value {
     })
 }
 
-/// The trees, for people.
+/// The trees as a table of text.
 pub struct Table<'t>(pub &'t [TreeDescription]);
 
 impl fmt::Display for Table<'_> {
@@ -53,7 +53,7 @@ impl fmt::Display for Table<'_> {
         write!(
             f,
             "{:<width$}{:>8}{:>10}{:>10}{:>10}{:>14}{:>16}  format",
-            "tree", "id", "key", "value", "leaf", "internal node", "entries a leaf"
+            "tree", "id", "key", "value", "leaf", "internal node", "entries/leaf"
         )?;
         for tree in *trees {
             let bytes = |bytes: usize| format!("{bytes} B");
@@ -88,7 +88,10 @@ mod tests {
         let trees = described(&cluster).expect("trees");
         let said = Table(&trees).to_string();
         let lines: Vec<&str> = said.lines().collect();
-        assert!(lines.len() == 3 && lines[1].starts_with("orders ") && lines[2].starts_with("users "), "{said}");
+        assert!(
+            lines.len() == 3 && lines[1].starts_with("orders ") && lines[2].starts_with("users "),
+            "{said}"
+        );
         assert!(lines[2].contains("24 B") && lines[2].contains("15  line-stamped"), "{said}");
         let json = as_json(&trees[1]);
         assert_eq!((json["key_type"].as_str(), json["value_type"].as_str()), (Some("u64"), Some("hex")));

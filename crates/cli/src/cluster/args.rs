@@ -1,19 +1,26 @@
 //! The options of `sherman cluster up`, and their help.
 
-use crate::serve_config::{Bytes, Time};
+use crate::serve::config::{Bytes, Time};
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 const UP_HELP: &str = "\
-Starts --servers times \"sherman serve\" on this host, prints the cluster's URL, and waits: for SIGINT (Ctrl-C) or SIGTERM, for the
-time of --for, or for the end of a command, which it runs with SHERMAN_CLUSTER set to the URL. Then it ends the servers, the last
-first, and removes what it made. The memory is lost with them. If this command itself is killed, the servers end, too.
+Starts --servers times \"sherman serve\" on this host and prints the cluster's URL. Then it waits for
+one of these events:
+  - SIGINT (Ctrl-C) or SIGTERM
+  - the end of the time of --for
+  - the end of COMMAND, which it runs with SHERMAN_CLUSTER set to the URL
 
-Without a command the URL is the first line on stdout; with one, stdout is the command's alone.
+Then it stops the servers, the last one first, and removes the files that it made. The memory is
+lost. If this command itself is killed, the servers stop, too.
 
-Exit code: that of the command, if there is one, or 128 plus the signal's number if a signal ended it. Otherwise 0 after a signal or
---for, 2 for invalid usage, 3 if the operation failed, as when a server ended by itself.
+Without a COMMAND the URL is the first line on stdout. With a COMMAND only the command writes to
+stdout.
+
+Exit code: that of COMMAND, if there is one, or 128 plus the number of the signal that ended it.
+Otherwise 0 after a signal or --for, 2 for invalid usage, and 3 if the operation failed, for example
+because a server ended by itself.
 
 Examples:
   sherman cluster up --servers 3
@@ -33,15 +40,15 @@ pub struct ClusterArgs {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum ClusterCommand {
-    /// Start a cluster of processes on this host, and end it again
+    /// Start a cluster of processes on this host, and stop it again
     Up(UpArgs),
 }
 
 /// The options of `sherman cluster up`.
 #[derive(Debug, Args)]
-#[command(after_long_help = UP_HELP, after_help = "What it waits for, exit codes and examples: see --help")]
+#[command(after_long_help = UP_HELP, after_help = "Details, exit codes and examples: see --help")]
 pub struct UpArgs {
-    /// Start so many memory servers, 1 to 64
+    /// Start this many memory servers, 1 to 64
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub servers: u16,
 
@@ -49,15 +56,15 @@ pub struct UpArgs {
     #[arg(long, conflicts_with_all = ["tcp", "shm"])]
     pub unix: bool,
 
-    /// Connect through TCP on 127.0.0.1, on ports that are free
+    /// Connect through TCP on 127.0.0.1, on free ports
     #[arg(long)]
     pub tcp: bool,
 
-    /// Share the servers' memory with compute servers of this host
+    /// Share the servers' memory with compute servers on this host
     #[arg(long, conflicts_with = "tcp")]
     pub shm: bool,
 
-    /// Give each server so much memory
+    /// Give each server this much memory
     #[arg(long, value_name = "BYTES", default_value = "1GiB")]
     pub memory: Bytes,
 

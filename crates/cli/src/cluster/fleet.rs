@@ -1,8 +1,8 @@
-//! The processes of a cluster: starting them, noticing their end, ending them in order.
+//! Starts the server processes of a cluster, notices when one ends, and stops them in order.
 //!
-//! Each server says on one line of JSON where it listens, and ends when its stdin is closed. So nothing is left over when the one
-//! who started them is killed, and ending them needs no signal. Each is in a process group of its own: Ctrl-C reaches the
-//! starter alone, which ends them in order.
+//! Each server prints one line of JSON with its addresses, and ends when its stdin closes. So no server
+//! outlives a starter that is killed, and stopping needs no signal. Each server has its own process group:
+//! Ctrl-C reaches only the starter, and the starter stops the servers in order.
 
 use crate::failure::Failure;
 use serde::Deserialize;
@@ -13,16 +13,16 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{Builder, sleep};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to say where it listens.
+/// How long a server may take to print its addresses.
 const START: Duration = Duration::from_secs(20);
-/// How long it may take to end.
+/// How long a server may take to end.
 const END: Duration = Duration::from_secs(5);
-/// How often it is looked whether it has.
+/// The interval between two checks whether a process has ended.
 const STEP: Duration = Duration::from_millis(5);
-/// Bytes of the longest line a server may say.
+/// The longest line that a server may print, in bytes.
 const MAX_LINE: u64 = 1 << 16;
 
-/// What a server says.
+/// The first line that a server prints.
 #[derive(Debug, Deserialize)]
 struct Announcement {
     listen: Vec<String>,
@@ -34,19 +34,23 @@ struct Member {
     id: u16,
     child: Child,
     address: String,
-    /// That it ended by itself has been told.
+    /// Whether `lost` has already returned this server.
     told: bool,
 }
 
-/// Servers that are up. Dropping ends them.
+/// Running servers. Dropping the fleet stops them.
 #[derive(Debug, Default)]
 pub struct Fleet {
     members: Vec<Member>,
 }
 
 impl Fleet {
-    /// Starts so many, each by its command, and waits until all listen. If one does not, none stays.
-    pub fn start(servers: u16, mut command: impl FnMut(u16) -> Result<Command, Failure>) -> Result<Self, Failure> {
+    /// Starts this many servers, each with its command, and waits until all listen. If one does not, stops
+    /// all of them.
+    pub fn start(
+        servers: u16,
+        mut command: impl FnMut(u16) -> Result<Command, Failure>,
+    ) -> Result<Self, Failure> {
         let mut fleet = Self::default();
         let mut lines = Vec::new();
         for id in 0..servers {
@@ -62,17 +66,17 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Where they listen, in their order.
+    /// Returns the addresses of the servers, in order of their ids.
     pub fn addresses(&self) -> Vec<&str> {
         self.members.iter().map(|member| member.address.as_str()).collect()
     }
 
-    /// Their process ids.
+    /// Returns the process ids of the servers.
     pub fn pids(&self) -> Vec<u32> {
         self.members.iter().map(|member| member.child.id()).collect()
     }
 
-    /// A server that has ended by itself, and was not told before.
+    /// Returns a server that ended by itself, once per server.
     pub fn lost(&mut self) -> Option<(u16, ExitStatus)> {
         self.members.iter_mut().filter(|member| !member.told).find_map(|member| {
             let status = member.child.try_wait().ok().flatten()?;
@@ -83,7 +87,7 @@ impl Fleet {
 }
 
 impl Drop for Fleet {
-    /// The last first: server 0 has the members.
+    /// Stops the last server first, because server 0 keeps the list of members.
     fn drop(&mut self) {
         while let Some(mut member) = self.members.pop() {
             drop(member.child.stdin.take());
@@ -95,7 +99,7 @@ impl Drop for Fleet {
     }
 }
 
-/// Waits for a process to end, so long at most.
+/// Waits until a process ends, at most for `patience`.
 pub fn ended_within(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
     let deadline = Instant::now() + patience;
     loop {
@@ -107,9 +111,10 @@ pub fn ended_within(child: &mut Child, patience: Duration) -> Option<ExitStatus>
     }
 }
 
-/// Starts one; what it says first comes through the channel.
+/// Starts one server. Its first line of output arrives through the channel.
 fn begin(id: u16, mut command: Command) -> Result<(Member, Receiver<String>), Failure> {
-    let failed = |error: std::io::Error| Failure::Runtime(format!("starting memory server {id}: {error}"));
+    let failed =
+        |error: std::io::Error| Failure::Runtime(format!("cannot start memory server {id}: {error}"));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
     let mut child = command.spawn().map_err(failed)?;
     let stdout = child.stdout.take();
@@ -119,13 +124,13 @@ fn begin(id: u16, mut command: Command) -> Result<(Member, Receiver<String>), Fa
         let Some(stdout) = stdout else { return };
         let mut lines = BufReader::new(stdout);
         let _ = tell.try_send(first_line(&mut lines));
-        // Whatever else it says, it never waits for a reader.
+        // Discard all further output, so that the server never blocks on a full pipe.
         let _ = std::io::copy(&mut lines, &mut std::io::sink());
     };
     match Builder::new().name(format!("sherman-server-{id}")).spawn(listen) {
         Ok(_) => Ok((member, said)),
         Err(error) => {
-            // It has no fleet yet that would end it.
+            // The process belongs to no fleet yet, so this temporary fleet stops it.
             drop(Fleet { members: vec![member] });
             Err(failed(error))
         }
@@ -141,7 +146,7 @@ fn first_line(lines: &mut BufReader<ChildStdout>) -> String {
 fn address(id: u16, said: &str) -> Result<String, Failure> {
     let announced: Option<Announcement> = serde_json::from_str(said).ok();
     let address = announced.and_then(|announced| announced.listen.into_iter().next());
-    // If it ended, it said why on stderr.
+    // If the server ended, it printed the reason on stderr.
     address.ok_or_else(|| Failure::Runtime(format!("memory server {id} did not start")))
 }
 
@@ -155,7 +160,7 @@ mod tests {
         command
     }
 
-    /// Says where it listens, as a server does, and waits for the end of its stdin.
+    /// A command that prints an address, like a server, and waits until its stdin closes.
     fn obedient(id: u16, then: &str) -> Command {
         shell(&format!("echo '{{\"listen\": [\"unix:/{id}\"]}}'; cat > /dev/null; {then}"))
     }
@@ -164,7 +169,8 @@ mod tests {
     fn servers_are_ended_by_the_end_of_their_stdin_the_last_first() {
         let log = std::env::temp_dir().join(format!("sherman-fleet-{}", std::process::id()));
         let path = log.to_str().expect("UTF-8");
-        let mut fleet = Fleet::start(3, |id| Ok(obedient(id, &format!("echo {id} >> {path}")))).expect("a fleet");
+        let mut fleet =
+            Fleet::start(3, |id| Ok(obedient(id, &format!("echo {id} >> {path}")))).expect("a fleet");
         assert_eq!(fleet.addresses(), ["unix:/0", "unix:/1", "unix:/2"]);
         assert_eq!((fleet.pids().len(), fleet.lost()), (3, None));
         drop(fleet);
@@ -176,7 +182,8 @@ mod tests {
     fn if_one_does_not_start_none_stays() {
         let log = std::env::temp_dir().join(format!("sherman-fleet-none-{}", std::process::id()));
         let path = log.to_str().expect("UTF-8");
-        let start = |id| Ok(if id == 1 { shell("exit 3") } else { obedient(id, &format!("echo {id} >> {path}")) });
+        let start =
+            |id| Ok(if id == 1 { shell("exit 3") } else { obedient(id, &format!("echo {id} >> {path}")) });
         let said = Fleet::start(3, start).expect_err("one is missing").to_string();
         assert!(said.contains("memory server 1 did not start"), "{said}");
         assert_eq!(std::fs::read_to_string(&log).expect("the log"), "2\n0\n", "they were ended in order");
@@ -185,7 +192,9 @@ mod tests {
 
     #[test]
     fn a_server_that_ends_by_itself_is_noticed_once() {
-        let start = |id| Ok(if id == 1 { shell("echo '{\"listen\": [\"x\"]}'; exit 7") } else { obedient(id, "true") });
+        let start = |id| {
+            Ok(if id == 1 { shell("echo '{\"listen\": [\"x\"]}'; exit 7") } else { obedient(id, "true") })
+        };
         let mut fleet = Fleet::start(2, start).expect("a fleet");
         let deadline = Instant::now() + Duration::from_secs(10);
         let lost = loop {
@@ -204,6 +213,9 @@ mod tests {
         for said in ["", "hello", "{}", "{\"listen\": []}", "{\"listen\": 7}"] {
             assert!(address(0, said).is_err(), "{said}");
         }
-        assert_eq!(address(0, "{\"listen\": [\"unix:/a\", \"tcp://b:1\"], \"pid\": 1}"), Ok("unix:/a".to_owned()));
+        assert_eq!(
+            address(0, "{\"listen\": [\"unix:/a\", \"tcp://b:1\"], \"pid\": 1}"),
+            Ok("unix:/a".to_owned())
+        );
     }
 }

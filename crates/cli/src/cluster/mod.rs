@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`args`] | the options |
 //! | [`place`] | the directory of its sockets |
-//! | [`fleet`] | the processes: starting them, noticing their end, ending them in order |
+//! | [`fleet`] | starts the server processes, notices when one ends, stops them in order |
 //! | [`up`] | the command |
 
 pub mod args;

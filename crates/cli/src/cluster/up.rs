@@ -2,10 +2,10 @@
 
 use super::args::{ClusterArgs, ClusterCommand, UpArgs};
 use super::fleet::{Fleet, ended_within};
-use super::place::Place;
+use super::place::ClusterFolder;
 use crate::failure::Failure;
 use crate::output::print;
-use crate::serve_options::check_lease;
+use crate::serve::options::check_lease;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -18,12 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether something has ended.
+/// The interval between two checks whether a process has ended.
 const STEP: Duration = Duration::from_millis(20);
-/// How long a command may take to end after it was told to.
+/// How long a command may take to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Does what is asked.
+/// Runs the subcommand.
 pub fn run(args: &ClusterArgs) -> Result<ExitCode, Failure> {
     let ClusterCommand::Up(args) = &args.command;
     up(args)
@@ -34,11 +34,11 @@ fn up(args: &UpArgs) -> Result<ExitCode, Failure> {
     let told = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         let registered = signal_hook::flag::register(signal, Arc::clone(&told));
-        registered.map_err(|error| Failure::Runtime(format!("signals: {error}")))?;
+        registered.map_err(|error| Failure::Runtime(format!("cannot catch signals: {error}")))?;
     }
     let secret = args.secret_file.as_deref().map(absolute).transpose()?;
-    // Dropped from the last to the first: the file with the URL, the servers, their directory.
-    let mut place = Place::new(args.dir.as_deref())?;
+    // Values drop in reverse order: the file with the URL, then the servers, then their directory.
+    let mut place = ClusterFolder::new(args.dir.as_deref())?;
     let mut fleet = Fleet::start(args.servers, |id| serve(args, id, &mut place, secret.as_deref()))?;
     let url = url(&fleet.addresses(), secret.as_deref());
     let _file = args.url_file.as_deref().map(|path| UrlFile::write(path, &url)).transpose()?;
@@ -49,9 +49,15 @@ fn up(args: &UpArgs) -> Result<ExitCode, Failure> {
     run_command(args, &url, &mut fleet, &told).map(exit_code)
 }
 
-/// The command that starts a server.
-fn serve(args: &UpArgs, id: u16, place: &mut Place, secret: Option<&Path>) -> Result<Command, Failure> {
-    let own = std::env::current_exe().map_err(|error| Failure::Runtime(format!("finding this program: {error}")))?;
+/// Returns the command that starts a server.
+fn serve(
+    args: &UpArgs,
+    id: u16,
+    place: &mut ClusterFolder,
+    secret: Option<&Path>,
+) -> Result<Command, Failure> {
+    let own = std::env::current_exe()
+        .map_err(|error| Failure::Runtime(format!("cannot find the path of this program: {error}")))?;
     let listen = if args.tcp {
         "tcp://127.0.0.1:0".to_owned()
     } else {
@@ -61,7 +67,14 @@ fn serve(args: &UpArgs, id: u16, place: &mut Place, secret: Option<&Path>) -> Re
     let UpArgs { servers, memory, lease, .. } = args;
     let mut command = Command::new(own);
     command.args(["serve", "--json", "--until-stdin-closes", "--log", "warn", "--listen", &listen]);
-    command.args(["--id", &id.to_string(), "--servers", &servers.to_string(), "--memory", &memory.0.to_string()]);
+    command.args([
+        "--id",
+        &id.to_string(),
+        "--servers",
+        &servers.to_string(),
+        "--memory",
+        &memory.0.to_string(),
+    ]);
     command.args(["--lease", &format!("{}us", lease.0.as_micros())]);
     command.args(["--cluster-name", &format!("up-{}", std::process::id())]);
     if let Some(secret) = secret {
@@ -71,16 +84,18 @@ fn serve(args: &UpArgs, id: u16, place: &mut Place, secret: Option<&Path>) -> Re
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    let failed = |error: std::io::Error| Failure::option("secret-file", format!("{}: {error}", path.display()));
+    let failed =
+        |error: std::io::Error| Failure::option("secret-file", format!("{}: {error}", path.display()));
     path.metadata().map_err(failed)?;
     std::path::absolute(path).map_err(failed)
 }
 
-/// The URL of servers that listen at these addresses, all of one kind.
+/// Returns the URL of servers at these addresses. All addresses have the same scheme.
 fn url(addresses: &[&str], secret: Option<&Path>) -> String {
     let is_of = |scheme: &&str| addresses.iter().all(|address| address.starts_with(*scheme));
     let scheme = ["unix:", "shm:"].into_iter().find(is_of).unwrap_or("tcp://");
-    let hosts: Vec<&str> = addresses.iter().map(|address| address.strip_prefix(scheme).unwrap_or(address)).collect();
+    let hosts: Vec<&str> =
+        addresses.iter().map(|address| address.strip_prefix(scheme).unwrap_or(address)).collect();
     let secret = secret.map_or_else(String::new, |path| format!("?secret-file={}", path.display()));
     format!("{scheme}{}{secret}", hosts.join(","))
 }
@@ -98,7 +113,7 @@ fn lost((id, status): (u16, ExitStatus)) -> String {
     format!("memory server {id} ended by itself: {status}")
 }
 
-/// Waits for a signal or so long. A server that ends by itself ends it.
+/// Waits for a signal, or at most for `length`. A server that ends by itself is a failure.
 fn wait(fleet: &mut Fleet, length: Option<Duration>, told: &AtomicBool) -> Result<(), Failure> {
     let deadline = length.map(|length| Instant::now() + length);
     while !told.load(Ordering::Relaxed) && deadline.is_none_or(|deadline| Instant::now() < deadline) {
@@ -110,17 +125,23 @@ fn wait(fleet: &mut Fleet, length: Option<Duration>, told: &AtomicBool) -> Resul
     Ok(())
 }
 
-/// Runs the command to its end. A server that ends by itself is the command's business, and told.
-fn run_command(args: &UpArgs, url: &str, fleet: &mut Fleet, told: &AtomicBool) -> Result<ExitStatus, Failure> {
+/// Runs the command until it ends. If a server ends by itself, prints a warning and lets the command
+/// continue.
+fn run_command(
+    args: &UpArgs,
+    url: &str,
+    fleet: &mut Fleet,
+    told: &AtomicBool,
+) -> Result<ExitStatus, Failure> {
     let Some((program, rest)) = args.command.split_first() else {
-        return Err(Failure::Usage("there is no command".to_owned()));
+        return Err(Failure::Usage("no command is given".to_owned()));
     };
     let mut child = Command::new(program)
         .args(rest)
         .env("SHERMAN_CLUSTER", url)
         .spawn()
-        .map_err(|error| Failure::Usage(format!("{}: {error}", program.display())))?;
-    let failed = |error: std::io::Error| Failure::Runtime(format!("waiting for the command: {error}"));
+        .map_err(|error| Failure::Usage(format!("cannot run {}: {error}", program.display())))?;
+    let failed = |error: std::io::Error| Failure::Runtime(format!("cannot wait for the command: {error}"));
     loop {
         if let Some(status) = child.try_wait().map_err(failed)? {
             return Ok(status);
@@ -135,9 +156,9 @@ fn run_command(args: &UpArgs, url: &str, fleet: &mut Fleet, told: &AtomicBool) -
     }
 }
 
-/// Has a command end: by SIGTERM, in the end by SIGKILL.
+/// Stops a command with SIGTERM, and after [`PATIENCE`] with SIGKILL.
 fn end(child: &mut Child) -> std::io::Result<ExitStatus> {
-    // Not waited for yet, so that its id is still its own.
+    // The process has not been waited for, so its id is still valid.
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, Signal::TERM);
     }
@@ -150,13 +171,13 @@ fn end(child: &mut Child) -> std::io::Result<ExitStatus> {
     }
 }
 
-/// As shells say it.
+/// Returns the exit code that a shell would return: 128 plus the signal if a signal ended the command.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(3);
     ExitCode::from(u8::try_from(code).unwrap_or(3))
 }
 
-/// The file with the URL: whole as soon as it is there, and gone with the cluster.
+/// The file with the URL. It appears complete, by a rename, and is removed with the cluster.
 struct UrlFile(PathBuf);
 
 impl UrlFile {
@@ -164,7 +185,9 @@ impl UrlFile {
         let mut beside = path.as_os_str().to_owned();
         beside.push(".new");
         let written = fs::write(&beside, format!("{url}\n")).and_then(|()| fs::rename(&beside, path));
-        written.map_err(|error| Failure::option("url-file", format!("{}: {error}", path.display())))?;
+        written.map_err(|error| {
+            Failure::option("url-file", format!("cannot write {}: {error}", path.display()))
+        })?;
         Ok(Self(path.to_owned()))
     }
 }
@@ -188,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_a_signal_ended_is_told_as_shells_do() {
+    fn a_command_that_a_signal_ended_has_the_exit_code_of_shells() {
         assert_eq!(exit_code(ExitStatus::from_raw(0)), ExitCode::SUCCESS);
         assert_eq!(exit_code(ExitStatus::from_raw(7 << 8)), ExitCode::from(7));
         assert_eq!(exit_code(ExitStatus::from_raw(9)), ExitCode::from(137));

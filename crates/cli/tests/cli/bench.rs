@@ -1,4 +1,4 @@
-//! Real runs of the real command, small ones: every variant costs what its design says.
+//! Small runs of the real command: each variant has the cost that its design predicts.
 
 use crate::common::{fresh_path, sherman, text};
 use serde_json::Value;
@@ -16,7 +16,7 @@ fn bench(args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON and nothing else on stdout")
 }
 
-/// The share of operations of a kind that took so many round trips.
+/// The share of operations of one kind that took this number of round trips.
 fn share(json: &Value, operation: &str, round_trips: &str) -> f64 {
     let counts = json["round_trips"][operation].as_object().expect("counts");
     let total: u64 = counts.values().filter_map(Value::as_u64).sum();
@@ -24,7 +24,8 @@ fn share(json: &Value, operation: &str, round_trips: &str) -> f64 {
 }
 
 fn operations(json: &Value, operation: &str) -> u64 {
-    let counts = json["round_trips"][operation].as_object().map(|counts| counts.values().filter_map(Value::as_u64));
+    let counts =
+        json["round_trips"][operation].as_object().map(|counts| counts.values().filter_map(Value::as_u64));
     counts.map_or(0, Iterator::sum)
 }
 
@@ -32,12 +33,12 @@ fn written(json: &Value, operation: &str) -> f64 {
     json["bytes_written"][operation].as_f64().expect("bytes")
 }
 
-/// What every benchmark's loaded keys count, unless it says otherwise.
+/// Runs a small benchmark whose keys are loaded by inserts.
 fn loaded_by_inserts(args: &[&'static str]) -> Value {
     bench(&[&["--load", "insert"], args].concat())
 }
 
-/// What holds for every variant and every mix of plain lookups and inserts.
+/// Checks the facts that hold for every variant and every mix of plain lookups and inserts.
 fn assert_plausible(json: &Value, variant: &str) {
     assert_eq!((json["variant"].as_str(), json["keys"].as_u64()), (Some(variant), Some(KEYS)));
     let counted: u64 = ["get", "insert", "update"].iter().map(|kind| operations(json, kind)).sum();
@@ -47,8 +48,13 @@ fn assert_plausible(json: &Value, variant: &str) {
     assert!((mops * seconds * 1e6 / counted as f64 - 1.0).abs() < 0.01, "{variant}: {mops} in {seconds} s");
     for operation in ["get", "insert", "update"] {
         let of = |percentile: &str| json["latency_us"][operation][percentile].as_f64().expect(percentile);
-        assert!(0.0 < of("p50") && of("p50") <= of("p90") && of("p90") <= of("p99") && of("p99") <= of("p999"));
-        assert!(json["bytes_read"][operation].as_f64().expect("bytes") >= 1024.0, "{variant}: a leaf is read");
+        assert!(
+            0.0 < of("p50") && of("p50") <= of("p90") && of("p90") <= of("p99") && of("p99") <= of("p999")
+        );
+        assert!(
+            json["bytes_read"][operation].as_f64().expect("bytes") >= 1024.0,
+            "{variant}: a leaf is read"
+        );
     }
     assert_eq!(written(json, "get"), 0.0);
     let entries = json["entries"].as_u64().expect("entries");
@@ -59,14 +65,14 @@ fn assert_plausible(json: &Value, variant: &str) {
     assert!(json["handovers"].is_u64() && json["retries"].is_object());
 }
 
-/// Every variant, its usual round trips and bytes of an update, on uniform keys.
+/// For each variant: the usual round trips and bytes of an update, on uniform keys.
 #[test]
 fn every_variant_costs_what_its_design_says() {
     for (variant, round_trips, bytes) in [
-        // The root, one internal node or two, the leaf.
+        // Read: the root, one or two internal nodes, the leaf.
         ("fg", None, 1024.0..1025.0),
         ("fg+cache", Some("4"), 1024.0..1025.0),
-        // A whole leaf, and a lane of two bytes.
+        // Written: a whole leaf, and a lane of two bytes.
         ("fg+", Some("4"), 1026.0..1027.0),
         ("+combine", Some("3"), 1026.0..1027.0),
         ("+on-chip", Some("3"), 1026.0..1027.0),
@@ -82,11 +88,20 @@ fn every_variant_costs_what_its_design_says() {
         match round_trips {
             Some(round_trips) => {
                 let usual = share(&json, "update", round_trips);
-                assert!(usual > 0.9, "{variant}: {usual} of updates in {round_trips}: {}", json["round_trips"]);
+                assert!(
+                    usual > 0.9,
+                    "{variant}: {usual} of updates in {round_trips}: {}",
+                    json["round_trips"]
+                );
                 assert!(share(&json, "get", "1") > 0.95, "{variant}: {}", json["round_trips"]["get"]);
             }
             None => {
-                assert_eq!(share(&json, "get", "1") + share(&json, "get", "2"), 0.0, "{}", json["round_trips"]["get"]);
+                assert_eq!(
+                    share(&json, "get", "1") + share(&json, "get", "2"),
+                    0.0,
+                    "{}",
+                    json["round_trips"]["get"]
+                );
                 assert!(share(&json, "get", "3") > 0.9, "{}", json["round_trips"]["get"]);
             }
         }
@@ -109,7 +124,10 @@ fn a_format_replaces_the_variant_s() {
     for format in ["line-stamped", "two-level", "sorted", "sorted-stamped"] {
         let json = bench(&["--format", format, "--ops", "10k"]);
         assert_eq!(json["format"].as_str(), Some(format));
-        assert_eq!(format == "two-level", json["cluster"].as_str().is_some_and(|url| url.contains("atomicity=verb")));
+        assert_eq!(
+            format == "two-level",
+            json["cluster"].as_str().is_some_and(|url| url.contains("atomicity=verb"))
+        );
     }
 }
 
@@ -132,24 +150,35 @@ fn every_workload_runs_and_read_only_writes_nothing() {
         let json = bench(&["--workload", workload, "--ops", "12k"]);
         assert_eq!(json["workload"].as_str(), Some(workload));
         let ranges = json["ranges"]["ranges"].as_u64();
-        assert_eq!(ranges.is_some(), matches!(workload, "range-only" | "range-write" | "ycsb-e"), "{workload}");
+        assert_eq!(
+            ranges.is_some(),
+            matches!(workload, "range-only" | "range-write" | "ycsb-e"),
+            "{workload}"
+        );
         let (gets, inserts, updates) =
             (operations(&json, "get"), operations(&json, "insert"), operations(&json, "update"));
         assert_eq!(gets == 0, workload == "write-only" || ranges.is_some());
         let writes_nothing = matches!(workload, "read-only" | "range-only" | "ycsb-c");
         assert_eq!(inserts + updates == 0, writes_nothing, "{workload}");
         if workload == "write-only" {
-            assert!((0.63..0.70).contains(&(updates as f64 / 12e3)), "two thirds of inserts update: {updates}");
+            assert!(
+                (0.63..0.70).contains(&(updates as f64 / 12e3)),
+                "two thirds of inserts update: {updates}"
+            );
         }
         if workload == "ycsb-f" {
-            assert_eq!((gets, json["operations"].as_u64()), (12_000, Some(12_000)), "all read, half of them write too");
+            assert_eq!(
+                (gets, json["operations"].as_u64()),
+                (12_000, Some(12_000)),
+                "all read, half of them write too"
+            );
             assert!((5_500..6_500).contains(&updates));
         }
     }
 }
 
 #[test]
-fn ranges_have_the_size_asked_for_and_their_costs_are_told() {
+fn ranges_have_the_requested_size_and_their_costs_are_reported() {
     for (workload, size, ranges, entries) in [
         ("range-only", "100", 6_000..=6_000, 97.0..=100.0),
         ("range-write", "300", 2_700..=3_300, 290.0..=300.0),
@@ -160,8 +189,9 @@ fn ranges_have_the_size_asked_for_and_their_costs_are_told() {
         let of = &json["ranges"];
         assert!(ranges.contains(&of["ranges"].as_u64().expect("a count")), "{workload}: {of}");
         assert!(entries.contains(&of["entries"].as_f64().expect("entries")), "{workload}: {of}");
-        let (reads, trips) = (of["reads"].as_f64().expect("reads"), of["round_trips"].as_f64().expect("round trips"));
-        // The end of the tree is found without a round trip.
+        let (reads, trips) =
+            (of["reads"].as_f64().expect("reads"), of["round_trips"].as_f64().expect("round trips"));
+        // A range finds the end of the tree without a round trip.
         assert!((1.0..4.0).contains(&reads) && trips >= 0.98 * reads && trips < 16.0, "{workload}: {of}");
         assert!(json["latency_us"]["range"]["p50"].as_f64() > Some(0.0));
         assert!(json["cache_hits"].as_u64() > Some(0) && json["cache_misses"].is_u64());
@@ -181,7 +211,7 @@ fn ranges_have_the_size_asked_for_and_their_costs_are_told() {
 
 #[test]
 fn removes_take_their_share_and_the_entries_left_are_those_the_answers_say() {
-    // --check compares the entries counted by answers with those in the tree.
+    // --check compares the number of entries that the answers imply with the number in the tree.
     let json = bench(&["--removes", "40", "--uniform", "--ops", "20k"]);
     let removes = operations(&json, "remove");
     assert!((7_500..8_500).contains(&removes), "{removes}");
@@ -218,8 +248,17 @@ fn the_same_seed_asks_for_the_same_operations() {
 #[test]
 fn the_table_goes_to_stdout_and_the_json_to_its_file() {
     let path = fresh_path("result.json");
-    let output =
-        sherman(&["bench", "--keys", "5k", "--ops", "5k", "--runs", "3", "--json-out", path.to_str().expect("UTF-8")]);
+    let output = sherman(&[
+        "bench",
+        "--keys",
+        "5k",
+        "--ops",
+        "5k",
+        "--runs",
+        "3",
+        "--json-out",
+        path.to_str().expect("UTF-8"),
+    ]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let table = text(&output.stdout);
     for word in [

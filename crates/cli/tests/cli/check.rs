@@ -1,11 +1,12 @@
-//! Real checks by the real command, small ones.
+//! Small checks by the real command.
 
 use crate::common::servers::{Servers, Transport};
 use crate::common::{fresh_path, sherman, text};
 use serde_json::Value;
+use sherman_control::{Address, JoinOptions};
 use sherman_executor::block_on;
 use sherman_fabric::{Counters, Endpoint, Space, execute};
-use sherman_soft_nic::{Address, JoinOptions, SoftNicFabric};
+use sherman_soft_nic::SoftNicFabric;
 
 /// Checks a small tree and returns the JSON.
 fn check(args: &[&str]) -> Value {
@@ -90,9 +91,10 @@ fn it_says_plainly_what_it_did() {
     std::fs::remove_file(path).expect("the file goes");
 }
 
-/// Has `client`, an id, hold the first lane of server 0, or gives it back.
+/// Changes the first lane of server 0 from holder `from` to holder `to`. 0 means that the lane is free.
 fn hold_lane(servers: &Servers, from: u64, to: u64) {
-    let addresses = servers.servers.iter().map(|server| Address::Unix(server.address.clone().into())).collect();
+    let addresses =
+        servers.servers.iter().map(|server| Address::Unix(server.address.clone().into())).collect();
     let fabric = SoftNicFabric::join(&JoinOptions::new(addresses)).expect("a client");
     let endpoint = fabric.endpoint().expect("an endpoint");
     let mut list = endpoint.list(0);
@@ -116,8 +118,11 @@ fn without_a_tree_the_whole_cluster_is_checked() {
     };
     let json = audit(0);
     assert_eq!((json["clean"].as_bool(), number(&json, "places_linked")), (Some(true), 2.0), "{json}");
-    assert_eq!((json["trees"][0]["tree"].as_str(), json["trees"][1]["tree"].as_str()), (Some("orders"), Some("users")));
-    // An id that nobody has holds a lane.
+    assert_eq!(
+        (json["trees"][0]["tree"].as_str(), json["trees"][1]["tree"].as_str()),
+        (Some("orders"), Some("users"))
+    );
+    // No client has the id 999, but it holds a lane.
     hold_lane(&servers, 0, 999);
     let json = audit(1);
     let found = &json["findings"][0];

@@ -1,5 +1,6 @@
-//! The client commands by the real command. Each has a cluster of its own in its process, so that what one writes no other reads:
-//! what they do to a tree is tested beside the code, and over the network in `cluster.rs`.
+//! The client commands, by the real command. Each command has its own cluster inside its process, so no
+//! command reads what another wrote. Unit tests beside the code cover the effects on a tree. `cluster.rs`
+//! covers the commands over the network.
 
 use crate::common::servers::{Servers, Transport};
 use crate::common::{fresh_path, run, sherman, text};
@@ -28,7 +29,8 @@ fn a_tree_is_made_by_the_first_put() {
     let (code, stdout, _) = client(&[&put[..], &["--json"]].concat());
     let json: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!((code, json["key"].as_u64(), json["put"].as_bool()), (0, Some(7), Some(true)));
-    let texts = ["put", "ada", "-1815", "--tree", "t", "--create", "--key-type", "text", "--value-type", "i64"];
+    let texts =
+        ["put", "ada", "-1815", "--tree", "t", "--create", "--key-type", "text", "--value-type", "i64"];
     assert_eq!(client(&texts).0, 0);
 }
 
@@ -50,14 +52,31 @@ fn a_file_is_loaded_and_said_to_be() {
         &["line 4", "ascending", "nothing has been loaded"],
     );
     std::fs::write(&path, "1,10\n2\n").expect("a file");
-    refuses(3, &["load", file, "--tree", "t", "--create"], &["line 2", "1 fields", "nothing has been loaded"]);
+    refuses(
+        3,
+        &["load", file, "--tree", "t", "--create"],
+        &["line 2", "1 fields", "nothing has been loaded"],
+    );
     std::fs::remove_file(path).expect("the file goes");
 }
 
 #[test]
 fn stdin_is_loaded_as_it_comes() {
-    let input: String = (0..10_000).map(|key| format!("{{\"key\":{key},\"value\":\"{key:04x}\"}}\n")).collect();
-    let line = ["load", "-", "--format", "ndjson", "--tree", "t", "--create", "--value-size", "2", "--bulk", "--json"];
+    let input: String =
+        (0..10_000).map(|key| format!("{{\"key\":{key},\"value\":\"{key:04x}\"}}\n")).collect();
+    let line = [
+        "load",
+        "-",
+        "--format",
+        "ndjson",
+        "--tree",
+        "t",
+        "--create",
+        "--value-size",
+        "2",
+        "--bulk",
+        "--json",
+    ];
     let output = run(&[&line[..], &HERE].concat(), &input);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -81,20 +100,28 @@ fn an_empty_cluster_has_servers_and_no_members_or_trees() {
 #[test]
 fn what_cannot_be_asked_is_exit_code_2() {
     for command in ["get", "del"] {
-        refuses(1, &[command, "7", "--tree", "t"], &["there is no tree named \"t\"", "the cluster has none"]);
-        refuses(2, &[command, "7"], &["--tree: which one?"]);
+        refuses(
+            1,
+            &[command, "7", "--tree", "t"],
+            &["there is no tree named \"t\"", "the cluster has no trees"],
+        );
+        refuses(2, &[command, "7"], &["--tree: name the tree"]);
         refuses(2, &[command], &["KEY"]);
     }
-    refuses(2, &["scan"], &["--tree: which one?"]);
+    refuses(2, &["scan"], &["--tree: name the tree"]);
     refuses(1, &["dump", "--tree", "t"], &["there is no tree named \"t\""]);
-    refuses(2, &["dump", "--tree", "t", "--json"], &["--json", "stdout is taken"]);
+    refuses(2, &["dump", "--tree", "t", "--json"], &["--json", "the entries go to stdout"]);
     refuses(2, &["dump", "--format", "ndjson", "--no-header"], &["--no-header"]);
     refuses(2, &["put", "7"], &["VALUE"]);
-    refuses(2, &["put", "7", "x", "--tree", "t", "--create"], &["VALUE: \"x\" is no u64"]);
+    refuses(2, &["put", "7", "x", "--tree", "t", "--create"], &["VALUE: \"x\" is not a valid u64"]);
     refuses(2, &["put", "7", "8", "--create"], &["--tree"]);
     refuses(2, &["put", "7", "8", "--tree", "t", "--key-size", "8"], &["--create"]);
-    refuses(2, &["put", "7", "8", "--tree", "t", "--create", "--key-type", "u7"], &["--key-type", "u128, i8"]);
-    refuses(2, &["load", "/no/such/file", "--tree", "t", "--create"], &["FILE: /no/such/file"]);
+    refuses(
+        2,
+        &["put", "7", "8", "--tree", "t", "--create", "--key-type", "u7"],
+        &["--key-type", "u128, i8"],
+    );
+    refuses(2, &["load", "/no/such/file", "--tree", "t", "--create"], &["FILE: cannot open /no/such/file"]);
     refuses(2, &["load", env!("CARGO_TARGET_TMPDIR"), "--tree", "t", "--create"], &["FILE", "directory"]);
     refuses(2, &["load", "-", "--tree", "t", "--format", "xml"], &["--format", "csv, ndjson"]);
     refuses(2, &["load", "-", "--tree", "t", "--fill", "90"], &["--bulk"]);
@@ -106,9 +133,14 @@ fn what_cannot_be_asked_is_exit_code_2() {
 fn the_cluster_is_named_by_an_option_or_the_environment() {
     let output = sherman(&["trees"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("give --cluster URL or set SHERMAN_CLUSTER"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("give --cluster URL or set SHERMAN_CLUSTER"),
+        "{}",
+        text(&output.stderr)
+    );
     let mut command = crate::common::command(&["trees"]);
-    let output = command.env("SHERMAN_CLUSTER", "embedded:?memory=64MiB&chunk=1MiB").output().expect("it starts");
+    let output =
+        command.env("SHERMAN_CLUSTER", "embedded:?memory=64MiB&chunk=1MiB").output().expect("it starts");
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "there are no trees\n"));
     let output = command.args(["--cluster", "carrier-pigeon:"]).output().expect("it starts");
     assert_eq!(output.status.code(), Some(2), "the option wins");
@@ -117,13 +149,27 @@ fn the_cluster_is_named_by_an_option_or_the_environment() {
 
 #[test]
 fn every_client_command_has_help_with_examples() {
-    for command in
-        ["get", "put", "del", "scan", "load", "dump", "trees", "drop", "clear", "stats", "completions", "serve"]
-    {
+    for command in [
+        "get",
+        "put",
+        "del",
+        "scan",
+        "load",
+        "dump",
+        "trees",
+        "drop",
+        "clear",
+        "stats",
+        "completions",
+        "serve",
+    ] {
         let output = sherman(&[command, "--help"]);
         let said = text(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{command}");
-        assert!(said.contains("Examples:") && said.contains(&format!("  sherman {command} ")), "{command}: {said}");
+        assert!(
+            said.contains("Examples:") && said.contains(&format!("  sherman {command} ")),
+            "{command}: {said}"
+        );
     }
     let said = text(&sherman(&["cluster", "up", "--help"]).stdout);
     assert!(said.contains("Examples:") && said.contains("SHERMAN_CLUSTER"), "{said}");
@@ -131,7 +177,9 @@ fn every_client_command_has_help_with_examples() {
 
 #[test]
 fn shells_learn_every_command() {
-    for (shell, words) in [("bash", "complete -F"), ("zsh", "#compdef sherman"), ("fish", "complete -c sherman")] {
+    for (shell, words) in
+        [("bash", "complete -F"), ("zsh", "#compdef sherman"), ("fish", "complete -c sherman")]
+    {
         let output = sherman(&["completions", shell]);
         let script = text(&output.stdout);
         assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "{shell}");
@@ -140,5 +188,9 @@ fn shells_learn_every_command() {
         }
     }
     let output = sherman(&["completions", "csh"]);
-    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("bash"), "{}", text(&output.stderr));
+    assert!(
+        output.status.code() == Some(2) && text(&output.stderr).contains("bash"),
+        "{}",
+        text(&output.stderr)
+    );
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A command at work, and what it says. Killed when it goes, if it has not ended.
+/// A running command and its output. Dropping it kills the command if it still runs.
 struct Running {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -33,7 +33,7 @@ impl Running {
         send_signal(self.child.id().into(), signal);
     }
 
-    /// Waits for its end; its exit code.
+    /// Waits until the command ends and returns its exit code.
     fn code(&mut self) -> Option<i32> {
         let deadline = Instant::now() + Duration::from_secs(20);
         while Instant::now() < deadline {
@@ -53,7 +53,7 @@ impl Drop for Running {
     }
 }
 
-/// Sends a signal. Not by `kill`: a small system does not have that program.
+/// Sends a signal. It does not use the program `kill`, because a small system does not have it.
 fn send_signal(pid: u64, signal: &str) {
     let signal = match signal {
         "-KILL" => Signal::KILL,
@@ -65,7 +65,7 @@ fn send_signal(pid: u64, signal: &str) {
     kill_process(pid, signal).expect("it runs");
 }
 
-/// Whether a memory server says hello there.
+/// Whether a memory server sends its hello at this address.
 fn greets(address: &str) -> bool {
     let mut hello = [0; 16];
     let read = match address.strip_prefix("unix:").or(address.strip_prefix("shm:")) {
@@ -79,7 +79,7 @@ fn greets(address: &str) -> bool {
 }
 
 fn is_alive(pid: u64) -> bool {
-    // A process that has ended and was not waited for has a line of its own.
+    // A zombie (ended, but not yet waited for) still has a `stat` file.
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
@@ -121,8 +121,18 @@ fn a_server_serves_until_a_signal_ends_it() {
 #[test]
 fn a_server_says_in_words_what_it_serves_and_ends_with_its_stdin() {
     let listen = format!("unix:{}", fresh_path("words.sock").display());
-    let line =
-        ["serve", "--listen", &listen, "--memory", "64MiB", "--id", "1", "--servers", "3", "--until-stdin-closes"];
+    let line = [
+        "serve",
+        "--listen",
+        &listen,
+        "--memory",
+        "64MiB",
+        "--id",
+        "1",
+        "--servers",
+        "3",
+        "--until-stdin-closes",
+    ];
     let mut server = Running::start(command(&line));
     assert_eq!(server.line(), "memory server 1 of 3: 67108864 bytes");
     assert_eq!(server.line(), format!("listening on {listen}"));
@@ -148,7 +158,7 @@ fn takes_next_to_no_processor_time(listen: &str) {
     std::thread::sleep(Duration::from_millis(300));
     let before = ticks(server.child.id());
     std::thread::sleep(Duration::from_secs(1));
-    // Of a hundred ticks a second, as Linux counts them.
+    // Linux counts a hundred ticks per second.
     assert!(ticks(server.child.id()) - before <= 2);
 }
 
@@ -163,7 +173,7 @@ fn a_file_is_opened_again_by_its_own_server_alone() {
     let second = format!("unix:{}", fresh_path("second.sock").display());
     for (more, words) in [
         (&["--memory", "64MiB", "--file", &path, "--listen", &second][..], "--file: "),
-        (&["--memory", "64MiB", "--listen", &listen], "--listen: somebody listens on "),
+        (&["--memory", "64MiB", "--listen", &listen], "--listen: another process listens on "),
     ] {
         let refused = sherman(&[&["serve"], more].concat());
         assert_eq!(refused.status.code(), Some(3), "{}", text(&refused.stderr));
@@ -174,9 +184,10 @@ fn a_file_is_opened_again_by_its_own_server_alone() {
     let mut again = begin(&[]);
     assert!(again.line().contains("memory server 0 of 1"), "after a death, the socket left behind included");
     drop(again);
-    for (more, words) in
-        [(&["--id", "1", "--servers", "2"][..], "memory server 0 of 1"), (&["--cluster-name", "b"], "another cluster")]
-    {
+    for (more, words) in [
+        (&["--id", "1", "--servers", "2"][..], "memory server 0 of 1"),
+        (&["--cluster-name", "b"], "another cluster"),
+    ] {
         let refused = sherman(&[&line[..], more].concat());
         assert_eq!(refused.status.code(), Some(3), "{}", text(&refused.stderr));
         assert!(text(&refused.stderr).contains(words), "{}", text(&refused.stderr));
@@ -213,14 +224,17 @@ fn a_cluster_is_up_until_a_signal_and_leaves_nothing_behind() {
     let url_file = fresh_path("url");
     let name = url_file.to_str().expect("UTF-8");
     for (kind, scheme) in [("--unix", "unix:"), ("--tcp", "tcp://"), ("--shm", "shm:")] {
-        let line = ["cluster", "up", "--servers", "3", kind, "--memory", "64MiB", "--json", "--url-file", name];
+        let line =
+            ["cluster", "up", "--servers", "3", kind, "--memory", "64MiB", "--json", "--url-file", name];
         let mut up = Running::start(command(&line));
         let said: Value = serde_json::from_str(&up.line()).expect("JSON");
         let servers = said["servers"].as_array().expect("servers").clone();
         assert_eq!(servers.len(), 3);
-        let addresses: Vec<&str> = servers.iter().map(|server| server["address"].as_str().expect("one")).collect();
+        let addresses: Vec<&str> =
+            servers.iter().map(|server| server["address"].as_str().expect("one")).collect();
         assert!(addresses.iter().all(|address| greets(address)), "{said}");
-        let hosts: Vec<&str> = addresses.iter().map(|address| address.strip_prefix(scheme).expect(scheme)).collect();
+        let hosts: Vec<&str> =
+            addresses.iter().map(|address| address.strip_prefix(scheme).expect(scheme)).collect();
         assert_eq!(said["url"].as_str(), Some(format!("{scheme}{}", hosts.join(",")).as_str()));
         let written = std::fs::read_to_string(&url_file).expect("the file");
         assert_eq!(Some(written.trim_end()), said["url"].as_str());
@@ -241,7 +255,10 @@ fn a_command_runs_with_the_cluster_and_its_status_is_ours() {
     let output = sherman(&[&up[..], &["sh", "-c", dump]].concat());
     assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
     let url = text(&output.stdout);
-    assert!(url.starts_with("unix:/") && url.contains("server-0.sock,/") && url.lines().count() == 1, "{url}");
+    assert!(
+        url.starts_with("unix:/") && url.contains("server-0.sock,/") && url.lines().count() == 1,
+        "{url}"
+    );
     let socket = url.trim_end().rsplit_once(',').expect("two servers").1;
     assert!(!Path::new(socket).exists());
     assert_eq!(sherman(&[&up[..], &["true"]].concat()).status.code(), Some(0));
@@ -259,14 +276,15 @@ fn a_cluster_ends_by_itself_after_its_time_or_with_its_starter() {
     assert_eq!(text(&output.stdout).lines().count(), 1);
 
     let dir = fresh_path("killed");
-    let mut up = Running::start(command(&[&line[..], &["--json", "--dir", dir.to_str().expect("UTF-8")]].concat()));
+    let mut up =
+        Running::start(command(&[&line[..], &["--json", "--dir", dir.to_str().expect("UTF-8")]].concat()));
     let said: Value = serde_json::from_str(&up.line()).expect("JSON");
     let pids: Vec<u64> = (0..2).map(|at| said["servers"][at]["pid"].as_u64().expect("a pid")).collect();
     assert!(pids.iter().all(|&pid| is_alive(pid)));
     up.signal("-KILL");
     assert_eq!(up.code(), None);
-    until("servers outlive who started them", || !pids.iter().any(|&pid| is_alive(pid)));
-    // The servers removed their sockets; nobody was left to remove the directory.
+    until("servers outlive the process that started them", || !pids.iter().any(|&pid| is_alive(pid)));
+    // The servers removed their sockets. The killed command could not remove the directory.
     std::fs::remove_dir(&dir).expect("it is empty");
 }
 
@@ -323,6 +341,9 @@ fn a_secret_reaches_servers_and_url() {
     ]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let url = text(&output.stdout);
-    assert!(url.trim_end().ends_with(&format!("?secret-file={name}")) && url.starts_with("tcp://127.0.0.1:"), "{url}");
+    assert!(
+        url.trim_end().ends_with(&format!("?secret-file={name}")) && url.starts_with("tcp://127.0.0.1:"),
+        "{url}"
+    );
     std::fs::remove_file(secret).expect("the file goes");
 }

@@ -1,4 +1,5 @@
-//! The client commands on memory servers that are processes of their own: what one command writes, the next one reads.
+//! The client commands on memory servers that are separate processes: each command reads what the previous
+//! one wrote.
 
 use crate::common::servers::{Servers, TRANSPORTS, Transport, wait_until};
 use crate::common::{command, fresh_path, secret_file, sherman, text};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 const SMALL: &[&str] = &["--memory", "64MiB", "--chunk", "1MiB"];
 
-/// A cluster, and commands that find it by the environment.
+/// A cluster, and commands that find it through the environment.
 struct Commands {
     _servers: Servers,
     url: String,
@@ -27,7 +28,7 @@ impl Commands {
         command(args).env("SHERMAN_CLUSTER", &self.url).output().expect("the command starts")
     }
 
-    /// What a command says; its exit code, stdout and stderr.
+    /// Runs a command and returns its exit code, stdout and stderr.
     fn run(&self, line: &str) -> (i32, String, String) {
         let output = self.output(&line.split(' ').collect::<Vec<_>>());
         (output.status.code().expect("a code"), text(&output.stdout), text(&output.stderr))
@@ -50,7 +51,7 @@ fn keys_are_put_got_scanned_and_deleted() {
         let on = Commands::on(transport);
         on.says("put 7 700 --tree orders --create", 0, "inserted\n");
         on.says("put 7 701", 0, "replaced 700\n");
-        on.says("put 7 702 --if-absent", 1, "there is 701\n");
+        on.says("put 7 702 --if-absent", 1, "kept 701\n");
         on.says("get 7", 0, "701\n");
         on.says("get 8", 1, "");
         on.says("put 8 800", 0, "inserted\n");
@@ -59,10 +60,14 @@ fn keys_are_put_got_scanned_and_deleted() {
         on.says("del 7", 0, "removed 701\n");
         on.says("del 7", 1, "");
         assert_eq!(on.json("get 8 --json")["value"].as_u64(), Some(800));
-        on.says("put -5 ada --tree users --create --key-type i64 --value-type text --value-size 20", 0, "inserted\n");
+        on.says(
+            "put -5 ada --tree users --create --key-type i64 --value-type text --value-size 20",
+            0,
+            "inserted\n",
+        );
         on.says("get -5 --tree users --key-type i64 --value-type text", 0, "ada\n");
         let (code, _, stderr) = on.run("get 7");
-        assert!(code == 2 && stderr.contains("which one? there are orders, users"), "{stderr}");
+        assert!(code == 2 && stderr.contains("name the tree; the cluster has orders, users"), "{stderr}");
         let names = on.json("trees --json");
         let names: Vec<_> =
             names["trees"].as_array().expect("trees").iter().map(|tree| tree["name"].as_str()).collect();
@@ -75,8 +80,8 @@ fn a_dump_loaded_elsewhere_is_the_same_tree() {
     let (from, to) = (Commands::on(Transport::Unix), Commands::on(Transport::Tcp));
     let path = fresh_path("entries.csv");
     let name = path.to_str().expect("UTF-8");
-    let csv =
-        (0..20_000_u64).fold("key,value\n".to_owned(), |text, key| text + &format!("{},{key}\n", key * 7919 % 20_011));
+    let csv = (0..20_000_u64)
+        .fold("key,value\n".to_owned(), |text, key| text + &format!("{},{key}\n", key * 7919 % 20_011));
     std::fs::write(&path, csv).expect("a file");
     let loaded = from.json(&format!("load {name} --tree t --create --json"));
     assert_eq!((loaded["entries"].as_u64(), loaded["replaced"].as_u64()), (Some(20_000), Some(0)));
@@ -97,7 +102,7 @@ fn a_dump_loaded_elsewhere_is_the_same_tree() {
         let again = to.output(&["dump", "--tree", &tree, "--format", format]);
         assert!(again.stdout == dumped.stdout, "{format}");
         assert_eq!(text(&again.stdout).lines().count(), 20_000 + usize::from(format == "csv"));
-        // It says on stderr what it is at.
+        // The command prints its progress on stderr.
         let check = to.output(&["check", "--tree", &tree, "--json"]);
         let check: Value = serde_json::from_slice(&check.stdout).expect("JSON and nothing else on stdout");
         assert_eq!((check["clean"].as_bool(), check["entries"].as_u64()), (Some(true), Some(20_000)));
@@ -134,12 +139,17 @@ fn others_are_seen_and_fenced() {
 #[test]
 fn a_cluster_that_is_not_there_is_exit_code_3() {
     for url in ["unix:/no/such/place", "tcp://127.0.0.1:1"] {
-        for line in [&["get", "7"][..], &["stats"], &["load", "/dev/null", "--tree", "t", "--create"], &["dump"]] {
+        for line in
+            [&["get", "7"][..], &["stats"], &["load", "/dev/null", "--tree", "t", "--create"], &["dump"]]
+        {
             let output = sherman(&[line, &["--cluster", url]].concat());
             let stderr = text(&output.stderr);
             assert_eq!(output.status.code(), Some(3), "{line:?}: {stderr}");
             assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1, "{line:?}: {stderr}");
-            assert!(stderr.contains(url.trim_start_matches("unix:").trim_start_matches("tcp://")), "{stderr}");
+            assert!(
+                stderr.contains(url.trim_start_matches("unix:").trim_start_matches("tcp://")),
+                "{stderr}"
+            );
             assert!(output.stdout.is_empty());
         }
     }
@@ -158,7 +168,7 @@ fn a_command_in_a_cluster_of_its_own_needs_no_url() {
 }
 
 #[test]
-fn only_who_has_the_secret_gets_in() {
+fn only_a_client_with_the_secret_gets_in() {
     let secret = secret_file("secret", "the secret of this cluster, long enough to be one\n");
     let wrong = secret_file("wrong-secret", "another secret of this cluster, as long as that\n");
     let (secret, wrong) = (secret.to_str().expect("UTF-8"), wrong.to_str().expect("UTF-8"));
@@ -168,8 +178,19 @@ fn only_who_has_the_secret_gets_in() {
          {sherman_path} get 7 --cluster \"${{SHERMAN_CLUSTER%\\?*}}\"; echo $?; \
          {sherman_path} get 7 --cluster \"${{SHERMAN_CLUSTER%\\?*}}?secret-file={wrong}\"; echo $?"
     );
-    let output =
-        sherman(&["cluster", "up", "--tcp", "--memory", "64MiB", "--secret-file", secret, "--", "sh", "-c", &script]);
+    let output = sherman(&[
+        "cluster",
+        "up",
+        "--tcp",
+        "--memory",
+        "64MiB",
+        "--secret-file",
+        secret,
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ]);
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "inserted\n3\n3\n"));
     let said = text(&output.stderr);
     assert!(said.contains("error: ") && !said.contains("long enough to be one"), "{said}");

@@ -1,14 +1,15 @@
-//! The fabric contract F1–F7 with memory servers that are processes of their own, new ones for every run.
+//! The fabric contract F1–F7 on memory servers that are separate processes. Every run starts new ones.
 
 use crate::common::servers::{Servers, Transport};
+use sherman_conformance::contract::{Breach, Harness, Participant, Patience, Scratch, on_threads_of, suite};
+use sherman_control::JoinOptions;
 use sherman_fabric::Fabric;
-use sherman_fabric::contract::{Breach, Harness, Participant, Patience, Scratch, on_threads_of, suite};
 use sherman_shm::ShmFabric;
-use sherman_soft_nic::client::{JoinOptions, SoftNicFabric};
+use sherman_soft_nic::SoftNicFabric;
 
 const SERVERS: u16 = 2;
 const MEMORY: u64 = 64 << 20;
-/// Well behind the superblock and the tables, in a chunk that nobody asks for.
+/// Far behind the superblock and the tables, in a chunk that no client requests.
 const SCRATCH: u64 = MEMORY / 2;
 
 struct Processes<F> {
@@ -33,7 +34,7 @@ impl<F: Fabric<Endpoint: 'static> + Send> Harness for Processes<F> {
         2
     }
 
-    /// Machines with other work are slow, not broken.
+    /// A machine with other work is slow, not broken.
     fn patience(&self) -> Patience {
         Patience { nanos: 120_000_000_000, polls: u64::MAX }
     }
@@ -74,7 +75,7 @@ fn processes_that_share_their_memory_keep_the_contract() {
     passes(Processes { transport: Transport::Shm, more, join });
 }
 
-/// Lists in frames are executed on the memory that others map.
+/// The server executes lists in frames on the memory that other clients map.
 #[test]
 fn processes_that_share_their_memory_keep_the_contract_by_frames_too() {
     let more = &["--memory", "64MiB", "--chunk", "1MiB", "--threads", "2"];

@@ -1,6 +1,6 @@
 //! The README's table of exit codes holds for every command, and `--json` means the same everywhere.
 //!
-//! Every command of `sherman --help` must have a line in [`all`]: one that is new fails here until it has.
+//! Every command of `sherman --help` must have a line in [`all`]. A new command fails here until it has one.
 
 use crate::common::servers::{Servers, Transport};
 use crate::common::{command, fresh_path, sherman, text};
@@ -12,21 +12,21 @@ use std::process::{Output, Stdio};
 /// How a command finds its cluster.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
-    /// It needs one.
+    /// The command needs a cluster.
     Needed,
-    /// It makes one inside its process unless there is one.
+    /// The command makes a cluster inside its process unless the caller names one.
     Optional,
-    /// It has none.
+    /// The command uses no cluster.
     None,
 }
 
 /// A command line that succeeds.
-struct Line {
+struct TableRow {
     words: Vec<String>,
     target: Target,
-    /// What makes it print JSON; `None` if it cannot.
+    /// The command line that prints JSON; `None` if the command cannot.
     json: Option<Vec<String>>,
-    /// Whether earlier versions took a file after `--json`.
+    /// Whether `--json` took a file name in earlier versions.
     json_took_a_file: bool,
 }
 
@@ -34,17 +34,18 @@ fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-fn line(line: &str, target: Target) -> Line {
+fn line(line: &str, target: Target) -> TableRow {
     let json = Some([words(line), words("--json")].concat());
-    Line { words: words(line), target, json, json_took_a_file: false }
+    TableRow { words: words(line), target, json, json_took_a_file: false }
 }
 
-/// What the commands work on: a cluster with trees, one without, one whose server 1 is given up, and files.
+/// The input of the commands: a cluster with trees, a cluster without trees, a cluster whose server 1 is
+/// declared lost, and files.
 struct Stage {
     _servers: [Servers; 3],
     url: String,
     fresh: String,
-    doomed: String,
+    terminated: String,
     entries: String,
     socket: String,
     guest: Cluster,
@@ -54,13 +55,13 @@ impl Stage {
     fn set() -> Self {
         let small = ["--memory", "64MiB", "--chunk", "1MiB"];
         let servers = [1, 1, 2].map(|count| Servers::start(Transport::Unix, count, &small));
-        let [url, fresh, doomed] = [0, 1, 2].map(|number: usize| servers[number].url());
+        let [url, fresh, terminated] = [0, 1, 2].map(|number: usize| servers[number].url());
         let file = fresh_path("exit-codes.csv");
         std::fs::write(&file, "1,10\n2,20\n").expect("a file");
         let entries = file.to_str().expect("UTF-8").to_owned();
         let socket = fresh_path("exit-codes.sock").to_str().expect("UTF-8").to_owned();
         let guest = Cluster::open(&url).expect("a member");
-        let stage = Self { _servers: servers, url, fresh, doomed, entries, socket, guest };
+        let stage = Self { _servers: servers, url, fresh, terminated, entries, socket, guest };
         stage.make_trees();
         stage
     }
@@ -73,11 +74,11 @@ impl Stage {
         }
     }
 
-    fn run(&self, line: &Line, words: &[String]) -> Output {
+    fn run(&self, line: &TableRow, words: &[String]) -> Output {
         let args: Vec<&str> = words.iter().map(String::as_str).collect();
         let url = match words[0].as_str() {
             "litmus" => &self.fresh,
-            "declare-lost" => &self.doomed,
+            "declare-lost" => &self.terminated,
             _ => &self.url,
         };
         let mut command = command(&args);
@@ -95,15 +96,15 @@ impl Drop for Stage {
     }
 }
 
-/// A command line of every command.
-fn all(stage: &Stage) -> Vec<Line> {
+/// One command line for every command.
+fn all(stage: &Stage) -> Vec<TableRow> {
     use Target::{Needed, None as Without, Optional};
     let Stage { entries, socket, .. } = stage;
-    let took_a_file = |line: Line| Line { json_took_a_file: true, ..line };
+    let took_a_file = |line: TableRow| TableRow { json_took_a_file: true, ..line };
     vec![
         line("get 7 --tree orders", Needed),
         line("put 7 700 --tree orders", Needed),
-        // Put again before every run.
+        // Each run inserts the key again first.
         line("del 7 --tree orders", Needed),
         line("scan --tree orders", Needed),
         line(&format!("load {entries} --tree orders"), Needed),
@@ -123,26 +124,26 @@ fn all(stage: &Stage) -> Vec<Line> {
         took_a_file(line("sim explore --schedules 10", Without)),
         line("sim replay --seed 1", Without),
         line("figures --list", Without),
-        Line { json: None, ..line("completions bash", Without) },
+        TableRow { json: None, ..line("completions bash", Without) },
         line(&format!("serve --listen unix:{socket} --memory 64MiB --until-stdin-closes"), Without),
-        Line {
+        TableRow {
             json: Some(words("cluster up --memory 64MiB --for 10ms --json")),
             ..line("cluster up --memory 64MiB -- true", Without)
         },
     ]
 }
 
-/// The exit code for `what`, as the README's table says.
+/// The exit code for `what`, from the README's table.
 fn code(what: &str) -> i32 {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-    let readme = std::fs::read_to_string(readme).expect("the README");
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/COMMANDS.md");
+    let readme = std::fs::read_to_string(readme).expect("docs/COMMANDS.md");
     let rows = readme.lines().skip_while(|line| !line.starts_with("| exit code |")).skip(2);
     let mut rows = rows.take_while(|line| line.starts_with('|')).map(|row| row.trim_matches('|').split('|'));
     let found = rows.find_map(|mut cells| {
         let number = cells.next()?.trim().parse().expect("a number");
         cells.flat_map(|cell| cell.split(';')).any(|cause| cause.trim() == what).then_some(number)
     });
-    found.unwrap_or_else(|| panic!("the README has no exit code for {what:?}"))
+    found.unwrap_or_else(|| panic!("docs/COMMANDS.md has no exit code for {what:?}"))
 }
 
 fn expect(what: &str, args: &[String], output: &Output) {
@@ -155,13 +156,18 @@ fn expect(what: &str, args: &[String], output: &Output) {
     }
 }
 
-/// Commands by their names, with those of `cluster` and `sim`.
+/// The names of all commands, including the subcommands of `cluster` and `sim`.
 fn names() -> Vec<String> {
     let listed = |path: &[&str]| -> Vec<String> {
         let help = text(&sherman(&[path, &["--help"]].concat()).stdout);
-        let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+        let lines =
+            help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
         let names = lines.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
-        names.filter_map(|line| line.split(' ').next()).filter(|name| *name != "help").map(str::to_owned).collect()
+        names
+            .filter_map(|line| line.split(' ').next())
+            .filter(|name| *name != "help")
+            .map(str::to_owned)
+            .collect()
     };
     let nested = |name: String| match name.as_str() {
         "cluster" | "sim" => listed(&[&name]).into_iter().map(|inner| format!("{name} {inner}")).collect(),
@@ -170,10 +176,11 @@ fn names() -> Vec<String> {
     listed(&[]).into_iter().flat_map(nested).collect()
 }
 
-/// What a command line needs that an earlier run used up.
+/// Creates again what an earlier run of the command line used up.
 fn prepared(stage: &Stage, words: &[String], guests: &mut Vec<Cluster>) -> Vec<String> {
     stage.make_trees();
-    let guest = words.iter().any(|word| word == "{guest}").then(|| Cluster::open(&stage.url).expect("a member"));
+    let guest =
+        words.iter().any(|word| word == "{guest}").then(|| Cluster::open(&stage.url).expect("a member"));
     let id = guest.as_ref().map_or_else(String::new, |guest| guest.id().to_string());
     guests.extend(guest);
     words.iter().map(|word| word.replace("{guest}", &id)).collect()
@@ -191,9 +198,11 @@ fn every_command_keeps_the_table_of_exit_codes() {
     for line in &all {
         let words = prepared(&stage, &line.words, &mut guests);
         expect("success", &words, &stage.run(line, &words));
-        let and = |more: &[&str]| [&words[..1], &more.iter().map(|&word| word.to_owned()).collect::<Vec<_>>()].concat();
+        let and = |more: &[&str]| {
+            [&words[..1], &more.iter().map(|&word| word.to_owned()).collect::<Vec<_>>()].concat()
+        };
 
-        // Before what follows a "--".
+        // The flag must stand before a "--".
         let flag = match words[0].as_str() {
             "cluster" | "sim" => and(&[&words[1], "--no-such-flag"]),
             _ => and(&["--no-such-flag"]),
@@ -215,16 +224,23 @@ fn every_command_keeps_the_table_of_exit_codes() {
             let output = command.stdin(Stdio::null()).output().expect("it starts");
             if line.target == Target::Optional {
                 expect("success", &words, &output);
-                assert!(text(&output.stderr).starts_with("running on memory servers inside this process"), "{words:?}");
+                assert!(
+                    text(&output.stderr).starts_with("running on memory servers inside this process"),
+                    "{words:?}"
+                );
                 continue;
             }
             expect("missing cluster", &words, &output);
             let said = text(&output.stderr);
-            assert!(said.contains("needs a cluster: give --cluster URL or set SHERMAN_CLUSTER"), "{words:?}: {said}");
+            assert!(
+                said.contains("needs a cluster: give --cluster URL or set SHERMAN_CLUSTER"),
+                "{words:?}: {said}"
+            );
             assert_eq!(said.contains("is empty"), variable.is_some(), "{words:?}: {said}");
         }
     }
-    let listening = words(&format!("serve --listen unix:/no/such/place/{} --memory 64MiB", std::process::id()));
+    let listening =
+        words(&format!("serve --listen unix:/no/such/place/{} --memory 64MiB", std::process::id()));
     expect("I/O error", &listening, &sherman(&listening.iter().map(String::as_str).collect::<Vec<_>>()));
     let nowhere = words("serve --listen nonsense");
     expect("malformed URL", &nowhere, &sherman(&["serve", "--listen", "nonsense"]));
@@ -247,7 +263,10 @@ fn json_is_a_flag_of_every_command_that_prints_a_result() {
                 let output = stage.run(line, &words);
                 expect("unknown flag", &words, &output);
                 let said = text(&output.stderr);
-                assert!(said.contains("--json: takes no file") && said.contains("--json-out"), "{words:?}: {said}");
+                assert!(
+                    said.contains("--json: takes no file") && said.contains("--json-out"),
+                    "{words:?}: {said}"
+                );
             }
         }
     }
@@ -266,7 +285,10 @@ fn a_measurement_goes_to_a_file_as_well() {
         let args: Vec<&str> = line.split(' ').chain(["--json-out", file]).collect();
         let output = sherman(&args);
         assert_eq!(output.status.code(), Some(0), "{line}: {}", text(&output.stderr));
-        assert!(!output.stdout.starts_with(b"{") && !output.stdout.is_empty(), "{line}: the table goes to stdout");
+        assert!(
+            !output.stdout.starts_with(b"{") && !output.stdout.is_empty(),
+            "{line}: the table goes to stdout"
+        );
         let json: Value = serde_json::from_slice(&std::fs::read(&path).expect("the file")).expect("JSON");
         assert!(json.is_object(), "{line}");
         std::fs::remove_file(&path).expect("the file goes");
@@ -297,6 +319,8 @@ fn no_is_an_answer_with_a_code_of_its_own() {
         ("no such tree", "clear cats --yes"),
         ("no such member", "fence 4000"),
         ("no such server", "declare-lost 1 --yes"),
+        // Only a planted bug makes the command find a fault.
+        #[cfg(feature = "mutants")]
         ("fault found", "sim explore --schedules 1 --mutant narrow-stamp"),
     ] {
         let output = ask(line);
@@ -324,10 +348,10 @@ fn no_is_an_answer_with_a_code_of_its_own() {
         ("server that cannot be declared lost", "declare-lost 1 --yes"),
         ("server that cannot be declared lost", "declare-lost 0 --yes --force"),
     ] {
-        expect(what, &words(line), &ask_of(&stage.doomed, line));
+        expect(what, &words(line), &ask_of(&stage.terminated, line));
         assert_eq!(code(what), 2, "{what}");
     }
-    let listed = text(&ask_of(&stage.doomed, "servers --json").stdout);
+    let listed = text(&ask_of(&stage.terminated, "servers --json").stdout);
     assert!(listed.contains("\"present\"") && !listed.contains("\"lost\""), "nothing was changed: {listed}");
     assert_eq!(text(&ask("get 7 --tree orders").stdout), "700\n", "nothing was changed");
 }

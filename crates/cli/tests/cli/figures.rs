@@ -20,7 +20,10 @@ fn what_cannot_be_asked_is_refused_before_any_experiment() {
     let out = fresh_path("figures-refused");
     let name = out.to_str().expect("UTF-8");
     refuses(&[], &["--out"]);
-    refuses(&["--quick", "--out", name, "--only", "figure-99"], &["--only", "\"figure-99\"", "hocl", "scalability"]);
+    refuses(
+        &["--quick", "--out", name, "--only", "figure-99"],
+        &["--only", "\"figure-99\"", "hocl", "scalability"],
+    );
     refuses(&["--out", name, "--threads", "0"], &["--threads", "1 to 1024"]);
     refuses(&["--out", name, "--threads", "some"], &["--threads", "1 to 1024"]);
     refuses(&["--out", name, "--seed", "-1"], &["--seed"]);
@@ -45,7 +48,10 @@ fn figures_are_listed_without_a_folder() {
     let output = sherman(&["figures", "--list"]);
     let names = text(&output.stdout);
     assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
-    assert!(names.contains("ablation-skewed") && names.contains("table-2") && names.lines().count() >= 16, "{names}");
+    assert!(
+        names.contains("ablation-skewed") && names.contains("table-2") && names.lines().count() >= 16,
+        "{names}"
+    );
     let output = sherman(&["figures", "--list", "--json", "--only", "hocl"]);
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else on stdout");
     assert_eq!(
@@ -81,7 +87,8 @@ fn a_figure_without_experiments_is_made_at_once_and_again_the_same() {
 fn help_says_what_is_written() {
     let output = sherman(&["figures", "--help"]);
     let help = text(&output.stdout);
-    for word in ["--quick", "--only", "--out", "results.json", "claims.md", ".cache", "Examples", "Exit code"] {
+    for word in ["--quick", "--only", "--out", "results.json", "claims.md", ".cache", "Examples", "Exit code"]
+    {
         assert!(help.contains(word), "{word}: {help}");
     }
 }

@@ -1,15 +1,17 @@
-//! Several hosts: three memory servers and four clients in network namespaces that this test makes and takes down again.
+//! Several hosts: three memory servers and four clients in network namespaces. The test creates the
+//! namespaces and removes them.
 //!
-//! One client's packets get lost, one is far away, one is cut off for longer than its lease, one has nothing to complain of. All
-//! write; in the end nothing that any of them was told is there is missing, the one that was cut off has been fenced, and the others went on
-//! meanwhile.
+//! All four clients write. One client loses packets, one has a long delay, one is cut off for longer than its
+//! lease, and one has no fault. At the end no acknowledged change is missing, the client that was cut off has
+//! been fenced, and the other clients went on meanwhile.
 //!
-//! Needs `ip`, `nft` and the right to make namespaces; where they cannot be made it says so and does nothing.
+//! The test needs `ip`, `nft` and the right to create namespaces. If it cannot create them, it prints a
+//! message and does nothing.
 
 use crate::common::servers::wait_until;
 use crate::common::writers::{TREE, Writer, settle, this_program, verify};
 use sherman::{Cluster, Standing};
-use sherman_suites::{Failure, Ledger};
+use sherman_conformance::trees::{Failure, Ledger};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -20,16 +22,16 @@ use std::time::{Duration, Instant};
 
 const SERVERS: usize = 3;
 const CLIENTS: usize = 4;
-/// Which client suffers what.
+/// Which client has which fault.
 const LOSSY: usize = 0;
 const FAR: usize = 1;
 const CUT: usize = 2;
 const PLAIN: usize = 3;
-/// How long a packet to or from the far client takes, one way.
+/// One-way delay of a packet to or from the far client.
 const DELAY: Duration = Duration::from_millis(5);
 const RELAY: &str = "SHERMAN_TEST_RELAY";
 
-/// Not a test: passes what comes at port 7000 + n of this host on to server n, later.
+/// Not a test: forwards bytes from port 7000 + n of this host to server n, with a delay.
 #[test]
 #[ignore = "run as a process of its own by the test beside it"]
 fn relay() {
@@ -49,10 +51,10 @@ fn relay() {
         })
     });
     let listeners: Vec<_> = listeners.collect();
-    listeners.into_iter().for_each(|listener| listener.join().expect("a relay listens for ever"));
+    listeners.into_iter().for_each(|listener| listener.join().expect("a relay never stops listening"));
 }
 
-/// Passes bytes on, each [`DELAY`] after it came.
+/// Forwards bytes, each [`DELAY`] after its arrival.
 fn pass_on(mut from: TcpStream, mut to: TcpStream) {
     let (parcels, due) = sync_channel::<(Instant, Vec<u8>)>(1_000);
     std::thread::spawn(move || {
@@ -74,16 +76,19 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream) {
     });
 }
 
-/// Runs a command to its end; what it said if it failed.
+/// Runs a command until it ends. Returns its output if it failed.
 fn run(program: &str, args: &str) -> Result<(), String> {
-    let output = Command::new(program).args(args.split(' ')).output().map_err(|error| format!("{program}: {error}"))?;
+    let output = Command::new(program)
+        .args(args.split(' '))
+        .output()
+        .map_err(|error| format!("{program}: {error}"))?;
     if output.status.success() {
         return Ok(());
     }
     Err(format!("{program} {args}: {}", String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// A network of its own: a switch and hosts at it, each in a namespace.
+/// A private network: a switch, and hosts connected to it, each in its own namespace.
 struct Network {
     prefix: String,
     hosts: usize,
@@ -128,7 +133,7 @@ impl Network {
         command
     }
 
-    /// Loses so many of a hundred packets that reach a host.
+    /// Drops this percentage of the packets that reach a host.
     fn lose(&self, host: usize, percent: u32) -> Result<(), String> {
         let name = self.host(host);
         let nft = |rule: &str| run("ip", &format!("netns exec {name} nft {rule}"));
@@ -137,7 +142,7 @@ impl Network {
         nft(&format!("add rule inet loss input meta l4proto tcp numgen random mod 100 < {percent} drop"))
     }
 
-    /// Cuts a host off, or connects it again.
+    /// Disconnects a host, or connects it again.
     fn connect(&self, host: usize, connected: bool) -> Result<(), String> {
         run("ip", &format!("-n {} link set port{host} {}", self.hub(), if connected { "up" } else { "down" }))
     }
@@ -152,7 +157,7 @@ impl Drop for Network {
     }
 }
 
-/// Ends with the test.
+/// A process that ends with the test.
 struct Process(Child);
 
 impl Drop for Process {
@@ -162,7 +167,7 @@ impl Drop for Process {
     }
 }
 
-/// A directory that goes with the test.
+/// A directory that is removed with the test.
 struct Directory(PathBuf);
 
 impl Drop for Directory {
@@ -197,15 +202,26 @@ fn hosts_that_lose_packets_are_far_away_or_cut_off_lose_nothing_else() -> Result
         let listen = format!("tcp://{}:7000", Network::address(id));
         let also = format!("unix:{}", socket(id).display());
         let mut command = network.on(id, env!("CARGO_BIN_EXE_sherman").into());
-        command.args(["serve", "--listen", &listen, "--listen", &also, "--secret-file", secret, "--lease", "1s"]);
+        command.args([
+            "serve",
+            "--listen",
+            &listen,
+            "--listen",
+            &also,
+            "--secret-file",
+            secret,
+            "--lease",
+            "1s",
+        ]);
         command.args(["--id", &id.to_string(), "--servers", "3", "--memory", "64MiB", "--chunk", "1MiB"]);
         servers.push(Process(command.stdout(Stdio::null()).spawn()?));
     }
     let addresses: Vec<String> = (0..SERVERS).map(|id| format!("{}:7000", Network::address(id))).collect();
     let url = format!("tcp://{}?secret-file={secret}&patience=2s", addresses.join(","));
-    let far_url = format!("tcp://127.0.0.1:7000,127.0.0.1:7001,127.0.0.1:7002?secret-file={secret}&patience=2s");
+    let far_url =
+        format!("tcp://127.0.0.1:7000,127.0.0.1:7001,127.0.0.1:7002?secret-file={secret}&patience=2s");
     let sockets: Vec<String> = (0..SERVERS).map(|id| socket(id).display().to_string()).collect();
-    // The file system is shared: this process looks on through it.
+    // All hosts share the file system, so this process connects through Unix sockets.
     let local = format!("unix:{}?secret-file={secret}", sockets.join(","));
     wait_until("the servers listen", Duration::from_secs(10), || Cluster::open(&local).is_ok());
     let cluster = Cluster::open(&local)?;
@@ -220,7 +236,13 @@ fn hosts_that_lose_packets_are_far_away_or_cut_off_lose_nothing_else() -> Result
     let writers: Vec<Writer> = (0..CLIENTS)
         .map(|client| {
             let url = if client == FAR { &far_url } else { &url };
-            Writer::start_by(network.on(SERVERS + client, this_program()), url, client as u64, 5, &ledgers[client])
+            Writer::start_by(
+                network.on(SERVERS + client, this_program()),
+                url,
+                client as u64,
+                5,
+                &ledgers[client],
+            )
         })
         .collect();
     wait_until("every client writes", Duration::from_secs(20), || {
@@ -232,16 +254,20 @@ fn hosts_that_lose_packets_are_far_away_or_cut_off_lose_nothing_else() -> Result
         let live = |member: &&sherman::Member| member.id == id && member.standing == Standing::Live;
         Ok(cluster.members()?.iter().find(live).map(|member| member.incarnation))
     };
-    let before = incarnation()?.ok_or("the client that is to be cut off is a member")?;
+    let before = incarnation()?.ok_or("the client that will be cut off is a member")?;
     network.connect(SERVERS + CUT, false)?;
     let (at_cut, plain_at_cut) = (acknowledged(&ledgers[CUT]), acknowledged(&ledgers[PLAIN]));
     wait_until("the client that is cut off is fenced", Duration::from_secs(10), || {
         incarnation().is_ok_and(|now| now != Some(before))
     });
-    wait_until("the others go on", Duration::from_secs(10), || acknowledged(&ledgers[PLAIN]) > plain_at_cut + 1_000);
+    wait_until("the others go on", Duration::from_secs(10), || {
+        acknowledged(&ledgers[PLAIN]) > plain_at_cut + 1_000
+    });
     let while_cut = acknowledged(&ledgers[CUT]);
     network.connect(SERVERS + CUT, true)?;
-    wait_until("who was cut off comes back", Duration::from_secs(20), || acknowledged(&ledgers[CUT]) > while_cut + 50);
+    wait_until("the client that was cut off comes back", Duration::from_secs(20), || {
+        acknowledged(&ledgers[CUT]) > while_cut + 50
+    });
     std::thread::sleep(Duration::from_secs(1));
 
     drop(writers);
@@ -250,8 +276,8 @@ fn hosts_that_lose_packets_are_far_away_or_cut_off_lose_nothing_else() -> Result
     let (all, uncertain) = verify(&cluster, &ledgers)?;
     let each: Vec<u64> = ledgers.iter().map(|ledger| acknowledged(ledger)).collect();
     println!(
-        "acknowledged: {each:?} (lossy, far, cut off, plain), {all} in all; {at_cut} before the cut; {uncertain} keys of \
-         unknown outcome; tree {TREE:?} is sound"
+        "acknowledged: {each:?} (lossy, far, cut off, plain), {all} in all; {at_cut} before the cut; \
+         {uncertain} keys of unknown outcome; tree {TREE:?} is sound"
     );
     drop(servers);
     Ok(())

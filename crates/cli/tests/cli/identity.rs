@@ -1,24 +1,37 @@
-//! Clusters that are mixed up, servers that lost their memory, servers that are declared lost: by the real command.
+//! URLs that mix clusters, servers that lost their memory, and servers that are declared lost, by the real
+//! command.
 
 use crate::common::servers::{Servers, Transport, wait_until};
 use crate::common::{fresh_path, sherman, text};
 use serde_json::Value;
 use sherman::{Admin, BulkOptions, Cluster, ClusterOptions, Error};
-use sherman_suites::Failure;
+use sherman_conformance::trees::Failure;
 use std::time::{Duration, Instant};
 
 const SMALL: &[&str] = &["--memory", "64MiB", "--chunk", "1MiB", "--lease", "500ms", "--threads", "1"];
-const ON_FILES: &[&str] =
-    &["--memory", "64MiB", "--chunk", "1MiB", "--lease", "500ms", "--threads", "1", "--file", "{dir}/{id}.mem"];
+const ON_FILES: &[&str] = &[
+    "--memory",
+    "64MiB",
+    "--chunk",
+    "1MiB",
+    "--lease",
+    "500ms",
+    "--threads",
+    "1",
+    "--file",
+    "{dir}/{id}.mem",
+];
 
 /// Fills a tree that needs both servers.
 fn fill(url: &str) -> Result<(), Failure> {
     let cluster = Cluster::open(url)?;
-    cluster.tree::<u64, u64>("nums")?.bulk_load((0..40_000).map(|key| (key, key)), &BulkOptions::default())?;
+    cluster
+        .tree::<u64, u64>("nums")?
+        .bulk_load((0..40_000).map(|key| (key, key)), &BulkOptions::default())?;
     Ok(())
 }
 
-/// Fails with one line that says `words`, within a second.
+/// Asserts that the command fails within a second, with one line that contains `words`.
 fn refused(args: &[&str], words: &[&str]) {
     let begun = Instant::now();
     let output = sherman(args);
@@ -41,7 +54,7 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON and nothing else on stdout")
 }
 
-/// Commands that join, and whatever they need.
+/// Commands that join, with their arguments.
 fn joining(input: &str) -> Vec<Vec<&str>> {
     vec![
         vec!["get", "7", "--tree", "nums"],
@@ -94,7 +107,10 @@ fn a_server_that_was_restarted_empty_is_refused_by_name() -> Result<(), Failure>
             let listed = json(&["servers", "--json", "--cluster", &url]);
             assert_ne!(listed["servers"][1]["memory"], listed["servers"][1]["found_memory"], "{listed}");
         } else {
-            refused_all(&url, &["memory server 1 at", "another cluster", "memory server 0 was restarted empty"]);
+            refused_all(
+                &url,
+                &["memory server 1 at", "another cluster", "memory server 0 was restarted empty"],
+            );
         }
     }
     Ok(())
@@ -119,7 +135,7 @@ fn a_server_that_is_down_is_named_and_comes_back_with_its_file() -> Result<(), F
 }
 
 #[test]
-fn a_server_is_declared_lost_only_on_purpose_and_for_ever() -> Result<(), Failure> {
+fn a_server_is_declared_lost_only_on_purpose_and_permanently() -> Result<(), Failure> {
     let mut servers = Servers::start(Transport::Tcp, 2, ON_FILES);
     let url = servers.url();
     fill(&url)?;
@@ -148,7 +164,7 @@ fn a_server_is_declared_lost_only_on_purpose_and_for_ever() -> Result<(), Failur
     let nums = cluster.tree::<u64, u64>("nums")?.client()?;
     let gone = (0..40_000).step_by(50).map(|key| nums.get(key)).find_map(Result::err);
     assert!(matches!(gone, Some(Error::ServerLost { server: 1 })), "{gone:?}");
-    // New memory comes from the server that is left.
+    // New memory comes from the remaining server.
     let fresh = cluster.tree::<u64, u64>("fresh")?.client()?;
     for key in 0..5_000 {
         fresh.insert(key, key)?;
@@ -170,7 +186,8 @@ fn a_file_of_another_format_version_is_refused_with_what_to_do() -> Result<(), F
     let file = path.to_str().expect("text");
     let args = ["--listen", "tcp://127.0.0.1:0", "--memory", "64MiB", "--file", file];
     drop(crate::common::servers::Server::start(args.map(str::to_owned).to_vec()));
-    // The superblock begins at the first page boundary behind the on-chip memory; its version lies behind its magic.
+    // The superblock begins at the first page boundary after the on-chip memory. Its version follows its
+    // magic.
     let mut bytes = std::fs::read(&path)?;
     let at = bytes.windows(8).position(|window| window == b"SHERMAN\0").ok_or("no superblock")?;
     bytes[at + 8] = 1;

@@ -1,30 +1,31 @@
-//! What a memory server costs while nobody asks it anything, and how it ends.
+//! The cost of a memory server that has no requests, and how it ends.
 
 use crate::common::servers::Server;
 use crate::common::{fresh_path, secret_file};
 use crate::raw::Raw;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sherman_soft_nic::auth::Secret;
-use sherman_soft_nic::wire::{Role, Welcome};
+use sherman_control::auth::Secret;
+use sherman_control::wire::{Role, Welcome};
 use std::time::{Duration, Instant};
 
 const CONNECTIONS: usize = 1_000;
 
-/// Kilobytes of memory that a process has.
+/// Resident memory of a process, in kilobytes.
 fn resident(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
-/// Nanoseconds that a process has been on a CPU, all its threads together.
+/// CPU time of a process in nanoseconds, summed over its threads.
 fn cpu_time(pid: u32) -> u64 {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").map(|task| task.expect("it").path());
+    let tasks =
+        std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").map(|task| task.expect("it").path());
     let stats = tasks.map(|task| std::fs::read_to_string(task.join("schedstat")).expect("a thread"));
     stats.map(|stat| stat.split(' ').next().expect("a field").parse::<u64>().expect("a number")).sum()
 }
 
-/// Part of a core that the process takes while nobody asks it anything.
+/// The fraction of a core that the process uses while it has no requests.
 fn share(pid: u32) -> f64 {
     let (began, before) = (Instant::now(), cpu_time(pid));
     assert!(before > 0, "it has done something to start");
@@ -33,8 +34,8 @@ fn share(pid: u32) -> f64 {
 }
 
 #[test]
-fn an_idle_server_costs_nearly_nothing_and_ends_when_it_is_told_to() {
-    // This process has an end of each connection; the server inherits what is allowed.
+fn an_idle_server_costs_nearly_nothing_and_ends_on_request() {
+    // This process holds one end of each connection. The server inherits the limit.
     let most = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).expect("as much as is allowed");
     let (path, socket) = (secret_file("idle-secret", "a secret of this test\n"), fresh_path("idle.sock"));
@@ -51,7 +52,8 @@ fn an_idle_server_costs_nearly_nothing_and_ends_when_it_is_told_to() {
     let (pid, at) = (server.pid(), server.listen());
     let alone = share(pid);
 
-    let (first, welcome) = Raw::enter_to(&at, Some(&secret), Role::Join { seen: vec![None] }).expect("it is let in");
+    let (first, welcome) =
+        Raw::enter_to(&at, Some(&secret), Role::Join { seen: vec![None] }).expect("it is let in");
     let before = resident(pid);
     let Welcome { client, incarnation, boot, cluster, memory, .. } = welcome;
     let role = Role::Member { client, incarnation, boot, cluster, memory };

@@ -1,16 +1,16 @@
-//! Processes that are killed: clients at random moments of their writing, and servers whose memory is a file.
+//! Killed processes: clients at random moments of their writes, and servers that keep their memory in a file.
 //!
-//! 200 clients are killed, three at a time at work; `SHERMAN_KILLS=2000` for more.
+//! The test kills 200 clients, with three at work at a time. `SHERMAN_KILLS=2000` kills more.
 
 use crate::common::servers::{Servers, Transport};
 use crate::common::writers::{Writer, run_writer, settle, verify};
 use rustix::process::Signal;
 use sherman::Cluster;
-use sherman_suites::{Failure, Ledger};
+use sherman_conformance::trees::{Failure, Ledger};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Not a test: what a writer process runs.
+/// Not a test: the main function of a writer process.
 #[test]
 #[ignore = "run as a process of its own by the tests beside it"]
 fn writer() {
@@ -22,14 +22,20 @@ fn kills() -> u64 {
 }
 
 #[test]
-fn clients_that_are_killed_lose_nothing_they_were_told_is_there() -> Result<(), Failure> {
+fn clients_that_are_killed_lose_no_acknowledged_change() -> Result<(), Failure> {
     let _alone = crate::common::alone();
-    // A writer that maps the memory may be killed between any two stores to it, so those are killed most.
-    let all =
-        [(Transport::Tcp, kills().div_ceil(5)), (Transport::Unix, kills().div_ceil(5)), (Transport::Shm, kills())];
+    // The test kills writers on mapped memory most often, because such a writer may die between any two
+    // stores.
+    let all = [
+        (Transport::Tcp, kills().div_ceil(5)),
+        (Transport::Unix, kills().div_ceil(5)),
+        (Transport::Shm, kills()),
+    ];
     for (transport, kills) in all {
-        // Every client takes chunks of its own, and who recovers it keeps them: much memory, of which little is touched.
-        let servers = Servers::start(transport, 2, &["--memory", "1GiB", "--chunk", "1MiB", "--lease", "500ms"]);
+        // Every client takes its own chunks, and its recoverer keeps them. So the servers need much memory,
+        // but touch little of it.
+        let servers =
+            Servers::start(transport, 2, &["--memory", "1GiB", "--chunk", "1MiB", "--lease", "500ms"]);
         let url = servers.url();
         let ledgers: Vec<_> = (0..3).map(|_| Arc::new(Mutex::new(Ledger::default()))).collect();
         let mut random = fastrand::Rng::with_seed(7);
@@ -46,20 +52,23 @@ fn clients_that_are_killed_lose_nothing_they_were_told_is_there() -> Result<(), 
         settle(&cluster, Duration::from_secs(20))?;
         let (acknowledged, uncertain) = verify(&cluster, &ledgers)?;
         println!(
-            "{transport:?}: {kills} killed, {acknowledged} changes acknowledged, {uncertain} keys of unknown outcome"
+            "{transport:?}: {kills} killed, {acknowledged} changes acknowledged, {uncertain} keys of unknown \
+             outcome"
         );
         assert!(acknowledged > kills, "{acknowledged}");
     }
     Ok(())
 }
 
-/// Stopped for longer than its lease, a client is taken for dead, and goes on as another. On mapped memory it may be stopped in
-/// the middle of a change: until it goes on it cannot be fenced, and that is all.
+/// A client that is stopped for longer than its lease is taken for dead, and goes on as another client. On
+/// mapped memory it may be stopped in the middle of a change. Then it cannot be fenced until it continues,
+/// but nothing else goes wrong.
 #[test]
 fn clients_that_are_stopped_and_go_on_lose_nothing() -> Result<(), Failure> {
     let _alone = crate::common::alone();
     for transport in [Transport::Unix, Transport::Shm] {
-        let servers = Servers::start(transport, 2, &["--memory", "1GiB", "--chunk", "1MiB", "--lease", "300ms"]);
+        let servers =
+            Servers::start(transport, 2, &["--memory", "1GiB", "--chunk", "1MiB", "--lease", "300ms"]);
         let url = servers.url();
         let ledgers: Vec<_> = (0..3).map(|_| Arc::new(Mutex::new(Ledger::default()))).collect();
         let mut random = fastrand::Rng::with_seed(9);
@@ -99,14 +108,16 @@ fn a_server_that_is_killed_comes_back_with_what_its_file_holds() -> Result<(), F
             std::thread::sleep(Duration::from_millis(400 + 37 * round));
             let victim = (round % 2) as usize;
             servers.servers[victim].kill();
-            // Whoever was connected is dead there: they learn of it, or are killed, and are recovered by the next to join.
+            // To the killed server, all connected clients are dead. They notice that or are killed here, and
+            // the next client that joins recovers them.
             drop(writers);
             servers.servers[victim].restart();
             let cluster = Cluster::open(&servers.url())?;
             settle(&cluster, Duration::from_secs(20))?;
             let (acknowledged, uncertain) = verify(&cluster, &ledgers)?;
             println!(
-                "{transport:?}, server {victim} killed: {acknowledged} acknowledged, {uncertain} of unknown outcome"
+                "{transport:?}, server {victim} killed: {acknowledged} acknowledged, {uncertain} of unknown \
+                 outcome"
             );
         }
     }

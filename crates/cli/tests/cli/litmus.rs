@@ -32,20 +32,30 @@ fn programs_are_listed_and_picked_by_name() {
     assert!(names.contains("fenced-write") && names.contains("F1") && names.lines().count() >= 14, "{names}");
     let output = sherman(&["litmus", "--only", "faa-sum", "--seconds", "0.02"]);
     let told = text(&output.stdout);
-    assert!(told.contains("faa-sum") && told.ends_with("no violation\n") && told.lines().count() == 3, "{told}");
+    assert!(
+        told.contains("faa-sum") && told.ends_with("no violation\n") && told.lines().count() == 3,
+        "{told}"
+    );
 }
 
 #[test]
-fn what_cannot_be_asked_is_told_on_one_line() {
+fn wrong_options_are_refused_on_one_line() {
     for (args, code, words) in [
         (vec!["litmus", "--only", "nonsense"], 2, "no program \"nonsense\""),
         (vec!["litmus", "--seconds", "0"], 2, "--seconds"),
-        (vec!["litmus", "--cluster", "tcp://127.0.0.1:1"], 3, "cannot reach memory server 0 at tcp://127.0.0.1:1"),
+        (
+            vec!["litmus", "--cluster", "tcp://127.0.0.1:1"],
+            3,
+            "cannot reach memory server 0 at tcp://127.0.0.1:1",
+        ),
         (vec!["litmus", "--cluster", "nonsense"], 2, "scheme"),
     ] {
         let output = sherman(&args);
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {stderr}");
-        assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1 && stderr.contains(words), "{stderr}");
+        assert!(
+            stderr.starts_with("error: ") && stderr.lines().count() == 1 && stderr.contains(words),
+            "{stderr}"
+        );
     }
 }

@@ -1,13 +1,15 @@
-//! Clients that die, or are gone before they did anything: how soon the cluster knows, and what they leave behind.
+//! Clients that die, or vanish before they did anything: how soon the cluster notices, and what they leave
+//! behind.
 
 use crate::common::command;
 use crate::common::servers::{Servers, Transport, wait_until};
 use sherman::{Admin, Cluster, Standing};
-use sherman_soft_nic::{JoinOptions, SoftNicFabric};
+use sherman_control::JoinOptions;
+use sherman_soft_nic::SoftNicFabric;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// No test waits for it.
+/// So long that no test waits for it.
 const LEASE: Duration = Duration::from_secs(60);
 const SERVER: [&str; 6] = ["--memory", "64MiB", "--chunk", "1MiB", "--lease", "60s"];
 const TREE: &str = "orders";
@@ -15,7 +17,12 @@ const TREE: &str = "orders";
 /// A member that waits for its input.
 fn idle_command(url: &str) -> Child {
     let mut command = command(&["load", "--cluster", url, "--tree", TREE, "-"]);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts")
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the command starts")
 }
 
 fn live(admin: &Admin) -> usize {
@@ -44,7 +51,7 @@ fn a_client_that_is_killed_is_noticed_at_once() {
             child.wait().expect("it ends");
             took
         };
-        // The machine may be busy with something else.
+        // The fastest of five, because the machine may be busy.
         let fastest = (0..5).map(noticed).min().expect("some");
         assert!(fastest < Duration::from_millis(200), "{transport:?}: {fastest:?}");
     }
@@ -67,7 +74,7 @@ fn clients_that_go_without_leaving_and_did_nothing_leave_nobody_behind_across_a_
     assert_eq!(live(&admin), kept.len());
     servers.servers[0].kill();
     servers.servers[0].restart();
-    assert!(admin.members().expect("members").is_empty(), "nobody of before can come back");
+    assert!(admin.members().expect("members").is_empty(), "no earlier member can come back");
     let began = Instant::now();
     let cluster = Cluster::open(&url).expect("a cluster");
     let client = cluster.tree::<u64, u64>(TREE).expect("a tree").client().expect("a client");
@@ -93,7 +100,7 @@ fn the_server_logs_every_life_with_time_and_peer() {
         "a client joined",
         "a client left",
         "the last connection of a client ended; its lease ends",
-        "the lease of a client was ended by request",
+        "the lease of a client ended on request",
         "a client that owned nothing is gone; its id is free",
     ];
     wait_until("every line", Duration::from_secs(10), || lines.iter().all(|line| read().contains(line)));

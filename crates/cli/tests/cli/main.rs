@@ -1,4 +1,5 @@
-//! The real command, and clusters of real processes. One program, since each that is built takes as long as all of them.
+//! The real command, and clusters of real processes. All tests are one program, because building one takes as
+//! long as building all of them.
 #![cfg(target_os = "linux")]
 
 mod bench;
@@ -21,6 +22,8 @@ mod litmus;
 mod lives;
 mod members;
 mod mending;
+#[cfg(feature = "mutants")]
+mod mutants;
 mod network;
 #[path = "../../../soft-nic/tests/raw/mod.rs"]
 mod raw;

@@ -8,7 +8,11 @@ use std::time::Duration;
 
 /// A cluster of one server, with a short lease.
 fn servers() -> Servers {
-    Servers::start(Transport::Unix, 1, &["--memory", "64MiB", "--chunk", "1MiB", "--lease", "500ms", "--threads", "1"])
+    Servers::start(
+        Transport::Unix,
+        1,
+        &["--memory", "64MiB", "--chunk", "1MiB", "--lease", "500ms", "--threads", "1"],
+    )
 }
 
 fn json(args: &[&str]) -> Value {
@@ -52,11 +56,14 @@ fn members_are_listed_with_their_leases_and_the_command_is_none_of_them() {
         assert!(stdout.contains(words), "{words}: {stdout}");
     }
     assert_eq!(stdout.lines().count(), 7, "{stdout}");
-    assert!(stdout.contains("2 live, 0 leaving, 0 dead; 0 wait for recovery; 4094 of 4096 ids are free"), "{stdout}");
+    assert!(
+        stdout.contains("2 live, 0 leaving, 0 dead; 0 wait for recovery; 4094 of 4096 ids are free"),
+        "{stdout}"
+    );
 }
 
 #[test]
-fn the_lease_of_a_member_ends_and_the_command_says_who_recovers_it() {
+fn the_lease_of_a_member_ends_and_the_command_names_its_recoverer() {
     let servers = servers();
     let url = servers.url();
     let broken = Cluster::open_with(&url, ClusterOptions::new().rejoin(false)).expect("a cluster");
@@ -65,11 +72,13 @@ fn the_lease_of_a_member_ends_and_the_command_says_who_recovers_it() {
     let output = sherman(&["fence", "1", "--cluster", &url]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let stdout = text(&output.stdout);
-    for words in ["the lease of member 1 has ended", "waiting for recovery: 1", "the next client to join", "dead"] {
+    for words in
+        ["the lease of member 1 has ended", "waiting for recovery: 1", "the next client to join", "dead"]
+    {
         assert!(stdout.contains(words), "{words}: {stdout}");
     }
     wait_until("it is fenced", Duration::from_secs(10), || broken.is_fenced());
-    refuses(1, &["fence", "9", "--cluster", &url], &["no member has the id 9", "there are 1"]);
+    refuses(1, &["fence", "9", "--cluster", &url], &["no member has the id 9", "the members are 1"]);
 }
 
 #[test]
@@ -78,7 +87,9 @@ fn a_member_that_owns_nothing_is_gone_when_its_lease_is_ended() {
     let url = servers.url();
     let reader = Cluster::open_with(&url, ClusterOptions::new().rejoin(false)).expect("a cluster");
     let stdout = text(&sherman(&["fence", "1", "--cluster", &url]).stdout);
-    for words in ["the lease of member 1 has ended", "no member waits for recovery", "the cluster has no members"] {
+    for words in
+        ["the lease of member 1 has ended", "no member waits for recovery", "the cluster has no members"]
+    {
         assert!(stdout.contains(words), "{words}: {stdout}");
     }
     wait_until("it is fenced", Duration::from_secs(10), || reader.is_fenced());
@@ -118,7 +129,9 @@ fn what_cannot_be_asked_is_refused() {
     }
     refuses(2, &["fence", "2", "--cluster", "carrier-pigeon:"], &["--cluster", "carrier-pigeon"]);
     refuses(2, &["members", "--cluster", "embedded:?lease=never"], &["--cluster", "200ms or 3s"]);
-    for command in [&["members"][..], &["fence", "2"], &["stats"], &["servers"], &["declare-lost", "1", "--yes"]] {
+    for command in
+        [&["members"][..], &["fence", "2"], &["stats"], &["servers"], &["declare-lost", "1", "--yes"]]
+    {
         refuses(2, &[command, &["--cluster", "embedded:"]].concat(), &["--cluster", "private"]);
     }
 }

@@ -1,15 +1,15 @@
-//! A program of ten lines that inserts in a loop, and commands, go on through whatever happens to their servers, their connections and
-//! themselves.
+//! A ten-line program that inserts in a loop, and commands, continue after any fault of their servers, their
+//! connections or themselves.
 //!
-//! The program is the library's example `endless_inserts`, run as a process of its own. It knows nothing of faults. After each test
-//! every number that it printed is there, and an audit of the cluster is clean.
+//! The program is the library's example `endless_inserts`, run as a separate process. It has no code for
+//! faults. After each test every number that it printed is in the tree, and an audit of the cluster is clean.
 
 use crate::common::servers::{Servers, Transport, wait_until};
 use crate::common::{command, text};
 use crate::endless_inserts;
 use rustix::process::{Pid, Signal, kill_process};
 use sherman::{Cluster, Error, OpenError};
-use sherman_suites::Failure;
+use sherman_conformance::trees::Failure;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -18,15 +18,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const LEASE: Duration = Duration::from_millis(500);
-const SERVER: [&str; 8] = ["--memory", "128MiB", "--chunk", "1MiB", "--lease", "500ms", "--file", "{dir}/{id}.mem"];
-/// How long a program may need until it goes on.
+const SERVER: [&str; 8] =
+    ["--memory", "128MiB", "--chunk", "1MiB", "--lease", "500ms", "--file", "{dir}/{id}.mem"];
+/// How long a program may take to continue.
 const GOES_ON: Duration = Duration::from_secs(20);
 
-/// Not a test: what the program runs.
+/// Not a test: the main function of the program.
 #[test]
 #[ignore = "run as a process of its own by the tests beside it"]
 fn inserter() {
-    // Ends the line on which the test's name stands.
+    // Ends the line with the test's name.
     println!();
     if let Err(error) = endless_inserts::main() {
         eprintln!("error: {error}");
@@ -34,12 +35,13 @@ fn inserter() {
     }
 }
 
-/// The program at work.
+/// The running program.
 struct Inserter {
     url: String,
     child: Child,
     printed: Arc<AtomicU64>,
-    /// How often it ended because nobody could tell whether an insert had happened, and was started again.
+    /// How many times the program ended because the outcome of an insert was unknown. The test then started
+    /// it again.
     unknown: u64,
 }
 
@@ -57,7 +59,8 @@ impl Inserter {
         command.args(["--ignored", "--exact", "mending::inserter", "--nocapture", "--test-threads", "1"]);
         let first = printed.load(Ordering::Relaxed);
         command.env("SHERMAN_CLUSTER", url).env("NUMBERS", format!("{first}..1000000000"));
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
         let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let printed = Arc::clone(printed);
         std::thread::spawn(move || {
@@ -81,7 +84,7 @@ impl Inserter {
         wait_until("the program goes on", GOES_ON, || self.printed() >= from + more);
     }
 
-    /// Waits until it has printed more, which shows that it goes on. How long that took.
+    /// Waits until the program has printed more, which shows that it continues. Returns how long that took.
     fn goes_on(&mut self) -> Duration {
         let (began, from) = (Instant::now(), self.printed());
         while self.printed() < from + 100 {
@@ -102,7 +105,8 @@ impl Inserter {
         kill_process(Pid::from_child(&self.child), signal).expect("it lives");
     }
 
-    /// Ends it, and looks whether everything that it printed is there, and whether the cluster is sound.
+    /// Ends the program. Then checks that the tree holds every number that it printed, and that the cluster
+    /// is sound.
     fn verify(mut self, url: &str) -> Result<(), Failure> {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -113,7 +117,7 @@ impl Inserter {
         assert!(found.len() as u64 >= printed, "{} of {printed}", found.len());
         assert!(found.into_iter().zip(0..).all(|(entry, number)| entry == (number, number)));
         let me = cluster.id();
-        wait_until("all who died are recovered", Duration::from_secs(10), || {
+        wait_until("all dead clients are recovered", Duration::from_secs(10), || {
             cluster.members().is_ok_and(|members| members.iter().all(|member| member.id == me))
         });
         let audit = cluster.audit()?;
@@ -160,7 +164,8 @@ fn a_program_goes_on_through_restarts_of_its_servers() -> Result<(), Failure> {
 
 #[test]
 fn a_program_goes_on_when_a_server_was_stopped_for_two_leases() -> Result<(), Failure> {
-    // With the default patience its operations just wait; with a short one its connections break.
+    // With the default patience the program's operations only wait. With a short patience its connections
+    // break.
     for parameters in ["", "?patience=200ms&connect=1s"] {
         let servers = Servers::start(Transport::Tcp, 2, &SERVER);
         let url = servers.url() + parameters;
@@ -193,7 +198,7 @@ fn a_program_that_was_stopped_for_two_leases_goes_on_as_another_member() -> Resu
     program.verify(&servers.url())
 }
 
-/// A way to a server that can be cut and mended.
+/// A connection to a server that the test can cut and restore.
 struct Cable {
     address: String,
     state: Arc<Mutex<(bool, Vec<TcpStream>)>>,
@@ -213,10 +218,11 @@ impl Cable {
                     return;
                 }
                 let mut state = shared.lock().expect("whole");
-                // While it is cut, who connects is disconnected at once.
+                // While the cable is cut, each new connection is closed at once.
                 let (true, Ok(server)) = (state.0, TcpStream::connect(&target)) else { continue };
                 for (from, to) in [(&client, &server), (&server, &client)] {
-                    let (mut from, mut to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
+                    let (mut from, mut to) =
+                        (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
                     std::thread::spawn(move || {
                         let _ = std::io::copy(&mut from, &mut to);
                         let _ = to.shutdown(Shutdown::Both);
@@ -282,16 +288,21 @@ fn a_server_that_comes_back_empty_is_refused_at_once() -> Result<(), Failure> {
         servers.servers[last].kill();
         servers.servers[last].restart();
         let words = format!("memory server {last} at");
-        for call in [|cluster: &Cluster| cluster.audit().map(drop), |cluster: &Cluster| cluster.trees().map(drop)] {
+        for call in
+            [|cluster: &Cluster| cluster.audit().map(drop), |cluster: &Cluster| cluster.trees().map(drop)]
+        {
             let began = Instant::now();
             let refused = call(&cluster);
             let named = |error: &Error| error.to_string().contains(&words);
-            assert!(matches!(&refused, Err(error @ Error::NotRejoined { .. }) if named(error)), "{refused:?}");
+            assert!(
+                matches!(&refused, Err(error @ Error::NotRejoined { .. }) if named(error)),
+                "{refused:?}"
+            );
             assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
         }
         let refused = client.get(1);
         assert!(matches!(&refused, Err(Error::NotRejoined { .. })), "{refused:?}");
-        // The listener is called after operations have failed.
+        // The cluster calls the listener after operations have failed.
         wait_until("told once", Duration::from_secs(10), || refusals.lock().expect("whole").len() == 1);
     }
     Ok(())
@@ -308,8 +319,10 @@ fn an_operation_waits_for_a_server_no_longer_than_its_deadline() -> Result<(), F
         let began = Instant::now();
         let outcome = client.within(Duration::from_millis(millis)).get(1);
         let (took, limit) = (began.elapsed(), Duration::from_millis(millis + 500));
-        let refused =
-            matches!(&outcome, Err(error @ Error::NotRejoined { .. }) if error.to_string().contains("Is it running?"));
+        let refused = matches!(
+            &outcome,
+            Err(error @ Error::NotRejoined { .. }) if error.to_string().contains("Is it running?")
+        );
         assert!(refused && took < limit, "{outcome:?} after {took:?}");
     }
     servers.servers[0].restart();
@@ -320,7 +333,12 @@ fn an_operation_waits_for_a_server_no_longer_than_its_deadline() -> Result<(), F
 /// Runs a command with pipes.
 fn piped(args: &[&str], url: &str) -> Child {
     let mut command = command(&[args, &["--cluster", url]].concat());
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts")
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts")
 }
 
 #[test]
@@ -338,7 +356,7 @@ fn load_dump_scan_check_and_bench_go_on_after_restarts() -> Result<(), Failure> 
     let mut input = load.stdin.take().expect("piped");
     for round in 0..4 {
         for row in (round * ROWS / 4)..((round + 1) * ROWS / 4) {
-            // Neighbours are far apart, so that many operations are in flight.
+            // Neighbouring rows have distant keys, so that many operations are in flight.
             writeln!(input, "{},{row}", row * 7_919 % ROWS).expect("the command reads");
         }
         input.flush().expect("the command reads");
@@ -351,9 +369,10 @@ fn load_dump_scan_check_and_bench_go_on_after_restarts() -> Result<(), Failure> 
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(text(&output.stdout).starts_with("200,000 entries loaded"), "{}", text(&output.stdout));
 
-    for words in
-        [&["dump", "-", "--tree", "rows", "--no-header"][..], &["scan", "--tree", "rows", "--limit", "1000000"]]
-    {
+    for words in [
+        &["dump", "-", "--tree", "rows", "--no-header"][..],
+        &["scan", "--tree", "rows", "--limit", "1000000"],
+    ] {
         let mut child = piped(words, &url);
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let first: Vec<String> = lines.by_ref().take(1_000).collect::<Result<_, _>>().expect("text");
@@ -362,7 +381,8 @@ fn load_dump_scan_check_and_bench_go_on_after_restarts() -> Result<(), Failure> 
         let rest: Vec<String> = lines.collect::<Result<_, _>>().expect("text");
         let output = child.wait_with_output()?;
         assert_eq!(output.status.code(), Some(0), "{words:?}: {}", text(&output.stderr));
-        let key = |line: &String| line.split([',', '\t', ' ']).next().and_then(|word| word.parse::<u64>().ok());
+        let key =
+            |line: &String| line.split([',', '\t', ' ']).next().and_then(|word| word.parse::<u64>().ok());
         let keys: Vec<u64> = first.iter().chain(&rest).filter_map(key).collect();
         assert!(keys.iter().copied().eq(0..ROWS), "{words:?}: {} rows", keys.len());
     }
@@ -373,7 +393,8 @@ fn load_dump_scan_check_and_bench_go_on_after_restarts() -> Result<(), Failure> 
     let output = check.wait_with_output()?;
     assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
 
-    let bench = piped(&["bench", "--keys", "20k", "--seconds", "3", "--threads", "2", "--coroutines", "16"], &url);
+    let bench =
+        piped(&["bench", "--keys", "20k", "--seconds", "3", "--threads", "2", "--coroutines", "16"], &url);
     std::thread::sleep(Duration::from_millis(1_500));
     restart(1);
     let output = bench.wait_with_output()?;

@@ -1,4 +1,4 @@
-//! What the README tells people to type works: every command of "Run a cluster", in order, in one shell.
+//! The README's commands work: this runs every command of "Run a cluster", in order, in one shell.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn blocks(heading: &str) -> Vec<String> {
     blocks.map(|block| block.split("```").next().expect("its end").to_owned()).collect()
 }
 
-/// A port that nobody listens on, most likely for a while.
+/// A port on which probably no process listens for a while.
 fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     listener.local_addr().expect("its address").port()
@@ -31,7 +31,8 @@ fn every_command_about_a_cluster_works() {
         }
         let directory = crate::common::fresh_path(&format!("readme-{number}"));
         std::fs::create_dir_all(&directory).expect("a directory");
-        let script = format!("set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n{block}");
+        let script =
+            format!("set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n{block}");
         let output = Command::new("timeout")
             .args(["60", "bash", "-c", &script])
             .env("PATH", &path)
@@ -39,7 +40,8 @@ fn every_command_about_a_cluster_works() {
             .current_dir(&directory)
             .output()
             .expect("a shell");
-        let said = format!("{}\n{}", crate::common::text(&output.stdout), crate::common::text(&output.stderr));
+        let said =
+            format!("{}\n{}", crate::common::text(&output.stdout), crate::common::text(&output.stderr));
         assert!(output.status.success(), "{script}\n{said}");
         let expected = ["1000\t100000", "700", "1815"][number];
         assert!(said.contains(expected), "{said}");

@@ -1,5 +1,5 @@
-//! What cannot be asked is refused: one line that names the option and says what is allowed, exit code 2, no JSON written.
-//! What fails at run time: exit code 3, with the reason on the last line.
+//! A command refuses wrong options with exit code 2 and one line that names the option and the allowed
+//! values. It writes no JSON. A failure at run time gives exit code 3, with the reason on the last line.
 
 use crate::common::{fresh_path, sherman, text};
 
@@ -8,7 +8,7 @@ fn refuses(code: i32, args: &[&str], words: &[&str]) {
     command_refuses("bench", code, args, words);
 }
 
-/// The same of `sherman check`.
+/// The same for `sherman check`.
 fn check_refuses(args: &[&str], words: &[&str]) {
     let here = ["--cluster", "embedded:"];
     let here = if args.contains(&"--cluster") { &[][..] } else { &here };
@@ -16,18 +16,24 @@ fn check_refuses(args: &[&str], words: &[&str]) {
 }
 
 fn command_refuses(command: &str, code: i32, args: &[&str], words: &[&str]) {
-    let json =
-        fresh_path(&format!("{command}-refused-{}.json", args.join("_").replace(['/', ':', '?', '&', '='], "_")));
+    let json = fresh_path(&format!(
+        "{command}-refused-{}.json",
+        args.join("_").replace(['/', ':', '?', '&', '='], "_")
+    ));
     let mut all = vec![command, "--json-out", json.to_str().expect("a UTF-8 path")];
-    // A run that is not refused should at least be short.
-    all.extend(["--seconds", "0.1"].iter().filter(|_| !args.contains(&"--seconds") && !args.contains(&"--ops")));
+    // Keeps a run short that is not refused.
+    all.extend(
+        ["--seconds", "0.1"].iter().filter(|_| !args.contains(&"--seconds") && !args.contains(&"--ops")),
+    );
     all.extend(args);
     let output = sherman(&all);
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{args:?}: {stderr}");
-    // What has begun says on what.
-    let said =
-        stderr.strip_prefix("running on ").and_then(|rest| rest.split_once('\n')).map_or(&*stderr, |(_, rest)| rest);
+    // A run that has started prints the cluster that it runs on.
+    let said = stderr
+        .strip_prefix("running on ")
+        .and_then(|rest| rest.split_once('\n'))
+        .map_or(&*stderr, |(_, rest)| rest);
     assert!(said.starts_with("error: ") && said.lines().count() == 1, "{args:?}: {stderr}");
     for word in words {
         assert!(stderr.contains(word), "{args:?} should say {word:?}: {stderr}");
@@ -79,7 +85,7 @@ fn numbers_out_of_bounds() {
 
 #[test]
 fn nodes_that_cannot_be() {
-    refuses(2, &["--node-size", "256", "--value-size", "60"], &["--node-size", "entries", "4 are the least"]);
+    refuses(2, &["--node-size", "256", "--value-size", "60"], &["--node-size", "entries", "at least 4"]);
     refuses(2, &["--node-size", "1000"], &["--node-size", "multiples of 64 from 256 to 65536"]);
     refuses(2, &["--node-size", "128KiB"], &["--node-size", "65536"]);
     refuses(2, &["--key-size", "0"], &["--key-size", "1 to 1024"]);
@@ -107,8 +113,12 @@ fn clusters_that_cannot_be() {
 #[test]
 fn too_little_memory_for_the_keys() {
     let small = "embedded:?memory=20MiB";
-    refuses(2, &["--cluster", small, "--keys", "1M"], &["--cluster", "1000000 keys need at least", "memory="]);
-    // Enough for full leaves, but leaves are never all full.
+    refuses(
+        2,
+        &["--cluster", small, "--keys", "1M"],
+        &["--cluster", "1000000 keys need at least", "memory="],
+    );
+    // Enough memory for full leaves, but the leaves are never all full.
     let tight = "embedded:?memory=33MiB";
     refuses(
         3,
@@ -136,8 +146,11 @@ fn checks_that_cannot_be() {
     check_refuses(&["--cluster", "nowhere"], &["--seconds", "begin empty"]);
     check_refuses(&["--cluster", "embedded:?speed=max"], &["--cluster", "speed"]);
     let tearing = "embedded:?memory=64MiB&atomicity=line";
-    check_refuses(&["--format", "two-level", "--cluster", tearing], &["--cluster", "two-level format", "tear"]);
-    // Of clusters that are not in this process, a tree is checked as it is: then only the server is missing.
+    check_refuses(
+        &["--format", "two-level", "--cluster", tearing],
+        &["--cluster", "two-level format", "tear"],
+    );
+    // A cluster outside this process is checked as it is. So the only error is the missing server.
     let output = sherman(&["check", "--cluster", "unix:/no/such/place", "--tree", "orders"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(text(&output.stderr).contains("/no/such/place"), "{}", text(&output.stderr));
@@ -158,7 +171,11 @@ fn a_json_file_that_cannot_be_written_is_refused_before_the_run() {
     let missing = fresh_path("no-such-directory").join("x.json");
     let output = sherman(&["bench", "--json-out", missing.to_str().expect("a UTF-8 path")]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).starts_with("error: --json-out: there is no directory"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).starts_with("error: --json-out: there is no directory"),
+        "{}",
+        text(&output.stderr)
+    );
     let output = sherman(&["bench", "--json-out", env!("CARGO_TARGET_TMPDIR")]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("is a directory"), "{}", text(&output.stderr));
@@ -182,7 +199,10 @@ fn help_and_version_are_no_failures() {
         let stdout = text(&output.stdout);
         assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "{args:?}");
         for word in words {
-            assert!(stdout.to_lowercase().contains(&word.to_lowercase()), "{args:?} should say {word:?}: {stdout}");
+            assert!(
+                stdout.to_lowercase().contains(&word.to_lowercase()),
+                "{args:?} should say {word:?}: {stdout}"
+            );
         }
     }
 }

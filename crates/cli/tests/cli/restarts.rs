@@ -1,16 +1,17 @@
-//! Memory servers with `--file` that restart, each in its turn: by kill -9 and by SIGTERM, at rest and under load, with idle members, and with
-//! writers that are killed and writers that leave. After every round: nothing acknowledged is lost, every tree is sound, no lane is held
-//! by nobody, no record is left, and every place for a node is accounted for.
+//! Memory servers with `--file` restart, one after the other: by kill -9 and by SIGTERM, at rest and under
+//! load. Idle members are connected, some writers are killed, and some writers leave. After every round no
+//! acknowledged change is lost and every tree is sound. No lane is held by a client that is gone, no record
+//! is left, and every place for a node is accounted for.
 //!
-//! CI runs a few rounds. `SHERMAN_RESTARTS=200 cargo test -p sherman-cli --test cli restarts -- --nocapture` runs 200 on each transport
-//! and prints a line for each. A round that fails is reported; the next one begins with a new cluster. Every wait has a limit, so a run
-//! of N rounds ends within N minutes.
+//! CI runs a few rounds. `SHERMAN_RESTARTS=200 cargo test -p sherman-cli --test cli restarts -- --nocapture`
+//! runs 200 on each transport and prints a line for each. The test reports a failed round and begins the next
+//! one with a new cluster. Every wait has a limit, so a run of N rounds ends within N minutes.
 
 use crate::common::command;
 use crate::common::servers::{Servers, Transport};
 use crate::common::writers::{TREE, Writer, verify};
-use sherman::{Audit, ClientId, Cluster, Standing, TreeOptions};
-use sherman_suites::{Failure, Ledger};
+use sherman::{Audit, Cluster, ComputeId, Standing, TreeOptions};
+use sherman_conformance::trees::{Failure, Ledger};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::{Arc, Mutex};
@@ -20,13 +21,14 @@ use std::time::{Duration, Instant};
 const ROUNDS: u64 = 3;
 /// Writers at a time.
 const WRITERS: u64 = 3;
-/// How long a cluster may take to recover everybody.
+/// How long a cluster may take to recover all dead clients.
 const SETTLE: Duration = Duration::from_secs(20);
-/// How many observers may be taken for dead, one after the other.
+/// How many observers in a row may be taken for dead.
 const OBSERVERS: u32 = 5;
 /// How long joining may take.
 const JOIN: Duration = Duration::from_secs(10);
-const SERVER: [&str; 8] = ["--memory", "512MiB", "--chunk", "1MiB", "--lease", "500ms", "--file", "{dir}/{id}.mem"];
+const SERVER: [&str; 8] =
+    ["--memory", "512MiB", "--chunk", "1MiB", "--lease", "500ms", "--file", "{dir}/{id}.mem"];
 
 fn rounds() -> u64 {
     std::env::var("SHERMAN_RESTARTS").map_or(ROUNDS, |text| text.parse().expect("a number of rounds"))
@@ -34,19 +36,20 @@ fn rounds() -> u64 {
 
 /// What happens in a round.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+struct RestartPlan {
     /// The server that restarts.
     server: usize,
-    /// By kill -9, not by SIGTERM.
+    /// Whether it ends by kill -9 instead of SIGTERM.
     killed: bool,
-    /// While writers work.
+    /// Whether writers work during the restart.
     under_load: bool,
-    /// Writers are killed while the server is down.
+    /// Whether writers are killed while the server is down.
     deaths_while_down: bool,
 }
 
-impl Plan {
-    /// Eight rounds have every combination of the first three once; any four have each server, signal and load twice.
+impl RestartPlan {
+    /// Eight rounds contain every combination of the first three fields once. Rounds 0 to 3 and rounds 4 to 7
+    /// contain each server, signal and load twice.
     fn of(round: u64) -> Self {
         let bits = [0b001, 0b110, 0b011, 0b100, 0b111, 0b000, 0b101, 0b010][(round % 8) as usize];
         Self {
@@ -58,7 +61,7 @@ impl Plan {
     }
 }
 
-/// A member that does nothing: `sherman load`, waiting for its standard input.
+/// An idle member: `sherman load`, waiting for its standard input.
 struct IdleCommand {
     child: Child,
     _input: Option<ChildStdin>,
@@ -85,7 +88,7 @@ impl Drop for IdleCommand {
     }
 }
 
-/// A cluster and everybody in it.
+/// A cluster with all its clients.
 struct Trial {
     servers: Servers,
     ledgers: Vec<Arc<Mutex<Ledger>>>,
@@ -93,12 +96,12 @@ struct Trial {
     idle_command: IdleCommand,
     idle: Cluster,
     writers: Vec<Writer>,
-    /// Everyone that a writer was in this round.
-    gone: BTreeSet<ClientId>,
+    /// All ids of the writers of this round.
+    gone: BTreeSet<ComputeId>,
     seed: u64,
 }
 
-/// Opens the cluster, which may be busy with a restart.
+/// Opens the cluster. Retries, because a restart may be in progress.
 fn open(url: &str) -> Result<Cluster, Failure> {
     let end = Instant::now() + JOIN;
     loop {
@@ -110,13 +113,16 @@ fn open(url: &str) -> Result<Cluster, Failure> {
     }
 }
 
-/// What an audit found, in one line: how often each invariant is broken, and the first of each.
+/// An audit's findings in one line: how often each invariant is broken, with the first case of each.
 fn damage(audit: &Audit) -> String {
     let mut found: BTreeMap<String, (u64, String)> = BTreeMap::new();
     let mut add = |what: String, first: String| found.entry(what).or_insert((0, first)).0 += 1;
     let number = |invariant: &'static str| invariant.split(':').next().unwrap_or(invariant);
     for broken in audit.trees.iter().flat_map(|(_, check)| &check.broken) {
-        add(format!("{} in a tree", number(broken.invariant)), format!("{}: {}", broken.address, broken.detail));
+        add(
+            format!("{} in a tree", number(broken.invariant)),
+            format!("{}: {}", broken.address, broken.detail),
+        );
     }
     for finding in &audit.findings {
         let what = format!("{} of a {}", number(finding.invariant), finding.part.name());
@@ -135,14 +141,14 @@ impl Trial {
         let servers = Servers::start(transport, 2, &SERVER);
         let url = servers.url();
         let idle = open(&url)?;
-        // Small nodes: many splits and merges.
+        // Small nodes cause many splits and merges.
         idle.tree_with::<u64, u64>(TREE, &TreeOptions::new().node_bytes(256))?;
         let idle_command = IdleCommand::start(&url);
         let ledgers = (0..2 * WRITERS).map(|_| Arc::default()).collect();
         Ok(Self { servers, ledgers, idle_command, idle, writers: Vec::new(), gone: BTreeSet::new(), seed: 0 })
     }
 
-    /// Starts idle members again that have ended. One that has not noticed yet stays.
+    /// Starts idle members that have ended again. An idle member that has not noticed the restart stays.
     fn wake_idle(&mut self) -> Result<(), Failure> {
         let url = self.servers.url();
         if self.idle_command.has_ended() {
@@ -154,7 +160,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Starts writers. Those of each shift have their own keys, so that both can work at the same time.
+    /// Starts writers. Each shift has its own keys, so that two shifts can work at the same time.
     fn start_writers(&mut self, shift: u64) {
         let url = self.servers.url();
         for slot in shift * WRITERS..(shift + 1) * WRITERS {
@@ -163,7 +169,8 @@ impl Trial {
         }
     }
 
-    /// Looks at the cluster as a new member; once more as another, if it was itself taken for dead on a busy machine.
+    /// Looks at the cluster as a new member. Joins again and repeats, up to [`OBSERVERS`] times in all, if a
+    /// busy machine let its lease end.
     fn observe<T>(&self, look: impl Fn(&Self, &Cluster) -> Result<T, Failure>) -> Result<T, Failure> {
         let mut tries = 0;
         loop {
@@ -176,7 +183,7 @@ impl Trial {
         }
     }
 
-    /// Ends all writers: some are killed, some leave.
+    /// Ends all writers: kills some and lets the others leave.
     fn end_writers(&mut self, round: u64) -> Result<(), Failure> {
         let mut stuck = Vec::new();
         for (mut writer, slot) in std::mem::take(&mut self.writers).into_iter().zip(0..) {
@@ -187,7 +194,11 @@ impl Trial {
             }
             self.gone.extend(writer.ids());
         }
-        if stuck.is_empty() { Ok(()) } else { Err(format!("writers did not leave in time: {stuck:?}").into()) }
+        if stuck.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("writers did not leave in time: {stuck:?}").into())
+        }
     }
 
     fn kill_writers(&mut self) {
@@ -197,7 +208,8 @@ impl Trial {
         }
     }
 
-    /// Waits until nobody but members at rest is left, and everyone who died is recovered.
+    /// Waits until only live members remain that are no writers of this round, and all dead clients are
+    /// recovered.
     fn settle(&self, observer: &Cluster) -> Result<(), Failure> {
         let end = Instant::now() + SETTLE;
         loop {
@@ -216,7 +228,7 @@ impl Trial {
         }
     }
 
-    fn restart(&mut self, plan: Plan, round: u64) {
+    fn restart(&mut self, plan: RestartPlan, round: u64) {
         let server = &mut self.servers.servers[plan.server];
         match plan.killed {
             true => server.kill(),
@@ -230,7 +242,7 @@ impl Trial {
     }
 
     fn round(&mut self, round: u64) -> Result<String, Failure> {
-        let plan = Plan::of(round);
+        let plan = RestartPlan::of(round);
         self.gone.clear();
         self.wake_idle()?;
         self.start_writers(0);
@@ -240,14 +252,14 @@ impl Trial {
             self.observe(Self::settle)?;
         }
         self.restart(plan, round);
-        // Whoever worked goes on as another; and others join.
+        // The first writers go on as other clients, and more writers join.
         self.start_writers(1);
         pause(400 + round % 4 * 30);
         self.end_writers(round + 1)?;
         self.observe(Self::inspect)
     }
 
-    /// Everything that must hold at the end of a round.
+    /// Checks everything that must hold at the end of a round.
     fn inspect(&self, observer: &Cluster) -> Result<String, Failure> {
         self.settle(observer)?;
         let (acknowledged, uncertain) = verify(observer, &self.ledgers)?;
@@ -266,7 +278,7 @@ fn run(transport: Transport, first: u64, rounds: u64) -> Result<(), Failure> {
     for round in first..first + rounds {
         let began = Instant::now();
         let outcome = trial.round(round);
-        let (plan, seconds) = (Plan::of(round), began.elapsed().as_secs_f64());
+        let (plan, seconds) = (RestartPlan::of(round), began.elapsed().as_secs_f64());
         match outcome {
             Ok(line) => println!("{transport:?} round {round}, {seconds:.1} s, {plan:?}: {line}"),
             Err(error) => {
@@ -278,7 +290,9 @@ fn run(transport: Transport, first: u64, rounds: u64) -> Result<(), Failure> {
     }
     match failures.first() {
         None => Ok(()),
-        Some(first) => Err(format!("{} of {rounds} rounds failed; the first: {first}", failures.len()).into()),
+        Some(first) => {
+            Err(format!("{} of {rounds} rounds failed; the first: {first}", failures.len()).into())
+        }
     }
 }
 
@@ -297,10 +311,10 @@ fn servers_that_restart_over_unix_sockets_lose_nothing_and_leave_nothing_behind(
 #[test]
 fn eight_rounds_have_every_combination() {
     let all: BTreeSet<(usize, bool, bool)> =
-        (0..8).map(Plan::of).map(|plan| (plan.server, plan.killed, plan.under_load)).collect();
+        (0..8).map(RestartPlan::of).map(|plan| (plan.server, plan.killed, plan.under_load)).collect();
     assert_eq!(all.len(), 8);
     for first in [0, 4] {
-        let some: Vec<Plan> = (first..first + 4).map(Plan::of).collect();
+        let some: Vec<RestartPlan> = (first..first + 4).map(RestartPlan::of).collect();
         for twice in [
             some.iter().filter(|plan| plan.server == 0).count(),
             some.iter().filter(|plan| plan.killed).count(),

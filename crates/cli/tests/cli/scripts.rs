@@ -1,10 +1,10 @@
-//! What `.ci/run` decides about the machine it runs on.
+//! The decisions of `.ci/run` about its machine.
 
 use crate::common::fresh_path;
 use std::path::Path;
 use std::process::Command;
 
-/// Whether a machine with these files below `/usr/lib` has a libclang.
+/// Whether `.ci/run` finds a libclang on a machine with these files below `/usr/lib`.
 fn has_libclang(case: &str, files: &[&str]) -> bool {
     let root = fresh_path(&format!("libclang-{case}"));
     for file in files {
@@ -22,7 +22,7 @@ fn has_libclang(case: &str, files: &[&str]) -> bool {
 #[test]
 fn libclang_is_not_mistaken_for_the_library_of_cplusplus_programs() {
     assert!(!has_libclang("none", &[]));
-    // What Debian installs without libclang: bindgen cannot load it.
+    // Debian installs this file without libclang, and bindgen cannot load it.
     assert!(!has_libclang("cpp", &["llvm-14/lib/libclang-cpp.so.14", "x86_64-linux-gnu/libclang-cpp.so.14"]));
     assert!(has_libclang("plain", &["llvm-14/lib/libclang.so"]));
     assert!(has_libclang("both", &["llvm-14/lib/libclang-cpp.so.14", "llvm-14/lib/libclang-14.so.1"]));

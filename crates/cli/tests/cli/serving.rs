@@ -1,12 +1,12 @@
-//! A memory server and the host it runs on: disks that are full, files that others may read, options that contradict a file,
-//! connections that say nothing, and what an operator reads in the log.
+//! A memory server and its host: full disks, files with wide permissions, options that contradict a file,
+//! silent connections, and the log for the operator.
 
 use crate::common::servers::{Server, wait_until};
 use crate::common::{command, fresh_path, is_a_time, program, secret_file, sherman, text};
 use crate::raw::{Raw, alone};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sherman::Cluster;
-use sherman_fabric::{Request, Response};
+use sherman_fabric::calls;
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// A directory that goes with the test.
+/// A directory that is removed with the test.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -35,26 +35,26 @@ impl Drop for Directory {
     }
 }
 
-/// The lines about what an operator should look at.
+/// The log lines that need an operator's attention.
 fn warnings(log: &str) -> String {
     log.lines().filter(|line| !line.contains("Z info: ")).map(|line| format!("{line}\n")).collect()
 }
 
-/// Runs a script in a mount namespace of its own, with a small disk at `$1` and the command at `$2`. `None` if this host does not
-/// allow that.
+/// Runs a script in its own mount namespace, with a small disk at `$1` and the command at `$2`. Returns
+/// `None` if this host does not allow that.
 fn on_a_small_disk(directory: &Path, script: &str) -> Option<Output> {
     let whole = format!("mount -t tmpfs -o size=16m sherman-test \"$1\" || exit 77\n{script}");
-    // The second way needs no root where users may make namespaces.
+    // The second way needs no root on hosts where users may create namespaces.
     for way in [&["--mount"][..], &["--user", "--map-root-user", "--mount"]] {
         let mut command = Command::new("unshare");
         command.args(way).args(["sh", "-c", &whole, "sh"]).arg(directory).arg(program());
         let Ok(output) = command.env_remove("SHERMAN_CLUSTER").output() else { continue };
-        // 1 is unshare's own, before the script.
+        // Exit code 1 comes from unshare itself, before the script.
         if !matches!(output.status.code(), Some(1 | 77)) {
             return Some(output);
         }
     }
-    println!("LEFT OUT: this host lets nobody mount a tmpfs (unshare, mount)");
+    println!("LEFT OUT: this host does not allow mounting a tmpfs (unshare, mount)");
     None
 }
 
@@ -70,15 +70,22 @@ fn a_file_that_does_not_fit_the_disk_is_refused_and_nothing_is_left_of_it() {
     let (said, path) = (text(&output.stderr), directory.file("memory"));
     assert_eq!(text(&output.stdout), "code 3\n", "{said}");
     assert!(said.starts_with(&format!("error: --file: the disk has no room for {path}: ")), "{said}");
-    assert!(said.contains("needs 67383296 more bytes, and 16777216 are free") && said.lines().count() == 1, "{said}");
+    assert!(
+        said.contains("needs 67383296 more bytes, and 16777216 are free") && said.lines().count() == 1,
+        "{said}"
+    );
 }
 
 #[test]
 fn a_sparse_file_gets_its_disk_space_before_it_is_served_or_is_refused_unchanged() {
     let directory = Directory::new("sparse");
-    // The server ends at once, since its stdin is closed.
+    // The server ends at once, because its stdin is closed.
     let script = r#"
-        serve() { timeout 10 "$2" serve --listen "unix:$1/s" --file "$1/memory" --until-stdin-closes < /dev/null > "$1/out"; echo "code $?"; }
+        serve() {
+            timeout 10 "$2" serve --listen "unix:$1/s" --file "$1/memory" --until-stdin-closes \
+                < /dev/null > "$1/out"
+            echo "code $?"
+        }
         mount -o remount,size=128m "$1"
         serve "$1" "$2"
         cp --sparse=always "$1/memory" "$1/sparse" && mv "$1/sparse" "$1/memory"
@@ -97,7 +104,10 @@ fn a_sparse_file_gets_its_disk_space_before_it_is_served_or_is_refused_unchanged
     assert_eq!(lines[..4], ["code 0", "code 3", "unchanged", "code 0"], "{said}");
     let taken: u64 = lines[4].trim_end_matches(" KiB").parse().expect("a number");
     assert!(taken >= 64 << 10, "{taken} KiB");
-    assert!(warnings(&said).contains("the disk has no room for ") && warnings(&said).lines().count() == 1, "{said}");
+    assert!(
+        warnings(&said).contains("the disk has no room for ") && warnings(&said).lines().count() == 1,
+        "{said}"
+    );
 }
 
 #[test]
@@ -111,7 +121,10 @@ fn a_file_longer_than_the_process_may_make_is_refused() {
     let output = Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).output().expect("a shell");
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(said.contains("may make files of at most") && said.contains(&file) && said.lines().count() == 1, "{said}");
+    assert!(
+        said.contains("may make files of at most") && said.contains(&file) && said.lines().count() == 1,
+        "{said}"
+    );
     assert!(!Path::new(&file).exists());
 }
 
@@ -132,7 +145,10 @@ fn options_that_a_file_has_fixed_are_refused_by_name_and_otherwise_taken_from_it
     }
     let before = std::fs::read(&file).expect("the file");
     for (other, words) in [
-        (&["--lease", "1s"][..], &["--lease: ", "formatted with --lease 300ms, not 1s", "Leave --lease out"][..]),
+        (
+            &["--lease", "1s"][..],
+            &["--lease: ", "formatted with --lease 300ms, not 1s", "Leave --lease out"][..],
+        ),
         (&["--memory", "1GiB"], &["--memory: ", "--memory 64MiB, not 1GiB"]),
         (&["--on-chip", "64KiB"], &["--on-chip: ", "--on-chip 256KiB, not 64KiB"]),
         (&["--chunk", "8MiB"], &["--chunk: ", "--chunk 1MiB, not 8MiB"]),
@@ -194,12 +210,15 @@ fn files_that_others_may_read_or_write_are_refused_or_warned_of() {
     for (mode, words) in [(0o644, "may read"), (0o666, "may change")] {
         std::fs::set_permissions(&file, Permissions::from_mode(mode)).expect("it is ours");
         let said = serve();
-        assert!(said.contains(&format!("{file} has mode 0{mode:o}: other users of this host {words}")), "{said}");
+        assert!(
+            said.contains(&format!("{file} has mode 0{mode:o}: other users of this host {words}")),
+            "{said}"
+        );
         assert!(said.contains(" warn: ") && said.lines().count() == 1, "{said}");
     }
 }
 
-/// More than a server has places for.
+/// More connections than a server has room for.
 const SILENT: usize = 4_300;
 
 #[test]
@@ -207,11 +226,15 @@ fn thousands_of_silent_connections_keep_no_client_out() {
     let _alone = crate::common::alone();
     let limit = getrlimit(Resource::Nofile);
     if limit.maximum.is_some_and(|most| most < 2 * SILENT as u64) {
-        println!("LEFT OUT: a process may have {:?} open files, and {} are needed", limit.maximum, 2 * SILENT);
+        println!(
+            "LEFT OUT: a process may have {:?} open files, and {} are needed",
+            limit.maximum,
+            2 * SILENT
+        );
         return;
     }
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("as much as is allowed");
-    // Not TCP, where the kernel lets those wait for seconds who come while its queue is full.
+    // Not TCP: there the kernel delays new connections for seconds while its queue is full.
     let socket = fresh_path("silent.sock");
     let listen = format!("unix:{}", socket.display());
     let args = ["--listen", &listen, "--memory", "64MiB"].map(str::to_owned).to_vec();
@@ -233,24 +256,26 @@ fn thousands_of_silent_connections_keep_no_client_out() {
 }
 
 #[test]
-fn the_log_tells_who_joins_leaves_dies_and_is_recovered_with_time_and_peer() {
+fn the_log_shows_joins_departures_deaths_and_recoveries_with_time_and_peer() {
     let log = fresh_path("log");
     let args = ["--listen", "tcp://127.0.0.1:0", "--memory", "64MiB", "--chunk", "1MiB", "--lease", "300ms"];
     let stderr = Stdio::from(File::create(&log).expect("a file"));
     let mut server = Server::start_telling(args.map(str::to_owned).to_vec(), stderr);
     let url = format!("tcp://{}", server.address);
-    let lines =
-        || -> Vec<String> { std::fs::read_to_string(&log).expect("the log").lines().map(str::to_owned).collect() };
-    let tells =
-        |words: &str| wait_until(words, Duration::from_secs(20), || lines().iter().any(|line| line.contains(words)));
+    let lines = || -> Vec<String> {
+        std::fs::read_to_string(&log).expect("the log").lines().map(str::to_owned).collect()
+    };
+    let tells = |words: &str| {
+        wait_until(words, Duration::from_secs(20), || lines().iter().any(|line| line.contains(words)))
+    };
 
     let done = sherman(&["put", "7", "700", "--tree", "t", "--create", "--cluster", &url]);
     assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
     tells("info: a client joined client=1 incarnation=1 peer=127.0.0.1:");
     tells("info: a client left");
-    // One that dies and owns something, and one that recovers it.
+    // The victim dies and owns something. The survivor recovers it.
     let (mut victim, _) = Raw::enter_to(&server.listen(), None, alone()).expect("it joins");
-    assert!(matches!(victim.call(&Request::RedoArea { recovers: false }), Ok(Response::RedoArea { .. })));
+    assert!(victim.call(calls::RedoArea).is_ok());
     drop(victim);
     let survivor = Cluster::open(&url).expect("it opens");
     for words in [

@@ -1,20 +1,22 @@
-//! Short lives by the thousand: commands that put one key and end, or are killed; joins that are dropped; many clients that die at once.
-//! Nothing runs out.
+//! Thousands of short-lived clients: commands that put one key and end, or are killed; joins that are
+//! dropped; many clients that die at once. No resource runs out.
 //!
-//! Short forms of soaks. `SHERMAN_PUTS=100000`, `SHERMAN_JOINS=50000`, `SHERMAN_CROWD=400` and `SHERMAN_KEYS=10000000` run them whole.
+//! These are short forms of soak tests. `SHERMAN_PUTS=100000`, `SHERMAN_JOINS=50000`, `SHERMAN_CROWD=400` and
+//! `SHERMAN_KEYS=10000000` run them in full.
 
 use crate::common::command;
 use crate::common::servers::{Servers, Transport, wait_until};
 use crate::common::writers::{Writer, await_changes, settle, verify};
 use sherman::{Admin, Client, Cluster, Standing};
-use sherman_soft_nic::{JoinOptions, SoftNicFabric};
-use sherman_suites::{Failure, Ledger};
+use sherman_conformance::trees::{Failure, Ledger};
+use sherman_control::JoinOptions;
+use sherman_soft_nic::SoftNicFabric;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What a user gets who says nothing but how much memory.
+/// The defaults: the user sets only the amount of memory.
 const DEFAULTS: [&str; 2] = ["--memory", "256MiB"];
 const TREE: &str = "t";
 
@@ -27,7 +29,7 @@ fn chunks_used(url: &str) -> u64 {
     usage.into_iter().map(|server| server.expect("a server").chunks_used).sum()
 }
 
-/// The chunks that one client uses which puts the keys below `keys`.
+/// How many chunks are in use after one client has put the keys below `keys`.
 fn chunks_of_one_client(keys: u64) -> Result<u64, Failure> {
     let servers = Servers::start(Transport::Tcp, 1, &DEFAULTS);
     let cluster = Cluster::open(&servers.url())?;
@@ -38,8 +40,9 @@ fn chunks_of_one_client(keys: u64) -> Result<u64, Failure> {
     Ok(chunks_used(&servers.url()))
 }
 
-/// Puts every key below `keys` by a process of its own, two at a time. Where `kills`, every third is killed at a random moment, and its key put
-/// again by another. How many were killed before they had ended.
+/// Puts every key below `keys`, each by its own process, two at a time. With `kills`, the test kills every
+/// third process at a random moment, and another process puts its key again. Returns how many processes were
+/// killed before they ended.
 fn put_by_processes(url: &str, keys: u64, kills: bool) -> u64 {
     let (next, killed) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -53,18 +56,26 @@ fn put_by_processes(url: &str, keys: u64, kills: bool) -> u64 {
                         break;
                     }
                     let text = key.to_string();
-                    let mut put = command(&["put", "--cluster", url, "--tree", TREE, "--create", &text, &text]);
+                    let mut put =
+                        command(&["put", "--cluster", url, "--tree", TREE, "--create", &text, &text]);
                     put.stdout(Stdio::null()).stderr(Stdio::piped());
                     if kills && key % 3 == 0 {
                         let mut child = put.stderr(Stdio::null()).spawn().expect("a command starts");
                         std::thread::sleep(Duration::from_micros(random.u64(..12_000)));
                         child.kill().expect("it was started");
-                        killed.fetch_add(u64::from(!child.wait().expect("it ends").success()), Ordering::Relaxed);
+                        killed.fetch_add(
+                            u64::from(!child.wait().expect("it ends").success()),
+                            Ordering::Relaxed,
+                        );
                         put = command(&["put", "--cluster", url, "--tree", TREE, "--create", &text, &text]);
                         put.stdout(Stdio::null()).stderr(Stdio::piped());
                     }
                     let output = put.output().expect("a command starts");
-                    assert!(output.status.success(), "key {key}: {}", String::from_utf8_lossy(&output.stderr));
+                    assert!(
+                        output.status.success(),
+                        "key {key}: {}",
+                        String::from_utf8_lossy(&output.stderr)
+                    );
                 }
             });
         }
@@ -94,7 +105,7 @@ fn commands_that_put_one_key_each_use_no_more_memory_than_one_client() -> Result
     Ok(())
 }
 
-/// Nobody is left but this client, and the tree is sound.
+/// Waits until this client is the only member, then checks that the tree is sound.
 fn settle_tree(cluster: &Cluster, tree: &str) -> Result<(), Failure> {
     wait_until("all are gone", Duration::from_secs(20), || {
         cluster.members().is_ok_and(|members| members.iter().all(|member| member.id == cluster.id()))
@@ -138,7 +149,9 @@ fn many_that_die_at_once_are_recovered_together() -> Result<(), Failure> {
     let ledgers: Vec<_> = (0..crowd).map(|_| Arc::new(Mutex::new(Ledger::default()))).collect();
     let mut writers: Vec<Writer> =
         ledgers.iter().zip(0..).map(|(ledger, slot)| Writer::start(&url, slot, slot, ledger)).collect();
-    let live = || survivor.members().map_or(0, |all| all.iter().filter(|one| one.standing == Standing::Live).count());
+    let live = || {
+        survivor.members().map_or(0, |all| all.iter().filter(|one| one.standing == Standing::Live).count())
+    };
     wait_until("all write", Duration::from_secs(120 + crowd / 3), || live() as u64 > crowd);
     for ledger in &ledgers {
         await_changes(ledger, 2, Duration::from_secs(120 + crowd / 3))?;
@@ -153,8 +166,8 @@ fn many_that_die_at_once_are_recovered_together() -> Result<(), Failure> {
     writers.clear();
     let (acknowledged, uncertain) = verify(&survivor, &ledgers)?;
     println!(
-        "{crowd} killed within {killed:.2?}, all recovered and the tree checked {recovered:.2?} later; {acknowledged} changes acknowledged, \
-         {uncertain} keys of unknown outcome"
+        "{crowd} killed within {killed:.2?}, all recovered and the tree checked {recovered:.2?} later; \
+         {acknowledged} changes acknowledged, {uncertain} keys of unknown outcome"
     );
     assert!(acknowledged > crowd, "{acknowledged}");
     Ok(())
@@ -168,7 +181,8 @@ fn what_one_client_deletes_another_inserts_into() -> Result<(), Failure> {
     inserts.tree::<u64, u64>(TREE)?;
     let inserter: Client<u64, u64> = inserts.open_tree(TREE)?.client()?;
     let deleter: Client<u64, u64> = deletes.open_tree(TREE)?.client()?;
-    let chunks = || -> Result<u64, Failure> { Ok(inserts.usage()?.iter().map(|server| server.chunks_used).sum()) };
+    let chunks =
+        || -> Result<u64, Failure> { Ok(inserts.usage()?.iter().map(|server| server.chunks_used).sum()) };
     let mut after_first = 0;
     for round in 0..10 {
         for key in 0..keys {

@@ -1,4 +1,5 @@
-//! Whole trees by the real command: `drop`, `clear`, trees that failed commands leave no trace of, and those of `bench`.
+//! Whole trees, by the real command: `drop`, `clear`, failed commands that must leave no tree behind, and the
+//! trees of `bench`.
 
 use crate::common::servers::{Servers, Transport};
 use crate::common::{command, text};
@@ -17,7 +18,7 @@ fn on(url: &str, line: &str, input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the command starts");
-    // One that ends early reads only a part.
+    // A command that ends early reads only a part.
     let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
     child.wait_with_output().expect("it ends")
 }
@@ -42,7 +43,7 @@ fn a_tree_is_cleared_and_dropped() {
     let dropped = on(&url, "drop users --yes", "");
     assert!(text(&dropped.stdout).starts_with("dropped users: "), "{}", text(&dropped.stderr));
     assert_eq!(names(&cluster), ["orders"]);
-    // The name is free.
+    // The name is free again.
     assert!(on(&url, "put 1 2 --tree users --create", "").status.success());
     assert_eq!(text(&on(&url, "scan --tree users", "").stdout), "1\t2\n");
 }
@@ -63,7 +64,7 @@ fn a_command_that_fails_leaves_no_empty_tree_behind() {
         assert!(!output.status.success(), "{line}");
         assert!(names(&cluster).is_empty(), "{line} left {:?}", names(&cluster));
     }
-    // One with entries stays, and so does one that was there before.
+    // A tree with entries stays, and so does a tree that existed before.
     assert_eq!(on(&url, "load - --tree half --create", "1,10\nnonsense\n").status.code(), Some(3));
     cluster.tree::<u64, u64>("before").expect("a tree");
     assert_eq!(on(&url, "load - --tree before --create --bulk", "2,20\n1,10\n").status.code(), Some(3));
@@ -81,7 +82,7 @@ fn a_line_that_is_no_object_changes_nothing() {
         assert!(text(&output.stderr).starts_with("error: line 1: "), "{bad}: {}", text(&output.stderr));
     }
     assert_eq!(text(&on(&url, "scan", "").stdout), "1\t100\n");
-    // A file is read through before its first entry is inserted.
+    // The command reads the whole file before it inserts the first entry.
     let path = crate::common::fresh_path("bad.ndjson");
     std::fs::write(&path, "{\"key\":1,\"value\":2}\n[3,4]\n").expect("a file");
     let output = on(&url, &format!("load {}", path.display()), "");
@@ -115,15 +116,16 @@ fn a_sorted_load_into_an_empty_tree_hints_at_bulk_once() {
 
 #[test]
 fn a_benchmark_runs_again_and_again_and_touches_no_other_tree() {
-    let servers = Servers::start(Transport::Unix, 1, &["--memory", "16MiB", "--chunk", "1MiB", "--lease", "500ms"]);
+    let servers =
+        Servers::start(Transport::Unix, 1, &["--memory", "16MiB", "--chunk", "1MiB", "--lease", "500ms"]);
     let url = servers.url();
-    // A member that stays would take over the memory that each run frees.
+    // Opened briefly each time: a member that stays would take over the memory that each run frees.
     let open = || Cluster::open(&url).expect("a member");
     for name in ["bench", "sherman-bench"] {
         let client = open().tree::<u64, u64>(name).expect("a tree").client().expect("a client");
         client.insert(7, 700).expect("an insert");
     }
-    // Together more than the cluster has memory for, were it not given back.
+    // All runs together need more memory than the cluster has, so each run must free its memory.
     for round in 0..3 {
         let output = on(&url, "bench --keys 150k --ops 2k --check", "");
         assert_eq!(output.status.code(), Some(0), "{round}: {}", text(&output.stderr));

@@ -1,22 +1,25 @@
-//! Clusters of processes whose memory is reached through an RDMA device. Where there is none these tests say so and pass; with
-//! `SHERMAN_VERBS_REQUIRED` set they fail. In a guest with soft-RoCE: `scripts/verbs-test`.
+//! Clusters of processes that reach memory through an RDMA device. Without a device these tests print a
+//! message and pass; with `SHERMAN_VERBS_REQUIRED` set they fail. `scripts/verbs-test` runs them in a guest
+//! with soft-RoCE.
 
 use crate::common::servers::{Servers, Transport};
 use crate::common::writers::{Writer, await_changes, settle, verify};
 use crate::common::{sherman, text};
 use sherman::{Cluster, ClusterOptions};
-use sherman_suites::{Failure, Ledger};
+use sherman_conformance::trees::{Failure, Ledger};
 use sherman_verbs::{Device, VerbsOptions};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Little memory, since all of it is locked; leases that a slow machine keeps.
+/// Little memory, because all of it is locked. A long lease, so that a slow machine keeps it.
 const SMALL: &[&str] = &["--memory", "64MiB", "--chunk", "1MiB", "--lease", "4s"];
 
 fn has_device() -> bool {
     match Device::open(&VerbsOptions::default(), None) {
         Ok(_) => true,
-        Err(error) if std::env::var_os("SHERMAN_VERBS_REQUIRED").is_some() => panic!("a device is required: {error}"),
+        Err(error) if std::env::var_os("SHERMAN_VERBS_REQUIRED").is_some() => {
+            panic!("a device is required: {error}")
+        }
         Err(error) => {
             eprintln!("skipped: {error}");
             false
@@ -24,7 +27,7 @@ fn has_device() -> bool {
     }
 }
 
-/// What a command said, if it went well.
+/// Runs a command that must succeed and returns its output.
 fn says(args: &[&str], url: &str) -> String {
     let output = sherman(&[args, &["--cluster", url]].concat());
     assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
@@ -43,17 +46,21 @@ fn commands_work_through_a_device() {
     assert_eq!(says(&["get", "7", "--tree", "orders"], &url).trim(), "700");
     let scanned = says(&["scan", "--tree", "orders"], &url);
     assert!(scanned.contains("700") && scanned.contains("800"), "{scanned}");
-    // A device that is not there is said to be.
+    // The error names a device that does not exist.
     let output = sherman(&["get", "7", "--tree", "orders", "--cluster", &format!("{url}?device=nowhere")]);
     let said = text(&output.stderr);
     assert!(!output.status.success() && said.contains("nowhere") && said.lines().count() == 1, "{said}");
-    // And who comes with lists in frames is refused.
+    // The server refuses a client that sends lists in frames.
     let frames = url.replace("verbs://", "tcp://");
     let output = sherman(&["get", "7", "--tree", "orders", "--cluster", &frames]);
-    assert!(!output.status.success() && text(&output.stderr).starts_with("error: "), "{}", text(&output.stderr));
+    assert!(
+        !output.status.success() && text(&output.stderr).starts_with("error: "),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
-/// Each program runs briefly; that they speak up when a device breaks a rule is tested elsewhere.
+/// Runs each litmus program briefly. Other tests show that the programs report a device that breaks a rule.
 #[test]
 fn litmus_programs_find_nothing_on_a_device() {
     if !has_device() {
@@ -74,7 +81,7 @@ fn operations_do_what_they_do_to_a_map() -> Result<(), Failure> {
         return Ok(());
     }
     let servers = Servers::start(Transport::Verbs, 2, SMALL);
-    sherman_suites::model(&Cluster::open(&servers.url())?, "model", 1, 1_500)
+    sherman_conformance::trees::model(&Cluster::open(&servers.url())?, "model", 1, 1_500)
 }
 
 #[test]
@@ -86,7 +93,10 @@ fn operations_cost_the_round_trips_they_cost_in_one_process() -> Result<(), Fail
     // Without masked CAS, lanes have 64 bits.
     let embedded = Cluster::open("embedded:?servers=2&memory=64MiB&chunk=1MiB&lane-bits=64")?;
     let cluster = Cluster::open(&servers.url())?;
-    assert_eq!(sherman_suites::costs(&cluster, "costs")?, sherman_suites::costs(&embedded, "costs")?);
+    assert_eq!(
+        sherman_conformance::trees::costs(&cluster, "costs")?,
+        sherman_conformance::trees::costs(&embedded, "costs")?
+    );
     Ok(())
 }
 
@@ -97,7 +107,14 @@ fn threads_of_several_compute_servers_lose_nothing() -> Result<(), Failure> {
     }
     let servers = Servers::start(Transport::Verbs, 2, SMALL);
     let url = servers.url();
-    let done = sherman_suites::stress(&|| Ok(Cluster::open(&url)?), "stress", 1, 2, 2, Duration::from_secs(5))?;
+    let done = sherman_conformance::trees::stress(
+        &|| Ok(Cluster::open(&url)?),
+        "stress",
+        1,
+        2,
+        2,
+        Duration::from_secs(5),
+    )?;
     println!("{done:?}");
     assert!(done.operations > 100 && done.increments > 2, "{done:?}");
     Ok(())
@@ -110,19 +127,26 @@ fn ranges_miss_nothing_that_is_there_throughout() -> Result<(), Failure> {
     }
     let servers = Servers::start(Transport::Verbs, 2, SMALL);
     let url = servers.url();
-    let read = sherman_suites::ranges(&|| Ok(Cluster::open(&url)?), "ranges", 1, 2, Duration::from_secs(4))?;
+    let read = sherman_conformance::trees::ranges(
+        &|| Ok(Cluster::open(&url)?),
+        "ranges",
+        1,
+        2,
+        Duration::from_secs(4),
+    )?;
     println!("{read} ranges");
     assert!(read > 2, "{read}");
     Ok(())
 }
 
 #[test]
-fn clients_that_are_killed_lose_nothing_they_were_told_is_there() -> Result<(), Failure> {
+fn clients_that_are_killed_lose_no_acknowledged_change() -> Result<(), Failure> {
     if !has_device() {
         return Ok(());
     }
     const KILLS: u64 = 4;
-    // How many changes of its keys are acknowledged before a writer is killed: a guest without hardware's help has no speed to go by.
+    // The test kills a writer after this many acknowledged changes of its keys. It counts changes, not time,
+    // because a guest without hardware support has no known speed.
     const CHANGES: u64 = 25;
     let more = ["--memory", "96MiB", "--chunk", "1MiB", "--lease", "2s"];
     let servers = Servers::start(Transport::Verbs, 2, &more);
@@ -153,7 +177,7 @@ fn a_server_that_is_killed_is_lost_soon() -> Result<(), Failure> {
         return Ok(());
     }
     let mut servers = Servers::start(Transport::Verbs, 1, SMALL);
-    // One that joins again by itself would wait for the server until its deadline.
+    // With the automatic rejoin, the client would wait for the server until its deadline.
     let cluster = Cluster::open_with(&servers.url(), ClusterOptions::new().rejoin(false))?;
     let client = cluster.tree::<u64, u64>("t")?.client()?;
     client.insert(1, 1)?;

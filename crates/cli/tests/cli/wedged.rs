@@ -1,4 +1,4 @@
-//! A load that meets locks which nobody releases reports that soon after the first time-out.
+//! A load that meets permanently held locks reports that soon after the first time-out.
 
 use crate::common::servers::{Servers, Transport};
 use crate::common::{run, text};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Bytes of all lanes of the server.
 const ON_CHIP: u64 = 4096;
-/// What an operation waits by default.
+/// How long an operation waits by default.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[test]
@@ -21,7 +21,7 @@ fn a_load_on_lanes_that_stay_held_ends_soon_after_the_first_timeout() {
     let tree = cluster.tree::<u64, u64>("t").expect("a tree");
     tree.bulk_load((0..10_000).map(|key| (2 * key, key)), &sherman::BulkOptions::default()).expect("a load");
 
-    // A live member that takes one lane in eight and never lets go.
+    // A live member takes one lane in eight and never releases it.
     let holder = AnyFabric::open(&url).expect("a member");
     let endpoint = holder.endpoint().expect("an endpoint");
     let held: Vec<u64> = (0..ON_CHIP / 2).step_by(8).collect();
@@ -33,7 +33,8 @@ fn a_load_on_lanes_that_stay_held_ends_soon_after_the_first_timeout() {
         block_on(&endpoint, execute(&endpoint, list, &Counters::default())).expect("the server is there");
     }
 
-    let input: String = (0..10_000_u64).map(|key| format!("{},{key}\n", 2 * (key * 7919 % 10_007) + 1)).collect();
+    let input: String =
+        (0..10_000_u64).map(|key| format!("{},{key}\n", 2 * (key * 7919 % 10_007) + 1)).collect();
     let began = Instant::now();
     let output = run(&["load", "-", "--tree", "t", "--cluster", &url], &input);
     let took = began.elapsed();

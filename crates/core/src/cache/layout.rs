@@ -1,4 +1,5 @@
-//! The layout of a copy: a run of cache lines of 64-bit words, so that all of it is safe to read while it changes.
+//! The layout of a copy: a run of cache lines of 64-bit words, so that a reader can safely read all of it
+//! while it changes.
 //!
 //! ```text
 //! line 0   sequence, address, meta, used, low, high          (keys of up to 8 bytes)
@@ -8,14 +9,14 @@
 //! then     low | high | keys | children                      each key as several words
 //! ```
 //!
-//! A key is stored as big-endian words, the last padded with zeros: all keys of a tree have one length, so words compare as
-//! the bytes do. A search among up to 64 short keys meets the header, one line of samples, and then, at once, one line of
-//! keys and the line of their children.
+//! A key is stored as big-endian words, the last padded with zeros. All keys of a tree have one length, so
+//! the words compare as the bytes do. A search among up to 64 short keys reads the header and one line of
+//! samples. Then it reads one line of keys and the line of their children at once.
 
 use crate::node::Shape;
 use std::cmp::Ordering;
 
-/// Words of a line.
+/// Words per line.
 pub(super) const LINE_WORDS: usize = 8;
 /// Even: the copy is whole. Odd: it is being changed.
 pub(super) const SEQUENCE: usize = 0;
@@ -25,29 +26,30 @@ pub(super) const ADDRESS: usize = 1;
 pub(super) const META: usize = 2;
 /// The epoch the copy was last used in.
 pub(super) const USED: usize = 3;
-/// The fences, if keys are of one word; their samples begin with the line after the header.
+/// The fences, if a key is one word. The samples begin with the line after the header.
 pub(super) const SHORT_LOW: usize = 4;
 pub(super) const SHORT_HIGH: usize = 5;
 
-/// Where the parts of a copy are, in words.
+/// The offsets of the parts of a copy, in words.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
-    /// Words of a key.
+    /// Words per key.
     pub key_words: usize,
-    /// Entries a copy has room for: a few more than its node, for separators learnt before the node is read again.
+    /// How many entries a copy has room for. A few more than its node, for separators learnt before the node
+    /// is read again.
     pub room: usize,
     pub low_at: usize,
     pub high_at: usize,
-    /// Only with keys of one word.
+    /// Used only if a key is one word.
     pub samples_at: usize,
     pub keys_at: usize,
     pub children_at: usize,
-    /// Lines of a slot.
+    /// Lines per slot.
     pub lines: usize,
 }
 
 impl Layout {
-    /// The layout of copies of nodes of this shape.
+    /// Returns the layout of copies of nodes of this shape.
     pub fn new(shape: &Shape) -> Self {
         let key_words = shape.key_len().div_ceil(8);
         let room = shape.capacity() + 2 + shape.capacity() / 32;
@@ -82,7 +84,8 @@ impl Layout {
     }
 }
 
-/// What a copy says of its node in one word: 16-bit count, 16-bit version, 8-bit level, whether the high fence is open.
+/// What a copy stores about its node in one word: 16-bit count, 16-bit version, 8-bit level, whether the high
+/// fence is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     pub count: usize,
@@ -120,15 +123,15 @@ pub(super) fn key_word(key: &[u8], index: usize) -> u64 {
     u64::from_be_bytes(word)
 }
 
-/// A key to be searched for: as one word if it fits.
+/// A key to search for, as one word if it fits.
 pub(super) trait SearchKey: Copy {
-    /// Whether it is one word.
+    /// Whether the key is one word.
     const SHORT: bool;
 
     /// Word `index`.
     fn word(self, index: usize) -> u64;
 
-    /// How the key whose words `stored` gives compares with this one.
+    /// Compares the stored key, whose words `stored` returns, with this one.
     fn compare(self, words: usize, stored: impl Fn(usize) -> u64) -> Ordering;
 }
 

@@ -1,13 +1,14 @@
 //! The index cache (paper §4.2.3): copies of internal nodes, shared by the threads of a compute server.
 //!
-//! It only ever says where to look. Whatever it leads to is validated by mark, format, tree, level and fences (I10), so a
-//! stale, torn or evicted copy costs a round trip and never an answer. What it must give are whole pointers that some node
-//! once had.
+//! The cache only tells an operation where to look. The operation validates the node it reaches by mark,
+//! format, tree, level and fences (I10). So a stale, torn or evicted copy costs a round trip and never a
+//! wrong answer. The cache must only return whole pointers that some node once had.
 //!
-//! A lookup starts at the root word and goes from copy to copy by address. It takes no lock, allocates nothing and writes
-//! nothing shared, but for a mark of use that is stored only when it changes. Copies lie in fixed slots of atomic words
-//! (`slot`: a sequence lock), found through a table (`table`); what changes them goes through one lock (`writer`).
-//! Bounded in bytes: a new copy takes the place of an old one when all slots are taken.
+//! A lookup starts at the root word and follows addresses from copy to copy. It takes no lock, allocates
+//! nothing and writes nothing shared, except a use mark that is stored only when it changes. Copies lie in
+//! fixed slots of atomic words (`slot`: a sequence lock), found through a table (`table`). All changes go
+//! through one lock (`writer`). The cache is bounded in bytes: when all slots are taken, a new copy replaces
+//! an old one.
 //!
 //! | module | what |
 //! |---|---|
@@ -34,23 +35,23 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use store::Store;
 use writer::Writer;
 
-/// Where a way down ended.
+/// Where a descent through the copies ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The node: at the level asked for, or the first on the way that has no usable copy.
+    /// The node at the requested level, or the first node on the path without a usable copy.
     pub address: GlobalAddress,
     /// Its level.
     pub level: u8,
-    /// Whether that is the level asked for.
+    /// Whether that is the requested level.
     pub hit: bool,
 }
 
 /// Copies of a tree's internal nodes.
 #[derive(Debug)]
 pub struct IndexCache {
-    /// Made when the first copy is kept: a cache that is not used costs nothing.
+    /// Created when the first copy is kept, so an unused cache costs nothing.
     store: OnceLock<Store>,
-    /// Coarse time, for marks of use.
+    /// Coarse time, for use marks.
     epoch: AtomicU64,
     layout: Layout,
     slots: u32,
@@ -58,28 +59,37 @@ pub struct IndexCache {
     writer: Apart<Mutex<Writer>>,
 }
 
-/// Keeps what writers write away from what readers read.
+/// Keeps words that writers write off the cache lines that readers read.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Apart<T>(T);
 
 impl IndexCache {
-    /// A cache of at most `limit` bytes for internal nodes of this shape.
+    /// Creates a cache of at most `limit` bytes for internal nodes of this shape.
     pub fn new(limit: usize, shape: &Shape) -> Self {
         let layout = Layout::new(shape);
         let slots = store::slots_in(limit, &layout);
-        Self { store: OnceLock::new(), epoch: AtomicU64::new(1), layout, slots, limit, writer: Apart::default() }
+        Self {
+            store: OnceLock::new(),
+            epoch: AtomicU64::new(1),
+            layout,
+            slots,
+            limit,
+            writer: Apart::default(),
+        }
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The way from `root`, which may be any node believed to be on it, to the node at `level` responsible for `key`, as
-    /// far as there are copies.
+    /// Descends from `root` towards the node at `level` responsible for `key`, as far as there are copies.
+    /// `root` may be any node believed to be on that path.
     pub fn locate(&self, root: RootWord, key: &[u8], level: u8) -> Found {
         match self.store.get() {
-            Some(store) if self.layout.key_words == 1 => self.descend(store, root, Short(key_word(key, 0)), level),
+            Some(store) if self.layout.key_words == 1 => {
+                self.descend(store, root, Short(key_word(key, 0)), level)
+            }
             Some(store) => self.descend(store, root, Long(key), level),
             None => Found { address: root.address, level: root.level, hit: root.level == level },
         }
@@ -96,8 +106,8 @@ impl IndexCache {
         Found { address: at, level: on, hit: on == level }
     }
 
-    /// The leaf responsible for `key` and up to `most` − 1 that follow it (`backward`: precede it), as far as one copy
-    /// knows them. False if there is no copy that covers `key`; `into` is then empty.
+    /// Finds the leaf responsible for `key` and up to `most` − 1 leaves that follow it (`backward`: precede
+    /// it), as far as one copy knows them. Returns false if no copy covers `key`; `into` is then empty.
     pub fn children(
         &self,
         root: RootWord,
@@ -118,7 +128,10 @@ impl IndexCache {
             slot.read(|| {
                 into.clear();
                 let meta = slot.meta();
-                if slot.word(ADDRESS) != parent.address.to_bits() || meta.level != 1 || !slot.covers(meta, Long(key)) {
+                if slot.word(ADDRESS) != parent.address.to_bits()
+                    || meta.level != 1
+                    || !slot.covers(meta, Long(key))
+                {
                     return None;
                 }
                 let (first, _) = slot.responsible(meta, Long(key))?;
@@ -138,7 +151,7 @@ impl IndexCache {
         answered.is_some()
     }
 
-    /// Keeps a copy of the node at `address`, unless there is one that is not older.
+    /// Keeps a copy of the node at `address`, unless the cache has one of the same or a newer version.
     pub fn keep(
         &self,
         address: GlobalAddress,
@@ -148,7 +161,12 @@ impl IndexCache {
         version: u16,
         body: &SortedBody,
     ) {
-        if self.slots == 0 || level == 0 || address.is_null() || body.is_empty() || body.len() > self.layout.room {
+        if self.slots == 0
+            || level == 0
+            || address.is_null()
+            || body.is_empty()
+            || body.len() > self.layout.room
+        {
             return;
         }
         let store = self.store.get();
@@ -175,7 +193,7 @@ impl IndexCache {
         writer.nodes += 1;
     }
 
-    /// Lets time pass, an epoch for every sixteenth of the cache that is replaced.
+    /// Advances the epoch once for every sixteenth of the cache that is replaced.
     fn tick(&self, writer: &mut Writer) -> u64 {
         writer.kept += 1;
         let epoch = 1 + writer.kept / u64::from(self.slots / 16 + 1);
@@ -183,8 +201,9 @@ impl IndexCache {
         epoch
     }
 
-    /// A walk at `level` found that `key` is the low fence of `child`, to the right of what a copy led to: the copy above
-    /// learns that separator. One that has no room left is dropped; it missed a split or more.
+    /// Inserts a separator into the cached copy of a parent. The caller walked right at `level` and found
+    /// that `key` is the low fence of `child`. Drops a copy without room, because it missed one or more
+    /// splits.
     pub fn learn(&self, root: RootWord, level: u8, key: &[u8], child: GlobalAddress) {
         let Some(store) = self.store.get() else { return };
         if level >= root.level || child.is_null() {
@@ -218,7 +237,7 @@ impl IndexCache {
         }
     }
 
-    /// Drops every copy above `level` on the way to `key`.
+    /// Drops every copy above `level` on the path to `key`.
     pub fn forget_path(&self, root: RootWord, key: &[u8], level: u8) {
         let mut at = root;
         while at.level > level {
@@ -231,24 +250,24 @@ impl IndexCache {
         }
     }
 
-    /// Drops everything: the next operation starts at the root.
+    /// Drops every copy. The next operation starts at the root.
     pub fn clear(&self) {
         if let Some(store) = self.store.get() {
             self.writer().clear(store);
         }
     }
 
-    /// Bytes of memory it has taken. What it has taken it keeps for later copies.
+    /// Bytes of memory the cache has allocated. It keeps them for later copies.
     pub fn bytes(&self) -> usize {
         self.writer().bytes
     }
 
-    /// Copies it holds.
+    /// Number of copies it holds.
     pub fn nodes(&self) -> usize {
         self.writer().nodes
     }
 
-    /// Copies it may hold.
+    /// Number of copies it may hold.
     pub fn room(&self) -> usize {
         self.slots as usize
     }
@@ -258,7 +277,7 @@ impl IndexCache {
         nodes.saturating_mul(store::slot_bytes(&self.layout))
     }
 
-    /// Bytes of memory it may take.
+    /// Bytes of memory it may allocate.
     pub fn limit(&self) -> usize {
         self.limit
     }

@@ -1,8 +1,9 @@
-//! One copy in its slot: read without a lock, changed under the cache's.
+//! One copy in its slot: readers take no lock, writers hold the cache's lock.
 //!
-//! A sequence lock of safe atomics: the sequence word is odd while the copy changes, and a reader believes what it read
-//! only if the word was even before and the same after. Whatever a reader computes from words of different moments is
-//! therefore thrown away; all it must not do meanwhile is fail, so every count is clamped to the layout.
+//! The slot is a sequence lock of safe atomics. The sequence word is odd while the copy changes. A reader
+//! uses what it read only if the word was even before and the same after. So it discards everything it
+//! computed from words of different moments. It must not panic meanwhile, so every count is clamped to the
+//! layout.
 
 use super::layout::{
     ADDRESS, LINE_WORDS, Layout, META, Meta, SEQUENCE, SHORT_HIGH, SHORT_LOW, SearchKey, USED, key_word,
@@ -10,25 +11,26 @@ use super::layout::{
 use crate::node::{SortedBody, get_u64};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// How often a reader tries to catch a copy between two changes.
+/// How many times a reader tries to read a copy between two changes.
 const TRIES: usize = 4;
 
 /// A cache line of words.
-pub(super) type Line = [AtomicU64; LINE_WORDS];
+pub(super) type CacheLine = [AtomicU64; LINE_WORDS];
 
 /// A slot.
 #[derive(Clone, Copy)]
-pub(super) struct Slot<'a> {
-    pub lines: &'a [Line],
+pub(super) struct CacheSlot<'a> {
+    pub lines: &'a [CacheLine],
     pub layout: &'a Layout,
 }
 
-/// What a slot says when asked for the way to a key.
+/// A slot's answer to a search for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Says {
-    /// It holds a copy of another node, or none.
+    /// The slot holds a copy of another node, or none.
     Other,
-    /// It holds the node's copy, which cannot answer: of another level or not covering the key, or being changed.
+    /// The slot holds the node's copy, but the copy cannot answer. It has another level, does not cover the
+    /// key, or is being changed.
     Nothing,
     /// The child responsible for the key.
     Child(u64),
@@ -37,7 +39,8 @@ pub(super) enum Says {
 /// How many words of a sorted line are not greater than `key`.
 #[inline(always)]
 fn not_greater(line: &[AtomicU64; LINE_WORDS], key: u64) -> usize {
-    // Halves, not a sum of eight comparisons: without AVX the compiler makes vectors of those at twice the cost.
+    // A binary search, not a sum of eight comparisons: without AVX the compiler vectorises that sum, at twice
+    // the cost.
     let smaller = |at: usize| usize::from(line[at % LINE_WORDS].load(Ordering::Relaxed) <= key);
     let mut count = 4 * smaller(3);
     count += 2 * smaller(count + 1);
@@ -45,7 +48,7 @@ fn not_greater(line: &[AtomicU64; LINE_WORDS], key: u64) -> usize {
     count + smaller(count) * usize::from(count == LINE_WORDS - 1)
 }
 
-impl Slot<'_> {
+impl CacheSlot<'_> {
     #[inline(always)]
     pub fn word(&self, at: usize) -> u64 {
         self.lines[at / LINE_WORDS][at % LINE_WORDS].load(Ordering::Relaxed)
@@ -60,7 +63,7 @@ impl Slot<'_> {
         Meta::from_bits(self.word(META))
     }
 
-    /// What `look` saw, if all of it was of one moment.
+    /// Returns what `look` saw, if all of it is from one moment.
     #[inline(always)]
     pub fn read<T>(&self, mut look: impl FnMut() -> T) -> Option<T> {
         let sequence = &self.lines[0][SEQUENCE];
@@ -68,7 +71,7 @@ impl Slot<'_> {
             let before = sequence.load(Ordering::Acquire);
             if before.is_multiple_of(2) {
                 let seen = look();
-                // Nothing that `look` loaded may be loaded after the second look at the sequence.
+                // No load of `look` may happen after the second load of the sequence.
                 fence(Ordering::Acquire);
                 if sequence.load(Ordering::Relaxed) == before {
                     return Some(seen);
@@ -79,12 +82,12 @@ impl Slot<'_> {
         None
     }
 
-    /// Lets `change` store. Only under the cache's lock.
+    /// Runs `change`, which stores. Only under the cache's lock.
     fn write(&self, change: impl FnOnce()) {
         let sequence = &self.lines[0][SEQUENCE];
         let before = sequence.load(Ordering::Relaxed);
         sequence.store(before.wrapping_add(1), Ordering::Relaxed);
-        // No store of `change` may be seen before the odd sequence.
+        // No store of `change` may become visible before the odd sequence.
         fence(Ordering::Release);
         change();
         sequence.store(before.wrapping_add(2), Ordering::Release);
@@ -110,13 +113,14 @@ impl Slot<'_> {
     #[inline(always)]
     pub fn covers<K: SearchKey>(&self, meta: Meta, key: K) -> bool {
         if K::SHORT {
-            return self.word(SHORT_LOW) <= key.word(0) && (meta.high_open || self.word(SHORT_HIGH) > key.word(0));
+            return self.word(SHORT_LOW) <= key.word(0)
+                && (meta.high_open || self.word(SHORT_HIGH) > key.word(0));
         }
         let fence_at = |at: usize| key.compare(self.layout.key_words, |index| self.word(at + index));
         fence_at(self.layout.low_at).is_le() && (meta.high_open || fence_at(self.layout.high_at).is_gt())
     }
 
-    /// The entry responsible for `key`, the last whose key is not greater, and its child.
+    /// Returns the entry responsible for `key` (the last whose key is not greater) and its child.
     #[inline(always)]
     pub fn responsible<K: SearchKey>(&self, meta: Meta, key: K) -> Option<(usize, u64)> {
         let count = meta.count.min(self.layout.room);
@@ -137,24 +141,26 @@ impl Slot<'_> {
         Some((index, self.word(self.layout.children_at + index)))
     }
 
-    /// The same for keys of one word: among the samples, then among the eight keys that follow one, without branches that
-    /// depend on the key.
+    /// The same for keys of one word. Searches the samples, then the eight keys that follow one, without
+    /// branches that depend on the key.
     #[inline(always)]
     fn responsible_short(&self, count: usize, key: u64) -> Option<(usize, u64)> {
         let groups = count.div_ceil(LINE_WORDS);
         let skipped = if groups > LINE_WORDS { self.sample_lines_before(groups, key) } else { 0 };
         let samples = &self.lines[1 + skipped];
-        // Unused samples and keys are all ones, which the greatest key does not exceed: hence the bounds.
+        // Unused samples and keys are all ones, and the greatest key can equal that. Hence the bounds.
         let group = (skipped * LINE_WORDS + not_greater(samples, key)).min(groups).checked_sub(1)?;
         let children = &self.lines[self.layout.children_at / LINE_WORDS + group];
-        // Asked for before it is known which child is wanted: its line arrives together with the line of keys.
+        // A prefetch: loads the line of children before the search knows the child, so it arrives together
+        // with the line of keys.
         children[0].load(Ordering::Relaxed);
         let keys = &self.lines[self.layout.keys_at / LINE_WORDS + group];
         let within = not_greater(keys, key).min(count - group * LINE_WORDS).checked_sub(1)?;
         Some((group * LINE_WORDS + within, children[within % LINE_WORDS].load(Ordering::Relaxed)))
     }
 
-    /// Of several lines of samples for `groups` groups: how many precede the last whose first sample is not greater.
+    /// Searches several lines of samples for `groups` groups. Returns how many lines precede the last one
+    /// whose first sample is not greater.
     #[inline(never)]
     fn sample_lines_before(&self, groups: usize, key: u64) -> usize {
         let (mut low, mut high) = (1, groups.div_ceil(LINE_WORDS));
@@ -180,7 +186,8 @@ impl Slot<'_> {
         self.word(self.layout.children_at + index)
     }
 
-    /// Marks the copy as used in `epoch`: writes only if it was not yet, so that what is read often stays clean.
+    /// Marks the copy as used in `epoch`. Writes only if the mark changes, so that lines that are read often
+    /// stay clean.
     #[inline(always)]
     pub fn touch(&self, epoch: u64) {
         if self.word(USED) != epoch {
@@ -188,7 +195,7 @@ impl Slot<'_> {
         }
     }
 
-    /// Makes the slot hold a copy. `body` fits.
+    /// Stores a copy in the slot. The caller makes sure that `body` fits.
     pub fn fill(&self, address: u64, meta: Meta, low: &[u8], high: Option<&[u8]>, body: &SortedBody) {
         let layout = self.layout;
         self.write(|| {
@@ -209,7 +216,7 @@ impl Slot<'_> {
         });
     }
 
-    /// Inserts an entry before `index`. There is room.
+    /// Inserts an entry before `index`. The caller makes sure that there is room.
     pub fn insert(&self, meta: Meta, index: usize, key: &[u8], child: u64) {
         let layout = self.layout;
         self.write(|| {
@@ -229,7 +236,7 @@ impl Slot<'_> {
         });
     }
 
-    /// Makes the slot hold no copy.
+    /// Empties the slot.
     pub fn vacate(&self) {
         self.write(|| self.set(ADDRESS, 0));
     }
@@ -240,7 +247,7 @@ impl Slot<'_> {
         }
     }
 
-    /// Takes the samples anew.
+    /// Takes the samples again.
     fn sample(&self) {
         let layout = self.layout;
         for index in 0..layout.keys_at - layout.samples_at {

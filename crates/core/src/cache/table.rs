@@ -1,20 +1,22 @@
-//! From addresses to slots: an open-addressed table of words, at most half full.
+//! Maps addresses to slots: an open-addressed table of words, at most half full.
 //!
-//! A word is a 32-bit hash of the address and the slot's index plus one; 0 is an empty place. Readers probe without a lock;
-//! removal moves later words back instead of leaving marks, so a reader that probes meanwhile may miss one that is there.
-//! That costs it a READ: the table only ever says which slot to ask. A table that is half full is replaced by one of twice
-//! the size; readers still in the old one find there what they find, and the slot says whether it is true.
+//! A word is a 32-bit hash of the address and the slot's index plus one. 0 is an empty entry. Readers probe
+//! without a lock. Removal moves later words back instead of leaving tombstones, so a concurrent reader may
+//! miss a word that is there. That costs it a READ: the table only tells which slot to ask.
+//!
+//! A half-full table is replaced by one of twice the size. Readers may still probe the old table; the slot
+//! tells whether its entry is valid.
 
 use sherman_fabric::GlobalAddress;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Places of the first table.
+/// Entries of the first table.
 const FIRST_PLACES: usize = 4;
-/// Tables there can be, each twice as large as the one before.
+/// The most tables, each twice as large as the one before.
 const GENERATIONS: usize = 30;
 
-/// The tables so far. All together they take less than twice what the last does.
+/// All tables so far. Together they take less than twice the memory of the last one.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     generations: [OnceLock<Table>; GENERATIONS],
@@ -22,14 +24,14 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// The table in use, once something was inserted.
+    /// The current table, once something was inserted.
     #[inline(always)]
     pub fn current(&self) -> Option<&Table> {
         self.generations.get(self.current.load(Ordering::Acquire))?.get()
     }
 
-    /// Adds a slot to those, `count` of them, that are there already; how many bytes that took. Only under the cache's
-    /// lock, as all that changes a table.
+    /// Adds a slot to the `count` slots already in the table. Returns how many bytes that took. Only under
+    /// the cache's lock, like every change of a table.
     pub fn insert(&self, address: GlobalAddress, slot: u32, count: usize) -> usize {
         let mut generation = self.current.load(Ordering::Relaxed);
         let mut taken = 0;
@@ -55,11 +57,11 @@ impl Tables {
 #[derive(Debug)]
 pub(super) struct Table {
     words: Box<[AtomicU64]>,
-    /// The home of a hash is its upper bits.
+    /// The upper bits of a hash are its home index; this is the shift that extracts them.
     shift: u32,
 }
 
-/// The same on every machine and in every run.
+/// A hash that is the same on every machine and in every run.
 fn hash(address: GlobalAddress) -> u32 {
     let bits = address.to_bits();
     ((bits ^ bits >> 37).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
@@ -75,7 +77,7 @@ impl Table {
         (hash >> self.shift) as usize
     }
 
-    /// The first answer that `ask` gives about a slot that may hold the copy of `address`.
+    /// Calls `ask` for each slot that may hold the copy of `address`, and returns its first answer.
     #[inline(always)]
     pub fn find<T>(&self, address: GlobalAddress, mut ask: impl FnMut(u32) -> Option<T>) -> Option<T> {
         let hash = hash(address);
@@ -99,7 +101,8 @@ impl Table {
         self.put(u64::from(hash(address)) << 32 | u64::from(slot + 1));
     }
 
-    /// Puts a word into the first empty place from its home on. There is one: the table is at most half full.
+    /// Stores a word in the first empty entry from its home on. There is one, because the table is at most
+    /// half full.
     fn put(&self, word: u64) {
         let mask = self.words.len() - 1;
         let mut at = self.home((word >> 32) as u32);
@@ -109,7 +112,7 @@ impl Table {
         self.words[at & mask].store(word, Ordering::Release);
     }
 
-    /// Puts all its words into another table.
+    /// Copies all words into another table.
     fn copy_to(&self, other: &Self) {
         let words = self.words.iter().map(|word| word.load(Ordering::Relaxed));
         words.filter(|&word| word != 0).for_each(|word| other.put(word));
@@ -135,7 +138,7 @@ impl Table {
             if word == 0 {
                 break;
             }
-            // A word may fill the hole if its probe passes there on the way from its home.
+            // A word may fill the hole if the probe from its home passes the hole.
             let home = self.home((word >> 32) as u32);
             if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
                 self.words[hole].store(word, Ordering::Release);
@@ -145,7 +148,7 @@ impl Table {
         self.words[hole].store(0, Ordering::Release);
     }
 
-    /// Removes all.
+    /// Removes all slots.
     pub fn clear(&self) {
         for word in &self.words {
             word.store(0, Ordering::Release);

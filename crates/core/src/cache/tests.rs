@@ -1,4 +1,4 @@
-//! The cache against a model, full and shrunk, alone and under readers.
+//! Tests the cache against a model: large and small caches, with and without concurrent readers.
 
 use super::*;
 use crate::node::{Format, TreeShape};
@@ -17,7 +17,8 @@ impl Dice {
         (self.0 >> 33) as usize % below
     }
 
-    /// A key of few different bytes, the last of them told apart: long keys share their first words.
+    /// Returns a key made of few different bytes. Long keys often differ only in their last bytes and share
+    /// their first words.
     fn key(&mut self, len: usize) -> Vec<u8> {
         let mut key = vec![7; len];
         let first = if len > 8 && self.roll(2) == 0 { len - 2 } else { 0 };
@@ -51,7 +52,7 @@ fn root() -> RootWord {
     RootWord { address: address(ROOT), level: TOP }
 }
 
-/// What the cache should hold of one node.
+/// The expected content of the cache for one node.
 #[derive(Clone, Debug)]
 struct Copy {
     level: u8,
@@ -80,7 +81,7 @@ impl Copy {
     }
 }
 
-/// A cache without a bound, and every copy it ever had.
+/// A cache without a bound, and every copy it ever held.
 #[derive(Default)]
 struct Model {
     copies: BTreeMap<GlobalAddress, Copy>,
@@ -98,7 +99,7 @@ impl Model {
         Found { address: at, level: on, hit: on == level }
     }
 
-    /// Every node that copies led to for `key` at `level` at some time.
+    /// Every node that copies led to for `key` at `level` at any time.
     fn ever_at(&self, key: &[u8], level: u8) -> BTreeSet<GlobalAddress> {
         let mut nodes = BTreeSet::from([address(ROOT)]);
         for on in (level + 1..=TOP).rev() {
@@ -144,7 +145,7 @@ impl Model {
     }
 }
 
-/// A node of the level: one of a few, with fences and entries by chance.
+/// A random node out of a few at a random level, with random fences and entries.
 fn some_node(dice: &mut Dice, shape: &Shape) -> (GlobalAddress, Copy) {
     let level = 1 + dice.roll(TOP as usize) as u8;
     let id = if level == TOP { ROOT } else { u64::from(level) * 100 + dice.roll(8) as u64 };
@@ -172,7 +173,7 @@ fn some_child(dice: &mut Dice, level: u8) -> GlobalAddress {
     }
 }
 
-/// One change by chance, to both.
+/// Applies one random change to both.
 fn change(dice: &mut Dice, cache: &IndexCache, model: &mut Model, shape: &Shape) {
     let key = dice.key(shape.key_len());
     let level = dice.roll(TOP as usize + 1) as u8;
@@ -223,7 +224,10 @@ fn a_cache_that_is_large_enough_answers_exactly_as_the_model_does() {
             }
             let (key, backward, most) = (dice.key(key_len), dice.roll(2) == 0, 1 + dice.roll(10));
             let answered = cache.children(root(), &key, backward, most, &mut into);
-            assert_eq!((answered, &into), (model.locate(&key, 0).hit, &expected(&model, &key, backward, most)));
+            assert_eq!(
+                (answered, &into),
+                (model.locate(&key, 0).hit, &expected(&model, &key, backward, most))
+            );
             assert_eq!(cache.nodes(), model.copies.len());
         }
         assert!(hits > 200, "the test must get to the leaves: {hits} times with {key_len} bytes");
@@ -252,8 +256,8 @@ fn a_shrunk_cache_keeps_its_bound_and_answers_what_was_true_once() {
             let (mut model, mut dice) = (Model::default(), Dice(slots as u64));
             let mut answers = 0;
             for _ in 0..2_000 {
-                // The model forgets nothing by itself: what `keep` and `learn` do to it may have been undone by eviction,
-                // so both are told of every copy as new.
+                // The model evicts nothing, so eviction may have undone what `keep` and `learn` do to the
+                // cache. Therefore both receive every copy as a new one.
                 let (address, mut copy) = some_node(&mut dice, &shape);
                 cache.forget(address);
                 copy.version = 0;
@@ -309,7 +313,7 @@ fn the_upper_levels_outlive_the_lower_ones() {
 }
 
 impl IndexCache {
-    /// Forgets a copy; whether it was there.
+    /// Forgets a copy. Returns whether the cache held it.
     fn forget_counts(&self, address: GlobalAddress) -> bool {
         let before = self.nodes();
         self.forget(address);
@@ -317,8 +321,7 @@ impl IndexCache {
     }
 }
 
-/// Nodes of one root's children whose separators move with every version: a child tells the node, the version and the entry
-/// it was of.
+/// Nodes whose separators move with every version. A child's address encodes its node, version and entry.
 mod moving {
     use super::*;
 
@@ -341,12 +344,14 @@ mod moving {
         key
     }
 
-    /// Whether `child` is what `node` had for `number` in the version that `child` tells.
+    /// Whether `node` had `child` for `number` in the version that `child` encodes.
     pub fn is_true(child: GlobalAddress, node: u64, number: u64) -> bool {
         let Some(told) = (child.offset() / 64).checked_sub(1) else { return false };
         let (version, index) = (told / ENTRIES, told % ENTRIES);
         let next = if index + 1 == ENTRIES { u64::MAX } else { separator(version, index + 1) };
-        u64::from(child.server()) == node && version < VERSIONS && (separator(version, index)..next).contains(&number)
+        u64::from(child.server()) == node
+            && version < VERSIONS
+            && (separator(version, index)..next).contains(&number)
     }
 }
 
@@ -383,13 +388,17 @@ fn a_reader_meets_only_children_that_some_node_had_for_the_key() {
                         let found = cache.locate(start, &moving::key(number)[from..], 0);
                         if found.hit {
                             hits.fetch_add(1, Ordering::Relaxed);
-                            assert!(moving::is_true(found.address, node, number), "{found:?} for {number} of {node}");
+                            assert!(
+                                moving::is_true(found.address, node, number),
+                                "{found:?} for {number} of {node}"
+                            );
                         } else {
                             assert_eq!(found.address, start.address);
                         }
                         if cache.children(start, &moving::key(number)[from..], false, 3, &mut into) {
                             assert!(moving::is_true(into[0], node, number));
-                            let consecutive = |pair: &[GlobalAddress]| pair[0].offset() + 64 == pair[1].offset();
+                            let consecutive =
+                                |pair: &[GlobalAddress]| pair[0].offset() + 64 == pair[1].offset();
                             assert!(into.windows(2).all(consecutive), "children of one moment: {into:?}");
                         }
                     }

@@ -1,32 +1,33 @@
-//! What changes a cache: giving slots out, taking them back, choosing victims. All of it under one lock; it is rare.
+//! The changes of a cache: giving slots out, taking them back, choosing victims. All of it happens under one
+//! lock, and is rare.
 
 use super::layout::{ADDRESS, USED};
-use super::slot::Slot;
+use super::slot::CacheSlot;
 use super::store::Store;
 use sherman_fabric::GlobalAddress;
 
-/// Pairs of candidates looked at for a victim of level 1.
+/// How many pairs of candidates `evict` examines to find a victim of level 1.
 const PAIRS: usize = 4;
 
-/// The state of those who write.
+/// The state that writers share.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
-    /// Slots given back.
+    /// Free slots, which held a copy before.
     free: Vec<u32>,
-    /// The first slot never given out.
+    /// The first slot that was never used.
     fresh: u32,
-    /// Copies kept.
+    /// Number of copies held.
     pub nodes: usize,
     /// Bytes allocated.
     pub bytes: usize,
-    /// How many copies were ever put into a slot.
+    /// Number of copies ever put into a slot.
     pub kept: u64,
     dice: u64,
 }
 
 impl Writer {
-    /// A slot for another copy: a free one, or one whose copy goes.
-    pub fn take<'s>(&mut self, store: &'s Store, slots: u32) -> Option<(u32, Slot<'s>)> {
+    /// Takes a slot for another copy: a free slot, or one whose copy it evicts.
+    pub fn take<'s>(&mut self, store: &'s Store, slots: u32) -> Option<(u32, CacheSlot<'s>)> {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.fresh < slots => {
@@ -39,8 +40,9 @@ impl Writer {
         store.slot(index).map(|slot| (index, slot))
     }
 
-    /// Makes room: of two copies picked at random, the one of the lower level goes, or the one used less recently. Upper
-    /// levels are few and serve everyone: a few more pairs are tried before one of them goes.
+    /// Evicts a copy. Of two copies picked at random it evicts the one of the lower level, or the less
+    /// recently used one. Copies of upper levels are few and serve all lookups, so it tries a few more pairs
+    /// before it evicts one of them.
     fn evict(&mut self, store: &Store, slots: u32) -> Option<u32> {
         let rank = |index: u32| store.slot(index).map(|slot| (slot.meta().level, slot.word(USED)));
         let mut pairs = 0;
@@ -56,13 +58,13 @@ impl Writer {
         Some(victim)
     }
 
-    /// Drops the copy in a slot and keeps the slot for another.
-    pub fn drop_copy(&mut self, store: &Store, index: u32, slot: Slot<'_>) {
+    /// Drops the copy in a slot and puts the slot on the free list.
+    pub fn drop_copy(&mut self, store: &Store, index: u32, slot: CacheSlot<'_>) {
         self.empty(store, index, slot);
         self.free.push(index);
     }
 
-    fn empty(&mut self, store: &Store, index: u32, slot: Slot<'_>) {
+    fn empty(&mut self, store: &Store, index: u32, slot: CacheSlot<'_>) {
         if let Some(table) = store.table() {
             table.remove(GlobalAddress::from_bits(slot.word(ADDRESS)), index);
         }
@@ -78,7 +80,8 @@ impl Writer {
         for slot in (0..self.fresh).filter_map(|index| store.slot(index)) {
             slot.vacate();
         }
-        // Only slots below `fresh` have segments, and those must not be allocated again: they go to the free list.
+        // Only slots below `fresh` have segments, which must not be allocated again. So they go to the free
+        // list.
         self.free.clear();
         self.free.extend((0..self.fresh).rev());
         self.nodes = 0;

@@ -1,23 +1,23 @@
-//! Lanes: taking them, alone or together with a READ of the node, and giving them back together with the write-back.
+//! Lanes: how an operation takes them, alone or together with a READ of the node, and releases them together
+//! with the write-back.
 
-use super::local::{Acquire, Fairness, Finished, Grant, LaneIndex, Plan};
+use super::local::{Acquire, Fairness, Finished, Grant, LaneIndex, ReleasePlan};
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::membership::Membership;
-use crate::mutant::{Mutant, planted};
 use crate::op::Op;
 use crate::techniques::Techniques;
-use sherman_fabric::{ClientId, Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkList};
-use sherman_memory_server::ReleaseMode;
+use sherman_fabric::{ComputeId, Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkList};
+use sherman_layout::ReleaseMode;
 use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
 
-/// A lane this operation holds. It must be given back.
+/// A lane that this operation holds. The operation must release it.
 #[derive(Debug)]
 #[must_use = "a lane must be given back"]
 pub struct Held {
-    lane: LaneIndex,
+    pub(super) lane: LaneIndex,
 }
 
 impl Held {
@@ -27,18 +27,19 @@ impl Held {
     }
 }
 
-/// A lane, and the node as it was read under it.
+/// A held lane, and the node as read under it.
 #[derive(Debug)]
 #[must_use = "a lane must be given back"]
 pub(crate) struct Locked {
     pub held: Held,
     pub address: GlobalAddress,
-    list: WorkList,
-    read: VerbId,
-    also: Option<VerbId>,
+    pub(super) list: WorkList,
+    pub(super) read: VerbId,
+    pub(super) also: Option<VerbId>,
 }
 
-/// What to read under a lane: the node it protects, and perhaps another on the same server. Address and size of each.
+/// What to read under a lane: the node it protects, and optionally another one on the same server. Address
+/// and size of each.
 #[derive(Clone, Copy)]
 struct Nodes {
     node: (GlobalAddress, usize),
@@ -59,12 +60,12 @@ impl Locked {
         self.list.bytes(self.read)
     }
 
-    /// The bytes of the other node that was to be read along, if it was.
+    /// The bytes of the other node, if it was read too.
     pub fn also(&self) -> Option<&[u8]> {
         self.also.map(|read| self.list.bytes(read))
     }
 
-    /// Gives the buffers back, keeping the lane.
+    /// Recycles the buffers and keeps the lane.
     pub fn done<E: Endpoint>(self, op: &Op<'_, E>) -> Held {
         op.endpoint().recycle(self.list);
         self.held
@@ -76,9 +77,9 @@ impl<E: Endpoint> Op<'_, E> {
         self.worker.compute.techniques()
     }
 
-    /// Takes the lane of the node at `address` and reads `bytes` of it: CAS and READ in one list where techniques and caps
-    /// allow, else one after the other; the READ alone after a handover. Where it costs no round trip of its own, `also` is
-    /// read along, after the lane is taken.
+    /// Takes the lane of the node at `address` and reads `bytes` of it. CAS and READ share one list where
+    /// techniques and caps allow; otherwise they follow each other. After a handover only the READ is needed.
+    /// Also reads `also` after the lane is taken, if that costs no extra round trip.
     pub(crate) async fn lock(
         &self,
         address: GlobalAddress,
@@ -88,10 +89,10 @@ impl<E: Endpoint> Op<'_, E> {
         let also = also.filter(|(other, _)| other.server() == address.server());
         let nodes = Nodes { node: (address, bytes), also };
         self.worker.compute.check_pointer(address, bytes)?;
-        if !self.worker.compute.is_active() && !planted(Mutant::ActiveUnknown) {
+        if !self.may_take_lanes() {
             Box::pin(self.worker.activate()).await?;
         }
-        let lane = LaneIndex { server: address.server(), lane: self.worker.compute.lane(address) };
+        let lane = self.lane_at(address);
         self.endpoint().hint(address, bytes);
         if self.techniques().hierarchical {
             let grant = match self.worker.compute.local.try_acquire(lane) {
@@ -103,10 +104,11 @@ impl<E: Endpoint> Op<'_, E> {
                 return Box::pin(self.read_under(self.hold(lane), nodes)).await;
             }
         }
-        if self.worker.compute.is_doomed() {
+        if self.worker.compute.is_terminated() {
             return Err(self.too_late(lane));
         }
-        // Boxed, as all that not every operation does: what is in flight stays small, and its memory is quickly had.
+        // Boxed, like everything that only some operations do. So the future of an operation stays small and
+        // cheap to allocate.
         if !(self.techniques().lock_read && self.worker.compute.caps().lock_read) {
             return Box::pin(async {
                 let held = self.lock_globally(lane).await?;
@@ -114,7 +116,7 @@ impl<E: Endpoint> Op<'_, E> {
             })
             .await;
         }
-        // A failed CAS discards the image, so only the first try pays for the READ.
+        // A failed CAS discards the image, so only the first try includes the READ.
         let mut list = self.endpoint().list(lane.server);
         let cas = self.push_cas(lane, &mut list);
         let (read, also) = nodes.read(&mut list);
@@ -122,48 +124,57 @@ impl<E: Endpoint> Op<'_, E> {
         match self.execute(list).await {
             Ok(list) if list.swapped(cas) => Ok(Locked { held, address, list, read, also }),
             Ok(list) => {
-                self.unhold(held);
                 self.suspect_holder(lane, list.old(cas));
-                if planted(Mutant::StaleImage) {
-                    Box::pin(self.retry_lane(lane)).await?;
-                    return Ok(Locked { held: Box::pin(self.lock_globally(lane)).await?, address, list, read, also });
-                }
-                self.endpoint().recycle(list);
-                Box::pin(async {
-                    self.retry_lane(lane).await?;
-                    let held = self.lock_globally(lane).await?;
-                    self.read_under(held, nodes).await
-                })
-                .await
+                Box::pin(self.lock_again(Locked { held, address, list, read, also }, nodes)).await
             }
             Err(error) => Err(Box::pin(self.lock_failed(held, error)).await),
         }
     }
 
-    /// This identity has ended: the thread that held the lane before may not know what became of its change, and finds out by the lane.
+    /// Takes the lane after the first CAS failed. `refused` is not held, and its image is out of date: the
+    /// holder may have changed the node since.
+    async fn lock_again(&self, refused: Locked, nodes: Nodes) -> Result<Locked, Error> {
+        let lane = refused.held.lane;
+        seam!(let refused = lock::lock_again(self, refused).await);
+        self.unhold(refused.done(self));
+        self.retry_lane(lane).await?;
+        let held = self.lock_globally(lane).await?;
+        self.read_under(held, nodes).await
+    }
+
+    /// The lane of the node at `address`.
+    #[inline]
+    pub(super) fn lane_at(&self, address: GlobalAddress) -> LaneIndex {
+        LaneIndex { server: address.server(), lane: self.worker.compute.lane(address) }
+    }
+
+    /// Returns `Fenced` without taking the lane, because this identity has ended. The thread that held the
+    /// lane before may have a change in doubt, and the state of the lane decides its outcome.
     #[cold]
     fn too_late(&self, lane: LaneIndex) -> Error {
-        let _ = self.finish(lane, Plan::Global);
+        let _ = self.finish(lane, ReleasePlan::Global);
         Error::Fenced { client: self.endpoint().client() }
     }
 
-    /// A lane is taken, or about to be: from the post of the CAS on nobody knows whether it is, until somebody looks.
+    /// Counts a lane as held. Called before the CAS is posted, because from then on the lane may be taken,
+    /// until the client sees the result.
     #[inline]
     fn hold(&self, lane: LaneIndex) -> Held {
         self.worker.pulse.took();
         Held { lane }
     }
 
-    /// It was not.
-    fn unhold(&self, held: Held) {
+    /// Undoes `hold`: the CAS did not take the lane.
+    pub(super) fn unhold(&self, held: Held) {
         let Held { lane: _ } = held;
         self.worker.pulse.gave();
     }
 
-    /// After some waiting, has it found out whether the holder of a lane, whose word is `word`, is dead.
+    /// After some waiting, has the recoverer find out whether the lane's holder is dead. `word` is the lane's
+    /// word.
     fn suspect_holder(&self, lane: LaneIndex, word: u64) {
         let (_, _, mask, shift) = self.worker.compute.geometry().lane_word(lane.lane);
-        self.suspect(ClientId(((word & mask) >> shift) as u16));
+        self.suspect(ComputeId(((word & mask) >> shift) as u16));
     }
 
     /// Adds the CAS that takes a lane.
@@ -173,26 +184,24 @@ impl<E: Endpoint> Op<'_, E> {
         list.masked_cas(space, word, 0, id << shift, mask)
     }
 
-    /// Pauses before another try; at the deadline the local lock is given back.
-    async fn retry_lane(&self, lane: LaneIndex) -> Result<(), Error> {
-        if planted(Mutant::AnothersLane) {
-            self.release_alone(&Held { lane }).await?;
-        }
+    /// Pauses before another try. At the deadline it gives up and releases the local lock.
+    pub(super) async fn retry_lane(&self, lane: LaneIndex) -> Result<(), Error> {
+        seam!(lock::retry_lane(self, lane).await);
         self.retry(Cause::LaneHeld).await.inspect_err(|_| {
-            let _ = self.finish(lane, Plan::Global);
+            let _ = self.finish(lane, ReleasePlan::Global);
         })
     }
 
-    /// Gives back whatever was taken when the list with the lane's CAS failed.
+    /// Releases everything that was taken, after the list with the lane's CAS failed.
     async fn lock_failed(&self, held: Held, error: FabricError) -> Error {
         let lane = held.lane;
-        self.unhold(held);
         Box::pin(self.release_if_ours(lane, &error)).await;
-        let _ = self.finish(lane, Plan::Global);
+        let _ = self.finish(lane, ReleasePlan::Global);
+        self.unhold(held);
         error.into()
     }
 
-    /// Takes a lane alone: what it protects is read later. [`Op::give_lane`] gives it back.
+    /// Takes a lane without reading a node. [`Op::give_lane`] releases it.
     pub async fn take_lane(&self, lane: LaneIndex) -> Result<Held, Error> {
         self.worker.activate().await?;
         if self.techniques().hierarchical && self.lock_locally(lane).await? == Grant::HandedOver {
@@ -202,7 +211,7 @@ impl<E: Endpoint> Op<'_, E> {
         self.lock_globally(lane).await
     }
 
-    /// Joins the local queue. Waiting is by deadline.
+    /// Takes the local lock, or waits for it in the local queue until the deadline.
     async fn lock_locally(&self, lane: LaneIndex) -> Result<Grant, Error> {
         let local = &self.worker.compute.local;
         match local.try_acquire(lane) {
@@ -221,24 +230,26 @@ impl<E: Endpoint> Op<'_, E> {
             if let Poll::Ready(grant) = pin!(&mut acquire).poll(cx) {
                 return Poll::Ready(Some(grant));
             }
-            if self.worker.compute.is_doomed() || self.endpoint().now() >= deadline {
+            if self.worker.compute.is_terminated() || self.endpoint().now() >= deadline {
                 return Poll::Ready(None);
             }
             self.endpoint().wake_at(deadline, cx.waker());
             Poll::Pending
         })
         .await;
-        // A grant may arrive between the last poll and the cancellation: then the lock is ours after all.
-        granted.or_else(|| acquire.cancel()).ok_or_else(|| match self.worker.compute.is_doomed() {
+        // A grant may arrive between the last poll and the cancellation. Then this thread holds the lock
+        // after all.
+        granted.or_else(|| acquire.cancel()).ok_or_else(|| match self.worker.compute.is_terminated() {
             true => Error::Fenced { client: self.endpoint().client() },
             false => self.timed_out(Cause::LocalQueue),
         })
     }
 
-    /// Takes the lane by CAS, trying until the deadline. The local lock is held, and given back if that fails.
-    async fn lock_globally(&self, lane: LaneIndex) -> Result<Held, Error> {
+    /// Takes the lane by CAS, and retries until the deadline. The caller holds the local lock; on failure
+    /// this function releases it.
+    pub(super) async fn lock_globally(&self, lane: LaneIndex) -> Result<Held, Error> {
         loop {
-            if self.worker.compute.is_doomed() {
+            if self.worker.compute.is_terminated() {
                 return Err(self.too_late(lane));
             }
             let mut list = self.endpoint().list(lane.server);
@@ -266,7 +277,7 @@ impl<E: Endpoint> Op<'_, E> {
         match self.execute(list).await {
             Ok(list) => Ok(Locked { held, address, list, read, also }),
             Err(error) => {
-                // The lane's server does not answer; what can be given back is the local lock.
+                // The lane's server does not answer, so only the local lock can be released.
                 let _ = Box::pin(self.release(held)).await;
                 Err(error.into())
             }
@@ -293,8 +304,8 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    /// Passes the local lock on, if there is one.
-    fn finish(&self, lane: LaneIndex, plan: Plan) -> Finished {
+    /// Passes the local lock on, if there is a local table.
+    fn finish(&self, lane: LaneIndex, plan: ReleasePlan) -> Finished {
         if self.techniques().hierarchical {
             self.worker.compute.local.finish_release(lane, plan)
         } else {
@@ -302,79 +313,76 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    /// Executes `list` (to the lane's server) and gives the lane back: to the next thread in the queue, or to the memory
-    /// server, in the same list where commands are combined.
-    pub(crate) async fn write_back(&self, held: Held, mut list: WorkList) -> Result<(), FabricError> {
+    /// Executes `list` (to the lane's server) and gives the lane to the next thread in the queue, or releases
+    /// it on the memory server. The release shares the list where commands are combined.
+    pub(crate) async fn write_back(&self, held: Held, list: WorkList) -> Result<(), FabricError> {
         let lane = held.lane;
         debug_assert_eq!(list.server(), lane.server);
         let plan = self.plan_release(&held);
-        let combined = plan == Plan::Global && (self.techniques().combine || list.is_empty());
-        if combined && planted(Mutant::ReleaseBeforeData) && !list.is_empty() {
-            Box::pin(self.release_alone(&held)).await?;
-        } else if combined {
+        seam!(let (held, list) = lock::write_back(self, held, list, plan).await);
+        let mut list = list;
+        let combined = plan == ReleasePlan::Global && (self.techniques().combine || list.is_empty());
+        if combined {
             self.push_release(&held, &mut list);
         }
-        if planted(Mutant::HandoverBeforeCompletion) && plan == Plan::HandOver && !list.is_empty() {
-            let posted = Box::pin(self.execute(list));
-            let handed_over = Box::pin(self.finish_release(held, plan)).await;
-            return posted.await.map(drop).and(handed_over);
-        }
         let mut outcome = Ok(());
-        // A change that cannot be sent did not happen, which its caller may know.
+        // A change that cannot be posted did not happen, and the caller may learn that.
         if !list.is_empty() && self.endpoint().refuses(lane.server) {
             self.endpoint().recycle(list);
             outcome = Err(self.note_unposted());
         } else if !list.is_empty() {
             outcome = self.execute(list).await.map(|list| self.endpoint().recycle(list));
         }
-        if plan == Plan::Global && !combined && outcome.is_ok() {
+        if plan == ReleasePlan::Global && !combined && outcome.is_ok() {
             outcome = Box::pin(self.release_alone(&held)).await;
         }
         if let Err(error) = &outcome {
             Box::pin(self.release_if_ours(lane, error)).await;
         }
-        let plan = if outcome.is_ok() { plan } else { Plan::Global };
+        let plan = if outcome.is_ok() { plan } else { ReleasePlan::Global };
         self.finish_release(held, plan).await.and(outcome)
     }
 
-    /// For the holder, before it posts its last list: whether that must carry the release.
-    pub(crate) fn plan_release(&self, held: &Held) -> Plan {
+    /// The holder calls this before it posts its last list. Tells whether that list must carry the release.
+    pub(crate) fn plan_release(&self, held: &Held) -> ReleasePlan {
         let techniques = self.techniques();
         if !techniques.hierarchical {
-            return Plan::Global;
+            return ReleasePlan::Global;
         }
         self.worker.compute.local.plan_release(held.lane, Techniques::MAX_HANDOVERS, techniques.handover)
     }
 
-    /// For the holder, after the completion of its last list: passes the lane on as planned.
-    pub(crate) async fn finish_release(&self, held: Held, plan: Plan) -> Result<(), FabricError> {
-        self.worker.pulse.gave();
-        if self.finish(held.lane, plan) == Finished::Done {
-            return Ok(());
+    /// The holder calls this after the completion of its last list. Passes the lane on as planned.
+    pub(crate) async fn finish_release(&self, held: Held, plan: ReleasePlan) -> Result<(), FabricError> {
+        let mut outcome = Ok(());
+        if self.finish(held.lane, plan) != Finished::Done {
+            outcome = Box::pin(self.release_alone(&held)).await;
+            let _ = self.finish(held.lane, ReleasePlan::Global);
         }
-        let outcome = Box::pin(self.release_alone(&held)).await;
-        let _ = self.finish(held.lane, Plan::Global);
+        // Only now: until its release has completed, the lane counts as held.
+        self.worker.pulse.gave();
         outcome
     }
 
-    /// Leaves a lane taken for recovery, which alone can free it: this identity is at its end.
+    /// Leaves a lane taken and ends this identity. Only recovery can free the lane.
     pub(crate) fn abandon(&self, held: Held) {
         self.worker.pulse.gave();
-        self.worker.compute.doom();
-        let _ = self.finish(held.lane, Plan::Global);
+        self.worker.compute.terminate();
+        let _ = self.finish(held.lane, ReleasePlan::Global);
     }
 
-    /// After a list with the lane's CAS or release failed (F7: a prefix of it executed), gives the lane back if this
-    /// compute server still has it: no other thread of it can, while the local lock is held. A server that is lost, or has
-    /// fenced us, is past caring.
+    /// Releases the lane if this compute server still has it, after a list with the lane's CAS or release
+    /// failed (F7: a prefix of it executed). No other thread of this compute server can have the lane while
+    /// the local lock is held. Does nothing if the server is lost or has fenced this client.
     async fn release_if_ours(&self, lane: LaneIndex, error: &FabricError) {
         let past = matches!(error, FabricError::ServerLost { .. }) || Membership::is_fatal(error);
         if past {
             return;
         }
         if !self.techniques().hierarchical {
-            // Other threads of ours may hold it under the same id by now: who has it, recovery finds out.
-            self.worker.compute.doom();
+            // Other threads of this compute server may hold the lane under the same id by now. Recovery finds
+            // out whether it is held.
+            self.worker.compute.terminate();
             return;
         }
         let id = u64::from(self.endpoint().client().0);
@@ -386,18 +394,18 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    async fn release_alone(&self, held: &Held) -> Result<(), FabricError> {
+    pub(super) async fn release_alone(&self, held: &Held) -> Result<(), FabricError> {
         let mut list = self.endpoint().list(held.lane.server);
         self.push_release(held, &mut list);
         self.execute(list).await.map(|list| self.endpoint().recycle(list))
     }
 
-    /// Gives a lane back that was taken alone.
+    /// Releases a lane that [`Op::take_lane`] took.
     pub async fn give_lane(&self, held: Held) -> Result<(), FabricError> {
         self.release(held).await
     }
 
-    /// Gives the lane back without a change.
+    /// Releases the lane without a change.
     pub(crate) async fn release(&self, held: Held) -> Result<(), FabricError> {
         let list = self.endpoint().list(held.lane.server);
         self.write_back(held, list).await

@@ -1,26 +1,31 @@
-//! The local lock table (LLT) of a compute server: paper §4.3, "Hierarchical structure" and "Handover mechanism".
+//! The local lock table (LLT) of a compute server: paper §4.3, "Hierarchical structure" and "Handover
+//! mechanism".
 //!
-//! One slot for each lane of each memory server, shared by all threads of the compute server. Conflicting operations of one
-//! compute server queue here, so that only one of them at a time goes to the memory server, and whoever holds a lane may
-//! hand it, global lock and all, to the next in the queue.
+//! The table has one slot for each lane of each memory server, shared by all threads of the compute server.
+//! Conflicting operations of one compute server queue here, so that only one of them at a time goes to the
+//! memory server. The holder of a lane may hand it, with the global lock, to the next thread in the queue.
 //!
-//! A slot is one `AtomicU8` (`word.rs`): an uncontended lock and release cost one CAS each. Queues exist only for slots
-//! that somebody waits for, in sharded mutexes (`queue.rs`). The order of waiters is their order in a queue, not a ticket
-//! number, so there is no counter to overflow into the lock itself; a grant is delivered under the queue's mutex and an
-//! uncontended lock is taken with `Acquire` and freed with `Release`, so everything the last holder did is visible to the
-//! next. (The published artifact fails on both counts.)
+//! A slot is one `AtomicU8` (`word.rs`): an uncontended lock and release cost one CAS each. Queues exist only
+//! for slots with waiters, in sharded mutexes (`queue.rs`). Waiters are served in queue order, not by ticket
+//! number, so no counter can overflow into the lock itself. A grant is delivered under the queue's mutex. An
+//! uncontended lock is taken with `Acquire` and freed with `Release`. So everything the last holder did is
+//! visible to the next. (The published artifact fails on both counts.)
 //!
-//! What must hold:
-//! - at most one holder per slot, a waiter that was granted the slot but does not know yet included;
-//! - [`Grant::HandedOver`] only while this compute server holds the global lane, [`Grant::Fresh`] only while it does not;
-//! - `WAITERS` is set iff the slot's queue is not empty, and both change only under the shard's mutex;
-//! - a slot that is free although somebody is queued has a [`Fairness::Barging`] waiter in front, and that one was woken;
-//! - wakers are called, and dropped, outside the mutexes.
+//! Invariants:
+//! - A slot has at most one holder. A waiter that was granted the slot but does not know it yet counts as the
+//!   holder.
+//! - [`Grant::HandedOver`] occurs only while this compute server holds the global lane, [`Grant::Fresh`] only
+//!   while it does not.
+//! - `WAITERS` is set iff the slot's queue is not empty, and both change only under the shard's mutex.
+//! - If a slot is free although its queue is not empty, the first waiter is a [`Fairness::Barging`] waiter
+//!   that was woken.
+//! - Wakers are called, and dropped, outside the mutexes.
 //!
-//! What may go wrong: an [`Acquire`] that is dropped after a handover reached it, with nobody queued behind, leaves the
-//! global lane **parked** with this compute server: it stays taken, for the memory server and all other compute servers,
-//! until some thread of this one asks for it (and gets [`Grant::HandedOver`]). Operations therefore run as tasks that are
-//! never dropped midway (`docs/FABRIC.md`), and give up waiting by [`Acquire::cancel`], which never parks a lane.
+//! A dropped [`Acquire`] can leave a global lane **parked** with this compute server. That happens if a
+//! handover had reached it and no waiter is queued behind. For the memory server and all other compute
+//! servers the lane then stays taken. It does so until some thread of this one asks for it (and gets
+//! [`Grant::HandedOver`]). Therefore operations run as tasks that are never dropped midway
+//! (`docs/FABRIC.md`). They give up waiting by [`Acquire::cancel`], which never parks a lane.
 //!
 //! `tests/loom_local.rs` explores the interleavings.
 
@@ -40,10 +45,10 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use word::Word;
 
-/// Mutexes over the queues. Under loom one: more would only multiply what it explores.
+/// Number of mutexes over the queues. One under loom, because more would only multiply the states to explore.
 const SHARDS: usize = if cfg!(loom) { 1 } else { 128 };
 
-/// Names a lane: the memory server, and its index in that server's lock table.
+/// Identifies a lane: the memory server, and the lane's index in that server's lock table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaneIndex {
     /// The memory server.
@@ -52,12 +57,12 @@ pub struct LaneIndex {
     pub lane: u32,
 }
 
-/// Who gets a slot that becomes free while somebody waits. The technique `queue`.
+/// Decides which thread gets a slot that becomes free while threads wait. Set by the technique `queue`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fairness {
-    /// First come, first served: the slot passes directly to the first in the queue.
+    /// First come, first served: the slot passes directly to the first waiter in the queue.
     Fifo,
-    /// Whoever comes by: the first in the queue is woken, but the slot is free for all meanwhile.
+    /// The fastest thread gets it: the first waiter is woken, but meanwhile any thread may take the slot.
     Barging,
 }
 
@@ -65,7 +70,7 @@ pub enum Fairness {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a granted slot must be released"]
 pub enum Grant {
-    /// The global lane is still to be taken.
+    /// The thread must still take the global lane.
     Fresh,
     /// This compute server holds the global lane already.
     HandedOver,
@@ -74,8 +79,8 @@ pub enum Grant {
 /// What a releaser must do about the global lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the plan decides whether the global lane is released"]
-pub enum Plan {
-    /// Leave it taken: the next in the queue gets it.
+pub enum ReleasePlan {
+    /// Leave it taken: the next waiter in the queue gets it.
     HandOver,
     /// Release it.
     Global,
@@ -84,10 +89,10 @@ pub enum Plan {
 /// How a release ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finished {
-    /// The slot is passed on or free.
+    /// The slot was passed on or is free.
     Done,
-    /// It was to be handed over, but everyone has left the queue: **the caller still holds** slot and lane. It must release
-    /// the global lane and then finish with [`Plan::Global`].
+    /// A handover was planned, but all waiters have left the queue: **the caller still holds** slot and lane.
+    /// It must release the global lane and then finish with [`ReleasePlan::Global`].
     MustReleaseGlobal,
 }
 
@@ -104,7 +109,7 @@ pub struct LocalLockTable {
 struct Padded(Mutex<Shard>);
 
 impl LocalLockTable {
-    /// A table for `servers` memory servers with `lanes_per_server` lanes each: one byte a lane.
+    /// Creates a table for `servers` memory servers with `lanes_per_server` lanes each: one byte per lane.
     pub fn new(servers: u16, lanes_per_server: u32) -> Self {
         let slots = usize::from(servers) * lanes_per_server as usize;
         Self {
@@ -114,75 +119,81 @@ impl LocalLockTable {
         }
     }
 
-    /// Acquires the slot if it is free and nobody is queued. One CAS.
+    /// Acquires the slot if it is free and its queue is empty. One CAS.
     ///
-    /// This and all others panic on a lane that the table does not have.
+    /// This and all other methods panic on a lane that the table does not have.
     #[inline]
     pub fn try_acquire(&self, lane: LaneIndex) -> Option<Grant> {
         self.try_take(self.slot(lane), Fairness::Fifo)
     }
 
-    /// A future of the slot. It asks when it is first polled, and is queued then if it has to be.
+    /// Returns a future of the slot. Its first poll requests the slot, and joins the queue if needed.
     pub fn acquire(&self, lane: LaneIndex, fairness: Fairness) -> Acquire<'_> {
         Acquire::new(self, self.slot(lane), fairness)
     }
 
-    /// For the holder, **before** it posts its write-back list: whether that list must carry the release of the global lane.
+    /// The holder calls this **before** it posts its write-back list. Tells whether that list must carry the
+    /// release of the global lane.
     ///
-    /// [`Plan::HandOver`] iff `handover` is on, somebody is queued and the lane was handed over fewer than `max_handovers`
-    /// times in a row.
+    /// Returns [`ReleasePlan::HandOver`] iff `handover` is on, the queue is not empty and the lane was handed
+    /// over fewer than `max_handovers` times in a row.
     #[inline]
-    pub fn plan_release(&self, lane: LaneIndex, max_handovers: u32, handover: bool) -> Plan {
-        // Only the holder changes the depth, and a waiter missed by a hair merely waits for a fresh grant.
+    pub fn plan_release(&self, lane: LaneIndex, max_handovers: u32, handover: bool) -> ReleasePlan {
+        // Only the holder changes the depth. A waiter that arrives just too late merely waits for a fresh
+        // grant.
         let word = self.load(self.slot(lane));
         debug_assert!(word.is_held(), "only the holder plans a release");
         let may = handover && word.has_waiters() && word.depth() < max_handovers.min(Word::MAX_DEPTH);
-        if may { Plan::HandOver } else { Plan::Global }
+        if may { ReleasePlan::HandOver } else { ReleasePlan::Global }
     }
 
-    /// For the holder, **after** the completion of the list that carried its last change (F5).
+    /// The holder calls this **after** the completion of the list that carried its last change (F5).
     ///
-    /// With [`Plan::HandOver`] the first in the queue gets [`Grant::HandedOver`]; see [`Finished::MustReleaseGlobal`] for when
-    /// there is none any more. With [`Plan::Global`] it gets [`Grant::Fresh`], or the slot becomes free; handovers are counted
-    /// from zero again.
+    /// With [`ReleasePlan::HandOver`] the first waiter gets [`Grant::HandedOver`]; if the queue is empty by
+    /// now, see [`Finished::MustReleaseGlobal`]. With [`ReleasePlan::Global`] the first waiter gets
+    /// [`Grant::Fresh`], or the slot becomes free. The count of handovers restarts from zero.
     #[inline]
-    pub fn finish_release(&self, lane: LaneIndex, plan: Plan) -> Finished {
+    pub fn finish_release(&self, lane: LaneIndex, plan: ReleasePlan) -> Finished {
         let slot = self.slot(lane);
         let word = self.load(slot);
         debug_assert!(word.is_held(), "only the holder releases");
         match plan {
-            Plan::Global if !word.has_waiters() && self.replace(slot, word, Word::FREE, Ordering::Release).is_ok() => {
+            ReleasePlan::Global
+                if !word.has_waiters() && self.replace(slot, word, Word::FREE, Ordering::Release).is_ok() =>
+            {
                 Finished::Done
             }
-            Plan::Global => {
+            ReleasePlan::Global => {
                 self.pass_on(slot, Grant::Fresh, 0, Word::FREE);
                 Finished::Done
             }
-            Plan::HandOver if self.pass_on(slot, Grant::HandedOver, word.depth() + 1, word) => Finished::Done,
-            Plan::HandOver => Finished::MustReleaseGlobal,
+            ReleasePlan::HandOver if self.pass_on(slot, Grant::HandedOver, word.depth() + 1, word) => {
+                Finished::Done
+            }
+            ReleasePlan::HandOver => Finished::MustReleaseGlobal,
         }
     }
 
-    /// Wakes everyone who is queued for any slot: they look at what has happened and may give up.
+    /// Wakes every waiter of every slot. The waiters then check the state and may give up.
     pub(crate) fn wake_all(&self) {
         for shard in &self.shards {
             lock(shard, |shard| shard.wakers()).into_iter().for_each(Waker::wake);
         }
     }
 
-    /// How many are queued for `lane`. For tests and statistics.
+    /// Number of waiters for `lane`. For tests and statistics.
     pub fn waiting(&self, lane: LaneIndex) -> usize {
         let slot = self.slot(lane);
         self.locked(slot, |shard| shard.waiting(slot))
     }
 
-    /// Whether every slot is free and nobody is queued: what must hold when nothing is in flight.
+    /// Whether every slot is free and every queue is empty. Must hold when nothing is in flight.
     pub fn all_free(&self) -> bool {
         (0..self.words.len()).all(|slot| self.load(slot) == Word::FREE)
     }
 
-    /// For the holder of `slot`: passes it to the first in the queue. With nobody queued the word becomes `otherwise`, and
-    /// the answer is false.
+    /// Passes `slot`, which the caller holds, to the first waiter. If the queue is empty, sets the word to
+    /// `otherwise` and returns false.
     #[cold]
     fn pass_on(&self, slot: usize, grant: Grant, depth: u32, otherwise: Word) -> bool {
         let passed = self.locked(slot, |shard| {
@@ -192,7 +203,7 @@ impl LocalLockTable {
                 Passed::Announced(_) => Word::free(grant, depth).with_waiters(true),
                 Passed::Nobody => otherwise.with_waiters(false),
             };
-            // While the slot is held and its shard locked, nobody else changes the word.
+            // While the slot is held and its shard locked, no other thread changes the word.
             self.words[slot].store(word.bits(), Ordering::Release);
             passed
         });
@@ -203,11 +214,11 @@ impl LocalLockTable {
         true
     }
 
-    /// Takes the slot if it is free, for one who does or does not respect the queue.
+    /// Takes the slot if it is free. `fairness` tells whether the caller respects the queue.
     #[inline]
-    fn try_take(&self, slot: usize, fairness: Fairness) -> Option<Grant> {
+    pub(super) fn try_take(&self, slot: usize, fairness: Fairness) -> Option<Grant> {
         let mut word = self.load(slot);
-        // Ends as soon as nobody else succeeds in changing the word.
+        // Ends as soon as no other thread changes the word in between.
         while word.is_free_for(fairness) {
             match self.replace(slot, word, word.taken(), Ordering::Acquire) {
                 Ok(()) => return Some(word.grant()),
@@ -217,8 +228,9 @@ impl LocalLockTable {
         None
     }
 
-    /// Takes the slot if it is free, else marks it as waited for, in one step. Under the shard's mutex.
+    /// In one step, takes the slot if it is free, or else sets its waiters mark. Under the shard's mutex.
     fn take_or_mark(&self, slot: usize, fairness: Fairness) -> Option<Grant> {
+        seam!(lock::take_or_mark(self, slot, fairness));
         let mut word = self.load(slot);
         loop {
             let free = word.is_free_for(fairness);
@@ -230,13 +242,17 @@ impl LocalLockTable {
         }
     }
 
-    /// Takes the mark of waiters off. Under the shard's mutex.
+    /// Clears the waiters mark. Under the shard's mutex.
     fn unmark(&self, slot: usize) {
         self.words[slot].fetch_and(!Word::FREE.with_waiters(true).bits(), Ordering::AcqRel);
     }
 
     fn slot(&self, lane: LaneIndex) -> usize {
-        assert!(lane.lane < self.lanes_per_server, "the table has {} lanes a server: {lane:?}", self.lanes_per_server);
+        assert!(
+            lane.lane < self.lanes_per_server,
+            "the table has {} lanes a server: {lane:?}",
+            self.lanes_per_server
+        );
         usize::from(lane.server) * self.lanes_per_server as usize + lane.lane as usize
     }
 
@@ -257,7 +273,7 @@ impl LocalLockTable {
 }
 
 fn lock<R>(shard: &Padded, change: impl FnOnce(&mut Shard) -> R) -> R {
-    // Nothing in here panics half-way, so what a poisoned mutex guards is still whole.
+    // Nothing in here panics half-way, so the state behind a poisoned mutex is valid.
     change(&mut shard.0.lock().unwrap_or_else(PoisonError::into_inner))
 }
 

@@ -1,15 +1,18 @@
 //! HOCL, the hierarchical on-chip lock (paper §4.3).
 //!
-//! A node is changed only by whoever holds its **lane**: 16 or 64 bits in its memory server's lock table, taken by CAS from
-//! 0 to the compute server's id and released as the cluster's geometry says. Threads of one compute server first queue at
-//! the **local** table, so that only one of them at a time bothers the memory server, and hand the lane over among
-//! themselves at most four times in a row.
+//! Only the holder of a node's **lane** changes the node. A lane is 16 or 64 bits in the memory server's lock
+//! table. A client takes it by a CAS from 0 to the compute server's id, and releases it as the cluster's
+//! geometry says. Threads of one compute server first queue at the **local** table, so only one of them at a
+//! time contacts the memory server. They hand the lane over among themselves at most four times in a row.
 //!
-//! What must hold: a lane is handed over or released locally only after the completion of the list that carried the last
-//! change (F5); whoever got a lane gives it back on every path, errors and deadlines included.
+//! Invariants: a thread hands a lane over or releases it locally only after the completion of the list that
+//! carried the last change (F5). A thread that got a lane gives it back on every path, including errors and
+//! deadlines.
 
 pub mod global;
 pub mod local;
+#[cfg(feature = "mutants")]
+mod seam;
 pub mod several;
 
 pub use global::Held;

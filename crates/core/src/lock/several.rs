@@ -1,25 +1,20 @@
 //! Several lanes at once: merges and root shrinks change nodes that belong together.
 //!
-//! Lanes are taken one after the other in ascending (server, lane) order, each of them waited for: whoever holds one lane
-//! alone never waits for another, and whoever holds several waits only for higher ones, so nobody waits in a circle (I16).
-//! Two nodes may share a lane: it is taken once.
+//! An operation takes the lanes one after the other in ascending (server, lane) order, and waits for each. An
+//! operation that holds one lane alone never waits for another. An operation that holds several waits only
+//! for higher ones. So there is no circular wait (I16). Two nodes may share a lane, which is then taken once.
 //!
-//! What may go wrong: a list that fails half-way through such a change leaves nodes that contradict each other. Then the
-//! lanes stay taken and the record stays written: finishing the change is recovery's, and until then nobody may look at
-//! those nodes under a lane.
+//! If a list fails half-way through such a change, the nodes contradict each other. Then the lanes stay taken
+//! and the record stays written. Recovery finishes the change, and until then no operation may read those
+//! nodes under a lane.
 
 use super::global::Held;
-use super::local::{LaneIndex, Plan};
+use super::local::{LaneIndex, ReleasePlan};
 use crate::error::Error;
-use crate::mutant::{Mutant, planted};
 use crate::op::Op;
 use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkList};
 
-/// Merges that leave out the lane of one of their three nodes.
-const MERGED: [Mutant; 3] =
-    [Mutant::MergeWithoutParentLane, Mutant::MergeWithoutLeftLane, Mutant::MergeWithoutRightLane];
-
-/// Lanes held together, and the nodes read under them, in the order asked for.
+/// Several held lanes, and the nodes read under them, in the requested order.
 #[derive(Debug)]
 #[must_use = "lanes must be given back"]
 pub(crate) struct LockedSeveral {
@@ -27,7 +22,7 @@ pub(crate) struct LockedSeveral {
     read: ReadAll,
 }
 
-/// Nodes read at once.
+/// Nodes that were read in parallel.
 #[derive(Debug)]
 pub(crate) struct ReadAll {
     lists: Vec<WorkList>,
@@ -36,30 +31,30 @@ pub(crate) struct ReadAll {
 }
 
 impl ReadAll {
-    /// The bytes of the node that was asked for as number `index`.
+    /// The bytes of the requested node number `index`.
     pub fn image(&self, index: usize) -> &[u8] {
         let (list, read) = self.places[index];
         self.lists[list].bytes(read)
     }
 
-    /// Gives the buffers back.
+    /// Recycles the buffers.
     pub fn recycle<E: Endpoint>(self, op: &Op<'_, E>) {
         self.lists.into_iter().for_each(|list| op.endpoint().recycle(list));
     }
 }
 
-/// Lanes held together.
+/// Several held lanes.
 #[derive(Debug)]
 #[must_use = "lanes must be given back"]
 pub(crate) struct Lanes(Vec<Held>);
 
 impl LockedSeveral {
-    /// The bytes of the node that was asked for as number `index`.
+    /// The bytes of the requested node number `index`.
     pub fn image(&self, index: usize) -> &[u8] {
         self.read.image(index)
     }
 
-    /// Gives the buffers back, keeping the lanes.
+    /// Recycles the buffers and keeps the lanes.
     pub fn done<E: Endpoint>(self, op: &Op<'_, E>) -> Lanes {
         self.read.recycle(op);
         self.lanes
@@ -67,19 +62,17 @@ impl LockedSeveral {
 }
 
 impl<E: Endpoint> Op<'_, E> {
-    /// Takes the lanes of all `nodes` (address and size of each), then reads them: a round trip a lane, one for the READs.
-    pub(crate) async fn lock_several(&self, nodes: &[(GlobalAddress, usize)]) -> Result<LockedSeveral, Error> {
+    /// Takes the lanes of all `nodes` (address and size of each), then reads the nodes. Costs one round trip
+    /// per lane and one for the READs.
+    pub(crate) async fn lock_several(
+        &self,
+        nodes: &[(GlobalAddress, usize)],
+    ) -> Result<LockedSeveral, Error> {
         self.worker.activate().await?;
-        let mut lanes = Vec::with_capacity(nodes.len());
-        for (at, &(address, bytes)) in nodes.iter().enumerate() {
+        for &(address, bytes) in nodes {
             self.worker.compute.check_pointer(address, bytes)?;
-            if nodes.len() == MERGED.len() && planted(MERGED[at]) {
-                continue;
-            }
-            lanes.push(LaneIndex { server: address.server(), lane: self.worker.compute.lane(address) });
         }
-        lanes.sort_unstable();
-        lanes.dedup();
+        let lanes = self.lanes_of(nodes);
         let mut held = Lanes(Vec::with_capacity(lanes.len()));
         for lane in lanes {
             match self.take_lane(lane).await {
@@ -99,7 +92,17 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    /// Reads nodes, one list to each server, all in flight at once.
+    /// Returns the lanes of all `nodes`, each once and in order.
+    pub(super) fn lanes_of(&self, nodes: &[(GlobalAddress, usize)]) -> Vec<LaneIndex> {
+        seam!(lock::lanes_of(self, nodes));
+        let lane = |&(address, _): &(GlobalAddress, usize)| self.lane_at(address);
+        let mut lanes: Vec<LaneIndex> = nodes.iter().map(lane).collect();
+        lanes.sort_unstable();
+        lanes.dedup();
+        lanes
+    }
+
+    /// Reads nodes with one list per server, all in flight at once.
     pub(crate) async fn read_all(
         &self,
         nodes: impl ExactSizeIterator<Item = (GlobalAddress, usize)>,
@@ -136,7 +139,7 @@ impl<E: Endpoint> Op<'_, E> {
         outcome.map(|()| lists)
     }
 
-    /// Gives lanes back without a change.
+    /// Releases lanes without a change.
     pub(crate) async fn release_several(&self, lanes: Lanes) -> Result<(), FabricError> {
         let mut outcome = Ok(());
         for held in lanes.0.into_iter().rev() {
@@ -145,10 +148,14 @@ impl<E: Endpoint> Op<'_, E> {
         outcome
     }
 
-    /// Executes `lists`, each after the completion of the one before, and gives the lanes back: those on the last list's
-    /// server with it where commands are combined, the others when it has completed. If a list fails, the lanes stay taken:
-    /// see the module.
-    pub(crate) async fn write_back_several(&self, lanes: Lanes, lists: Vec<WorkList>) -> Result<(), FabricError> {
+    /// Executes `lists`, each after the completion of the one before, and releases the lanes. Where commands
+    /// are combined, the last list carries the release of the lanes on its server. The other lanes are
+    /// released when that list has completed. If a list fails, the lanes stay taken; see the module.
+    pub(crate) async fn write_back_several(
+        &self,
+        lanes: Lanes,
+        lists: Vec<WorkList>,
+    ) -> Result<(), FabricError> {
         let mut lists = lists.into_iter().peekable();
         let mut rest = Vec::new();
         let mut outcome = Ok(());
@@ -156,7 +163,8 @@ impl<E: Endpoint> Op<'_, E> {
         while let Some(mut list) = lists.next() {
             let mut planned = Vec::new();
             if lists.peek().is_none() && self.worker.compute.techniques().combine {
-                let (here, elsewhere) = lanes.drain(..).partition(|held: &Held| held.server() == list.server());
+                let (here, elsewhere) =
+                    lanes.drain(..).partition(|held: &Held| held.server() == list.server());
                 lanes = elsewhere;
                 planned = here.into_iter().map(|held| self.plan(held, &mut list)).collect();
             }
@@ -170,7 +178,8 @@ impl<E: Endpoint> Op<'_, E> {
             }
         }
         if let Err(error) = outcome {
-            // What the lanes protect is half done: they stay taken for whoever recovers this client.
+            // The change under these lanes is half done. They stay taken until a recoverer of this client
+            // frees them.
             rest.into_iter().for_each(|(held, _)| self.abandon(held));
             self.abandon_several(Lanes(lanes));
             return Err(error);
@@ -181,15 +190,15 @@ impl<E: Endpoint> Op<'_, E> {
         self.release_several(Lanes(lanes)).await.and(outcome)
     }
 
-    /// Leaves lanes taken for recovery.
+    /// Leaves lanes taken, for recovery.
     pub(crate) fn abandon_several(&self, lanes: Lanes) {
         lanes.0.into_iter().for_each(|held| self.abandon(held));
     }
 
-    /// Whether the lane is to be handed over; if not, adds its release to `list`.
-    fn plan(&self, held: Held, list: &mut WorkList) -> (Held, Plan) {
+    /// Decides whether to hand the lane over. If not, adds its release to `list`.
+    fn plan(&self, held: Held, list: &mut WorkList) -> (Held, ReleasePlan) {
         let plan = self.plan_release(&held);
-        if plan == Plan::Global {
+        if plan == ReleasePlan::Global {
             self.push_release(&held, list);
         }
         (held, plan)

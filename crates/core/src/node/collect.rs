@@ -1,4 +1,4 @@
-//! Reading all of a node: how much it holds, and what of it lies within a range.
+//! Reads all of a node: how many entries it holds, and which of them lie within a range.
 
 use super::order::Scratch;
 use super::shape::{Body, MAX_KEY};
@@ -8,8 +8,8 @@ use super::{order, slots};
 use std::cmp::Ordering;
 
 impl Node<'_> {
-    /// How many live entries lie inside the fences. Of a key that appears twice (legal in an unlocked image of an
-    /// unsorted leaf) both count.
+    /// Number of live entries inside the fences. A key that appears twice (legal in an unlocked image of an
+    /// unsorted leaf) counts twice.
     pub fn len(&self) -> usize {
         match self.shape.body {
             Body::Sorted(stream) => self.sorted_inside(stream),
@@ -22,17 +22,23 @@ impl Node<'_> {
         self.len() == 0
     }
 
-    /// Whether the key in `slot` lies inside the fences. `buffer` is room for a key.
+    /// Whether the key in `slot` lies inside the fences. `buffer` is scratch space for a key.
     pub(super) fn slot_inside(&self, slot: usize, buffer: &mut [u8; MAX_KEY]) -> bool {
         let key = &mut buffer[..self.shape.key_len];
         slots::load(self.shape, self.image, slot, 0, key);
         self.position(key) == Position::Inside
     }
 
-    /// Appends the live entries inside the fences and within `first..=last` to `out`, key and then payload, ascending,
-    /// each key once: of a key that an unlocked image shows twice, either. False if some entry is torn: then `out` is as
-    /// it was, and the node is to be read again.
-    pub fn collect(&self, first: &[u8], last: Option<&[u8]>, scratch: &mut Scratch, out: &mut Vec<u8>) -> bool {
+    /// Appends the live entries inside the fences and within `first..=last` to `out`, key and then payload,
+    /// ascending. Each key appears once: if an unlocked image shows a key twice, either entry is used.
+    /// Returns false if some entry is torn. Then `out` is unchanged, and the caller must read the node again.
+    pub fn collect(
+        &self,
+        first: &[u8],
+        last: Option<&[u8]>,
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> bool {
         let entry_len = self.shape.entry_len();
         let start = out.len();
         if let Body::Sorted(stream) = self.shape.body {
@@ -59,7 +65,7 @@ impl Node<'_> {
         true
     }
 
-    /// How many entries of a sorted body are not at or above the high fence.
+    /// How many entries of a sorted body are below the high fence.
     fn sorted_inside(&self, stream: Stream) -> usize {
         let count = usize::from(self.header.count);
         if self.header.flags.high_open {
@@ -71,8 +77,15 @@ impl Node<'_> {
         self.sorted_while(stream, count, fence, Ordering::is_lt)
     }
 
-    /// How many of the first `count` entries of a sorted body compare with `key` as `holds` wants.
-    fn sorted_while(&self, stream: Stream, count: usize, key: &[u8], holds: impl Fn(Ordering) -> bool) -> usize {
+    /// How many leading entries, among the first `count` of a sorted body, compare with `key` as `holds`
+    /// requires.
+    fn sorted_while(
+        &self,
+        stream: Stream,
+        count: usize,
+        key: &[u8],
+        holds: impl Fn(Ordering) -> bool,
+    ) -> usize {
         let (key_len, entry_len) = (self.shape.key_len, self.shape.entry_len());
         let shared = &key[..key.len().min(key_len)];
         let rest = key_len.cmp(&key.len());

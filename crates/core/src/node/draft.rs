@@ -1,7 +1,7 @@
-//! A node being changed by whoever holds its lane.
+//! A node that the holder of its lane is changing.
 //!
-//! Every change leaves the local image as the remote one is to become, and returns the [`Patch`] that gets it there.
-//! What each format writes (`docs/LAYOUT.md`):
+//! Every change brings the local image into the intended state of the remote one, and returns the [`Patch`]
+//! to WRITE. What each format writes (`docs/LAYOUT.md`):
 //!
 //! | change | `LineStamped` | `TwoLevel` | `Sorted`, `SortedStamped` |
 //! |---|---|---|---|
@@ -19,43 +19,43 @@ use super::header::{AT_CHECKSUM, AT_FRONT, Flags, Header};
 use super::shape::Body;
 use super::stream::set_stamp;
 use super::view::{Node, checksum};
-use super::{Format, LINE, Lookup, Patch, Shape, SortedBody, put_u64, slots};
-use crate::mutant::{Mutant, planted};
-use sherman_fabric::{ClientId, GlobalAddress};
+use super::{Format, LINE, Lookup, Patch, Shape, SortedBody, entry, put_u64, slots};
+use sherman_fabric::{ComputeId, GlobalAddress};
 
-/// A header-only split rewrites every line instead when the window of legal stamps would reach this: a quarter of the
-/// stamp's range, so that serial comparison stays unambiguous whatever a reader has in hand (`docs/LAYOUT.md`).
+/// If the window of legal stamps would reach this size, a split rewrites every line instead of only the
+/// header. It is a quarter of the stamp's range, so serial comparison stays unambiguous for every image a
+/// reader may have (`docs/LAYOUT.md`).
 const MAX_WINDOW: u16 = 1 << 14;
 
-/// A node image under change.
+/// A node image that is being changed.
 #[derive(Clone, Debug)]
 pub struct Draft<'s> {
-    shape: &'s Shape,
-    image: Vec<u8>,
+    pub(super) shape: &'s Shape,
+    pub(super) image: Vec<u8>,
     header: Header,
 }
 
-/// What [`Draft::upsert`] did.
+/// The outcome of [`Draft::upsert`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Upsert {
     /// The key was there; its old value is in the caller's buffer.
     Updated(Patch),
     /// The key is new.
     Inserted(Patch),
-    /// No slot is left: split.
+    /// No slot is free: the caller must split.
     Full,
-    /// An entry is torn although the lane is held: its writer died, and nobody mended it.
+    /// An entry is torn although the caller holds the lane: its writer died, and no recoverer repaired it.
     Torn,
 }
 
-/// What [`Draft::remove`] did.
+/// The outcome of [`Draft::remove`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removed {
     /// The key was there; its value is in the caller's buffer.
     Gone(Patch),
-    /// The key was not there: nothing changed, nothing is to be written.
+    /// The key was not there: nothing changed, and there is nothing to write.
     Absent,
-    /// An entry is torn although the lane is held: its writer died, and nobody mended it.
+    /// An entry is torn although the caller holds the lane: its writer died, and no recoverer repaired it.
     Torn,
 }
 
@@ -70,26 +70,27 @@ pub struct SplitOff<'s> {
     pub left: Patch,
 }
 
-/// Where the right half of a split goes.
+/// The place of a new node, for example of the right half of a split.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct NodePlace {
     /// Its address.
     pub address: GlobalAddress,
-    /// The version it starts with: one more than the place last had, so that no old line passes for a new one.
+    /// The version the node starts with: one more than the last version in this place, so that no old line
+    /// passes for a new one.
     pub version: u16,
-    /// Who makes it.
-    pub owner: ClientId,
+    /// The client that makes the node.
+    pub owner: ComputeId,
 }
 
 impl<'s> Draft<'s> {
-    /// An empty node, not linked anywhere.
+    /// Creates an empty node that is not linked anywhere.
     pub fn new(
         shape: &'s Shape,
         level: u8,
         low: &[u8],
         high: Option<&[u8]>,
         sibling: GlobalAddress,
-        place: Place,
+        place: NodePlace,
     ) -> Self {
         let header = Header {
             format: shape.format.number(),
@@ -111,34 +112,34 @@ impl<'s> Draft<'s> {
         draft
     }
 
-    /// Takes up a validated image. The caller holds its lane.
+    /// Creates a draft from a validated image. The caller holds its lane.
     pub fn of(shape: &'s Shape, node: &Node<'_>, mut buffer: Vec<u8>) -> Self {
         buffer.clear();
         buffer.extend_from_slice(node.image);
         Self { shape, image: buffer, header: node.header }
     }
 
-    /// The image as it is to become.
+    /// The image after the change.
     pub fn image(&self) -> &[u8] {
         &self.image
     }
 
-    /// The header as it is to become.
+    /// The header after the change.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Gives the buffer back.
+    /// Returns the buffer.
     pub fn into_image(self) -> Vec<u8> {
         self.image
     }
 
-    /// The node as it is to become.
+    /// The node after the change.
     pub fn node(&self) -> Node<'_> {
         Node { shape: self.shape, image: &self.image, header: self.header }
     }
 
-    /// Writes the header, and what proves that it belongs to the rest: header stamps, nibbles, checksum.
+    /// Writes the header, and the proof that it belongs to the rest: header stamps, nibbles, checksum.
     fn seal(&mut self) {
         self.header.encode(&mut self.image);
         match self.shape.format {
@@ -160,11 +161,10 @@ impl<'s> Draft<'s> {
         }
     }
 
-    /// Seals a wholly rewritten node: every line is of this version, no older one is acceptable.
+    /// Seals a node that is rewritten as a whole: every line has this version, and no older line is
+    /// acceptable.
     fn seal_all(&mut self) -> Patch {
-        if !planted(Mutant::FloorNotRaised) {
-            self.header.floor = self.header.version;
-        }
+        self.raise_floor();
         if self.shape.format.is_lined() {
             for line in 0..self.shape.lines() {
                 set_stamp(&mut self.image, line, self.header.version);
@@ -174,21 +174,27 @@ impl<'s> Draft<'s> {
         Patch::one(0..self.shape.node_bytes).together()
     }
 
+    /// No line older than this version is acceptable from now on.
+    fn raise_floor(&mut self) {
+        seam!(node::raise_floor());
+        self.header.floor = self.header.version;
+    }
+
     fn next_version(&mut self) {
         self.header.version = self.header.version.wrapping_add(1);
     }
 
-    /// Clears the pending mark: the node is linked. One unit, whatever the format.
+    /// Clears the pending mark: the node is linked. The write is one unit in every format.
     pub fn link(&mut self) -> Patch {
         self.header.flags.pending = false;
-        self.header.owner = ClientId::NOBODY;
+        self.header.owner = ComputeId::NOBODY;
         self.seal();
         Patch::one(0..LINE)
     }
 
-    /// Marks the node free: it belongs to no tree any more. One unit, whatever the format, and the version stays: who
-    /// uses the place next goes on from it (I23).
-    pub fn free(&mut self, owner: ClientId) -> Patch {
+    /// Marks the node free: it belongs to no tree any more. The write is one unit in every format. The
+    /// version stays, because the next user of the place continues from it (I23).
+    pub fn free(&mut self, owner: ComputeId) -> Patch {
         self.header.flags.free = true;
         self.header.flags.pending = false;
         self.header.owner = owner;
@@ -196,7 +202,7 @@ impl<'s> Draft<'s> {
         Patch::one(0..LINE)
     }
 
-    /// Puts `value` under `key`, which is inside the fences. `old` receives the value it replaces.
+    /// Stores `value` under `key`, which is inside the fences. `old` receives the value it replaces.
     pub fn upsert(&mut self, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Upsert {
         if let Some(mut body) = self.node().sorted() {
             let found = body.find(key);
@@ -215,26 +221,19 @@ impl<'s> Draft<'s> {
         match self.node().find(key) {
             Lookup::Found(slot) => {
                 self.node().value_into(slot, old);
-                if planted(Mutant::MovedUpdate)
-                    && let Some(other) = slots::first_empty(self.shape, &self.image)
-                {
-                    let moved = self.put(other, key, value);
-                    slots::clear(self.shape, &mut self.image, slot);
-                    return Upsert::Updated(moved.then(slots::clear_range(self.shape, slot)));
-                }
-                return Upsert::Updated(self.put(slot, key, value));
+                return Upsert::Updated(self.overwrite(slot, key, value));
             }
             Lookup::Torn => return Upsert::Torn,
             Lookup::Absent => {}
         }
-        // An entry outside the fences does not exist: its slot is as good as empty.
+        // An entry outside the fences does not exist, so its slot counts as empty.
         match self.node().free_slot(key) {
             Some(slot) => Upsert::Inserted(self.put(slot, key, value)),
             None => Upsert::Full,
         }
     }
 
-    /// Takes `key`, which is inside the fences, out of a leaf. `old` receives its value.
+    /// Removes `key`, which is inside the fences, from a leaf. `old` receives its value.
     pub fn remove(&mut self, key: &[u8], old: &mut Vec<u8>) -> Removed {
         let node = self.node();
         let slot = match node.find(key) {
@@ -244,7 +243,8 @@ impl<'s> Draft<'s> {
         };
         node.value_into(slot, old);
         if let Some(mut body) = node.sorted() {
-            // A ghost is found by its index too, but is not in the body.
+            // A search also finds a ghost (an entry outside the fences) by its index, but a ghost is not in
+            // the body.
             if slot >= body.len() {
                 return Removed::Absent;
             }
@@ -256,29 +256,32 @@ impl<'s> Draft<'s> {
         Removed::Gone(Patch::one(slots::clear_range(self.shape, slot)))
     }
 
-    /// Stores into one slot: its lines take the version read under the lane, in the same WRITE.
-    fn put(&mut self, slot: usize, key: &[u8], value: &[u8]) -> Patch {
+    /// Replaces an entry. It stays in its slot: a reader then finds the old or the new value there.
+    fn overwrite(&mut self, slot: usize, key: &[u8], value: &[u8]) -> Patch {
+        seam!(node::overwrite(self, slot, key, value));
+        self.put(slot, key, value)
+    }
+
+    /// Stores an entry into one slot. The same WRITE stamps its lines with the version read under the lane.
+    pub(super) fn put(&mut self, slot: usize, key: &[u8], value: &[u8]) -> Patch {
         slots::store(self.shape, &mut self.image, slot, key, value);
         self.restamp(slot);
         Patch::one(slots::write_range(self.shape, slot))
     }
 
     fn restamp(&mut self, slot: usize) {
-        if planted(Mutant::NoRestamp) {
-            return;
-        }
         for line in slots::stamped_lines(self.shape, slot) {
-            set_stamp(&mut self.image, line, self.header.version);
+            entry::restamp(&mut self.image[line * LINE..][..LINE], self.header.version);
         }
     }
 
-    /// Replaces a sorted body; the node is written whole.
+    /// Replaces a sorted body. The patch writes the whole node.
     pub fn set_body(&mut self, body: &SortedBody) -> Patch {
         self.next_version();
         self.fill(body)
     }
 
-    /// Fills a sorted body in at the current version.
+    /// Stores a sorted body at the current version.
     pub(crate) fn fill(&mut self, body: &SortedBody) -> Patch {
         if let Body::Sorted(stream) = self.shape.body {
             self.header.count = body.len() as u16;

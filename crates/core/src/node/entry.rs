@@ -1,46 +1,46 @@
-//! Putting an entry that fits a line without taking the node up: what to WRITE is read off the image.
+//! Writes an entry that fits a line without making a draft of the node: the WRITE is derived from the image.
 //!
-//! The same change as [`Draft::upsert`](super::Draft::upsert) makes, for whoever needs no draft of all of the node: one WRITE
-//! inside one line, from the entry to the line's end, with the version read under the lane as its stamp (I19).
+//! It makes the same change as [`Draft::upsert`](super::Draft::upsert), for callers that need no draft of the
+//! whole node. The change is one WRITE inside one line, from the entry to the line's end. Its stamp is the
+//! version read under the lane (I19).
 
 use super::header::AT_STAMP;
 use super::shape::{AT_BITMAP, Body};
 use super::view::{Lookup, Node};
 use super::{LINE, get_u16, order, put_u16, slots};
-use crate::mutant::{Mutant, planted};
 use std::ops::Range;
 
-/// One entry to be written.
+/// The WRITE of one entry.
 #[derive(Clone, Debug)]
 pub struct EntryWrite {
     line: [u8; LINE],
-    /// Where in the line the bytes to be written begin.
+    /// Offset in the line of the first byte to write.
     from: usize,
-    /// Where in the node the line begins.
+    /// Offset of the line in the node.
     at: usize,
     /// Whether the key was there.
     pub updated: bool,
 }
 
 impl EntryWrite {
-    /// Where in the node to write.
+    /// The range of the node to write.
     pub fn range(&self) -> Range<usize> {
         self.at + self.from..self.at + LINE
     }
 
-    /// What.
+    /// The bytes to write.
     pub fn bytes(&self) -> &[u8] {
         &self.line[self.from..]
     }
 }
 
 impl Node<'_> {
-    /// What to write to put `value` under `key`, which is inside the fences; `old` receives the value it replaces. `None` if the
-    /// leaf is full, or not one whose entries lie several to a line. The caller holds the lane.
+    /// Returns the WRITE that stores `value` under `key`, which is inside the fences. `old` receives the
+    /// value it replaces. Returns `None` if the leaf is full, or does not have several entries per line. The
+    /// caller holds the lane.
     pub fn entry_write(&self, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Option<EntryWrite> {
-        let Body::Slots { first_line, per_line } = self.shape.body else { return None };
+        let (first_line, per_line) = self.lines_of_entries()?;
         let (slot, updated) = match self.find(key) {
-            Lookup::Found(_) if planted(Mutant::MovedUpdate) => return None,
             Lookup::Found(slot) => {
                 self.value_into(slot, old);
                 (slot, true)
@@ -56,18 +56,34 @@ impl Node<'_> {
         line[from + key.len()..from + key.len() + value.len()].copy_from_slice(value);
         let bits = get_u16(&line, AT_BITMAP) | 1 << (slot % per_line);
         put_u16(&mut line, AT_BITMAP, bits);
-        if !planted(Mutant::NoRestamp) {
-            put_u16(&mut line, AT_STAMP, self.header.version);
-        }
+        restamp(&mut line, self.header.version);
         Some(EntryWrite { line, from, at, updated })
     }
 
-    /// A slot for a new `key`: near its neighbours if that can be had, else the first that is empty or a ghost's.
+    /// Returns the first line of entries and the entries per line, if a line holds several.
+    #[inline]
+    fn lines_of_entries(&self) -> Option<(usize, usize)> {
+        seam!(node::lines_of_entries());
+        match self.shape.body {
+            Body::Slots { first_line, per_line } => Some((first_line, per_line)),
+            _ => None,
+        }
+    }
+
+    /// Finds a slot for a new `key`: near its neighbours if possible, else the first slot that is empty or
+    /// holds a ghost (an entry outside the fences).
     pub(super) fn free_slot(&self, key: &[u8]) -> Option<usize> {
         order::slot_between(self, key)
             .or_else(|| slots::first_empty(self.shape, self.image))
             .or_else(|| order::first_outside(self))
     }
+}
+
+/// Stamps the line of an entry that is written with the version read under the lane.
+#[inline]
+pub(super) fn restamp(line: &mut [u8], version: u16) {
+    seam!(node::restamp());
+    put_u16(line, AT_STAMP, version);
 }
 
 #[cfg(test)]

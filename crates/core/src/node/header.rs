@@ -1,11 +1,11 @@
-//! The header: the first 64 bytes of every node, alike in all formats.
+//! The header: the first 64 bytes of every node, with the same layout in all formats.
 //!
 //! ```text
 //!  0  u8   high nibble 0xA: this is a node; low nibble: front node version (TwoLevel), else 0
 //!  1  u8   format number
 //!  2  u8   level, leaves are 0
 //!  3  u8   flags: 1 free, 2 pending, 4 high fence open
-//!  4  u16  owner: who set the free or pending mark
+//!  4  u16  owner: the client that set the free or pending mark
 //!  6  u16  count of a sorted body's entries; 0 in unsorted leaves
 //!  8  u32  tree id
 //! 12  u16  version
@@ -17,7 +17,7 @@
 //! The header line is one unit (F1), so a reader sees all of it from one moment.
 
 use super::{LINE, get_u16, get_u32, get_u64, put_u16, put_u32, put_u64};
-use sherman_fabric::{ClientId, GlobalAddress};
+use sherman_fabric::{ComputeId, GlobalAddress};
 
 pub(super) const MARK: u8 = 0xA0;
 pub(super) const AT_FRONT: usize = 0;
@@ -33,7 +33,7 @@ pub(super) const AT_SIBLING: usize = 16;
 /// End of the part that all formats share.
 pub(super) const FIXED: usize = 24;
 pub(super) const AT_CHECKSUM: usize = FIXED;
-/// Where a line's stamp is, from the line's start.
+/// Offset of the stamp in a line.
 pub(super) const AT_STAMP: usize = 62;
 
 const _: () = assert!(AT_SIBLING + 8 == FIXED && AT_STAMP + 2 == LINE);
@@ -43,7 +43,7 @@ const _: () = assert!(AT_SIBLING + 8 == FIXED && AT_STAMP + 2 == LINE);
 pub struct Flags {
     /// The node belongs to no tree any more.
     pub free: bool,
-    /// The node is written but not yet linked: nobody uses it except who set the mark or recovers it.
+    /// The node is written but not yet linked: only the client that set the mark, or its recoverer, uses it.
     pub pending: bool,
     /// No upper bound: the rightmost node of its level.
     pub high_open: bool,
@@ -68,8 +68,8 @@ pub struct Header {
     pub level: u8,
     /// Marks.
     pub flags: Flags,
-    /// Who set the free or pending mark.
-    pub owner: ClientId,
+    /// The client that set the free or pending mark.
+    pub owner: ComputeId,
     /// Entries of a sorted body.
     pub count: u16,
     /// The tree it belongs to.
@@ -92,7 +92,7 @@ impl Header {
             format: image[AT_FORMAT],
             level: image[AT_LEVEL],
             flags: Flags::from_byte(image[AT_FLAGS]),
-            owner: ClientId(get_u16(image, AT_OWNER)),
+            owner: ComputeId(get_u16(image, AT_OWNER)),
             count: get_u16(image, AT_COUNT),
             tree: get_u32(image, AT_TREE),
             version: get_u16(image, AT_VERSION),
@@ -101,7 +101,7 @@ impl Header {
         })
     }
 
-    /// Writes the fixed part. The front nibble, stamps and checksum are the sealer's.
+    /// Writes the fixed part. `Draft::seal` writes the front nibble, stamps and checksum.
     pub(super) fn encode(&self, image: &mut [u8]) {
         image[AT_FRONT] = MARK | (image[AT_FRONT] & 0x0f);
         image[AT_FORMAT] = self.format;

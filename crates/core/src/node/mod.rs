@@ -1,9 +1,10 @@
 //! Node formats: pure codecs over bytes (paper §4.4, `docs/LAYOUT.md`).
 //!
-//! A node is an image of [`Shape::node_bytes`] bytes. A reader fetches it with one READ and may get any mixture of the
-//! states its 64-byte units went through meanwhile (F1, F2); [`Node::open`] decides whether what it got can be used.
-//! A writer holds the node's lane, turns the image into a [`Draft`], changes it, and learns from the returned
-//! [`Patch`] which byte ranges to WRITE, in which order, and whether a redo record must come first.
+//! A node is an image of [`Shape::node_bytes`] bytes. A reader fetches it with one READ and may get any
+//! mixture of the states that its 64-byte units went through meanwhile (F1, F2). [`Node::open`] decides
+//! whether the reader can use the result. A writer holds the node's lane, turns the image into a [`Draft`]
+//! and changes it. The returned [`Patch`] tells which byte ranges to WRITE, in which order, and whether a
+//! redo record must come first.
 //!
 //! | module | what |
 //! |---|---|
@@ -21,13 +22,15 @@
 //! | `mark` | changing the marks of a node of unknown shape |
 
 pub mod collect;
-mod deal;
+mod counting_sort;
 pub mod draft;
 pub mod entry;
 pub mod header;
 pub(crate) mod mark;
 pub mod order;
 pub mod patch;
+#[cfg(feature = "mutants")]
+pub(crate) mod seam;
 pub mod shape;
 pub mod slots;
 pub mod sorted;
@@ -41,20 +44,22 @@ pub use draft::{Draft, Removed, SplitOff};
 pub use header::{Flags, Header};
 pub use order::Scratch;
 pub use patch::Patch;
-pub use shape::{Kind, Shape, ShapeError, TreeShape};
+pub use shape::{NodeKind, Shape, ShapeError, TreeShape};
 pub use sorted::SortedBody;
 pub use view::{Lookup, Node, Position, Reject};
 
-/// How a tree's nodes are laid out and how a reader tells a torn image. Chosen per tree, fixed in the catalog.
+/// How a tree's nodes are laid out, and how a reader recognises a torn image. Chosen per tree, fixed in the
+/// catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Format {
     /// The default: every 64-byte line carries a 16-bit stamp; an entry write is one WRITE inside one line.
     LineStamped = 1,
-    /// The paper's: 4-bit front and rear versions around the node and around each entry. Safe only where a whole verb is
-    /// atomic (`caps.verb_atomic`): under F1 and F2 a reader can accept front old, middle new, rear old.
+    /// The paper's format: 4-bit front and rear versions around the node and around each entry. Safe only
+    /// where a whole verb is atomic (`caps.verb_atomic`): under F1 and F2 a reader can accept front old,
+    /// middle new, rear old.
     TwoLevel = 2,
-    /// FG's: sorted leaves, the whole node written back, a checksum over it.
+    /// FG's format: sorted leaves, the whole node written back, a checksum over it.
     Sorted = 3,
     /// FG's leaf with a stamp in every line instead of the checksum.
     SortedStamped = 4,
@@ -100,7 +105,7 @@ impl Format {
     }
 }
 
-/// Bytes of a line: F1's unit of atomicity, the grain of stamps.
+/// Bytes of a line: F1's unit of atomicity, and the granularity of stamps.
 pub const LINE: usize = 64;
 
 pub(crate) fn get_u16(bytes: &[u8], at: usize) -> u16 {

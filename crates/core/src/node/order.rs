@@ -1,56 +1,62 @@
-//! The live entries of an unsorted leaf in the order of their keys: what scans and splits begin with.
+//! The live entries of an unsorted leaf in the order of their keys. Scans and splits begin with it.
 //!
-//! Slots are filled in ascending order by splits, merges and bulk loads and at random by puts, so most leaves are nearly
-//! sorted: `sort_nearly` is made for that. An entry is represented by the first eight bytes of its key as a number. For
-//! keys of at most eight bytes, which most trees have, that is all of it and nothing but numbers is compared.
+//! Splits, merges and bulk loads fill slots in ascending order, and puts fill them at random. So most leaves
+//! are nearly sorted, and `sort_nearly` is made for that. The first eight bytes of its key, as a number,
+//! represent an entry. For keys of at most eight bytes, which most trees have, that is the whole key, and the
+//! sort compares only numbers.
 
 use super::shape::{AT_BITMAP, Body, MAX_KEY};
 use super::view::Node;
-use super::{LINE, deal, get_u16, slots};
-use crate::mutant::{Mutant, planted};
+use super::{Flags, LINE, counting_sort, get_u16, slots};
 use std::cmp::Ordering;
 
 /// Bytes of a key that is one number.
 const WORD: usize = 8;
-/// Bytes of an entry of two words, and how many of them lie in a line.
+/// Bytes of an entry of two words. `PAIRS` is how many of them lie in a line.
 pub(super) const PAIR: usize = 16;
 pub(super) const PAIRS: usize = AT_BITMAP / PAIR;
 
-/// More falls than one in so many entries, and they are sorted as if there were no order among them.
+/// If more than one in this many entries is out of order, a general sort takes over.
 const NEARLY: usize = 3;
 
-/// Buffers for [`Node::collect`]: used again and again, they stop growing.
+/// Buffers for [`Node::collect`]. With reuse they stop growing.
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
     low: Vec<u8>,
     high: Vec<u8>,
     ranks: Vec<Rank>,
-    /// The keys of what was gathered, where a rank's prefix is not all of them.
+    /// The keys of the gathered entries, if a rank's prefix is not the whole key.
     keys: Vec<u8>,
     dropped: Vec<Rank>,
     dropped_pairs: Vec<[u8; PAIR]>,
 }
 
-/// An entry waiting to be put in order.
+/// An entry to be sorted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rank {
-    /// The first eight bytes of the key, big-endian; of a shorter key, all of it and zeros.
+    /// The first eight bytes of the key, big-endian. A shorter key is padded with zeros.
     prefix: u64,
     slot: u32,
-    /// Which of `keys` is its own, if they are kept.
+    /// The index of its key in `keys`, if `keys` is used.
     key: u32,
 }
 
-/// Keys of one word from `low` on, up to and including `low + span`.
+/// The keys of one word from `low` to `low + span`, inclusive.
 #[derive(Clone, Copy, Debug)]
 struct Words {
     low: u64,
     span: u64,
 }
 
+/// The high fence, if there is one. Entries at or above it do not exist.
+fn high_fence(flags: Flags, fence: &[u8]) -> Option<&[u8]> {
+    seam!(node::high_fence());
+    (!flags.high_open).then_some(fence)
+}
+
 impl Words {
-    /// The keys inside the fences and within `first..=last`; `None` if there can be none. Zeros behind shorter keys do
-    /// not change their order.
+    /// The keys inside the fences and within `first..=last`; `None` if there can be none. Padding shorter
+    /// keys with zeros does not change their order.
     fn within(node: &Node<'_>, first: &[u8], last: Option<&[u8]>) -> Option<Self> {
         let len = node.shape.key_len;
         let mut fence = [0; WORD];
@@ -70,7 +76,7 @@ impl Words {
     }
 }
 
-/// The lines of slots of two words.
+/// The lines of slots, if an entry is two words.
 fn pair_lines<'a>(node: &Node<'a>) -> Option<&'a [[u8; LINE]]> {
     match node.shape.body {
         Body::Slots { first_line, .. } if node.shape.key_len == WORD && node.shape.entry_len() == PAIR => {
@@ -167,9 +173,9 @@ pub(super) fn first_outside(node: &Node<'_>) -> Option<usize> {
     (first != usize::MAX).then_some(first)
 }
 
-/// A free slot for `key` in a small leaf of pairs, between those of its neighbours if there is one, else near them: leaves
-/// whose slots are in the order of their keys are scanned several times faster. `None` if no slot is free, or the leaf is
-/// another.
+/// Finds a free slot for `key` in a small leaf of pairs: between the slots of its neighbours if there is one,
+/// else near them. A leaf whose slots are in key order is scanned several times faster. Returns `None` if no
+/// slot is free, or if this is no small leaf of pairs.
 pub(super) fn slot_between(node: &Node<'_>, key: &[u8]) -> Option<usize> {
     let lines = pair_lines(node).filter(|lines| lines.len() * PAIRS <= u64::BITS as usize)?;
     let inside = Words::within(node, &[], None)?;
@@ -193,7 +199,8 @@ pub(super) fn slot_between(node: &Node<'_>, key: &[u8]) -> Option<usize> {
     let from = |at: u32| if at < u64::BITS { u64::MAX << at } else { 0 };
     let middle = below.1.midpoint(above.1);
     let between = free & from(below.1) & !from(above.1);
-    // From the middle of the gap on, else from its beginning; without a gap whichever free slot is nearer.
+    // Prefer the first free slot from the middle of the gap on, then from its beginning. Without a free slot
+    // in the gap, take the nearest one.
     if let Some(choice) = [between & from(middle), between].into_iter().find(|&choice| choice != 0) {
         return Some(choice.trailing_zeros() as usize);
     }
@@ -209,14 +216,14 @@ pub(super) fn slot_between(node: &Node<'_>, key: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether bounds of these lengths compare as numbers with keys of one word.
+/// Whether keys are one word, and bounds of these lengths compare with them as numbers.
 fn are_words(node: &Node<'_>, first: &[u8], last: Option<&[u8]>) -> bool {
     let len = node.shape.key_len;
     len <= WORD && first.len() <= len && last.is_none_or(|last| last.len() == len)
 }
 
-/// Appends the pairs of a leaf of 8-byte keys and values to `out`; false if it is no such leaf. They go there at once
-/// and are sorted in place if they are not.
+/// Appends the pairs of a leaf of 8-byte keys and values to `out`. Returns false if it is no such leaf.
+/// Copies the pairs directly, and sorts them in place if needed.
 pub(super) fn collect_pairs(
     node: &Node<'_>,
     first: &[u8],
@@ -226,21 +233,22 @@ pub(super) fn collect_pairs(
 ) -> bool {
     let Some(lines) = pair_lines(node).filter(|_| are_words(node, first, last)) else { return false };
     let Some(within) = Words::within(node, first, last) else { return true };
-    if lines.len() <= deal::MAX_LINES {
-        deal::collect(lines, within.low, within.span, out);
+    if lines.len() <= counting_sort::MAX_LINES {
+        counting_sort::collect(lines, within.low, within.span, out);
         return true;
     }
     let start = out.len();
     out.resize(start + lines.len() * PAIRS * PAIR, 0);
     let pairs = out[start..].as_chunks_mut().0;
     let mut count = 0;
-    // Nothing is predicted: a pair is copied whether it counts or not.
+    // No branch to predict: the loop copies every pair, accepted or not.
     each_pair(lines, |pair, live| {
         pairs[count] = *pair;
         count += usize::from(live & within.contains(key_of_pair(pair)));
     });
-    let count =
-        sort_nearly(&mut pairs[..count], &mut scratch.dropped_pairs, |a, b| key_of_pair(a).cmp(&key_of_pair(b)));
+    let count = sort_nearly(&mut pairs[..count], &mut scratch.dropped_pairs, |a, b| {
+        key_of_pair(a).cmp(&key_of_pair(b))
+    });
     out.truncate(start + count * PAIR);
     true
 }
@@ -248,22 +256,22 @@ pub(super) fn collect_pairs(
 /// Entries in order, each key once.
 pub(super) struct Ordered<'a> {
     ranks: &'a [Rank],
-    /// The keys, unless a word is all of one.
+    /// The keys, unless a key is one word.
     keys: Option<&'a [u8]>,
 }
 
 impl<'a> Ordered<'a> {
-    /// How many.
+    /// Number of entries.
     pub(super) fn len(&self) -> usize {
         self.ranks.len()
     }
 
-    /// Their slots.
+    /// The slots of the entries.
     pub(super) fn slots(&self) -> impl ExactSizeIterator<Item = usize> + use<'a> {
         self.ranks.iter().map(|rank| rank.slot as usize)
     }
 
-    /// How many have a key below `key`.
+    /// How many entries have a key below `key`.
     pub(super) fn below(&self, key: &[u8]) -> usize {
         let prefix = prefix_of(key);
         self.ranks.partition_point(|rank| match self.keys {
@@ -274,8 +282,8 @@ impl<'a> Ordered<'a> {
 }
 
 impl Scratch {
-    /// The live entries of an unsorted leaf inside the fences and within `first..=last`. Whether they are whole is the
-    /// caller's question.
+    /// Gathers the live entries of an unsorted leaf inside the fences and within `first..=last`. The caller
+    /// checks whether they are whole.
     pub(super) fn gather(&mut self, node: &Node<'_>, first: &[u8], last: Option<&[u8]>) -> Ordered<'_> {
         self.ranks.clear();
         if !are_words(node, first, last) {
@@ -293,7 +301,7 @@ impl Scratch {
         Ordered { ranks: &self.ranks[..count], keys: None }
     }
 
-    /// [`Scratch::gather`] for keys of any length, taken out of their slots.
+    /// [`Scratch::gather`] for keys of any length, copied out of their slots.
     fn gather_keys(&mut self, node: &Node<'_>, first: &[u8], last: Option<&[u8]>) -> Ordered<'_> {
         let shape = node.shape;
         let len = shape.key_len;
@@ -302,10 +310,10 @@ impl Scratch {
             shape.fences.load(node.image, at, fence);
         }
         let low = first.max(&self.low);
-        let high = (!node.header.flags.high_open).then_some(&self.high[..]);
-        let high = high.filter(|_| !planted(Mutant::GhostsExist));
-        let within =
-            |key: &[u8]| key >= low && high.is_none_or(|high| key < high) && last.is_none_or(|last| key <= last);
+        let high = high_fence(node.header.flags, &self.high);
+        let within = |key: &[u8]| {
+            key >= low && high.is_none_or(|high| key < high) && last.is_none_or(|last| key <= last)
+        };
         self.keys.clear();
         for slot in (0..shape.capacity).filter(|&slot| slots::is_live(shape, node.image, slot)) {
             let at = self.keys.len();
@@ -341,7 +349,7 @@ fn key_of<'a>(rank: &Rank, keys: &'a [u8], len: usize) -> &'a [u8] {
     &keys[at..at + len]
 }
 
-/// The first eight bytes as a number that compares as they do; zeros stand for bytes that are not there.
+/// The first eight bytes as a number that compares as the bytes do. Missing bytes count as zeros.
 #[inline(always)]
 fn prefix_of(key: &[u8]) -> u64 {
     if let Some(word) = key.first_chunk() {
@@ -350,12 +358,17 @@ fn prefix_of(key: &[u8]) -> u64 {
     key.iter().zip((0..WORD).rev()).fold(0, |word, (byte, at)| word | u64::from(*byte) << (8 * at))
 }
 
-/// Sorts `items`, most of which are in order, drops all but one of equal ones and returns how many are left.
+/// Sorts `items`, most of which are in order, and drops all but one of equal items. Returns how many remain.
 ///
-/// What does not ascend is taken out, sorted by itself and merged in again. An item that is too large for its place would
-/// make all that follow look too small; so where the next one fits in its stead, it is the one that goes.
+/// It removes items that do not ascend, sorts them separately and merges them in again. An item that is too
+/// large for its position would make all later items look too small. So if the next item fits in its
+/// position, the too large one is removed instead.
 #[inline(always)]
-fn sort_nearly<T: Copy>(items: &mut [T], dropped: &mut Vec<T>, compare: impl Fn(&T, &T) -> Ordering) -> usize {
+fn sort_nearly<T: Copy>(
+    items: &mut [T],
+    dropped: &mut Vec<T>,
+    compare: impl Fn(&T, &T) -> Ordering,
+) -> usize {
     let less = |a: &T, b: &T| compare(a, b) == Ordering::Less;
     let fall = |pair: &[T]| !less(&pair[0], &pair[1]);
     let Some(first) = items.windows(2).position(fall) else { return items.len() };
@@ -415,7 +428,8 @@ mod tests {
 
     #[test]
     fn whatever_the_order_it_is_sorted_and_each_is_there_once() {
-        // All sequences of six numbers below five: every pattern of rises, falls and equals.
+        // All sequences of six numbers below five: every pattern of ascending, descending and equal
+        // neighbours.
         for number in 0..5_usize.pow(6) {
             let mut items: Vec<usize> = (0..6).map(|at| number / 5_usize.pow(at) % 5).collect();
             let mut expected = items.clone();

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 /// Byte ranges of the new image, to be WRITten in this order.
 ///
-/// If it is not logged, each range lies inside one unit and every prefix of them leaves a node that readers and the
-/// next holder can use. If it is, a redo record holding all of them must precede the first (I24–I26 of `docs/INVARIANTS.md`).
+/// If the patch is not logged, each range lies inside one unit. Then every prefix of the ranges leaves a node
+/// that readers and the next holder can use. If it is logged, a redo record with all ranges must precede the
+/// first (I24–I26 of `docs/INVARIANTS.md`).
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Patch {
     steps: [Range<usize>; 3],
@@ -14,7 +15,7 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// One range.
+    /// A patch of one range.
     pub(super) fn one(range: Range<usize>) -> Self {
         Self { steps: [range, 0..0, 0..0], len: 1, logged: false }
     }
@@ -27,7 +28,7 @@ impl Patch {
         self
     }
 
-    /// Marks the steps as meaningful only together.
+    /// Marks the steps as valid only together, so that the patch is logged.
     pub(super) fn together(mut self) -> Self {
         self.logged = true;
         self
@@ -38,7 +39,8 @@ impl Patch {
         &self.steps[..self.len]
     }
 
-    /// Whether a redo record must come first where a dying client's WRITE is cut at `crash_unit` bytes.
+    /// Whether a redo record must come first, if the death of a client can cut its WRITE at multiples of
+    /// `crash_unit` bytes.
     pub fn needs_redo(&self, crash_unit: u32) -> bool {
         let unit = crash_unit.max(1) as usize;
         self.logged || self.steps().iter().any(|range| range.start / unit != (range.end.max(1) - 1) / unit)

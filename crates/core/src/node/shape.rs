@@ -17,34 +17,34 @@ pub const MIN_ENTRIES: usize = 4;
 /// Bytes of a child pointer.
 pub const CHILD: usize = 8;
 
-/// Payload of a slot line: up to the bitmap.
+/// The payload of a line of slots ends here, where the bitmap begins.
 pub(super) const AT_BITMAP: usize = 60;
-/// Payload of a line of a long entry: up to its entry version.
+/// The payload of a line of a long entry ends here, where the entry version begins.
 pub(super) const AT_ENTRY_VERSION: usize = 58;
-/// Slots per line are bounded by the bitmap's width.
+/// The most slots per line: the width of the bitmap.
 const MAX_PER_LINE: usize = 16;
 
 const _: () = assert!(AT_BITMAP + 2 == AT_STAMP && AT_ENTRY_VERSION + 2 == AT_BITMAP);
 
 /// Leaf or internal node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum NodeKind {
     /// Level 0: keys and values.
     Leaf,
     /// Levels above: separators and children.
     Internal,
 }
 
-/// Where a node's entries are.
+/// Where the entries of a node are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Body {
     /// Sorted, one after the other in a stream.
     Sorted(Stream),
-    /// Unsorted, several to a line, a bitmap in each line.
+    /// Unsorted, several per line, with a bitmap in each line.
     Slots { first_line: usize, per_line: usize },
     /// Unsorted, each over several whole lines with an entry version in each.
     LongSlots { first_line: usize, lines_each: usize },
-    /// Unsorted, flat, a 4-bit version at either end of each.
+    /// Unsorted, flat, with a 4-bit version at both ends of each.
     Nibbled { start: usize },
 }
 
@@ -52,13 +52,13 @@ pub(super) enum Body {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub(super) format: Format,
-    pub(super) kind: Kind,
+    pub(super) kind: NodeKind,
     pub(super) node_bytes: usize,
     pub(super) key_len: usize,
     pub(super) payload_len: usize,
     pub(super) tree: u32,
     pub(super) fences: Stream,
-    /// Lines of header and wide fences; 1 in the flat formats.
+    /// Lines of the header and of wide fences. 1 in the flat formats.
     pub(super) header_lines: usize,
     pub(super) body: Body,
     pub(super) capacity: usize,
@@ -70,18 +70,18 @@ pub struct Shape {
 pub enum ShapeError {
     /// Keys have 1 to 1024 bytes.
     KeyLength {
-        /// The length asked for.
+        /// The requested length.
         asked: usize,
     },
     /// Node sizes are multiples of 64 from 256 to 65536.
     NodeSize {
-        /// The size asked for.
+        /// The requested size.
         asked: usize,
     },
     /// The node would hold fewer than four entries.
     TooSmall {
         /// Leaf or internal.
-        kind: Kind,
+        kind: NodeKind,
         /// Its size.
         node_bytes: usize,
         /// How many entries it would hold.
@@ -99,14 +99,21 @@ impl fmt::Display for ShapeError {
         match self {
             Self::KeyLength { asked } => write!(f, "keys have 1 to {MAX_KEY} bytes, not {asked}"),
             Self::NodeSize { asked } => {
-                write!(f, "node sizes are multiples of {LINE} from {MIN_NODE} to {MAX_NODE} bytes, not {asked}")
+                write!(
+                    f,
+                    "node sizes are multiples of {LINE} from {MIN_NODE} to {MAX_NODE} bytes, not {asked}"
+                )
             }
             Self::TooSmall { kind, node_bytes, entries } => {
-                let kind = if *kind == Kind::Leaf { "a leaf" } else { "an internal node" };
-                write!(f, "{kind} of {node_bytes} bytes would hold {entries} entries, {MIN_ENTRIES} are the least: ")?;
+                let kind = if *kind == NodeKind::Leaf { "a leaf" } else { "an internal node" };
+                write!(
+                    f,
+                    "{kind} of {node_bytes} bytes would hold {entries} entries, but must hold at least \
+                     {MIN_ENTRIES}: "
+                )?;
                 write!(f, "choose larger nodes, or shorter keys and values")
             }
-            Self::UnknownFormat { number } => write!(f, "node format {number} is not known to this version"),
+            Self::UnknownFormat { number } => write!(f, "this version does not know node format {number}"),
         }
     }
 }
@@ -115,7 +122,7 @@ impl std::error::Error for ShapeError {}
 
 impl Shape {
     pub(super) fn new(
-        kind: Kind,
+        kind: NodeKind,
         format: Format,
         tree: u32,
         node_bytes: usize,
@@ -140,7 +147,7 @@ impl Shape {
         let (body, capacity) = match format {
             _ if format.is_lined() => {
                 let lines = (node_bytes / LINE).saturating_sub(header_lines);
-                if kind == Kind::Leaf && format == Format::LineStamped {
+                if kind == NodeKind::Leaf && format == Format::LineStamped {
                     Self::stamped_slots(entry, header_lines, lines)
                 } else {
                     (Body::Sorted(Stream::lined(header_lines)), lines * AT_STAMP / entry)
@@ -149,7 +156,7 @@ impl Shape {
             Format::TwoLevel => {
                 let start = FIXED + fence_bytes;
                 let room = (node_bytes - 1).saturating_sub(start);
-                if kind == Kind::Leaf {
+                if kind == NodeKind::Leaf {
                     (Body::Nibbled { start }, room / (entry + 1))
                 } else {
                     (Body::Sorted(Stream::flat(start)), room / entry)
@@ -164,7 +171,18 @@ impl Shape {
         if capacity < MIN_ENTRIES {
             return Err(ShapeError::TooSmall { kind, node_bytes, entries: capacity });
         }
-        Ok(Self { format, kind, node_bytes, key_len, payload_len, tree, fences, header_lines, body, capacity })
+        Ok(Self {
+            format,
+            kind,
+            node_bytes,
+            key_len,
+            payload_len,
+            tree,
+            fences,
+            header_lines,
+            body,
+            capacity,
+        })
     }
 
     fn stamped_slots(entry: usize, first_line: usize, lines: usize) -> (Body, usize) {
@@ -226,12 +244,21 @@ pub struct TreeShape {
 }
 
 impl TreeShape {
-    /// The shapes of a tree with this spec and id, or why there are none.
+    /// Creates the shapes of a tree with this spec and id, or returns why they cannot exist.
     pub fn new(spec: &TreeSpec, tree: u32) -> Result<Self, ShapeError> {
-        let format = Format::from_number(spec.format).ok_or(ShapeError::UnknownFormat { number: spec.format })?;
+        let format =
+            Format::from_number(spec.format).ok_or(ShapeError::UnknownFormat { number: spec.format })?;
         let key_len = usize::from(spec.key_len);
-        let leaf = Shape::new(Kind::Leaf, format, tree, spec.leaf_bytes as usize, key_len, spec.value_len as usize)?;
-        let internal = Shape::new(Kind::Internal, format, tree, spec.internal_bytes as usize, key_len, CHILD)?;
+        let leaf = Shape::new(
+            NodeKind::Leaf,
+            format,
+            tree,
+            spec.leaf_bytes as usize,
+            key_len,
+            spec.value_len as usize,
+        )?;
+        let internal =
+            Shape::new(NodeKind::Internal, format, tree, spec.internal_bytes as usize, key_len, CHILD)?;
         Ok(Self { leaf, internal })
     }
 
@@ -246,7 +273,13 @@ mod tests {
     use super::*;
 
     fn spec(format: Format, key: u16, value: u32, bytes: u32) -> TreeSpec {
-        TreeSpec { format: format.number(), key_len: key, value_len: value, leaf_bytes: bytes, internal_bytes: bytes }
+        TreeSpec {
+            format: format.number(),
+            key_len: key,
+            value_len: value,
+            leaf_bytes: bytes,
+            internal_bytes: bytes,
+        }
     }
 
     #[test]
@@ -270,7 +303,10 @@ mod tests {
         assert_eq!(shape(8, 8, 192), Err(ShapeError::NodeSize { asked: 192 }));
         assert_eq!(shape(8, 8, 1000), Err(ShapeError::NodeSize { asked: 1000 }));
         assert_eq!(shape(8, 8, 65536 + 64), Err(ShapeError::NodeSize { asked: 65600 }));
-        assert_eq!(shape(8, 300, 1024), Err(ShapeError::TooSmall { kind: Kind::Leaf, node_bytes: 1024, entries: 2 }));
+        assert_eq!(
+            shape(8, 300, 1024),
+            Err(ShapeError::TooSmall { kind: NodeKind::Leaf, node_bytes: 1024, entries: 2 })
+        );
         assert!(shape(1024, 8, 65536).is_ok());
         let unknown = TreeSpec { format: 9, ..spec(Format::Sorted, 8, 8, 1024) };
         assert_eq!(TreeShape::new(&unknown, 1), Err(ShapeError::UnknownFormat { number: 9 }));

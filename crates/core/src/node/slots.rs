@@ -1,16 +1,17 @@
 //! Unsorted leaves: where a slot is, whether it is live, and whether it is whole.
 //!
-//! `LineStamped`, an entry that fits a line: several slots to a line, a bitmap at byte 60 says which are live. The slot
-//! and its bit change in one WRITE inside one line, atomic by F1, so an entry is never torn.
-//! `LineStamped`, a longer entry: whole lines, each with a 16-bit entry version at byte 58 and the live bit; torn iff
-//! these differ.
-//! `TwoLevel`: one byte more than the entry. The entry's first byte is parted: its high nibble follows the front version
-//! in the first byte, its low nibble precedes the rear version in the last, so that 8/8-byte entries take 17 bytes and the
-//! versions truly surround the entry without shifting it. Version 0 is an empty slot, 1..=15 cycle.
+//! - `LineStamped`, an entry that fits a line: several slots per line, with a bitmap at byte 60 that marks
+//!   the live ones. The slot and its bit change in one WRITE inside one line, atomic by F1, so an entry is
+//!   never torn.
+//! - `LineStamped`, a longer entry: whole lines, each with a 16-bit entry version at byte 58 and the live
+//!   bit. The entry is torn iff these differ.
+//! - `TwoLevel`: one byte more than the entry. The entry's first byte is split. Its high nibble follows the
+//!   front version in the first byte; its low nibble precedes the rear version in the last byte. So 8/8-byte
+//!   entries take 17 bytes, and the versions really surround the entry without shifting it. Version 0 is an
+//!   empty slot, 1..=15 cycle.
 
 use super::shape::{AT_BITMAP, AT_ENTRY_VERSION, Body};
 use super::{LINE, Lookup, Shape, get_u16, put_u16};
-use crate::mutant::{Mutant, planted};
 use std::ops::Range;
 
 /// The first line of `slot`.
@@ -41,7 +42,7 @@ pub(super) fn write_range(shape: &Shape, slot: usize) -> Range<usize> {
     }
 }
 
-/// All bytes that emptying `slot` must cover: of a line of several slots, its bitmap and stamp alone.
+/// All bytes that emptying `slot` must cover. In a line of several slots these are only its bitmap and stamp.
 pub(super) fn clear_range(shape: &Shape, slot: usize) -> Range<usize> {
     let written = write_range(shape, slot);
     match shape.body {
@@ -50,7 +51,7 @@ pub(super) fn clear_range(shape: &Shape, slot: usize) -> Range<usize> {
     }
 }
 
-/// The lines whose stamps an entry write of `slot` renews.
+/// The lines whose stamps an entry write of `slot` sets.
 pub(super) fn stamped_lines(shape: &Shape, slot: usize) -> Range<usize> {
     let line = first_line(shape, slot);
     match shape.body {
@@ -60,7 +61,7 @@ pub(super) fn stamped_lines(shape: &Shape, slot: usize) -> Range<usize> {
     }
 }
 
-/// Whether the slot holds an entry. Says nothing of fences.
+/// Whether the slot holds an entry. Does not check the fences.
 pub(super) fn is_live(shape: &Shape, image: &[u8], slot: usize) -> bool {
     match shape.body {
         Body::Slots { per_line, .. } => {
@@ -72,16 +73,13 @@ pub(super) fn is_live(shape: &Shape, image: &[u8], slot: usize) -> bool {
     }
 }
 
-/// Whether the slot's bytes can be of one moment.
+/// Whether all bytes of the slot can be from one moment.
 pub(super) fn is_whole(shape: &Shape, image: &[u8], slot: usize) -> bool {
     match shape.body {
         Body::Slots { .. } | Body::Sorted(_) => true,
-        Body::LongSlots { .. } if planted(Mutant::EntryVersionsIgnored) => true,
         Body::LongSlots { lines_each, .. } => {
-            let line = first_line(shape, slot);
-            let mark =
-                |line: usize| (get_u16(image, line * LINE + AT_ENTRY_VERSION), get_u16(image, line * LINE + AT_BITMAP));
-            (line + 1..line + lines_each).all(|other| mark(other) == mark(line))
+            let first = first_line(shape, slot);
+            entry_versions_agree(image, first..first + lines_each)
         }
         Body::Nibbled { .. } => {
             let range = write_range(shape, slot);
@@ -90,7 +88,18 @@ pub(super) fn is_whole(shape: &Shape, image: &[u8], slot: usize) -> bool {
     }
 }
 
-/// Calls `f(position in the entry, physical range)` for each contiguous piece of `len` entry bytes from `from` on.
+/// Whether all lines of a long entry have the same entry version and the same mark.
+fn entry_versions_agree(image: &[u8], lines: Range<usize>) -> bool {
+    seam!(node::entry_versions_agree());
+    let mark = |line: usize| {
+        (get_u16(image, line * LINE + AT_ENTRY_VERSION), get_u16(image, line * LINE + AT_BITMAP))
+    };
+    let first = mark(lines.start);
+    lines.skip(1).all(|line| mark(line) == first)
+}
+
+/// Calls `f(position in the entry, physical range)` for each contiguous piece of `len` entry bytes from
+/// `from` on.
 fn pieces(shape: &Shape, slot: usize, from: usize, len: usize, mut f: impl FnMut(usize, Range<usize>)) {
     match shape.body {
         Body::Slots { .. } => {
@@ -109,7 +118,7 @@ fn pieces(shape: &Shape, slot: usize, from: usize, len: usize, mut f: impl FnMut
             }
         }
         Body::Nibbled { .. } => {
-            // Entry byte i > 0 sits at start + i; byte 0 is handled by the callers.
+            // Entry byte i > 0 is at start + i. The callers handle byte 0.
             let at = write_range(shape, slot).start + from;
             f(0, at..at + len);
         }
@@ -147,7 +156,7 @@ fn key_is(shape: &Shape, image: &[u8], slot: usize, key: &[u8]) -> bool {
     equal
 }
 
-/// Searches all slots for `key`. Every get runs through here.
+/// Searches all slots for `key`. Every get runs this function.
 pub(super) fn find(shape: &Shape, image: &[u8], key: &[u8]) -> Lookup {
     match shape.body {
         Body::Slots { first_line, per_line } => {
@@ -173,7 +182,7 @@ fn find_pair(lines: &[[u8; LINE]], key: [u8; 8]) -> Option<usize> {
     find_word(lines, AT_BITMAP / 16, 16, key)
 }
 
-/// [`find_in_lines`] for 8-byte keys: one comparison of words a slot.
+/// [`find_in_lines`] for 8-byte keys: one comparison of words per slot.
 #[inline(always)]
 fn find_word(lines: &[[u8; LINE]], per_line: usize, entry_len: usize, key: [u8; 8]) -> Option<usize> {
     let key = u64::from_ne_bytes(key);
@@ -181,8 +190,8 @@ fn find_word(lines: &[[u8; LINE]], per_line: usize, entry_len: usize, key: [u8; 
     find_in_lines(lines, per_line, entry_len, is_it)
 }
 
-/// The first live slot whose bytes `is_it` accepts. All slots of a line are compared before its bitmap is asked: there
-/// is nothing to predict but the end.
+/// Finds the first live slot whose bytes `is_it` accepts. It compares all slots of a line before it reads the
+/// bitmap, so the only branch to predict is the end.
 #[inline(always)]
 fn find_in_lines(
     lines: &[[u8; LINE]],
@@ -208,13 +217,12 @@ fn find_nibbled(entries: &[u8], stride: usize, key: &[u8]) -> Lookup {
     for (slot, entry) in entries.chunks_exact(stride).enumerate() {
         let (front, rear) = (entry[0], entry[stride - 1]);
         if front >> 4 != rear & 0x0f {
-            // It may be the one: a miss elsewhere must not be believed.
             torn = true;
         } else if front >> 4 != 0 && front << 4 | rear >> 4 == key[0] && entry[1..key.len()] == key[1..] {
             return Lookup::Found(slot);
         }
     }
-    if torn { Lookup::Torn } else { Lookup::Absent }
+    missed(torn)
 }
 
 fn find_long(shape: &Shape, image: &[u8], key: &[u8]) -> Lookup {
@@ -226,11 +234,18 @@ fn find_long(shape: &Shape, image: &[u8], key: &[u8]) -> Lookup {
             return Lookup::Found(slot);
         }
     }
-    if torn && !planted(Mutant::TornEntryAbsent) { Lookup::Torn } else { Lookup::Absent }
+    missed(torn)
 }
 
-/// The slot of entry `index` of `count` that are put into an empty leaf at once: spread evenly, so that later ones find room
-/// between their neighbours and the slots stay nearly in the order of their keys.
+/// The answer of a search that found the key in no whole entry. A torn entry may be the key, so a miss in the
+/// other slots proves nothing.
+fn missed(torn: bool) -> Lookup {
+    seam!(node::missed());
+    if torn { Lookup::Torn } else { Lookup::Absent }
+}
+
+/// The slot of entry `index` out of `count`, when all are stored into an empty leaf at once. Entries are
+/// spread evenly. So later ones find room between their neighbours, and the slots stay nearly in key order.
 pub(super) fn spread(shape: &Shape, index: usize, count: usize) -> usize {
     index * shape.capacity / count.max(1)
 }
@@ -256,7 +271,7 @@ pub(super) fn store(shape: &Shape, image: &mut [u8], slot: usize, key: &[u8], va
             let line = &mut image.as_chunks_mut::<LINE>().0[first_line + slot / per_line];
             let (index, entry_len) = (slot % per_line, key.len() + value.len());
             let entry = &mut line[index * entry_len..(index + 1) * entry_len];
-            // The commonest lengths are known to the compiler: no copy is a call.
+            // The compiler knows the most common lengths, so no copy is a function call.
             if let (Ok(key), Ok(value), [to_key, to_value]) =
                 (<&[u8; 8]>::try_from(key), <&[u8; 8]>::try_from(value), entry.as_chunks_mut().0)
             {

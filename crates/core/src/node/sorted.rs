@@ -1,8 +1,8 @@
 //! Sorted bodies: separators and children of internal nodes, keys and values of `Sorted` leaves.
 //!
-//! Entry `i` of an internal node leads to the child responsible for keys from its key up to the next entry's; the first
-//! entry's key is the node's low fence. Such a body is always written whole, so in the lined formats all its lines carry
-//! the stamp of that write and entries may straddle lines.
+//! Entry `i` of an internal node leads to the child responsible for keys from its key up to the next entry's.
+//! The first entry's key is the node's low fence. Such a body is always written whole. So in the lined
+//! formats all its lines carry the stamp of that write, and entries may straddle lines.
 
 use super::header::Header;
 use super::shape::Shape;
@@ -10,7 +10,7 @@ use super::stream::Stream;
 use super::view::{Node, Position};
 use std::cmp::Ordering;
 
-/// A sorted body taken out of its lines.
+/// A sorted body, copied out of its lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortedBody {
     key_len: usize,
@@ -19,17 +19,17 @@ pub struct SortedBody {
 }
 
 impl SortedBody {
-    /// A body of no entries for nodes of this shape.
+    /// Creates a body without entries for nodes of this shape.
     pub fn empty(shape: &Shape) -> Self {
         Self { key_len: shape.key_len, entry_len: shape.entry_len(), bytes: Vec::new() }
     }
 
-    /// A body of these entries, key and payload of each, one after the other in ascending order.
+    /// Creates a body of these entries: key and payload of each, one after the other in ascending order.
     pub(super) fn from_entries(shape: &Shape, entries: &[u8]) -> Self {
         Self { bytes: entries.to_vec(), ..Self::empty(shape) }
     }
 
-    /// Takes the entries out of a validated image; those outside the fences do not exist.
+    /// Copies the entries out of a validated image, without those outside the fences, which do not exist.
     pub(super) fn decode(stream: Stream, image: &[u8], header: &Header, shape: &Shape) -> Self {
         let mut body = Self::empty(shape);
         body.bytes.resize(usize::from(header.count) * shape.entry_len(), 0);
@@ -40,7 +40,7 @@ impl SortedBody {
         body
     }
 
-    /// Binary search in place, without taking the body out: the index of `key`, or where it would go.
+    /// Binary search in place, without copying the body: returns the index of `key`, or its insertion index.
     pub(super) fn search(
         stream: Stream,
         image: &[u8],
@@ -60,12 +60,12 @@ impl SortedBody {
         Err(low)
     }
 
-    /// How many entries.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.bytes.len() / self.entry_len
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -99,7 +99,7 @@ impl SortedBody {
         low
     }
 
-    /// The index of `key`, or where it would be inserted.
+    /// The index of `key`, or its insertion index.
     pub fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let at = self.partition(|entry| entry < key);
         if at < self.len() && self.key(at) == key { Ok(at) } else { Err(at) }
@@ -116,7 +116,7 @@ impl SortedBody {
         self.bytes.splice(at..at, key.iter().chain(payload).copied());
     }
 
-    /// Takes entry `index` out. Of an internal node: its child is forgotten, not freed.
+    /// Removes entry `index`. In an internal node this forgets the child and does not free it.
     pub fn remove(&mut self, index: usize) {
         self.bytes.drain(index * self.entry_len..(index + 1) * self.entry_len);
     }
@@ -127,7 +127,7 @@ impl SortedBody {
         self.bytes[at..at + payload.len()].copy_from_slice(payload);
     }
 
-    /// Cuts the entries from `index` on off.
+    /// Cuts off the entries from `index` on and returns them.
     pub fn split_off(&mut self, index: usize) -> Self {
         Self { bytes: self.bytes.split_off(index * self.entry_len), ..*self }
     }

@@ -1,7 +1,8 @@
 //! Byte strings inside a node: flat, or laid across stamped lines.
 //!
-//! In the lined formats the last two bytes of every line are its stamp, so a long byte string (wide fences, the entries
-//! of a sorted body) runs over 62 bytes of one line and goes on in the next. A [`Stream`] hides that.
+//! In the lined formats the last two bytes of every line are its stamp. So a long byte string (wide fences,
+//! the entries of a sorted body) uses 62 bytes of one line and continues in the next. A [`Stream`] hides
+//! that.
 
 use super::header::AT_STAMP;
 use super::{LINE, get_u16};
@@ -21,7 +22,7 @@ impl Stream {
         Self { base, lined: false }
     }
 
-    /// The first 62 bytes of each line from line number `line` on.
+    /// The first 62 bytes of each line, from line number `line` on.
     pub(super) const fn lined(line: usize) -> Self {
         Self { base: line * LINE, lined: true }
     }
@@ -65,10 +66,10 @@ impl Stream {
         }
     }
 
-    /// How the stored bytes at `pos` compare with `key`.
+    /// Compares the stored bytes at `pos` with `key`.
     #[inline]
     pub(super) fn compare(self, image: &[u8], pos: usize, key: &[u8]) -> Ordering {
-        // Most keys are words, and most fences lie flat in the header.
+        // A fast path: most keys are one word, and most fences lie flat in the header.
         if !self.lined
             && let Ok(word) = key.try_into()
             && let Some(stored) = image.get(self.base + pos..).and_then(|bytes| bytes.first_chunk())

@@ -1,19 +1,19 @@
 //! A validated node image, and lookups in it.
 
-use super::header::{AT_CHECKSUM, AT_FRONT, Header};
+use super::header::{AT_CHECKSUM, AT_FRONT, Flags, Header};
 use super::shape::Body;
 use super::stream::stamp_of;
-use super::{Format, Kind, LINE, Shape, SortedBody, get_u64, slots};
-use crate::mutant::{Mutant, planted};
+use super::{Format, LINE, NodeKind, Shape, SortedBody, get_u64, slots};
 use std::cmp::Ordering;
 use twox_hash::XxHash3_64;
 
-/// Why an image cannot be used. Whoever meets one reads again or finds another way; none is an error by itself.
+/// Why an image cannot be used. The reader retries or takes another path; none of these is an error by
+/// itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reject {
     /// Units of different moments: read it again.
     Torn,
-    /// Not a node, or one of another format, tree or level: the pointer was stale.
+    /// Not a node, or a node of another format, tree or level: the pointer was stale.
     NotThis,
     /// Freed: the pointer was stale.
     Free,
@@ -39,7 +39,7 @@ pub enum Lookup {
     Found(usize),
     /// Nowhere.
     Absent,
-    /// An entry that might be it was torn: read again.
+    /// A torn entry may hold the key: read again.
     Torn,
 }
 
@@ -53,19 +53,15 @@ pub struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// Validates an image read without the lane. Consistency, identity and marks are checked before any other field is
-    /// used: a stale pointer may lead to anything.
+    /// Validates an image read without the lane. Checks identity, marks and consistency before it uses any
+    /// other field, because a stale pointer may lead to anything.
     pub fn open(shape: &'a Shape, image: &'a [u8], level: u8) -> Result<Self, Reject> {
         let header = Self::identify(shape, image, level)?;
-        match header.flags {
-            // Whatever else is in a node that nobody may use: a maker that died may have left it torn.
-            flags if flags.free && !planted(Mutant::FreeIgnored) => Err(Reject::Free),
-            flags if flags.pending && !planted(Mutant::PendingIgnored) => Err(Reject::Pending),
-            _ => Self::whole(shape, image, header),
-        }
+        check_marks(header.flags)?;
+        Self::whole(shape, image, header)
     }
 
-    /// Takes up an image that [`Node::open`] has accepted under the same lane, with the header it found.
+    /// Opens an image that [`Node::open`] has already accepted under the same lane, with the header it found.
     pub(crate) fn reopen(shape: &'a Shape, image: &'a [u8], header: Header) -> Self {
         debug_assert!(Self::open(shape, image, header.level).is_ok_and(|node| node.header == header));
         Self { shape, image, header }
@@ -77,15 +73,15 @@ impl<'a> Node<'a> {
         Self::whole(shape, image, header)
     }
 
-    /// The header, if it is of the node asked for.
+    /// Returns the header, if it belongs to the requested node.
     #[inline]
     fn identify(shape: &Shape, image: &[u8], level: u8) -> Result<Header, Reject> {
         if image.len() != shape.node_bytes {
             return Err(Reject::NotThis);
         }
         let header = Header::decode(image).ok_or(Reject::NotThis)?;
-        // The header line is one unit (F1): what it says of the node's identity is true of one moment, whatever the
-        // other lines are. A node of another tree may be laid out otherwise and would look torn for ever.
+        // The header line is one unit (F1), so the node's identity in it is from one moment, whatever the
+        // other lines hold. A node of another tree may have another layout and would look torn permanently.
         if header.format != shape.format.number() || header.tree != shape.tree || header.level != level {
             return Err(Reject::NotThis);
         }
@@ -122,20 +118,21 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The low fence, inclusive. All zero bytes is the lowest key of all.
+    /// The low fence, inclusive. A fence of all zero bytes is the lowest possible key.
     pub fn low(&self) -> Vec<u8> {
         let mut key = vec![0; self.shape.key_len];
         self.shape.fences.load(self.image, 0, &mut key);
         key
     }
 
-    /// The same into a buffer of the caller's.
+    /// Like `low`, into the caller's buffer.
     pub fn low_into(&self, key: &mut Vec<u8>) {
         key.resize(self.shape.key_len, 0);
         self.shape.fences.load(self.image, 0, key);
     }
 
-    /// The high fence into a buffer of the caller's, which stays as it is if the fence is open: whether it is not.
+    /// Copies the high fence into the caller's buffer and returns true. If the fence is open, leaves the
+    /// buffer unchanged and returns false.
     pub fn high_into(&self, key: &mut Vec<u8>) -> bool {
         if !self.header.flags.high_open {
             key.resize(self.shape.key_len, 0);
@@ -156,10 +153,11 @@ impl<'a> Node<'a> {
 
     /// Searches a leaf for `key`, which is inside the fences.
     pub fn find(&self, key: &[u8]) -> Lookup {
-        debug_assert!(self.shape.kind == Kind::Leaf, "only leaves hold values");
+        debug_assert!(self.shape.kind == NodeKind::Leaf, "only leaves hold values");
         match self.shape.body {
             Body::Sorted(stream) => {
-                match SortedBody::search(stream, self.image, usize::from(self.header.count), self.shape, key) {
+                match SortedBody::search(stream, self.image, usize::from(self.header.count), self.shape, key)
+                {
                     Ok(index) => Lookup::Found(index),
                     Err(_) => Lookup::Absent,
                 }
@@ -168,7 +166,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Appends the value in `slot` to `out`, after clearing it.
+    /// Clears `out` and copies the value in `slot` into it.
     pub fn value_into(&self, slot: usize, out: &mut Vec<u8>) {
         out.clear();
         out.resize(self.shape.payload_len, 0);
@@ -188,8 +186,8 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Every live entry inside the fences, sorted by key. Of a key that appears twice (legal in an unlocked image of an
-    /// unsorted leaf) both are given.
+    /// Every live entry inside the fences, sorted by key. If a key appears twice (legal in an unlocked image
+    /// of an unsorted leaf), both entries are returned.
     pub fn entries(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         if let Some(body) = self.sorted() {
             return (0..body.len()).map(|i| (body.key(i).to_vec(), body.payload(i).to_vec())).collect();
@@ -209,7 +207,8 @@ impl<'a> Node<'a> {
         entries
     }
 
-    /// Whether every entry is whole: lookups by key check only what they meet, a reader of all entries asks this.
+    /// Whether every entry is whole. A lookup by key checks only the entries it compares; a reader of all
+    /// entries must call this.
     pub fn entries_whole(&self) -> bool {
         match self.shape.body {
             Body::Sorted(_) | Body::Slots { .. } => true,
@@ -218,29 +217,38 @@ impl<'a> Node<'a> {
     }
 }
 
-/// Whether all units of the image can be of one moment, as far as the format can tell.
+/// Rejects free and pending nodes. The rest of such a node does not matter: a dead maker may have left it
+/// torn.
+#[inline]
+fn check_marks(flags: Flags) -> Result<(), Reject> {
+    seam!(node::check_marks(flags));
+    match flags {
+        Flags { free: true, .. } => Err(Reject::Free),
+        Flags { pending: true, .. } => Err(Reject::Pending),
+        _ => Ok(()),
+    }
+}
+
+/// Whether all units of the image can be from one moment, as far as the format shows.
 fn is_consistent(shape: &Shape, image: &[u8], header: &Header) -> bool {
     match shape.format {
-        Format::LineStamped | Format::SortedStamped => {
-            let (head, rest) = image.as_chunks().0.split_at(shape.header_lines);
-            let age = |line: &[u8; LINE]| header.version.wrapping_sub(stamp_of(line));
-            let window = header.version.wrapping_sub(header.floor);
-            if planted(Mutant::FrontRearOnly) {
-                return age(&head[0]) == 0 && rest.last().is_none_or(|line| age(line) <= window);
-            }
-            if planted(Mutant::NarrowStamp) {
-                let narrow = |line| age(line) & 0x0f;
-                return head.iter().all(|line| narrow(line) == 0)
-                    && rest.iter().all(|line| narrow(line) <= window & 0x0f);
-            }
-            head.iter().all(|line| age(line) == 0) && rest.iter().all(|line| age(line) <= window)
-        }
+        Format::LineStamped | Format::SortedStamped => stamps_agree(shape, image, header),
         Format::TwoLevel => image[AT_FRONT] & 0x0f == image[shape.node_bytes - 1] & 0x0f,
         Format::Sorted => get_u64(image, AT_CHECKSUM) == checksum(image),
     }
 }
 
-/// The checksum of a `Sorted` node: all of it but the checksum itself.
+/// Whether every line of the header has the node's version, and no other line is older than the floor.
+#[inline]
+fn stamps_agree(shape: &Shape, image: &[u8], header: &Header) -> bool {
+    seam!(node::stamps_agree(shape, image, header));
+    let (head, rest) = image.as_chunks().0.split_at(shape.header_lines);
+    let age = |line: &[u8; LINE]| header.version.wrapping_sub(stamp_of(line));
+    let window = header.version.wrapping_sub(header.floor);
+    head.iter().all(|line| age(line) == 0) && rest.iter().all(|line| age(line) <= window)
+}
+
+/// The checksum of a `Sorted` node. Covers everything except the checksum itself.
 pub(super) fn checksum(image: &[u8]) -> u64 {
     let head = XxHash3_64::oneshot(&image[..AT_CHECKSUM]);
     XxHash3_64::oneshot_with_seed(head, &image[AT_CHECKSUM + 8..])

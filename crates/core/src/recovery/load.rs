@@ -1,8 +1,9 @@
-//! Linking what a bulk load left pending.
+//! Links the nodes that a bulk load left pending.
 //!
-//! The root word has been swapped, so all that it leads to is part of the tree; others wait for it. Every level is walked from
-//! left to right: a pending node is changed by nobody, so it is still where its loader put it, whatever others have made of those
-//! around it that were linked already. Where a memory server is lost such a walk may lead nowhere; then the spans of the loader are looked at.
+//! The root word has been swapped, so every node below it is part of the tree, and other clients wait for it.
+//! The recoverer walks every level from left to right. No client changes a pending node. So it is still where
+//! its loader put it, whatever other clients did to linked nodes around it. If a memory server is lost, such
+//! a walk may lead nowhere. Then the recoverer scans the spans of the loader.
 
 use super::Recoverer;
 use crate::cache::child_address;
@@ -12,10 +13,10 @@ use crate::node::mark::mark_linked;
 use crate::node::{Header, LINE, Node, Reject};
 use crate::root::RootWord;
 use crate::tree::TreeState;
-use sherman_fabric::{ClientId, Endpoint, GlobalAddress, Space};
+use sherman_fabric::{ComputeId, Endpoint, GlobalAddress, Space};
 use std::sync::Arc;
 
-/// What a node on the way says.
+/// The parts of a node that the walk needs.
 struct Seen {
     low: Vec<u8>,
     sibling: GlobalAddress,
@@ -23,17 +24,17 @@ struct Seen {
 }
 
 impl<E: Endpoint> Recoverer<'_, E> {
-    /// Links all that the loads of `dead` that happened left pending.
-    pub(super) async fn link_loads(&mut self, dead: ClientId) -> Result<(), Error> {
+    /// Links all nodes that the loads of `dead` left pending, for those loads whose swap happened.
+    pub(super) async fn link_loads(&mut self, dead: ComputeId) -> Result<(), Error> {
         let loads = self.dead.get(&dead).map_or(0, |patient| patient.loads.len());
         for number in 0..loads {
             let tree = match self.dead.get(&dead).and_then(|patient| patient.loads.get(number)) {
                 Some((tree, _)) => Arc::clone(tree),
                 None => break,
             };
-            // Trees change while they are walked.
+            // The tree may change during a walk.
             while !self.link_tree(dead, &tree).await? {
-                // What led on may be gone for good.
+                // The node that led on may be lost with its server.
                 if !self.lost.is_empty() {
                     self.link_scattered(dead, &tree).await?;
                     break;
@@ -44,18 +45,20 @@ impl<E: Endpoint> Recoverer<'_, E> {
         Ok(())
     }
 
-    /// Clears the records of loads, when nothing is pending any more.
-    pub(super) async fn forget_loads(&mut self, dead: ClientId) -> Result<(), Error> {
-        let loads = self.dead.get_mut(&dead).map(|patient| std::mem::take(&mut patient.loads)).unwrap_or_default();
+    /// Clears the records of loads, once no node is pending any more.
+    pub(super) async fn forget_loads(&mut self, dead: ComputeId) -> Result<(), Error> {
+        let loads =
+            self.dead.get_mut(&dead).map(|patient| std::mem::take(&mut patient.loads)).unwrap_or_default();
         for (_, found) in loads {
             self.clear(&found).await?;
         }
         Ok(())
     }
 
-    /// Walks every level of a tree, leaves first: a drop waits for the root, so a tree that is gone has no pending nodes of a load. False if
-    /// the tree changed so that the walk must begin anew.
-    async fn link_tree(&mut self, dead: ClientId, tree: &TreeState) -> Result<bool, Error> {
+    /// Walks every level of a tree and links its pending nodes, leaves first. A drop waits for the root, so a
+    /// dropped tree has no pending nodes of a load. Returns false if the tree changed so that the walk must
+    /// begin again.
+    async fn link_tree(&mut self, dead: ComputeId, tree: &TreeState) -> Result<bool, Error> {
         let Some(word) = self.root_of(tree).await? else { return Ok(true) };
         let root = RootWord::from_bits(word);
         let mut firsts = vec![root.address];
@@ -69,7 +72,8 @@ impl<E: Endpoint> Recoverer<'_, E> {
             let mut before: Option<Vec<u8>> = None;
             while !at.is_null() {
                 let Some(seen) = self.see(dead, tree, at, level, true).await? else { return Ok(false) };
-                // Siblings ascend (I4). Else the place has been used again meanwhile, or the memory lies, perhaps in a circle.
+                // Siblings ascend (I4). Otherwise the place was used again meanwhile, or the memory is
+                // damaged and the siblings may form a cycle.
                 if before.is_some_and(|before| before >= seen.low) {
                     return Ok(false);
                 }
@@ -80,9 +84,9 @@ impl<E: Endpoint> Recoverer<'_, E> {
         Ok(true)
     }
 
-    /// Links whatever of a tree the dead one left pending in its spans. One that was made in vain, if there is any, is then
-    /// linked to nothing: no more is lost by that than its place.
-    async fn link_scattered(&mut self, dead: ClientId, tree: &TreeState) -> Result<(), Error> {
+    /// Links every node of a tree that `dead` left pending in its spans. A node that never became part of the
+    /// tree is then linked but unreachable; only its place is lost.
+    async fn link_scattered(&mut self, dead: ComputeId, tree: &TreeState) -> Result<(), Error> {
         for server in 0..self.op.endpoint().servers() {
             let (mut from, mut spans) = (0, Vec::new());
             loop {
@@ -110,10 +114,11 @@ impl<E: Endpoint> Recoverer<'_, E> {
         Ok(())
     }
 
-    /// What the node at `address` says; links it, if it is to be and is pending. `None` if it is no such node any more.
+    /// Reads the node at `address`. Links it if `link` is set and `dead` left it pending. Returns `None` if
+    /// there is no such node any more.
     async fn see(
         &mut self,
-        dead: ClientId,
+        dead: ComputeId,
         tree: &TreeState,
         address: GlobalAddress,
         level: u8,
@@ -123,12 +128,18 @@ impl<E: Endpoint> Recoverer<'_, E> {
             self.expect_alive()?;
             let shape = tree.shape().at(level);
             self.op.worker.compute.check_pointer(address, shape.node_bytes())?;
-            let Some(mut image) = self.read_bytes(address, shape.node_bytes() as u32).await? else { return Ok(None) };
+            let Some(mut image) = self.read_bytes(address, shape.node_bytes() as u32).await? else {
+                return Ok(None);
+            };
+            // Checked before the rest of the node: a drop writes the free mark into the header line alone.
+            if Header::decode(&image).is_some_and(|header| header.flags.free) {
+                return Ok(None);
+            }
             let seen = match Node::open_marked(shape, &image, level) {
-                Ok(node) if node.header.flags.free => return Ok(None),
                 Ok(node) => {
                     let body = if level > 0 { node.sorted() } else { None };
-                    let first_child = body.filter(|body| !body.is_empty()).map(|body| child_address(&body, 0));
+                    let first_child =
+                        body.filter(|body| !body.is_empty()).map(|body| child_address(&body, 0));
                     let pending = node.header.flags.pending && node.header.owner == dead;
                     Some((Seen { low: node.low(), sibling: node.header.sibling, first_child }, pending))
                 }

@@ -1,29 +1,44 @@
-//! Recovery: mending what dead compute servers left behind, so that nobody waits for them and nothing is lost.
+//! Recovery repairs what dead compute servers left behind, so that no client waits for them and nothing is
+//! lost.
 //!
-//! Membership, kept by server 0, decides who is dead, and appoints who recovers it; nobody else does. The appointed one
+//! Server 0 keeps the membership. It alone decides which member is dead, and it appoints the recoverer. The
+//! recoverer
 //!
-//! 1. **fences** the dead one on every memory server: from then on nothing of it executes anywhere (F6);
-//! 2. **replays** its redo records ([`mod@replay`]): every change that was under way is finished or undone;
-//! 3. **sweeps** its lanes ([`sweep`]): from then on everybody else goes on; and **relieves** it: those whom it was recovering itself may
-//!    be recovered now;
-//! 4. **clears** the spans that it owned ([`spans`]) of nodes that never became part of a tree, and finishes its loads and drops;
-//! 5. **retires** its id on every server, server 0 last: its spans are nobody's then, and the id may be issued again.
+//! 1. **fences** the dead member on every memory server: from then on none of its verbs executes anywhere
+//!    (F6);
+//! 2. **replays** its redo records ([`mod@replay`]): it finishes or undoes every change that was under way;
+//! 3. **sweeps** its lanes ([`sweep`]), so that all other clients go on; and **relieves** it: the members
+//!    that it was recovering itself may be recovered now;
+//! 4. **clears** the spans that it owned ([`spans`]) of nodes that never became part of a tree, and finishes
+//!    its loads and drops;
+//! 5. **retires** its id on every server, server 0 last: its spans then have no owner, and the id may be
+//!    issued again.
 //!
-//! A recoverer takes several dead members at a time through these steps, with many requests in flight. What it costs is in proportion to what they held: the first line of
-//! every slot of their redo areas, the lane table of every server once for all of them, and the first line of every place in the spans that they
-//! owned. Nothing of anybody else is looked at, except the nodes of a tree that a dead member was loading or dropping.
+//! `STEPS` is the exact list, and one loop executes it. A lane is a lock in the lane table of a memory
+//! server.
 //!
-//! The first three steps never wait for another client. The fourth may: it frees the nodes of trees that the dead one dropped, under their lanes.
-//! If it waits for a member that may be dead, the recovery ends and is done again later, when that member has been recovered. A member whose recovery fails
-//! delays none of the others.
+//! A recoverer takes several dead members through these steps at a time, with many requests in flight. The
+//! cost is proportional to what these members held. The recoverer reads the first line of every slot of their
+//! redo areas. It reads the lane table of every server once for all of them. And it reads the first line of
+//! every place in the spans that they owned. It reads nothing of other clients, except the nodes of a tree
+//! that a dead member was loading or dropping.
 //!
-//! What must hold: every step can be done again, by another, from the beginning: the recoverer may die at any verb. So a record
-//! is cleared only when what it asks for is done, and a recoverer that dies is fenced and recovered itself before another takes its place
-//! ([`Verdict::Displaced`]).
+//! The first three steps never wait for another client. The fourth may wait: it frees the nodes of trees that
+//! the dead member dropped, under their lanes. If it waits for a member that may be dead, the recovery ends.
+//! The recoverer repeats it later, when that member has been recovered. A member whose recovery fails delays
+//! no other member.
 //!
-//! A memory server that the cluster has declared lost is passed over: what was there is gone. The control plane alone declares that. A
-//! recoverer that cannot reach a server that counts as present is doomed itself: its recovery is not finished, the dead member keeps its
-//! id, and another recoverer begins again.
+//! What must hold: another recoverer can repeat every step from the beginning, because a recoverer may die at
+//! any verb. So a record is cleared only when the work that it asks for is done. A recoverer that dies is
+//! fenced and recovered itself before another takes its place ([`Verdict::Displaced`]).
+//!
+//! A recoverer needs no redo area, so a full memory never prevents a recovery. It changes the dead member's
+//! nodes under the lanes that this member holds, and logs these changes in the member's own redo slots.
+//!
+//! A recoverer skips a memory server that the cluster has declared lost: its contents are gone. The control
+//! plane alone declares a server lost. A recoverer that cannot reach a server that counts as present is
+//! terminated itself. Its recovery is then not finished, the dead member keeps its id, and another recoverer
+//! begins again.
 //!
 //! | module | what |
 //! |---|---|
@@ -36,6 +51,8 @@
 pub mod keep;
 pub mod load;
 pub mod replay;
+#[cfg(feature = "mutants")]
+mod seam;
 pub mod spans;
 pub mod sweep;
 
@@ -43,7 +60,6 @@ use crate::compute::ComputeServer;
 use crate::doubt::{Doubt, Fate};
 use crate::error::Error;
 use crate::membership::Recovering;
-use crate::mutant::{Mutant, planted};
 use crate::node::{LINE, get_u64};
 use crate::op::Op;
 use crate::redo::Record;
@@ -51,98 +67,152 @@ use crate::tree::TreeState;
 use crate::worker::Worker;
 use sherman_fabric::WorkList;
 use sherman_fabric::control::{ChunkClass, TreeInfo};
-use sherman_fabric::{ClientId, Endpoint, FabricError, GlobalAddress, Request, Response, Space, VerbId, Verdict};
-use sherman_memory_server::{ChunkEntry, ClientWord};
+use sherman_fabric::{Call, ComputeId, Endpoint, FabricError, GlobalAddress, Space, VerbId, Verdict, calls};
+use sherman_layout::{ChunkEntry, ClientWord};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The server that keeps members and catalog.
+/// The server that keeps the members and the catalog.
 const SERVER_0: u16 = 0;
-/// Bytes of one READ of a table.
+/// Bytes that one READ of a table takes.
 const TABLE_READ: u64 = 32 << 10;
-/// Lists of a recovery that are in flight at once: a recoverer far away waits for one round trip, not for hundreds.
+/// Lists of a recovery in flight at once. A recoverer far away then waits for one round trip, not for
+/// hundreds.
 const LISTS_IN_FLIGHT: usize = 16;
-/// Dead members that one pass recovers: others may be recovered by other survivors meanwhile.
+/// Dead members that one pass recovers. Other survivors may recover the rest meanwhile.
 const BATCH: usize = 64;
 
-/// What a recovery came to.
+/// The result of a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// What server 0 said last. Only after [`Verdict::Recover`] was anything done.
+    /// The last answer of server 0. The recoverer did something only after [`Verdict::Recover`].
     pub verdict: Verdict,
     /// Records replayed.
     pub records: u64,
     /// Lanes swept.
     pub lanes: u64,
-    /// Spans looked at.
+    /// Spans read.
     pub spans: u64,
     /// Nodes found there that never became part of a tree.
     pub places: u64,
 }
 
 impl Recovery {
-    /// Nothing was done yet, or at all.
+    /// A result with no work done, at the start or because there is none to do.
     fn nothing(verdict: Verdict) -> Self {
         Self { verdict, records: 0, lanes: 0, spans: 0, places: 0 }
     }
 }
 
-/// A record of the dead, and where it is.
+/// A redo record of a dead member, and its location.
 struct Found {
     server: u16,
     offset: u64,
     record: Record,
 }
 
-/// One dead member, and how its recovery goes.
+/// One dead member, and the state of its recovery.
 struct Patient<'w> {
     report: Recovery,
-    /// Why its recovery cannot go on now.
+    /// Why its recovery cannot continue now.
     failed: Option<Error>,
-    /// Loads that happened: the trees, and the records that say so.
+    /// Loads whose swap happened: each tree, with the record that says so.
     loads: Vec<(Arc<TreeState>, Found)>,
-    /// Trees that are gone, and nodes of which all that they lead to is to be freed: with the records that say so.
+    /// Nodes that must be freed with all that they lead to, because their trees are gone. Each tree comes
+    /// with the record that names the node.
     drops: Vec<(Arc<TreeState>, Found)>,
-    /// Nobody else in this compute server recovers it.
+    /// Its redo slots that hold no record, by server and offset.
+    empty_slots: BTreeSet<(u16, u64)>,
+    /// Keeps other threads of this compute server from recovering this member.
     _alone: Recovering<'w>,
+}
+
+impl<'w> Patient<'w> {
+    fn new(verdict: Verdict, alone: Recovering<'w>) -> Self {
+        let report = Recovery::nothing(verdict);
+        let (loads, drops, empty_slots) = (Vec::new(), Vec::new(), BTreeSet::new());
+        Self { report, failed: None, loads, drops, empty_slots, _alone: alone }
+    }
+}
+
+/// A member that may be dead, the guard that keeps other threads from recovering it, and what server 0 says.
+type Asked<'w> = (ComputeId, Option<Recovering<'w>>, Verdict);
+
+/// Whether server 0 wants this compute server to recover the member now.
+fn may_recover(verdict: Verdict) -> bool {
+    seam!(recovery::may_recover(verdict));
+    verdict == Verdict::Recover
+}
+
+/// A step of a recovery, for all dead members together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// None of their verbs executes any more, on any server.
+    Fence,
+    /// Settles changes in doubt. Lanes are still as the members left them.
+    TellFates,
+    /// Reads the catalog.
+    Learn,
+    /// Finishes or undoes the changes that were under way.
+    Replay,
+    /// Gives their lanes back.
+    Sweep,
+    /// The members that they were recovering may be recovered. The next step may wait for those.
+    Relieve,
+    /// Finishes their loads and drops, and frees the nodes that they made in vain.
+    Finish,
+    /// Ends their records and spans on every server except server 0.
+    Retire,
+    /// Retires them on server 0: their ids may be issued again.
+    FreeId,
+}
+
+/// The steps of a recovery, in order.
+const STEPS: [Step; 9] = {
+    use Step::{Fence, Finish, FreeId, Learn, Relieve, Replay, Retire, Sweep, TellFates};
+    [Fence, TellFates, Learn, Replay, Sweep, Relieve, Finish, Retire, FreeId]
+};
+
+fn steps() -> &'static [Step] {
+    seam!(recovery::steps());
+    &STEPS
 }
 
 /// Dead members being recovered together.
 struct Recoverer<'w, E: Endpoint> {
     op: Op<'w, E>,
-    dead: BTreeMap<ClientId, Patient<'w>>,
-    /// The trees that the catalog lists, and those that records speak of.
+    dead: BTreeMap<ComputeId, Patient<'w>>,
+    /// The trees that the catalog lists, and the trees that records name.
     trees: BTreeMap<u32, (Arc<TreeState>, bool)>,
-    /// What chunks are cut into, as far as it was asked.
+    /// The class of each chunk that was read so far.
     classes: BTreeMap<(u16, u32), ChunkClass>,
-    /// Servers that are gone.
+    /// Servers that the cluster has declared lost.
     lost: BTreeSet<u16>,
-    /// Changes whose fate is to be told before lanes are swept.
+    /// Changes in doubt. Their fate must be settled before lanes are swept.
     doubts: Vec<Arc<Doubt>>,
 }
 
 impl<E: Endpoint> Worker<E> {
-    /// Asks server 0 about `client` and, if it is dead and nobody else recovers it, recovers it: whoever recovered it and died
-    /// at it first.
+    /// Asks server 0 about `client`. If it is dead and no other member recovers it, recovers it. If an
+    /// earlier recoverer of `client` died during that work, recovers that recoverer first.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if this compute server is at its end itself; [`Error::Corrupt`] if a record makes no sense. What was not
-    /// done is done when asked again.
-    pub async fn recover(&self, client: ClientId) -> Result<Recovery, Error> {
+    /// [`Error::Fenced`] if this compute server is terminated itself; [`Error::Corrupt`] if a record makes no
+    /// sense. A later call does the work that was not done.
+    pub async fn recover(&self, client: ComputeId) -> Result<Recovery, Error> {
         let mut outcomes = self.recover_many(&[client]).await?;
         outcomes.remove(&client).unwrap_or(Ok(Recovery::nothing(Verdict::Gone)))
     }
 
-    /// The same for several members at once: what came of each.
+    /// Does the work of [`Worker::recover`] for several members at once. Returns the result for each.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if this compute server is at its end itself, and other errors that concern all of them.
+    /// [`Error::Fenced`] if this compute server is terminated itself, and other errors that concern all of
+    /// them.
     pub async fn recover_many(
         &self,
-        clients: &[ClientId],
-    ) -> Result<BTreeMap<ClientId, Result<Recovery, Error>>, Error> {
-        // Whoever recovers changes memory.
-        self.activate_to_recover().await?;
+        clients: &[ComputeId],
+    ) -> Result<BTreeMap<ComputeId, Result<Recovery, Error>>, Error> {
         let mut outcomes = BTreeMap::new();
         for some in clients.chunks(BATCH) {
             self.recover_batch(some, &mut outcomes).await?;
@@ -152,14 +222,14 @@ impl<E: Endpoint> Worker<E> {
 
     async fn recover_batch(
         &self,
-        clients: &[ClientId],
-        outcomes: &mut BTreeMap<ClientId, Result<Recovery, Error>>,
+        clients: &[ComputeId],
+        outcomes: &mut BTreeMap<ComputeId, Result<Recovery, Error>>,
     ) -> Result<(), Error> {
-        let mut wanted: BTreeSet<ClientId> = clients.iter().copied().collect();
+        let mut wanted: BTreeSet<ComputeId> = clients.iter().copied().collect();
         loop {
             let mut recoverer = Recoverer::new(self);
             let mut asked = BTreeSet::new();
-            // Those that must be recovered first are asked about too.
+            // Also asks about members that must be recovered first.
             while let Some(next) = recoverer.admit(&wanted, &mut asked, outcomes).await? {
                 wanted.extend(next);
             }
@@ -180,38 +250,33 @@ impl<E: Endpoint> Worker<E> {
                 outcomes.insert(client, failed.map_or(Ok(patient.report), Err));
             }
             outcome?;
-            // Those that somebody recovered who is relieved by now; nobody else is asked about again.
+            // Only members whose former recoverer has just been recovered are asked about again.
             wanted.retain(|client| {
                 let displaced = |outcome: &Result<Recovery, Error>| {
                     matches!(outcome, Ok(Recovery { verdict: Verdict::Displaced { .. }, .. }))
                 };
                 outcomes.get(client).is_some_and(displaced)
             });
-            // If none of those could be recovered, who waits for them waits for the next time.
+            // If no recovery succeeded, the members that wait for one wait until the next call.
             if wanted.is_empty() || !any {
                 return Ok(());
             }
         }
     }
 
-    /// Recovers an earlier identity of this process, and before its lanes are swept tells the fates of its changes in doubt.
+    /// Recovers an earlier identity of this process. Settles the fates of its changes in doubt before its
+    /// lanes are swept.
     pub(crate) async fn succeed(&self, former: &ComputeServer, doubts: &[Arc<Doubt>]) -> Result<(), Error> {
         let client = former.client();
-        // One that was never active left nothing.
+        // An identity that was never active left nothing.
         let Some(incarnation) = former.incarnation() else { return Ok(()) };
-        self.activate_to_recover().await?;
         let Some(alone) = self.compute.membership.begin_recovery(client) else { return Ok(()) };
-        let verdict = match self.op().call(SERVER_0, Request::Succeed { client, incarnation }).await? {
-            Response::Verdict(verdict) => verdict,
-            _ => return Err(Error::Unsupported { what: "the memory server's answer to a suspicion" }),
-        };
+        let verdict = self.op().call(SERVER_0, calls::Succeed { client, incarnation }).await?;
         if !matches!(verdict, Verdict::Inherit | Verdict::Recover) {
             return Ok(());
         }
         let mut recoverer = Recoverer::new(self);
-        let report = Recovery::nothing(verdict);
-        let (loads, drops) = (Vec::new(), Vec::new());
-        recoverer.dead.insert(client, Patient { report, failed: None, loads, drops, _alone: alone });
+        recoverer.dead.insert(client, Patient::new(verdict, alone));
         if verdict == Verdict::Inherit {
             recoverer.doubts = doubts.to_vec();
         }
@@ -223,15 +288,34 @@ impl<E: Endpoint> Worker<E> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// What server 0 says of some clients.
-    async fn ask(&self, clients: &[ClientId]) -> Result<Vec<Verdict>, Error> {
+    /// Takes each client for this thread, and then asks server 0 about it. A client that another thread of
+    /// this compute server recovers comes without a guard.
+    ///
+    /// The order matters. Otherwise the other thread could finish in between, and the id could be issued
+    /// again. Then this thread would recover the new holder of the id.
+    async fn ask_alone(&self, clients: &[ComputeId]) -> Result<Vec<Asked<'_>>, Error> {
+        seam!(recovery::ask_alone(self, clients).await);
+        let mut guards = self.take_alone(clients);
+        let alone: Vec<ComputeId> = clients.iter().copied().filter(|id| guards.contains_key(id)).collect();
+        let verdicts: BTreeMap<_, _> = alone.iter().copied().zip(self.ask(&alone).await?).collect();
+        let busy = Verdict::Recovering { by: self.compute.client() };
+        let asked = clients
+            .iter()
+            .map(|&client| (client, guards.remove(&client), verdicts.get(&client).copied().unwrap_or(busy)));
+        Ok(asked.collect())
+    }
+
+    /// Takes the clients that no other thread of this compute server recovers.
+    fn take_alone(&self, clients: &[ComputeId]) -> BTreeMap<ComputeId, Recovering<'_>> {
+        let membership = &self.compute.membership;
+        clients.iter().filter_map(|&client| Some((client, membership.begin_recovery(client)?))).collect()
+    }
+
+    /// Asks server 0 for its verdict on each client.
+    async fn ask(&self, clients: &[ComputeId]) -> Result<Vec<Verdict>, Error> {
         let op = self.op();
-        let requests = clients.iter().map(|&client| (SERVER_0, Request::Suspect { client })).collect();
-        let verdicts = op.call_all(requests).await.into_iter().map(|answer| match answer? {
-            Response::Verdict(verdict) => Ok(verdict),
-            _ => Err(Error::Unsupported { what: "the memory server's answer to a suspicion" }),
-        });
-        verdicts.collect()
+        let requests = clients.iter().map(|&client| (SERVER_0, calls::Suspect { client })).collect();
+        op.call_all(requests).await.into_iter().map(|verdict| verdict.map_err(Error::from)).collect()
     }
 }
 
@@ -247,52 +331,33 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         }
     }
 
-    /// Asks about those of `wanted` that it has not asked about, and takes in those that it is to recover. Those that must be recovered
-    /// before some of them; `None` if there is nobody left to ask about.
+    /// Asks about the members of `wanted` that are not in `asked`, and admits the members that this compute
+    /// server must recover. Returns the members that must be recovered before some of them; `None` if there
+    /// is no member left to ask about.
     async fn admit(
         &mut self,
-        wanted: &BTreeSet<ClientId>,
-        asked: &mut BTreeSet<ClientId>,
-        outcomes: &mut BTreeMap<ClientId, Result<Recovery, Error>>,
-    ) -> Result<Option<Vec<ClientId>>, Error> {
+        wanted: &BTreeSet<ComputeId>,
+        asked: &mut BTreeSet<ComputeId>,
+        outcomes: &mut BTreeMap<ComputeId, Result<Recovery, Error>>,
+    ) -> Result<Option<Vec<ComputeId>>, Error> {
         let worker = self.op.worker;
-        let new: Vec<ClientId> = wanted.difference(asked).copied().collect();
+        let new: Vec<ComputeId> = wanted.difference(asked).copied().collect();
         asked.extend(&new);
         if new.is_empty() {
             return Ok(None);
         }
-        let stale = if planted(Mutant::StaleVerdict) { Some(worker.ask(&new).await?) } else { None };
-        // Before server 0 is asked: otherwise another thread of this compute server could finish in between, the id could be
-        // issued again, and this thread would recover its new holder.
-        let mut alone = Vec::new();
-        for &client in &new {
-            match worker.compute.membership.begin_recovery(client) {
-                Some(guard) => alone.push((client, guard)),
-                None => {
-                    let by = Verdict::Recovering { by: worker.compute.client() };
-                    outcomes.insert(client, Ok(Recovery::nothing(by)));
-                }
-            }
-        }
-        let clients: Vec<ClientId> = alone.iter().map(|(client, _)| *client).collect();
-        let verdicts = match stale {
-            Some(verdicts) => {
-                let verdicts = verdicts.into_iter().zip(&new).filter(|(_, client)| clients.contains(client));
-                verdicts.map(|(verdict, _)| verdict).collect()
-            }
-            None => worker.ask(&clients).await?,
-        };
         let mut first = Vec::new();
-        for ((client, guard), verdict) in alone.into_iter().zip(verdicts) {
-            // What was known of it before no longer counts.
+        for (client, guard, verdict) in worker.ask_alone(&new).await? {
+            let Some(guard) = guard else {
+                outcomes.insert(client, Ok(Recovery::nothing(verdict)));
+                continue;
+            };
+            // An earlier stall no longer counts.
             worker.compute.membership.set_stalled(client, false);
             let report = Recovery::nothing(verdict);
             match verdict {
-                Verdict::Recover | Verdict::Displaced { .. }
-                    if verdict == Verdict::Recover || planted(Mutant::RecoversBeside) =>
-                {
-                    let (loads, drops) = (Vec::new(), Vec::new());
-                    self.dead.insert(client, Patient { report, failed: None, loads, drops, _alone: guard });
+                verdict if may_recover(verdict) => {
+                    self.dead.insert(client, Patient::new(verdict, guard));
                 }
                 Verdict::Displaced { by } => {
                     outcomes.insert(client, Ok(report));
@@ -306,14 +371,15 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         Ok(Some(first))
     }
 
-    /// The members whose recovery goes on.
-    fn going(&self) -> Vec<ClientId> {
+    /// Returns the members whose recovery has not failed.
+    fn going(&self) -> Vec<ComputeId> {
         let going = self.dead.iter().filter(|(_, patient)| patient.failed.is_none());
         going.map(|(&client, _)| client).collect()
     }
 
-    /// Ends the recovery of one member for now. An error that concerns this compute server ends all of them.
-    fn fail(&mut self, client: ClientId, error: Error) -> Result<(), Error> {
+    /// Ends the recovery of one member for now. An error that concerns this compute server ends all
+    /// recoveries.
+    fn fail(&mut self, client: ComputeId, error: Error) -> Result<(), Error> {
         if matches!(error, Error::Fenced { .. } | Error::Fabric(_) | Error::ServerLost { .. }) {
             return Err(error);
         }
@@ -324,48 +390,46 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
     }
 
     async fn run(&mut self) -> Result<(), Error> {
-        let fence = |client| Request::Fence { client };
-        if !planted(Mutant::ReplayWithoutFencing) && !planted(Mutant::TakeoverWithoutFencing) {
-            self.on_every_server(fence).await?;
+        for step in steps() {
+            match step {
+                Step::Fence => {
+                    self.on_other_servers(|client| calls::Fence { client }).await?;
+                    self.on_server_0(|client| calls::Fence { client }).await?;
+                }
+                Step::TellFates => self.tell_fates().await?,
+                Step::Learn => self.learn().await?,
+                Step::Replay => self.replay_all().await?,
+                Step::Sweep => self.sweep().await?,
+                Step::Relieve => self.on_server_0(|client| calls::Relieve { client }).await?,
+                Step::Finish => self.finish_all().await?,
+                Step::Retire => self.on_other_servers(|client| calls::Retire { client }).await?,
+                Step::FreeId => self.on_server_0(|client| calls::Retire { client }).await?,
+            }
         }
-        self.tell_fates().await?;
-        self.learn().await?;
-        if planted(Mutant::SweepBeforeReplay) {
-            self.sweep().await?;
-        }
+        Ok(())
+    }
+
+    async fn replay_all(&mut self) -> Result<(), Error> {
         for (client, records) in self.records().await? {
             if let Err(error) = self.replay(client, records).await {
                 self.fail(client, error)?;
             }
         }
-        if planted(Mutant::ReplayWithoutFencing) {
-            self.on_every_server(fence).await?;
-        }
-        if !planted(Mutant::IdReissuedEarly) {
-            self.sweep().await?;
-        }
-        // What follows may have to wait for others that are dead too, also for those whom these were recovering.
-        self.on_server_0(|client| Request::Relieve { client }).await?;
+        Ok(())
+    }
+
+    async fn finish_all(&mut self) -> Result<(), Error> {
         for client in self.going() {
             if let Err(error) = self.finish(client).await {
                 self.fail(client, error)?;
             }
         }
-        if planted(Mutant::TakeoverWithoutFencing) {
-            self.on_every_server(fence).await?;
-        }
-        if planted(Mutant::FenceLeft) {
-            return self.on_server_0(|client| Request::Retire { client }).await;
-        }
-        self.on_every_server(|client| Request::Retire { client }).await?;
-        if planted(Mutant::IdReissuedEarly) {
-            self.sweep().await?;
-        }
         Ok(())
     }
 
-    /// Tells what became of changes of one line whose outcome is unknown. Nothing of their client executes any more, and its lanes are as it left
-    /// them: where it does not hold the lane, the list that gave it back was executed to its end; where it does, the line shows it.
+    /// Settles changes of one line whose outcome is unknown. None of their client's verbs executes any more,
+    /// and its lanes are as it left them. If the client does not hold the lane, the list that gave it back
+    /// was executed completely. If it holds the lane, the line shows whether the change happened.
     async fn tell_fates(&mut self) -> Result<(), Error> {
         let Some(dead) = self.going().first().copied() else { return Ok(()) };
         for doubt in std::mem::take(&mut self.doubts) {
@@ -379,29 +443,39 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         Ok(())
     }
 
-    /// What may wait for others: the loads and drops of one dead member, and the nodes that it made in vain.
-    async fn finish(&mut self, client: ClientId) -> Result<(), Error> {
+    /// Does the work that may wait for other clients: the loads and drops of one dead member, and the nodes
+    /// that it made in vain.
+    async fn finish(&mut self, client: ComputeId) -> Result<(), Error> {
         self.link_loads(client).await?;
         self.clear_spans(client).await?;
         self.finish_drops(client).await?;
         self.forget_loads(client).await
     }
 
-    /// Asks something of every server about each of the dead; server 0 last.
-    async fn on_every_server(&mut self, request: impl Fn(ClientId) -> Request) -> Result<(), Error> {
+    /// Sends a request about each dead member to every server except server 0.
+    async fn on_other_servers<C: Call<Reply = ()>>(
+        &mut self,
+        request: impl Fn(ComputeId) -> C,
+    ) -> Result<(), Error> {
         self.expect_alive()?;
         let others: Vec<u16> = (1..self.op.endpoint().servers()).rev().collect();
-        self.on_servers(&others, &request).await?;
+        self.on_servers(&others, &request).await
+    }
+
+    async fn on_server_0<C: Call<Reply = ()>>(
+        &mut self,
+        request: impl Fn(ComputeId) -> C,
+    ) -> Result<(), Error> {
         self.on_servers(&[SERVER_0], &request).await
     }
 
-    async fn on_server_0(&mut self, request: impl Fn(ClientId) -> Request) -> Result<(), Error> {
-        self.on_servers(&[SERVER_0], &request).await
-    }
-
-    async fn on_servers(&mut self, servers: &[u16], request: &impl Fn(ClientId) -> Request) -> Result<(), Error> {
+    async fn on_servers<C: Call<Reply = ()>>(
+        &mut self,
+        servers: &[u16],
+        request: &impl Fn(ComputeId) -> C,
+    ) -> Result<(), Error> {
         let going = self.going();
-        let asked: Vec<(ClientId, u16)> =
+        let asked: Vec<(ComputeId, u16)> =
             going.iter().flat_map(|&client| servers.iter().map(move |&server| (client, server))).collect();
         let requests = asked.iter().map(|&(client, server)| (server, request(client))).collect();
         let answers = self.op.call_all(requests).await;
@@ -414,60 +488,61 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         self.expect_alive()
     }
 
-    /// The outcome, unless the cluster has declared the server lost.
+    /// Returns the outcome, or `None` if the cluster has declared the server lost.
     fn unless_lost<T>(&mut self, server: u16, outcome: Result<T, FabricError>) -> Result<Option<T>, Error> {
+        seam!(let outcome = recovery::unless_lost(self, server, outcome));
         match outcome {
             Ok(value) => Ok(Some(value)),
             Err(FabricError::ServerLost { .. }) if server != SERVER_0 => {
                 self.lost.insert(server);
                 Ok(None)
             }
-            Err(FabricError::Disconnected { .. }) if server != SERVER_0 && planted(Mutant::PrivateLoss) => {
-                self.lost.insert(server);
-                Ok(None)
-            }
-            Err(FabricError::OwnerStalled { .. }) if planted(Mutant::StallIgnored) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Fails once the recoverer itself is doomed.
+    /// Fails once the recoverer itself is terminated.
     fn expect_alive(&self) -> Result<(), Error> {
         self.op.worker.expect_alive()
     }
 
     /// Reads the catalog.
     async fn learn(&mut self) -> Result<(), Error> {
-        let Response::Trees(infos) = self.op.call(SERVER_0, Request::ListTrees).await? else {
-            return Err(Error::Unsupported { what: "the memory server's answer to a catalog request" });
-        };
-        for info in infos {
+        for info in self.op.call(SERVER_0, calls::ListTrees).await? {
             let id = info.id;
             self.trees.insert(id, (TreeState::new(info, 0, false)?, true));
         }
         Ok(())
     }
 
-    /// The tree that a record is about, and whether the catalog listed it.
+    /// Returns the tree that a record is about, and whether the catalog listed it.
     fn tree_of(&mut self, record: &Record) -> Result<(Arc<TreeState>, bool), Error> {
         if let Some((tree, listed)) = self.trees.get(&record.tree) {
             return Ok((Arc::clone(tree), *listed));
         }
         let info = TreeInfo { id: record.tree, name: String::new(), spec: record.spec, root_word: 0 };
         let invariant = "I25: a record has the shape of its tree";
-        let tree = TreeState::new(info, 0, false).map_err(|_| Error::Corrupt { address: record.node, invariant })?;
+        let tree =
+            TreeState::new(info, 0, false).map_err(|_| Error::Corrupt { address: record.node, invariant })?;
         self.trees.insert(record.tree, (Arc::clone(&tree), false));
         Ok((tree, false))
     }
 
-    /// Reads several stretches of a server's memory, many lists in flight at once; nothing if the server is lost.
-    async fn read_all(&mut self, server: u16, space: Space, stretches: &[(u64, u32)]) -> Result<Vec<Vec<u8>>, Error> {
+    /// Reads several ranges of a server's memory, with many lists in flight at once. Returns nothing if the
+    /// server is lost.
+    async fn read_all(
+        &mut self,
+        server: u16,
+        space: Space,
+        stretches: &[(u64, u32)],
+    ) -> Result<Vec<Vec<u8>>, Error> {
         let mut read = Vec::with_capacity(stretches.len());
         if self.lost.contains(&server) {
             return Ok(read);
         }
         let caps = self.op.endpoint().caps();
-        let (most_verbs, most_bytes) = (caps.max_verbs.max(1) as usize, TABLE_READ.min(u64::from(caps.max_transfer)));
+        let (most_verbs, most_bytes) =
+            (caps.max_verbs.max(1) as usize, TABLE_READ.min(u64::from(caps.max_transfer)));
         let mut left = stretches.iter().peekable();
         while left.peek().is_some() {
             self.expect_alive()?;
@@ -492,25 +567,35 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         Ok(read)
     }
 
-    /// A server's table, read piece by piece; empty if the server is lost.
-    async fn read_table(&mut self, server: u16, space: Space, offset: u64, bytes: u64) -> Result<Vec<u8>, Error> {
+    /// Reads a server's table piece by piece. Returns an empty table if the server is lost.
+    async fn read_table(
+        &mut self,
+        server: u16,
+        space: Space,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Vec<u8>, Error> {
         let piece = TABLE_READ.min(u64::from(self.op.endpoint().caps().max_transfer));
         let pieces = (offset..offset + bytes).step_by(piece as usize);
         let pieces: Vec<(u64, u32)> = pieces.map(|at| (at, piece.min(offset + bytes - at) as u32)).collect();
         Ok(self.read_all(server, space, &pieces).await?.concat())
     }
 
-    /// Every record of the dead, on every server: the first line of each slot, and the rest of those that have one.
-    async fn records(&mut self) -> Result<BTreeMap<ClientId, Vec<Found>>, Error> {
+    /// Reads every record of the dead members, on every server. Reads the first line of each slot, and the
+    /// rest only if the slot holds a record.
+    async fn records(&mut self) -> Result<BTreeMap<ComputeId, Vec<Found>>, Error> {
         let going = self.going();
-        let mut found: BTreeMap<ClientId, Vec<Found>> = going.iter().map(|&client| (client, Vec::new())).collect();
+        let mut found: BTreeMap<ComputeId, Vec<Found>> =
+            going.iter().map(|&client| (client, Vec::new())).collect();
         for server in 0..self.op.endpoint().servers() {
             let geometry = *self.op.worker.compute.geometry_of(server);
-            let words: Vec<(u64, u32)> = going.iter().map(|&client| (geometry.client_entry(client), 8)).collect();
+            let words: Vec<(u64, u32)> =
+                going.iter().map(|&client| (geometry.client_entry(client), 8)).collect();
             let words = self.read_all(server, Space::Host, &words).await?;
             let mut slots = Vec::new();
             for (&client, word) in going.iter().zip(words) {
-                let Some(area) = ClientWord::from_bits(get_u64(&word, 0)).and_then(|word| word.redo_area) else {
+                let Some(area) = ClientWord::from_bits(get_u64(&word, 0)).and_then(|word| word.redo_area)
+                else {
                     continue;
                 };
                 let offsets = (0..u64::from(geometry.redo_slots(geometry.redo_area_bytes)))
@@ -520,11 +605,15 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
             let lines: Vec<(u64, u32)> = slots.iter().map(|&(_, offset)| (offset, LINE as u32)).collect();
             let lines = self.read_all(server, Space::Host, &lines).await?;
             for ((client, offset), line) in slots.into_iter().zip(lines) {
-                let Some(len) = Record::length(&line, client, geometry.redo_slot_bytes) else { continue };
-                let bytes = self.read_table(server, Space::Host, offset, u64::from(len)).await?;
-                let record = Record::decode(&bytes).filter(|record| record.owner == client);
-                let records = found.entry(client).or_default();
-                records.extend(record.map(|record| Found { server, offset, record }));
+                let mut record = None;
+                if let Some(len) = Record::length(&line, client, geometry.redo_slot_bytes) {
+                    let bytes = self.read_table(server, Space::Host, offset, u64::from(len)).await?;
+                    record = Record::decode(&bytes).filter(|record| record.owner == client);
+                }
+                match record {
+                    Some(record) => found.entry(client).or_default().push(Found { server, offset, record }),
+                    None => self.note_empty(client, (server, offset)),
+                }
             }
         }
         for (client, records) in &found {
@@ -535,7 +624,15 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         Ok(found)
     }
 
-    /// What the place at `address` is cut for; `None` if its server is gone. An address that is no place is corrupt.
+    /// Notes that a redo slot of a dead member holds no record.
+    fn note_empty(&mut self, client: ComputeId, slot: (u16, u64)) {
+        if let Some(patient) = self.dead.get_mut(&client) {
+            patient.empty_slots.insert(slot);
+        }
+    }
+
+    /// Returns the class of the place at `address`; `None` if its server is lost. An address that is no place
+    /// is corrupt.
     async fn class_at(&mut self, address: GlobalAddress) -> Result<Option<ChunkClass>, Error> {
         let corrupt = || Error::Corrupt { address, invariant: "I1: a pointer names memory of the cluster" };
         let server = address.server();
@@ -548,8 +645,13 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
             Some(class) => *class,
             None => {
                 let entry = self.read_table(server, Space::Host, geometry.chunk_entry(index), 8).await?;
-                match entry.first_chunk::<8>().and_then(|word| ChunkEntry::from_bits(u64::from_le_bytes(*word))) {
-                    Some(ChunkEntry::Nodes { class }) if geometry.allows_node_bytes(class.node_bytes) => class,
+                match entry
+                    .first_chunk::<8>()
+                    .and_then(|word| ChunkEntry::from_bits(u64::from_le_bytes(*word)))
+                {
+                    Some(ChunkEntry::Nodes { class }) if geometry.allows_node_bytes(class.node_bytes) => {
+                        class
+                    }
                     _ if self.lost.contains(&server) => return Ok(None),
                     _ => return Err(corrupt()),
                 }
@@ -560,7 +662,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         Ok(Some(class))
     }
 
-    /// The whole node at `address`; `None` if its server is gone.
+    /// Reads the whole node at `address`. Returns `None` if its server is lost.
     async fn read_node(&mut self, address: GlobalAddress) -> Result<Option<Vec<u8>>, Error> {
         if self.lost.contains(&address.server()) {
             return Ok(None);
@@ -571,7 +673,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         }
     }
 
-    /// Bytes of a node, or all of it; `None` if its server is gone.
+    /// Reads the first `bytes` bytes of a node. Returns `None` if its server is lost.
     async fn read_bytes(&mut self, address: GlobalAddress, bytes: u32) -> Result<Option<Vec<u8>>, Error> {
         Ok(self.read_all(address.server(), Space::Host, &[(address.offset(), bytes)]).await?.pop())
     }
@@ -583,7 +685,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         self.execute(list).await
     }
 
-    /// Executes a list, unless its server is gone.
+    /// Executes a list, unless its server is lost.
     async fn execute(&mut self, list: WorkList) -> Result<(), Error> {
         let server = list.server();
         let outcome = self.op.execute(list).await;
@@ -593,7 +695,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         Ok(())
     }
 
-    /// Writes the free mark of a node, if it has none, and the hint of its span behind it.
+    /// Writes the free mark of a node, if it has none, and then the hint of its span.
     async fn write_free(&mut self, address: GlobalAddress, line: Option<&[u8]>) -> Result<(), Error> {
         let Some(class) = self.class_at(address).await? else { return Ok(()) };
         let mut list = self.op.endpoint().list(address.server());
@@ -604,7 +706,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         self.execute(list).await
     }
 
-    /// The root word of a tree.
+    /// Reads the root word of a tree.
     async fn root_word(&mut self, root_word: u64) -> Result<u64, Error> {
         Ok(get_u64(&self.read_table(SERVER_0, Space::Host, root_word, 8).await?, 0))
     }

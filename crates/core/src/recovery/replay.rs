@@ -1,40 +1,61 @@
-//! Records of the dead: every change that was under way is finished or undone (I24–I27, I34, `docs/INVARIANTS.md`).
+//! Replays the redo records of dead members: finishes or undoes every change that was under way (I24–I27,
+//! I34, `docs/INVARIANTS.md`).
 //!
-//! The dead one is fenced, and its lanes are still taken: what a record speaks of is as it was left, except where its maker had
-//! given the lane back already. Images come first, since the others are judged by nodes that are whole.
+//! The dead member is fenced and still holds its lanes. So the nodes that a record names are as it left them,
+//! unless it had already given the lane back. Image records come first, since the other records are judged by
+//! whole nodes.
 //!
-//! A record has the shape of its tree, so that records about a tree that the catalog does not list any more are replayed like others: another
-//! client may be freeing the nodes of that tree, and waits for those that the dead one left unfinished.
+//! A record contains the shape of its tree. So records of trees that the catalog no longer lists are replayed
+//! like others. Another client may be freeing the nodes of such a tree, and it waits for nodes that the dead
+//! member left unfinished.
 
 use super::{Found, Recoverer, SERVER_0};
 use crate::cache::child_address;
 use crate::error::Error;
-use crate::mutant::{Mutant, planted};
 use crate::node::mark::{mark_free, mark_linked};
 use crate::node::{Draft, Header, LINE, Node};
-use crate::redo::{Kind, Record};
+use crate::redo::{CLEARED, Record, RecordKind};
 use crate::tree::TreeState;
-use crate::tree::write::push_patch;
-use sherman_fabric::{ClientId, Endpoint, FabricError, GlobalAddress, Refusal, Request, Response, Space};
+use crate::tree::write::{LOGGED, LoggedPart, push_patch};
+use sherman_fabric::{ComputeId, Endpoint, FabricError, GlobalAddress, Refusal, Space, calls};
 
-/// What is left to do for a record.
-enum Rest {
+/// The work that remains for a record.
+pub(super) enum Rest {
     /// All is done.
     Nothing,
-    /// What was loaded is to be linked.
+    /// The loaded nodes must be linked.
     Link,
-    /// The node that the record is about, and all that it leads to, is to be freed: its tree is gone.
+    /// The node that the record is about must be freed, with all that it leads to: its tree is gone.
     Free,
 }
 
+/// The parts of the change of a parent, in order.
+fn unlink_parts() -> &'static [LoggedPart] {
+    seam!(recovery::unlink_parts());
+    &LOGGED
+}
+
+/// Whether a growth happened. `word` is the tree's root word.
+fn growth_happened(word: u64, record: &Record) -> bool {
+    seam!(recovery::growth_happened());
+    word == record.root.1
+}
+
+/// Whether the dead member had marked a node free. Then its place may belong to another client by now.
+fn is_free_already(header: &Header) -> bool {
+    seam!(recovery::is_free_already());
+    header.flags.free
+}
+
 impl<E: Endpoint> Recoverer<'_, E> {
-    /// Replays the records of `dead` and clears them; those of loads that happened and of trees that are dropped are kept until all
-    /// that they ask for is done.
-    pub(super) async fn replay(&mut self, dead: ClientId, mut records: Vec<Found>) -> Result<(), Error> {
-        // A merge leaves its nodes whole, a load its tree; splits, growths and replacements are judged by what is whole.
+    /// Replays the records of `dead` and clears them. Records of loads that happened and of dropped trees
+    /// stay until the work that they ask for is done.
+    pub(super) async fn replay(&mut self, dead: ComputeId, mut records: Vec<Found>) -> Result<(), Error> {
+        // A merge leaves its nodes whole, a load its tree. Splits, growths and replacements are judged by
+        // whole nodes.
         records.sort_by_key(|found| match found.record.kind {
-            Kind::Image => 0,
-            Kind::Merge => 1,
+            RecordKind::Image => 0,
+            RecordKind::Merge => 1,
             _ => 2,
         });
         for found in records {
@@ -51,25 +72,23 @@ impl<E: Endpoint> Recoverer<'_, E> {
         Ok(())
     }
 
-    /// Replays one record. What is left to do before the record may be cleared.
+    /// Replays one record. Returns the work that remains before the record may be cleared.
     async fn replay_one(&mut self, record: &Record, tree: &TreeState, listed: bool) -> Result<Rest, Error> {
-        if record.kind == Kind::Image {
+        seam!(recovery::replay_one(record, listed));
+        if record.kind == RecordKind::Image {
             self.write_pieces(record).await?;
             return Ok(Rest::Nothing);
         }
-        if !listed && planted(Mutant::EndedNotReplayed) && record.kind != Kind::Drop {
-            return Ok(Rest::Nothing);
-        }
         match record.kind {
-            Kind::Split => self.replay_split(record, tree).await?,
-            Kind::Merge => self.replay_merge(record, tree).await?,
-            Kind::Grow => self.replay_grow(record, tree, listed).await?,
-            Kind::Replace => return self.replay_replace(record, tree, listed).await,
-            Kind::Load => return self.replay_load(record, tree, listed).await,
-            // The tree is listed: it did not come to that.
-            Kind::Drop if listed => {}
-            Kind::Drop => return Ok(Rest::Free),
-            Kind::Image => {}
+            RecordKind::Split => self.replay_split(record, tree).await?,
+            RecordKind::Merge => self.replay_merge(record, tree).await?,
+            RecordKind::Grow => self.replay_grow(record, tree, listed).await?,
+            RecordKind::Replace => return self.replay_replace(record, tree, listed).await,
+            RecordKind::Load => return self.replay_load(record, tree, listed).await,
+            // The tree is listed, so the drop did not happen.
+            RecordKind::Drop if listed => {}
+            RecordKind::Drop => return Ok(Rest::Free),
+            RecordKind::Image => {}
         }
         Ok(Rest::Nothing)
     }
@@ -77,11 +96,13 @@ impl<E: Endpoint> Recoverer<'_, E> {
     /// Clears a record.
     pub(super) async fn clear(&mut self, found: &Found) -> Result<(), Error> {
         let mut list = self.op.endpoint().list(found.server);
-        list.write(Space::Host, found.offset, &crate::redo::CLEARED);
-        self.execute(list).await
+        list.write(Space::Host, found.offset, &CLEARED);
+        self.execute(list).await?;
+        self.note_empty(found.record.owner, (found.server, found.offset));
+        Ok(())
     }
 
-    /// Writes all that a record has of its node.
+    /// Writes all pieces of a record to its node.
     async fn write_pieces(&mut self, record: &Record) -> Result<(), Error> {
         if self.lost.contains(&record.node.server()) {
             return Ok(());
@@ -100,7 +121,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
         Ok(())
     }
 
-    /// Whether the node that `record` made is there as it was made: pending, and the dead one's.
+    /// Whether the node that `record` made is still as it was made: pending, and owned by the dead member.
     fn is_as_made(header: &Header, record: &Record) -> bool {
         header.flags.pending
             && !header.flags.free
@@ -119,11 +140,9 @@ impl<E: Endpoint> Recoverer<'_, E> {
         Ok(())
     }
 
-    /// Marks the node that a record made free, if it was written at all.
+    /// Marks the node that a record made as free, if it was written at all.
     async fn unmake(&mut self, record: &Record) -> Result<(), Error> {
-        if planted(Mutant::PendingKept) {
-            return Ok(());
-        }
+        seam!(recovery::free_made());
         let Some(mut image) = self.read_node(record.made).await? else { return Ok(()) };
         if Header::decode(&image).is_some_and(|header| Self::is_as_made(&header, record)) {
             mark_free(&mut image, record.owner);
@@ -136,7 +155,8 @@ impl<E: Endpoint> Recoverer<'_, E> {
         let happens = if record.pieces.is_empty() {
             self.split_happened(record).await?
         } else {
-            // Nothing of the node was written before all of its sibling was. If the sibling is lost with its server, the node decides.
+            // The maker writes the whole sibling before any part of the node. If the sibling is lost with its
+            // server, the node decides.
             match self.made_is_whole(record, tree).await? {
                 Some(whole) => whole,
                 None => !self.is_whole_before(record, tree).await?,
@@ -149,9 +169,11 @@ impl<E: Endpoint> Recoverer<'_, E> {
         self.link_made(record).await
     }
 
-    /// Whether a split whose commit is one unit has happened (I26): not iff the node is still as it was before, under its
-    /// maker's lane. If the node is lost with its server, nobody can tell; then the sibling is kept, since a parent may name it.
+    /// Whether a split whose commit is one unit has happened (I26). It has not iff the node is still as
+    /// before and its maker still holds the lane. If the node is lost with its server, the outcome is
+    /// unknown. Then the sibling is kept, since a parent may name it.
     async fn split_happened(&mut self, record: &Record) -> Result<bool, Error> {
+        seam!(recovery::split_happened(self, record).await);
         let Some(image) = self.read_node(record.node).await? else { return Ok(true) };
         let before = Header::decode(&image).is_some_and(|header| {
             header.tree == record.tree
@@ -159,14 +181,15 @@ impl<E: Endpoint> Recoverer<'_, E> {
                 && !header.flags.free
                 && !record.split_happened(header.version)
         });
-        if planted(Mutant::SplitBySibling) {
-            return Ok(Header::decode(&image).is_some_and(|header| header.sibling == record.made));
-        }
         Ok(!(before && self.holds_lane(record.node, record.owner).await?))
     }
 
-    /// Whether the dead one holds the lane of the node at `address`.
-    pub(super) async fn holds_lane(&mut self, address: GlobalAddress, dead: ClientId) -> Result<bool, Error> {
+    /// Whether `dead` holds the lane of the node at `address`.
+    pub(super) async fn holds_lane(
+        &mut self,
+        address: GlobalAddress,
+        dead: ComputeId,
+    ) -> Result<bool, Error> {
         let geometry = *self.op.worker.compute.geometry_of(address.server());
         let (space, word, mask, shift) = geometry.lane_word(geometry.lane_of(address));
         let bytes = self.read_table(address.server(), space, word, 8).await?;
@@ -174,40 +197,43 @@ impl<E: Endpoint> Recoverer<'_, E> {
         Ok(held == u64::from(dead.0))
     }
 
-    /// Whether the node that a record made is there, whole; `None` if it is lost with its server.
+    /// Whether the node that a record made is there and whole; `None` if it is lost with its server.
     async fn made_is_whole(&mut self, record: &Record, tree: &TreeState) -> Result<Option<bool>, Error> {
         let Some(image) = self.read_node(record.made).await? else { return Ok(None) };
         let made = Node::open_marked(tree.shape().at(record.level), &image, record.level);
         Ok(Some(made.is_ok_and(|made| made.header.version == record.made_version && !made.header.flags.free)))
     }
 
-    /// Whether the node that a record is about is whole, and as it was before the change.
+    /// Whether the node that a record is about is whole and as it was before the change.
     async fn is_whole_before(&mut self, record: &Record, tree: &TreeState) -> Result<bool, Error> {
         let Some(image) = self.read_node(record.node).await? else { return Ok(true) };
         let node = Node::open_marked(tree.shape().at(record.level), &image, record.level);
         Ok(node.is_ok_and(|node| !record.split_happened(node.header.version)))
     }
 
-    /// Finishes a merge: all three lanes are still held.
+    /// Finishes a merge. The dead member still holds all three lanes.
     async fn replay_merge(&mut self, record: &Record, tree: &TreeState) -> Result<(), Error> {
-        if planted(Mutant::MergeNotFinished) {
-            return Ok(());
-        }
+        seam!(recovery::replay_merge());
         self.write_pieces(record).await?;
         self.unlink(record, tree).await?;
         self.make_free((record.made, record.made_version), record).await
     }
 
-    /// Has the parent of a merge forget the node that is freed. Logged in a slot of our own: whoever recovers us makes the parent
-    /// whole before the dead one's record is looked at again.
+    /// Removes the freed node's separator from the parent of a merge. The dead member holds the parent's
+    /// lane, so this change is logged in a redo slot of the dead member, as its own change would be. If this
+    /// compute server dies, the next recoverer makes the parent whole before it reads the record of the merge
+    /// again.
     async fn unlink(&mut self, record: &Record, tree: &TreeState) -> Result<(), Error> {
         let (parent, after) = (GlobalAddress::from_bits(record.root.0), record.root.1 as u16);
         let Some(image) = self.read_node(parent).await? else { return Ok(()) };
         let corrupt = |invariant| Error::Corrupt { address: parent, invariant };
-        let level =
-            record.level.checked_add(1).ok_or(corrupt("I10: a pointer leads to a node of its tree and level"))?;
+        let level = record
+            .level
+            .checked_add(1)
+            .ok_or(corrupt("I10: a pointer leads to a node of its tree and level"))?;
         let shape = tree.shape().internal.clone();
-        let node = Node::open(&shape, &image, level).map_err(|_| corrupt("I3: a node is valid under its lane"))?;
+        let node =
+            Node::open(&shape, &image, level).map_err(|_| corrupt("I3: a node is valid under its lane"))?;
         if node.header.version == after {
             return Ok(());
         }
@@ -217,36 +243,55 @@ impl<E: Endpoint> Recoverer<'_, E> {
         let mut draft = Draft::of(&shape, &node, Vec::new());
         body.remove(index);
         let patch = draft.set_body(&body);
-        let compute = &self.op.worker.compute;
-        let wanted = compute.techniques().redo.then_some(parent.server());
-        let [slot, _] = compute.redo.take(&self.op, [wanted, None]).await?;
-        let mut list = self.op.endpoint().list(parent.server());
-        let client = self.op.endpoint().client();
-        let about = Record::about(Kind::Image, client, tree.info(), parent, level, draft.header().version);
-        if let Some(slot) = &slot {
-            slot.log(&mut list, &about.with_pieces(draft.image(), &patch));
+        // The dead member had a second slot for this merge, on the parent's server. That slot is empty: the
+        // records of images are replayed and cleared first.
+        let on_server = |slot: &&(u16, u64)| slot.0 == parent.server();
+        let empty = self.dead.get(&record.owner).map(|dead| &dead.empty_slots);
+        let slot = empty.and_then(|slots| slots.iter().find(on_server));
+        let &(server, offset) = slot.ok_or(corrupt("I25: a merge has a redo slot on its parent's server"))?;
+        let about = Record::about(
+            RecordKind::Image,
+            record.owner,
+            tree.info(),
+            parent,
+            level,
+            draft.header().version,
+        );
+        let mut list = self.op.endpoint().list(server);
+        let logged = about.with_pieces(draft.image(), &patch).encode();
+        for part in unlink_parts() {
+            match part {
+                LoggedPart::Record => {
+                    list.write(Space::Host, offset, &logged);
+                }
+                LoggedPart::Data => push_patch(&mut list, parent, draft.image(), &patch),
+                LoggedPart::Cleared => {
+                    list.write(Space::Host, offset, &CLEARED);
+                }
+            }
         }
-        push_patch(&mut list, parent, draft.image(), &patch);
-        if let Some(slot) = &slot {
-            slot.clear(&mut list);
-        }
-        self.execute(list).await?;
-        self.op.settle([slot]);
-        Ok(())
+        self.execute(list).await
     }
 
-    /// A growth of a tree that is gone did not happen if the new root is still pending: a drop waits until it is linked.
+    /// If the tree is gone and the new root is still pending, the growth did not happen. The reason: a drop
+    /// waits until the root is linked.
     async fn replay_grow(&mut self, record: &Record, tree: &TreeState, listed: bool) -> Result<(), Error> {
         let word = if listed { self.root_of(tree).await? } else { None };
         match word {
-            Some(word) if word == record.root.1 || planted(Mutant::GrowthBelieved) => self.link_made(record).await,
+            Some(word) if growth_happened(word, record) => self.link_made(record).await,
             _ => self.unmake(record).await,
         }
     }
 
-    /// If the tree is gone, nobody can tell whether the root was replaced. It is freed with all that it leads to: as what is left of a tree
-    /// that was dropped, it is to be, and what somebody else has freed already is passed over.
-    async fn replay_replace(&mut self, record: &Record, tree: &TreeState, listed: bool) -> Result<Rest, Error> {
+    /// If the tree is gone, nothing shows whether the root was replaced. Then it is freed with all that it
+    /// leads to. That is right: all nodes of a dropped tree must be freed, and nodes that are free already
+    /// are skipped.
+    async fn replay_replace(
+        &mut self,
+        record: &Record,
+        tree: &TreeState,
+        listed: bool,
+    ) -> Result<Rest, Error> {
         let word = if listed { self.root_of(tree).await? } else { None };
         match word {
             Some(word) if word == record.root.1 => {
@@ -258,8 +303,9 @@ impl<E: Endpoint> Recoverer<'_, E> {
         }
     }
 
-    /// Whether the load happened, and what it leads to is to be linked. If the tree is gone, the load did not happen or all that it loaded is linked: a
-    /// drop waits for the root, which is linked last. What is pending then was made in vain; the old root is freed.
+    /// Decides whether the load happened, so that its nodes must be linked. If the tree is gone, either the
+    /// load did not happen or all its nodes are linked. The reason: a drop waits for the root, which is
+    /// linked last. Nodes that are still pending then were made in vain; the old root is freed.
     async fn replay_load(&mut self, record: &Record, tree: &TreeState, listed: bool) -> Result<Rest, Error> {
         let word = if listed { self.root_of(tree).await? } else { None };
         match word {
@@ -269,10 +315,11 @@ impl<E: Endpoint> Recoverer<'_, E> {
         }
     }
 
-    /// The root word of a tree that was listed; `None` if it is gone since.
+    /// Returns the root word of a tree that was listed; `None` if the tree is gone by now.
     pub(super) async fn root_of(&mut self, tree: &TreeState) -> Result<Option<u64>, Error> {
         let word = self.root_word(tree.info().root_word).await?;
-        // Not by the word: where it was, there may be another tree's by now. One that is listed still had it when it was read.
+        // The catalog decides, not the word: its place may belong to another tree by now. A tree that is
+        // still listed had the place when the word was read.
         let listed = self.is_listed(tree).await?;
         if let Some((_, known)) = self.trees.get_mut(&tree.info().id) {
             *known = listed;
@@ -281,29 +328,33 @@ impl<E: Endpoint> Recoverer<'_, E> {
     }
 
     async fn is_listed(&self, tree: &TreeState) -> Result<bool, Error> {
-        match self.op.call(SERVER_0, Request::OpenTree { name: tree.info().name.clone() }).await {
-            Ok(Response::Tree { info, .. }) => Ok(info.id == tree.info().id),
-            Ok(_) => Err(Error::Unsupported { what: "the memory server's answer to a catalog request" }),
+        match self.op.call(SERVER_0, calls::OpenTree { name: tree.info().name.clone() }).await {
+            Ok(found) => Ok(found.info.id == tree.info().id),
             Err(FabricError::Refused(Refusal::NoSuchTree { .. })) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Marks the node that a record is about free, unless it is.
+    /// Marks the node that a record is about as free, unless it is free already.
     async fn free_node(&mut self, record: &Record) -> Result<(), Error> {
         self.make_free((record.node, record.version), record).await
     }
 
-    /// Marks a node of a version free and sets the hint of its span. If the node is free already, sets the hint alone: the dead client may
-    /// have died before it did. The mark is not written again, because the place may belong to another client by now.
-    async fn make_free(&mut self, (address, version): (GlobalAddress, u16), record: &Record) -> Result<(), Error> {
+    /// Marks a node of the given version as free and sets the hint of its span. Sets the hint also if the
+    /// node is free already: the dead member may have died between the two writes.
+    async fn make_free(
+        &mut self,
+        (address, version): (GlobalAddress, u16),
+        record: &Record,
+    ) -> Result<(), Error> {
         let Some(mut image) = self.read_node(address).await? else { return Ok(()) };
         let same = |header: &Header| header.tree == record.tree && header.version == version;
         if let Some(header) = Header::decode(&image).filter(same) {
-            let free = header.flags.free;
+            let free = is_free_already(&header);
             if !free {
                 mark_free(&mut image, record.owner);
             }
+            // If the node is free, its place may belong to another client by now: only the hint is set.
             self.write_free(address, (!free).then_some(&image[..LINE])).await?;
         }
         Ok(())

@@ -1,28 +1,27 @@
-//! Spans of the dead, and the drops that it did not finish.
+//! Clears the spans of a dead member, and finishes its drops.
 //!
-//! A client makes nodes only in spans that it owns, and keeps a span until every node that it began there is part of a tree or free. So what
-//! a dead client made in vain lies in the spans that it owns, pending and with its id. Marked free, it belongs to its span; and the
-//! span is nobody's once the dead one is retired.
+//! A client makes nodes only in spans that it owns. It keeps a span until every node that it began there is
+//! part of a tree or free. So the nodes that a dead client made in vain lie in its own spans, pending and
+//! with its id. Marked free, such a node belongs to its span again. The span has no owner once the dead
+//! client is retired.
 //!
-//! A tree that the dead one dropped may have nodes anywhere: they are reached from the node that the record names, which is freed last
-//! (`Worker::free_subtree`).
+//! A tree that the dead client dropped may have nodes anywhere. They are reached from the node that the
+//! record names, which is freed last (`Worker::free_subtree`).
 
 use super::Recoverer;
 use crate::cause::Cause;
 use crate::error::Error;
-use crate::mutant::{Mutant, planted};
 use crate::node::mark::mark_free;
 use crate::node::{Header, LINE};
+use crate::op::Op;
 use sherman_fabric::control::Span;
-use sherman_fabric::{ClientId, Endpoint, Request, Response, Space, WorkList};
+use sherman_fabric::{Call, ComputeId, Endpoint, Space, WorkList, calls};
 use std::time::Duration;
 
 impl<E: Endpoint> Recoverer<'_, E> {
-    /// Marks free what `dead` made in vain.
-    pub(super) async fn clear_spans(&mut self, dead: ClientId) -> Result<(), Error> {
-        if planted(Mutant::PendingKept) {
-            return Ok(());
-        }
+    /// Marks the nodes that `dead` made in vain as free.
+    pub(super) async fn clear_spans(&mut self, dead: ComputeId) -> Result<(), Error> {
+        seam!(recovery::free_made());
         for server in 0..self.op.endpoint().servers() {
             let mut from = 0;
             while let Some(next) = self.clear_page(dead, server, from).await? {
@@ -32,15 +31,16 @@ impl<E: Endpoint> Recoverer<'_, E> {
         Ok(())
     }
 
-    /// A page of the spans that `dead` owns on a server, from an offset on.
-    pub(super) async fn spans_of(&mut self, dead: ClientId, server: u16, from: u64) -> Result<Vec<Span>, Error> {
+    /// Returns a page of the spans that `dead` owns on a server, from the offset `from` on.
+    pub(super) async fn spans_of(
+        &mut self,
+        dead: ComputeId,
+        server: u16,
+        from: u64,
+    ) -> Result<Vec<Span>, Error> {
         self.expect_alive()?;
-        let answer = self.op.call(server, Request::SpansOf { client: dead, from }).await;
-        let spans = match self.unless_lost(server, answer)? {
-            Some(Response::Spans(spans)) => spans,
-            Some(_) => return Err(Error::Unsupported { what: "the memory server's answer about spans" }),
-            None => return Ok(Vec::new()),
-        };
+        let answer = self.op.call(server, calls::SpansOf { client: dead, from }).await;
+        let Some(spans) = self.unless_lost(server, answer)? else { return Ok(Vec::new()) };
         let is_sound = |span: &Span| {
             let node = u64::from(span.class.node_bytes);
             let memory = self.op.worker.compute.is_memory(server, span.offset, span.bytes);
@@ -49,11 +49,12 @@ impl<E: Endpoint> Recoverer<'_, E> {
         if spans.iter().all(is_sound) {
             return Ok(spans);
         }
-        Err(Error::Unsupported { what: "the memory server's answer about spans" })
+        Err(calls::SpansOf::UNEXPECTED.into())
     }
 
-    /// Marks free what `dead` made in vain in one page of its spans. Where the next page begins, if there is one.
-    async fn clear_page(&mut self, dead: ClientId, server: u16, from: u64) -> Result<Option<u64>, Error> {
+    /// Marks the nodes that `dead` made in vain as free, in one page of its spans. Returns where the next
+    /// page begins, if there is one.
+    async fn clear_page(&mut self, dead: ComputeId, server: u16, from: u64) -> Result<Option<u64>, Error> {
         let spans = self.spans_of(dead, server, from).await?;
         let Some(last) = spans.last() else { return Ok(None) };
         let next = last.offset + last.bytes;
@@ -90,20 +91,24 @@ impl<E: Endpoint> Recoverer<'_, E> {
         Ok(Some(next))
     }
 
-    /// Frees what is left of the trees that `dead` dropped, and clears the records that say so.
-    pub(super) async fn finish_drops(&mut self, dead: ClientId) -> Result<(), Error> {
-        let drops = self.dead.get_mut(&dead).map(|patient| std::mem::take(&mut patient.drops)).unwrap_or_default();
-        // Until it suspects whoever it waits for, but no longer.
+    /// Frees the remaining nodes of trees that `dead` dropped, and clears the records of these drops.
+    pub(super) async fn finish_drops(&mut self, dead: ComputeId) -> Result<(), Error> {
+        let drops =
+            self.dead.get_mut(&dead).map(|patient| std::mem::take(&mut patient.drops)).unwrap_or_default();
+        // Long enough to suspect the client that it waits for, but no longer.
         let patience = Duration::from_nanos(self.op.worker.compute.geometry().lease_nanos / 2);
+        let worker = self.op.worker;
+        let op = || Op::to_recover(worker, patience);
         for (tree, found) in drops {
             let root = (found.record.node, found.record.level);
             if self.lost.contains(&root.0.server()) {
                 continue;
             }
-            match self.op.worker.free_subtree(&tree, root, patience, &mut 0).await {
-                // It waits for another member that may be dead. That one comes next, and then this one again.
+            match worker.free_subtree(&tree, root, &op, &mut 0).await {
+                // It waits for another member that may be dead. That member comes next, and then this one
+                // again.
                 Err(Error::Timeout { .. }) => return Err(self.op.timed_out(Cause::NodePending)),
-                // What led on is gone with its server.
+                // The node that led on is lost with its server.
                 Err(Error::ServerLost { .. }) => {}
                 outcome => outcome?,
             }

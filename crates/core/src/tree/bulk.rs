@@ -1,34 +1,36 @@
-//! Bulk load: a sorted sequence becomes a tree in one swap of the root word.
+//! Bulk load: turns a sorted sequence into a tree with one swap of the root word.
 //!
-//! Leaves are filled to a given share and written batch by batch, by any number of threads; then the levels above, then
-//! the root word is swapped under the lane of the old, still empty root leaf. Until the swap nothing leads to the new nodes,
-//! so a load that fails changes nothing and gives its places back. A place that was used before may still be in somebody's
-//! cache and fit by chance, and a loader may die: so nodes are written pending and linked after the swap (I13), and a record
-//! tells of the swap until the last of them is.
+//! Any number of threads fill leaves to a given share and write them batch by batch. Then the loader writes
+//! the levels above. Then it swaps the root word under the lane of the old, still empty root leaf. Until the
+//! swap nothing leads to the new nodes, so a load that fails changes nothing and gives its places back.
 //!
-//! The order of calls: [`Loading::push`] for each entry, [`Op::write_leaves`] for each batch it or [`Loading::finish`]
-//! gives (on whatever thread), [`Op::complete_load`] with all that these returned; or [`Loading::abandon`].
+//! Nodes are written pending and linked after the swap (I13), for two reasons. A client may still have a
+//! reused place in its cache, and the new node may fit by chance. And the loader may die. A record tells of
+//! the swap until the last node is linked.
+//!
+//! The order of calls is [`Loading::push`] for each entry, then [`Op::write_leaves`] (on any thread) for each
+//! batch from [`Loading::push`] or [`Loading::finish`]. Then comes [`Op::complete_load`] with all results of
+//! these, or [`Loading::abandon`].
 
 use super::TreeState;
 use super::descend::Covering;
 use crate::alloc::Claim;
 use crate::cause::Cause;
 use crate::error::Error;
-use crate::mutant::{Mutant, planted};
-use crate::node::draft::Place;
+use crate::node::draft::NodePlace;
 use crate::node::{Draft, LINE, Node, Shape};
 use crate::op::Op;
-use crate::redo::{Kind, Record, Slot};
+use crate::redo::{Record, RecordKind, RedoSlot};
 use crate::root::RootWord;
 use sherman_fabric::control::ChunkClass;
 use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, WorkList};
 
-/// Leaves of a batch.
+/// Leaves per batch.
 const BATCH: usize = 64;
-/// Nodes, or lines, written by one list.
+/// Nodes, or lines, that one list writes.
 const WRITES_PER_LIST: usize = 16;
 
-/// A bulk load under way: takes entries in order and cuts them into leaves.
+/// A bulk load under way. It takes entries in order and cuts them into leaves.
 #[derive(Debug)]
 pub struct Loading {
     key_len: usize,
@@ -39,9 +41,9 @@ pub struct Loading {
     /// Entries taken so far.
     count: u64,
     last: Vec<u8>,
-    /// Entries of the batch being filled.
+    /// Entries of the current batch.
     entries: Vec<u8>,
-    /// A full batch that waits for the first key and place of the next.
+    /// A full batch that waits for the first key and place of the next batch.
     waiting: Option<Batch>,
     taken: Vec<(u8, Spot)>,
 }
@@ -51,7 +53,7 @@ pub struct Loading {
 pub struct Batch {
     low: Vec<u8>,
     entries: Vec<u8>,
-    /// Bytes of the entries of a leaf.
+    /// Bytes of the entries in one leaf.
     leaf_bytes: usize,
     places: Vec<Spot>,
     next: Option<(Vec<u8>, GlobalAddress)>,
@@ -60,27 +62,28 @@ pub struct Batch {
 /// A place, and whether it held a node before.
 #[derive(Clone, Copy, Debug)]
 struct Spot {
-    place: Place,
+    place: NodePlace,
     used: bool,
 }
 
 /// Nodes that were written but are not yet part of the tree.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// Separators and addresses, as a parent's entries.
+    /// Separators and addresses, in the form of a parent's entries.
     children: Vec<u8>,
-    /// Nodes to be linked after the swap, each with its header line then.
+    /// Nodes to link after the swap, each with the header line that it has then.
     pending: Vec<(GlobalAddress, [u8; LINE])>,
 }
 
-/// How many entries a load gives a node that is to be filled to `fill` of its capacity.
+/// How many entries a load puts into a node to fill it to `fill` of its capacity, but at least to half.
 pub(super) fn entries_of(shape: &Shape, fill: f64) -> usize {
     let capacity = shape.capacity();
     ((capacity as f64 * fill) as usize).clamp(capacity.div_ceil(2), capacity)
 }
 
 impl Loading {
-    /// A load of `tree`, whose leaves and internal nodes are to be filled to `fill` of their capacity, but at least half.
+    /// Begins a load of `tree` that fills leaves and internal nodes to `fill` of their capacity, but at least
+    /// to half.
     pub fn new(tree: &TreeState, fill: f64) -> Self {
         let share = |shape: &Shape| entries_of(shape, fill);
         let leaf = &tree.shape.leaf;
@@ -103,11 +106,11 @@ impl Loading {
         self.count
     }
 
-    /// Takes the next entry; a batch, when one is complete.
+    /// Takes the next entry. Returns a batch when one is complete.
     ///
     /// # Errors
     /// [`Error::KeySize`], [`Error::ValueSize`]; [`Error::Unsorted`] if the key is not above the one before;
-    /// [`Error::OutOfMemory`]. The load can only be abandoned then.
+    /// [`Error::OutOfMemory`]. After an error the load can only be abandoned.
     pub async fn push<E: Endpoint>(
         &mut self,
         op: &Op<'_, E>,
@@ -125,16 +128,21 @@ impl Loading {
         self.count += 1;
         self.entries.extend_from_slice(key);
         self.entries.extend_from_slice(value);
-        if self.entries.len() < BATCH * self.per_leaf * self.entry_len { Ok(None) } else { self.cut(op).await }
+        if self.entries.len() < BATCH * self.per_leaf * self.entry_len {
+            Ok(None)
+        } else {
+            self.cut(op).await
+        }
     }
 
-    /// The end of the entries: the batches that are left.
+    /// Ends the entries. Returns the remaining batches.
     pub async fn finish<E: Endpoint>(&mut self, op: &Op<'_, E>) -> Result<[Option<Batch>; 2], Error> {
         let before = if self.entries.is_empty() { None } else { self.cut(op).await? };
         Ok([before, self.waiting.take()])
     }
 
-    /// Makes a batch of the entries; it waits until the next one's beginning is known. Returns the one that waited.
+    /// Makes a batch of the entries. It waits until the first key and place of the next batch are known.
+    /// Returns the batch that waited.
     async fn cut<E: Endpoint>(&mut self, op: &Op<'_, E>) -> Result<Option<Batch>, Error> {
         let leaf_bytes = self.per_leaf * self.entry_len;
         let mut places = Vec::new();
@@ -145,11 +153,17 @@ impl Loading {
         let next = Some((first.clone(), places[0].place.address));
         let before = self.waiting.take().map(|batch| Batch { next, ..batch });
         let low = if before.is_none() { vec![0; self.key_len] } else { first };
-        self.waiting = Some(Batch { low, entries: std::mem::take(&mut self.entries), leaf_bytes, places, next: None });
+        self.waiting =
+            Some(Batch { low, entries: std::mem::take(&mut self.entries), leaf_bytes, places, next: None });
         Ok(before)
     }
 
-    async fn spot<E: Endpoint>(&mut self, op: &Op<'_, E>, class: ChunkClass, level: u8) -> Result<Spot, Error> {
+    async fn spot<E: Endpoint>(
+        &mut self,
+        op: &Op<'_, E>,
+        class: ChunkClass,
+        level: u8,
+    ) -> Result<Spot, Error> {
         let (place, used) = loop {
             match op.worker.compute.alloc.allocate_noting(op, class).await {
                 Err(Error::OutOfMemory) => op.await_memory().await?,
@@ -161,11 +175,12 @@ impl Loading {
         Ok(spot)
     }
 
-    /// Gives all places back. For a load that failed before or in [`Op::complete_load`]; that does it by itself.
+    /// Gives all places back. For a load that failed before [`Op::complete_load`]; that function calls this
+    /// itself when it fails.
     pub async fn abandon<E: Endpoint>(&mut self, op: &Op<'_, E>, tree: &TreeState) {
         for (level, Spot { place, used }) in std::mem::take(&mut self.taken) {
             let shape = tree.shape.at(level);
-            // Who still knows the way to what was here before must not wait for a node that nobody is going to link.
+            // A client with a stale pointer to this place must not wait for a node that will never be linked.
             let pending = used || op.worker.compute.techniques().redo;
             if !pending || op.free_pending(shape, place, level).await.is_ok() {
                 op.worker.compute.alloc.give_back(shape.class(), place.address, place.version);
@@ -175,7 +190,7 @@ impl Loading {
 }
 
 impl<E: Endpoint> Op<'_, E> {
-    /// Whether the tree has no entry now.
+    /// Whether the tree has no entry at the moment.
     pub async fn is_empty(&self, tree: &TreeState) -> Result<bool, Error> {
         let mut scan = super::range::Scan::new(
             tree,
@@ -187,7 +202,7 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(!self.refill(tree, &mut scan).await?)
     }
 
-    /// Writes the leaves of a batch. One round trip per sixteen.
+    /// Writes the leaves of a batch. Costs one round trip per sixteen leaves.
     pub async fn write_leaves(&self, tree: &TreeState, batch: &Batch) -> Result<Written, Error> {
         let shape = &tree.shape.leaf;
         let leaves: Vec<&[u8]> = batch.entries.chunks(batch.leaf_bytes).collect();
@@ -201,11 +216,12 @@ impl<E: Endpoint> Op<'_, E> {
         writer.finish().await
     }
 
-    /// Writes the levels above the leaves and makes them the tree. The number of entries.
+    /// Writes the levels above the leaves and makes them the tree. Returns the number of entries.
     ///
     /// # Errors
-    /// [`Error::NotEmpty`] if the tree has entries by now; [`Error::Timeout`] if an empty tree of several leaves could not be made one
-    /// leaf in time. Nothing was changed. After any error the places are given back.
+    /// [`Error::NotEmpty`] if the tree has entries by now; [`Error::Timeout`] if an empty tree of several
+    /// leaves could not be merged into one leaf in time. Nothing was changed. After any error the places are
+    /// given back.
     pub async fn complete_load(
         &self,
         tree: &TreeState,
@@ -219,7 +235,7 @@ impl<E: Endpoint> Op<'_, E> {
         }
         let outcome = self.link_load(tree, loading, all).await;
         match outcome {
-            // The outcome of the swap is not known: the places may be part of the tree.
+            // The outcome of the swap is unknown: the places may be part of the tree.
             Err(Error::OutcomeUnknown { .. }) => loading.taken.clear(),
             Err(_) => loading.abandon(self, tree).await,
             Ok(()) => {
@@ -231,7 +247,12 @@ impl<E: Endpoint> Op<'_, E> {
         outcome.map(|()| loading.count)
     }
 
-    async fn link_load(&self, tree: &TreeState, loading: &mut Loading, mut all: Written) -> Result<(), Error> {
+    async fn link_load(
+        &self,
+        tree: &TreeState,
+        loading: &mut Loading,
+        mut all: Written,
+    ) -> Result<(), Error> {
         if all.children.is_empty() {
             return if self.is_empty(tree).await? { Ok(()) } else { Err(Error::NotEmpty) };
         }
@@ -246,9 +267,11 @@ impl<E: Endpoint> Op<'_, E> {
             for _ in &groups {
                 spots.push(loading.spot(self, shape.class(), level).await?);
             }
-            let mut writer = Writer { op: self, shape, level, written: Written::default(), lists: Vec::new() };
+            let mut writer =
+                Writer { op: self, shape, level, written: Written::default(), lists: Vec::new() };
             for (at, (&spot, entries)) in spots.iter().zip(&groups).enumerate() {
-                let next = groups.get(at + 1).map(|next| (&next[..shape.key_len()], spots[at + 1].place.address));
+                let next =
+                    groups.get(at + 1).map(|next| (&next[..shape.key_len()], spots[at + 1].place.address));
                 writer.write(spot, &entries[..shape.key_len()], next, entries).await?;
             }
             let written = writer.finish().await?;
@@ -259,28 +282,30 @@ impl<E: Endpoint> Op<'_, E> {
         let swapped = self.swap_in(tree, RootWord { address, level }).await?;
         self.link_all(all.pending, &swapped.slot).await.map_err(Error::after_post)?;
         self.settle([swapped.slot]);
-        let Place { address, version, .. } = swapped.leaf;
+        let NodePlace { address, version, .. } = swapped.leaf;
         self.worker.compute.alloc.freed(tree.shape.leaf.class(), address, version, swapped.claim);
         Ok(())
     }
 
-    /// Makes `new` the root in place of the one empty leaf that the tree is, or is made first.
+    /// Makes `new` the root in place of the single empty leaf of the tree. Merges the leaves into one first,
+    /// if there are several.
     ///
     /// # Errors
-    /// [`Error::NotEmpty`] if a leaf with entries was seen under its lane. An entry is never removed.
+    /// [`Error::NotEmpty`] if it saw a leaf with entries under its lane. It never removes an entry.
     async fn swap_in(&self, tree: &TreeState, new: RootWord) -> Result<Swapped, Error> {
         tree.forget_everything();
         loop {
             let old = self.root(tree).await?;
             if old.level == 0 {
-                // Before the lane: a load keeps its slot until all its nodes are linked.
+                // Taken before the lane: a load keeps its slot until all its nodes are linked.
                 let server = old.address.server();
                 let redo = self.worker.compute.techniques().redo;
                 let slot = if redo { Some(self.slot_of_load(tree, server).await?) } else { None };
                 match self.swap_leaf(tree, old, new, slot).await? {
                     Swap::Done(swapped) => return Ok(swapped),
                     Swap::Changed => {
-                        // Perhaps because the tree was dropped, and its root word is another's by now.
+                        // The tree may have been dropped, and its root word may belong to another tree by
+                        // now.
                         self.ask_for_tree(tree).await?;
                         self.retry(Cause::RootMoved).await?;
                     }
@@ -293,28 +318,33 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    /// A redo slot for a load. Whoever has them may be dropping this very tree and wait for the nodes that were made for it: so the load looks
-    /// whether the tree is still there.
-    async fn slot_of_load(&self, tree: &TreeState, server: u16) -> Result<Slot, Error> {
+    /// Takes a redo slot for a load. The operations that hold the slots may be dropping this very tree and
+    /// waiting for the nodes of this load. So the load checks whether the tree is still there.
+    async fn slot_of_load(&self, tree: &TreeState, server: u16) -> Result<RedoSlot, Error> {
         self.worker.activate().await?;
         loop {
             if let Some(slot) = self.worker.compute.redo.try_take_long(server) {
                 return Ok(slot);
             }
-            if !planted(Mutant::LoadWaits) {
-                self.ask_for_tree(tree).await?;
-            }
-            self.retry(Cause::RedoSlots).await?;
+            self.wait_for_slot(tree).await?;
         }
     }
 
-    /// Makes `new` the root in place of the leaf `old`, if that is the root, has no entry and no right neighbour.
+    /// Pauses before the next try to take a redo slot, if the tree is still there.
+    async fn wait_for_slot(&self, tree: &TreeState) -> Result<(), Error> {
+        seam!(tree::wait_for_slot(self).await);
+        self.ask_for_tree(tree).await?;
+        self.retry(Cause::RedoSlots).await
+    }
+
+    /// Makes `new` the root in place of the leaf `old`, if `old` is the root and has no entry and no right
+    /// neighbour.
     async fn swap_leaf(
         &self,
         tree: &TreeState,
         old: RootWord,
         new: RootWord,
-        slot: Option<Slot>,
+        slot: Option<RedoSlot>,
     ) -> Result<Swap, Error> {
         let shape = &tree.shape.leaf;
         let locked = match self.lock_several(&[(old.address, shape.node_bytes())]).await {
@@ -330,7 +360,8 @@ impl<E: Endpoint> Op<'_, E> {
             Ok(leaf) => Ok(Draft::of(shape, &leaf, Vec::new())),
             Err(_) => Err(Ok(Swap::Changed)),
         };
-        // Under its lane the leaf stays the root, if it is, until we have changed that: the record depends on it.
+        // If the leaf is the root under its lane, it stays the root until this operation changes that. The
+        // record depends on it.
         tree.forget_root();
         let draft = match (draft, self.root(tree).await) {
             (draft, Ok(root)) if root == old => draft,
@@ -346,23 +377,27 @@ impl<E: Endpoint> Op<'_, E> {
             }
         };
         let free = draft.free(self.endpoint().client());
-        let about = self.about(Kind::Load, tree, old.address, &draft);
+        let about = self.about(RecordKind::Load, tree, old.address, &draft);
         let record = Record { root: (old.to_bits(), new.to_bits()), ..about };
         let claim = self.worker.compute.alloc.claim(shape.class(), old.address);
-        let (swapped, slot) = self.replace_root(tree, locked.done(self), slot, &draft, &free, &record).await?;
+        let (swapped, slot) =
+            self.replace_root(tree, locked.done(self), slot, &draft, &free, &record).await?;
         if swapped {
-            let leaf = Place { address: old.address, version: draft.header().version, owner: self.endpoint().client() };
+            let leaf = NodePlace {
+                address: old.address,
+                version: draft.header().version,
+                owner: self.endpoint().client(),
+            };
             return Ok(Swap::Done(Swapped { slot, leaf, claim }));
         }
         self.settle([slot]);
         Ok(Swap::Changed)
     }
 
-    /// Merges the leaves of an empty tree until it is one. Merges are best effort, so an empty tree may still be many leaves.
+    /// Merges the leaves of an empty tree into one. Merges are best effort, so an empty tree may still have
+    /// many leaves.
     async fn collapse(&self, tree: &TreeState) -> Result<(), Error> {
-        if planted(Mutant::LoadClears) && self.is_empty(tree).await? {
-            self.worker.clear(tree).await?;
-        }
+        seam!(tree::collapse(self, tree).await);
         let mut next = Some(vec![0; tree.shape.leaf.key_len()]);
         while let Some(key) = next.take() {
             next = self.worker.op().collapse_leaf(tree, &key).await?;
@@ -371,7 +406,8 @@ impl<E: Endpoint> Op<'_, E> {
         if self.root(tree).await?.level == 0 { Ok(()) } else { self.retry(Cause::Merge).await }
     }
 
-    /// Merges the leaf that covers `key` with a neighbour. Where the leaf ended; [`Error::NotEmpty`] if it has entries.
+    /// Merges the leaf that covers `key` with a neighbour. Returns where the leaf ended; [`Error::NotEmpty`]
+    /// if it has entries.
     async fn collapse_leaf(&self, tree: &TreeState, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
         let leaf = Node::reopen(&tree.shape.leaf, locked.image(), header);
@@ -380,14 +416,14 @@ impl<E: Endpoint> Op<'_, E> {
         if !empty {
             return Err(Error::NotEmpty);
         }
-        self.end_truce(tree);
-        self.mend_missed(tree, missed).await;
+        self.end_merge_backoff(tree);
+        self.repair_missed(tree, missed).await;
         self.tidy(tree, 0, key).await;
         Ok(high)
     }
 
-    /// Marks the node that was written to a place, but not linked, as free; if it was written at all.
-    async fn free_pending(&self, shape: &Shape, place: Place, level: u8) -> Result<(), FabricError> {
+    /// Marks the node at a place as free, if it was written there but not linked.
+    async fn free_pending(&self, shape: &Shape, place: NodePlace, level: u8) -> Result<(), FabricError> {
         let mut list = self.endpoint().list(place.address.server());
         let read = list.read(Space::Host, place.address.offset(), shape.node_bytes() as u32);
         let list = self.execute(list).await?;
@@ -405,12 +441,12 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(())
     }
 
-    /// Clears the pending marks, and then the record that told of them. The root, which is the last, comes by itself at the end: a drop
-    /// waits for it, so a tree that is gone has no pending nodes of a load.
+    /// Clears the pending marks, then the record that tells of them. The root is linked last, in a list of
+    /// its own. A drop waits for it, so a dropped tree has no pending nodes of a load.
     async fn link_all(
         &self,
         mut pending: Vec<(GlobalAddress, [u8; LINE])>,
-        slot: &Option<Slot>,
+        slot: &Option<RedoSlot>,
     ) -> Result<(), FabricError> {
         let mut lists = Vec::new();
         let root = pending.pop();
@@ -432,20 +468,20 @@ impl<E: Endpoint> Op<'_, E> {
     }
 }
 
-/// What an attempt to replace the root leaf came to.
+/// The result of an attempt to replace the root leaf.
 enum Swap {
-    /// It was replaced.
+    /// The leaf was replaced.
     Done(Swapped),
     /// Another node is the root by now.
     Changed,
-    /// It has a right neighbour.
+    /// The leaf has a right neighbour.
     Several,
 }
 
-/// The old root leaf has been replaced: its place, and the slot of the record that says so.
+/// The place of the replaced root leaf, and the slot of the record of the swap.
 struct Swapped {
-    slot: Option<Slot>,
-    leaf: Place,
+    slot: Option<RedoSlot>,
+    leaf: NodePlace,
     claim: Claim,
 }
 
@@ -461,7 +497,11 @@ fn push_write<E: Endpoint>(op: &Op<'_, E>, lists: &mut Vec<WorkList>, address: G
 
 /// Executes the lists if one of them is full.
 async fn flush_full<E: Endpoint>(op: &Op<'_, E>, lists: &mut Vec<WorkList>) -> Result<(), FabricError> {
-    if lists.iter().any(|list| list.len() >= WRITES_PER_LIST) { flush(op, std::mem::take(lists)).await } else { Ok(()) }
+    if lists.iter().any(|list| list.len() >= WRITES_PER_LIST) {
+        flush(op, std::mem::take(lists)).await
+    } else {
+        Ok(())
+    }
 }
 
 async fn flush<E: Endpoint>(op: &Op<'_, E>, lists: Vec<WorkList>) -> Result<(), FabricError> {
@@ -479,7 +519,7 @@ struct Writer<'o, 'w, E: Endpoint> {
 }
 
 impl<E: Endpoint> Writer<'_, '_, E> {
-    /// Writes one node; `next` is its right neighbour's low fence and address.
+    /// Writes one node. `next` holds its right neighbour's low fence and address.
     async fn write(
         &mut self,
         spot: Spot,

@@ -1,9 +1,9 @@
-//! Verifying a tree while others write to it.
+//! Verifies a tree while other clients write to it.
 //!
-//! The check walks every level from left to right along its siblings, and compares every separator with the node it names. It reads through
-//! `probe`, which tells damage from concurrency and ends in bounded time. Only confirmed damage is reported, by its number in
-//! `docs/INVARIANTS.md`. Where a level is cut, the check goes on at the next separator that leads there, so that it reports all
-//! damage, not only the first.
+//! The check walks every level from left to right along its siblings, and compares every separator with the
+//! node that it names. It reads through `probe`, which tells damage from concurrency and ends in bounded
+//! time. It reports only confirmed damage, by its number in `docs/INVARIANTS.md`. Where a level is cut, the
+//! check goes on at the next separator that leads there. So it reports all damage, not only the first.
 
 use super::TreeState;
 use super::probe::{Name, Obstacle, Pointer, Seen, Step, ends_wrong};
@@ -14,65 +14,67 @@ use sherman_fabric::{Endpoint, GlobalAddress};
 use std::time::Duration;
 
 /// Broken invariants that are reported one by one; more are only counted.
-pub(crate) const MOST_TOLD: usize = 100;
+pub(crate) const MOST_REPORTED: usize = 100;
 /// How many times the check follows a separator that keeps changing.
 const LOOKS: usize = 8;
-/// Parts of a tree that may stay undecided before the check gives up: it waits for each.
+/// The check gives up when more parts of a tree than this stay undecided, because it waits for each.
 const MOST_UNDECIDED: u64 = 3;
 /// How long the check waits for the lane of a node in which a key seems to appear twice.
 const LANE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Check {
     /// Entries of all leaves.
     pub entries: u64,
     /// Every level, leaves first.
     pub levels: Vec<Level>,
-    /// Nodes that are reached through their left neighbour alone: legal, but slow.
+    /// Nodes that only their left neighbour leads to: legal, but slow.
     pub missing_separators: u64,
-    /// Broken invariants, the first hundred.
+    /// The first hundred broken invariants.
     pub broken: Vec<Broken>,
-    /// All of them, counted.
+    /// The number of all broken invariants.
     pub broken_count: u64,
-    /// Nodes that could not be read in time although a member may yet finish them. The check left out what is behind them.
+    /// Nodes that could not be read in time although a member may still finish them. The check left out
+    /// everything behind them.
     pub undecided: u64,
 }
 
 /// One level of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Level {
-    /// Nodes.
+    /// Number of nodes.
     pub nodes: u64,
     /// Entries or separators in them.
     pub entries: u64,
     /// Entries that would fit.
     pub capacity: u64,
-    /// Bytes of memory the nodes take.
+    /// Bytes of memory that the nodes take.
     pub bytes: u64,
 }
 
 /// An invariant that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// Where.
+    /// The address of the node.
     pub address: GlobalAddress,
-    /// On which level.
+    /// The level of the node.
     pub level: u8,
-    /// Which: its number and what it says.
+    /// The number and text of the invariant.
     pub invariant: &'static str,
-    /// The first key of the range that is affected, if it is known.
+    /// The first key of the affected range, if it is known.
     pub from: Option<Vec<u8>>,
     /// Where that range ends (exclusive), if it is known.
     pub to: Option<Vec<u8>>,
-    /// What was found.
+    /// What the check found.
     pub detail: String,
 }
 
 impl Broken {
     /// Damage that one node shows by itself.
     pub(super) fn of_node(address: GlobalAddress, level: u8, seen: &Seen, invariant: &'static str) -> Self {
-        let detail = format!("the node has version {} and names {} as its sibling", seen.version, seen.sibling);
+        let detail =
+            format!("the node has version {} and names {} as its sibling", seen.version, seen.sibling);
         Self { address, level, invariant, from: Some(seen.low.clone()), to: seen.high.clone(), detail }
     }
 }
@@ -83,7 +85,7 @@ impl Check {
         self.broken_count == 0
     }
 
-    /// Levels, a lone leaf being one.
+    /// The number of levels; a single leaf is one level.
     pub fn height(&self) -> usize {
         self.levels.len()
     }
@@ -104,13 +106,13 @@ impl Check {
     }
 
     fn tell(&mut self, broken: Broken) {
-        // One place can be met twice: along its level, and from above.
+        // The check can meet one place twice: along its level, and from above.
         let same = |known: &Broken| (known.address, known.invariant) == (broken.address, broken.invariant);
         if self.broken.iter().any(same) {
             return;
         }
         self.broken_count += 1;
-        if self.broken.len() < MOST_TOLD {
+        if self.broken.len() < MOST_REPORTED {
             self.broken.push(broken);
         }
     }
@@ -128,22 +130,23 @@ struct Checker<'w, E: Endpoint> {
     check: Check,
     /// The last failure that left something undecided.
     last: Option<Error>,
-    /// Hears of every node.
+    /// Called for every node.
     note: &'w mut dyn FnMut(GlobalAddress),
 }
 
 impl<E: Endpoint> Worker<E> {
-    /// Visits every node of the tree, level by level, and checks the invariants of `docs/INVARIANTS.md` that a tree can show
-    /// while others write to it. One round trip per node, and a few for every suspicion.
+    /// Visits every node of the tree, level by level. Checks the invariants of `docs/INVARIANTS.md` that a
+    /// tree can show while others write to it. Costs one round trip per node, and a few more for every
+    /// suspicion.
     ///
     /// # Errors
-    /// Those of reading: what is wrong with the tree is in the answer. [`Error::Timeout`] if nothing is broken, but some node stayed
-    /// in the hands of a member for longer than the compute server's timeout.
+    /// Those of reading; damage to the tree is in the answer. [`Error::Timeout`] if nothing is broken, but a
+    /// member kept some node locked, pending or torn for longer than the compute server's timeout.
     pub async fn check(&self, tree: &TreeState) -> Result<Check, Error> {
         self.check_noting(tree, &mut |_| ()).await
     }
 
-    /// The same; `note` hears of every node that the check visits.
+    /// Does the work of [`Worker::check`] and calls `note` for every node that it visits.
     pub(crate) async fn check_noting(
         &self,
         tree: &TreeState,
@@ -168,7 +171,7 @@ impl<E: Endpoint> Worker<E> {
 }
 
 impl<E: Endpoint> Checker<'_, E> {
-    /// Notes an obstacle that ends the way there. Another error than a time-out ends the check.
+    /// Notes an obstacle that ends the walk at this point. An error other than a time-out ends the check.
     fn stopped(&mut self, obstacle: Obstacle) -> Result<(), Error> {
         match obstacle {
             Obstacle::Broken(broken) => self.check.tell(*broken),
@@ -185,13 +188,20 @@ impl<E: Endpoint> Checker<'_, E> {
         Ok(())
     }
 
-    /// Whether the check has waited so often that it only counts what it has.
+    /// Whether the check has waited so often that it stops walking and keeps what it has counted.
     fn is_tired(&self) -> bool {
         self.check.undecided > MOST_UNDECIDED
     }
 
-    /// Walks one level. `above` is what the level above names, `names` receives what this one does.
-    async fn level(&mut self, level: u8, above: &[Name], top: bool, names: &mut Vec<Name>) -> Result<Level, Error> {
+    /// Walks one level. `above` holds the separators of the level above; `names` receives the separators of
+    /// this level.
+    async fn level(
+        &mut self,
+        level: u8,
+        above: &[Name],
+        top: bool,
+        names: &mut Vec<Name>,
+    ) -> Result<Level, Error> {
         let (worker, tree) = (self.worker, self.tree);
         let shape = tree.shape.at(level);
         let most = worker.compute.places(shape.node_bytes());
@@ -260,7 +270,8 @@ impl<E: Endpoint> Checker<'_, E> {
         Ok(found)
     }
 
-    /// Checks whether the parent's separator `key` leads to a node of `level` that begins there, if the parent still has it.
+    /// Checks that the parent's separator `key` leads to a node of `level` that begins at `key`, if the
+    /// parent still has this separator.
     async fn name(&mut self, level: u8, key: &[u8], child: GlobalAddress) -> Result<(), Error> {
         if self.check.broken.iter().any(|broken| broken.address == child) {
             return Ok(());
@@ -293,7 +304,7 @@ impl<E: Endpoint> Checker<'_, E> {
         if seen.single {
             return Ok(());
         }
-        // A key that is removed here and inserted there may show twice without the lane.
+        // Without the lane a key may show twice, if it was removed from one slot and inserted into another.
         let op = self.worker.op_within(LANE_PATIENCE.min(self.worker.compute.timeout()));
         let shape = self.tree.shape.at(level);
         let locked = match op.lock(address, shape.node_bytes(), None).await {

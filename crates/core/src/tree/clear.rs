@@ -1,4 +1,4 @@
-//! Clearing a tree, and freeing nodes of trees that are no more.
+//! Clears a tree, and frees nodes of trees that are gone.
 
 use super::TreeState;
 use super::descend::Covering;
@@ -12,7 +12,8 @@ use sherman_fabric::control::ChunkClass;
 use sherman_fabric::{Endpoint, Space};
 
 impl<E: Endpoint> Op<'_, E> {
-    /// Removes every entry of the leaf that covers `key`. How many there were, and where the next leaf begins.
+    /// Removes every entry of the leaf that covers `key`. Returns how many there were, and where the next
+    /// leaf begins.
     async fn clear_leaf(&self, tree: &TreeState, key: &[u8]) -> Result<(u64, Option<Vec<u8>>), Error> {
         let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
         let mut leaf = self.draft(tree, &locked, header);
@@ -24,13 +25,19 @@ impl<E: Endpoint> Op<'_, E> {
             self.release(locked.done(self)).await?;
         }
         self.worker.keep_buffer(leaf.into_image());
-        self.mend_missed(tree, missed).await;
+        self.repair_missed(tree, missed).await;
         self.tidy(tree, 0, key).await;
         Ok((gone, high))
     }
 
-    /// Marks a node of a tree that is no more free under its lane and keeps its place; it may be torn.
-    pub(crate) async fn free_image(&self, locked: Locked, header: Header, class: ChunkClass) -> Result<(), Error> {
+    /// Marks a node of a dropped tree as free under its lane, and keeps its place for reuse. The node may be
+    /// torn.
+    pub(crate) async fn free_image(
+        &self,
+        locked: Locked,
+        header: Header,
+        class: ChunkClass,
+    ) -> Result<(), Error> {
         let address = locked.address;
         let mut line = [0; LINE];
         line.copy_from_slice(&locked.image()[..LINE]);
@@ -45,7 +52,7 @@ impl<E: Endpoint> Op<'_, E> {
     }
 }
 
-/// How far the clearing of a tree has come. Another worker can go on with it, under another identity too.
+/// The progress of clearing a tree. Another worker can continue it, even under another identity.
 #[derive(Debug)]
 pub struct Clearing {
     /// Where the next leaf begins; `None` at the end.
@@ -54,27 +61,28 @@ pub struct Clearing {
 }
 
 impl Clearing {
-    /// The clearing of `tree` from its first leaf on.
+    /// Begins the clearing of `tree` at its first leaf.
     pub fn new(tree: &TreeState) -> Self {
         Self { next: Some(vec![0; tree.shape.leaf.key_len()]), gone: 0 }
     }
 
-    /// How many entries went so far.
+    /// How many entries were removed so far.
     pub fn gone(&self) -> u64 {
         self.gone
     }
 }
 
 impl<E: Endpoint> Worker<E> {
-    /// Removes every entry, leaf by leaf. Each leaf at one moment, the tree not: what others insert meanwhile may stay. How
-    /// many entries went. A few round trips per leaf.
+    /// Removes every entry, leaf by leaf, and returns how many it removed. Each leaf is cleared atomically,
+    /// but the tree is not: entries that others insert meanwhile may stay. Costs a few round trips per leaf.
     pub async fn clear(&self, tree: &TreeState) -> Result<u64, Error> {
         let mut clearing = Clearing::new(tree);
         self.clear_on(tree, &mut clearing).await?;
         Ok(clearing.gone)
     }
 
-    /// Goes on with a clearing to its end. After an error it goes on with the leaf that failed.
+    /// Continues a clearing until it is complete. After an error, a new call continues with the leaf that
+    /// failed.
     pub async fn clear_on(&self, tree: &TreeState, clearing: &mut Clearing) -> Result<(), Error> {
         while let Some(key) = &clearing.next {
             let (entries, high) = self.op().clear_leaf(tree, key).await?;

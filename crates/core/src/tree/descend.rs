@@ -1,8 +1,8 @@
-//! From the cache or the root to the node responsible for a key.
+//! Walks from the cache or the root to the node responsible for a key.
 //!
-//! Everything on the way may be out of date: cached nodes, the root word, child pointers. Each step reads a node and lets
-//! it speak for itself: if the key lies right of its fences the walk follows the sibling, and if the node is not what the
-//! pointer promised the walk starts anew from the root.
+//! Everything on the way may be out of date: cached nodes, the root word, child pointers. So each step reads
+//! a node and checks the node itself. If the key lies right of its fences, the walk follows the sibling. If
+//! the node is not what the pointer promised, the walk starts again from the root.
 
 use super::{CATALOG_SERVER, TreeState};
 use crate::cache::child_address;
@@ -12,30 +12,31 @@ use crate::lock::Locked;
 use crate::node::{Format, Header, Node, Position, Reject, Shape, SortedBody};
 use crate::op::Op;
 use crate::root::RootWord;
-use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Request, Response, Space};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, calls};
 use std::sync::atomic::Ordering;
 
 /// The paper's guard: versions of 4 bits wrap after this many writes.
 pub(super) const VERSION_CYCLE: u64 = 16;
 
-/// How often pointers may lead astray before the catalog is asked whether there still is a tree.
+/// How many wrong pointers an operation follows before it asks the catalog whether the tree still exists.
 const LOST_BEFORE_ASKING: u64 = 16;
 
-/// How far right an operation goes before it doubts where it began. A separator or a few may be missing; but a copy in the cache
-/// may also name a place that was freed and used again, for a node of this tree far to the left.
+/// How many steps right an operation takes before it doubts its starting point. A few separators may be
+/// missing. But a cached copy may also name a place that was freed and reused, for a node of this tree far to
+/// the left.
 const MOST_RIGHT: u64 = 8;
 
 /// A node that covers a key, under its lane.
 #[must_use = "a lane must be given back"]
 pub(crate) struct Covering {
     pub locked: Locked,
-    /// Its header: the image is valid.
+    /// Its header; the image is valid.
     pub header: Header,
-    /// A separator that the walk found missing on its way right: its key and child.
+    /// The key and child of a separator that the walk found missing on its way right.
     pub missed: Option<(Vec<u8>, GlobalAddress)>,
 }
 
-/// What a node on the way says.
+/// Where a node on the way sends the walk.
 enum Step {
     Down(GlobalAddress),
     Right(Sibling),
@@ -45,19 +46,19 @@ enum Step {
 /// The right neighbour of a node that a key has moved past.
 pub(crate) struct Sibling {
     pub address: GlobalAddress,
-    /// Its low fence: the node's high fence.
+    /// Its low fence, which is the node's high fence.
     pub low: Vec<u8>,
 }
 
 impl Sibling {
-    /// The right neighbour of `node`, which has one: the key lies right of its high fence.
+    /// Returns the right neighbour of `node`. There must be one: the key lies right of the node's high fence.
     pub fn of(node: &Node<'_>) -> Self {
         Self { address: node.header.sibling, low: node.high().unwrap_or_default() }
     }
 }
 
 impl<E: Endpoint> Op<'_, E> {
-    /// The root, from memory if known.
+    /// Returns the root; reads the root word only if the root is not known.
     pub(crate) async fn root(&self, tree: &TreeState) -> Result<RootWord, Error> {
         if let Some(root) = tree.known_root() {
             return Ok(root);
@@ -77,15 +78,15 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(root)
     }
 
-    /// Whether a READ of such a node that took too long must not be believed.
+    /// Whether the client must reject a READ of such a node that took too long.
     #[inline]
     pub(super) fn times_reads(&self, shape: &Shape) -> bool {
         let caps = self.worker.compute.caps();
         shape.format() == Format::TwoLevel && caps.shortest_write_nanos > 0 && !caps.verb_atomic
     }
 
-    /// Reads the node at `address` until it is whole and linked, and shows it to `look`; `look` may ask for another READ.
-    /// `None` if there is no such node of this tree any more.
+    /// Reads the node at `address` until it is whole and linked, and passes it to `look`. `look` may ask for
+    /// another READ. Returns `None` if there is no such node of this tree any more.
     pub(crate) async fn visit<T>(
         &self,
         tree: &TreeState,
@@ -132,33 +133,40 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    /// After some waiting, has it found out whether the maker of a pending node is dead.
+    /// After some waiting, asks the recoverer to find out whether the maker of a pending node is dead.
     pub(crate) fn suspect_maker(&self, image: &[u8]) {
         if let Some(header) = Header::decode(image) {
             self.suspect(header.owner);
         }
     }
 
-    /// Reads what the cache does not know of the way to `key`, so that the next operation on it need not.
+    /// Reads the nodes on the way to `key` that the cache does not have, so that the next operation on `key`
+    /// need not.
     pub async fn warm(&self, tree: &TreeState, key: &[u8]) -> Result<(), Error> {
         tree.check_key(key)?;
         self.locate(tree, key, 0).await.map(drop)
     }
 
-    /// The address of a node at `level` believed to be responsible for `key`: no round trip if the cache knows its parent.
-    /// `None` if the tree is not that high.
-    pub(crate) async fn locate(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<Option<GlobalAddress>, Error> {
+    /// Returns the address of a node at `level` that is believed to be responsible for `key`. Costs no round
+    /// trip if the cache has its parent. Returns `None` if the tree is not that high.
+    pub(crate) async fn locate(
+        &self,
+        tree: &TreeState,
+        key: &[u8],
+        level: u8,
+    ) -> Result<Option<GlobalAddress>, Error> {
         match self.locate_known(tree, key, level) {
             Some(address) => Ok(Some(address)),
-            // Boxed, as all that is rare: the future of a hot path is moved and must be small.
+            // Boxed, like all rare paths: the future of a hot path is moved and must be small.
             None => Box::pin(self.descend(tree, key, level)).await,
         }
     }
 
-    /// The same, if root and cache know the way.
+    /// Does the work of `locate`, if root and cache suffice.
     #[inline]
     pub(super) fn locate_known(&self, tree: &TreeState, key: &[u8], level: u8) -> Option<GlobalAddress> {
-        let root = tree.known_root().filter(|root| self.worker.compute.techniques().cache && root.level >= level)?;
+        let root =
+            tree.known_root().filter(|root| self.worker.compute.techniques().cache && root.level >= level)?;
         let found = tree.cache.locate(root, key, level);
         found.hit.then(|| {
             self.count_lookup(true);
@@ -166,7 +174,7 @@ impl<E: Endpoint> Op<'_, E> {
         })
     }
 
-    /// The same, reading what the cache does not know.
+    /// Does the work of `locate`, and reads the nodes that the cache does not have.
     async fn descend(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<Option<GlobalAddress>, Error> {
         let caching = self.worker.compute.techniques().cache;
         let mut counted = !caching;
@@ -179,8 +187,8 @@ impl<E: Endpoint> Op<'_, E> {
             if at.level < level {
                 return Ok(None);
             }
-            // Once the way leads right no copy is believed: who gets lost forgets the copies on the way down from the root, and
-            // one that is reached through a neighbour alone would lead astray for ever.
+            // After a step right, the walk trusts no cached copy. A lost walk forgets only the copies on the
+            // way down from the root. So a copy that only a neighbour leads to would mislead it permanently.
             let mut straight = true;
             loop {
                 if caching && straight {
@@ -193,7 +201,10 @@ impl<E: Endpoint> Op<'_, E> {
                 if at.level == level {
                     return Ok(Some(at.address));
                 }
-                match self.visit(tree, at.address, at.level, |node| Ok(self.step(tree, at.address, node, key))).await? {
+                match self
+                    .visit(tree, at.address, at.level, |node| Ok(self.step(tree, at.address, node, key)))
+                    .await?
+                {
                     Some(Step::Down(child)) => at = RootWord { address: child, level: at.level - 1 },
                     Some(Step::Right(sibling)) => {
                         self.moved_right(tree, &sibling, at.level)?;
@@ -212,7 +223,7 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    /// What an internal node says of `key`; a node that covers it is kept in the cache.
+    /// Returns where an internal node sends the walk for `key`. Caches the node if it covers the key.
     fn step(&self, tree: &TreeState, address: GlobalAddress, node: &Node<'_>, key: &[u8]) -> Step {
         match node.position(key) {
             Position::Left => Step::Stale,
@@ -227,7 +238,7 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    /// Keeps an internal node in the cache.
+    /// Puts an internal node into the cache.
     pub(crate) fn keep(&self, tree: &TreeState, address: GlobalAddress, node: &Node<'_>, body: &SortedBody) {
         if self.worker.compute.techniques().cache {
             let header = &node.header;
@@ -235,14 +246,15 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    /// Drops the copy of a node that is no more.
+    /// Drops the cached copy of a node that is gone.
     pub(crate) fn forget(&self, tree: &TreeState, address: GlobalAddress) {
         if self.worker.compute.techniques().cache {
             tree.cache.forget(address);
         }
     }
 
-    /// The key has moved right of a node at `level`: what led there is out of date and learns of the sibling.
+    /// Notes that the key lies right of a node at `level`. The root or cached parent that led there is out of
+    /// date, and learns of the sibling.
     pub(crate) fn moved_right(&self, tree: &TreeState, sibling: &Sibling, level: u8) -> Result<(), Error> {
         match tree.known_root() {
             Some(root) if root.level == level => tree.forget_root(),
@@ -254,10 +266,11 @@ impl<E: Endpoint> Op<'_, E> {
         self.note(Cause::MovedRight)
     }
 
-    /// Whether the operation has gone right so far that it should begin anew, from the root: then the whole way is forgotten.
-    /// True once in an operation; after that, what is to the right is reached by going there.
+    /// Whether the operation has gone right so far that it should begin again from the root. If so, forgets
+    /// the whole path. True once per operation; after that the operation just keeps moving right.
     pub(crate) fn is_astray(&self, tree: &TreeState, key: &[u8], level: u8) -> bool {
-        let astray = self.worker.compute.techniques().cache && self.retries().get(Cause::MovedRight) == MOST_RIGHT;
+        let astray =
+            self.worker.compute.techniques().cache && self.retries().get(Cause::MovedRight) == MOST_RIGHT;
         if astray {
             self.forget_way(tree, key, level);
         }
@@ -271,7 +284,7 @@ impl<E: Endpoint> Op<'_, E> {
         tree.forget_root();
     }
 
-    /// A pointer led astray: forget the whole way and pause.
+    /// Handles a pointer that led to a wrong node: forgets the whole path and pauses.
     pub(crate) async fn lost(&self, tree: &TreeState, key: &[u8], level: u8) -> Result<(), Error> {
         self.forget_way(tree, key, level);
         if self.retries().get(Cause::StalePointer) % LOST_BEFORE_ASKING == LOST_BEFORE_ASKING - 1 {
@@ -280,17 +293,16 @@ impl<E: Endpoint> Op<'_, E> {
         self.retry(Cause::StalePointer).await
     }
 
-    /// Asks the catalog whether the tree is still there: the place of a dropped tree's root word may be another's by now.
+    /// Asks the catalog whether the tree is still there. The place of a dropped tree's root word may belong
+    /// to another tree by now.
     pub(super) async fn ask_for_tree(&self, tree: &TreeState) -> Result<(), Error> {
         let name = tree.info.name.clone();
-        match self.call(CATALOG_SERVER, Request::OpenTree { name: name.clone() }).await? {
-            Response::Tree { info, .. } if info.id == tree.info.id => Ok(()),
-            _ => Err(Error::NoSuchTree { name }),
-        }
+        let found = self.call(CATALOG_SERVER, calls::OpenTree { name: name.clone() }).await?;
+        if found.info.id == tree.info.id { Ok(()) } else { Err(Error::NoSuchTree { name }) }
     }
 
-    /// Locks the node at `level` that covers `key`; `also` as [`Op::lock`] has it. `None` if the tree is not that high. One
-    /// lane at a time is held.
+    /// Locks the node at `level` that covers `key`; `also` as in [`Op::lock`]. Returns `None` if the tree is
+    /// not that high. Holds one lane at a time.
     pub(crate) async fn lock_covering(
         &self,
         tree: &TreeState,
@@ -351,8 +363,9 @@ impl<E: Endpoint> Op<'_, E> {
 }
 
 impl<E: Endpoint> Op<'_, E> {
-    /// Reads the internal node at `level` that covers `key` and shows it to `look`, with its address and entries. `None` if
-    /// the tree is not that high; a node that `look` makes nothing of is taken for stale.
+    /// Reads the internal node at `level` that covers `key`, and passes it to `look` with its address and
+    /// entries. Returns `None` if the tree is not that high. If `look` returns `None`, the node counts as
+    /// stale.
     pub(crate) async fn visit_covering<T>(
         &self,
         tree: &TreeState,

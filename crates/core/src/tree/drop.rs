@@ -1,44 +1,45 @@
-//! Dropping a tree.
+//! Drops a tree.
 //!
-//! A drop has three parts. It replaces the root word by null: from then on the tree is gone and its name is free. It asks server 0 to
-//! clear the catalog entry. Then it frees the nodes. A record tells of the drop until the last node is free, so that a
-//! recoverer finishes it if the dropper dies.
+//! A drop has three parts. It replaces the root word by null: from then on the tree is gone and its name is
+//! free. It asks server 0 to clear the catalog entry. Then it frees the nodes. A record tells of the drop
+//! until the last node is free, so that a recoverer finishes the drop if the client dies.
 //!
-//! **The order of freeing.** A node is freed only when every node that is reached through it is free (I44): leaves first, then the level above, the root last; and
-//! of the nodes between two separators, which are reached through the first of them, the rightmost first. So whatever is not free yet can be reached from the root, and
-//! a drop that was cut short at any verb begins again there. What is free already is passed over, also if its place is another node by now: tree,
-//! level and fences tell.
+//! **The order of freeing.** A node is freed only when every node that is reached through it is free (I44).
+//! Leaves come first, then the level above, the root last. The nodes between two separators are reached
+//! through the first of them, so the rightmost is freed first. So every node that is not free yet can be
+//! reached from the root. A drop that was interrupted at any verb begins again there. It skips nodes that are
+//! free already, even if their place holds another node by now: tree, level and fences show that.
 //!
-//! Operations that began before the drop may still split and merge nodes of the tree. A node is freed under its lane and only if it still has the
-//! version that it had when what it leads to was looked at; else it is looked at again.
+//! Operations that began before the drop may still split and merge nodes of the tree. So a node is freed
+//! under its lane, and only if it still has the version that it had when its children were read. Otherwise
+//! the node is read again.
 //!
-//! What must hold: the root word is replaced only under the lane of the root that it names, and only if that root is a node of this tree
-//! (I31). The catalog uses the entry of a dropped tree again, so its root word may be another tree's by now. While the lane is held nobody
-//! can free the root, so a root word that still names it is still this tree's.
+//! What must hold (I31): the root word is replaced only under the lane of the root that it names. That root
+//! must be a node of this tree. The catalog reuses the entry of a dropped tree, so its root word may belong
+//! to another tree by now. While the lane is held no client can free the root. So a root word that still
+//! names it still belongs to this tree.
 //!
-//! What may go wrong: a node's lane may stay taken for longer than an operation may wait. The tree is gone all the same; the recoverer of
-//! this compute server ([`Worker::recover_others`]) frees the rest later.
+//! What may go wrong: a node's lane may stay taken for longer than an operation may wait. The tree is gone
+//! all the same. The recoverer of this compute server ([`Worker::recover_others`]) frees the rest later.
 
 use super::{CATALOG_SERVER, TreeState};
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::lock::Locked;
-use crate::mutant::{Mutant, planted};
 use crate::node::{Header, LINE};
 use crate::op::Op;
-use crate::redo::{Kind, Record, Slot};
+use crate::redo::{Record, RecordKind, RedoSlot};
 use crate::root::RootWord;
 use crate::worker::Worker;
-use sherman_fabric::{Endpoint, GlobalAddress, Request, Space};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, calls};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-/// What a drop came to.
+/// The result of a drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dropped {
     /// The id of the tree that is gone.
     pub id: u32,
-    /// Nodes that were freed. This compute server frees the rest, if there is any, later.
+    /// Nodes that were freed. This compute server frees any remaining nodes later.
     pub nodes: u64,
 }
 
@@ -50,10 +51,10 @@ struct Remains {
     /// Whether the catalog entry is cleared.
     cleared: bool,
     freed: u64,
-    slot: Option<Slot>,
+    slot: Option<RedoSlot>,
 }
 
-/// A node, as it was seen without its lane.
+/// A node, as it was read without its lane.
 struct Seen {
     address: GlobalAddress,
     version: u16,
@@ -65,7 +66,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether nothing of what lies below `end` is right of this node.
+    /// Whether this node reaches `end`, so that no key below `end` lies right of it.
     fn reaches(&self, end: Option<&[u8]>) -> bool {
         match (&self.high, end) {
             (None, _) => true,
@@ -75,17 +76,24 @@ impl Seen {
     }
 }
 
-/// What became of a node that was to be freed.
+/// The result of an attempt to free a node.
 enum Freeing {
-    /// It is free.
+    /// The node is free.
     Done,
-    /// It was free already, or is another node by now.
+    /// The node was free already, or its place holds another node by now.
     Gone,
-    /// It has changed since it was seen.
+    /// The node has changed since it was read.
     Changed,
 }
 
-/// The drops of a compute server that are not finished.
+/// Puts the nodes of a run into the order in which they are freed. A node is freed after its right
+/// neighbour: the left node leads to it, also for the next client if this one dies.
+fn right_to_left(run: &mut [Seen]) {
+    seam!(tree::right_to_left());
+    run.reverse();
+}
+
+/// The unfinished drops of a compute server.
 #[derive(Debug, Default)]
 pub(crate) struct UnfinishedDrops(Mutex<Vec<Remains>>);
 
@@ -104,44 +112,30 @@ impl UnfinishedDrops {
 }
 
 impl<E: Endpoint> Op<'_, E> {
-    /// Replaces the root word of a tree by null, under the root's lane, having said so in `slot`: `[record, CAS]`. The root it had.
-    async fn end_tree(&self, tree: &TreeState, slot: &Option<Slot>) -> Result<RootWord, Error> {
+    /// Replaces the root word of a tree by null under the root's lane, after it has logged this in `slot`:
+    /// `[record, CAS]`. Returns the former root.
+    async fn end_tree(&self, tree: &TreeState, slot: &Option<RedoSlot>) -> Result<RootWord, Error> {
+        seam!(tree::end_tree(self, tree, slot).await);
         loop {
             tree.forget_root();
             let root = self.root(tree).await?;
-            let locked = if planted(Mutant::DropWithoutLane) {
-                None
-            } else {
-                let locked = self.lock(root.address, LINE, None).await?;
-                if let Err(wait) = self.expect_root(tree, root, &locked) {
-                    self.release(locked.done(self)).await?;
-                    self.ask_for_tree(tree).await?;
-                    self.retry(wait).await?;
-                    continue;
-                }
-                Some(locked)
-            };
-            let mut list = self.endpoint().list(CATALOG_SERVER);
-            if let Some(slot) = slot {
-                let about =
-                    Record::about(Kind::Drop, self.endpoint().client(), tree.info(), root.address, root.level, 0);
-                slot.log(&mut list, &Record { root: (root.to_bits(), 0), ..about });
+            let locked = self.lock(root.address, LINE, None).await?;
+            if let Err(wait) = self.expect_root(tree, root, &locked) {
+                self.release(locked.done(self)).await?;
+                self.ask_for_tree(tree).await?;
+                self.retry(wait).await?;
+                continue;
             }
-            let cas = list.cas(Space::Host, tree.info.root_word, root.to_bits(), 0);
-            let list = match self.execute(list).await {
-                Ok(list) => list,
+            let swapped = match self.swap_out(tree, root, slot).await {
+                Ok(swapped) => swapped,
                 Err(error) => {
-                    // Whether the root word changed is not known: the record tells the recoverer, who frees the lane too.
-                    locked.into_iter().for_each(|locked| self.abandon(locked.done(self)));
+                    // It is unknown whether the root word changed. The record tells the recoverer, which also
+                    // frees the lane.
+                    self.abandon(locked.done(self));
                     return Err(Error::after_post(error));
                 }
             };
-            let swapped = list.swapped(cas);
-            self.endpoint().recycle(list);
-            let mut released = Ok(());
-            if let Some(locked) = locked {
-                released = self.release(locked.done(self)).await;
-            }
+            let released = self.release(locked.done(self)).await;
             if swapped {
                 return Ok(root);
             }
@@ -150,7 +144,33 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    /// Whether the node under its lane is the root of `tree` that it was taken for; else what to wait for.
+    /// Replaces the root word by null, if it is still `root`: `[record, CAS]`. Returns whether it was.
+    pub(super) async fn swap_out(
+        &self,
+        tree: &TreeState,
+        root: RootWord,
+        slot: &Option<RedoSlot>,
+    ) -> Result<bool, FabricError> {
+        let mut list = self.endpoint().list(CATALOG_SERVER);
+        if let Some(slot) = slot {
+            let about = Record::about(
+                RecordKind::Drop,
+                self.endpoint().client(),
+                tree.info(),
+                root.address,
+                root.level,
+                0,
+            );
+            slot.log(&mut list, &Record { root: (root.to_bits(), 0), ..about });
+        }
+        let cas = list.cas(Space::Host, tree.info.root_word, root.to_bits(), 0);
+        let list = self.execute(list).await?;
+        let swapped = list.swapped(cas);
+        self.endpoint().recycle(list);
+        Ok(swapped)
+    }
+
+    /// Checks that the locked node is the expected root of `tree`. Otherwise returns what to wait for.
     fn expect_root(&self, tree: &TreeState, root: RootWord, locked: &Locked) -> Result<(), Cause> {
         let header = Header::decode(locked.image()).ok_or(Cause::RootMoved)?;
         if header.tree != tree.info.id || header.level != root.level || header.flags.free {
@@ -163,8 +183,8 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(())
     }
 
-    /// Clears the record of a drop that is complete, or did not happen, and gives the slot back.
-    async fn forget_end(&self, slot: Option<Slot>) -> Result<(), Error> {
+    /// Clears the record of a drop that is complete or did not happen, and gives the slot back.
+    async fn forget_end(&self, slot: Option<RedoSlot>) -> Result<(), Error> {
         if let Some(slot) = &slot {
             let mut list = self.endpoint().list(CATALOG_SERVER);
             slot.clear(&mut list);
@@ -176,11 +196,12 @@ impl<E: Endpoint> Op<'_, E> {
 }
 
 impl<E: Endpoint> Worker<E> {
-    /// Drops a tree: its name is free at once, its nodes one after the other, two round trips each. From then on operations on it fail
-    /// with [`Error::NoSuchTree`].
+    /// Drops a tree. Its name is free at once. Its nodes are freed one after the other, at two round trips
+    /// each. From then on operations on the tree fail with [`Error::NoSuchTree`].
     ///
     /// # Errors
-    /// [`Error::NoSuchTree`], [`Error::Timeout`]: nothing was changed. [`Error::OutcomeUnknown`]: the tree may be gone.
+    /// [`Error::NoSuchTree`], [`Error::Timeout`]: nothing was changed. [`Error::OutcomeUnknown`]: the tree
+    /// may be gone.
     pub async fn drop_tree(&self, name: &str) -> Result<Dropped, Error> {
         let tree = self.open_tree(name).await?;
         let op = self.op();
@@ -199,7 +220,7 @@ impl<E: Endpoint> Worker<E> {
         let outcome = self.free_remains(&mut remains).await;
         let nodes = remains.freed;
         if outcome.is_ok() {
-            // If that fails, this compute server is doomed, and a recoverer clears the record.
+            // If that fails, this compute server is terminated, and a recoverer clears the record.
             let _ = op.forget_end(remains.slot).await;
         } else {
             self.compute.drops.push(remains);
@@ -208,7 +229,7 @@ impl<E: Endpoint> Worker<E> {
         Ok(Dropped { id, nodes })
     }
 
-    /// Goes on with drops that could not be finished.
+    /// Continues the unfinished drops.
     pub(crate) async fn finish_drops(&self) {
         for mut remains in self.compute.drops.take() {
             if self.free_remains(&mut remains).await.is_ok() {
@@ -223,66 +244,71 @@ impl<E: Endpoint> Worker<E> {
     async fn free_remains(&self, remains: &mut Remains) -> Result<(), Error> {
         let tree = Arc::clone(&remains.tree);
         if !remains.cleared {
-            let request = Request::DropTree { name: tree.info.name.clone(), id: tree.info.id };
+            let request = calls::DropTree { name: tree.info.name.clone(), id: tree.info.id };
             // A client that creates a tree of that name meanwhile clears the entry first.
             match self.op().call(CATALOG_SERVER, request).await.map_err(Error::from) {
-                Ok(_) | Err(Error::NoSuchTree { .. }) => {}
+                Ok(()) | Err(Error::NoSuchTree { .. }) => {}
                 Err(error) => return Err(error),
             }
             remains.cleared = true;
         }
         let root = (remains.root.address, remains.root.level);
-        self.free_subtree(&tree, root, self.compute.timeout(), &mut remains.freed).await
+        let op = || self.op();
+        self.free_subtree(&tree, root, &op, &mut remains.freed).await
     }
 
-    /// Frees the node `root` of a tree that is gone, its right neighbours, and all that they lead to. Counts them in `freed`. Can be done again
-    /// from the beginning, by another, at any moment.
+    /// Frees the node `root` of a dropped tree, its right neighbours, and all nodes that they lead to. Counts
+    /// them in `freed`. Another client can repeat this from the beginning at any moment.
     ///
     /// # Errors
-    /// [`Error::Timeout`] if a node stays locked, pending or torn for longer than `patience`.
-    pub(crate) async fn free_subtree(
-        &self,
+    /// [`Error::Timeout`] if a node stays locked, pending or torn for longer than an operation of `op` waits.
+    pub(crate) async fn free_subtree<'w>(
+        &'w self,
         tree: &TreeState,
         root: (GlobalAddress, u8),
-        patience: Duration,
+        op: &impl Fn() -> Op<'w, E>,
         freed: &mut u64,
     ) -> Result<(), Error> {
         for level in 0..root.1 {
-            self.free_below(tree, root, level, patience, freed).await?;
+            self.free_below(tree, root, level, op, freed).await?;
         }
-        self.op_within(patience).free_run(tree, root.0, root.1, (&tree.lowest(), None), freed).await
+        op().free_run(tree, root.0, root.1, (&tree.lowest(), None), freed).await
     }
 
-    /// Frees the nodes of one level that those of the level above lead to.
-    async fn free_below(
-        &self,
+    /// Frees the nodes of one level that the level above leads to.
+    async fn free_below<'w>(
+        &'w self,
         tree: &TreeState,
         root: (GlobalAddress, u8),
         level: u8,
-        patience: Duration,
+        op: &impl Fn() -> Op<'w, E>,
         freed: &mut u64,
     ) -> Result<(), Error> {
         let mut begin = tree.lowest();
-        let whole = self.op_within(patience);
+        let whole = op();
         'level: loop {
-            // Down to the level above, along the left edge: nobody frees that, or its whole tree is free.
+            // Walks down to the level above along the left edge. No client frees a node of that edge unless
+            // its whole tree is free.
             let mut at = root.0;
             for above in (level + 2..=root.1).rev() {
-                let Some(seen) = self.op_within(patience).look_at(tree, at, above).await? else { return Ok(()) };
+                let Some(seen) = op().look_at(tree, at, above).await? else {
+                    return Ok(());
+                };
                 let Some((_, first)) = seen.children.first() else { return Ok(()) };
                 at = *first;
             }
             let mut before: Option<Vec<u8>> = None;
             while !at.is_null() {
-                let seen = self.op_within(patience).look_at(tree, at, level + 1).await?;
-                // Siblings ascend (I4). Else the place has been used again, or the memory lies, perhaps in a circle.
+                let seen = op().look_at(tree, at, level + 1).await?;
+                // Siblings ascend (I4). Otherwise the place was used again, or the memory is damaged and the
+                // siblings may form a cycle.
                 let ascends = |seen: &Seen| before.as_ref().is_none_or(|before| *before < seen.low);
                 let Some(parent) = seen.filter(ascends) else {
                     if before.is_none() {
                         // The left edge of the level is free, so all of it is.
                         return Ok(());
                     }
-                    // It was merged away.
+                    // The node was merged away.
                     whole.retry(Cause::StalePointer).await?;
                     continue 'level;
                 };
@@ -294,10 +320,10 @@ impl<E: Endpoint> Worker<E> {
                 let ends = parent.children.iter().skip(1).map(|(key, _)| Some(key.as_slice()));
                 let ends = ends.chain([parent.high.as_deref()]);
                 for ((low, child), end) in parent.children.iter().zip(ends) {
-                    self.op_within(patience).free_run(tree, *child, level, (low, end), freed).await?;
+                    op().free_run(tree, *child, level, (low, end), freed).await?;
                 }
-                // Other separators may have come while its children were freed.
-                match self.op_within(patience).look_at(tree, at, level + 1).await? {
+                // The parent may have received other separators while its children were freed.
+                match op().look_at(tree, at, level + 1).await? {
                     Some(again) if again.version == parent.version => {
                         begin = parent.high.clone().unwrap_or(begin);
                         at = parent.sibling;
@@ -314,12 +340,20 @@ impl<E: Endpoint> Worker<E> {
 }
 
 impl<E: Endpoint> Op<'_, E> {
-    /// Looks at a node of a tree that is gone. `None` if it is free, or another node by now.
-    async fn look_at(&self, tree: &TreeState, address: GlobalAddress, level: u8) -> Result<Option<Seen>, Error> {
+    /// Reads a node of a dropped tree. Returns `None` if it is free, or if the place holds another node by
+    /// now.
+    async fn look_at(
+        &self,
+        tree: &TreeState,
+        address: GlobalAddress,
+        level: u8,
+    ) -> Result<Option<Seen>, Error> {
         self.visit(tree, address, level, |node| {
             let body = if level > 0 { node.sorted() } else { None };
             let children = body.map_or_else(Vec::new, |body| {
-                (0..body.len()).map(|at| (body.key(at).to_vec(), crate::cache::child_address(&body, at))).collect()
+                (0..body.len())
+                    .map(|at| (body.key(at).to_vec(), crate::cache::child_address(&body, at)))
+                    .collect()
             });
             let Header { version, sibling, .. } = node.header;
             Ok(Seen { address, version, low: node.low(), high: node.high(), sibling, children })
@@ -327,7 +361,8 @@ impl<E: Endpoint> Op<'_, E> {
         .await
     }
 
-    /// Frees the node at `first`, which begins at the key `low`, and its right neighbours up to `end`, from right to left.
+    /// Frees the node at `first`, which begins at the key `low`, and its right neighbours up to `end`, from
+    /// right to left.
     async fn free_run(
         &self,
         tree: &TreeState,
@@ -353,8 +388,8 @@ impl<E: Endpoint> Op<'_, E> {
                     run.push(next);
                     continue;
                 }
-                // A merge changes the left node before it frees the right one. If this one is as it was, somebody who dropped the tree
-                // freed its neighbour, and before that all that are right of it.
+                // A merge changes the left node before it frees the right one. So if this node is unchanged,
+                // a drop of the tree freed its neighbour, and before that all nodes further right.
                 let again = self.look_at(tree, last.address, level).await?;
                 if again.is_none_or(|again| again.version != last.version) {
                     self.retry(Cause::StalePointer).await?;
@@ -363,10 +398,8 @@ impl<E: Endpoint> Op<'_, E> {
                 self.hint_again(tree, last.sibling, level).await?;
                 break;
             }
-            if planted(Mutant::DropLeftFirst) {
-                run.reverse();
-            }
-            for seen in run.iter().rev() {
+            right_to_left(&mut run);
+            for seen in &run {
                 match self.free_seen(tree, seen, level).await? {
                     Freeing::Done => *freed += 1,
                     Freeing::Gone => self.hint_again(tree, seen.address, level).await?,
@@ -380,7 +413,8 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    /// Sets the hint of the span of a node that is free already: whoever marked it may have died before it came to that.
+    /// Sets the hint of the span of a node that is free already. The client that marked the node may have
+    /// died before it set the hint.
     async fn hint_again(&self, tree: &TreeState, address: GlobalAddress, level: u8) -> Result<(), Error> {
         let mut list = self.endpoint().list(address.server());
         self.push_hint(&mut list, address, tree.shape.at(level).class());
@@ -390,7 +424,7 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(())
     }
 
-    /// Frees a node under its lane, if it is as it was seen.
+    /// Frees a node under its lane, if it is unchanged since it was read.
     async fn free_seen(&self, tree: &TreeState, seen: &Seen, level: u8) -> Result<Freeing, Error> {
         let class = tree.shape.at(level).class();
         let locked = self.lock(seen.address, LINE, None).await?;

@@ -4,12 +4,11 @@ use super::TreeState;
 use super::descend::Sibling;
 use crate::cause::Cause;
 use crate::error::Error;
-use crate::mutant::{Mutant, planted};
 use crate::node::{Lookup, Node, Position, Reject};
 use crate::op::Op;
 use sherman_fabric::{Endpoint, GlobalAddress, Space};
 
-enum Seen {
+pub(super) enum Seen {
     Found,
     Absent,
     Right(Sibling),
@@ -17,20 +16,29 @@ enum Seen {
 }
 
 impl<E: Endpoint> Op<'_, E> {
-    /// Looks `key` up; `value` receives what is found. Linearizable: the answer was true at some moment of the call.
+    /// Looks `key` up. Returns whether it is there; `value` receives its value. Linearizable: the answer was
+    /// true at some moment of the call.
     pub async fn get(&self, tree: &TreeState, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         tree.check_key(key)?;
-        if let Some(found) = self.glance(tree, key, value).await? {
+        if let Some(found) = self.get_cached(tree, key, value).await? {
             return Ok(found);
         }
         Box::pin(self.search(tree, key, value)).await
     }
 
-    /// One READ of the leaf that the cache names. `None` if there is none, or the leaf has no answer.
+    /// Reads the leaf that the cache names, with one READ. Returns `None` if the cache names no leaf, or the
+    /// leaf gives no answer.
     #[inline]
-    async fn glance(&self, tree: &TreeState, key: &[u8], value: &mut Vec<u8>) -> Result<Option<bool>, Error> {
+    async fn get_cached(
+        &self,
+        tree: &TreeState,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<Option<bool>, Error> {
         let shape = &tree.shape.leaf;
-        let Some(at) = self.locate_known(tree, key, 0).filter(|_| !self.times_reads(shape)) else { return Ok(None) };
+        let Some(at) = self.locate_known(tree, key, 0).filter(|_| !self.times_reads(shape)) else {
+            return Ok(None);
+        };
         self.worker.compute.check_pointer(at, shape.node_bytes())?;
         let mut list = self.endpoint().list(at.server());
         let read = list.read(Space::Host, at.offset(), shape.node_bytes() as u32);
@@ -52,11 +60,14 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(None)
     }
 
-    /// The same, whatever it takes.
+    /// Looks `key` up with as many READs and retries as it needs.
     async fn search(&self, tree: &TreeState, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         loop {
             let Some(mut at) = self.locate(tree, key, 0).await? else {
-                return Err(Error::Corrupt { address: GlobalAddress::NULL, invariant: "I2: a tree has leaves" });
+                return Err(Error::Corrupt {
+                    address: GlobalAddress::NULL,
+                    invariant: "I2: a tree has leaves",
+                });
             };
             loop {
                 match self.visit(tree, at, 0, |leaf| look_up(leaf, key, value)).await? {
@@ -80,15 +91,8 @@ impl<E: Endpoint> Op<'_, E> {
 }
 
 fn look_up(leaf: &Node<'_>, key: &[u8], value: &mut Vec<u8>) -> Result<Seen, Cause> {
+    seam!(tree::look_up(leaf, key, value));
     match leaf.position(key) {
-        Position::Right if planted(Mutant::NoRightStep) => Ok(Seen::Absent),
-        Position::Left | Position::Right if planted(Mutant::FencesIgnored) => Ok(match leaf.find(key) {
-            Lookup::Found(slot) => {
-                leaf.value_into(slot, value);
-                Seen::Found
-            }
-            _ => Seen::Absent,
-        }),
         Position::Left => Ok(Seen::Stale),
         Position::Right => Ok(Seen::Right(Sibling::of(leaf))),
         Position::Inside => match leaf.find(key) {

@@ -1,30 +1,30 @@
-//! What a bulk load leaves in memory, node by node, without doing it.
+//! Computes the nodes that a bulk load leaves in memory, one at a time, without the load.
 //!
-//! A simulator of a billion keys cannot write all their leaves. A load is a function of the sorted entries, though: which of them a node
-//! holds, what its fences are and where its neighbours lie follow from its number alone. [`LoadImage`] takes the chunks that the load
-//! would take, and then makes any node of it on demand.
+//! A simulator of a billion keys cannot write all their leaves. But a load is a function of the sorted
+//! entries. The number of a node determines its entries, its fences and the location of its neighbours.
+//! [`LoadImage`] takes the chunks that the load would take, and then makes any node on demand.
 
 use super::bulk::entries_of;
 use super::{CATALOG_SERVER, TreeState};
 use crate::alloc::FIRST_VERSION;
 use crate::error::Error;
-use crate::node::draft::Place;
+use crate::node::draft::NodePlace;
 use crate::node::{Draft, Shape, TreeShape};
 use crate::op::Op;
 use crate::root::RootWord;
 use sherman_fabric::control::ChunkClass;
-use sherman_fabric::{ClientId, Endpoint, GlobalAddress, Request, Response, Space};
+use sherman_fabric::{ComputeId, Endpoint, GlobalAddress, Space, calls};
 use std::collections::BTreeMap;
 
-/// The entries of a load, by their place in the order of keys.
+/// The entries of a load, by their position in key order.
 pub trait Entries {
-    /// How many there are; at least one.
+    /// The number of entries, at least one.
     fn count(&self) -> u64;
 
-    /// Writes the key of the `nth`.
+    /// Writes the key of entry `nth`.
     fn write_key(&self, nth: u64, key: &mut [u8]);
 
-    /// Writes the value of the `nth`.
+    /// Writes the value of entry `nth`.
     fn write_value(&self, nth: u64, value: &mut [u8]);
 }
 
@@ -41,25 +41,30 @@ struct Level {
 #[derive(Debug)]
 pub struct LoadImage {
     shape: TreeShape,
-    owner: ClientId,
+    owner: ComputeId,
     count: u64,
     per_leaf: u64,
     per_internal: u64,
     levels: Vec<Level>,
     chunk_bytes: u64,
     chunks_offset: u64,
-    /// Level and number of the chunk at a server's offset.
+    /// Level and number of the chunk at each server and offset.
     at: BTreeMap<(u16, u64), (u8, u64)>,
-    /// Spans taken of chunks that are not whole, by class, server and number of the chunk.
+    /// Number of spans taken from chunks that are not yet taken whole, by class, server and chunk number.
     taken: BTreeMap<(ChunkClass, u16, u32), u64>,
 }
 
 impl LoadImage {
-    /// Takes the chunks for `count` entries in nodes that are filled to `fill`.
+    /// Takes the chunks for `count` entries, in nodes that are filled to `fill`.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] and others: chunks that were taken stay taken.
-    pub async fn plan<E: Endpoint>(op: &Op<'_, E>, tree: &TreeState, count: u64, fill: f64) -> Result<Self, Error> {
+    /// [`Error::OutOfMemory`] and others. Chunks that were taken stay taken.
+    pub async fn plan<E: Endpoint>(
+        op: &Op<'_, E>,
+        tree: &TreeState,
+        count: u64,
+        fill: f64,
+    ) -> Result<Self, Error> {
         let geometry = op.worker.compute.geometry();
         let mut image = Self {
             shape: tree.shape.clone(),
@@ -90,7 +95,7 @@ impl LoadImage {
         let per_chunk = self.chunk_bytes / shape.node_bytes() as u64;
         let mut level = Level { nodes, per_chunk, chunks: Vec::new() };
         for nth in 0..nodes.div_ceil(per_chunk) {
-            // Levels begin at different servers, as the allocator has it.
+            // Levels begin at different servers, as in the allocator.
             let server = ((nth + u64::from(number)) % u64::from(op.endpoint().servers())) as u16;
             let offset = self.take_chunk(op, server, shape.class()).await?;
             self.at.insert((server, offset), (number, nth));
@@ -100,21 +105,22 @@ impl LoadImage {
         Ok(())
     }
 
-    /// Takes all spans of a chunk: where it begins.
-    async fn take_chunk<E: Endpoint>(&mut self, op: &Op<'_, E>, server: u16, class: ChunkClass) -> Result<u64, Error> {
+    /// Takes all spans of a chunk. Returns the offset where it begins.
+    async fn take_chunk<E: Endpoint>(
+        &mut self,
+        op: &Op<'_, E>,
+        server: u16,
+        class: ChunkClass,
+    ) -> Result<u64, Error> {
         let geometry = *op.worker.compute.geometry_of(server);
         let whole = geometry.spans_in_chunk(class.node_bytes);
         loop {
             let count = whole.min(512) as u16;
-            let spans = match op.call(server, Request::AllocSpans { class, count }).await? {
-                Response::Spans(spans) => spans,
-                _ => return Err(Error::Unsupported { what: "the memory server's answer to a request for memory" }),
-            };
-            for span in spans {
+            for span in op.call(server, calls::AllocSpans { class, count }).await? {
                 let chunk = geometry.chunk_at(span.offset).unwrap_or(0);
                 *self.taken.entry((class, server, chunk)).or_default() += 1;
             }
-            // A chunk of which others have spans never becomes whole.
+            // A chunk never becomes whole if other clients own spans of it.
             let mut of_class = self.taken.range((class, server, 0)..=(class, server, u32::MAX));
             if let Some((&name, _)) = of_class.find(|(_, taken)| **taken == whole) {
                 self.taken.remove(&name);
@@ -123,7 +129,7 @@ impl LoadImage {
         }
     }
 
-    /// Every chunk: its server, its offset and the bytes of its nodes.
+    /// Returns the server, offset and node size in bytes of every chunk.
     pub fn chunks(&self) -> Vec<(u16, u64, u32)> {
         let level = |(number, level): (u8, &Level)| {
             let bytes = self.shape.at(number).node_bytes() as u32;
@@ -132,12 +138,12 @@ impl LoadImage {
         (0..).zip(&self.levels).flat_map(level).collect()
     }
 
-    /// Entries of a leaf, and children of an internal node.
+    /// Returns the entries per leaf and the children per internal node.
     pub fn per_node(&self) -> (u64, u64) {
         (self.per_leaf, self.per_internal)
     }
 
-    /// Nodes of each level, leaves first.
+    /// Returns the number of nodes of each level, leaves first.
     pub fn nodes(&self) -> Vec<u64> {
         self.levels.iter().map(|level| level.nodes).collect()
     }
@@ -150,7 +156,7 @@ impl LoadImage {
 
     /// Makes the image the tree: from now on the root word leads to it.
     ///
-    /// Only for a world in which nobody uses the tree yet, and in which the image is in memory.
+    /// Call this only if no client uses the tree yet and the image is in memory.
     pub async fn install<E: Endpoint>(&self, op: &Op<'_, E>, tree: &TreeState) -> Result<(), Error> {
         let level = self.levels.len() as u8 - 1;
         let root = RootWord { address: self.address(level, 0), level };
@@ -161,7 +167,8 @@ impl LoadImage {
         Ok(())
     }
 
-    /// The key of the first entry below node `index` of `level`: its low fence. `None` beyond the last.
+    /// Returns the low fence of node `index` of `level`: the key of the first entry below it, or the lowest
+    /// key for node 0. Returns `None` beyond the last node.
     fn low(&self, entries: &dyn Entries, level: u8, index: u64) -> Option<Vec<u8>> {
         let leaf = &self.shape.leaf;
         let mut key = vec![0; leaf.key_len()];
@@ -176,7 +183,7 @@ impl LoadImage {
         })
     }
 
-    /// The node at `offset` of `server`; zeros where the load left none.
+    /// Returns the node at `offset` of `server`; `None` where the load left none.
     pub fn node(&self, entries: &dyn Entries, server: u16, offset: u64) -> Option<Vec<u8>> {
         let within = offset.checked_sub(self.chunks_offset)? % self.chunk_bytes;
         let &(level, chunk) = self.at.get(&(server, offset - within))?;
@@ -185,8 +192,13 @@ impl LoadImage {
         let low = self.low(entries, level, index)?;
         let high = self.low(entries, level, index + 1);
         let sibling = if high.is_some() { self.address(level, index + 1) } else { GlobalAddress::NULL };
-        let place = Place { address: self.address(level, index), version: FIRST_VERSION, owner: self.owner };
-        let body = if level == 0 { self.leaf_body(entries, index) } else { self.internal_body(entries, level, index) };
+        let place =
+            NodePlace { address: self.address(level, index), version: FIRST_VERSION, owner: self.owner };
+        let body = if level == 0 {
+            self.leaf_body(entries, index)
+        } else {
+            self.internal_body(entries, level, index)
+        };
         Some(Draft::filled(shape, level, &low, high.as_deref(), sibling, place, &body, false).into_image())
     }
 

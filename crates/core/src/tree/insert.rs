@@ -1,7 +1,8 @@
 //! Insert or update (paper §4.2, figure "insertion procedure").
 //!
-//! Warm, without a split: lock and READ (one list or two), then write-back and release (one list). A full leaf splits under
-//! its lane; the parent learns of it afterwards, under its own.
+//! With a warm cache and no split, an insert is lock and READ (one list or two), then write-back and release
+//! (one list). A full leaf splits under its lane. The parent learns of the split afterwards, under its own
+//! lane.
 
 use super::TreeState;
 use super::descend::{Covering, Sibling};
@@ -11,15 +12,22 @@ use crate::op::Op;
 use sherman_fabric::{Endpoint, Space};
 
 impl<E: Endpoint> Op<'_, E> {
-    /// Puts `value` under `key`. Whether the key was there; `old` receives the value it had. Linearizable.
-    pub async fn insert(&self, tree: &TreeState, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
+    /// Puts `value` under `key`. Returns whether the key was there; `old` receives its former value.
+    /// Linearizable.
+    pub async fn insert(
+        &self,
+        tree: &TreeState,
+        key: &[u8],
+        value: &[u8],
+        old: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
         match self.insert_now(tree, key, value, old).await {
             Err(Error::OutOfMemory) => Box::pin(self.insert_when_room(tree, key, value, old)).await,
             done => done,
         }
     }
 
-    /// Waits for memory, and tries again.
+    /// Waits for memory and tries again.
     async fn insert_when_room(
         &self,
         tree: &TreeState,
@@ -36,7 +44,13 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    async fn insert_now(&self, tree: &TreeState, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
+    async fn insert_now(
+        &self,
+        tree: &TreeState,
+        key: &[u8],
+        value: &[u8],
+        old: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
         tree.check_key(key)?;
         tree.check_value(value)?;
         let shape = &tree.shape.leaf;
@@ -48,7 +62,8 @@ impl<E: Endpoint> Op<'_, E> {
                 _ => None,
             };
             if let Some((Position::Inside, leaf)) = leaf {
-                // An entry write inside one line is all that most inserts are; it needs a record only where lines tear.
+                // Most inserts write one entry inside one line. Such a write needs a record only where lines
+                // can tear.
                 let whole_lines = self.worker.compute.caps().crash_unit as usize >= LINE;
                 if let Some(entry) = whole_lines.then(|| leaf.entry_write(key, value, old)).flatten() {
                     let mut list = self.endpoint().list(at.server());
@@ -65,14 +80,15 @@ impl<E: Endpoint> Op<'_, E> {
                 let covering = Covering { header: leaf.header, locked, missed: None };
                 return Box::pin(self.insert_into(tree, covering, key, value, old)).await;
             }
-            // The cache was wrong: what it leads to is found out from the beginning.
+            // The cache was wrong, so the insert starts from the beginning.
             Box::pin(self.release(locked.done(self))).await?;
             return Box::pin(self.insert_right(tree, right, key, value, old)).await;
         }
         Box::pin(self.insert_slowly(tree, key, value, old)).await
     }
 
-    /// The key has moved right of where the cache led, to a neighbour that the parent may not know of, or elsewhere.
+    /// Inserts a key that lies right of the leaf that the cache named. The parent may not know of that
+    /// neighbour, or the key may be elsewhere.
     async fn insert_right(
         &self,
         tree: &TreeState,
@@ -85,7 +101,7 @@ impl<E: Endpoint> Op<'_, E> {
             self.moved_right(tree, sibling, 0)?;
         }
         let updated = self.insert_slowly(tree, key, value, old).await?;
-        self.mend_missed(tree, right.map(|sibling| (sibling.low, sibling.address))).await;
+        self.repair_missed(tree, right.map(|sibling| (sibling.low, sibling.address))).await;
         Ok(updated)
     }
 
@@ -100,7 +116,7 @@ impl<E: Endpoint> Op<'_, E> {
         self.insert_into(tree, covering, key, value, old).await
     }
 
-    /// Puts an entry into a leaf under its lane, whatever it takes, and gives the lane back.
+    /// Puts an entry into a locked leaf, splits it if necessary, and gives the lane back.
     async fn insert_into(
         &self,
         tree: &TreeState,
@@ -113,7 +129,7 @@ impl<E: Endpoint> Op<'_, E> {
         let mut leaf = self.draft(tree, &locked, header);
         let put = leaf.upsert(key, value, old);
         let updated = self.finish_put(tree, locked, leaf, put, key, value).await?;
-        self.mend_missed(tree, missed).await;
+        self.repair_missed(tree, missed).await;
         Ok(updated)
     }
 }

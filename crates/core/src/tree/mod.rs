@@ -30,6 +30,8 @@ pub mod merge;
 pub(crate) mod probe;
 pub mod range;
 pub mod remove;
+#[cfg(feature = "mutants")]
+pub(crate) mod seam;
 pub mod separator;
 pub mod walk;
 pub mod write;
@@ -38,17 +40,17 @@ use crate::cache::IndexCache;
 use crate::error::Error;
 use crate::node::draft::Draft;
 use crate::node::{Format, TreeShape};
-use crate::redo::{Kind, Record};
+use crate::redo::{Record, RecordKind};
 use crate::root::RootWord;
 use crate::worker::Worker;
-use sherman_fabric::control::{TreeInfo, TreeSpec};
-use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Refusal, Request, Response};
+use sherman_fabric::control::{CatalogReply, TreeInfo, TreeSpec};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Refusal, calls};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The server that keeps the catalog and the root words.
 const CATALOG_SERVER: u16 = 0;
-/// "The root word is not known": no tree's root is at the superblock.
+/// Marks an unknown root word: no tree's root is at the superblock.
 const UNKNOWN_ROOT: u64 = 0;
 
 /// A tree as one compute server knows it, shared by its threads.
@@ -59,11 +61,11 @@ pub struct TreeState {
     root: AtomicU64,
     cache: IndexCache,
     separators_skipped: AtomicU64,
-    /// Until when separators are left to others.
-    truce_until: AtomicU64,
-    /// What this compute server has merged.
+    /// The end of the merge backoff: until then this compute server leaves separators to other clients.
+    merge_backoff_until: AtomicU64,
+    /// How often this compute server has merged nodes of this tree.
     merges: MergeCounters,
-    /// Whether opening it created it.
+    /// Whether the call that opened this tree created it.
     created: bool,
 }
 
@@ -81,7 +83,7 @@ pub struct Merges {
     pub leaves: u64,
     /// Two internal nodes became one.
     pub internal: u64,
-    /// The root became its only child.
+    /// The root was replaced by its only child.
     pub shrinks: u64,
 }
 
@@ -95,7 +97,7 @@ impl TreeState {
             root: AtomicU64::new(UNKNOWN_ROOT),
             cache,
             separators_skipped: AtomicU64::new(0),
-            truce_until: AtomicU64::new(0),
+            merge_backoff_until: AtomicU64::new(0),
             merges: MergeCounters::default(),
             created,
         }))
@@ -109,36 +111,38 @@ impl TreeState {
     /// How often this compute server has made the tree smaller.
     pub fn merges(&self) -> Merges {
         let MergeCounters { leaves, internal, shrinks } = &self.merges;
-        let [leaves, internal, shrinks] = [leaves, internal, shrinks].map(|count| count.load(Ordering::Relaxed));
+        let [leaves, internal, shrinks] =
+            [leaves, internal, shrinks].map(|count| count.load(Ordering::Relaxed));
         Merges { leaves, internal, shrinks }
     }
 
-    /// Its catalog entry.
+    /// The catalog entry of this tree.
     pub fn info(&self) -> &TreeInfo {
         &self.info
     }
 
-    /// The layout of its nodes.
+    /// The layout of the nodes of this tree.
     pub fn shape(&self) -> &TreeShape {
         &self.shape
     }
 
-    /// The lowest key there can be.
+    /// The lowest possible key.
     pub(crate) fn lowest(&self) -> Vec<u8> {
         vec![0; self.shape.leaf.key_len()]
     }
 
-    /// Its index cache on this compute server.
+    /// The index cache of this tree on this compute server.
     pub fn cache(&self) -> &IndexCache {
         &self.cache
     }
 
-    /// Separators this compute server could not post (no memory, no time). Legal: the next writer to move right does.
+    /// How many separators this compute server could not post, for lack of memory or time. That is legal: the
+    /// next writer that moves right posts them.
     pub fn separators_skipped(&self) -> u64 {
         self.separators_skipped.load(Ordering::Relaxed)
     }
 
-    /// Makes every copy of index data as old as can be: forgets the root and all cached nodes.
+    /// Forgets the root and all cached nodes, so that every copy of index data is as old as possible.
     pub fn forget_everything(&self) {
         self.cache.clear();
         self.forget_root();
@@ -184,19 +188,15 @@ impl TreeState {
 }
 
 impl<E: Endpoint> Worker<E> {
-    /// Opens a tree as it is.
+    /// Opens an existing tree, whatever its shape.
     pub async fn open_tree(&self, name: &str) -> Result<Arc<TreeState>, Error> {
         let op = self.op();
-        match op.call(CATALOG_SERVER, Request::OpenTree { name: name.to_owned() }).await? {
-            Response::Tree { info, .. } => {
-                self.check_spec(&info.spec)?;
-                TreeState::new(info, self.compute.options().cache_bytes, false)
-            }
-            _ => Err(Error::Unsupported { what: "the memory server's answer to a catalog request" }),
-        }
+        let info = op.call(CATALOG_SERVER, calls::OpenTree { name: name.to_owned() }).await?.info;
+        self.check_spec(&info.spec)?;
+        TreeState::new(info, self.compute.options().cache_bytes, false)
     }
 
-    /// Opens the tree named `name`, or creates it as one empty leaf. A tree of another shape is refused.
+    /// Opens the tree `name`, or creates it as one empty leaf. Refuses a tree of another shape.
     pub async fn tree(&self, name: &str, spec: &TreeSpec) -> Result<Arc<TreeState>, Error> {
         self.check_spec(spec)?;
         let tree = match self.open_tree(name).await {
@@ -207,12 +207,9 @@ impl<E: Endpoint> Worker<E> {
         Ok(tree)
     }
 
-    /// Every tree of the cluster.
+    /// Lists every tree of the cluster.
     pub async fn trees(&self) -> Result<Vec<TreeInfo>, Error> {
-        match self.op().call(CATALOG_SERVER, Request::ListTrees).await? {
-            Response::Trees(trees) => Ok(trees),
-            _ => Err(Error::Unsupported { what: "the memory server's answer to a catalog request" }),
-        }
+        Ok(self.op().call(CATALOG_SERVER, calls::ListTrees).await?)
     }
 
     /// Whether this compute server can serve a tree of this shape.
@@ -238,16 +235,13 @@ impl<E: Endpoint> Worker<E> {
         Ok(())
     }
 
-    /// Writes the first leaf, then registers the tree: whoever loses the race opens the winner's.
+    /// Writes the first leaf, then registers the tree. A client that loses the race opens the winner's tree.
     async fn create_tree(&self, name: &str, spec: &TreeSpec) -> Result<Arc<TreeState>, Error> {
         if name.is_empty() || name.len() > 128 {
             return Err(Error::Refused(Refusal::BadName));
         }
         let op = self.op();
-        let id = match op.call(CATALOG_SERVER, Request::NewTreeId).await? {
-            Response::TreeId { id } => id,
-            _ => return Err(Error::Unsupported { what: "the memory server's answer to a catalog request" }),
-        };
+        let id = op.call(CATALOG_SERVER, calls::NewTreeId).await?;
         let shape = TreeShape::new(spec, id)?;
         let place = loop {
             match self.compute.alloc.allocate(&op, shape.leaf.class()).await {
@@ -255,21 +249,21 @@ impl<E: Endpoint> Worker<E> {
                 taken => break taken?,
             }
         };
-        let mut leaf = Draft::new(&shape.leaf, 0, &vec![0; shape.leaf.key_len()], None, GlobalAddress::NULL, place);
+        let mut leaf =
+            Draft::new(&shape.leaf, 0, &vec![0; shape.leaf.key_len()], None, GlobalAddress::NULL, place);
         let root = RootWord { address: place.address, level: 0 }.to_bits();
         let info = TreeInfo { id, name: name.to_owned(), spec: *spec, root_word: 0 };
         let record = Record {
             made: place.address,
             made_version: place.version,
             root: (0, root),
-            ..Record::about(Kind::Grow, self.compute.client(), &info, GlobalAddress::NULL, 0, 0)
+            ..Record::about(RecordKind::Grow, self.compute.client(), &info, GlobalAddress::NULL, 0, 0)
         };
         let slot = op.write_made(shape.leaf.class(), place, leaf.image(), &record).await?;
-        let request = Request::CreateTree { name: name.to_owned(), spec: *spec, id, root };
+        let request = calls::CreateTree { name: name.to_owned(), spec: *spec, id, root };
         let (answer, created) = match op.call(CATALOG_SERVER, request).await {
-            Ok(Response::Tree { info, created }) => (Ok(info), created),
-            Ok(_) => return Err(Error::Unsupported { what: "the memory server's answer to a catalog request" }),
-            // Only a refusal is sure to have created nothing; an answer that was lost may have.
+            Ok(CatalogReply { info, created }) => (Ok(info), created),
+            // Only a refusal is certain to have created nothing. If the answer was lost, the tree may exist.
             Err(error @ FabricError::Refused(_)) => (Err(error), false),
             Err(error) => return Err(error.into()),
         };

@@ -1,14 +1,16 @@
-//! Reading a tree that may be damaged.
+//! Reads a tree that may be damaged.
 //!
-//! An operation that meets something odd waits: somebody is changing the tree, or died at it and is being recovered. A probe must find
-//! out which of both it is, or that it is neither. It follows one pointer and, if the node there is not what the pointer promises:
+//! An operation that meets an unexpected node waits: another client is changing the tree, or died during a
+//! change and is being recovered. A probe must find out which of these it is, or that it is neither. It
+//! follows one pointer. If the node there is not what the pointer promises, the following rules apply:
 //!
-//! - it reads the pointer again. If the pointer has changed, this was concurrency: the probe begins anew from the root.
-//! - a **pending** node belongs to its maker, a **torn** node to the holder of its lane. While that client is a member (alive, or waiting for
-//!   its recovery), the probe waits. Recovery mends what a client left *before* the id is retired (I36), so a node that still waits for an id
-//!   that nobody has is damaged.
-//! - any other mismatch between a pointer and its node breaks an invariant at once: writers change the pointer before they free the node
-//!   (I28, I30, I31), and a node never changes its low fence.
+//! - The probe reads the pointer again. If the pointer has changed, this was concurrency, and the probe
+//!   begins again from the root.
+//! - A **pending** node belongs to its maker, a **torn** node to the holder of its lane. While that client is
+//!   a member (alive, or waiting for its recovery), the probe waits. Recovery repairs what a client left
+//!   *before* the id is retired (I36). So a node that still waits for an id that no member has is damaged.
+//! - Any other mismatch between a pointer and its node breaks an invariant at once. Writers change the
+//!   pointer before they free the node (I28, I30, I31), and a node never changes its low fence.
 //!
 //! The probe reports damage only after it saw the same thing [`LOOKS`] times.
 
@@ -22,7 +24,7 @@ use crate::op::Op;
 use crate::root::RootWord;
 use crate::tree::check::Broken;
 use crate::worker::Worker;
-use sherman_fabric::{ClientId, Endpoint, FabricError, GlobalAddress, Space};
+use sherman_fabric::{ComputeId, Endpoint, FabricError, GlobalAddress, Space};
 
 /// How many times a probe must see the same damage before it reports it.
 const LOOKS: u32 = 4;
@@ -31,7 +33,7 @@ const PAUSES_NANOS: (u64, u64) = (100_000, 8_000_000);
 
 const I1: &str = "I1: a pointer names memory of the cluster";
 const I2: &str = "I2: the root word names a linked node with the lowest low fence";
-const I3: &str = "I3: a linked node is valid when nobody holds its lane";
+const I3: &str = "I3: a linked node is valid when no client holds its lane";
 const I4: &str = "I4: a node's low fence is its left neighbour's high fence";
 const I7: &str = "I7: a separator leads to the node whose low fence it is";
 const I8: &str = "I8: an internal node's first separator is its low fence";
@@ -42,16 +44,16 @@ const I13: &str = "I13: a pending node has a maker that is a member";
 /// A separator and the child it names.
 pub(super) type Name = (Vec<u8>, GlobalAddress);
 
-/// Why a probe has no node to show.
+/// Why a probe returns no node.
 #[derive(Debug)]
 pub(crate) enum Obstacle {
-    /// The pointer changed meanwhile: begin anew.
+    /// The pointer changed meanwhile: begin again.
     Moved,
     /// The tree is not that high any more.
     TooLow,
-    /// Damage.
+    /// The node is damaged.
     Broken(Box<Broken>),
-    /// Nothing could be found out.
+    /// The probe failed, so the state of the node is unknown.
     Failed(Error),
 }
 
@@ -67,18 +69,18 @@ impl From<FabricError> for Obstacle {
     }
 }
 
-/// What led to a node.
+/// The pointer that led to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pointer {
     /// The root word.
     Root,
-    /// The sibling pointer of a node of the same level, as of this version.
+    /// The sibling pointer of a node of the same level, at this version.
     Sibling { of: GlobalAddress, version: u16 },
-    /// A separator of a node one level above, as of this version.
+    /// A separator of a node one level above, at this version.
     Separator { of: GlobalAddress, version: u16 },
 }
 
-/// A node, taken apart.
+/// The decoded parts of a node.
 pub(crate) struct Seen {
     pub low: Vec<u8>,
     pub high: Option<Vec<u8>>,
@@ -108,7 +110,9 @@ impl Seen {
             version: node.header.version,
             entries: entries as u64,
             ordered: body.as_ref().is_none_or(|body| is_ordered(node, body)),
-            single: node.position(cursor) != Position::Inside || node.low() != cursor || entries == node.len(),
+            single: node.position(cursor) != Position::Inside
+                || node.low() != cursor
+                || entries == node.len(),
             names: match body {
                 Some(body) if node.header.level > 0 => {
                     (0..body.len()).map(|at| (body.key(at).to_vec(), child_address(&body, at))).collect()
@@ -118,7 +122,7 @@ impl Seen {
         })
     }
 
-    /// The last separator that is not above `key`.
+    /// Returns the last separator that is not above `key`.
     fn responsible(&self, key: &[u8]) -> Option<&Name> {
         self.names.iter().rev().find(|(separator, _)| separator.as_slice() <= key)
     }
@@ -130,23 +134,23 @@ fn is_ordered(node: &Node<'_>, body: &SortedBody) -> bool {
         && (0..body.len()).all(|at| node.position(body.key(at)) == Position::Inside)
 }
 
-/// What is at an address.
+/// What a READ found at an address.
 enum Look {
     Whole(Box<Seen>),
     Not(Trouble),
 }
 
-/// What is wrong with a node that a pointer names. Two that are equal are the same thing, seen twice.
+/// The fault of a node that a pointer names. Two equal values are the same fault, seen twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Trouble {
     /// The pointer names no memory.
     Nowhere,
-    /// No node of this tree and level.
+    /// No node of this tree and level is there.
     Other,
     Free(Header),
     Pending(Header),
     Torn(Vec<u8>),
-    /// A node with another low fence.
+    /// The node has another low fence.
     Begins(Vec<u8>),
 }
 
@@ -159,7 +163,7 @@ impl Trouble {
         }
     }
 
-    /// The invariant that it breaks, and what was found.
+    /// Returns the broken invariant, and a description of the fault.
     fn verdict(&self, pointer: Pointer) -> (&'static str, String) {
         let link = match pointer {
             Pointer::Root => I2,
@@ -172,11 +176,13 @@ impl Trouble {
             Pointer::Separator { of, .. } => format!("a separator of the node at {of} names it"),
         };
         match self {
-            Self::Nowhere => (I1, format!("there is no such memory, but {by}")),
+            Self::Nowhere => (I1, format!("the cluster has no such memory, but {by}")),
             Self::Other => (link, format!("no node of this tree and level is there, but {by}")),
             Self::Free(header) => (link, format!("client {} freed the node, but {by}", header.owner)),
-            Self::Pending(header) => (I13, format!("client {} made the node, is no member, and {by}", header.owner)),
-            Self::Torn(_) => (I3, format!("the node stays torn, no member holds its lane, and {by}")),
+            Self::Pending(header) => {
+                (I13, format!("the node's maker, client {}, is not a member, but {by}", header.owner))
+            }
+            Self::Torn(_) => (I3, format!("the node stays torn and no member holds its lane, but {by}")),
             Self::Begins(_) if matches!(pointer, Pointer::Sibling { .. }) => {
                 (I4, format!("the node begins elsewhere, but {by}"))
             }
@@ -185,7 +191,7 @@ impl Trouble {
     }
 }
 
-/// Where a probe goes: a pointer, the node it names, and what the pointer promises of it.
+/// A step of a probe: a pointer, the node that it names, and what the pointer promises about that node.
 #[derive(Clone, Copy)]
 pub(super) struct Step<'k> {
     pub pointer: Pointer,
@@ -196,8 +202,13 @@ pub(super) struct Step<'k> {
 }
 
 impl<E: Endpoint> Worker<E> {
-    /// The node that a pointer names; entries are counted from `cursor` on.
-    pub(super) async fn follow(&self, tree: &TreeState, step: Step<'_>, cursor: &[u8]) -> Result<Seen, Obstacle> {
+    /// Reads the node that a pointer names. Counts its entries from `cursor` on.
+    pub(super) async fn follow(
+        &self,
+        tree: &TreeState,
+        step: Step<'_>,
+        cursor: &[u8],
+    ) -> Result<Seen, Obstacle> {
         let op = self.op();
         let (mut same, mut last, mut pause) = (0, None, PAUSES_NANOS.0);
         loop {
@@ -215,7 +226,14 @@ impl<E: Endpoint> Worker<E> {
                 let (invariant, detail) = trouble.verdict(step.pointer);
                 let from = Some(step.low.to_vec());
                 let Step { address, level, .. } = step;
-                return Err(Obstacle::Broken(Box::new(Broken { address, level, invariant, from, to: None, detail })));
+                return Err(Obstacle::Broken(Box::new(Broken {
+                    address,
+                    level,
+                    invariant,
+                    from,
+                    to: None,
+                    detail,
+                })));
             }
             op.note(trouble.cause())?;
             last = Some(trouble);
@@ -245,7 +263,9 @@ impl<E: Endpoint> Worker<E> {
         let image = list.bytes(read);
         let header = || Header::decode(image);
         let look = match Node::open(shape, image, level) {
-            Ok(_) if self.endpoint.now().saturating_sub(posted) > patience => Look::Not(Trouble::Torn(Vec::new())),
+            Ok(_) if self.endpoint.now().saturating_sub(posted) > patience => {
+                Look::Not(Trouble::Torn(Vec::new()))
+            }
             Ok(node) => match Seen::of(&node, cursor, &mut Scratch::default()) {
                 Some(seen) => Look::Whole(Box::new(seen)),
                 None => Look::Not(Trouble::Torn(image.to_vec())),
@@ -259,7 +279,8 @@ impl<E: Endpoint> Worker<E> {
         Ok(look)
     }
 
-    /// The low fence of the node at an address; `None` if no whole node of the tree and level is there.
+    /// Reads the low fence of the node at an address. Returns `None` if no whole node of the tree and level
+    /// is there.
     pub(crate) async fn low_fence(
         &self,
         op: &Op<'_, E>,
@@ -278,7 +299,7 @@ impl<E: Endpoint> Worker<E> {
     async fn still_points(&self, op: &Op<'_, E>, tree: &TreeState, step: &Step<'_>) -> Result<bool, Error> {
         let (of, version) = match step.pointer {
             Pointer::Root => {
-                // Another tree may have the word's place by now.
+                // The word's place may belong to another tree by now.
                 op.ask_for_tree(tree).await?;
                 tree.forget_root();
                 let root = op.root(tree).await?;
@@ -298,23 +319,32 @@ impl<E: Endpoint> Worker<E> {
         }))
     }
 
-    /// Whether some member may be about to mend it, or to be recovered.
-    async fn is_excused(&self, op: &Op<'_, E>, address: GlobalAddress, trouble: &Trouble) -> Result<bool, Error> {
+    /// Whether a member may still repair the node, or still waits for its recovery.
+    async fn is_excused(
+        &self,
+        op: &Op<'_, E>,
+        address: GlobalAddress,
+        trouble: &Trouble,
+    ) -> Result<bool, Error> {
         let client = match trouble {
             Trouble::Pending(header) => header.owner,
             Trouble::Torn(image) if image.is_empty() => return Ok(true),
             Trouble::Torn(_) => self.lane_holder(op, address).await?,
             _ => return Ok(false),
         };
-        if client == ClientId::NOBODY {
+        if client == ComputeId::NOBODY {
             return Ok(false);
         }
         op.suspect(client);
         Ok(self.members().await?.iter().any(|member| member.client == client))
     }
 
-    /// Who holds the lane of the node at `address`.
-    pub(crate) async fn lane_holder(&self, op: &Op<'_, E>, address: GlobalAddress) -> Result<ClientId, Error> {
+    /// Returns the holder of the lane of the node at `address`.
+    pub(crate) async fn lane_holder(
+        &self,
+        op: &Op<'_, E>,
+        address: GlobalAddress,
+    ) -> Result<ComputeId, Error> {
         let geometry = self.compute.geometry_of(address.server());
         let (space, word, mask, shift) = geometry.lane_word(geometry.lane_of(address));
         let mut list = self.endpoint.list(address.server());
@@ -322,10 +352,10 @@ impl<E: Endpoint> Worker<E> {
         let list = op.execute(list).await?;
         let bits = get_u64(list.bytes(read), 0);
         self.endpoint.recycle(list);
-        Ok(ClientId(((bits & mask) >> shift) as u16))
+        Ok(ComputeId(((bits & mask) >> shift) as u16))
     }
 
-    /// The node at `level` that covers `cursor`, by a descent that believes no cache.
+    /// Finds the node at `level` that covers `cursor`, with a descent that uses no cache.
     pub(crate) async fn seek(
         &self,
         tree: &TreeState,
@@ -376,7 +406,7 @@ impl<E: Endpoint> Worker<E> {
     }
 }
 
-/// What is wrong with a node's end, if anything is.
+/// Returns the fault at a node's high end, if there is one.
 pub(super) fn ends_wrong(address: GlobalAddress, level: u8, seen: &Seen) -> Option<Broken> {
     let high = seen.high.as_ref()?;
     match () {
@@ -387,7 +417,7 @@ pub(super) fn ends_wrong(address: GlobalAddress, level: u8, seen: &Seen) -> Opti
 }
 
 impl<E: Endpoint> Op<'_, E> {
-    /// Bytes of memory.
+    /// Reads bytes of memory.
     pub(crate) async fn read_bytes(&self, address: GlobalAddress, bytes: u32) -> Result<Vec<u8>, Error> {
         self.worker.compute.check_pointer(address, bytes as usize)?;
         let mut list = self.endpoint().list(address.server());

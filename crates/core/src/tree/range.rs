@@ -1,26 +1,28 @@
-//! Range scans in either direction, leaves read in parallel.
+//! Range scans in either direction. They read leaves in parallel.
 //!
-//! A scan has a **cursor**: the next key it has not looked at. The index names a few leaves from the cursor on; they are
-//! read at once and stitched by their fences: a leaf counts only if it covers the cursor, everything of it beyond the cursor
-//! is taken, and the cursor moves past its fence. So each key of the range is looked for in exactly one image that was
-//! responsible for it, whatever splits and merges meanwhile: no key that is there throughout is missed, none comes twice,
-//! and each pair was true at some moment between the scan's beginning and its delivery. It is not a snapshot: two pairs
-//! may be of different moments.
+//! A scan has a **cursor**: the next key that it has not looked at. The index names a few leaves from the
+//! cursor on. The scan reads them at once and joins them by their fences. A leaf counts only if it covers the
+//! cursor. The scan takes all its entries beyond the cursor, and moves the cursor past its fence.
 //!
-//! An image that is free, of another range or torn ends the batch; the scan goes on from the cursor by a new descent.
+//! So the scan looks for each key of the range in exactly one image that was responsible for it, whatever
+//! splits and merges happen meanwhile. It misses no key that is there throughout, and delivers no key twice.
+//! Each pair was true at some moment between the scan's beginning and its delivery. A scan is not a snapshot:
+//! two pairs may be of different moments.
+//!
+//! An image that is free, torn or of another range ends the batch. The scan continues from the cursor with a
+//! new descent.
 
 use super::TreeState;
 use super::descend::Sibling;
 use crate::cause::Cause;
 use crate::error::Error;
-use crate::mutant::{Mutant, planted};
 use crate::node::{Node, Position, Reject, Scratch};
 use crate::op::Op;
 use crate::worker::Worker;
 use sherman_fabric::{Endpoint, GlobalAddress};
 use std::ops::Bound;
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Ascending keys.
@@ -32,26 +34,26 @@ pub enum Direction {
 /// The most leaves a scan reads at once.
 pub const MAX_PREFETCH: usize = 32;
 
-/// A scan of a range of keys: where it is, and what it has read but not yet delivered.
+/// A scan of a range of keys: its position, and the entries that it has read but not yet delivered.
 #[derive(Debug)]
 pub struct Scan {
-    direction: Direction,
-    /// The next key to look at, inclusive; means nothing when the scan is over.
-    cursor: Vec<u8>,
-    over: bool,
+    pub(super) direction: Direction,
+    /// The next key to look at, inclusive. It has no meaning when the scan is over.
+    pub(super) cursor: Vec<u8>,
+    pub(super) over: bool,
     /// The last key to look at, inclusive.
     end: Vec<u8>,
     prefetch: usize,
-    /// Entries still asked for, if there is a limit.
+    /// How many more entries to deliver, if there is a limit.
     limit: Option<usize>,
     key_len: usize,
     entry_len: usize,
-    /// Where in the entries read the next to deliver begins.
+    /// Offset of the next entry to deliver, in the entries read.
     next: usize,
     buffers: Buffers,
 }
 
-/// What a scan needs memory for. A worker keeps them from one scan to the next.
+/// The buffers of a scan. A worker keeps them from one scan to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     /// Entries read, in the scan's order.
@@ -61,19 +63,19 @@ pub(crate) struct Buffers {
     keys: [Vec<u8>; 2],
 }
 
-/// What a leaf was to a scan.
-enum Took {
-    /// It covers the cursor, which has moved past it.
+/// The position of a leaf relative to the cursor.
+pub(super) enum Took {
+    /// The leaf covers the cursor, which has moved past it.
     All,
-    /// The cursor lies right of it: its sibling.
+    /// The cursor lies right of the leaf; this is the leaf's sibling.
     Right(Sibling),
-    /// The cursor lies left of it.
+    /// The cursor lies left of the leaf.
     Left,
 }
 
 impl Scan {
-    /// A scan of the keys from `from` to `to`, both in ascending terms whatever the direction, reading up to `prefetch`
-    /// leaves at once (at least 1, at most [`MAX_PREFETCH`]).
+    /// Begins a scan of the keys from `from` to `to`, both in ascending terms whatever the direction. The
+    /// scan reads up to `prefetch` leaves at once (at least 1, at most [`MAX_PREFETCH`]).
     ///
     /// # Errors
     /// [`Error::KeySize`]; [`Error::BadRange`] if `from` lies behind `to`, or both are excluded and equal.
@@ -121,29 +123,29 @@ impl Scan {
         })
     }
 
-    /// Its buffers, for the next scan.
+    /// Returns the buffers for the next scan.
     pub(crate) fn into_buffers(self) -> Buffers {
         let Self { cursor, end, mut buffers, .. } = self;
         buffers.keys = [cursor, end];
         buffers
     }
 
-    /// How many leaves it reads at once from now on.
+    /// Sets how many leaves the scan reads at once from now on.
     pub fn set_prefetch(&mut self, leaves: usize) {
         self.prefetch = leaves.clamp(1, MAX_PREFETCH);
     }
 
-    /// Delivers at most `entries` more, and reads no more leaves for them than it takes.
+    /// Limits the scan to `entries` more entries. The scan reads only as many leaves as these need.
     pub fn set_limit(&mut self, entries: usize) {
         self.limit = Some(entries);
     }
 
-    /// Whether every entry that is read already has been given.
+    /// Whether every entry that was read has been delivered, or the limit is reached.
     pub fn is_drained(&self) -> bool {
         self.next >= self.buffers.entries.len() || self.limit == Some(0)
     }
 
-    /// The next entry of those that are read already. Not an `Iterator`: what it gives borrows the buffer.
+    /// Returns the next entry that was read already. Not an `Iterator`: the entry borrows the buffer.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend what it owns")]
     #[inline]
     pub fn next(&mut self) -> Option<(&[u8], &[u8])> {
@@ -155,30 +157,35 @@ impl Scan {
         Some(entry.split_at(self.key_len))
     }
 
-    /// Whether what is buffered reaches the limit.
+    /// Whether the buffered entries reach the limit.
     fn has_enough(&self) -> bool {
         self.limit.is_some_and(|left| self.buffers.entries.len() >= left.saturating_mul(self.entry_len))
     }
 
     /// How many leaves to read at once now.
     fn leaves_wanted(&self, capacity: usize) -> usize {
-        // Leaves are taken for three quarters full, and the first is entered in its middle.
-        let for_limit = self.limit.map(|left| left.saturating_mul(8).saturating_add(3 * capacity) / (6 * capacity) + 1);
+        // Assumes that leaves are three quarters full, and that the scan enters the first in its middle.
+        let for_limit =
+            self.limit.map(|left| left.saturating_mul(8).saturating_add(3 * capacity) / (6 * capacity) + 1);
         for_limit.unwrap_or(MAX_PREFETCH).min(self.prefetch)
     }
 
-    /// Takes what a leaf has to give.
-    fn take(&mut self, leaf: &Node<'_>) -> Result<Took, Cause> {
+    /// Returns where the cursor lies, if the leaf does not cover it.
+    fn is_elsewhere(&self, leaf: &Node<'_>) -> Option<Took> {
+        seam!(tree::is_elsewhere(self, leaf));
         match leaf.position(&self.cursor) {
-            _ if self.over => return Ok(Took::Left),
-            Position::Left if planted(Mutant::ScanSkipsGap) && self.direction == Direction::Forward => {}
-            Position::Left => return Ok(Took::Left),
-            Position::Right if planted(Mutant::ScanStopsRight) => {
-                self.over = true;
-                return Ok(Took::All);
-            }
-            Position::Right => return Ok(Took::Right(Sibling::of(leaf))),
-            Position::Inside => {}
+            _ if self.over => Some(Took::Left),
+            Position::Left => Some(Took::Left),
+            Position::Right => Some(Took::Right(Sibling::of(leaf))),
+            Position::Inside => None,
+        }
+    }
+
+    /// Takes the entries of a leaf that lie in the range, if the leaf covers the cursor.
+    fn take(&mut self, leaf: &Node<'_>) -> Result<Took, Cause> {
+        seam!(tree::take(self, leaf));
+        if let Some(elsewhere) = self.is_elsewhere(leaf) {
+            return Ok(elsewhere);
         }
         let Buffers { entries, scratch, .. } = &mut self.buffers;
         let from = entries.len();
@@ -192,9 +199,7 @@ impl Scan {
         match self.direction {
             Direction::Forward => self.over = !leaf.high_into(&mut self.cursor) || self.cursor > self.end,
             Direction::Backward => {
-                if !planted(Mutant::ScanNotReversed) {
-                    reverse(&mut entries[from..], self.entry_len);
-                }
+                reverse(&mut entries[from..], self.entry_len);
                 leaf.low_into(&mut self.cursor);
                 self.over = !step_down(&mut self.cursor) || self.cursor < self.end;
             }
@@ -209,7 +214,9 @@ fn check_bounds(tree: &TreeState, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Resul
             tree.check_key(key)?;
         }
     }
-    if let (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) = (from, to) {
+    if let (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) =
+        (from, to)
+    {
         let both_excluded = matches!((from, to), (Bound::Excluded(_), Bound::Excluded(_)));
         if low > high || (low == high && both_excluded) {
             return Err(Error::BadRange);
@@ -218,8 +225,15 @@ fn check_bounds(tree: &TreeState, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Resul
     Ok(())
 }
 
-/// Turns a bound into an inclusive key: without bound all bytes are `edge`, an excluded one is handed to `exclude`.
-fn set_bound(key: &mut Vec<u8>, bound: Bound<&[u8]>, key_len: usize, edge: u8, exclude: impl FnOnce(&mut [u8])) {
+/// Turns a bound into an inclusive key. An unbounded key has `edge` in all bytes; an excluded key is passed
+/// to `exclude`.
+fn set_bound(
+    key: &mut Vec<u8>,
+    bound: Bound<&[u8]>,
+    key_len: usize,
+    edge: u8,
+    exclude: impl FnOnce(&mut [u8]),
+) {
     key.clear();
     match bound {
         Bound::Unbounded => key.resize(key_len, edge),
@@ -231,8 +245,9 @@ fn set_bound(key: &mut Vec<u8>, bound: Bound<&[u8]>, key_len: usize, edge: u8, e
     }
 }
 
-/// Turns the order of entries of `len` bytes round.
+/// Reverses the order of entries of `len` bytes.
 fn reverse(entries: &mut [u8], len: usize) {
+    seam!(tree::reverse());
     let count = entries.len() / len;
     for at in 0..count / 2 {
         let (front, back) = entries.split_at_mut((count - 1 - at) * len);
@@ -240,7 +255,7 @@ fn reverse(entries: &mut [u8], len: usize) {
     }
 }
 
-/// Makes `key` the one right after it. False after the last.
+/// Changes `key` to the next key. Returns false after the last key.
 fn step_up(key: &mut [u8]) -> bool {
     key.iter_mut().rev().any(|byte| {
         *byte = byte.wrapping_add(1);
@@ -248,7 +263,7 @@ fn step_up(key: &mut [u8]) -> bool {
     })
 }
 
-/// Makes `key` the one right before it. False before the first.
+/// Changes `key` to the previous key. Returns false before the first key.
 pub(super) fn step_down(key: &mut [u8]) -> bool {
     key.iter_mut().rev().any(|byte| {
         *byte = byte.wrapping_sub(1);
@@ -257,7 +272,7 @@ pub(super) fn step_down(key: &mut [u8]) -> bool {
 }
 
 impl<E: Endpoint> Worker<E> {
-    /// [`Scan::new`] with buffers of an earlier scan.
+    /// Does the work of [`Scan::new`] with the buffers of an earlier scan.
     pub fn scan(
         &self,
         tree: &TreeState,
@@ -276,9 +291,10 @@ impl<E: Endpoint> Worker<E> {
 }
 
 impl<E: Endpoint> Op<'_, E> {
-    /// Reads on until there is something to deliver. False if the scan is over.
+    /// Reads on until there is an entry to deliver. Returns false if the scan is over.
     ///
-    /// With the level-1 node in the cache one round trip for up to `prefetch` leaves; else also those of the descent.
+    /// Costs one round trip for up to `prefetch` leaves if the level-1 node is in the cache; otherwise those
+    /// of the descent too.
     pub async fn refill(&self, tree: &TreeState, scan: &mut Scan) -> Result<bool, Error> {
         scan.buffers.entries.clear();
         scan.next = 0;
@@ -298,14 +314,15 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(true)
     }
 
-    /// The addresses of the leaves to read next.
+    /// Finds the addresses of the leaves to read next.
     async fn name_leaves(&self, tree: &TreeState, scan: &mut Scan) -> Result<(), Error> {
         let most = scan.leaves_wanted(tree.shape.leaf.capacity());
         let backward = scan.direction == Direction::Backward;
         let Scan { cursor, buffers: Buffers { leaves, .. }, .. } = scan;
         leaves.clear();
         let root = self.root(tree).await?;
-        if self.worker.compute.techniques().cache && tree.cache.children(root, cursor, backward, most, leaves) {
+        if self.worker.compute.techniques().cache && tree.cache.children(root, cursor, backward, most, leaves)
+        {
             self.count_lookup(true);
             return Ok(());
         }
@@ -322,15 +339,21 @@ impl<E: Endpoint> Op<'_, E> {
             Some(())
         });
         if found.await?.is_none() {
-            // A tree of one leaf.
+            // The tree has one leaf.
             leaves.clear();
             leaves.extend(self.locate(tree, cursor, 0).await?);
         }
         Ok(())
     }
 
-    /// Reads the leaves named and takes what they have, in order. False if not even the first was of use.
-    async fn read_leaves(&self, tree: &TreeState, scan: &mut Scan, leaves: &[GlobalAddress]) -> Result<bool, Error> {
+    /// Reads the named leaves and takes their entries, in order. Returns false if not even the first leaf was
+    /// useful.
+    async fn read_leaves(
+        &self,
+        tree: &TreeState,
+        scan: &mut Scan,
+        leaves: &[GlobalAddress],
+    ) -> Result<bool, Error> {
         let shape = &tree.shape.leaf;
         for &leaf in leaves {
             self.worker.compute.check_pointer(leaf, shape.node_bytes())?;
@@ -353,7 +376,7 @@ impl<E: Endpoint> Op<'_, E> {
             match took {
                 Some(Took::All) => used = true,
                 Some(Took::Right(sibling)) if !used || scan.direction == Direction::Forward => {
-                    // The index does not know of some leaf between: go there along the siblings.
+                    // The index lacks some leaf in between, so the scan reaches it along the siblings.
                     used |= self.take_right_of(tree, scan, sibling).await?;
                     if scan.direction == Direction::Backward {
                         break;
@@ -366,8 +389,13 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(used)
     }
 
-    /// Follows siblings until one covers the cursor. False if the way is lost.
-    async fn take_right_of(&self, tree: &TreeState, scan: &mut Scan, sibling: Sibling) -> Result<bool, Error> {
+    /// Follows siblings until one covers the cursor. Returns false if the walk is lost.
+    async fn take_right_of(
+        &self,
+        tree: &TreeState,
+        scan: &mut Scan,
+        sibling: Sibling,
+    ) -> Result<bool, Error> {
         let mut at = sibling;
         loop {
             self.moved_right(tree, &at, 0)?;

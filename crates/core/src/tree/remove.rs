@@ -1,30 +1,30 @@
-//! Remove, and changes that depend on what is there.
+//! Remove, and changes that depend on the present value.
 //!
-//! Like an insert: lock and READ, then write-back and release. What a remove leaves too empty is merged afterwards
-//! ([`super::merge`]), under lanes of its own: the remove itself is done by then.
+//! They work like an insert: lock and READ, then write-back and release. A leaf that a remove leaves too
+//! empty is merged afterwards ([`super::merge`]), under lanes of the merge. The remove itself is done by
+//! then.
 
 use super::TreeState;
 use super::descend::Covering;
 use crate::error::Error;
 use crate::lock::Locked;
-use crate::mutant::{Mutant, planted};
 use crate::node::draft::{Removed, Upsert};
 use crate::node::{Draft, Header, Lookup, Node};
 use crate::op::Op;
 use sherman_fabric::{Endpoint, GlobalAddress};
 
-/// How a compare-and-exchange ended.
+/// The result of a compare-and-exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
-    /// The key was as expected, and is now as asked for.
+    /// The key was as expected, and is now as requested.
     Done,
-    /// It had another value, which is in the caller's buffer. Nothing was changed.
+    /// The key had another value, which is in the caller's buffer. Nothing was changed.
     Found,
-    /// It was absent. Nothing was changed.
+    /// The key was absent. Nothing was changed.
     Absent,
 }
 
-/// What is to become of an entry.
+/// The change to make to an entry.
 enum Change<'a> {
     Nothing,
     Put(&'a [u8]),
@@ -32,20 +32,21 @@ enum Change<'a> {
 }
 
 impl<E: Endpoint> Op<'_, E> {
-    /// Removes `key`. Whether it was there; `old` receives the value it had. Linearizable.
+    /// Removes `key`. Returns whether it was there; `old` receives its former value. Linearizable.
     pub async fn remove(&self, tree: &TreeState, key: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
         tree.check_key(key)?;
         let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
         let leaf = self.draft(tree, &locked, header);
         let removed = self.erase(tree, locked, leaf, key, old).await?;
-        self.mend_missed(tree, missed).await;
+        self.repair_missed(tree, missed).await;
         if removed == Some(true) {
             Box::pin(self.tidy(tree, 0, key)).await;
         }
         Ok(removed.is_some())
     }
 
-    /// Puts `value` under `key` unless the key is there. Whether it was; `found` receives the value in the way. Linearizable.
+    /// Puts `value` under `key` unless the key is there. Returns whether it was; `found` receives its present
+    /// value. Linearizable.
     pub async fn insert_if_absent(
         &self,
         tree: &TreeState,
@@ -54,12 +55,13 @@ impl<E: Endpoint> Op<'_, E> {
         found: &mut Vec<u8>,
     ) -> Result<bool, Error> {
         tree.check_value(value)?;
-        let absent = |present: Option<&[u8]>| if present.is_some() { Change::Nothing } else { Change::Put(value) };
+        let absent =
+            |present: Option<&[u8]>| if present.is_some() { Change::Nothing } else { Change::Put(value) };
         self.change(tree, key, found, absent).await
     }
 
-    /// Makes `key` be as `new` says (`None`: absent) if it is as `expected` says, in one step. If it is not, `found`
-    /// receives the value it has. Linearizable.
+    /// Sets `key` to `new` (`None`: absent) if it is as `expected`, in one step. Otherwise `found` receives
+    /// its present value. Linearizable.
     pub async fn compare_exchange(
         &self,
         tree: &TreeState,
@@ -86,8 +88,9 @@ impl<E: Endpoint> Op<'_, E> {
         })
     }
 
-    /// Changes the entry of `key` as `decide` says, which is shown the value under the lane and must be quick and ours: a
-    /// caller's closure never runs there. Whether the key was there; `old` receives its value.
+    /// Changes the entry of `key` as `decide` says, which gets the value under the lane. `decide` must be
+    /// quick and belong to this crate: a caller's closure never runs under a lane. Returns whether the key
+    /// was there; `old` receives its value.
     async fn change<'a>(
         &self,
         tree: &TreeState,
@@ -139,7 +142,7 @@ impl<E: Endpoint> Op<'_, E> {
                 self.worker.keep_buffer(same);
             }
         }
-        self.mend_missed(tree, missed).await;
+        self.repair_missed(tree, missed).await;
         if small == Some(true) {
             Box::pin(self.tidy(tree, 0, key)).await;
         }
@@ -152,14 +155,14 @@ impl<E: Endpoint> Op<'_, E> {
         covering.ok_or(Error::Corrupt { address: GlobalAddress::NULL, invariant: "I2: a tree has leaves" })
     }
 
-    /// A draft of the leaf under its lane.
+    /// Makes a draft of the leaf under its lane.
     pub(crate) fn draft<'t>(&self, tree: &'t TreeState, locked: &Locked, header: Header) -> Draft<'t> {
         let shape = &tree.shape.leaf;
         Draft::of(shape, &Node::reopen(shape, locked.image(), header), self.worker.buffer())
     }
 
-    /// Erases `key` from a leaf under its lane and gives the lane back. `None` if it was not there; else whether the leaf is
-    /// now so empty that a merge is worth a try.
+    /// Erases `key` from a locked leaf and gives the lane back. Returns `None` if the key was not there.
+    /// Otherwise returns whether the leaf is now so empty that a merge is worth an attempt.
     async fn erase(
         &self,
         tree: &TreeState,
@@ -183,7 +186,8 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(erased)
     }
 
-    /// Writes back what an upsert did to a leaf under its lane, a split included. Whether the key was there.
+    /// Writes back the result of an upsert to a locked leaf, including a split. Returns whether the key was
+    /// there.
     pub(crate) async fn finish_put(
         &self,
         tree: &TreeState,
@@ -212,7 +216,7 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(updated)
     }
 
-    /// Splits a full leaf to put an entry, and tells the parent.
+    /// Splits a full leaf to insert an entry, and posts the separator to the parent.
     async fn put_by_split(
         &self,
         tree: &TreeState,
@@ -223,18 +227,16 @@ impl<E: Endpoint> Op<'_, E> {
     ) -> Result<(), Error> {
         let (locked, place) = self.place_beside(locked, tree.shape.leaf.class()).await?;
         let split = leaf.split_leaf(key, value, place);
-        if planted(Mutant::ParentBeforeSibling) {
-            self.post_separator(tree, 1, split.separator.clone(), place.address).await;
-        }
+        seam!(tree::put_by_split(self, tree, &split, place).await);
         let separator = self.write_split(tree, locked, leaf, split, place).await?;
         self.post_separator(tree, 1, separator, place.address).await;
         Ok(())
     }
 
     /// Posts a separator that the walk to a leaf found missing.
-    pub(crate) async fn mend_missed(&self, tree: &TreeState, missed: Option<(Vec<u8>, GlobalAddress)>) {
+    pub(crate) async fn repair_missed(&self, tree: &TreeState, missed: Option<(Vec<u8>, GlobalAddress)>) {
         if let Some((separator, child)) = missed {
-            Box::pin(self.mend_separator(tree, 1, separator, child)).await;
+            Box::pin(self.repair_separator(tree, 1, separator, child)).await;
         }
     }
 }

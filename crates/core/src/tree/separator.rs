@@ -1,97 +1,113 @@
-//! Telling the parent of a split, and growing the root (`docs/INVARIANTS.md`).
+//! Posts the separator of a split to the parent, and grows the root (`docs/INVARIANTS.md`).
 //!
-//! A missing separator is legal: the sibling is reached through its left neighbour. So nothing here can fail the operation
-//! that split: what cannot be posted for want of memory or time is counted and left to the next writer that moves right.
+//! A missing separator is legal: the sibling is reached through its left neighbour. So nothing here can fail
+//! the operation that split. A separator that cannot be posted for lack of memory or time is counted, and
+//! left to the next writer that moves right.
 
+use super::TreeState;
 use super::descend::Covering;
-use super::{CATALOG_SERVER, TreeState};
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::lock::Locked;
-use crate::mutant::{Mutant, planted};
-use crate::node::draft::Place;
+use crate::node::draft::NodePlace;
 use crate::node::{Draft, Node, Reject, SortedBody};
 use crate::op::Op;
-use crate::redo::{Kind, Record};
+use crate::redo::{Record, RecordKind};
 use crate::root::RootWord;
-use sherman_fabric::{Endpoint, GlobalAddress, Space};
+use sherman_fabric::{Endpoint, GlobalAddress};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long an operation whose own change is done goes on for its separators' sake.
+/// How long an operation whose own change is done goes on to post separators.
 pub(super) const PATIENCE: Duration = Duration::from_millis(200);
-/// How long a tree's separators are left alone after one could not be posted: its parent's lane may be a dead client's.
-const TRUCE_NANOS: u64 = 1_000_000_000;
+/// How long this compute server posts no separators to a tree after one could not be posted. A dead client
+/// may hold the parent's lane.
+const MERGE_BACKOFF_NANOS: u64 = 1_000_000_000;
 
 /// A separator to be posted: the child's low fence, the child, and the level of its parent.
-struct Separator {
+pub(super) struct Separator {
     level: u8,
     key: Vec<u8>,
     child: GlobalAddress,
 }
 
-/// What an attempt to grow came to.
+/// The result of an attempt to grow the tree.
 enum Grown {
-    /// There is a new root, and this is the separator it has.
+    /// There is a new root, with this separator.
     Above(Vec<u8>),
     /// The root has no right neighbour: there is nothing to post.
     Needless,
-    /// The root is another by now.
+    /// Another node is the root by now.
     Lost,
 }
 
 impl<E: Endpoint> Op<'_, E> {
-    /// Posts a separator for `child` at `level`, splitting upwards as far as it takes.
-    pub(crate) async fn post_separator(&self, tree: &TreeState, level: u8, key: Vec<u8>, child: GlobalAddress) {
-        self.be_brief(PATIENCE);
+    /// Posts a separator for `child` at `level`, and splits nodes upwards as far as necessary.
+    pub(crate) async fn post_separator(
+        &self,
+        tree: &TreeState,
+        level: u8,
+        key: Vec<u8>,
+        child: GlobalAddress,
+    ) {
+        self.cap_remaining_wait(PATIENCE);
         self.post_upwards(tree, level, key, child).await;
     }
 
-    /// The same for who is brief already.
+    /// Does the work of `post_separator`, for a caller that has already limited its remaining wait.
     pub(super) async fn post_upwards(&self, tree: &TreeState, level: u8, key: Vec<u8>, child: GlobalAddress) {
         let mut wanting = vec![Separator { level, key, child }];
         while let Some(separator) = wanting.pop() {
-            let truce = self.truce(tree);
-            if truce || self.post_one(tree, separator, &mut wanting).await.is_err() {
-                self.skip(tree, truce);
+            let merge_backoff = self.merge_backoff(tree);
+            if merge_backoff || self.post_one(tree, separator, &mut wanting).await.is_err() {
+                self.skip(tree, merge_backoff);
                 return;
             }
         }
     }
 
-    /// Posts a separator that a walk to the right found missing in what led it there, if the parent really lacks it: most
-    /// of the time only the cache did, and this renews it.
-    pub(crate) async fn mend_separator(&self, tree: &TreeState, level: u8, key: Vec<u8>, child: GlobalAddress) {
-        self.be_brief(PATIENCE);
-        let truce = self.truce(tree);
+    /// Posts a separator that a walk to the right found missing, if the parent really lacks it. Most of the
+    /// time only the cache lacked it, and this refreshes the cache.
+    pub(crate) async fn repair_separator(
+        &self,
+        tree: &TreeState,
+        level: u8,
+        key: Vec<u8>,
+        child: GlobalAddress,
+    ) {
+        self.cap_remaining_wait(PATIENCE);
+        let merge_backoff = self.merge_backoff(tree);
         match self.has_separator(tree, level, &key).await {
             Ok(true) => {}
-            Ok(false) if !truce => self.post_upwards(tree, level, key, child).await,
-            Ok(false) | Err(_) => self.skip(tree, truce),
+            Ok(false) if !merge_backoff => self.post_upwards(tree, level, key, child).await,
+            Ok(false) | Err(_) => self.skip(tree, merge_backoff),
         }
     }
 
-    /// Leaves a separator to others.
-    fn skip(&self, tree: &TreeState, truce: bool) {
+    /// Leaves a separator to other clients.
+    fn skip(&self, tree: &TreeState, merge_backoff: bool) {
         tree.separators_skipped.fetch_add(1, Ordering::Relaxed);
-        if !truce {
-            self.start_truce(tree);
+        if !merge_backoff {
+            self.start_merge_backoff(tree);
         }
     }
 
-    /// Whether what keeps the tree in shape is left alone for a while.
-    pub(super) fn truce(&self, tree: &TreeState) -> bool {
-        self.endpoint().now() < tree.truce_until.load(Ordering::Relaxed)
+    /// Whether the tree is in a merge backoff: this compute server posts no separators and merges no nodes
+    /// for a while.
+    pub(super) fn merge_backoff(&self, tree: &TreeState) -> bool {
+        self.endpoint().now() < tree.merge_backoff_until.load(Ordering::Relaxed)
     }
 
-    /// Ends the truce: for a change that must not wait for it.
-    pub(super) fn end_truce(&self, tree: &TreeState) {
-        tree.truce_until.store(0, Ordering::Relaxed);
+    /// Ends the merge backoff, for a change that must not wait for it.
+    pub(super) fn end_merge_backoff(&self, tree: &TreeState) {
+        tree.merge_backoff_until.store(0, Ordering::Relaxed);
     }
 
-    /// Leaves what keeps the tree in shape alone for a while: a lane that it needs may be a dead client's.
-    pub(super) fn start_truce(&self, tree: &TreeState) {
-        tree.truce_until.store(self.endpoint().now().saturating_add(TRUCE_NANOS), Ordering::Relaxed);
+    /// Starts a merge backoff: for a while this compute server posts no separators and merges no nodes. A
+    /// dead client may hold a lane that they need.
+    pub(super) fn start_merge_backoff(&self, tree: &TreeState) {
+        tree.merge_backoff_until
+            .store(self.endpoint().now().saturating_add(MERGE_BACKOFF_NANOS), Ordering::Relaxed);
     }
 
     async fn has_separator(&self, tree: &TreeState, level: u8, key: &[u8]) -> Result<bool, Error> {
@@ -107,8 +123,8 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(found.await?.unwrap_or(false))
     }
 
-    /// Posts one separator. What then wants posting above goes to `wanting`: the separator of a parent that split, and one
-    /// that was found missing on the way.
+    /// Posts one separator. Adds the separators that must then be posted above to `wanting`. These are the
+    /// separator of a parent that split, and a separator found missing on the way.
     async fn post_one(
         &self,
         tree: &TreeState,
@@ -134,7 +150,9 @@ impl<E: Endpoint> Op<'_, E> {
             let Some(body) = node.sorted() else { return self.corrupt(locked).await };
             let draft = Draft::of(shape, &node, self.worker.buffer());
             let wanted = match body.find(&separator.key) {
-                Err(index) => self.is_linked(tree, &locked, &separator).await.map(|linked| linked.then_some(index)),
+                Err(index) => {
+                    self.is_linked(tree, &locked, &separator).await.map(|linked| linked.then_some(index))
+                }
                 Ok(_) => Ok(None),
             };
             let Ok(Some(index)) = wanted else {
@@ -146,19 +164,25 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    /// Whether the child of a separator is a linked node with that low fence, seen under the parent's lane: without it
-    /// nobody can free the child. Since the separator was found wanting it may have been posted by another, and its child
-    /// merged away and used for something else.
-    async fn is_linked(&self, tree: &TreeState, locked: &Locked, separator: &Separator) -> Result<bool, Error> {
-        if planted(Mutant::SeparatorUnverified) || planted(Mutant::ParentBeforeSibling) {
-            return Ok(true);
-        }
+    /// Whether the child of a separator is a linked node with that low fence. The child is read under the
+    /// parent's lane: while the lane is held, no client can free the child. Since the separator was found
+    /// missing, another client may have posted it, and the child may have been merged away and its place
+    /// reused.
+    async fn is_linked(
+        &self,
+        tree: &TreeState,
+        locked: &Locked,
+        separator: &Separator,
+    ) -> Result<bool, Error> {
+        seam!(tree::is_linked());
         let (level, shape) = (separator.level - 1, tree.shape.at(separator.level - 1));
         match locked.also().map(|image| Node::open(shape, image, level)) {
             Some(Ok(child)) => Ok(child.low() == separator.key),
             Some(Err(Reject::Free | Reject::NotThis)) => Ok(false),
             Some(Err(Reject::Torn | Reject::Pending)) | None => {
-                let seen = self.visit(tree, separator.child, level, |child| Ok(child.low() == separator.key)).await?;
+                let seen = self
+                    .visit(tree, separator.child, level, |child| Ok(child.low() == separator.key))
+                    .await?;
                 Ok(seen.unwrap_or(false))
             }
         }
@@ -194,8 +218,8 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(Some(Separator { level: separator.level + 1, key, child: place.address }))
     }
 
-    /// Puts a new root at `level` above the present one and its right neighbour, under the present root's lane: while it is
-    /// held nobody merges that neighbour away or makes another node the root.
+    /// Puts a new root at `level` above the present root and its right neighbour, under the present root's
+    /// lane. While the lane is held, no client merges that neighbour away or makes another node the root.
     async fn grow(&self, tree: &TreeState, level: u8) -> Result<Grown, Error> {
         tree.forget_root();
         let root = self.root(tree).await?;
@@ -213,29 +237,40 @@ impl<E: Endpoint> Op<'_, E> {
         };
         let Some(Some((key, child))) = neighbour else {
             self.release(locked.done(self)).await?;
-            // Without a right neighbour the root is alone on its level: whatever was to be posted has been merged away.
+            // Without a right neighbour the root is alone on its level, so the child of the separator has
+            // been merged away.
             return Ok(if neighbour.is_some() { Grown::Needless } else { Grown::Lost });
         };
         let (locked, place) = self.place_beside(locked, tree.shape.internal.class()).await?;
         let separator = Separator { level, key: key.clone(), child };
-        let outcome = if planted(Mutant::GrowthWithoutLane) {
-            self.release(locked.done(self)).await?;
-            self.write_root(tree, root, separator, place).await
-        } else {
-            let outcome = self.write_root(tree, root, separator, place).await;
-            self.release(locked.done(self)).await?;
-            outcome
-        };
-        Ok(if outcome? { Grown::Above(key) } else { Grown::Lost })
+        let grown = self.grow_under(tree, locked, root, separator, place).await?;
+        Ok(if grown { Grown::Above(key) } else { Grown::Lost })
     }
 
-    /// Writes a new root over `root` and the separator's child and swaps the root word. False if that was changed.
-    async fn write_root(
+    /// Grows the tree under the lane of `root`, then releases the lane. Returns false if the root word had
+    /// changed.
+    async fn grow_under(
+        &self,
+        tree: &TreeState,
+        locked: Locked,
+        root: RootWord,
+        separator: Separator,
+        place: NodePlace,
+    ) -> Result<bool, Error> {
+        seam!(let (locked, separator) = tree::grow_under(self, tree, locked, root, separator, place).await);
+        let outcome = self.write_root(tree, root, separator, place).await;
+        self.release(locked.done(self)).await?;
+        outcome
+    }
+
+    /// Writes a new root above `root` and the separator's child, and swaps the root word. Returns false if
+    /// the root word had changed.
+    pub(super) async fn write_root(
         &self,
         tree: &TreeState,
         root: RootWord,
         separator: Separator,
-        place: Place,
+        place: NodePlace,
     ) -> Result<bool, Error> {
         let shape = &tree.shape.internal;
         let lowest = vec![0; shape.key_len()];
@@ -249,18 +284,18 @@ impl<E: Endpoint> Op<'_, E> {
             made: place.address,
             made_version: place.version,
             root: (root.to_bits(), grown.to_bits()),
-            ..Record::about(Kind::Grow, self.endpoint().client(), tree.info(), root.address, root.level, 0)
+            ..Record::about(
+                RecordKind::Grow,
+                self.endpoint().client(),
+                tree.info(),
+                root.address,
+                root.level,
+                0,
+            )
         };
         let slot = self.write_made(shape.class(), place, draft.image(), &record).await?;
 
-        let mut list = self.endpoint().list(CATALOG_SERVER);
-        if planted(Mutant::TornRoot) {
-            list.write(Space::Host, tree.info.root_word, &grown.to_bits().to_le_bytes());
-        }
-        let cas = list.cas(Space::Host, tree.info.root_word, root.to_bits(), grown.to_bits());
-        let list = self.execute(list).await?;
-        let swapped = list.swapped(cas) || planted(Mutant::TornRoot);
-        self.endpoint().recycle(list);
+        let swapped = self.swap_root(tree, Vec::new(), [root, grown]).await?;
         if swapped {
             self.link(&mut draft, place.address, &slot).await?;
             self.worker.compute.alloc.linked(shape.class(), place.address);
@@ -268,11 +303,16 @@ impl<E: Endpoint> Op<'_, E> {
             self.keep(tree, place.address, &draft.node(), &body);
         } else {
             self.unmake(&mut draft, place.address, &slot).await?;
-            if !planted(Mutant::LostGrowthLeaks) {
-                self.worker.compute.alloc.give_back(shape.class(), place.address, place.version);
-            }
+            self.give_back_root(tree, place);
         }
         self.settle([slot]);
         Ok(swapped)
+    }
+
+    /// Gives back the place of a root that came too late.
+    fn give_back_root(&self, tree: &TreeState, place: NodePlace) {
+        seam!(tree::give_back_root());
+        let class = tree.shape.internal.class();
+        self.worker.compute.alloc.give_back(class, place.address, place.version);
     }
 }

@@ -1,4 +1,4 @@
-//! Visiting every node of a tree at rest, to verify it.
+//! Visits every node of a tree at rest, to verify it.
 
 use super::TreeState;
 use crate::error::Error;
@@ -6,27 +6,27 @@ use crate::node::{Position, get_u64};
 use crate::op::Op;
 use sherman_fabric::{Endpoint, GlobalAddress};
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Walk {
     /// Key and value of every entry, ascending.
     pub entries: Vec<(Vec<u8>, Vec<u8>)>,
     /// Nodes on each level, leaves first.
     pub nodes: Vec<usize>,
-    /// Where the nodes are, level by level from the root.
+    /// The addresses of the nodes, level by level from the root.
     pub places: Vec<GlobalAddress>,
-    /// Nodes that are reached through their left neighbour alone: legal, but slow.
+    /// Nodes that only their left neighbour leads to: legal, but slow.
     pub missing_separators: usize,
 }
 
 impl Walk {
-    /// Levels, a lone leaf being one.
+    /// The number of levels; a single leaf is one level.
     pub fn height(&self) -> usize {
         self.nodes.len()
     }
 }
 
-/// One node, taken apart.
+/// The decoded parts of one node.
 struct Seen {
     low: Vec<u8>,
     high: Option<Vec<u8>>,
@@ -36,14 +36,15 @@ struct Seen {
 }
 
 impl<E: Endpoint> Op<'_, E> {
-    /// Walks every level from left to right and checks the invariants of `docs/INVARIANTS.md` that a single tree at rest can
-    /// show. Costs a round trip per node. Meant for a tree nobody writes to; concurrent splits may be reported as errors.
+    /// Walks every level from left to right. Checks the invariants of `docs/INVARIANTS.md` that a single tree
+    /// at rest can show. Costs one round trip per node. Meant for a tree that no client writes to; it may
+    /// report concurrent splits as errors.
     pub async fn walk(&self, tree: &TreeState) -> Result<Walk, Error> {
         tree.forget_root();
         let root = self.root(tree).await?;
         let mut walk = Walk::default();
         let mut leftmost = root.address;
-        // The children that the level above names, in order; the root is named by the root word.
+        // The children that the level above names, in order. The root word names the root.
         let mut named = vec![(vec![0; tree.shape.leaf.key_len()], root.address)];
         for level in (0..=root.level).rev() {
             let mut below = Vec::new();
@@ -65,7 +66,9 @@ impl<E: Endpoint> Op<'_, E> {
                 }
                 match names.next_if(|(key, _)| *key == seen.low) {
                     Some((_, child)) if *child == at => {}
-                    Some(_) => return Err(corrupt("I7: a separator leads to the node whose low fence it is")),
+                    Some(_) => {
+                        return Err(corrupt("I7: a separator leads to the node whose low fence it is"));
+                    }
                     None => walk.missing_separators += 1,
                 }
                 if level > 0 && seen.entries.first().is_none_or(|(key, _)| *key != seen.low) {
@@ -95,7 +98,10 @@ impl<E: Endpoint> Op<'_, E> {
                 });
             }
             walk.nodes.insert(0, nodes);
-            named = below.into_iter().map(|(key, child)| (key, GlobalAddress::from_bits(get_u64(&child, 0)))).collect();
+            named = below
+                .into_iter()
+                .map(|(key, child)| (key, GlobalAddress::from_bits(get_u64(&child, 0))))
+                .collect();
             if let Some((_, child)) = named.first() {
                 leftmost = *child;
             }
@@ -109,6 +115,9 @@ impl<E: Endpoint> Op<'_, E> {
             let inside = entries.iter().all(|(key, _)| node.position(key) == Position::Inside);
             Ok(Seen { low: node.low(), high: node.high(), sibling: node.header.sibling, entries, inside })
         });
-        seen.await?.ok_or(Error::Corrupt { address, invariant: "I10: a pointer leads to a node of its tree and level" })
+        seen.await?.ok_or(Error::Corrupt {
+            address,
+            invariant: "I10: a pointer leads to a node of its tree and level",
+        })
     }
 }

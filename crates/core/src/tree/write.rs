@@ -1,4 +1,5 @@
-//! From patches and splits to work lists (paper §4.5, command combination; I24–I26 of `docs/INVARIANTS.md`).
+//! Turns patches and splits into work lists (paper §4.5, command combination; I24–I26 of
+//! `docs/INVARIANTS.md`).
 //!
 //! | change | lists, where commands are combined |
 //! |---|---|
@@ -7,24 +8,68 @@
 //! | split on one server | `[record, sibling (pending), node, sibling linked, record cleared, release]` |
 //! | split over two servers | `[record, sibling (pending)]`, `[node, release]`, `[sibling linked, record cleared]` |
 //!
-//! A handover drops the release; without `redo` there are no records; without `combine` every release is a list of its own.
-//! The record of a split over two servers lies with the sibling: it is complete before the sibling is, and whether the
-//! split happened is read off the node's version (I26).
+//! A handover omits the release. Without `redo` there are no records. Without `combine` every release is a
+//! list of its own. The record of a split over two servers lies on the sibling's server, and is complete
+//! before the sibling is. The node's version shows whether the split happened (I26).
 
 use super::TreeState;
 use crate::error::Error;
 use crate::lock::{Held, Locked};
 use crate::membership::Membership;
-use crate::mutant::{Mutant, planted};
-use crate::node::draft::{Place, SplitOff};
+use crate::node::draft::{NodePlace, SplitOff};
 use crate::node::{Draft, LINE, Node, Patch, Reject};
 use crate::op::Op;
-use crate::redo::{Kind, Record, Slot};
+use crate::redo::{Record, RecordKind, RedoSlot};
 use sherman_fabric::control::ChunkClass;
 use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, WorkList};
-use sherman_memory_server::HINT_FREE;
+use sherman_layout::HINT_FREE;
 
-/// Adds a patch's WRITEs.
+/// A part of the list of a change that must be logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LoggedPart {
+    /// The record.
+    Record,
+    /// The change itself.
+    Data,
+    /// The end of the record.
+    Cleared,
+}
+
+/// The parts of a change that must be logged, in order.
+pub(crate) const LOGGED: [LoggedPart; 3] = [LoggedPart::Record, LoggedPart::Data, LoggedPart::Cleared];
+
+#[inline]
+fn logged_parts() -> &'static [LoggedPart] {
+    seam!(tree::logged_parts());
+    &LOGGED
+}
+
+/// A part of the list of a split on one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SplitPart {
+    /// The record.
+    Record,
+    /// The whole sibling, pending.
+    Sibling,
+    /// The changed lines of the node.
+    Node,
+    /// The sibling without its pending mark.
+    Linked,
+    /// The end of the record.
+    Cleared,
+}
+
+/// The parts of a split on one server, in order.
+const SPLIT: [SplitPart; 5] =
+    [SplitPart::Record, SplitPart::Sibling, SplitPart::Node, SplitPart::Linked, SplitPart::Cleared];
+
+#[inline]
+fn split_parts() -> &'static [SplitPart] {
+    seam!(tree::split_parts());
+    &SPLIT
+}
+
+/// Adds the WRITEs of a patch to a list.
 pub(crate) fn push_patch(list: &mut WorkList, address: GlobalAddress, image: &[u8], patch: &Patch) {
     for range in patch.steps() {
         list.write(Space::Host, address.offset() + range.start as u64, &image[range.clone()]);
@@ -32,23 +77,33 @@ pub(crate) fn push_patch(list: &mut WorkList, address: GlobalAddress, image: &[u
 }
 
 impl<E: Endpoint> Op<'_, E> {
-    /// Adds what says that the span of a node of `class` may have a free place. It comes behind the node's free mark: the server clears the
-    /// hint, and then the span's next owner looks for the mark.
+    /// Adds the hint that the span of a node of `class` may have a free place. It must follow the node's free
+    /// mark: the server clears the hint, and then the span's next owner looks for the mark.
     pub(crate) fn push_hint(&self, list: &mut WorkList, address: GlobalAddress, class: ChunkClass) {
         let geometry = self.worker.compute.geometry_of(address.server());
-        let span = geometry.span_at(address.offset(), class.node_bytes);
-        if let Some((index, number)) = span.filter(|_| !planted(Mutant::HintForgotten)) {
+        seam!(tree::push_hint());
+        if let Some((index, number)) = geometry.span_at(address.offset(), class.node_bytes) {
             list.write(Space::Host, geometry.span_hint(index, number), &HINT_FREE.to_le_bytes());
         }
     }
 
-    pub(crate) fn about(&self, kind: Kind, tree: &TreeState, node: GlobalAddress, draft: &Draft<'_>) -> Record {
+    pub(crate) fn about(
+        &self,
+        kind: RecordKind,
+        tree: &TreeState,
+        node: GlobalAddress,
+        draft: &Draft<'_>,
+    ) -> Record {
         let header = draft.header();
         Record::about(kind, self.endpoint().client(), tree.info(), node, header.level, header.version)
     }
 
-    /// A place for a sibling of the node under `locked`. Without one the lane is given back.
-    pub(crate) async fn place_beside(&self, locked: Locked, class: ChunkClass) -> Result<(Locked, Place), Error> {
+    /// Allocates a place for a sibling of the node under `locked`. If there is none, gives the lane back.
+    pub(crate) async fn place_beside(
+        &self,
+        locked: Locked,
+        class: ChunkClass,
+    ) -> Result<(Locked, NodePlace), Error> {
         match self.worker.compute.alloc.allocate(self, class).await {
             Ok(place) => Ok((locked, place)),
             Err(error) => {
@@ -58,15 +113,20 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    /// Gives the lane of a node back that cannot be used even under it.
+    /// Gives back the lane of a node that is invalid even under its lane, and returns [`Error::Corrupt`].
     pub(crate) async fn corrupt<T>(&self, locked: Locked) -> Result<T, Error> {
         let address = locked.address;
         self.release(locked.done(self)).await?;
         Err(Error::Corrupt { address, invariant: "I3: a node is valid under its lane" })
     }
 
-    /// Redo slots on the servers that need one, if techniques ask for any. On failure the lane is given back.
-    async fn slots(&self, servers: [Option<u16>; 2], held: Held) -> Result<(Held, [Option<Slot>; 2]), Error> {
+    /// Takes redo slots on the servers that need one, if `techniques` use redo records. On failure gives the
+    /// lane back.
+    async fn slots(
+        &self,
+        servers: [Option<u16>; 2],
+        held: Held,
+    ) -> Result<(Held, [Option<RedoSlot>; 2]), Error> {
         let servers = if self.worker.compute.techniques().redo { servers } else { [None; 2] };
         match self.worker.compute.redo.take(self, servers).await {
             Ok(slots) => Ok((held, slots)),
@@ -77,14 +137,15 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    /// Gives slots back whose records were cleared, or never written. Others stay taken: what they hold is recovery's.
-    pub(crate) fn settle(&self, slots: impl IntoIterator<Item = Option<Slot>>) {
+    /// Gives back slots whose records were cleared or never written. Other slots stay taken: their records
+    /// are for recovery.
+    pub(crate) fn settle(&self, slots: impl IntoIterator<Item = Option<RedoSlot>>) {
         for slot in slots.into_iter().flatten() {
             self.worker.compute.redo.put_back(slot);
         }
     }
 
-    /// Writes a change of one node back and gives its lane back.
+    /// Writes back a change of one node and gives its lane back.
     pub(crate) async fn write(
         &self,
         tree: &TreeState,
@@ -92,7 +153,7 @@ impl<E: Endpoint> Op<'_, E> {
         draft: &Draft<'_>,
         patch: &Patch,
     ) -> Result<(), Error> {
-        // What is freed is not to be opened any more.
+        // A freed node cannot be opened any more.
         debug_assert!(matches!(
             Node::open(tree.shape.at(draft.header().level), draft.image(), draft.header().level),
             Ok(_) | Err(Reject::Free)
@@ -112,7 +173,7 @@ impl<E: Endpoint> Op<'_, E> {
         })
     }
 
-    /// The same for a change that must be logged.
+    /// Does the work of `write` for a change that must be logged.
     async fn write_logged(
         &self,
         tree: &TreeState,
@@ -123,45 +184,44 @@ impl<E: Endpoint> Op<'_, E> {
     ) -> Result<(), Error> {
         let (held, [slot, _]) = self.slots([Some(address.server()), None], held).await?;
         let mut list = self.endpoint().list(address.server());
-        let early = planted(Mutant::RecordAfterData);
-        if early {
-            push_patch(&mut list, address, draft.image(), patch);
-        }
-        if let Some(slot) = &slot {
-            slot.log(&mut list, &self.about(Kind::Image, tree, address, draft).with_pieces(draft.image(), patch));
-            if planted(Mutant::RecordClearedEarly) {
-                slot.clear(&mut list);
+        for part in logged_parts() {
+            match (part, &slot) {
+                (LoggedPart::Record, Some(slot)) => {
+                    let about = self.about(RecordKind::Image, tree, address, draft);
+                    slot.log(&mut list, &about.with_pieces(draft.image(), patch));
+                }
+                (LoggedPart::Data, _) => push_patch(&mut list, address, draft.image(), patch),
+                (LoggedPart::Cleared, Some(slot)) => slot.clear(&mut list),
+                (LoggedPart::Record | LoggedPart::Cleared, None) => {}
             }
-        }
-        if !early {
-            push_patch(&mut list, address, draft.image(), patch);
-        }
-        if let Some(slot) = &slot {
-            slot.clear(&mut list);
         }
         self.write_back(held, list).await.map_err(|error| self.after_post(error))?;
         self.settle([slot]);
         Ok(())
     }
 
-    /// Writes a split back, sibling first, and gives the node's lane back. Returns the separator.
+    /// Writes back a split, sibling first, and gives the node's lane back. Returns the separator.
     pub(crate) async fn write_split(
         &self,
         tree: &TreeState,
         locked: Locked,
         draft: &Draft<'_>,
         mut split: SplitOff<'_>,
-        place: Place,
+        place: NodePlace,
     ) -> Result<Vec<u8>, Error> {
         let (node, sibling) = (locked.address, place.address);
         let class = tree.shape.at(draft.header().level).class();
         let held = locked.done(self);
-        let intent =
-            Record { made: sibling, made_version: place.version, ..self.about(Kind::Split, tree, node, draft) };
+        let intent = Record {
+            made: sibling,
+            made_version: place.version,
+            ..self.about(RecordKind::Split, tree, node, draft)
+        };
         let logged = split.left.needs_redo(self.worker.compute.caps().crash_unit);
         let combined = node.server() == sibling.server() && self.worker.compute.techniques().combine;
         let image_server = (logged && !combined).then_some(node.server());
-        let (held, [slot, image_slot]) = match self.slots([Some(sibling.server()), image_server], held).await {
+        let (held, [slot, image_slot]) = match self.slots([Some(sibling.server()), image_server], held).await
+        {
             Ok(taken) => taken,
             Err(error) => {
                 self.worker.compute.alloc.give_back(class, sibling, place.version);
@@ -170,22 +230,25 @@ impl<E: Endpoint> Op<'_, E> {
         };
         if combined {
             let mut list = self.endpoint().list(node.server());
-            if let Some(slot) = &slot {
-                let record = if logged { intent.with_pieces(draft.image(), &split.left) } else { intent };
-                slot.log(&mut list, &record);
-            }
-            let early = planted(Mutant::HeaderBeforeSibling);
-            if early {
-                push_patch(&mut list, node, draft.image(), &split.left);
-            }
-            list.write(Space::Host, sibling.offset(), split.right.image());
-            if !early {
-                push_patch(&mut list, node, draft.image(), &split.left);
-            }
-            let linked = split.right.link();
-            push_patch(&mut list, sibling, split.right.image(), &linked);
-            if let Some(slot) = &slot {
-                slot.clear(&mut list);
+            let record = if logged && slot.is_some() {
+                intent.with_pieces(draft.image(), &split.left)
+            } else {
+                intent
+            };
+            for part in split_parts() {
+                match (part, &slot) {
+                    (SplitPart::Record, Some(slot)) => slot.log(&mut list, &record),
+                    (SplitPart::Sibling, _) => {
+                        list.write(Space::Host, sibling.offset(), split.right.image());
+                    }
+                    (SplitPart::Node, _) => push_patch(&mut list, node, draft.image(), &split.left),
+                    (SplitPart::Linked, _) => {
+                        let linked = split.right.link();
+                        push_patch(&mut list, sibling, split.right.image(), &linked);
+                    }
+                    (SplitPart::Cleared, Some(slot)) => slot.clear(&mut list),
+                    (SplitPart::Record | SplitPart::Cleared, None) => {}
+                }
             }
             self.write_back(held, list).await.map_err(|error| self.after_post(error))?;
             self.settle([slot]);
@@ -200,11 +263,12 @@ impl<E: Endpoint> Op<'_, E> {
         match self.execute(list).await {
             Ok(list) => self.endpoint().recycle(list),
             Err(error) => {
-                // Nothing links to the sibling, so nothing was changed. The place and the record stay: recovery's.
+                // Nothing links to the sibling, so nothing was changed. The place and the record stay for
+                // recovery.
                 self.settle([image_slot]);
                 self.worker.compute.alloc.note_failure(&error);
                 if Membership::is_fatal(&error) {
-                    // The record stands, and by the lane recovery knows that the split has not happened (I26).
+                    // The record stays, and the lane shows recovery that the split has not happened (I26).
                     self.abandon(held);
                 } else {
                     self.release(held).await?;
@@ -214,7 +278,10 @@ impl<E: Endpoint> Op<'_, E> {
         }
         let mut list = self.endpoint().list(node.server());
         if let Some(slot) = &image_slot {
-            slot.log(&mut list, &self.about(Kind::Image, tree, node, draft).with_pieces(draft.image(), &split.left));
+            slot.log(
+                &mut list,
+                &self.about(RecordKind::Image, tree, node, draft).with_pieces(draft.image(), &split.left),
+            );
         }
         push_patch(&mut list, node, draft.image(), &split.left);
         if let Some(slot) = &image_slot {
@@ -228,16 +295,16 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(split.separator)
     }
 
-    /// Writes a node that nothing leads to yet, pending, behind the record that tells of it: `[record, node]`. The record's
-    /// slot, which [`Op::link`] or [`Op::unmake`] clear.
+    /// Writes a pending node that nothing leads to yet, behind its record: `[record, node]`. Returns the
+    /// record's slot, which [`Op::link`] or [`Op::unmake`] clears.
     pub(crate) async fn write_made(
         &self,
         class: ChunkClass,
-        place: Place,
+        place: NodePlace,
         image: &[u8],
         record: &Record,
-    ) -> Result<Option<Slot>, Error> {
-        let Place { address, version, .. } = place;
+    ) -> Result<Option<RedoSlot>, Error> {
+        let NodePlace { address, version, .. } = place;
         let compute = &self.worker.compute;
         let server = compute.techniques().redo.then_some(address.server());
         let taken = compute.redo.take(self, [server, None]).await;
@@ -252,24 +319,24 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(slot)
     }
 
-    /// Clears a node's pending mark, and the record that told of it.
+    /// Clears a node's pending mark, then its record.
     pub(crate) async fn link(
         &self,
         draft: &mut Draft<'_>,
         address: GlobalAddress,
-        slot: &Option<Slot>,
+        slot: &Option<RedoSlot>,
     ) -> Result<(), FabricError> {
         let linked = draft.link();
         self.mark_made(draft, address, &linked, slot).await
     }
 
-    /// Marks a node free that is not going to be linked, and clears the record that told of it: who still knows the way to what
-    /// was there before must not wait for it.
+    /// Marks a node that will not be linked as free, then clears its record. A client with a stale pointer to
+    /// this place must not wait for the node.
     pub(crate) async fn unmake(
         &self,
         draft: &mut Draft<'_>,
         address: GlobalAddress,
-        slot: &Option<Slot>,
+        slot: &Option<RedoSlot>,
     ) -> Result<(), FabricError> {
         let free = draft.free(self.endpoint().client());
         self.mark_made(draft, address, &free, slot).await
@@ -280,7 +347,7 @@ impl<E: Endpoint> Op<'_, E> {
         draft: &Draft<'_>,
         address: GlobalAddress,
         mark: &Patch,
-        slot: &Option<Slot>,
+        slot: &Option<RedoSlot>,
     ) -> Result<(), FabricError> {
         let mut list = self.endpoint().list(address.server());
         push_patch(&mut list, address, draft.image(), mark);

@@ -1,17 +1,18 @@
-//! Memory that is damaged on purpose: `check` and `audit` name the broken invariant, the node and its keys, at once, and all of them.
+//! Damages memory on purpose. `check` and `audit` name all broken invariants at once, each with its node and
+//! keys.
 
 use crate::{LANES, cluster_with, key, tree, value, worker};
 use sherman_core::node::Header;
-use sherman_core::redo::{Kind, Record};
+use sherman_core::redo::{Record, RecordKind};
 use sherman_core::{Audit, Check, ComputeOptions, Error, Part, TreeState, Worker};
 use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric};
 use sherman_executor::block_on;
-use sherman_fabric::{ClientId, Clock, Counters, Endpoint, GlobalAddress, Memory, Request, Space, call};
+use sherman_fabric::{Clock, ComputeId, Counters, Endpoint, GlobalAddress, Memory, Space, call, calls};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An id that nobody has.
+/// An id that no client has.
 const NOBODYS: u16 = 77;
 const LEASE_NANOS: u64 = 60_000_000_000;
 const AT_FLAGS: u64 = 3;
@@ -37,22 +38,24 @@ impl Scene {
         let tree = tree(&worker);
         for number in 0..100 {
             let op = worker.op();
-            block_on(worker.endpoint(), op.insert(&tree, &key(number), &value(1), &mut Vec::new())).expect("room");
+            block_on(worker.endpoint(), op.insert(&tree, &key(number), &value(1), &mut Vec::new()))
+                .expect("room");
         }
         Self { cluster, fabric, worker, tree }
     }
 
-    /// Every leaf, from left to right, by its header.
+    /// Returns the address and header of every leaf, from left to right.
     fn leaves(&self) -> Vec<(GlobalAddress, Header)> {
-        let walk = block_on(self.worker.endpoint(), self.worker.op().walk(&self.tree)).expect("it is sound");
+        let walk = block_on(self.worker.endpoint(), self.worker.op().walk(&self.tree)).expect("a sound tree");
         let leaves = walk.places.len() - walk.nodes[0];
         walk.places[leaves..].iter().map(|&address| (address, self.header(address))).collect()
     }
 
     fn header(&self, address: GlobalAddress) -> Header {
         let memory = self.cluster.memory(0).expect("server 0");
-        let line: Vec<u8> =
-            (0..8).flat_map(|word| memory.load_u64(Space::Host, address.offset() + 8 * word).to_le_bytes()).collect();
+        let line: Vec<u8> = (0..8)
+            .flat_map(|word| memory.load_u64(Space::Host, address.offset() + 8 * word).to_le_bytes())
+            .collect();
         Header::decode(&line).expect("a node")
     }
 
@@ -77,9 +80,14 @@ impl Scene {
     }
 }
 
-/// The numbers of the broken invariants.
+/// Returns the numbers of the broken invariants.
 fn numbers(check: &Check) -> BTreeSet<&str> {
-    check.broken.iter().filter_map(|broken| broken.invariant.split_once(':')).map(|(number, _)| number).collect()
+    check
+        .broken
+        .iter()
+        .filter_map(|broken| broken.invariant.split_once(':'))
+        .map(|(number, _)| number)
+        .collect()
 }
 
 #[test]
@@ -104,9 +112,12 @@ fn a_pending_node_whose_maker_is_nobody_is_named_with_its_keys() {
     let check = scene.check().expect("a verdict");
     let broken = check.broken.iter().find(|broken| broken.address == address).expect("the node is named");
     assert_eq!((broken.level, &broken.invariant[..3]), (0, "I13"), "{broken:?}");
-    assert!(broken.from.as_deref().is_some_and(|from| from > &key(0)[..] && from < &key(100)[..]), "{broken:?}");
+    assert!(
+        broken.from.as_deref().is_some_and(|from| from > &key(0)[..] && from < &key(100)[..]),
+        "{broken:?}"
+    );
     assert!(broken.detail.contains("client 77"), "{broken:?}");
-    // Everything behind it is checked all the same.
+    // The check covers everything behind the node all the same.
     assert_eq!((check.broken_count, check.levels[0].nodes), (1, leaves.len() as u64 - 1), "{check:?}");
     let audit = scene.audit();
     assert_eq!(audit.findings.len(), 1, "{:?}", audit.findings);
@@ -123,7 +134,7 @@ fn a_pending_node_of_a_living_member_is_waited_for_and_is_no_damage() {
     scene.write(address.offset() + AT_FLAGS, &[PENDING]);
     scene.write(address.offset() + AT_OWNER, &other.client().0.to_le_bytes());
     assert!(matches!(scene.check(), Err(Error::Timeout { .. })), "{:?}", scene.check());
-    // Once the maker has linked it, all is well.
+    // Once the maker has linked the node, the check is clean.
     let end = std::thread::scope(|scope| {
         let fabric = &scene.fabric;
         scope.spawn(move || {
@@ -132,7 +143,8 @@ fn a_pending_node_of_a_living_member_is_waited_for_and_is_no_damage() {
             block_on(&endpoint, sherman_fabric::sleep_until(&endpoint, then));
             let mut list = endpoint.list(0);
             list.write(Space::Host, address.offset() + AT_FLAGS, &[0]);
-            block_on(&endpoint, sherman_fabric::execute(&endpoint, list, &Counters::default())).expect("a write");
+            block_on(&endpoint, sherman_fabric::execute(&endpoint, list, &Counters::default()))
+                .expect("a write");
         });
         scene.check()
     });
@@ -143,7 +155,8 @@ fn a_pending_node_of_a_living_member_is_waited_for_and_is_no_damage() {
 fn every_broken_pointer_is_reported_not_only_the_first() {
     let scene = Scene::new();
     let leaves = scene.leaves();
-    // A node that is free, one of another level, a sibling that points backwards, and one that points nowhere.
+    // A free node, a node of another level, a sibling that points backwards, a sibling outside memory, and a
+    // null sibling.
     scene.write(leaves[3].0.offset() + AT_FLAGS, &[FREE]);
     scene.write(leaves[8].0.offset() + 2, &[9]);
     scene.write(leaves[12].0.offset() + AT_SIBLING, &leaves[2].0.to_bits().to_le_bytes());
@@ -155,7 +168,11 @@ fn every_broken_pointer_is_reported_not_only_the_first() {
         assert!(named.contains(&leaves[at].0), "leaf {at}: {check:?}");
     }
     assert!(check.broken_count >= 5, "{check:?}");
-    assert!(["I1", "I4", "I9"].iter().all(|number| numbers(&check).contains(number)), "{:?}", numbers(&check));
+    assert!(
+        ["I1", "I4", "I9"].iter().all(|number| numbers(&check).contains(number)),
+        "{:?}",
+        numbers(&check)
+    );
     assert!(numbers(&check).iter().any(|number| ["I7", "I10"].contains(number)), "{:?}", numbers(&check));
     // The rest of the level is still counted: only the two bad leaves are missing.
     assert_eq!(check.levels[0].nodes, leaves.len() as u64 - 2, "{check:?}");
@@ -177,26 +194,20 @@ fn lanes_records_and_fences_of_ids_that_nobody_has_are_found() {
     let scene = Scene::new();
     let endpoint = scene.worker.endpoint();
     let memory = scene.cluster.memory(0).expect("server 0");
-    // Lanes, both in the first word: one of a member, one of nobody.
+    // Two lanes, both in the first word: a member holds one, an id that no client has holds the other.
     const { assert!(LANES >= 4) };
     let held = u64::from(NOBODYS) << 16 | u64::from(endpoint.client().0);
     memory.store_u64(Space::OnChip, 0, held);
-    // A record in an area that another client had.
+    // A record in the redo area of another client.
     let other = scene.cluster.join().expect("another");
     let geometry = *scene.worker.compute().geometry();
-    let area = block_on(
-        &other.endpoint(),
-        call(&other.endpoint(), 0, Request::RedoArea { recovers: false }, &Counters::default()),
-    )
-    .map(|answer| match answer {
-        sherman_fabric::Response::RedoArea { offset, .. } => offset,
-        other => panic!("{other:?}"),
-    })
-    .expect("an area");
+    let area = block_on(&other.endpoint(), call(&other.endpoint(), 0, calls::RedoArea, &Counters::default()))
+        .expect("an area")
+        .offset;
     let address = GlobalAddress::new(0, geometry.chunk_offset(0));
     let record = Record {
-        owner: ClientId(NOBODYS),
-        kind: Kind::Image,
+        owner: ComputeId(NOBODYS),
+        kind: RecordKind::Image,
         tree: 1,
         spec: scene.tree.info().spec,
         node: address,
@@ -208,8 +219,8 @@ fn lanes_records_and_fences_of_ids_that_nobody_has_are_found() {
         pieces: Vec::new(),
     };
     scene.write(area, &record.encode());
-    // A fence that nobody lifted.
-    memory.store_u64(Space::Host, geometry.client_entry(ClientId(9)), 1 << 63);
+    // A fence that no client lifted.
+    memory.store_u64(Space::Host, geometry.client_entry(ComputeId(9)), 1 << 63);
     let audit = scene.audit();
     let found: BTreeSet<(&str, u16)> =
         audit.findings.iter().map(|finding| (finding.part.name(), finding.client.0)).collect();
@@ -229,7 +240,8 @@ fn a_linked_node_and_a_pending_one_that_nobody_accounts_for_are_found() {
     // Remove until some nodes are free.
     for number in 10..90 {
         let op = scene.worker.op();
-        block_on(scene.worker.endpoint(), op.remove(&scene.tree, &key(number), &mut Vec::new())).expect("a remove");
+        block_on(scene.worker.endpoint(), op.remove(&scene.tree, &key(number), &mut Vec::new()))
+            .expect("a remove");
     }
     let free = scene.worker.compute().free_places();
     let memory = scene.cluster.memory(0).expect("server 0");
@@ -240,7 +252,8 @@ fn a_linked_node_and_a_pending_one_that_nobody_accounts_for_are_found() {
     let marked: Vec<GlobalAddress> = free.iter().filter(is_free).copied().collect();
     assert!(marked.len() >= 2, "{}", marked.len());
     assert!(scene.audit().is_clean());
-    // One is a node of the tree that nothing leads to; one is pending, and its maker is nobody.
+    // One becomes a node of the tree that nothing leads to. The other becomes pending, with a maker that is
+    // no member.
     scene.write(marked[0].offset() + AT_FLAGS, &[0]);
     scene.write(marked[1].offset() + AT_FLAGS, &[2]);
     scene.write(marked[1].offset() + AT_OWNER, &NOBODYS.to_le_bytes());
@@ -264,7 +277,11 @@ fn spans_of_nobody_that_hide_free_places_and_spans_of_ids_that_nobody_has_are_fo
         memory.store_u64(Space::Host, entry, word);
         memory.store_u64(Space::Host, hint, hinted);
         let audit = scene.audit();
-        audit.findings.iter().map(|finding| (finding.part.name(), &finding.invariant[..3])).collect::<Vec<_>>()
+        audit
+            .findings
+            .iter()
+            .map(|finding| (finding.part.name(), &finding.invariant[..3]))
+            .collect::<Vec<_>>()
     };
     const ISSUED: u64 = 1 << 16;
     assert_eq!(found(ISSUED, 0), [("span", "I45")]);
@@ -277,16 +294,14 @@ fn what_a_dead_member_left_is_no_damage_until_its_id_is_retired() {
     let scene = Scene::new();
     let other = scene.cluster.join().expect("another");
     let dead = other.client();
-    // Who takes a lane has a redo area.
-    block_on(
-        &other.endpoint(),
-        call(&other.endpoint(), 0, Request::RedoArea { recovers: false }, &Counters::default()),
-    )
-    .expect("an area");
+    // A client that takes a lane has a redo area.
+    block_on(&other.endpoint(), call(&other.endpoint(), 0, calls::RedoArea, &Counters::default()))
+        .expect("an area");
     let memory = scene.cluster.memory(0).expect("server 0");
     memory.store_u64(Space::OnChip, 0, u64::from(dead.0));
     let endpoint = scene.worker.endpoint();
-    block_on(endpoint, call(endpoint, 0, Request::Condemn { client: dead }, &Counters::default())).expect("condemned");
+    block_on(endpoint, call(endpoint, 0, calls::Condemn { client: dead }, &Counters::default()))
+        .expect("condemned");
     let audit = scene.audit();
     assert!(audit.is_clean() && audit.unrecovered == [dead], "{audit:?}");
     block_on(endpoint, scene.worker.recover(dead)).expect("recovered");

@@ -1,4 +1,4 @@
-//! Dropping an operation's future at every await point.
+//! Drops an operation's future at every await point.
 
 use crate::slow::Slow;
 use crate::{cluster, key, lanes_are_free, tree, value, worker};
@@ -9,7 +9,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-/// Polls an operation `polls` times while its session runs, then drops it. True if it was done before.
+/// Polls an operation `polls` times while its session runs, then drops it. Returns true if it was done
+/// before.
 fn poll_then_drop<F: Future>(
     session: &Session<Worker<Slow<sherman_embedded::EmbeddedEndpoint>>>,
     operation: F,
@@ -48,13 +49,18 @@ fn dropping_a_future_at_any_await_point_leaves_no_lane_held_and_no_half_made_cha
             let session = Session::new(worker(&fabric, options, Slow::new));
             // The leaf is full: the insert splits it, and grows a root over both halves.
             let shared = Arc::clone(&tree);
-            let insert = session
-                .start(|worker| async move { worker.op().insert(&shared, &key(3), &value(3), &mut Vec::new()).await });
+            let insert = session.start(|worker| async move {
+                worker.op().insert(&shared, &key(3), &value(3), &mut Vec::new()).await
+            });
             let finished = poll_then_drop(&session, insert, polls);
             let slow = Arc::clone(session.seat().compute());
             drop(session);
             assert!(lanes_are_free(&cluster), "a lane is held after {polls} polls");
-            assert!(slow.local_locks().all_free() && slow.redo_slots().all_free() && compute.local_locks().all_free());
+            assert!(
+                slow.local_locks().all_free()
+                    && slow.redo_slots().all_free()
+                    && compute.local_locks().all_free()
+            );
             let op = plain.op();
             let walk = block_on(plain.endpoint(), op.walk(&tree)).expect("a sound tree");
             let keys: Vec<u8> = walk.entries.iter().map(|(key, _)| key[0]).collect();

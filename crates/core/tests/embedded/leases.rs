@@ -1,4 +1,4 @@
-//! What leases and redo records cost: nothing that an operation waits for.
+//! Measures leases and redo records: no operation waits for them.
 
 use crate::{cluster_with, key, tree, value, worker};
 use sherman_core::{ComputeOptions, Techniques, TreeState, Worker};
@@ -11,7 +11,7 @@ use std::thread;
 
 const LEASE_NANOS: u64 = 60_000_000;
 
-/// What a lookup and an update, both warm, cost.
+/// Returns the costs of a lookup and of an update, both with a warm cache.
 fn costs(worker: &Worker<EmbeddedEndpoint>, tree: &TreeState) -> [Tally; 2] {
     let (get, update) = (worker.op(), worker.op());
     let found = block_on(worker.endpoint(), get.get(tree, &key(1), &mut Vec::new()));
@@ -26,8 +26,9 @@ fn leases_cost_operations_nothing_and_their_keeper_three_requests_each() {
     let fabric = cluster.join().expect("a compute server");
     let worker = worker(&fabric, ComputeOptions::default(), |plain| plain);
     let tree = tree(&worker);
-    block_on(worker.endpoint(), worker.op().insert(&tree, &key(1), &value(1), &mut Vec::new())).expect("room");
-    // Warm, and without a keeper: what operations cost by themselves.
+    block_on(worker.endpoint(), worker.op().insert(&tree, &key(1), &value(1), &mut Vec::new()))
+        .expect("room");
+    // With a warm cache and without a keeper, this shows what operations alone cost.
     costs(&worker, &tree);
     let alone = costs(&worker, &tree);
     assert_eq!(alone.map(|cost| cost.round_trips), [1, 2]);
@@ -47,7 +48,11 @@ fn leases_cost_operations_nothing_and_their_keeper_three_requests_each() {
             rounds += 1;
         }
         let spent = worker.endpoint().counters().read().since(&before);
-        assert_eq!((spent.round_trips, spent.calls), (3 * rounds, 0), "nothing but the operations themselves");
+        assert_eq!(
+            (spent.round_trips, spent.calls),
+            (3 * rounds, 0),
+            "nothing but the operations themselves"
+        );
         stop.store(true, Ordering::Relaxed);
         let kept = keeper.join().expect("it did not panic");
         let leases = (worker.endpoint().now() - began) as f64 / LEASE_NANOS as f64;
@@ -58,9 +63,10 @@ fn leases_cost_operations_nothing_and_their_keeper_three_requests_each() {
     });
 }
 
-/// The cost of each of many changes, with splits, merges, growth and shrinking among them.
+/// Returns the cost of each of many changes, including splits, merges, growth and shrinking.
 fn every_cost(techniques: Techniques) -> Vec<Tally> {
-    // So many lanes that no two nodes share one: with records nodes lie elsewhere, and a shared lane is one less to take.
+    // So many lanes that no two nodes share one. With records, nodes lie elsewhere, and a shared lane would
+    // be one less to take.
     let options = EmbeddedOptions { memory_bytes: 64 << 20, ..EmbeddedOptions::default() };
     let cluster = EmbeddedCluster::new(options).expect("a cluster");
     let fabric = cluster.join().expect("a compute server");
@@ -69,7 +75,8 @@ fn every_cost(techniques: Techniques) -> Vec<Tally> {
     let mut costs = Vec::new();
     for number in (0..=255).map(|number: u8| number.wrapping_mul(97)) {
         let op = worker.op();
-        block_on(worker.endpoint(), op.insert(&tree, &key(number), &value(1), &mut Vec::new())).expect("room");
+        block_on(worker.endpoint(), op.insert(&tree, &key(number), &value(1), &mut Vec::new()))
+            .expect("room");
         costs.push(op.tally());
     }
     for number in (0..=255).map(|number: u8| number.wrapping_mul(59)) {
@@ -84,7 +91,8 @@ fn every_cost(techniques: Techniques) -> Vec<Tally> {
 
 #[test]
 fn redo_records_cost_no_round_trip() {
-    let (with, without) = (every_cost(Techniques::OURS), every_cost(Techniques { redo: false, ..Techniques::OURS }));
+    let (with, without) =
+        (every_cost(Techniques::OURS), every_cost(Techniques { redo: false, ..Techniques::OURS }));
     let mut logged = 0;
     for (number, (with, without)) in with.iter().zip(&without).enumerate() {
         assert_eq!(with.round_trips, without.round_trips, "change {number}: {with:?}, {without:?}");

@@ -1,10 +1,10 @@
-//! Superblocks that lie.
+//! Superblocks with false contents.
 
 use crate::cluster;
 use sherman_core::{ComputeOptions, ComputeServer, Error};
 use sherman_executor::block_on;
 use sherman_fabric::{Memory, Space};
-use sherman_memory_server::{SUPERBLOCK_BYTES, Superblock};
+use sherman_layout::{SUPERBLOCK_BYTES, Superblock};
 
 #[test]
 fn more_lanes_than_there_is_memory_for_are_refused_before_room_is_made_for_them() {

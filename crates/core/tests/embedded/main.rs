@@ -1,7 +1,7 @@
 //! The tree on embedded memory, with an endpoint that makes every verb an await point.
 #![cfg(not(loom))]
 
-/// For an endpoint that wraps another one as `inner`: its clock, its driver.
+/// Forwards the clock and the driver of an endpoint that wraps another one as `inner`.
 macro_rules! forward_clock_and_driver {
     ($wrapper:ident) => {
         impl<E: sherman_fabric::Clock> sherman_fabric::Clock for $wrapper<E> {
@@ -26,7 +26,7 @@ macro_rules! forward_clock_and_driver {
     };
 }
 
-/// Inside its `impl Endpoint`: all but posting, calling and polling.
+/// Inside its `impl Endpoint`, forwards everything but posting, calling and polling.
 macro_rules! forward_the_rest {
     () => {
         fn caps(&self) -> &sherman_fabric::Caps {
@@ -37,7 +37,7 @@ macro_rules! forward_the_rest {
             self.inner.servers()
         }
 
-        fn client(&self) -> sherman_fabric::ClientId {
+        fn client(&self) -> sherman_fabric::ComputeId {
             self.inner.client()
         }
 
@@ -63,9 +63,14 @@ mod damage;
 mod detached;
 mod leases;
 mod lies;
+mod model;
 mod nonsense;
+mod properties;
 mod proportion;
+mod refill;
 mod slow;
+#[path = "../support/mod.rs"]
+mod support;
 mod waiting;
 
 use sherman_core::{ComputeOptions, ComputeServer, TreeState, Worker};
@@ -73,17 +78,17 @@ use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric, Embedd
 use sherman_executor::block_on;
 use sherman_fabric::control::TreeSpec;
 use sherman_fabric::{Endpoint, Memory, Space};
-use sherman_memory_server::{FormatOptions, LockOptions};
+use sherman_layout::{FormatOptions, LockOptions};
 use std::sync::Arc;
 
 const LANES: u32 = 16;
 
-/// One memory server with few lanes.
+/// Makes a cluster of one memory server with few lanes.
 fn cluster() -> Arc<EmbeddedCluster> {
     cluster_with(FormatOptions::default().lease_nanos)
 }
 
-/// The same, whose members have another lease.
+/// Makes the same cluster, with another lease for its members.
 fn cluster_with(lease_nanos: u64) -> Arc<EmbeddedCluster> {
     let locks = LockOptions { lanes: Some(LANES), ..LockOptions::default() };
     let format = FormatOptions { locks, lease_nanos, ..FormatOptions::default() };
@@ -91,7 +96,7 @@ fn cluster_with(lease_nanos: u64) -> Arc<EmbeddedCluster> {
         .expect("a cluster")
 }
 
-/// A compute server, and its worker on an endpoint made from a plain one.
+/// Makes a compute server and its worker, on an endpoint that is made from a plain one.
 fn worker<E: Endpoint>(
     fabric: &EmbeddedFabric,
     options: ComputeOptions,
@@ -102,7 +107,7 @@ fn worker<E: Endpoint>(
     Worker::new(wrap(endpoint), compute)
 }
 
-/// A tree of four-entry leaves.
+/// Makes a tree of four-entry leaves.
 fn tree<E: Endpoint>(worker: &Worker<E>) -> Arc<TreeState> {
     let spec = TreeSpec { format: 1, key_len: 19, value_len: 12, leaf_bytes: 320, internal_bytes: 256 };
     block_on(worker.endpoint(), worker.tree("t", &spec)).expect("a tree")

@@ -1,4 +1,5 @@
-//! What a recovery costs, in trees of different sizes: as much as the dead one held, whatever else there is.
+//! Measures a recovery in trees of different sizes: the cost depends on what the dead client held, and on
+//! nothing else.
 //!
 //! `SHERMAN_NODES=10000000000` measures trees of up to 10 GB of nodes.
 
@@ -11,11 +12,12 @@ use sherman_fabric::{Clock, Endpoint, Tally, Verdict};
 use std::time::Duration;
 
 const NODE: u32 = 1024;
-const SPEC: TreeSpec = TreeSpec { format: 1, key_len: 8, value_len: 8, leaf_bytes: NODE, internal_bytes: NODE };
-/// Entries that the one that dies has inserted.
+const SPEC: TreeSpec =
+    TreeSpec { format: 1, key_len: 8, value_len: 8, leaf_bytes: NODE, internal_bytes: NODE };
+/// Entries that the client inserts before it dies.
 const INSERTED: u64 = 20_000;
 
-/// Loads a tree of about so many bytes of nodes: how many entries.
+/// Loads a tree of about `bytes` bytes of nodes. Returns the number of entries.
 fn load(worker: &Worker<EmbeddedEndpoint>, tree: &TreeState, bytes: u64) -> u64 {
     let entries = bytes / u64::from(NODE) * 40;
     let op = worker.op();
@@ -43,9 +45,10 @@ struct Cost {
     took: Duration,
 }
 
-/// Recovers one that inserted at the right end of a tree of so many bytes.
+/// Recovers a client that inserted at the right end of a tree of `bytes` bytes.
 fn recovery_in(bytes: u64) -> Cost {
-    let options = EmbeddedOptions { memory_bytes: bytes + bytes / 2 + (128 << 20), ..EmbeddedOptions::default() };
+    let options =
+        EmbeddedOptions { memory_bytes: bytes + bytes / 2 + (128 << 20), ..EmbeddedOptions::default() };
     let cluster = EmbeddedCluster::new(options).expect("a cluster");
     let fabrics = [(); 3].map(|()| cluster.join().expect("a compute server"));
     let [loader, victim, survivor] =
@@ -61,7 +64,8 @@ fn recovery_in(bytes: u64) -> Cost {
     }
     let before = survivor.endpoint().counters().read();
     let began = survivor.endpoint().now();
-    let recovery = block_on(survivor.endpoint(), survivor.condemn(victim.compute().client())).expect("a recovery");
+    let recovery =
+        block_on(survivor.endpoint(), survivor.condemn(victim.compute().client())).expect("a recovery");
     let took = Duration::from_nanos(survivor.endpoint().now() - began);
     assert_eq!(recovery.verdict, Verdict::Recover);
     let tally = survivor.endpoint().counters().read().since(&before);
@@ -73,17 +77,24 @@ fn recovery_in(bytes: u64) -> Cost {
 
 #[test]
 fn a_recovery_costs_what_the_dead_one_held_not_what_there_is() {
-    let most: u64 = std::env::var("SHERMAN_NODES").map_or(100_000_000, |text| text.parse().expect("a number of bytes"));
+    let most: u64 =
+        std::env::var("SHERMAN_NODES").map_or(100_000_000, |text| text.parse().expect("a number of bytes"));
     println!("| nodes | spans | verbs | requests | bytes | time |\n|---|---|---|---|---|---|");
     let costs = [most / 100, most / 10, most].map(recovery_in);
     for Cost { nodes, recovery, tally, took } in &costs {
         let (mega, bytes) = (nodes / 1_000_000, tally.bytes_read + tally.bytes_written);
-        println!("| {mega} MB | {} | {} | {} | {bytes} | {took:.1?} |", recovery.spans, tally.verbs(), tally.calls);
+        println!(
+            "| {mega} MB | {} | {} | {} | {bytes} | {took:.1?} |",
+            recovery.spans,
+            tally.verbs(),
+            tally.calls
+        );
     }
     let ratio = |of: fn(&Cost) -> u64| {
         let all = costs.each_ref().map(of);
         *all.iter().max().expect("three") as f64 / *all.iter().min().expect("three") as f64
     };
-    let ratios = [ratio(|cost| cost.tally.verbs()), ratio(|cost| cost.tally.bytes_read + cost.tally.bytes_written)];
+    let ratios =
+        [ratio(|cost| cost.tally.verbs()), ratio(|cost| cost.tally.bytes_read + cost.tally.bytes_written)];
     assert!(ratios.iter().all(|ratio| *ratio < 1.2), "{ratios:?}");
 }

@@ -17,7 +17,7 @@ impl<E> Slow<E> {
         Self { inner, seen: RefCell::default() }
     }
 
-    /// Whether this is the second poll; the first asks for another.
+    /// Whether this is the second poll. The first poll requests another.
     fn is_due(&self, call: bool, ticket: Ticket, cx: &mut Context<'_>) -> bool {
         let due = !self.seen.borrow_mut().insert((call, ticket));
         if due {

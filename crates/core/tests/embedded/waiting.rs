@@ -24,7 +24,9 @@ fn a_lane_that_stays_held_ends_in_a_timeout_that_names_it() {
         let stranger = cluster.join().expect("another").endpoint();
         let timeout = Duration::from_millis(50);
         let worker =
-            worker(&fabric, ComputeOptions { techniques, timeout, ..ComputeOptions::default() }, |plain| plain);
+            worker(&fabric, ComputeOptions { techniques, timeout, ..ComputeOptions::default() }, |plain| {
+                plain
+            });
         let tree = tree(&worker);
         let insert = |number: u8| {
             let op = worker.op();

@@ -1,4 +1,5 @@
-//! A cluster in this process, its compute servers, and what must hold of them when nothing is in flight.
+//! A cluster in this process, its compute servers, and the invariants that must hold when nothing is in
+//! flight.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -10,12 +11,12 @@ use sherman_embedded::{Atomicity, EmbeddedCluster, EmbeddedEndpoint, EmbeddedFab
 use sherman_executor::block_on;
 use sherman_fabric::control::TreeSpec;
 use sherman_fabric::{Memory, Space};
-use sherman_memory_server::{FormatOptions, LockOptions};
+use sherman_layout::{FormatOptions, LockOptions};
 use std::sync::Arc;
 
 pub type EmbeddedWorker = Worker<EmbeddedEndpoint>;
 
-/// How a world is to be.
+/// The configuration of a world.
 #[derive(Clone, Debug)]
 pub struct WorldOptions {
     pub memory_servers: u16,
@@ -67,19 +68,20 @@ impl World {
             .iter()
             .map(|fabric| {
                 let endpoint = fabric.endpoint();
-                block_on(&endpoint, ComputeServer::open(&endpoint, options.compute.clone())).expect("a compute server")
+                block_on(&endpoint, ComputeServer::open(&endpoint, options.compute.clone()))
+                    .expect("a compute server")
             })
             .collect();
         let lock_bytes = u64::from(computes[0].geometry().lock.count) * 2;
         Self { cluster, fabrics, computes, lock_bytes }
     }
 
-    /// A worker of a compute server, for the calling thread.
+    /// Returns a worker of a compute server, for the calling thread.
     pub fn worker(&self, compute: usize) -> EmbeddedWorker {
         Worker::new(self.fabrics[compute].endpoint(), Arc::clone(&self.computes[compute]))
     }
 
-    /// Asserts what must hold of everything but the trees when nothing is in flight.
+    /// Asserts what must hold when nothing is in flight, for everything but the trees.
     pub fn assert_at_rest(&self) {
         for server in 0..self.cluster.servers() {
             let memory = self.cluster.memory(server).expect("a server");
@@ -101,7 +103,7 @@ impl World {
         }
     }
 
-    /// What all compute servers made, freed and have at hand.
+    /// Sums up what all compute servers made and freed, and which free places they have.
     pub fn census(&self) -> sherman_core::alloc::Census {
         let mut all = sherman_core::alloc::Census::default();
         for census in self.computes.iter().map(|compute| compute.census()) {
@@ -115,7 +117,7 @@ impl World {
         all
     }
 
-    /// Chunks in use on all servers, redo chunks included.
+    /// Counts the chunks in use on all servers, including redo chunks.
     pub fn chunks(&self) -> u64 {
         let geometry = |server| *self.computes[0].geometry_of(server);
         let used = (0..self.cluster.servers()).flat_map(|server| {
@@ -127,7 +129,7 @@ impl World {
         used.count() as u64
     }
 
-    /// Asserts that every place for a node is in one of the trees, or free where somebody finds it.
+    /// Asserts that every place for a node is in one of the trees, or is free and some client can find it.
     pub fn assert_balanced(&self, walks: &[&Walk]) {
         let places: Vec<_> = (0..self.cluster.servers())
             .flat_map(|server| {
@@ -136,12 +138,13 @@ impl World {
             })
             .collect();
         let trees = walks.iter().flat_map(|walk| walk.places.iter().copied());
-        let at_hand = self.computes.iter().map(|compute| (compute.client(), compute.free_places())).collect();
-        account(&places, trees, &at_hand).unwrap_or_else(|what| panic!("{what}: {:?}", self.census()));
+        let believed_free =
+            self.computes.iter().map(|compute| (compute.client(), compute.free_places())).collect();
+        account(&places, trees, &believed_free).unwrap_or_else(|what| panic!("{what}: {:?}", self.census()));
     }
 }
 
-/// A tree's shape.
+/// Returns the shape of a tree.
 pub fn spec(format: Format, key_len: usize, value_len: usize, leaf: usize, internal: usize) -> TreeSpec {
     TreeSpec {
         format: format.number(),
@@ -152,7 +155,7 @@ pub fn spec(format: Format, key_len: usize, value_len: usize, leaf: usize, inter
     }
 }
 
-/// What the format needs of the fabric.
+/// Returns the atomicity that the format needs from the fabric.
 pub fn atomicity(format: Format) -> Atomicity {
     if format.safe_when_reads_tear() { Atomicity::Line } else { Atomicity::Verb }
 }
@@ -163,7 +166,7 @@ pub fn walk(worker: &EmbeddedWorker, tree: &TreeState) -> Walk {
     block_on(worker.endpoint(), op.walk(tree)).expect("a sound tree")
 }
 
-/// Numbers that look random: splitmix64.
+/// Pseudo-random numbers: splitmix64.
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -175,12 +178,12 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// One of `0..n`.
+    /// Returns a number in `0..n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
 
-    /// True once in `n` times.
+    /// Returns true once in `n` times on average.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }

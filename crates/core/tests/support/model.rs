@@ -1,4 +1,4 @@
-//! A tree beside a `BTreeMap` that says what it should hold.
+//! A tree beside a `BTreeMap` that shows what the tree should hold.
 
 use super::{EmbeddedWorker, World, walk};
 use sherman_core::tree::bulk::Loading;
@@ -11,18 +11,19 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Numbers as keys: of any length, in the same order, with the lowest and the highest key there are among them.
+/// Maps numbers to keys of any length, in the same order. The lowest and the highest possible key are among
+/// them.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
     pub len: usize,
-    /// How many there are.
+    /// The number of keys.
     pub count: u64,
-    /// Whether they differ in their last bytes alone.
+    /// Whether the keys differ only in their last bytes.
     pub alike: bool,
 }
 
 impl Keys {
-    /// At most `count` of them: short keys are fewer.
+    /// Makes at most `count` keys; there are fewer short keys.
     pub fn new(len: usize, count: u64, alike: bool) -> Self {
         let most = if len >= 8 { u64::MAX } else { 1 << (8 * len) };
         Self { len, count: count.min(most), alike }
@@ -65,11 +66,11 @@ pub enum Action {
     InsertIfAbsent(u64, u8),
     Exchange(u64, Expect, Option<u8>),
     Scan(Bound<u64>, Bound<u64>, Direction, usize),
-    /// Forgets all that is cached.
+    /// Forgets everything that is cached.
     Forget,
 }
 
-/// A tree as several compute servers see it, and what it should hold.
+/// A tree as several compute servers see it, and the contents that it should have.
 pub struct Model {
     pub keys: Keys,
     pub value_len: usize,
@@ -78,7 +79,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// The tree `name`, empty.
+    /// Opens the tree `name`, which is empty.
     pub fn new(world: &World, name: &str, spec: &TreeSpec, keys: Keys) -> Self {
         assert_eq!(keys.len, usize::from(spec.key_len));
         let members = (0..world.computes.len()).map(|compute| {
@@ -98,7 +99,7 @@ impl Model {
         value
     }
 
-    /// Lets the compute server number `who` act, and compares.
+    /// Performs an action on compute server number `who`, and compares the answer.
     pub fn apply(&mut self, who: usize, action: &Action) {
         let (worker, tree) = &self.members[who % self.members.len()];
         let op = worker.op();
@@ -123,7 +124,8 @@ impl Model {
             }
             Action::InsertIfAbsent(number, byte) => {
                 let (key, value) = (self.keys.key(number), self.value(byte));
-                let there = block_on(endpoint, op.insert_if_absent(tree, &key, &value, &mut out)).expect("an insert");
+                let there =
+                    block_on(endpoint, op.insert_if_absent(tree, &key, &value, &mut out)).expect("an insert");
                 assert_eq!(there.then_some(&out), self.map.get(&key), "{action:?}");
                 self.map.entry(key).or_insert(value);
             }
@@ -163,7 +165,9 @@ impl Model {
         let scan = Scan::new(tree, low, high, direction, prefetch);
         let bad = match (low, high) {
             (Bound::Excluded(low), Bound::Excluded(high)) => low >= high,
-            (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => low > high,
+            (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => {
+                low > high
+            }
             _ => false,
         };
         let mut scan = match scan {
@@ -186,12 +190,16 @@ impl Model {
             }
         }
         assert_eq!(expected.next(), None, "{what}: the scan ended early");
-        assert!(!block_on(worker.endpoint(), op.refill(tree, &mut scan)).expect("a scan"), "what is over stays over");
+        assert!(
+            !block_on(worker.endpoint(), op.refill(tree, &mut scan)).expect("a scan"),
+            "what is over stays over"
+        );
     }
 
-    /// Loads `numbers`, which are ascending, in bulk.
+    /// Loads `numbers` in bulk. They must ascend.
     pub fn load(&mut self, who: usize, numbers: &[u64], byte: u8, fill: f64) -> Result<u64, Error> {
-        let entries: Vec<_> = numbers.iter().map(|&number| (self.keys.key(number), self.value(byte))).collect();
+        let entries: Vec<_> =
+            numbers.iter().map(|&number| (self.keys.key(number), self.value(byte))).collect();
         let (worker, tree) = &self.members[who % self.members.len()];
         let loaded = load(worker, tree, &entries, fill);
         if loaded.is_ok() {
@@ -200,7 +208,7 @@ impl Model {
         loaded
     }
 
-    /// Walks the tree, and asserts that it is sound and holds what it should.
+    /// Walks the tree, and asserts that it is sound and holds the expected entries.
     pub fn check(&self) -> Walk {
         let (worker, tree) = &self.members[0];
         let walk = walk(worker, tree);
@@ -209,7 +217,7 @@ impl Model {
         walk
     }
 
-    /// The same where no merge was kept from happening: then no root has a single child.
+    /// Does the work of `check` where nothing prevented a merge: then no root has a single child.
     pub fn check_tidy(&self) -> Walk {
         let walk = self.check();
         assert_ne!(walk.nodes.iter().rev().nth(1), Some(&1), "a root with a single child: {:?}", walk.nodes);

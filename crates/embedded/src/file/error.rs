@@ -1,83 +1,84 @@
-//! Why a memory's file cannot be used.
+//! Errors of using a memory's file.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why [`Region::in_file`](crate::memory::Region::in_file) failed. The file is as it was before, except that one that
-/// was made and could not be mapped may be there. It is made anew the next time.
+/// Why [`Region::in_file`](crate::memory::Region::in_file) failed. The file is as it was before, with one
+/// exception: a file that was made and could not be mapped may remain. The next open makes it again.
 #[derive(Debug)]
 pub struct FileError {
-    /// Which file.
+    /// The file's path.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: FileProblem,
 }
 
-/// What may be wrong with a file.
+/// The problems that a file may have.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FileProblem {
-    /// Host memory is no multiple of 64 bytes, on-chip memory none of 8, or they are more than a file can have.
+    /// Host memory is not a multiple of 64 bytes, on-chip memory is not a multiple of 8, or together they
+    /// exceed what a file can hold.
     BadSizes,
-    /// It is something else, a directory or a device.
+    /// The path is something else: a directory or a device.
     NotAFile,
-    /// Another server has it.
+    /// Another server uses the file.
     InUse,
-    /// It is not empty, and not a memory server's.
+    /// The file is not empty, and does not hold a memory server's memory.
     NotAMemory,
-    /// It is a memory server's, laid out as this build does not know.
+    /// The file holds a memory server's memory, in a layout that this build does not know.
     OtherVersion {
-        /// The version of its layout.
+        /// The version of the file's layout.
         found: u32,
         /// The version that this build knows.
         known: u32,
     },
-    /// Its memory has other sizes than asked for; they are fixed when it is made.
+    /// The file's memory has other sizes than asked for. The sizes are fixed when the file is made.
     OtherSizes {
-        /// Bytes of host memory in it.
+        /// Bytes of host memory in the file.
         host_bytes: u64,
-        /// Bytes of on-chip memory in it.
+        /// Bytes of on-chip memory in the file.
         on_chip_bytes: u64,
         /// Bytes of host memory asked for.
         asked_host_bytes: u64,
         /// Bytes of on-chip memory asked for.
         asked_on_chip_bytes: u64,
     },
-    /// Somebody has shortened it.
+    /// Another process has shortened the file.
     Truncated {
-        /// Bytes it has.
+        /// Bytes that the file has.
         found: u64,
-        /// Bytes it must have.
+        /// Bytes that the file must have.
         expected: u64,
     },
-    /// A slot of its journal names a line that it does not have: somebody else has written to it, or the system has
-    /// crashed.
+    /// A slot of the file's journal names a line that the file does not have. Another process has written to
+    /// the file, or the system has crashed.
     DamagedJournal {
-        /// Which slot.
+        /// The slot's index.
         slot: usize,
     },
-    /// The disk has no room for it.
+    /// The disk has no room for the file.
     NoSpace {
-        /// Bytes of disk space that it needs and does not have.
+        /// Bytes of disk space that the file still needs.
         needed: u64,
         /// Bytes that the disk has free.
         free: u64,
     },
-    /// It is longer than this process may make a file (`ulimit -f`).
+    /// The file is longer than this process may make a file (`ulimit -f`).
     OverLimit {
-        /// Bytes it needs.
+        /// Bytes that the file needs.
         needed: u64,
         /// Bytes that are allowed.
         allowed: u64,
     },
-    /// The system has no memory for what is kept beside it.
+    /// The system has no memory for the tables beside the file.
     OutOfMemory,
-    /// The system refused.
+    /// The system refused an operation.
     Io {
-        /// To do what to the file.
+        /// The operation on the file.
         what: &'static str,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
 }
@@ -95,39 +96,47 @@ impl fmt::Display for FileError {
             FileProblem::BadSizes => {
                 write!(
                     f,
-                    "{path}: host memory is a multiple of 64 bytes, on-chip memory one of 8, and a file has a limit"
+                    "{path}: bad sizes. Host memory must be a multiple of 64 bytes, on-chip memory a \
+                     multiple of 8, and the file must not exceed the system's limit"
                 )
             }
             FileProblem::NotAFile => write!(f, "{path} is not a regular file"),
             FileProblem::InUse => write!(f, "{path} is in use by another memory server"),
             FileProblem::NotAMemory => {
-                write!(f, "{path} holds something else than a memory server's memory; name another file or remove it")
+                write!(
+                    f,
+                    "{path} does not hold a memory server's memory: name another file, or remove this one"
+                )
             }
             FileProblem::OtherVersion { found, known } => {
-                write!(f, "{path} is laid out as version {found}; this build knows version {known}")
+                write!(f, "{path} has layout version {found}, but this build knows version {known}")
             }
-            FileProblem::OtherSizes { host_bytes, on_chip_bytes, asked_host_bytes, asked_on_chip_bytes } => write!(
-                f,
-                "{path} has {host_bytes} bytes of host and {on_chip_bytes} of on-chip memory, \
-                 not {asked_host_bytes} and {asked_on_chip_bytes}; they are fixed when it is made"
-            ),
+            FileProblem::OtherSizes { host_bytes, on_chip_bytes, asked_host_bytes, asked_on_chip_bytes } => {
+                write!(
+                    f,
+                    "{path} has {host_bytes} bytes of host and {on_chip_bytes} of on-chip memory, not \
+                     {asked_host_bytes} and {asked_on_chip_bytes}: the sizes of a file cannot change"
+                )
+            }
             FileProblem::Truncated { found, expected } => {
-                write!(f, "{path} has {found} bytes instead of {expected}: somebody has shortened it")
+                write!(f, "{path} has {found} bytes instead of {expected}: the file was shortened")
             }
             FileProblem::DamagedJournal { slot } => {
-                write!(f, "{path}: slot {slot} of the journal names no line; the file is damaged")
+                write!(f, "{path} is damaged: slot {slot} of its journal names a line that does not exist")
             }
             FileProblem::NoSpace { needed, free } => write!(
                 f,
-                "the disk has no room for {path}: it needs {needed} more bytes, and {free} are free; \
-                 make room, or name a file on another disk"
+                "the disk has no room for {path}: it needs {needed} more bytes, and {free} are free. Make \
+                 room, or name a file on another disk"
             ),
             FileProblem::OverLimit { needed, allowed } => write!(
                 f,
-                "{path} needs {needed} bytes, and this process may make files of at most {allowed} bytes; \
+                "{path} needs {needed} bytes, but this process may make files of at most {allowed} bytes: \
                  raise the limit (ulimit -f)"
             ),
-            FileProblem::OutOfMemory => write!(f, "{path}: the system has no memory for what is kept beside the file"),
+            FileProblem::OutOfMemory => {
+                write!(f, "{path}: the system has no memory for the tables beside the file")
+            }
             FileProblem::Io { what, error } => write!(f, "cannot {what} {path}: {error}"),
         }
     }

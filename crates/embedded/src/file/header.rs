@@ -1,14 +1,14 @@
-//! The first bytes of a memory's file: what it is, and how far it was made. `docs/LAYOUT.md`, C.1.
+//! The first bytes of a memory's file: its format, and how far it was made. `docs/LAYOUT.md`, C.1.
 
 use super::{Contents, FileProblem};
 use crate::journal;
-use sherman_fabric::zeroed::Zeroed;
+use sherman_pages::zeroed::Zeroed;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-/// Everything in the file begins at a multiple of this.
+/// Every part of the file begins at a multiple of this.
 pub(super) const PAGE: usize = 4096;
-/// Bytes of the header that mean something: one line.
+/// Used bytes of the header: one line.
 pub(super) const HEADER_BYTES: usize = 64;
 pub(super) const JOURNAL_OFFSET: usize = PAGE;
 pub(super) const CHIP_OFFSET: usize = JOURNAL_OFFSET + journal::WORDS * 8;
@@ -28,12 +28,12 @@ const _: () = assert!(AT_STATE / 8 == STATE_WORD, "the state changes by one stor
 
 /// The file is being made.
 const UNFINISHED: u32 = 0;
-/// It is made, and its memory not formatted.
+/// The file is made, and its memory is not formatted.
 const MADE: u32 = 1;
-/// Its memory is formatted.
+/// The file's memory is formatted.
 const FORMATTED: u32 = 2;
 
-/// A header, decoded.
+/// A decoded header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Image {
     state: u32,
@@ -50,12 +50,12 @@ impl Image {
         self.state != UNFINISHED
     }
 
-    /// Whether the memory in it was formatted.
+    /// Whether the file's memory was formatted.
     pub(super) fn is_formatted(&self) -> bool {
         self.state == FORMATTED
     }
 
-    /// The header of a file with these sizes that is being made.
+    /// The header of an unfinished file with these sizes.
     pub(super) fn unfinished(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -88,17 +88,17 @@ fn halves(word: u64) -> [u32; 2] {
     [word as u32, (word >> 32) as u32]
 }
 
-/// The header of a file that is mapped.
+/// The header of a mapped file.
 #[derive(Debug)]
 pub(crate) struct Header(Zeroed<AtomicU64>);
 
 impl Header {
-    /// `words` are the header's.
+    /// `words` are the words of the header.
     pub(super) fn new(words: Zeroed<AtomicU64>) -> Self {
         Self(words)
     }
 
-    /// Says that the file is made.
+    /// Marks the file as made.
     pub(super) fn finish(&self, image: &Image) {
         self.set_state(image.state);
     }
@@ -109,7 +109,7 @@ impl Header {
         if state == FORMATTED { Contents::Kept } else { Contents::Fresh }
     }
 
-    /// Says what the file holds.
+    /// Sets what the file holds.
     pub(crate) fn set_contents(&self, contents: Contents) {
         self.set_state(match contents {
             Contents::Fresh => MADE,
@@ -117,7 +117,7 @@ impl Header {
         });
     }
 
-    /// One store, behind everything stored before it.
+    /// One store, ordered behind all earlier stores.
     fn set_state(&self, state: u32) {
         let word = u64::from(VERSION) | u64::from(state) << 32;
         self.0[STATE_WORD].store(word.to_le(), Release);

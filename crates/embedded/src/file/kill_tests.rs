@@ -1,8 +1,8 @@
-//! A process that is killed while it writes: no line of its file is torn.
+//! Tests that killing a process while it writes tears no line of its file.
 //!
-//! The child is this test binary again, told by its environment which file to write. Each of its threads writes lines
-//! that describe themselves, without end; the parent kills it at a random moment, opens the file and looks at every line.
-//! Without the journal the same test finds torn lines (`SHERMAN_KILL_NO_JOURNAL=1`): try it, it is what the journal is for.
+//! The child is this test binary again. Its environment names the file to write. Each of its threads writes
+//! lines that describe themselves, without end. The parent kills it at a random moment, opens the file and
+//! checks every line. Without the journal the same test finds torn lines (`SHERMAN_KILL_NO_JOURNAL=1`).
 
 use super::tests::Scratch;
 use super::*;
@@ -28,7 +28,8 @@ fn options(path: PathBuf, verb_atomic: bool) -> FileOptions {
     FileOptions { path, host_bytes: LINES * 64, on_chip_bytes: 64, atomicity, preallocate: false }
 }
 
-/// What a WRITE of line `line` covers: all of it, or a part that begins and ends inside a word.
+/// The bytes that a WRITE of line `line` covers: the whole line, or a part that begins and ends inside a
+/// word.
 fn covered(line: u64) -> std::ops::Range<usize> {
     if line >= RUNS || line.is_multiple_of(2) { 0..64 } else { 5..61 }
 }
@@ -40,8 +41,8 @@ fn random(state: &mut u64, below: u64) -> u64 {
     (*state >> 11) % below
 }
 
-/// Writes for ever: single lines, and from [`RUNS`] on three of them by one WRITE.
-fn write_for_ever(region: &Region, seed: u64) {
+/// Writes without end: single lines, and from line [`RUNS`] on three lines by one WRITE.
+fn write_repeatedly(region: &Region, seed: u64) {
     let mut state = seed | 1;
     let mut count = 0u8;
     loop {
@@ -52,18 +53,19 @@ fn write_for_ever(region: &Region, seed: u64) {
     }
 }
 
-/// Does nothing unless it is told to.
+/// Does nothing unless the environment names a file.
 #[test]
 fn the_child_writes_until_it_is_killed() {
     let Ok(path) = std::env::var(FILE) else { return };
     journal::DISABLED.store(std::env::var_os(NO_JOURNAL).is_some(), Relaxed);
-    let (region, _) = Region::in_file(&options(path.into(), std::env::var_os(VERB_ATOMIC).is_some())).unwrap();
+    let (region, _) =
+        Region::in_file(&options(path.into(), std::env::var_os(VERB_ATOMIC).is_some())).unwrap();
     std::thread::scope(|scope| {
         for seed in 1..=3 {
             let region = &region;
-            scope.spawn(move || write_for_ever(region, seed * u64::from(std::process::id())));
+            scope.spawn(move || write_repeatedly(region, seed * u64::from(std::process::id())));
         }
-        // Never ends by itself if its parent lives; if the parent has gone, neither does it stay.
+        // The parent normally kills the child. If the parent is gone, the child exits after this sleep.
         println!("{READY}");
         std::thread::sleep(2 * LIMIT);
         std::process::exit(1);
@@ -82,7 +84,7 @@ fn spawn(path: &std::path::Path, verb_atomic: bool) -> Child {
     command.spawn().unwrap()
 }
 
-/// The lines of the file that never were.
+/// Counts the lines of the file that no WRITE can have made.
 fn torn_lines(region: &Region) -> usize {
     let torn = |line: &u64| {
         let mut bytes = [0; 64];

@@ -1,12 +1,13 @@
 //! Disk space for a memory's file, taken before the memory is used.
 //!
-//! A store to a mapped page that the disk has no room for kills the process by `SIGBUS`. So all space is allocated first, while
-//! an error can still be reported.
+//! A store to a mapped page that the disk has no room for kills the process by `SIGBUS`. So the server
+//! allocates all space first, while it can still report an error.
 
 use super::FileProblem;
 use std::fs::File;
 
-/// Refuses a file that will not fit: nothing was changed yet. The answer may be out of date a moment later; [`take`] decides.
+/// Refuses a file that will not fit, before anything is changed. The free space may change a moment later, so
+/// [`take`] decides.
 #[cfg(target_os = "linux")]
 pub(super) fn check(file: &File, bytes: u64) -> Result<(), FileProblem> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
@@ -21,7 +22,7 @@ pub(super) fn check(file: &File, bytes: u64) -> Result<(), FileProblem> {
     }
 }
 
-/// Allocates the first `bytes` bytes of `file`. What they hold does not change.
+/// Allocates the first `bytes` bytes of `file`. Their contents do not change.
 #[cfg(target_os = "linux")]
 pub(super) fn take(file: &File, bytes: u64) -> Result<(), FileProblem> {
     use rustix::fs::{FallocateFlags, fallocate};
@@ -35,7 +36,7 @@ pub(super) fn take(file: &File, bytes: u64) -> Result<(), FileProblem> {
         tries += 1;
         match fallocate(file, FallocateFlags::empty(), 0, bytes) {
             Err(Errno::INTR) if tries < 100 => {}
-            // NFS before 4.2 and some FUSE file systems: an allocation is a write there.
+            // On NFS before 4.2 and some FUSE file systems, only a write allocates.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => break fill(file, bytes),
             taken => break taken.map_err(std::io::Error::from),
         }
@@ -53,7 +54,7 @@ pub(super) fn take(file: &File, bytes: u64) -> Result<(), FileProblem> {
 #[cfg(target_os = "linux")]
 fn allocated(file: &File) -> Result<u64, FileProblem> {
     use std::os::unix::fs::MetadataExt;
-    let found = file.metadata().map_err(FileProblem::io("look at"))?;
+    let found = file.metadata().map_err(FileProblem::io("read the metadata of"))?;
     Ok(found.blocks().saturating_mul(512))
 }
 
@@ -65,7 +66,7 @@ fn free(file: &File) -> Option<u64> {
     Some(blocks.saturating_mul(disk.f_frsize))
 }
 
-/// Writes zeros over every page that holds nothing else, so that the file system allocates it.
+/// Writes zeros over every page of zeros, so that the file system allocates it.
 #[cfg(target_os = "linux")]
 fn fill(file: &File, bytes: u64) -> std::io::Result<()> {
     use super::header::PAGE;
@@ -86,7 +87,7 @@ fn fill(file: &File, bytes: u64) -> std::io::Result<()> {
     file.sync_all()
 }
 
-/// Elsewhere a file cannot be mapped, so its space is never asked for.
+/// On other systems a file cannot be mapped, so its space is never asked for.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn check(_: &File, _: u64) -> Result<(), FileProblem> {
     Ok(())
@@ -106,7 +107,8 @@ mod tests {
     #[test]
     fn filling_allocates_every_page_and_changes_no_byte() {
         let scratch = Scratch::new();
-        let file = std::fs::OpenOptions::new().read(true).write(true).create_new(true).open(scratch.path()).unwrap();
+        let file =
+            std::fs::OpenOptions::new().read(true).write(true).create_new(true).open(scratch.path()).unwrap();
         let bytes = (3 << 20) + 100;
         file.set_len(bytes).unwrap();
         file.write_all_at(b"kept", (2 << 20) + 5).unwrap();

@@ -2,12 +2,12 @@ use super::*;
 use crate::host::{Asker, Host, HostError};
 use crate::memory::Region;
 use sherman_fabric::{Request, Response, Space};
-use sherman_memory_server::{FormatOptions, LockOptions};
+use sherman_layout::{FormatOptions, LockOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A path of its own for each test, removed with it.
+/// A path for one test. Dropping it removes the file.
 pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -60,7 +60,7 @@ fn format() -> FormatOptions {
     }
 }
 
-/// Where host memory is in the file of [`Scratch::options`].
+/// The offset of host memory in the file of [`Scratch::options`].
 const HOST_OFFSET: u64 = 20_480;
 
 #[test]
@@ -94,7 +94,7 @@ fn a_slot_left_valid_is_undone() {
     let (region, _) = Region::in_file(&scratch.options()).unwrap();
     region.write(Space::Host, 64 * 70, &[7; 192]).unwrap();
     drop(region);
-    // As a process leaves it that was killed while it changed line 71.
+    // The state that a process leaves when it is killed while it changes line 71.
     let (file, slot) = (scratch.file(), JOURNAL_OFFSET as u64 + (71 - 64) * 128);
     file.write_all_at(&[5; 64], slot).unwrap();
     file.write_all_at(&72u64.to_le_bytes(), slot + 64).unwrap();
@@ -137,7 +137,10 @@ fn what_is_not_this_memory_is_refused_and_left_alone() {
     assert_eq!(whole.len() as u64, HOST_OFFSET + (64 << 10));
 
     let other = FileOptions { host_bytes: 128 << 10, ..options.clone() };
-    assert!(matches!(problem(&other), FileProblem::OtherSizes { host_bytes: 65_536, asked_host_bytes: 131_072, .. }));
+    assert!(matches!(
+        problem(&other),
+        FileProblem::OtherSizes { host_bytes: 65_536, asked_host_bytes: 131_072, .. }
+    ));
     let other = FileOptions { on_chip_bytes: 4096, ..options.clone() };
     assert!(matches!(problem(&other), FileProblem::OtherSizes { on_chip_bytes: 4104, .. }));
     scratch.file().write_all_at(&[2], 8).unwrap();
@@ -161,9 +164,9 @@ fn what_is_not_this_memory_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_file_that_was_never_finished_is_made_anew() {
+fn a_file_that_was_never_finished_is_made_again() {
     let scratch = Scratch::new();
-    // The header alone, for other sizes: cut before the file was extended, or while it was.
+    // Only a header, for other sizes: the process died before or while it extended the file.
     for length in [64, 5000, 10 << 20] {
         std::fs::write(scratch.path(), Image::new(1 << 20, 8).unfinished()).unwrap();
         scratch.file().set_len(length).unwrap();
@@ -202,7 +205,7 @@ fn a_file_that_the_disk_has_no_room_for_is_refused_and_leaves_nothing_behind() {
     std::fs::write(scratch.path(), b"").unwrap();
     assert!(no_room(problem(&absurd)));
     assert_eq!(scratch.file().metadata().unwrap().len(), 0);
-    // Cut while it was made: what was there stays.
+    // The process died while it made the file: the bytes there stay.
     let unfinished = Image::new(1 << 20, 8).unfinished();
     std::fs::write(scratch.path(), unfinished).unwrap();
     assert!(no_room(problem(&absurd)));
@@ -244,7 +247,7 @@ fn a_host_finds_its_tables_again_and_is_not_taken_for_another() {
     let other = FormatOptions { servers: 3, ..format() };
     let error = Host::in_file(&scratch.options(), &other).unwrap_err();
     assert!(matches!(error, HostError::OtherServer { servers: 1, asked_servers: 3, .. }), "{error}");
-    // Formatted anew, and cut short: what is left is no memory to be opened.
+    // The process died while it formatted the memory again: no memory remains that could be opened.
     let (region, _) = Region::in_file(&scratch.options()).unwrap();
     let cut: Result<(), ()> = region.formatting(|| Err(()));
     assert_eq!(cut, Err(()));
@@ -253,7 +256,7 @@ fn a_host_finds_its_tables_again_and_is_not_taken_for_another() {
     assert_eq!(contents, Contents::Fresh);
     assert_eq!(host.member_incarnation(client), None);
     drop(host);
-    // Damaged behind our back.
+    // Damaged by another program.
     scratch.file().write_all_at(&[0; 64], HOST_OFFSET).unwrap();
     let error = Host::in_file(&scratch.options(), &format()).unwrap_err();
     assert!(matches!(error, HostError::Open(_)), "{error}");

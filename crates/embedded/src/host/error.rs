@@ -1,7 +1,8 @@
-//! Why a host whose memory lies in a file cannot be had.
+//! Errors of making a host whose memory lies in a file.
 
 use crate::file::FileError;
-use sherman_memory_server::{FormatError, OpenError};
+use sherman_layout::FormatError;
+use sherman_memory_server::OpenError;
 use std::fmt;
 
 /// Why [`Host::in_file`](super::Host::in_file) failed.
@@ -10,19 +11,19 @@ use std::fmt;
 pub enum HostError {
     /// The file cannot be used.
     File(FileError),
-    /// Its memory cannot be formatted as asked; too small, most often. The next attempt formats it.
+    /// The memory cannot be formatted as asked. Most often it is too small. The next attempt formats it.
     Format(FormatError),
-    /// Its memory was formatted and cannot be opened any more.
+    /// The memory was formatted, but can no longer be opened.
     Open(OpenError),
-    /// It is the memory of another server, or of one of another cluster.
+    /// The memory belongs to another server, or to a server of another cluster.
     OtherServer {
         /// The server's number.
         server: u16,
-        /// How many its cluster has.
+        /// Number of servers in its cluster.
         servers: u16,
         /// The number asked for.
         asked: u16,
-        /// How many servers were to be in the cluster.
+        /// Number of servers asked for.
         asked_servers: u16,
     },
 }
@@ -35,7 +36,8 @@ impl fmt::Display for HostError {
             Self::Open(error) => error.fmt(f),
             Self::OtherServer { server, servers, asked, asked_servers } => write!(
                 f,
-                "the file holds memory server {server} of {servers}, not memory server {asked} of {asked_servers}"
+                "the file holds memory server {server} of {servers}, not memory server {asked} of \
+                 {asked_servers}"
             ),
         }
     }

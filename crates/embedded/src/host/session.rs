@@ -1,11 +1,11 @@
-//! One incarnation of a client id on one host, and its connections. The rules are in [`host`](crate::host), why they hold
-//! in the module `gate`.
+//! One incarnation of a client id on one host, and its connections. [`host`](crate::host) has the rules. The
+//! module `gate` explains why they hold.
 
 use crate::gate::{self, Drain, Flag, Member, Passed, RMW_IS_BARRIER, full_barrier};
 use crate::host::Host;
 use crate::memory::BadAccess;
 use crate::verbs::explain;
-use sherman_fabric::{ClientId, FabricError, Refusal, Space};
+use sherman_fabric::{ComputeId, FabricError, Refusal, Space};
 use std::sync::Arc;
 
 /// One incarnation of a client id, as long as any connection of it lives.
@@ -17,42 +17,45 @@ pub struct Session {
 
 impl Session {
     /// A session with no connection yet. Refused if memory has run out.
-    pub fn new(client: ClientId, incarnation: u32) -> Result<Self, FabricError> {
+    pub fn new(client: ComputeId, incarnation: u32) -> Result<Self, FabricError> {
         let member = Member::new(client, 1).ok_or(FabricError::Refused(Refusal::OutOfMemory))?;
         Ok(Self { member, incarnation })
     }
 
-    /// Whose it is.
-    pub fn client(&self) -> ClientId {
+    /// The client's id.
+    pub fn client(&self) -> ComputeId {
         self.member.client
     }
 
-    /// How often the id had been issued when this one got it.
+    /// How often the id had been issued when this session got it.
     pub fn incarnation(&self) -> u32 {
         self.incarnation
     }
 
-    /// Stops it at somebody else's wish. From the end of the drain on, nothing of it executes here (F6).
+    /// Stops the session at another client's request. After the drain has ended, nothing of it executes here
+    /// (F6).
     pub fn fence(&self) -> Drain {
         self.member.fence(0)
     }
 
-    /// Stops it at its own wish. The server's CPU is told after the drain, as [`Asker::Leaver`](super::Asker::Leaver).
+    /// Stops the session at its own request. The caller tells the server's CPU after the drain, as
+    /// [`Asker::Leaver`](super::Asker::Leaver).
     pub fn leave(&self) -> Drain {
         self.member.leave()
     }
 
-    /// Whether it was fenced.
+    /// Whether the session was fenced.
     pub fn is_fenced(&self) -> bool {
         self.flag().is_fenced()
     }
 
-    /// Whether it was fenced, or is about to go or has gone: every turn and request of it is refused.
+    /// Whether the session was fenced, or is leaving or has left. Then every turn and request of it is
+    /// refused.
     pub fn is_over(&self) -> bool {
         self.flag().is_over()
     }
 
-    /// Whether any connection of it is open.
+    /// Whether any connection of the session is open.
     pub fn is_connected(&self) -> bool {
         self.member.has_gates()
     }
@@ -75,17 +78,18 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A connection of `session`; if that is over already, every turn is refused.
+    /// A connection of `session`. If the session is already over, every turn is refused.
     pub fn new(session: Arc<Session>) -> Self {
         Self { gate: session.member.new_gate(), session }
     }
 
-    /// Whose it is.
+    /// The session of this connection.
     pub fn session(&self) -> &Arc<Session> {
         &self.session
     }
 
-    /// Begins a turn on `host`, unless the session is over ([`FabricError::Fenced`]). Dropping the turn ends it.
+    /// Begins a turn on `host`, unless the session is over ([`FabricError::Fenced`]). Dropping the turn ends
+    /// it.
     #[inline]
     pub fn enter<'g>(&'g mut self, host: &'g Host) -> Result<Turn<'g>, FabricError> {
         match self.gate.enter(self.session.flag()) {
@@ -95,14 +99,14 @@ impl Gate {
     }
 }
 
-/// Verbs in progress. They execute in order, each to its end before the next begins, straight between the host's memory and
-/// the caller's bytes. A refused verb has changed nothing.
+/// Verbs in progress. They execute in order, and each ends before the next begins. They copy directly between
+/// the host's memory and the caller's bytes. A refused verb changes nothing.
 #[derive(Debug)]
 pub struct Turn<'g> {
     gate: &'g gate::Gate,
-    /// Always there until the drop.
+    /// `Some` until the drop.
     passed: Option<Passed>,
-    /// Whether no later load can overtake what was stored in this turn.
+    /// Whether no later load can overtake the stores of this turn.
     settled: bool,
     host: &'g Host,
 }
@@ -123,26 +127,36 @@ impl Turn<'_> {
     #[inline]
     pub fn write(&mut self, space: Space, offset: u64, from: &[u8]) -> Result<(), FabricError> {
         self.settled = RMW_IS_BARRIER;
-        self.host.memory().write(space, offset, from).map_err(|bad| self.explain(bad, space, offset, from.len()))
+        self.host
+            .memory()
+            .write(space, offset, from)
+            .map_err(|bad| self.explain(bad, space, offset, from.len()))
     }
 
-    /// CAS of the bits under `mask`; answers the word as it was.
+    /// CAS of the bits under `mask`. Returns the old word.
     #[inline]
-    pub fn cas(&mut self, space: Space, offset: u64, compare: u64, swap: u64, mask: u64) -> Result<u64, FabricError> {
+    pub fn cas(
+        &mut self,
+        space: Space,
+        offset: u64,
+        compare: u64,
+        swap: u64,
+        mask: u64,
+    ) -> Result<u64, FabricError> {
         self.settled = RMW_IS_BARRIER;
         let old = self.host.memory().cas(space, offset, compare, swap, mask);
         old.map_err(|bad| self.explain(bad, space, offset, 8))
     }
 
-    /// Fetch-and-add; answers the word as it was.
+    /// Fetch-and-add. Returns the old word.
     #[inline]
     pub fn faa(&mut self, space: Space, offset: u64, add: u64) -> Result<u64, FabricError> {
         self.settled = RMW_IS_BARRIER;
         self.host.memory().faa(space, offset, add).map_err(|bad| self.explain(bad, space, offset, 8))
     }
 
-    /// Asks the caches for the first lines of a READ to come, which pays when several READs follow each other; nothing
-    /// happens if it would be refused.
+    /// Prefetches the first lines of a future READ. This pays when several READs follow each other. Does
+    /// nothing if the READ would be refused.
     #[inline]
     pub fn prefetch(&self, space: Space, offset: u64, len: usize) {
         self.host.memory().prefetch(space, offset, len);

@@ -2,7 +2,7 @@ use super::*;
 use crate::copy::CopyPath;
 use crate::line::Atomicity;
 use sherman_fabric::{GlobalAddress, Space};
-use sherman_memory_server::LockOptions;
+use sherman_layout::LockOptions;
 use std::sync::Arc;
 
 fn options() -> FormatOptions {
@@ -22,7 +22,7 @@ fn host() -> Host {
     Host::format(region, &options()).unwrap()
 }
 
-/// Joins, as a server does: what the session is, is decided behind the lock.
+/// Joins as a server does: the session is made under the lock.
 fn join(host: &Host) -> Arc<Session> {
     let joined = host.handle(
         Asker::Nobody,
@@ -92,7 +92,8 @@ fn one_leaves_once_and_its_late_requests_do_not_reach_the_next_with_its_id() {
     assert!(Gate::new(Arc::clone(&first)).enter(&host).is_err());
     assert_eq!(ask(&host, Asker::Leaver(&first), &Request::Leave), Ok(Response::Done));
     assert_eq!(host.member_incarnation(client), None);
-    let second = std::iter::repeat_with(|| join(&host)).take(2).find(|session| session.client() == client).unwrap();
+    let second =
+        std::iter::repeat_with(|| join(&host)).take(2).find(|session| session.client() == client).unwrap();
     assert_eq!(second.incarnation(), first.incarnation() + 1);
     let fenced = Err(FabricError::Fenced { client });
     assert_eq!(ask(&host, Asker::Member(&first), &Request::Usage), fenced);
@@ -104,18 +105,18 @@ fn one_leaves_once_and_its_late_requests_do_not_reach_the_next_with_its_id() {
 #[test]
 fn a_fence_marks_the_tables_and_finds_its_session_behind_one_lock() {
     let host = host();
-    let (alive, doomed) = (join(&host), join(&host));
-    let request = Request::Fence { client: doomed.client() };
+    let (alive, terminated) = (join(&host), join(&host));
+    let request = Request::Fence { client: terminated.client() };
     let drain = host.handle(
         Asker::Member(&alive),
         &request,
         || 0,
         |tables, _| {
-            assert!(tables.is_fenced(doomed.client()));
-            doomed.fence()
+            assert!(tables.is_fenced(terminated.client()));
+            terminated.fence()
         },
     );
     assert!(drain.unwrap().is_over());
-    assert!(host.is_fenced(doomed.client()) && !host.is_fenced(alive.client()));
-    assert!(host.look(|tables| tables.is_fenced(doomed.client())));
+    assert!(host.is_fenced(terminated.client()) && !host.is_fenced(alive.client()));
+    assert!(host.look(|tables| tables.is_fenced(terminated.client())));
 }

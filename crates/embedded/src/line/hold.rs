@@ -1,26 +1,27 @@
-//! Who takes lines: what its odd word is, what it keeps about the line it holds, and how long it waits for one.
+//! Holders of lines: the odd word of a holder, what it saves about the line it holds, and how long it waits
+//! for a line.
 
-use sherman_fabric::ClientId;
+use sherman_fabric::ComputeId;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-/// Looks at a held line before each look costs a yield.
+/// Number of looks at a held line before each further look yields.
 const SPINS: u32 = 64;
-/// Looks at a held line between two looks at the clock.
+/// Number of looks at a held line between two reads of the clock.
 const LOOKS: u32 = 256;
 
 /// Waits a little longer each time.
 #[derive(Debug, Default)]
 pub struct Backoff {
     rounds: u32,
-    /// What has stood still since when.
+    /// The watched value, and the time since when it has not changed.
     watched: Option<(u64, Instant)>,
 }
 
 impl Backoff {
-    /// Waits.
+    /// Spins, or yields after the first rounds.
     #[inline]
     pub fn wait(&mut self) {
         self.rounds = self.rounds.wrapping_add(1);
@@ -31,15 +32,15 @@ impl Backoff {
         }
     }
 
-    /// Waits for something else than before.
+    /// Waits for something else than before: the watched value is forgotten.
     #[inline]
-    pub fn wait_anew(&mut self) {
+    pub fn wait_again(&mut self) {
         self.watched = None;
         self.wait();
     }
 
-    /// Waits; says whether `what` has answered the same for longer than `patience`. It is asked now and then only, so that a short
-    /// wait costs no look at the clock.
+    /// Waits, and says whether `what` has returned the same value for longer than `patience`. It calls `what`
+    /// only now and then, so that a short wait does not read the clock.
     #[inline]
     pub fn wait_for(&mut self, patience: Duration, what: impl FnOnce() -> u64) -> bool {
         self.wait();
@@ -57,33 +58,33 @@ impl Backoff {
     }
 }
 
-/// Somebody alive holds a line and does not go on.
+/// A live client holds a line and makes no progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stalled {
-    /// Who.
-    pub client: ClientId,
+    /// The client that holds the line.
+    pub client: ComputeId,
 }
 
-/// Somebody who takes lines, one at a time.
+/// Takes lines, one at a time.
 pub trait Holder: fmt::Debug {
-    /// Why a line cannot be had.
+    /// Why the holder cannot take a line.
     type Stalled;
 
-    /// The odd word of a line that it takes from `even`.
+    /// The odd word of a line that this holder takes from `even`.
     fn odd(&self, even: u32) -> u32;
 
-    /// It is about to try to take `line` from `even`.
+    /// Called just before the holder tries to take `line` from `even`.
     fn takes(&self, line: usize, even: u32);
 
-    /// It is about to change more than one of `words`, those of the line it holds. What is done here comes before the first
-    /// of those changes, for whoever looks on after its death.
+    /// Called just before the holder changes more than one of `words`, the words of the line it holds. Its
+    /// stores come before the first of those changes, so that a recoverer sees them after the holder's death.
     fn changes(&self, words: &[AtomicU64]);
 
-    /// Waits a little for a line whose word was `seen`, or says that it is no use.
+    /// Waits a little for a line whose word was `seen`, or reports that waiting is useless.
     fn wait(&self, backoff: &mut Backoff, seen: u32) -> Result<(), Self::Stalled>;
 }
 
-/// Whoever takes lines where nobody else can: nothing needs to be kept, since nobody outlives the holder.
+/// The holder where only one process takes lines. It saves nothing, because no thread outlives the process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Alone;
 
@@ -108,7 +109,7 @@ impl Holder for Alone {
     }
 }
 
-/// What cannot fail.
+/// Unwraps a result that cannot be an error.
 #[inline]
 pub(crate) fn unstalled<T>(result: Result<T, Infallible>) -> T {
     match result {

@@ -1,20 +1,21 @@
-//! A memory server's own process, where others map its memory: what it does about a line whose holder has stalled.
+//! The memory server's own process, where other processes map its memory: its access to a line whose holder
+//! has stalled.
 
 use super::{Holder, Lines, Stalled, pieces};
 use crate::copy::{Line, load_part, store_part};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-/// The holder for a memory server's own process, where others map its memory too.
+/// The holder for a memory server's own process, where other processes map its memory too.
 pub trait Keeper: Holder<Stalled = Stalled> + Send + Sync + UnwindSafe + RefUnwindSafe {
-    /// `line` as it was before whoever holds it began to change it, if it was saved.
+    /// `line` as it was before its holder began to change it, if the holder saved it.
     fn saved(&self, line: usize) -> Option<Line>;
 }
 
-/// What the server's own CPU does, which cannot be refused.
+/// Accesses of the server's own CPU, which cannot be refused.
 impl Lines {
-    /// As [`read`](Self::read): of a line whose holder has stalled it reads
-    /// what was there before. Nobody else can read the line meanwhile, and what its holder leaves, alive or dead, is that or its
-    /// change as a whole.
+    /// As [`read`](Self::read), but for a line whose holder has stalled it reads the line as it was before
+    /// the change. Meanwhile no other client can read the line. Its holder, alive or dead, leaves either the
+    /// old line or its whole change.
     pub(crate) fn read_as_keeper(&self, keeper: &dyn Keeper, offset: usize, into: &mut [u8]) {
         for piece in pieces(offset, into.len()) {
             let bytes = &mut into[piece.bytes];
@@ -27,9 +28,9 @@ impl Lines {
         }
     }
 
-    /// As [`write`](Self::write): into a line whose holder has stalled it
-    /// stores word by word. What clients change in the lines of a server's tables are single words that it does not store to
-    /// (`docs/LAYOUT.md`), so neither undoes the other.
+    /// As [`write`](Self::write), but into a line whose holder has stalled it stores word by word. In the
+    /// lines of a server's tables, clients change only single words that the server does not store to
+    /// (`docs/LAYOUT.md`). So neither undoes the other.
     pub(crate) fn write_as_keeper(&self, keeper: &dyn Keeper, offset: usize, from: &[u8]) {
         for piece in pieces(offset, from.len()) {
             let bytes = &from[piece.bytes];

@@ -1,14 +1,16 @@
-//! Verbs that are atomic as a whole ([`Atomicity::Verb`](super::Atomicity::Verb)): all their lines are held, or looked at, at once.
-//! In one process only: a [`Holder`](super::Holder) that keeps something keeps it of one line.
+//! Verbs that are atomic as a whole ([`Atomicity::Verb`](super::Atomicity::Verb)): they hold, or sample, all
+//! their lines at once. Only in one process, because a [`Holder`](super::Holder) saves state for only one
+//! line.
 
 use super::{Alone, Backoff, Lines, OPTIMISM, lines_of, pieces, unstalled};
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::fence;
 
-/// Lines that a whole-verb READ tries optimistically: the largest node, 64 KiB. A longer one takes its lines.
+/// Maximum number of lines that a whole-verb READ tries optimistically: the largest node, 64 KiB. A longer
+/// READ takes its lines.
 const SNAPSHOT: usize = 1024;
-/// Lines of a READ whose samples fit a small array.
+/// Maximum number of lines whose samples fit the small array.
 const SMALL_SNAPSHOT: usize = 32;
 
 impl Lines {
@@ -17,7 +19,7 @@ impl Lines {
         if lines.len() <= SNAPSHOT {
             let mut backoff = Backoff::default();
             for _ in 0..OPTIMISM {
-                // Two sizes, so that a common node does not pay for clearing the samples of the largest.
+                // Two sizes, so that a READ of a common node does not clear the samples of the largest node.
                 let accepted = match lines.len() {
                     ..=SMALL_SNAPSHOT => self.try_snapshot::<SMALL_SNAPSHOT>(lines.clone(), offset, into),
                     _ => self.try_snapshot::<SNAPSHOT>(lines.clone(), offset, into),
@@ -36,7 +38,7 @@ impl Lines {
         }
     }
 
-    /// One optimistic attempt at a whole verb.
+    /// Makes one optimistic attempt at a whole verb.
     fn try_snapshot<const N: usize>(&self, lines: Range<usize>, offset: usize, into: &mut [u8]) -> bool {
         let mut before = [0u32; N];
         let before = &mut before[..lines.len()];
@@ -54,8 +56,8 @@ impl Lines {
         before.iter().zip(seqs).all(|(sample, seq)| seq.load(Relaxed) == *sample)
     }
 
-    /// Takes lines in ascending order, the order of everybody who takes more than one. Their sequence words, odd
-    /// and ours, remember what to release them from.
+    /// Takes lines in ascending order. All code that takes more than one line uses this order. The odd
+    /// sequence words keep the even words that the release needs.
     pub(super) fn take_all(&self, lines: Range<usize>) {
         for line in lines {
             unstalled(self.take(&Alone, line));

@@ -1,20 +1,25 @@
-//! What the index and its soft NIC do over loopback, beside a bare loop and beside Redis. `scripts/net-bench` starts the
-//! servers and then this.
+//! Measures the index and its soft NIC over loopback, next to a bare loop and next to Redis.
+//! `scripts/net-bench` starts the servers and then this program.
 //!
-//! Rows, each over TCP and over a Unix socket, with 64 in flight and with one:
-//! - **bare loop**: two threads and a socket that move the bytes of a READ of 1 KiB, without anything around it; once with
-//!   both sides blocking, once with both spinning. The better one is what READs are compared with;
-//! - **READ 1 KiB**: one list of one verb, by the soft NIC, at random in as much memory as the tree's leaves take; **hot** in
-//!   a quarter of a megabyte, which stays in the cache as the bare loop's buffers do;
-//! - **lists of an insert**: pairs of the two lists that an insert posts: CAS of a lane and READ of a leaf; WRITE of a line and
-//!   WRITE of the lane. What the round trips of inserts allow;
-//! - **get, insert**: a tree of 1 KiB leaves, 8-byte keys and values, uniform keys that are all there, a warm cache; with 64 in
-//!   flight as operations of a session, with one by a blocking client; **get_many, insert_many** are batches of [`BATCH`] keys;
-//! - **Redis** GET and SET by `redis-benchmark`, one connection, as many commands in a pipeline.
+//! Rows, each over TCP and over a Unix socket, with 64 operations in flight and with one:
 //!
-//! One window of every row, then the next one of every row, so that what else the host does strikes all alike. A row's figure
-//! is its median window, by rate; the spread is from its slowest to its fastest. CPU is in cores: of this process (or
-//! `redis-benchmark`) and of the server process; for the bare loop of its two threads.
+//! - **bare loop**: two threads and a socket move the bytes of a READ of 1 KiB, and nothing else. One row has
+//!   both sides blocking, one has both spinning. READs are compared with the better one.
+//! - **READ 1 KiB**: one list of one verb, by the soft NIC, at random addresses in as much memory as the
+//!   tree's leaves take. **hot** reads from a quarter of a megabyte, which stays in the cache like the bare
+//!   loop's buffers.
+//! - **lists of an insert**: pairs of the two lists that an insert posts. The first list has a CAS of a lane
+//!   and a READ of a leaf. The second has a WRITE of a line and a WRITE of the lane. This rate is the bound
+//!   that round trips set for inserts.
+//! - **get, insert**: a tree of 1 KiB leaves, 8-byte keys and values, uniform keys that all exist, and a warm
+//!   cache. With 64 in flight they are operations of a session, with one in flight a blocking client runs
+//!   them. **get_many, insert_many** are batches of [`BATCH`] keys.
+//! - **Redis** GET and SET by `redis-benchmark`: one connection, with as many commands in a pipeline.
+//!
+//! The program measures one window of every row, then the next window of every row. So other load on the host
+//! affects all rows alike. A row's figure is its median window, by rate. The spread is from its slowest to
+//! its fastest window. CPU is in cores: of this process (or `redis-benchmark`) and of the server process. For
+//! the bare loop it is the CPU of its two threads.
 
 #[path = "../../../soft-nic/examples/loopback/bare.rs"]
 mod bare;
@@ -32,7 +37,7 @@ use std::time::Duration;
 
 /// How long one measurement lasts.
 pub(crate) const WINDOW: Duration = Duration::from_millis(250);
-/// Keys of a batch.
+/// The number of keys in a batch.
 pub(crate) const BATCH: usize = 2048;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +62,7 @@ impl Transport {
     }
 }
 
-/// What a row is about.
+/// The subject of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     BareBlocking,
@@ -72,8 +77,8 @@ pub(crate) enum What {
     Redis { sets: bool, bytes: usize },
 }
 
-/// All rows over one kind of socket at one depth, in the order in which they are measured: Redis GETs find what SETs of the
-/// same size left.
+/// Returns all rows over one kind of socket at one depth, in the order of measurement. SETs come before GETs
+/// of the same size, so that Redis GETs find the keys.
 fn rows(transport: Transport, depth: u64, redis: bool) -> Vec<Row> {
     let mut what = vec![What::BareBlocking, What::BareSpinning, What::HotRead, What::Read, What::InsertLists];
     what.extend([What::Get, What::Insert]);
@@ -94,7 +99,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     for transport in
         Transport::ALL.into_iter().filter(|transport| options.transport.is_none_or(|only| only == *transport))
     {
-        sides.push((transport, raw::Raw::join(&options, transport)?, trees::Trees::open(&options, transport)?));
+        sides.push((
+            transport,
+            raw::Raw::join(&options, transport)?,
+            trees::Trees::open(&options, transport)?,
+        ));
     }
     let depths = [64, 1];
     let mut rows: Vec<Row> = sides
@@ -106,7 +115,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         .collect();
     for _ in 0..options.windows {
         for row in &mut rows {
-            let Some((transport, raw, trees)) = sides.iter().find(|(transport, ..)| *transport == row.transport) else {
+            let Some((transport, raw, trees)) =
+                sides.iter().find(|(transport, ..)| *transport == row.transport)
+            else {
                 continue;
             };
             let figure = match row.what {

@@ -1,4 +1,4 @@
-//! Where the servers are, as the script says.
+//! The options: where the servers are. The script passes them.
 
 use crate::Transport;
 use std::error::Error;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// A server process and its two addresses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Server {
-    /// Its process.
+    /// Its process id.
     pub(crate) pid: u32,
     /// `host:port`.
     pub(crate) tcp: String,
@@ -16,7 +16,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// As `PID,HOST:PORT,PATH`.
+    /// Parses `PID,HOST:PORT,PATH`.
     fn parse(text: &str) -> Result<Self, Box<dyn Error>> {
         let parts: Vec<&str> = text.splitn(3, ',').collect();
         let &[pid, tcp, unix] = parts.as_slice() else {
@@ -25,7 +25,7 @@ impl Server {
         Ok(Self { pid: pid.parse()?, tcp: tcp.to_owned(), unix: unix.to_owned() })
     }
 
-    /// The URL of a cluster of this server.
+    /// Returns the URL of a cluster that consists of this server.
     pub(crate) fn url(&self, transport: Transport) -> String {
         match transport {
             Transport::Tcp => format!("tcp://{}", self.tcp),
@@ -34,10 +34,10 @@ impl Server {
     }
 }
 
-/// What the command line says.
+/// The options of the command line.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
-    /// The memory server for raw lists, whose memory is written to at random.
+    /// The memory server for raw lists. The program overwrites its memory at random.
     pub(crate) raw: Server,
     /// The memory server for the tree.
     pub(crate) tree: Server,
@@ -45,9 +45,9 @@ pub(crate) struct Options {
     pub(crate) redis: Option<Server>,
     /// Where to write the table as JSON.
     pub(crate) json: Option<PathBuf>,
-    /// Windows of each row.
+    /// The number of windows of each row.
     pub(crate) windows: usize,
-    /// Keys of the tree.
+    /// The number of keys of the tree.
     pub(crate) keys: u64,
     /// The names of the rows to measure; none means all.
     pub(crate) only: Vec<String>,

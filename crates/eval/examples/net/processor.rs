@@ -1,4 +1,4 @@
-//! Processor time of threads and processes around a measurement.
+//! Measures the processor time of threads and processes during a run.
 
 use crate::report::Figure;
 use rustix::time::{ClockId, clock_gettime};
@@ -10,7 +10,8 @@ fn seconds(clock: ClockId) -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Seconds for which the threads of a process have run that are still there: a server's.
+/// Returns the processor time of a process in seconds, over its threads that still exist. The process is a
+/// server.
 pub(crate) fn of_process(pid: u32) -> f64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("schedstat")).ok());
@@ -18,13 +19,16 @@ pub(crate) fn of_process(pid: u32) -> f64 {
     nanos.sum::<u64>() as f64 / 1e9
 }
 
-/// Measures `run`, which says how many operations it did: this thread is the client, all others the server.
-pub(crate) fn in_threads(run: impl FnOnce() -> Result<u64, Box<dyn Error>>) -> Result<Figure, Box<dyn Error>> {
+/// Measures `run`, which returns its number of operations. This thread is the client, all other threads are
+/// the server.
+pub(crate) fn in_threads(
+    run: impl FnOnce() -> Result<u64, Box<dyn Error>>,
+) -> Result<Figure, Box<dyn Error>> {
     let server = || seconds(ClockId::ProcessCPUTime) - seconds(ClockId::ThreadCPUTime);
     between(|| seconds(ClockId::ThreadCPUTime), server, run)
 }
 
-/// Measures `run`: this process is the client, process `pid` the server.
+/// Measures `run`. This process is the client, process `pid` is the server.
 pub(crate) fn with_server(
     pid: u32,
     run: impl FnOnce() -> Result<u64, Box<dyn Error>>,
@@ -32,7 +36,7 @@ pub(crate) fn with_server(
     between(|| seconds(ClockId::ProcessCPUTime), || of_process(pid), run)
 }
 
-/// Measures `run` between two readings of both sides' processor time.
+/// Measures `run` between two readings of the processor time of both sides.
 pub(crate) fn between(
     client: impl Fn() -> f64,
     server: impl Fn() -> f64,

@@ -1,27 +1,28 @@
-//! Lists as the soft NIC executes them, with nothing behind them that makes sense of their bytes.
+//! Executes lists on the soft NIC, without an index that uses their bytes.
 
 use crate::bare::Shape;
 use crate::options::Options;
 use crate::{Transport, WINDOW, What};
+use sherman_control::{Address, JoinOptions};
 use sherman_executor::{LocalExecutor, block_on};
 use sherman_fabric::{Counters, Endpoint, FabricError, Space, WorkList, execute};
-use sherman_soft_nic::client::{Address, JoinOptions, SoftNicEndpoint, SoftNicFabric};
+use sherman_soft_nic::{SoftNicEndpoint, SoftNicFabric};
 use std::cell::Cell;
 use std::error::Error;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Where lists go: behind the server's tables.
+/// The first address that lists use, after the server's tables.
 const FIRST: u64 = 128 << 20;
 const NODE: u64 = 1024;
-/// As many leaves as half a million entries have, so that memory is as cold as the tree's.
+/// As many leaves as a tree of half a million entries has, so that the memory is as cold as the tree's.
 const NODES: u64 = 32 << 10;
-/// As many as stay in a core's cache.
+/// Few enough leaves to stay in a core's cache.
 const HOT_NODES: u64 = 256;
 const LANES: u64 = 4096;
 const LINE: usize = 64;
 
-/// Bytes of a READ's request and reply, headers and all.
+/// Bytes of the request and of the reply of a READ, headers included.
 pub(crate) const READ_SHAPE: Shape = Shape { request: 32, reply: 16 + NODE as usize };
 
 /// One client of the server for raw lists.
@@ -29,13 +30,13 @@ pub(crate) struct Raw {
     endpoint: Rc<SoftNicEndpoint>,
 }
 
-/// One of the first `nodes` leaves and a lane, at random but the same in each run.
+/// Returns one of the first `nodes` leaves and a lane, pseudo-random and the same in each run.
 fn place(at: u64, nodes: u64) -> (u64, u64) {
     let random = at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
     (FIRST + random % nodes * NODE, random % LANES * 8)
 }
 
-/// The list of the `turn`th round trip of operation `at`.
+/// Fills the list for round trip `turn` of operation `at`.
 fn fill(what: What, list: &mut WorkList, at: u64, turn: u64) {
     let (node, lane) = place(at, if what == What::HotRead { HOT_NODES } else { NODES });
     match (what, turn) {
@@ -53,8 +54,14 @@ fn fill(what: What, list: &mut WorkList, at: u64, turn: u64) {
     }
 }
 
-/// One operation: one list, or the two of an insert. A lane that somebody else has does not matter here.
-async fn operation(endpoint: &SoftNicEndpoint, what: What, at: u64, counters: &Counters) -> Result<(), FabricError> {
+/// Executes one operation: one list, or the two lists of an insert. It does not matter here if another
+/// operation holds the lane.
+async fn operation(
+    endpoint: &SoftNicEndpoint,
+    what: What,
+    at: u64,
+    counters: &Counters,
+) -> Result<(), FabricError> {
     for turn in 0..if what == What::InsertLists { 2 } else { 1 } {
         let mut list = endpoint.list(0);
         fill(what, &mut list, at, turn);
@@ -72,7 +79,7 @@ impl Raw {
         let fabric = SoftNicFabric::join(&JoinOptions::new(vec![address]))?;
         let endpoint = Rc::new(fabric.endpoint()?);
         let counters = Counters::default();
-        // The memory is there before it is measured.
+        // Touch all memory before the measurement.
         for node in 0..NODES {
             let mut list = endpoint.list(0);
             list.write(Space::Host, FIRST + node * NODE, &[1; NODE as usize]);
@@ -81,7 +88,7 @@ impl Raw {
         Ok(Self { endpoint })
     }
 
-    /// How many operations there were in one window.
+    /// Runs for one window and returns the number of operations.
     pub(crate) fn run(&self, what: What, depth: u64) -> Result<u64, Box<dyn Error>> {
         if depth > 1 {
             return self.together(what, depth);
@@ -106,7 +113,7 @@ impl Raw {
                         let at = done.get();
                         done.set(at + 1);
                         operation(&endpoint, what, at, &counters).await?;
-                        // The clock is read now and then.
+                        // Read the clock only once in 256 operations.
                         if at % 256 == 0 {
                             over.set(begun.elapsed() >= WINDOW);
                         }

@@ -1,4 +1,4 @@
-//! The same with Redis, by the benchmark that comes with it.
+//! The same measurements with Redis, by its own benchmark.
 
 use crate::Transport;
 use crate::options::Server;
@@ -8,20 +8,21 @@ use std::error::Error;
 use std::process::Command;
 use std::time::Duration;
 
-/// Keys that commands choose from, at random: few enough that each SET row writes all of them.
+/// Commands choose from this many keys at random: few enough that each SET row writes all of them.
 const KEYS: &str = "10000";
-/// How `/proc` counts processor time.
+/// Ticks per second in which `/proc` counts processor time.
 const TICKS: f64 = 100.0;
 
-/// Seconds of processor time of all children that have ended.
+/// Returns the processor time in seconds of all children that have ended.
 fn children() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Behind the name, which is the second field and may contain anything: the 16th and 17th.
+    // The name is the second field and may contain any character, so the fields after it are counted: the
+    // 16th and 17th are needed.
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     fields.skip(13).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / TICKS
 }
 
-/// Commands per second, as the benchmark says, and both sides' processor time.
+/// Returns commands per second as the benchmark reports them, and the processor time of both sides.
 pub(crate) fn run(
     server: &Server,
     transport: Transport,
@@ -54,7 +55,8 @@ pub(crate) fn run(
             Ok(requests.parse()?)
         },
     )?;
-    // It counts from its first command on; what comes before is not part of it, but of its processor time.
+    // The benchmark counts time from its first command. Its start-up is not in that time, but is in its
+    // processor time.
     let last = said.lines().last().ok_or("redis-benchmark said nothing")?;
     let rate: f64 = last.split(',').nth(1).ok_or("no rate")?.trim_matches('"').parse()?;
     let elapsed = Duration::from_secs_f64(requests.parse::<f64>()? / figure.rate).as_secs_f64();

@@ -1,8 +1,8 @@
-//! Medians and ratios, as a table and as JSON.
+//! Prints medians and ratios, as a table and as JSON.
 
 use crate::{Transport, What};
 
-/// What one window showed.
+/// The result of one window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figure {
     /// Operations per second.
@@ -14,7 +14,7 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// Microseconds of processor time of one operation, on both sides together.
+    /// Returns the processor time of one operation in microseconds, on both sides together.
     fn cost(&self) -> f64 {
         (self.client + self.server) / self.rate * 1e6
     }
@@ -29,11 +29,11 @@ pub(crate) struct Row {
     pub(crate) figures: Vec<Figure>,
 }
 
-/// A row beside the one it is compared with.
+/// The ratios of a row to its bound.
 struct Compared {
     to: &'static str,
     rate: f64,
-    /// Of the processor time that an operation takes.
+    /// The ratio of processor time per operation.
     cost: f64,
 }
 
@@ -42,7 +42,7 @@ impl Row {
         Self { transport, depth, what, figures: Vec::new() }
     }
 
-    /// Such as `get_many`.
+    /// Returns the name of the row, such as `get_many`.
     pub(crate) fn name(&self) -> String {
         match self.what {
             What::BareBlocking => "bare loop, blocking".to_owned(),
@@ -64,19 +64,19 @@ impl Row {
         sorted
     }
 
-    /// The window in the middle, by rate.
+    /// Returns the median window, by rate.
     fn median(&self) -> Figure {
         let sorted = self.sorted();
         sorted.get(sorted.len() / 2).copied().unwrap_or_default()
     }
 
-    /// The slowest and the fastest window.
+    /// Returns the rates of the slowest and the fastest window.
     fn spread(&self) -> (f64, f64) {
         let sorted = self.sorted();
         (sorted.first().map_or(0.0, |figure| figure.rate), sorted.last().map_or(0.0, |figure| figure.rate))
     }
 
-    /// Its ratio to what bounds it.
+    /// Returns the ratio to the row that bounds this one.
     fn compared(&self, rows: &[Self]) -> Option<Compared> {
         let (to, bounds): (_, &[What]) = match self.what {
             What::Read | What::HotRead => ("bare loop", &[What::BareBlocking, What::BareSpinning]),
@@ -84,8 +84,9 @@ impl Row {
             What::Insert | What::InsertMany => ("lists", &[What::InsertLists]),
             _ => return None,
         };
-        let like =
-            |row: &&Self| row.transport == self.transport && row.depth == self.depth && bounds.contains(&row.what);
+        let like = |row: &&Self| {
+            row.transport == self.transport && row.depth == self.depth && bounds.contains(&row.what)
+        };
         let bounds: Vec<Figure> = rows.iter().filter(like).map(Self::median).collect();
         let rate = bounds.iter().map(|bound| bound.rate).reduce(f64::max)?;
         let cost = bounds.iter().map(Figure::cost).reduce(f64::min)?;
@@ -96,7 +97,8 @@ impl Row {
 
 pub(crate) fn print_table(rows: &[Row]) {
     println!(
-        "| | depth | | per second | slowest–fastest | CPU client | CPU server | CPU µs each | ratio of rates | of CPU |"
+        "| | depth | | per second | slowest–fastest | CPU client | CPU server | CPU µs each | \
+         ratio of rates | of CPU |"
     );
     println!("|---|--:|---|--:|--:|--:|--:|--:|---|--:|");
     for row in rows {
@@ -118,7 +120,7 @@ pub(crate) fn print_table(rows: &[Row]) {
     }
 }
 
-/// The table, and every window behind it.
+/// Returns the table and every window as JSON.
 pub(crate) fn json(rows: &[Row]) -> String {
     let rows: Vec<serde_json::Value> = rows
         .iter()

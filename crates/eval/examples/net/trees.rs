@@ -17,7 +17,7 @@ pub(crate) struct Trees {
 }
 
 impl Trees {
-    /// Opens the tree, loads it if nobody has, and reads every leaf once, so that the cache is warm.
+    /// Opens the tree, loads it if it is empty, and reads every leaf once, so that the cache is warm.
     pub(crate) fn open(options: &Options, transport: Transport) -> Result<Self, Box<dyn Error>> {
         let cluster = Cluster::open(&options.tree.url(transport))?;
         let tree: Tree<u64, u64> = cluster.tree_with("bench", &TreeOptions::new().leaf_bytes(1024))?;
@@ -28,8 +28,8 @@ impl Trees {
         let session = tree.session()?;
         let all: Vec<u64> = (0..options.keys).step_by(8).collect();
         for keys in all.chunks(BATCH) {
-            for found in session.run(session.get_many(keys)) {
-                found?.ok_or("a key is missing")?;
+            for found in session.run(session.get_many(keys))? {
+                found.ok_or("a key is missing")?;
             }
         }
         let random = RefCell::new(fastrand::Rng::with_seed(7));
@@ -40,7 +40,7 @@ impl Trees {
         self.random.borrow_mut().u64(..self.keys)
     }
 
-    /// How many operations there were in one window.
+    /// Runs for one window and returns the number of operations.
     pub(crate) fn run(&self, what: What, depth: u64) -> Result<u64, Box<dyn Error>> {
         let begun = Instant::now();
         let mut done = 0;
@@ -62,8 +62,8 @@ impl Trees {
             (What::GetMany, _) => {
                 while begun.elapsed() < WINDOW {
                     let keys: Vec<u64> = (0..BATCH).map(|_| self.key()).collect();
-                    for found in self.session.run(self.session.get_many(&keys)) {
-                        found?.ok_or("a key is missing")?;
+                    for found in self.session.run(self.session.get_many(&keys))? {
+                        found.ok_or("a key is missing")?;
                         done += 1;
                     }
                 }
@@ -71,8 +71,8 @@ impl Trees {
             _ => {
                 while begun.elapsed() < WINDOW {
                     let entries: Vec<(u64, u64)> = (0..BATCH).map(|_| (self.key(), done)).collect();
-                    for old in self.session.run(self.session.insert_many(&entries)) {
-                        old?.ok_or("a key is missing")?;
+                    for old in self.session.run(self.session.insert_many(&entries))? {
+                        old.ok_or("a key is missing")?;
                         done += 1;
                     }
                 }
@@ -81,7 +81,7 @@ impl Trees {
         Ok(done)
     }
 
-    /// Keeps `depth` operations in flight; waits for the oldest before it starts another.
+    /// Keeps `depth` operations in flight. Waits for the oldest before it starts another.
     fn in_flight<F: Future<Output = Result<Option<u64>, sherman::Error>> + Unpin>(
         &self,
         depth: u64,
@@ -109,7 +109,7 @@ impl Trees {
         })
     }
 
-    /// How many round trips operations took.
+    /// Prints how many round trips the operations took.
     pub(crate) fn print_round_trips(&self, transport: Transport) {
         let mut stats = self.session.stats();
         stats.merge(&self.client.stats());

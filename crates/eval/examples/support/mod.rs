@@ -1,4 +1,4 @@
-//! Options of the examples, and where their results go.
+//! Options and result files of the examples.
 
 use serde::Serialize;
 use sherman_eval::BenchError;
@@ -6,20 +6,20 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Options that are left to be taken.
+/// Options that have not been taken yet.
 pub struct Options {
     usage: &'static str,
     left: Vec<(String, String)>,
 }
 
-/// Says what is wrong, and how to say it right.
+/// Prints the error and the usage, and exits.
 fn refuse(usage: &str, reason: impl Display) -> ! {
     eprintln!("error: {reason}\n{usage}");
     std::process::exit(2)
 }
 
 impl Options {
-    /// Those of the command line: names with dashes, each with a value.
+    /// Reads the options of the command line: names with dashes, each with a value.
     pub fn of_command_line(usage: &'static str) -> Self {
         let mut words = std::env::args().skip(1);
         let mut left = Vec::new();
@@ -40,7 +40,7 @@ impl Options {
         Some(self.left.remove(at).1)
     }
 
-    /// A number, as in 500k or 10M.
+    /// Takes a number, as in 500k or 10M.
     pub fn number(&mut self, name: &str, otherwise: u64) -> u64 {
         let Some(text) = self.take(name) else { return otherwise };
         let (digits, unit) = match text.as_bytes().last() {
@@ -49,10 +49,12 @@ impl Options {
             _ => (&text[..], 1),
         };
         let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-        number.unwrap_or_else(|| refuse(self.usage, format!("--{name}: write a whole number, as in 500k or 10M")))
+        number.unwrap_or_else(|| {
+            refuse(self.usage, format!("--{name}: write a whole number, as in 500k or 10M"))
+        })
     }
 
-    /// Where JSON is to go. No other option may be left.
+    /// Takes the path for JSON. No other option may be left.
     pub fn json(mut self) -> Option<PathBuf> {
         let json = self.take("json").map(PathBuf::from);
         if let Some((name, _)) = self.left.first() {
@@ -62,7 +64,8 @@ impl Options {
     }
 }
 
-/// Prints a result, and writes it to its file if there is one. `holds` says whether it is what is claimed.
+/// Prints a result, and writes it to its file if there is one. `holds` says whether the result meets the
+/// claim.
 pub fn finish<T: Display + Serialize>(
     result: Result<T, BenchError>,
     json: Option<PathBuf>,
@@ -78,7 +81,8 @@ pub fn finish<T: Display + Serialize>(
     println!("{result}");
     if let Some(path) = json {
         let written = serde_json::to_string_pretty(&result).map_err(|error| error.to_string());
-        let written = written.and_then(|text| std::fs::write(&path, text + "\n").map_err(|error| error.to_string()));
+        let written =
+            written.and_then(|text| std::fs::write(&path, text + "\n").map_err(|error| error.to_string()));
         if let Err(error) = written {
             eprintln!("error: writing {}: {error}", path.display());
             return ExitCode::from(2);

@@ -1,18 +1,25 @@
-//! What the two figures of contributions share: three mixes, each with every technique added in turn (§5.2).
+//! Shared by the two figures of contributions: three mixes, each with one technique after another added
+//! (§5.2).
 
 use super::model::{Claim, Panel};
 use super::paper::sherman_over_fg_plus::Gain;
 use super::parts::{self, Metric, axis, bars, judged, log_axis, names, over, point, series, tree};
 use super::plan::{Outcomes, Scale};
-use crate::lab::Job;
+use crate::experiment::Job;
 use crate::variant::Variant;
 use crate::workload::Workload;
 
 /// The paper's mixes without ranges.
 const MIXES: [Workload; 3] = [Workload::WriteOnly, Workload::WriteIntensive, Workload::ReadIntensive];
 /// FG+, the paper's steps, and ours. `Sherman` is the step that the paper calls +2-level-ver.
-const VARIANTS: [Variant; 6] =
-    [Variant::FgPlus, Variant::Combine, Variant::OnChip, Variant::Hierarchical, Variant::Sherman, Variant::Ours];
+const VARIANTS: [Variant; 6] = [
+    Variant::FgPlus,
+    Variant::Combine,
+    Variant::OnChip,
+    Variant::Hierarchical,
+    Variant::Sherman,
+    Variant::Ours,
+];
 /// The paper's steps, with its names for them.
 pub(super) const STEPS: [(Variant, &str); 5] = [
     (Variant::FgPlus, "fg+"),
@@ -22,22 +29,25 @@ pub(super) const STEPS: [(Variant, &str); 5] = [
     (Variant::Sherman, "+2-level-ver"),
 ];
 
-/// One bar.
+/// Returns the job of one bar.
 pub(super) fn job(scale: &Scale, variant: Variant, workload: Workload, zipf: f64) -> Job {
     Job::Tree(tree(scale, variant, workload, zipf))
 }
 
-/// All bars.
+/// Returns the jobs of all bars.
 pub(super) fn jobs(scale: &Scale, zipf: f64) -> Vec<Job> {
     MIXES.iter().flat_map(|&mix| VARIANTS.map(|variant| job(scale, variant, mix, zipf))).collect()
 }
 
-/// Throughput, median and 99th percentile.
+/// Returns the panels: throughput, median and 99th percentile.
 pub(super) fn panels(scale: &Scale, outcomes: &dyn Outcomes, zipf: f64) -> Vec<Panel> {
     let panel = |title: &str, y, metric: Metric| {
         let bar = |variant: Variant| {
             let runs = |mix| outcomes.of(&job(scale, variant, mix, zipf));
-            series(variant.name(), MIXES.iter().enumerate().map(|(x, &mix)| point(x as f64, runs(mix), metric)))
+            series(
+                variant.name(),
+                MIXES.iter().enumerate().map(|(x, &mix)| point(x as f64, runs(mix), metric)),
+            )
         };
         bars(title, names("", MIXES.map(Workload::name)), y, VARIANTS.map(bar).into())
     };
@@ -48,7 +58,8 @@ pub(super) fn panels(scale: &Scale, outcomes: &dyn Outcomes, zipf: f64) -> Vec<P
     ]
 }
 
-/// What the paper says of Sherman against FG+ with one mix; `key` is the mix's in the list of the paper's numbers.
+/// Compares Sherman with FG+ for one mix, with the paper's numbers. `key` is the mix's key in the list of the
+/// paper's numbers.
 pub(super) fn gain(
     scale: &Scale,
     outcomes: &dyn Outcomes,
@@ -70,7 +81,12 @@ pub(super) fn gain(
             paper.throughput,
             over(outcomes, &sherman, &fg_plus, parts::mops),
         ),
-        claim("p50_down", "median, fg+ over sherman", paper.p50_down, over(outcomes, &fg_plus, &sherman, parts::p50)),
+        claim(
+            "p50_down",
+            "median, fg+ over sherman",
+            paper.p50_down,
+            over(outcomes, &fg_plus, &sherman, parts::p50),
+        ),
         claim(
             "p99_down",
             "99th percentile, fg+ over sherman",

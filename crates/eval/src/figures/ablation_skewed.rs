@@ -3,9 +3,11 @@
 use super::ablation::{self, STEPS, job};
 use super::model::{Claim, Figure, Panel};
 use super::paper::{ablation as steps, sherman_over_fg_plus as gains, table_1};
-use super::parts::{self, SKEW, bars, exact, judged, log_axis, mean, names, over, paper_series, series, told};
+use super::parts::{
+    self, SKEW, bars, exact, judged, log_axis, mean, names, over, paper_series, series, told,
+};
 use super::plan::{Outcomes, Scale, Source};
-use crate::lab::Job;
+use crate::experiment::Job;
 use crate::variant::Variant;
 use crate::workload::Workload;
 
@@ -17,7 +19,7 @@ fn jobs(scale: &Scale) -> Vec<Job> {
     ablation::jobs(scale, SKEW)
 }
 
-/// A step's job, write-intensive.
+/// Returns the job of a step, write-intensive.
 fn step(scale: &Scale, variant: Variant) -> Job {
     job(scale, variant, Workload::WriteIntensive, SKEW)
 }
@@ -35,12 +37,15 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         name: SOURCE.name,
         title: SOURCE.title,
         paper: "Figure 10, §5.2.1",
-        about: "From FG+ (FG with a cache and locks released by WRITE) to Sherman, one technique at a time: write-back and release in one \
-                list, locks in on-chip memory, local lock tables with queue and handover, and two-level versions, with which an entry is \
-                written back alone (sherman). Keys are drawn with zipf 0.99 and hot keys scattered; 176 clients. The paper finds \
-                that every step but the last multiplies throughput and cuts the tail, that the last saves 0.4 µs of the median, and \
-                that a mix of reads gains little. Latencies are of all operations. Ours is this project's default: the lock taken along with the \
-                READ, a stamp in every line, pauses between attempts at a lock, and records that let others mend what a dead client left."
+        about: "From FG+ (FG with a cache and locks released by WRITE) to Sherman, one technique at a time: \
+                write-back and release in one list; locks in on-chip memory; local lock tables with queue \
+                and handover; two-level versions, so that an entry is written back alone (sherman). 176 \
+                clients draw keys with zipf 0.99, and hot keys are scattered. The paper finds that every \
+                step but the last multiplies throughput and cuts the tail. The last step saves 0.4 µs of \
+                the median, and a mix of reads gains little. Latencies are those of all operations. Ours is \
+                this project's default: it takes the lock together with the READ, has a stamp in every \
+                line, pauses between attempts at a lock, and writes records from which other clients repair \
+                what a dead client left."
             .to_owned(),
         panels,
         tables: Vec::new(),
@@ -48,7 +53,7 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     }
 }
 
-/// Throughput over that of FG+, ours beside the paper's: its steps multiplied.
+/// Throughput relative to FG+, next to the paper's: the product of its steps.
 fn gains_panel(scale: &Scale, outcomes: &dyn Outcomes) -> Panel {
     let base = step(scale, Variant::FgPlus);
     let ours = STEPS
@@ -68,7 +73,7 @@ fn gains_panel(scale: &Scale, outcomes: &dyn Outcomes) -> Panel {
     )
 }
 
-/// Each step against the one before it.
+/// Compares each step with the one before it.
 fn step_claims(scale: &Scale, outcomes: &dyn Outcomes) -> Vec<Claim> {
     let key = |number: &str, name: &str| format!("ablation_write_intensive_skew.{number}.{name}");
     let mut claims = Vec::new();
@@ -98,7 +103,9 @@ fn step_claims(scale: &Scale, outcomes: &dyn Outcomes) -> Vec<Claim> {
             claims.push(told(key("p99_step_down", name), what, paper, measured, ""));
         }
     }
-    for ((variant, name), paper) in [STEPS[3], STEPS[4]].into_iter().zip(steps::P50_US_BEFORE_AND_AFTER_2_LEVEL) {
+    for ((variant, name), paper) in
+        [STEPS[3], STEPS[4]].into_iter().zip(steps::P50_US_BEFORE_AND_AFTER_2_LEVEL)
+    {
         let measured = mean(outcomes.of(&step(scale, variant)), parts::p50);
         let key = key("p50_us_before_and_after_2_level", name);
         claims.push(told(key, format!("{name}: median"), paper, measured, "µs"));
@@ -106,13 +113,14 @@ fn step_claims(scale: &Scale, outcomes: &dyn Outcomes) -> Vec<Claim> {
     claims
 }
 
-/// What little the techniques do for reads.
+/// The small effect of the techniques on reads.
 fn read_intensive(scale: &Scale, outcomes: &dyn Outcomes) -> [Claim; 4] {
     let runs = |variant| outcomes.of(&job(scale, variant, Workload::ReadIntensive, SKEW));
     let fg_plus = mean(runs(Variant::FgPlus), parts::p99);
     let combine = mean(runs(Variant::Combine), parts::p99);
     let up = mean(runs(Variant::Sherman), parts::p50) - mean(runs(Variant::FgPlus), parts::p50);
-    let (paper, with) = (gains::SKEW_READ_INTENSIVE_P99_US_FG_PLUS, gains::SKEW_READ_INTENSIVE_P99_US_WITH_COMBINE);
+    let (paper, with) =
+        (gains::SKEW_READ_INTENSIVE_P99_US_FG_PLUS, gains::SKEW_READ_INTENSIVE_P99_US_WITH_COMBINE);
     let key = |number: &str| format!("sherman_over_fg_plus.skew_read_intensive.{number}");
     let what = |what: &str| format!("skewed, read-intensive: {what}");
     [
@@ -125,11 +133,17 @@ fn read_intensive(scale: &Scale, outcomes: &dyn Outcomes) -> [Claim; 4] {
         ),
         told(key("p99_us_fg_plus"), what("99th percentile of fg+"), paper, fg_plus, "µs"),
         told(key("p99_us_with_combine"), what("99th percentile of +combine"), with, combine, "µs"),
-        told(key("p50_up_us"), what("median, sherman above fg+"), gains::SKEW_READ_INTENSIVE_P50_UP_US, up, "µs"),
+        told(
+            key("p50_up_us"),
+            what("median, sherman above fg+"),
+            gains::SKEW_READ_INTENSIVE_P50_UP_US,
+            up,
+            "µs",
+        ),
     ]
 }
 
-/// Throughputs that the paper does not state for this figure, but implies.
+/// Throughputs that the paper implies for this figure, but does not state.
 fn absolutes(scale: &Scale, outcomes: &dyn Outcomes) -> [Claim; 2] {
     let runs = |variant| mean(outcomes.of(&step(scale, variant)), parts::mops);
     let fg_plus = table_1::WRITE_INTENSIVE_SKEW.mops;

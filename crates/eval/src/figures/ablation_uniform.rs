@@ -5,7 +5,7 @@ use super::model::Figure;
 use super::paper::sherman_over_fg_plus as gains;
 use super::parts::UNIFORM;
 use super::plan::{Outcomes, Scale, Source};
-use crate::lab::Job;
+use crate::experiment::Job;
 use crate::workload::Workload;
 
 /// The figure.
@@ -19,13 +19,15 @@ fn jobs(scale: &Scale) -> Vec<Job> {
 fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     let gain = |workload, key, paper| ablation::gain(scale, outcomes, (workload, UNIFORM), key, paper);
     let write_only = gain(Workload::WriteOnly, "uniform_write_only", gains::UNIFORM_WRITE_ONLY);
-    let write_intensive = gain(Workload::WriteIntensive, "uniform_write_intensive", gains::UNIFORM_WRITE_INTENSIVE);
+    let write_intensive =
+        gain(Workload::WriteIntensive, "uniform_write_intensive", gains::UNIFORM_WRITE_INTENSIVE);
     Figure {
         name: SOURCE.name,
         title: SOURCE.title,
         paper: "Figure 11, §5.2.2",
-        about: "The same steps where all keys are equally likely, so that clients hardly meet. What is left of the gain comes from a round \
-                trip less per write and from small write-backs; locks are free nearly always, wherever they lie."
+        about: "The same steps where all keys are equally likely, so that clients seldom compete. The \
+                remaining gain comes from one round trip less per write and from small write-backs. Locks \
+                are nearly always free, wherever they are."
             .to_owned(),
         panels: ablation::panels(scale, outcomes, UNIFORM),
         tables: Vec::new(),

@@ -6,7 +6,7 @@ use super::parts::{
     self, Metric, UNIFORM, axis, cache_share, exact, judged, lines, mean, paper_series, point, series, tree,
 };
 use super::plan::{Outcomes, Scale, Source};
-use crate::lab::{Job, Measured, TreeJob};
+use crate::experiment::{Job, Measured, TreeJob};
 use crate::variant::Variant;
 use crate::workload::Workload;
 
@@ -18,16 +18,21 @@ const STATED: u64 = paper::INDEX_CACHE_BYTES >> 20;
 const VARIANTS: [Variant; 2] = [Variant::Sherman, Variant::Ours];
 
 fn job(scale: &Scale, variant: Variant, megabytes: u64) -> Job {
-    // The part of the index that fits is what matters: no least size, unlike elsewhere.
+    // Only the part of the index that fits matters, so this figure has no minimum cache size, unlike the
+    // others.
     let cache_bytes = cache_share(scale, megabytes << 20);
-    Job::Tree(TreeJob { cache_bytes, fill_cache: true, ..tree(scale, variant, Workload::WriteIntensive, UNIFORM) })
+    Job::Tree(TreeJob {
+        cache_bytes,
+        fill_cache: true,
+        ..tree(scale, variant, Workload::WriteIntensive, UNIFORM)
+    })
 }
 
 fn jobs(scale: &Scale) -> Vec<Job> {
     VARIANTS.iter().flat_map(|&variant| MEGABYTES.map(|megabytes| job(scale, variant, megabytes))).collect()
 }
 
-/// The share of descents that the cache answered.
+/// The share of descents that hit the cache.
 fn hit_ratio(run: &Measured) -> f64 {
     run.hit_ratio
 }
@@ -35,7 +40,8 @@ fn hit_ratio(run: &Measured) -> f64 {
 fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     let curves = |metric: Metric| {
         let curve = |variant: Variant| {
-            let at = |megabytes| point(megabytes as f64, outcomes.of(&job(scale, variant, megabytes)), metric);
+            let at =
+                |megabytes| point(megabytes as f64, outcomes.of(&job(scale, variant, megabytes)), metric);
             series(variant.name(), MEGABYTES.map(at))
         };
         VARIANTS.map(curve).to_vec()
@@ -47,9 +53,10 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         name: SOURCE.name,
         title: SOURCE.title,
         paper: "Figure 15 (c), §5.6.2",
-        about: "Write-intensive, uniform. A descent that finds the leaf's parent in the cache takes no round trip; any other reads it first. \
-                Sizes are those of the paper for its 1000 million entries; with fewer entries the cache is smaller in proportion. \
-                The paper has a hit ratio of about 0.98 with 400 MB."
+        about: "Write-intensive, uniform. A descent that finds the leaf's parent in the cache needs no \
+                round trip for it. Any other descent reads the parent first. Sizes are those of the paper \
+                for its 1000 million entries; with fewer entries the cache is smaller in proportion. The \
+                paper has a hit ratio of about 0.98 with 400 MB."
             .to_owned(),
         panels: vec![
             lines("Throughput", size(), axis("Mops"), curves(parts::mops)),

@@ -1,14 +1,15 @@
-//! Runs the experiments that figures need, each once, on several threads, and draws the figures from what they gave.
+//! Runs the experiments that figures need, each once, on several threads, and draws the figures from the
+//! results.
 //!
-//! What comes out depends on the experiments alone: not on the number of threads, the order, or which results were kept from an
-//! earlier run.
+//! The output depends on the experiments alone: not on the number of threads, the order, or which results an
+//! earlier run kept.
 
 use super::error::FiguresError;
 use super::kept::Kept;
 use super::model::Figure;
 use super::plan::{Outcomes, Scale, Source};
 use crate::error::BenchError;
-use crate::lab::{Job, Measured};
+use crate::experiment::{Job, Measured};
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,29 +19,29 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Operations of the experiments that are done or were kept.
+    /// Operations of the experiments that are done or kept from an earlier run.
     pub done: u64,
-    /// Operations of all.
+    /// Operations of all experiments.
     pub total: u64,
-    /// Experiments that are done or were kept.
+    /// Experiments that are done or kept from an earlier run.
     pub experiments: usize,
     /// All experiments.
     pub of: usize,
-    /// How long it may take from now on, once that can be guessed.
+    /// The estimated time left, once there is an estimate.
     pub left: Option<Duration>,
 }
 
-/// What runs an experiment.
+/// The function that runs an experiment.
 pub type Runner<'r> = &'r (dyn Fn(&Job) -> Result<Measured, BenchError> + Sync);
 
-/// Who wants to know how far it is.
+/// The function that receives the progress.
 pub type Watcher<'w> = &'w (dyn Fn(Progress) + Sync);
 
-/// Runs what `sources` need, as far as `cache` does not have it, on so many threads, and draws them. The first failure stops the
-/// others as soon as the experiments under way are done.
+/// Runs the experiments of `sources` that `cache` does not have, on `threads` threads, and draws the figures.
+/// After a failure, the other threads stop when their current experiments end.
 pub fn run(
     sources: &[Source],
     scale: &Scale,
@@ -60,7 +61,7 @@ pub fn run(
             None => wanted.push((text, job)),
         }
     }
-    // The longest first, so that no thread is left alone with one at the end. The sort is stable.
+    // The longest first, so that at the end no single thread still runs a long one. The sort is stable.
     wanted.sort_by_key(|(_, job)| std::cmp::Reverse(job.operations()));
     let spent: u64 = found.values().map(|(operations, _)| operations).sum();
     let work = Work {
@@ -80,7 +81,7 @@ pub fn run(
     std::thread::scope(|scope| {
         let workers = threads.clamp(1, work.wanted.len().max(1));
         for _ in 1..workers {
-            // Fewer threads than asked for only take longer: this one works in any case.
+            // If the system starts fewer threads, the run only takes longer. The current thread always works.
             let _ = std::thread::Builder::new().spawn_scoped(scope, || work.run());
         }
         work.run();
@@ -92,7 +93,8 @@ pub fn run(
     }
 }
 
-/// Every experiment once, as its JSON and itself. One without a seed is the same in every run, and is run once.
+/// Returns every experiment once, with its JSON as key. An experiment without a seed is the same in every
+/// run, so it appears once.
 fn distinct(sources: &[Source], scale: &Scale) -> BTreeMap<String, Job> {
     let mut jobs = BTreeMap::new();
     for job in sources.iter().flat_map(|source| (source.jobs)(scale)) {
@@ -104,16 +106,17 @@ fn distinct(sources: &[Source], scale: &Scale) -> BTreeMap<String, Job> {
     jobs
 }
 
-/// An experiment as JSON, by which it is known. That cannot fail for what it is made of; if it did, its debug form would do.
+/// Returns the experiment as JSON, which identifies it. Serialization does not fail for these types;
+/// otherwise the debug form would serve.
 fn text(job: &Job) -> String {
     serde_json::to_string(job).unwrap_or_else(|_| format!("{job:?}"))
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Work<'r> {
     total: u64,
     of: usize,
-    /// Operations of results that were kept: they took no time.
+    /// Operations of kept results, which took no time in this run.
     spent: u64,
     begun: Instant,
     next: AtomicUsize,
@@ -136,10 +139,12 @@ impl Work<'_> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes experiments until there are no more, or one failed.
+    /// Runs experiments until none is left, or one failed.
     fn run(&self) {
         while !self.stop.load(Ordering::Relaxed) {
-            let Some((text, job)) = self.wanted.get(self.next.fetch_add(1, Ordering::Relaxed)) else { return };
+            let Some((text, job)) = self.wanted.get(self.next.fetch_add(1, Ordering::Relaxed)) else {
+                return;
+            };
             let outcome = self.measure(text, job);
             let mut state = self.state();
             match outcome {
@@ -159,7 +164,8 @@ impl Work<'_> {
     fn measure(&self, text: &str, job: &Job) -> Result<Measured, FiguresError> {
         let failed = |error| FiguresError::Experiment { job: Box::new(job.clone()), error };
         let ran = catch_unwind(AssertUnwindSafe(|| (self.runner)(job)));
-        let ran = ran.unwrap_or_else(|panic| Err(BenchError::Thread(format!("it panicked: {}", said(&*panic)))));
+        let ran =
+            ran.unwrap_or_else(|panic| Err(BenchError::Thread(format!("it panicked: {}", said(&*panic)))));
         let measured = ran.map_err(failed)?;
         self.kept.keep(text, &measured)?;
         Ok(measured)
@@ -173,16 +179,16 @@ impl Work<'_> {
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 fn said(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("nothing")
 }
 
-/// Results as figures see them: those of all runs of an experiment together.
+/// The results for the figures: all runs of an experiment together.
 struct Runs {
     by_first: BTreeMap<String, Vec<Measured>>,
-    /// An experiment that was asked for but not planned.
+    /// An experiment that a figure used but did not plan.
     unplanned: RefCell<Option<Job>>,
 }
 

@@ -1,14 +1,14 @@
-//! The engine with experiments that cost nothing.
+//! Tests the engine with experiments that cost nothing.
 
 use super::*;
-use crate::figures::model::{Axis, Claim, Kind, Panel, Point, Series};
+use crate::experiment::{Direction, LockJob, LockKind, WriteJob};
+use crate::figures::model::{Axis, Claim, Panel, PanelKind, Point, Series};
 use crate::figures::output::Output;
 use crate::figures::pick;
-use crate::lab::{Direction, LockJob, LockKind, WriteJob};
 use sherman_sim::nic::Params;
 use std::path::PathBuf;
 
-/// A folder of a test's own, which goes with it.
+/// A folder for one test, removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -37,7 +37,16 @@ impl Drop for Folder {
 fn locks(scale: &Scale, locks: u32) -> Job {
     let (kind, params) = (LockKind::Host, Params::PAPER);
     let operations = scale.operations * u64::from(locks);
-    Job::Locks(LockJob { kind, locks, zipf: 0.99, compute: 2, threads: 2, operations, seed: scale.seed, params })
+    Job::Locks(LockJob {
+        kind,
+        locks,
+        zipf: 0.99,
+        compute: 2,
+        threads: 2,
+        operations,
+        seed: scale.seed,
+        params,
+    })
 }
 
 fn write(bytes: u32) -> Job {
@@ -56,12 +65,20 @@ fn draw_jobs(name: &'static str, jobs: &[Job], outcomes: &dyn Outcomes) -> Figur
     let axis = |label: &str| Axis { label: label.to_owned(), log: false, categories: Vec::new() };
     let series = jobs.iter().enumerate().map(|(index, job)| {
         let runs = outcomes.of(job);
-        let points = runs.iter().map(|run| Point { x: index as f64, y: run.mops, least: run.mops, most: run.mops });
+        let points =
+            runs.iter().map(|run| Point { x: index as f64, y: run.mops, least: run.mops, most: run.mops });
         Series { name: format!("job {index}"), paper: false, points: points.collect() }
     });
     let series = series.collect();
-    let panel = Panel { title: name.to_owned(), kind: Kind::Lines, x: axis("x"), y: axis("y"), series };
-    let claim = Claim { key: name.to_owned(), what: String::new(), paper: 1.0, measured: 1.1, unit: "", judged: true };
+    let panel = Panel { title: name.to_owned(), kind: PanelKind::Lines, x: axis("x"), y: axis("y"), series };
+    let claim = Claim {
+        key: name.to_owned(),
+        what: String::new(),
+        paper: 1.0,
+        measured: 1.1,
+        unit: "",
+        judged: true,
+    };
     Figure {
         name,
         title: name,
@@ -75,7 +92,12 @@ fn draw_jobs(name: &'static str, jobs: &[Job], outcomes: &dyn Outcomes) -> Figur
 
 fn sources() -> Vec<Source> {
     vec![
-        Source { name: "first", title: "First", jobs: first_jobs, draw: |s, o| draw_jobs("first", &first_jobs(s), o) },
+        Source {
+            name: "first",
+            title: "First",
+            jobs: first_jobs,
+            draw: |s, o| draw_jobs("first", &first_jobs(s), o),
+        },
         Source {
             name: "second",
             title: "Second",
@@ -89,7 +111,7 @@ fn scale() -> Scale {
     Scale { quick: true, keys: 10, operations: 10, runs: 3, seed: 5 }
 }
 
-/// A number that is an experiment's own, with digits to the last bit.
+/// Returns a number unique to the experiment, with digits down to the last bit.
 fn fake(job: &Job) -> Measured {
     let mops = match job {
         Job::Locks(job) => f64::from(job.locks) + 1.0 / (job.seed as f64 + 0.3),
@@ -98,7 +120,7 @@ fn fake(job: &Job) -> Measured {
     Measured { operations: job.operations(), mops, write_round_trips: vec![(2, 7)], ..Measured::default() }
 }
 
-/// Runs the sources; gives the figures and how many experiments were run.
+/// Runs the sources. Returns the figures and the number of experiments run.
 fn runs(threads: usize, cache: &Path) -> (Vec<Figure>, usize) {
     let calls = AtomicUsize::new(0);
     let runner = |job: &Job| {
@@ -145,7 +167,7 @@ fn a_run_that_was_stopped_goes_on_where_it_was() {
     let (again, none) = runs(2, &folder.0);
     assert_eq!((more, none), (8, 0));
     let fresh = Folder::new("fresh");
-    // To the last bit, whether it was kept or has just been measured.
+    // Equal to the last bit, whether the result was kept or just measured.
     assert_eq!((&figures, &again), (&runs(1, &fresh.0).0, &figures));
 }
 
@@ -157,7 +179,7 @@ fn what_is_kept_but_broken_is_made_again() {
     let whole = std::fs::read_to_string(&files[0]).expect("a file");
     std::fs::write(&files[0], &whole[..whole.len() / 2]).expect("a file");
     std::fs::write(&files[1], b"\xff\x00").expect("a file");
-    // Whole, but of another experiment.
+    // A valid file, but of another experiment.
     std::fs::copy(&files[3], &files[2]).expect("a file");
     assert_eq!(runs(1, &folder.0), (figures, 3));
     assert_eq!(std::fs::read_to_string(&files[0]).expect("a file"), whole);
@@ -175,7 +197,8 @@ fn the_first_failure_stops_the_others_and_names_its_experiment() {
     let said = error.to_string();
     assert!(said.contains("out of order") && said.contains("LockJob"), "{said}");
     assert!(calls.into_inner() <= 2 && error.bad_option().is_none());
-    let panics = |_: &Job| -> Result<Measured, BenchError> { std::panic::resume_unwind(Box::new("so it is")) };
+    let panics =
+        |_: &Job| -> Result<Measured, BenchError> { std::panic::resume_unwind(Box::new("so it is")) };
     let error = run(&sources(), &scale(), 2, &folder.0, &panics, &|_| ()).expect_err("it fails");
     assert!(error.to_string().contains("panicked: so it is"), "{error}");
 }
@@ -193,24 +216,30 @@ fn progress_ends_at_all_and_counts_what_was_kept() {
     assert_eq!((last.done, last.experiments, last.left), (last.total, last.of, Some(Duration::ZERO)));
     assert_eq!((last.total, last.of), (3 * 10 * (1 + 2 + 3 + 4) + 10, 13));
     let again = Mutex::new(Vec::new());
-    run(&sources(), &scale(), 2, &folder.0, &|job| Ok(fake(job)), &|now| again.lock().expect("alive").push(now))
-        .expect("figures");
+    run(&sources(), &scale(), 2, &folder.0, &|job| Ok(fake(job)), &|now| {
+        again.lock().expect("alive").push(now)
+    })
+    .expect("figures");
     assert_eq!(again.into_inner().expect("alive"), [Progress { left: None, ..last }]);
 }
 
 #[test]
 fn a_figure_must_have_asked_for_what_it_is_drawn_from() {
     let folder = Folder::new("unplanned");
-    let sources =
-        [Source { name: "greedy", title: "", jobs: first_jobs, draw: |s, o| draw_jobs("greedy", &second_jobs(s), o) }];
+    let sources = [Source {
+        name: "greedy",
+        title: "",
+        jobs: first_jobs,
+        draw: |s, o| draw_jobs("greedy", &second_jobs(s), o),
+    }];
     let error = run(&sources, &scale(), 1, &folder.0, &|job| Ok(fake(job)), &|_| ()).expect_err("unplanned");
     assert!(matches!(error, FiguresError::Unplanned { figure: "greedy", .. }), "{error}");
 }
 
 #[test]
-fn a_name_that_no_figure_has_is_told_with_those_there_are() {
+fn an_unknown_figure_is_refused_with_a_list_of_all_figures() {
     let error = pick(sources(), &["third".to_owned()]).expect_err("unknown");
-    assert_eq!(error.to_string(), "there is no figure \"third\"; there are first, second");
+    assert_eq!(error.to_string(), "there is no figure \"third\"; available are first, second");
     assert_eq!(error.bad_option(), Some("only"));
     let picked = pick(sources(), &["second".to_owned()]).expect("known");
     assert_eq!(picked.iter().map(|source| source.name).collect::<Vec<_>>(), ["second"]);
@@ -225,14 +254,15 @@ fn everything_is_written_the_same_each_time() {
         let (figures, _) = runs(2, &output.kept());
         output.write(&scale(), &figures).expect("files");
     }
-    let read = |folder: &Folder, name: &str| std::fs::read(folder.0.join("deep/er").join(name)).expect("a file");
+    let read =
+        |folder: &Folder, name: &str| std::fs::read(folder.0.join("deep/er").join(name)).expect("a file");
     for name in ["results.json", "claims.md", "first.svg", "second.svg", "index.html"] {
         assert!(read(&one, name) == read(&other, name) && !read(&one, name).is_empty(), "{name}");
     }
 }
 
 #[test]
-fn a_place_that_cannot_be_written_is_told_before_anything_is_run() {
+fn a_folder_that_cannot_be_written_is_refused_before_any_run() {
     let folder = Folder::new("unwritable");
     let file = folder.0.join("file");
     std::fs::write(&file, "").expect("a file");

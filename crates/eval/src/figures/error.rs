@@ -1,7 +1,7 @@
 //! Why there are no figures.
 
 use crate::error::BenchError;
-use crate::lab::Job;
+use crate::experiment::Job;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -13,26 +13,26 @@ pub enum FiguresError {
     Unknown {
         /// The name.
         name: String,
-        /// The names there are.
+        /// The known names.
         known: Vec<&'static str>,
     },
-    /// Something cannot be written.
+    /// A file or folder cannot be written.
     Output {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The running program could not be read, so that nothing can be told of which results are its own.
+    /// The running program could not be read, so it is unknown which kept results belong to it.
     Program(String),
     /// An experiment failed.
     Experiment {
-        /// Which.
+        /// The experiment.
         job: Box<Job>,
-        /// How.
+        /// The error.
         error: BenchError,
     },
-    /// A figure was drawn from an experiment that it had not asked for.
+    /// A figure used an experiment that it had not planned.
     Unplanned {
         /// The figure.
         figure: &'static str,
@@ -42,12 +42,12 @@ pub enum FiguresError {
 }
 
 impl FiguresError {
-    /// A failure to write `path`.
+    /// Makes the error for a failure to write `path`.
     pub(crate) fn output(path: &Path, reason: impl fmt::Display) -> Self {
         Self::Output { path: path.to_owned(), reason: reason.to_string() }
     }
 
-    /// The option at fault, if this is about what was asked for.
+    /// Returns the invalid option, if the error is about an option.
     pub fn bad_option(&self) -> Option<&'static str> {
         match self {
             Self::Unknown { .. } => Some("only"),
@@ -61,13 +61,13 @@ impl fmt::Display for FiguresError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown { name, known } => {
-                write!(f, "there is no figure {name:?}; there are {}", known.join(", "))
+                write!(f, "there is no figure {name:?}; available are {}", known.join(", "))
             }
             Self::Output { path, reason } => write!(f, "cannot write {}: {reason}", path.display()),
-            Self::Program(reason) => write!(f, "cannot read the running program: {reason}"),
-            Self::Experiment { job, error } => write!(f, "an experiment failed: {error}; it was {job:?}"),
+            Self::Program(reason) => write!(f, "cannot read the file of the running program: {reason}"),
+            Self::Experiment { job, error } => write!(f, "an experiment failed: {error}. Its job: {job:?}"),
             Self::Unplanned { figure, job } => {
-                write!(f, "figure {figure} is drawn from an experiment it did not ask for: {job:?}")
+                write!(f, "figure {figure} uses an experiment that it did not plan: {job:?}")
             }
         }
     }

@@ -1,10 +1,12 @@
-//! Locks alone, part by part (figure 16, §5.7).
+//! Experiments on locks alone, technique by technique (figure 16, §5.7).
 
 use super::model::{Claim, Figure, Panel, Point};
 use super::paper::hocl as paper;
-use super::parts::{self, Metric, axis, bars, exact, judged, log_axis, names, over, paper_series, point, series};
+use super::parts::{
+    self, Metric, axis, bars, exact, judged, log_axis, names, over, paper_series, point, series,
+};
 use super::plan::{Outcomes, Scale, Source};
-use crate::lab::{Job, LockKind};
+use crate::experiment::{Job, LockKind};
 
 /// The figure.
 pub(super) const SOURCE: Source = Source { name: "hocl", title: "HOCL, part by part", jobs, draw };
@@ -27,19 +29,24 @@ fn jobs(scale: &Scale) -> Vec<Job> {
 
 fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     let ours = |metric: Metric| {
-        let bar = |(x, (kind, _)): (usize, (LockKind, _))| point(x as f64, outcomes.of(&job(scale, kind)), metric);
+        let bar =
+            |(x, (kind, _)): (usize, (LockKind, _))| point(x as f64, outcomes.of(&job(scale, kind)), metric);
         series("model", KINDS.into_iter().enumerate().map(bar))
     };
-    let panel = |title: &str, y, series| -> Panel { bars(title, names("", KINDS.map(|(_, name)| name)), y, series) };
+    let panel =
+        |title: &str, y, series| -> Panel { bars(title, names("", KINDS.map(|(_, name)| name)), y, series) };
     Figure {
         name: SOURCE.name,
         title: SOURCE.title,
         paper: "Figure 16, §5.7",
-        about: "176 threads on 8 compute servers take and release 10,240 locks of one memory server, drawn with zipf 0.99. From locks in host \
-                memory, taken by CAS and released by WRITE, to the complete hierarchical on-chip lock: on-chip memory makes an atomic cheap, \
-                local lock tables keep threads of one server from competing for it, queues make that fair, and handover leaves it out. The \
-                throughput of the step to on-chip memory is what a parameter of the model was set by. Of the paper's bars \
-                the text states two of the 99th percentile; the others are computed from those by its factors."
+        about: "176 threads on 8 compute servers take and release 10,240 locks of one memory server, drawn \
+                with zipf 0.99. The steps lead from locks in host memory, taken by CAS and released by \
+                WRITE, to the complete hierarchical on-chip lock. On-chip memory makes an atomic verb \
+                cheap. Local lock tables keep threads of one server from competing for it. Queues make the \
+                competition fair, and a handover needs no atomic verb. The throughput of the step to \
+                on-chip memory was used to set a parameter of the model. The paper's text states two of its \
+                bars, both of the 99th percentile. The others are computed from these with the factors in \
+                the text."
             .to_owned(),
         panels: vec![
             panel("Throughput", log_axis("Mops"), vec![ours(parts::mops)]),
@@ -56,18 +63,23 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     }
 }
 
-/// Each step's throughput over that of the one before it; of queues the paper states none.
+/// The throughput of each step relative to the one before it. The paper states none for queues.
 fn steps(scale: &Scale, outcomes: &dyn Outcomes) -> Vec<super::model::Series> {
-    let step = |at: usize| over(outcomes, &job(scale, KINDS[at].0), &job(scale, KINDS[at - 1].0), parts::mops);
-    let theirs =
-        [(1.0, paper::ON_CHIP_THROUGHPUT), (2.0, paper::HIERARCHICAL_THROUGHPUT), (4.0, paper::HANDOVER_THROUGHPUT)];
+    let step =
+        |at: usize| over(outcomes, &job(scale, KINDS[at].0), &job(scale, KINDS[at - 1].0), parts::mops);
+    let theirs = [
+        (1.0, paper::ON_CHIP_THROUGHPUT),
+        (2.0, paper::HIERARCHICAL_THROUGHPUT),
+        (4.0, paper::HANDOVER_THROUGHPUT),
+    ];
     vec![
         series("model", (1..KINDS.len()).map(|at| exact(at as f64, step(at)))),
         paper_series("paper", theirs.map(|(x, factor)| exact(x, factor))),
     ]
 }
 
-/// The paper's 99th percentiles: stated around the step to queues, the others by the factors between them.
+/// The paper's 99th percentiles. The paper states those before and after queues; the others follow from its
+/// factors.
 fn paper_p99() -> [Point; 5] {
     let (before, after) = (paper::WAIT_QUEUE_P99_US_BEFORE, paper::WAIT_QUEUE_P99_US_AFTER);
     let on_chip = before * paper::HIERARCHICAL_P99_DOWN;
@@ -83,7 +95,9 @@ fn claims(scale: &Scale, outcomes: &dyn Outcomes) -> Vec<Claim> {
     use LockKind::{Handover, Hierarchical, Host, OnChip, Queue};
     let up = |kind, before| over(outcomes, &job(scale, kind), &job(scale, before), parts::mops);
     let down = |kind, before, metric: Metric| over(outcomes, &job(scale, before), &job(scale, kind), metric);
-    let claim = |key: &str, what: &str, paper, measured| judged(format!("hocl_micro.{key}"), what, paper, measured, "");
+    let claim = |key: &str, what: &str, paper, measured| {
+        judged(format!("hocl_micro.{key}"), what, paper, measured, "")
+    };
     vec![
         claim(
             "on_chip.throughput",
@@ -91,7 +105,12 @@ fn claims(scale: &Scale, outcomes: &dyn Outcomes) -> Vec<Claim> {
             paper::ON_CHIP_THROUGHPUT,
             up(OnChip, Host),
         ),
-        claim("on_chip.p50_down", "+on-chip: median down", paper::ON_CHIP_P50_DOWN, down(OnChip, Host, parts::p50)),
+        claim(
+            "on_chip.p50_down",
+            "+on-chip: median down",
+            paper::ON_CHIP_P50_DOWN,
+            down(OnChip, Host, parts::p50),
+        ),
         claim(
             "on_chip.p99_down",
             "+on-chip: 99th percentile down",
@@ -122,7 +141,12 @@ fn claims(scale: &Scale, outcomes: &dyn Outcomes) -> Vec<Claim> {
             paper::WAIT_QUEUE_P99_US_BEFORE / paper::WAIT_QUEUE_P99_US_AFTER,
             down(Queue, Hierarchical, parts::p99),
         ),
-        claim("handover.throughput", "+handover: throughput", paper::HANDOVER_THROUGHPUT, up(Handover, Queue)),
+        claim(
+            "handover.throughput",
+            "+handover: throughput",
+            paper::HANDOVER_THROUGHPUT,
+            up(Handover, Queue),
+        ),
         claim(
             "handover.p99_down",
             "+handover: 99th percentile down",

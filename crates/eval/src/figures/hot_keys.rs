@@ -4,13 +4,14 @@ use super::model::Figure;
 use super::paper::sherman_over_fg_plus as paper;
 use super::parts::{self, Metric, SKEW, axis, bars, cell, log_axis, mean, names, point, series, table, tree};
 use super::plan::{Outcomes, Scale, Source};
+use crate::experiment::{Job, TreeJob};
 use crate::keys::HotKeys;
-use crate::lab::{Job, TreeJob};
 use crate::variant::Variant;
 use crate::workload::Workload;
 
 /// The figure.
-pub(super) const SOURCE: Source = Source { name: "hot-keys", title: "Hot keys scattered and clustered", jobs, draw };
+pub(super) const SOURCE: Source =
+    Source { name: "hot-keys", title: "Hot keys scattered and clustered", jobs, draw };
 
 const VARIANTS: [Variant; 3] = [Variant::FgPlus, Variant::Sherman, Variant::Ours];
 const PLACES: [HotKeys; 2] = [HotKeys::Scattered, HotKeys::Clustered];
@@ -36,7 +37,8 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         let mops = |variant, hot| mean(runs(variant, hot), parts::mops);
         let rates = PLACES.map(|hot| mops(variant, hot));
         let gains = PLACES.map(|hot| mops(variant, hot) / mops(Variant::FgPlus, hot));
-        let stated = if variant == Variant::Sherman { paper::SKEW_WRITE_INTENSIVE.throughput } else { f64::NAN };
+        let stated =
+            if variant == Variant::Sherman { paper::SKEW_WRITE_INTENSIVE.throughput } else { f64::NAN };
         let numbers = [rates[0], rates[1], gains[0], gains[1], stated].map(cell);
         std::iter::once(variant.name().to_owned()).chain(numbers).collect()
     };
@@ -52,16 +54,17 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         name: SOURCE.name,
         title: SOURCE.title,
         paper: "ours; the experiment of figure 10, §5.2.1",
-        about: "Write-intensive, zipf 0.99. The paper does not say whether the keys that are drawn most are neighbours. If they are scattered, \
-                each hot key has a leaf of its own; if they are clustered, one leaf, and one lock, gets a large part of all writes. All other \
-                figures scatter them, as YCSB does."
+        about: "Write-intensive, zipf 0.99. The paper does not say whether the most frequent keys are \
+                neighbours. If they are scattered, each hot key has its own leaf. If they are clustered, \
+                one leaf and one lock get a large part of all writes. All other figures scatter them, as \
+                YCSB does."
             .to_owned(),
         panels: vec![
             panel("Throughput", log_axis("Mops"), parts::mops),
             panel("Median latency", axis("µs"), parts::p50),
             panel("99th percentile of latency", log_axis("µs"), parts::p99),
         ],
-        tables: vec![table("What it changes", &columns, VARIANTS.map(row).into())],
+        tables: vec![table("Effect on throughput", &columns, VARIANTS.map(row).into())],
         claims: Vec::new(),
     }
 }

@@ -1,30 +1,31 @@
-//! What the three figures of internal metrics share: the write-intensive, skewed runs, and how histograms are drawn (§5.5).
+//! Shared by the three figures of internal metrics: the write-intensive, skewed runs, and the drawing of
+//! histograms (§5.5).
 
 use super::model::{Point, Series};
 use super::parts::{SKEW, point, series, share, tree};
 use super::plan::{Outcomes, Scale};
-use crate::lab::{Job, Measured};
+use crate::experiment::{Job, Measured};
 use crate::variant::Variant;
 use crate::workload::Workload;
 
 /// The systems.
 pub(super) const VARIANTS: [Variant; 3] = [Variant::FgPlus, Variant::Sherman, Variant::Ours];
 
-/// A histogram of a run.
+/// Selects a histogram of a run.
 pub(super) type Histogram = fn(&Measured) -> &[(u64, u64)];
 
-/// A system's experiment: the same as in the figure of contributions.
+/// Returns the experiment of a system: the same as in the figure of contributions.
 pub(super) fn job(scale: &Scale, variant: Variant) -> Job {
     Job::Tree(tree(scale, variant, Workload::WriteIntensive, SKEW))
 }
 
-/// All.
+/// Returns all experiments.
 pub(super) fn jobs(scale: &Scale) -> Vec<Job> {
     VARIANTS.map(|variant| job(scale, variant)).into()
 }
 
-/// For every system the share of operations that `within` takes, at each `x`. Shares of nothing are left out: they have no place
-/// on a logarithmic axis.
+/// Returns for every system the share of operations that `within` accepts, at each `x`. Omits shares of zero,
+/// which a logarithmic axis cannot show.
 pub(super) fn shares(
     scale: &Scale,
     outcomes: &dyn Outcomes,
@@ -41,8 +42,13 @@ pub(super) fn shares(
     VARIANTS.map(of).into()
 }
 
-/// For every system the share of operations with at most so much, at each of `limits`.
-pub(super) fn cumulative(scale: &Scale, outcomes: &dyn Outcomes, histogram: Histogram, limits: &[u64]) -> Vec<Series> {
+/// Returns for every system the share of operations with at most this value, at each of `limits`.
+pub(super) fn cumulative(
+    scale: &Scale,
+    outcomes: &dyn Outcomes,
+    histogram: Histogram,
+    limits: &[u64],
+) -> Vec<Series> {
     let at: Vec<_> = limits.iter().map(|&limit| (limit as f64, 0, limit)).collect();
     shares(scale, outcomes, histogram, &at)
 }

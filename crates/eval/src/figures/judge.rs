@@ -1,4 +1,4 @@
-//! How near the model comes to the paper.
+//! Judges how close the model comes to the paper.
 
 use super::model::{Claim, Figure};
 use serde::Serialize;
@@ -6,22 +6,22 @@ use std::fmt;
 
 /// A factor up to this is close.
 pub const CLOSE: f64 = 1.5;
-/// A factor up to this is apart; beyond, it is far.
+/// A factor up to this is apart; a larger factor is far.
 pub const FAR: f64 = 3.0;
 
-/// How far a number of ours is from the paper's.
+/// The distance between a measured number and the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distance {
     /// Within `CLOSE`.
     Close,
     /// Within `FAR`.
     Apart,
-    /// Beyond, of another sign, or not a number.
+    /// Beyond `FAR`, of another sign, or not a number.
     Far,
 }
 
 impl Distance {
-    /// That of a claim.
+    /// Returns the distance of a claim.
     pub fn of(claim: &Claim) -> Self {
         match claim.factor() {
             factor if (1.0..=CLOSE).contains(&factor) => Self::Close,
@@ -30,7 +30,7 @@ impl Distance {
         }
     }
 
-    /// A word for it.
+    /// Returns a word for the distance.
     pub fn word(self) -> &'static str {
         match self {
             Self::Close => "close",
@@ -45,14 +45,14 @@ impl Distance {
 pub struct Summary {
     /// Claims by which the model is judged.
     pub judged: usize,
-    /// Of them, those within a factor of 1.5.
+    /// Judged claims within a factor of 1.5.
     pub within_1_5: usize,
-    /// Of them, those beyond a factor of 3.
+    /// Judged claims beyond a factor of 3.
     pub beyond_3: usize,
 }
 
 impl Summary {
-    /// That of these figures.
+    /// Counts the claims of these figures.
     pub fn of(figures: &[Figure]) -> Self {
         let judged = figures.iter().flat_map(|figure| &figure.claims).filter(|claim| claim.judged);
         judged.map(Distance::of).fold(Self::default(), |sum, distance| Self {
@@ -62,7 +62,7 @@ impl Summary {
         })
     }
 
-    /// The share of those within a factor of 1.5, in whole percent.
+    /// Returns the share of claims within a factor of 1.5, in whole percent.
     pub fn percent(&self) -> usize {
         (200 * self.within_1_5 + self.judged).checked_div(2 * self.judged).unwrap_or(0)
     }
@@ -71,7 +71,11 @@ impl Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { judged, within_1_5, beyond_3 } = self;
-        write!(f, "judged {judged}, within {CLOSE}: {within_1_5} ({} %), beyond {FAR}: {beyond_3}", self.percent())
+        write!(
+            f,
+            "judged {judged}, within {CLOSE}: {within_1_5} ({} %), beyond {FAR}: {beyond_3}",
+            self.percent()
+        )
     }
 }
 

@@ -1,16 +1,17 @@
-//! Results that are kept in files, so that a run that was stopped goes on where it was.
+//! Keeps results in files, so that a stopped run continues where it stopped.
 //!
-//! A result is kept under a key of the program and the experiment. The program is known by the bytes of its executable: whatever
-//! changes in the code or in the model's parameters makes another key, and nothing old is ever taken for new. A file is written
-//! beside its place and then renamed, so that one that exists is whole; one that is not, whatever the reason, is made again.
+//! The key of a result combines the program and the experiment. The bytes of the executable identify the
+//! program. Any change in the code or in the model's parameters therefore gives another key, and no old
+//! result passes for a new one. A file is written under another name and then renamed, so an existing file is
+//! complete. An experiment with an invalid file, whatever the reason, is run again.
 
 use super::error::FiguresError;
 use super::output::write_whole;
-use crate::lab::Measured;
+use crate::experiment::Measured;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// FNV-1a of 128 bits: small, and without surprises. Nobody attacks these keys.
+/// FNV-1a of 128 bits: small and simple. These keys need no protection from attacks.
 #[derive(Clone, Copy)]
 struct Hash(u128);
 
@@ -30,11 +31,12 @@ impl Hash {
 /// The folder of kept results.
 pub struct Kept {
     folder: PathBuf,
-    /// What the program hashes to.
+    /// The hash of the program.
     program: Hash,
 }
 
-/// What a file holds. The experiment is in it for people, and so that a key shared by accident does no harm.
+/// The content of a file. It includes the experiment for people to read, and so that a hash collision does no
+/// harm.
 #[derive(Serialize, Deserialize)]
 struct Entry {
     job: String,
@@ -42,7 +44,7 @@ struct Entry {
 }
 
 impl Kept {
-    /// Opens the folder, which is created if need be, for the running program.
+    /// Opens the folder for the running program. Creates the folder if it does not exist.
     pub fn open(folder: &Path) -> Result<Self, FiguresError> {
         std::fs::create_dir_all(folder).map_err(|error| FiguresError::output(folder, error))?;
         let program = std::env::current_exe().and_then(std::fs::read);
@@ -50,7 +52,7 @@ impl Kept {
         Ok(Self { folder: folder.to_owned(), program: Hash::new().with(&program) })
     }
 
-    /// The result of the experiment with this JSON, if there is a good one.
+    /// Returns the result of the experiment with this JSON, if there is a valid one.
     pub fn find(&self, job: &str) -> Option<Measured> {
         let text = std::fs::read_to_string(self.path(job)).ok()?;
         let entry: Entry = serde_json::from_str(&text).ok()?;

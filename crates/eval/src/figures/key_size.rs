@@ -4,7 +4,7 @@ use super::model::Figure;
 use super::paper::{sensitivity as paper, setup};
 use super::parts::{self, SKEW, UNIFORM, axis, bars, judged, names, over, point, series, table, tree};
 use super::plan::{Outcomes, Scale, Source};
-use crate::lab::{Job, TreeJob};
+use crate::experiment::{Job, TreeJob};
 use crate::variant::Variant;
 use crate::workload::Workload;
 use sherman::TreeOptions;
@@ -15,12 +15,12 @@ pub(super) const SOURCE: Source = Source { name: "key-size", title: "Longer keys
 const KEYS: [usize; 4] = [16, 64, 256, 1024];
 const VARIANTS: [Variant; 3] = [Variant::FgPlus, Variant::Sherman, Variant::Ours];
 const SKEWS: [(f64, &str); 2] = [(UNIFORM, "Uniform"), (SKEW, "Skewed, zipf 0.99")];
-/// Sizes that nodes can have.
+/// The sizes that a node can have.
 const SIZES: std::ops::RangeInclusive<usize> = 256..=65_536;
 const LINE: usize = 64;
 
-/// Bytes of leaves and of internal nodes that hold as many entries as the paper's leaves. Internal nodes stay at 1 KB as long as
-/// they do.
+/// Returns the bytes of leaves and of internal nodes that hold as many entries as the paper's leaves.
+/// Internal nodes keep 1 KB while that is enough.
 fn node_sizes(variant: Variant, key_size: usize) -> (usize, usize) {
     let options = TreeOptions::new().format(variant.format()).sizes(key_size, setup::VALUE_BYTES);
     let entries = |bytes: usize| options.clone().node_bytes(bytes).entries_per_node().unwrap_or((0, 0));
@@ -34,9 +34,10 @@ fn node_sizes(variant: Variant, key_size: usize) -> (usize, usize) {
 
 fn job(scale: &Scale, variant: Variant, key_size: usize, zipf: f64) -> Job {
     let (leaf_size, internal_size) = node_sizes(variant, key_size);
-    // As many times fewer keys than in the other experiments as in the paper: a fifth.
+    // A fifth of the keys of the other experiments, as in the paper.
     let keys = scale.keys / (setup::BULK_LOADED_ENTRIES / paper::KEY_SIZE_ENTRIES);
-    // Nodes of the longest keys are 36 KB: as many operations as elsewhere would touch more of them than a laptop has room for.
+    // Nodes of the longest keys are 36 KB. With the usual number of operations, the nodes touched would not
+    // fit into a laptop's memory.
     let operations = if key_size > 256 { scale.operations.div_ceil(4) } else { scale.operations };
     Job::Tree(TreeJob {
         operations,
@@ -49,7 +50,8 @@ fn job(scale: &Scale, variant: Variant, key_size: usize, zipf: f64) -> Job {
 }
 
 fn jobs(scale: &Scale) -> Vec<Job> {
-    let bars = |zipf| KEYS.iter().flat_map(move |&key| VARIANTS.map(|variant| job(scale, variant, key, zipf)));
+    let bars =
+        |zipf| KEYS.iter().flat_map(move |&key| VARIANTS.map(|variant| job(scale, variant, key, zipf)));
     SKEWS.iter().flat_map(|&(zipf, _)| bars(zipf)).collect()
 }
 
@@ -57,9 +59,17 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     let panel = |(zipf, title): (f64, &str)| {
         let bar = |variant: Variant| {
             let runs = |key| outcomes.of(&job(scale, variant, key, zipf));
-            series(variant.name(), KEYS.iter().enumerate().map(|(x, &key)| point(x as f64, runs(key), parts::mops)))
+            series(
+                variant.name(),
+                KEYS.iter().enumerate().map(|(x, &key)| point(x as f64, runs(key), parts::mops)),
+            )
         };
-        bars(title, names("bytes of a key", KEYS.map(|key| key.to_string())), axis("Mops"), VARIANTS.map(bar).into())
+        bars(
+            title,
+            names("bytes of a key", KEYS.map(|key| key.to_string())),
+            axis("Mops"),
+            VARIANTS.map(bar).into(),
+        )
     };
     let gain = |key, zipf| {
         let job = |variant| job(scale, variant, key, zipf);
@@ -76,13 +86,19 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         name: SOURCE.name,
         title: SOURCE.title,
         paper: "Figure 15 (a) and (b), §5.6.1",
-        about: "Write-intensive, a fifth of the entries of the other experiments, leaves of 32 entries whatever the key, so that leaves grow with \
-                keys. Every operation reads a leaf, so all get slower; Sherman's lead grows, since it does not write one back. The paper \
-                does not say what happens to internal nodes: here they grow so that they too hold 32 entries. Nor does it name \
-                another cache, so there is the usual one, which holds a smaller part of the index the longer keys are."
+        about: "Write-intensive, with a fifth of the entries of the other experiments. Leaves hold 32 \
+                entries for every key size, so they grow with the keys. Every operation reads a leaf, so \
+                all get slower. Sherman's lead grows, because it does not write a whole leaf back. The \
+                paper does not say what happens to internal nodes: here they grow to hold 32 entries, too. \
+                The paper names no other cache, so the usual one is used. The longer the keys, the smaller \
+                the part of the index that it holds."
             .to_owned(),
         panels: SKEWS.map(panel).into(),
-        tables: vec![table("Bytes of a leaf / of an internal node", &["key", "fg+", "sherman", "ours"], sizes.collect())],
+        tables: vec![table(
+            "Bytes of a leaf / of an internal node",
+            &["key", "fg+", "sherman", "ours"],
+            sizes.collect(),
+        )],
         claims: vec![
             judged(
                 "sensitivity.key_size_uniform.sherman_over_fg_plus_at_16B",
@@ -125,7 +141,10 @@ mod tests {
                 assert!(entries(leaf, internal) >= (32, 32), "{variant:?}, {key}: {leaf}, {internal}");
                 assert!(entries(leaf, internal).1 >= 32, "{variant:?}, {key}: {internal}");
                 assert!(entries(leaf - LINE, internal).0 < 32, "{variant:?}, {key}: {leaf}");
-                assert!(internal == 1024 || entries(leaf, internal - LINE).1 < 32, "{variant:?}, {key}: {internal}");
+                assert!(
+                    internal == 1024 || entries(leaf, internal - LINE).1 < 32,
+                    "{variant:?}, {key}: {internal}"
+                );
             }
         }
     }

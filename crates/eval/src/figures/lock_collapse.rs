@@ -1,16 +1,16 @@
-//! Locks of host memory against skew (figure 2, §3.2.2).
+//! Locks in host memory against skew (figure 2, §3.2.2).
 
 use super::model::Figure;
 use super::paper::hocl;
 use super::parts::{self, Metric, lines, log_axis, names, point, series};
 use super::plan::{Outcomes, Scale, Source};
-use crate::lab::{Job, LockJob, LockKind};
+use crate::experiment::{Job, LockJob, LockKind};
 
 /// The figure.
 pub(super) const SOURCE: Source =
     Source { name: "lock-collapse", title: "RDMA locks collapse under contention", jobs, draw };
 
-/// None of them shares the memory server's machine.
+/// Seven compute servers, so that none shares the memory server's machine.
 const COMPUTE: u16 = 7;
 const SKEWS: [f64; 6] = [0.0, 0.5, 0.8, 0.9, 0.95, 0.99];
 const KINDS: [(LockKind, &str); 4] = [
@@ -42,10 +42,11 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         title: SOURCE.title,
         paper: "Figure 2, §3.2.2",
         about: format!(
-            "{} threads on {COMPUTE} compute servers take and release {} locks of one memory server, as fast as they can. The paper \
-             plots locks in host memory that are taken by CAS and released by FAA, and says that they collapse as skew grows, but its \
-             text gives no number, so there is none to compare. The other three curves are our addition: what each part of the \
-             remedy does to the same experiment.",
+            "{} threads on {COMPUTE} compute servers take and release {} locks of one memory server, as \
+             fast as they can. The paper plots locks in host memory that are taken by CAS and released by \
+             FAA. It says that they collapse as skew grows. Its text gives no number, so there is none to \
+             compare. The other three curves are our addition: they show what each part of the remedy does \
+             to the same experiment.",
             COMPUTE * (hocl::THREADS / hocl::COMPUTE_SERVERS),
             hocl::LOCKS
         ),

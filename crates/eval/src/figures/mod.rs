@@ -1,21 +1,22 @@
-//! Every figure and table of the paper's evaluation and motivation, with ours beside.
+//! Every figure and table of the paper's evaluation and motivation, with the measured results next to the
+//! paper's.
 //!
-//! A figure is one file: which experiments it needs, how it is drawn from them, and which of the paper's numbers it is to be
-//! compared with. Those numbers are all in [`paper`]. [`run`] runs the experiments of several figures, each once, and draws
-//! these; [`Output`] writes them.
+//! Each figure has its own file. The file lists the experiments, draws the figure from their results, and
+//! compares it with the paper's numbers. Those numbers are all in [`paper`]. [`run`] runs the experiments of
+//! several figures, each once, and draws the figures; [`Output`] writes them.
 //!
 //! Besides the figures:
 //!
 //! | module | what |
 //! |---|---|
-//! | `plan` | what a figure is made from |
+//! | `plan` | the inputs of a figure |
 //! | `parts` | what figures share |
 //! | `model` | what a figure is |
-//! | `engine`, `kept` | running experiments, and keeping what they gave |
-//! | `judge` | how near the model comes to the paper |
+//! | `engine`, `kept` | running experiments, and keeping their results |
+//! | `judge` | how close the model comes to the paper |
 //! | `results`, `text` | figures as numbers |
 //! | `render` | figures as pictures |
-//! | `output` | the folder they go to |
+//! | `output` | the output folder |
 
 mod ablation;
 mod ablation_skewed;
@@ -55,11 +56,11 @@ mod write_size;
 pub use engine::{Progress, run};
 pub use error::FiguresError;
 pub use judge::{Distance, Summary};
-pub use model::{Axis, Claim, Figure, Kind, Panel, Point, Series, Table};
+pub use model::{Axis, Claim, Figure, Panel, PanelKind, Point, Series, Table};
 pub use output::Output;
 pub use plan::{Outcomes, Scale, Source};
 
-/// Every figure, in the paper's order, and then our own.
+/// Returns every figure, in the paper's order, and then those of this project.
 pub fn all() -> Vec<Source> {
     vec![
         table_1::SOURCE,
@@ -81,7 +82,7 @@ pub fn all() -> Vec<Source> {
     ]
 }
 
-/// Those of `sources` that have one of these names, in their own order; all of them if no name is given.
+/// Returns the `sources` that have one of these names, in their own order; all of them if no name is given.
 pub fn pick(sources: Vec<Source>, names: &[String]) -> Result<Vec<Source>, FiguresError> {
     if let Some(unknown) = names.iter().find(|name| sources.iter().all(|source| source.name != **name)) {
         let known = sources.iter().map(|source| source.name).collect();

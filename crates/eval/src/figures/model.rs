@@ -1,23 +1,23 @@
-//! What a figure is: panels of curves or bars, tables, and claims of the paper with what was measured.
+//! The model of a figure: panels of curves or bars, tables, and claims of the paper with the measured values.
 
 use serde::Serialize;
 
-/// A figure or table of the paper, with the paper's numbers and ours.
+/// A figure or table of the paper, with the paper's numbers and the measured ones.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// Its name on the command line and of its files.
+    /// Its name on the command line, and the name of its files.
     pub name: &'static str,
     /// Its heading.
     pub title: &'static str,
-    /// Where the paper has it, as in "Figure 10, §5.2".
+    /// Its place in the paper, as in "Figure 10, §5.2".
     pub paper: &'static str,
-    /// What the experiment is, and what the paper says of it, in a sentence or three of our own.
+    /// A description of the experiment and of the paper's findings, in one to three sentences.
     pub about: String,
     /// The plots.
     pub panels: Vec<Panel>,
     /// The tables.
     pub tables: Vec<Table>,
-    /// The paper's numbers against ours.
+    /// The paper's numbers against the measured ones.
     pub claims: Vec<Claim>,
 }
 
@@ -27,18 +27,18 @@ pub struct Panel {
     /// Its heading.
     pub title: String,
     /// Bars or lines.
-    pub kind: Kind,
+    pub kind: PanelKind,
     /// What the x axis says.
     pub x: Axis,
     /// What the y axis says.
     pub y: Axis,
-    /// The curves, or for bars one of each in every group.
+    /// The curves. For bars, each series has one bar in every group.
     pub series: Vec<Series>,
 }
 
 /// How a panel is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Kind {
+pub enum PanelKind {
     /// Groups of bars; the x of a point is the index of its category.
     Bars,
     /// Lines with markers.
@@ -59,9 +59,9 @@ pub struct Axis {
 /// One curve, or one kind of bar.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
-    /// What it is of.
+    /// The name of the curve or bar.
     pub name: String,
-    /// Whether it is the paper's: drawn apart.
+    /// Whether the series is the paper's, which is drawn differently.
     pub paper: bool,
     /// Its points.
     pub points: Vec<Point>,
@@ -70,13 +70,13 @@ pub struct Series {
 /// A point: the mean of several runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// Where.
+    /// The position on the x axis.
     pub x: f64,
-    /// How much.
+    /// The value.
     pub y: f64,
-    /// The least of the runs.
+    /// The lowest value of the runs.
     pub least: f64,
-    /// The most.
+    /// The highest value of the runs.
     pub most: f64,
 }
 
@@ -91,25 +91,26 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
-/// A number of the paper, and ours.
+/// A number of the paper, and the measured one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Claim {
-    /// Its key in the list of the paper's numbers, as in `ablation_write_intensive_skew.throughput_step.+combine`.
+    /// Its key in the list of the paper's numbers, as in
+    /// `ablation_write_intensive_skew.throughput_step.+combine`.
     pub key: String,
-    /// What it says.
+    /// The text of the claim.
     pub what: String,
     /// The paper's number.
     pub paper: f64,
-    /// Ours.
+    /// The measured number.
     pub measured: f64,
     /// The unit; empty for a ratio.
     pub unit: &'static str,
-    /// Whether it is one of the ratios by which the model is judged.
+    /// Whether the claim is one of the ratios by which the model is judged.
     pub judged: bool,
 }
 
 impl Claim {
-    /// By what factor the two differ: 1 if they agree, infinite if one of them is zero and the other is not.
+    /// Returns the factor between the two numbers: 1 if they agree, infinite if exactly one of them is zero.
     pub fn factor(&self) -> f64 {
         if self.paper == self.measured {
             return 1.0;

@@ -1,4 +1,4 @@
-//! Where figures go: a folder with `index.html`, an SVG per figure, `results.json` and `claims.md`.
+//! The output folder of figures: `index.html`, an SVG per figure, `results.json` and `claims.md`.
 
 use super::error::FiguresError;
 use super::model::Figure;
@@ -6,7 +6,7 @@ use super::plan::Scale;
 use super::{render, results};
 use std::path::{Path, PathBuf};
 
-/// The folder of kept results, within that of the figures.
+/// The folder of kept results, inside the folder of the figures.
 const KEPT: &str = ".cache";
 
 /// A folder that figures can be written to.
@@ -16,11 +16,13 @@ pub struct Output {
 }
 
 impl Output {
-    /// Creates the folder if need be, and finds out whether it can be written, so that no experiment is run in vain.
+    /// Creates the folder if it does not exist, and checks that it can be written, before any experiment
+    /// runs.
     pub fn open(folder: &Path) -> Result<Self, FiguresError> {
         let output = Self { folder: folder.to_owned() };
         let kept = output.kept();
-        std::fs::create_dir_all(&kept).map_err(|error| FiguresError::output(folder, reason(folder, &error)))?;
+        std::fs::create_dir_all(&kept)
+            .map_err(|error| FiguresError::output(folder, reason(folder, &error)))?;
         for place in [folder, &kept] {
             let probe = place.join(format!(".probe.{}", std::process::id()));
             let probed = std::fs::write(&probe, b"").and_then(|()| std::fs::remove_file(&probe));
@@ -29,12 +31,12 @@ impl Output {
         Ok(output)
     }
 
-    /// Where results are kept.
+    /// Returns the folder of kept results.
     pub fn kept(&self) -> PathBuf {
         self.folder.join(KEPT)
     }
 
-    /// The page.
+    /// Returns the path of the page.
     pub fn page(&self) -> PathBuf {
         self.folder.join("index.html")
     }
@@ -53,13 +55,14 @@ impl Output {
     }
 }
 
-/// That a folder cannot be made where a file is, is told by the system as if the file were the trouble.
+/// Returns the reason why a folder cannot be created. If a file has that name, the system's message would be
+/// misleading.
 fn reason(folder: &Path, error: &std::io::Error) -> String {
     let file = folder.ancestors().find(|place| place.is_file());
     file.map_or_else(|| error.to_string(), |file| format!("{} is a file", file.display()))
 }
 
-/// Writes a file so that it is there as a whole or not at all, even if this process is killed.
+/// Writes a file so that it appears complete or not at all, even if this process is killed.
 pub(super) fn write_whole(path: &Path, text: &str) -> Result<(), FiguresError> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}.tmp", std::process::id()));

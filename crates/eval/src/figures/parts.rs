@@ -1,10 +1,10 @@
-//! What figures share: the paper's default experiment, numbers from runs, panels, claims.
+//! Shared by all figures: the paper's default experiment, numbers from runs, panels, claims.
 
-use super::model::{Axis, Claim, Kind, Panel, Point, Series, Table};
+use super::model::{Axis, Claim, Panel, PanelKind, Point, Series, Table};
 use super::paper::{hocl, setup};
 use super::plan::{Outcomes, Scale};
+use crate::experiment::{Job, LockJob, LockKind, Measured, TreeJob};
 use crate::keys::HotKeys;
-use crate::lab::{Job, LockJob, LockKind, Measured, TreeJob};
 use crate::variant::Variant;
 use crate::workload::Workload;
 use sherman_sim::nic::Params;
@@ -13,10 +13,11 @@ use sherman_sim::nic::Params;
 pub(super) const UNIFORM: f64 = 0.0;
 /// The paper's skew.
 pub(super) const SKEW: f64 = setup::ZIPF_DEFAULT;
-/// A small tree's share of the paper's cache would hold next to nothing besides the cache's own tables.
+/// The least cache size. A small tree's share of the paper's cache would hold almost nothing besides the
+/// cache's own tables.
 const LEAST_CACHE: u64 = 1 << 20;
 
-/// The paper's default experiment (§5.1.3) with one system, mix and skew.
+/// Returns the paper's default experiment (§5.1.3) with one system, mix and skew.
 pub(super) fn tree(scale: &Scale, variant: Variant, workload: Workload, zipf: f64) -> TreeJob {
     TreeJob {
         variant,
@@ -43,13 +44,13 @@ pub(super) fn tree(scale: &Scale, variant: Variant, workload: Workload, zipf: f6
     }
 }
 
-/// The same share of this scale's tree as `bytes` are of the paper's.
+/// Scales `bytes` from the paper's tree to the tree of this scale.
 pub(super) fn cache_share(scale: &Scale, bytes: u64) -> u64 {
     let share = u128::from(bytes) * u128::from(scale.keys) / u128::from(setup::BULK_LOADED_ENTRIES);
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// The paper's experiment on locks alone (§5.7).
+/// Returns the paper's experiment on locks alone (§5.7).
 pub(super) fn locks(scale: &Scale, kind: LockKind) -> LockJob {
     LockJob {
         kind,
@@ -63,10 +64,10 @@ pub(super) fn locks(scale: &Scale, kind: LockKind) -> LockJob {
     }
 }
 
-/// What is read off a run.
+/// Selects a number of a run.
 pub(super) type Metric = fn(&Measured) -> f64;
 
-/// Throughput, in millions a second.
+/// Throughput, in millions of operations per second.
 pub(super) fn mops(run: &Measured) -> f64 {
     run.mops
 }
@@ -76,17 +77,17 @@ pub(super) fn p50(run: &Measured) -> f64 {
     run.all.p50
 }
 
-/// The latency that nine in ten operations stay below.
+/// The 90th percentile of latency.
 pub(super) fn p90(run: &Measured) -> f64 {
     run.all.p90
 }
 
-/// The latency that 99 in a hundred operations stay below.
+/// The 99th percentile of latency.
 pub(super) fn p99(run: &Measured) -> f64 {
     run.all.p99
 }
 
-/// A point of several runs. Without a run there is no number: it is NaN, which is not drawn.
+/// Makes a point of several runs. Without a run its value is NaN, which is not drawn.
 pub(super) fn point(x: f64, runs: &[Measured], metric: impl Fn(&Measured) -> f64) -> Point {
     let mut point = Point { x, y: 0.0, least: f64::INFINITY, most: f64::NEG_INFINITY };
     for run in runs {
@@ -99,22 +100,23 @@ pub(super) fn point(x: f64, runs: &[Measured], metric: impl Fn(&Measured) -> f64
     point
 }
 
-/// A point without a spread, such as one of the paper's.
+/// Makes a point without a spread, such as one of the paper's.
 pub(super) fn exact(x: f64, y: f64) -> Point {
     Point { x, y, least: y, most: y }
 }
 
-/// The mean of several runs.
+/// Returns the mean of several runs.
 pub(super) fn mean(runs: &[Measured], metric: impl Fn(&Measured) -> f64) -> f64 {
     point(0.0, runs, metric).y
 }
 
-/// By what factor the mean of one job's runs is above that of another's.
+/// Returns the mean of one job's runs divided by the mean of another job's runs.
 pub(super) fn over(outcomes: &dyn Outcomes, job: &Job, base: &Job, metric: Metric) -> f64 {
     mean(outcomes.of(job), metric) / mean(outcomes.of(base), metric)
 }
 
-/// The value that so many in a hundred of a histogram's operations do not exceed; 0 if there are none.
+/// Returns the percentile of a histogram: the value that `percent` percent of the operations do not exceed. 0
+/// if the histogram is empty.
 pub(super) fn percentile(histogram: &[(u64, u64)], percent: u64) -> f64 {
     let total = count(histogram);
     let mut below = 0u128;
@@ -127,7 +129,7 @@ pub(super) fn percentile(histogram: &[(u64, u64)], percent: u64) -> f64 {
     0.0
 }
 
-/// The share of a histogram's operations whose value is in a range; NaN if there are none.
+/// Returns the share of a histogram's operations whose value `within` accepts; NaN if the histogram is empty.
 pub(super) fn share(histogram: &[(u64, u64)], within: impl Fn(u64) -> bool) -> f64 {
     let inside = histogram.iter().filter(|(value, _)| within(*value)).map(|(_, count)| u128::from(*count));
     inside.sum::<u128>() as f64 / count(histogram) as f64
@@ -137,47 +139,47 @@ fn count(histogram: &[(u64, u64)]) -> u128 {
     histogram.iter().map(|(_, count)| u128::from(*count)).sum()
 }
 
-/// A linear axis.
+/// Makes a linear axis.
 pub(super) fn axis(label: &str) -> Axis {
     Axis { label: label.to_owned(), log: false, categories: Vec::new() }
 }
 
-/// A logarithmic axis.
+/// Makes a logarithmic axis.
 pub(super) fn log_axis(label: &str) -> Axis {
     Axis { log: true, ..axis(label) }
 }
 
-/// An axis of names.
+/// Makes an axis of names.
 pub(super) fn names(label: &str, names: impl IntoIterator<Item = impl Into<String>>) -> Axis {
     Axis { categories: names.into_iter().map(Into::into).collect(), ..axis(label) }
 }
 
-/// A panel of bars.
+/// Makes a panel of bars.
 pub(super) fn bars(title: impl Into<String>, x: Axis, y: Axis, series: Vec<Series>) -> Panel {
-    Panel { title: title.into(), kind: Kind::Bars, x, y, series }
+    Panel { title: title.into(), kind: PanelKind::Bars, x, y, series }
 }
 
-/// A panel of lines.
+/// Makes a panel of lines.
 pub(super) fn lines(title: impl Into<String>, x: Axis, y: Axis, series: Vec<Series>) -> Panel {
-    Panel { title: title.into(), kind: Kind::Lines, x, y, series }
+    Panel { title: title.into(), kind: PanelKind::Lines, x, y, series }
 }
 
-/// A series of ours.
+/// Makes a series of measured values.
 pub(super) fn series(name: impl Into<String>, points: impl IntoIterator<Item = Point>) -> Series {
     Series { name: name.into(), paper: false, points: points.into_iter().collect() }
 }
 
-/// A series of the paper's.
+/// Makes a series of the paper's values.
 pub(super) fn paper_series(name: impl Into<String>, points: impl IntoIterator<Item = Point>) -> Series {
     Series { paper: true, ..series(name, points) }
 }
 
-/// A table.
+/// Makes a table.
 pub(super) fn table(title: &str, columns: &[&str], rows: Vec<Vec<String>>) -> Table {
     Table { title: title.to_owned(), columns: columns.iter().map(|&name| name.to_owned()).collect(), rows }
 }
 
-/// A claim by which the model is judged; `unit` is empty for a ratio.
+/// Makes a claim by which the model is judged; `unit` is empty for a ratio.
 pub(super) fn judged(
     key: impl Into<String>,
     what: impl Into<String>,
@@ -188,7 +190,7 @@ pub(super) fn judged(
     Claim { judged: true, ..told(key, what, paper, ours, unit) }
 }
 
-/// A claim that is told but not judged.
+/// Makes a claim that is reported but not judged.
 pub(super) fn told(
     key: impl Into<String>,
     what: impl Into<String>,
@@ -199,7 +201,7 @@ pub(super) fn told(
     Claim { key: key.into(), what: what.into(), paper, measured: ours, unit, judged: false }
 }
 
-/// A number for a table: about three digits, a dash for none.
+/// Formats a number for a table: about three digits, a dash for none.
 pub(super) fn cell(number: f64) -> String {
     let size = number.abs();
     match size {

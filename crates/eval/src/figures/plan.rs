@@ -1,51 +1,52 @@
-//! What a figure is made from: how large its experiments are, which they are, and what they gave.
+//! The inputs of a figure: the scale of its experiments, the experiments, and their results.
 
 use super::model::Figure;
-use crate::lab::{Job, Measured};
+use crate::experiment::{Job, Measured};
 use serde::Serialize;
 
-/// How large experiments are.
+/// The scale of experiments.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Scale {
-    /// Whether this is the small scale, whose numbers show shapes rather than sizes.
+    /// Whether this is the small scale, whose results show shapes, not sizes.
     pub quick: bool,
     /// Keys loaded.
     pub keys: u64,
-    /// Operations measured in an experiment.
+    /// Operations measured per experiment.
     pub operations: u64,
-    /// How often each experiment is run, each time with another seed.
+    /// The number of runs of each experiment, each with another seed.
     pub runs: u64,
-    /// The seed of the first run; each further run has the next.
+    /// The seed of the first run. Each further run has the next seed.
     pub seed: u64,
 }
 
 impl Scale {
-    /// A million keys, one run: minutes on a laptop.
+    /// Returns the small scale: a million keys, one run. It takes minutes on a laptop.
     pub fn quick(seed: u64) -> Self {
         Self { quick: true, keys: 1_000_000, operations: 40_000, runs: 1, seed }
     }
 
-    /// The paper's thousand million keys, three runs.
+    /// Returns the paper's scale: a thousand million keys, three runs.
     pub fn full(seed: u64) -> Self {
         Self { quick: false, keys: 1_000_000_000, operations: 200_000, runs: 3, seed }
     }
 }
 
-/// What the experiments gave.
+/// The results of the experiments.
 pub trait Outcomes {
-    /// The runs of a job, by ascending seed: `seed`, `seed + 1`, and so on. The job is one that the figure asked for.
+    /// Returns the runs of a job, by ascending seed: `seed`, `seed + 1`, and so on. The figure must have
+    /// planned the job.
     fn of(&self, job: &Job) -> &[Measured];
 }
 
-/// A figure's source: which experiments it needs, and how it is drawn from them.
+/// The source of a figure: its experiments, and the function that draws it.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
-    /// Its name on the command line and of its files.
+    /// Its name on the command line, and the name of its files.
     pub name: &'static str,
     /// Its heading.
     pub title: &'static str,
-    /// The experiments, with the scale's seed. Figures may ask for the same one; it is run once.
+    /// The experiments, with the scale's seed. Several figures may share an experiment, which is run once.
     pub jobs: fn(&Scale) -> Vec<Job>,
-    /// Draws it.
+    /// Draws the figure.
     pub draw: fn(&Scale, &dyn Outcomes) -> Figure,
 }

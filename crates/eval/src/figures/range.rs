@@ -1,10 +1,10 @@
-//! Range queries, alone and among writes (figure 12, §5.3).
+//! Range queries, alone and together with writes (figure 12, §5.3).
 
 use super::model::{Figure, Panel};
 use super::paper::range as paper;
 use super::parts::{self, Metric, SKEW, axis, bars, judged, mean, names, point, series, tree};
 use super::plan::{Outcomes, Scale, Source};
-use crate::lab::{Job, Measured, TreeJob};
+use crate::experiment::{Job, Measured, TreeJob};
 use crate::variant::Variant;
 use crate::workload::Workload;
 
@@ -20,11 +20,12 @@ fn job(scale: &Scale, variant: Variant, workload: Workload, range_size: u64) -> 
 }
 
 fn jobs(scale: &Scale) -> Vec<Job> {
-    let bars = |mix| SIZES.iter().flat_map(move |&size| VARIANTS.map(|variant| job(scale, variant, mix, size)));
+    let bars =
+        |mix| SIZES.iter().flat_map(move |&size| VARIANTS.map(|variant| job(scale, variant, mix, size)));
     MIXES.into_iter().flat_map(bars).collect()
 }
 
-/// Ranges alone, in millions a second.
+/// The throughput of ranges alone, in millions per second.
 fn range_mops(run: &Measured) -> f64 {
     run.range_mops
 }
@@ -33,7 +34,10 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     let panel = |title: &str, mix: Workload, metric: Metric| -> Panel {
         let bar = |variant: Variant| {
             let runs = |size| outcomes.of(&job(scale, variant, mix, size));
-            series(variant.name(), SIZES.iter().enumerate().map(|(x, &size)| point(x as f64, runs(size), metric)))
+            series(
+                variant.name(),
+                SIZES.iter().enumerate().map(|(x, &size)| point(x as f64, runs(size), metric)),
+            )
         };
         bars(
             title,
@@ -55,9 +59,10 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         name: SOURCE.name,
         title: SOURCE.title,
         paper: "Figure 12, §5.3",
-        about: "Ranges that begin at skewed keys: alone, and while every second client only inserts, where the rate of the ranges is shown. Alone, \
-                Sherman pays a little for leaves that are not sorted, and nothing where bandwidth is the limit. Among writes it wins, since its \
-                writes leave more of the NIC to ranges."
+        about: "Ranges that begin at skewed keys, in two mixes: ranges alone, and ranges while every second \
+                client only inserts. The second panel shows the rate of the ranges. Alone, Sherman pays a \
+                little for leaves that are not sorted, and nothing where bandwidth is the limit. Among \
+                writes it wins, because its writes leave more of the NIC to ranges."
             .to_owned(),
         panels: vec![
             panel("Range-only", Workload::RangeOnly, parts::mops),

@@ -1,6 +1,6 @@
 //! Figures as numbers: `results.json` for programs, `claims.md` for people.
 //!
-//! Nothing in them tells when, where or how long it was run: the same experiments give the same bytes.
+//! The files contain no time, place or duration of the run: the same experiments give the same bytes.
 
 use super::judge::{Distance, Summary};
 use super::model::{Claim, Figure, Panel, Point, Series};
@@ -10,7 +10,7 @@ use serde::Serialize;
 use sherman_sim::nic::Params;
 use std::fmt::Write;
 
-/// The version of `results.json`'s form.
+/// The version of the format of `results.json`.
 const SCHEMA: u32 = 1;
 
 #[derive(Serialize)]
@@ -22,20 +22,21 @@ struct Results<'f> {
     figures: &'f [Figure],
 }
 
-/// `results.json`. A number that is none, or infinite, is `null`.
+/// Returns `results.json`. NaN and infinity become `null`.
 pub fn json(scale: &Scale, figures: &[Figure]) -> serde_json::Result<String> {
     let summary = Summary::of(figures);
     let results = Results { schema: SCHEMA, scale, params: Params::PAPER, summary, figures };
     Ok(serde_json::to_string_pretty(&results)? + "\n")
 }
 
-/// The number with six significant digits: the next would tell nothing and be hard to read.
+/// Rounds to six significant digits: more would add no information and be hard to read.
 fn round(value: f64) -> f64 {
-    // Formatting and parsing are exact to the last bit everywhere; powers of ten by multiplication are not.
+    // Formatting and parsing are exact to the last bit on every platform. Multiplying by powers of ten is
+    // not.
     format!("{value:.5e}").parse().unwrap_or(value)
 }
 
-/// A figure all of whose numbers have six significant digits.
+/// Rounds all numbers of a figure to six significant digits.
 pub fn rounded(figure: &Figure) -> Figure {
     let point = |point: &Point| Point {
         x: round(point.x),
@@ -43,9 +44,11 @@ pub fn rounded(figure: &Figure) -> Figure {
         least: round(point.least),
         most: round(point.most),
     };
-    let series = |series: &Series| Series { points: series.points.iter().map(point).collect(), ..series.clone() };
+    let series =
+        |series: &Series| Series { points: series.points.iter().map(point).collect(), ..series.clone() };
     let panel = |panel: &Panel| Panel { series: panel.series.iter().map(series).collect(), ..panel.clone() };
-    let claim = |claim: &Claim| Claim { paper: round(claim.paper), measured: round(claim.measured), ..claim.clone() };
+    let claim =
+        |claim: &Claim| Claim { paper: round(claim.paper), measured: round(claim.measured), ..claim.clone() };
     Figure {
         panels: figure.panels.iter().map(panel).collect(),
         claims: figure.claims.iter().map(claim).collect(),
@@ -53,7 +56,7 @@ pub fn rounded(figure: &Figure) -> Figure {
     }
 }
 
-/// `claims.md`: every claim of every figure, and how many of the judged ones are close.
+/// Returns `claims.md`: every claim of every figure, and how many of the judged ones are close.
 pub fn claims(figures: &[Figure]) -> String {
     let mut text = format!("{}\n\n", Summary::of(figures));
     text += "| key | what | paper | measured | factor | judged |\n|---|---|--:|--:|--:|---|\n";
@@ -68,7 +71,7 @@ pub fn claims(figures: &[Figure]) -> String {
     text
 }
 
-/// Text that does not end a cell of a Markdown table.
+/// Escapes text for a cell of a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace(['\n', '\r'], " ")
 }
@@ -101,7 +104,10 @@ mod tests {
         assert_eq!(value["schema"], 1);
         assert_eq!(value["figures"].as_array().map(Vec::len), Some(figures.len()));
         assert_eq!(value["params"]["link_gbps"], 100);
-        assert!(text.find("\"schema\"") < text.find("\"scale\"") && text.find("\"scale\"") < text.find("\"params\""));
+        assert!(
+            text.find("\"schema\"") < text.find("\"scale\"")
+                && text.find("\"scale\"") < text.find("\"params\"")
+        );
     }
 
     #[test]

@@ -11,9 +11,9 @@ use crate::variant::Variant;
 pub(super) const SOURCE: Source =
     Source { name: "retries", title: "Lookups that read again", jobs: internals::jobs, draw };
 
-/// Groups of numbers of retries.
+/// The ranges of retry counts that are grouped.
 const GROUPS: [(&str, u64, u64); 6] =
-    [("0", 0, 0), ("1", 1, 1), ("2", 2, 2), ("3", 3, 3), ("4 to 8", 4, 8), ("9 and more", 9, u64::MAX)];
+    [("0", 0, 0), ("1", 1, 1), ("2", 2, 2), ("3", 3, 3), ("4 to 8", 4, 8), ("9 or more", 9, u64::MAX)];
 
 fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     let groups: Vec<_> = GROUPS.iter().enumerate().map(|(x, &(_, from, to))| (x as f64, from, to)).collect();
@@ -32,8 +32,9 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         name: SOURCE.name,
         title: SOURCE.title,
         paper: "Figure 14 (a), §5.5.1",
-        about: "Write-intensive, zipf 0.99. A lookup takes no lock; if the leaf was being written while it was read, it reads again. The \
-                paper finds that this almost never happens, and that FG+, which writes whole leaves, now and then needs many attempts."
+        about: "Write-intensive, zipf 0.99. A lookup takes no lock. If the leaf was written while the \
+                lookup read it, the lookup reads again. The paper finds that this almost never happens. \
+                FG+, which writes whole leaves, sometimes needs many attempts."
             .to_owned(),
         panels: vec![bars(
             "Lookups by number of retries",

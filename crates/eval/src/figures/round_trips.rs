@@ -11,14 +11,19 @@ use crate::variant::Variant;
 pub(super) const SOURCE: Source =
     Source { name: "round-trips", title: "Round trips of writes", jobs: internals::jobs, draw };
 
-/// Where the distribution is drawn: everywhere at first, then by steps of about a quarter.
-const LIMITS: [u64; 27] =
-    [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 32, 40, 50, 64, 80, 100, 125, 160, 200, 250, 320, 450, 640, 1000];
+/// The points of the distribution: every number at first, then in steps of about a quarter.
+const LIMITS: [u64; 27] = [
+    1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 32, 40, 50, 64, 80, 100, 125, 160, 200, 250, 320, 450, 640,
+    1000,
+];
 
 fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     let mut series = internals::cumulative(scale, outcomes, |run| &run.write_round_trips, &LIMITS);
-    // No write of FG+ takes fewer than four, so those with four are all up to there.
-    series.push(paper_series("fg+, paper", [exact(4.0, paper::FG_PLUS_SHARE_AT_4), exact(paper::FG_PLUS_P99, 0.99)]));
+    // No write of FG+ takes fewer than four round trips, so the share at four equals the share up to four.
+    series.push(paper_series(
+        "fg+, paper",
+        [exact(4.0, paper::FG_PLUS_SHARE_AT_4), exact(paper::FG_PLUS_P99, 0.99)],
+    ));
     let up_to_3 = paper::SHERMAN_SHARE_AT_2 + paper::SHERMAN_SHARE_AT_3;
     series.push(paper_series(
         "sherman, paper",
@@ -34,15 +39,16 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         name: SOURCE.name,
         title: SOURCE.title,
         paper: "Figure 14 (b), §5.5.2",
-        about: "Write-intensive, zipf 0.99: the share of inserts and updates that take at most so many round trips. Lock, read, write back \
-                and release make four; with write-back and release in one list three are left, and a lock that is handed over saves one \
-                more. Ours reads along with taking the lock, and has two. Every attempt at a lock that is held is another one, which \
-                makes FG+'s long tail."
+        about: "Write-intensive, zipf 0.99: the share of inserts and updates that take at most this many \
+                round trips. Lock, read, write back and release are four. With write-back and release in \
+                one list they are three, and a lock handover saves one more. Ours reads together with \
+                taking the lock, and needs two. Every attempt at a lock that is held is one more round \
+                trip, which causes the long tail of FG+."
             .to_owned(),
         panels: vec![lines(
             "Writes by round trips",
             log_axis("round trips"),
-            axis("share of writes with at most so many"),
+            axis("share of writes with at most this many"),
             series,
         )],
         tables: Vec::new(),
@@ -68,7 +74,13 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
                 at(sherman, 2),
                 "",
             ),
-            told(key("fg_plus_p99"), "fg+: 99th percentile of round trips", paper::FG_PLUS_P99, p99(fg_plus), "trips"),
+            told(
+                key("fg_plus_p99"),
+                "fg+: 99th percentile of round trips",
+                paper::FG_PLUS_P99,
+                p99(fg_plus),
+                "trips",
+            ),
             told(
                 key("sherman_p99"),
                 "sherman: 99th percentile of round trips",

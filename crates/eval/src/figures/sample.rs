@@ -1,9 +1,14 @@
-//! Made-up figures for tests: bars, lines, logarithmic axes, one point, none, numbers that are none, text that must be escaped.
+//! Made-up figures for tests: bars, lines, logarithmic axes, one point, no point, NaN and infinity, text that
+//! must be escaped.
 
-use super::model::{Axis, Claim, Figure, Kind, Panel, Point, Series, Table};
+use super::model::{Axis, Claim, Figure, Panel, PanelKind, Point, Series, Table};
 
 fn axis(label: &str, log: bool, categories: &[&str]) -> Axis {
-    Axis { label: label.to_owned(), log, categories: categories.iter().map(|&name| name.to_owned()).collect() }
+    Axis {
+        label: label.to_owned(),
+        log,
+        categories: categories.iter().map(|&name| name.to_owned()).collect(),
+    }
 }
 
 fn series(name: &str, paper: bool, points: &[(f64, f64)]) -> Series {
@@ -28,7 +33,7 @@ fn bars(log: bool) -> Panel {
     all.push(series("sherman, paper", true, &[(0.0, 7.4), (1.0, 8.1)]));
     Panel {
         title: "Throughput".to_owned(),
-        kind: Kind::Bars,
+        kind: PanelKind::Bars,
         x: axis("", false, &mixes),
         y: axis("Mops", log, &[]),
         series: all,
@@ -44,23 +49,27 @@ fn lines(log_x: bool) -> Panel {
         series("ours", false, &curve(52.0)),
     ];
     let (x, y) = (axis("clients", log_x, &[]), axis("Mops", false, &[]));
-    Panel { title: "Uniform, with \"quotes\" & <tags>".to_owned(), kind: Kind::Lines, x, y, series: all }
+    Panel { title: "Uniform, with \"quotes\" & <tags>".to_owned(), kind: PanelKind::Lines, x, y, series: all }
 }
 
-/// Numbers that are none, one point, and no point.
+/// NaN and infinity, one point, and no point.
 fn odd() -> Vec<Panel> {
-    let nan = series("broken", false, &[(0.0, f64::NAN), (f64::INFINITY, 1.0), (1.0, f64::NEG_INFINITY), (2.0, 0.0)]);
+    let nan = series(
+        "broken",
+        false,
+        &[(0.0, f64::NAN), (f64::INFINITY, 1.0), (1.0, f64::NEG_INFINITY), (2.0, 0.0)],
+    );
     let of = |kind, log, series| {
         let (x, y) = (axis("x", log, &[]), axis("y", log, &[]));
         Panel { title: "Odd".to_owned(), kind, x, y, series }
     };
     vec![
-        of(Kind::Lines, true, vec![nan.clone()]),
-        of(Kind::Bars, true, vec![nan.clone()]),
-        of(Kind::Lines, false, vec![nan, series("one", false, &[(3.0, 3.0)])]),
-        of(Kind::Lines, false, vec![]),
-        of(Kind::Bars, false, vec![]),
-        of(Kind::Lines, true, vec![series("one", false, &[(3.0, 3.0)])]),
+        of(PanelKind::Lines, true, vec![nan.clone()]),
+        of(PanelKind::Bars, true, vec![nan.clone()]),
+        of(PanelKind::Lines, false, vec![nan, series("one", false, &[(3.0, 3.0)])]),
+        of(PanelKind::Lines, false, vec![]),
+        of(PanelKind::Bars, false, vec![]),
+        of(PanelKind::Lines, true, vec![series("one", false, &[(3.0, 3.0)])]),
     ]
 }
 

@@ -6,7 +6,7 @@ use super::parts::{
     self, SKEW, UNIFORM, axis, exact, judged, lines, mean, mops, paper_series, point, series, told, tree,
 };
 use super::plan::{Outcomes, Scale, Source};
-use crate::lab::{Job, TreeJob};
+use crate::experiment::{Job, TreeJob};
 use crate::variant::Variant;
 use crate::workload::Workload;
 
@@ -15,10 +15,11 @@ pub(super) const SOURCE: Source = Source { name: "scalability", title: "More cli
 
 const VARIANTS: [Variant; 3] = [Variant::FgPlus, Variant::Sherman, Variant::Ours];
 const SKEWS: [(f64, &str); 3] = [(UNIFORM, "uniform"), (0.9, "zipf 0.90"), (SKEW, "zipf 0.99")];
-/// Threads of a compute server, and coroutines on each: first all cores, then several clients on each.
+/// Threads per compute server, and coroutines per thread: first up to all cores, then several clients per
+/// core.
 const CLIENTS: [(u16, u16); 6] = [(2, 1), (5, 1), (11, 1), (22, 1), (22, 2), (22, 3)];
 
-/// Clients, all together.
+/// Returns the number of clients of all compute servers.
 fn clients((threads, coroutines): (u16, u16)) -> f64 {
     f64::from(setup::COMPUTE_SERVERS) * f64::from(threads) * f64::from(coroutines)
 }
@@ -29,7 +30,10 @@ fn job(scale: &Scale, variant: Variant, zipf: f64, (threads, coroutines): (u16, 
 
 fn jobs(scale: &Scale) -> Vec<Job> {
     let curve = |variant, zipf| CLIENTS.map(|number| job(scale, variant, zipf, number));
-    SKEWS.iter().flat_map(|&(zipf, _)| VARIANTS.into_iter().flat_map(move |variant| curve(variant, zipf))).collect()
+    SKEWS
+        .iter()
+        .flat_map(|&(zipf, _)| VARIANTS.into_iter().flat_map(move |variant| curve(variant, zipf)))
+        .collect()
 }
 
 fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
@@ -50,10 +54,11 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         name: SOURCE.name,
         title: SOURCE.title,
         paper: "Figure 13, §5.4",
-        about: "Write-intensive, from 16 to 528 clients: up to 176 each has a core, beyond that two or three take turns on one as \
-                coroutines. Without skew both systems grow with their clients. With it Sherman reaches a peak and stays there, while FG+ \
-                reaches a lower one and then falls, since more clients only add failed attempts at the same locks. The paper states \
-                throughputs at the peaks but not with how many clients they are reached."
+        about: "Write-intensive, from 16 to 528 clients. Up to 176 clients each have a core; beyond that, \
+                two or three share one as coroutines. Without skew both systems grow with their clients. \
+                With skew Sherman reaches a peak and stays there. FG+ reaches a lower peak and then falls, \
+                because more clients only add failed attempts at the same locks. The paper states \
+                throughputs at the peaks, but not the numbers of clients that reach them."
             .to_owned(),
         panels: SKEWS.map(panel).into(),
         tables: Vec::new(),
@@ -61,7 +66,7 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     }
 }
 
-/// Claims of curves, which are throughputs by number of clients.
+/// Returns the claims about curves of throughput by number of clients.
 fn claims(curve: &dyn Fn(Variant, f64) -> [f64; CLIENTS.len()]) -> Vec<Claim> {
     let last = |variant, zipf| curve(variant, zipf)[CLIENTS.len() - 1];
     let peak = |variant, zipf| curve(variant, zipf).into_iter().fold(0.0, f64::max);
@@ -102,11 +107,14 @@ fn claims(curve: &dyn Fn(Variant, f64) -> [f64; CLIENTS.len()]) -> Vec<Claim> {
             "",
         ));
     }
-    // The paper says that it does, not how far: half of the peak is our line.
+    // The paper says that FG+ collapses, not by how much. Half of the peak is the limit here.
     let share = last(fg_plus, SKEW) / peak(fg_plus, SKEW);
     claims.push(told(
         key("zipf_0.99.fg_plus_collapses_with_more_clients"),
-        format!("zipf 0.99: whether 528 clients of fg+ stay below half of its peak; here {} of it", parts::cell(share)),
+        format!(
+            "zipf 0.99: whether 528 clients of fg+ stay below half of its peak; here {} of it",
+            parts::cell(share)
+        ),
         f64::from(u8::from(paper::ZIPF_099_FG_PLUS_COLLAPSES_WITH_MORE_CLIENTS)),
         f64::from(u8::from(share < 0.5)),
         "",

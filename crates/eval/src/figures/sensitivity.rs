@@ -1,24 +1,25 @@
-//! What a quarter more or less of each parameter of the model does to the results (ours).
+//! How a change of each parameter of the model by a quarter affects the results (ours).
 
 use super::model::Figure;
 use super::parts::{self, Metric, SKEW, UNIFORM, cell, mean, table, tree};
 use super::plan::{Outcomes, Scale, Source};
-use crate::lab::{Job, LockJob, LockKind, TreeJob};
+use crate::experiment::{Job, LockJob, LockKind, TreeJob};
 use crate::variant::Variant;
 use crate::workload::Workload;
 use sherman_sim::nic::Params;
 
 /// The figure.
 pub(super) const SOURCE: Source =
-    Source { name: "sensitivity", title: "How much hangs on each parameter of the model", jobs, draw };
+    Source { name: "sensitivity", title: "How much each parameter of the model matters", jobs, draw };
 
 /// A parameter of the model: its name, and the field.
 type Field = (&'static str, fn(&mut Params) -> &mut u64);
 
-/// Small whole numbers, of which a quarter is nothing: they change by one.
+/// Small integers, for which a quarter rounds to nothing: they change by one.
 const BY_ONE: [&str; 3] = ["bucket_bits", "atomic_transactions", "failed_cas_transactions"];
 
-/// The value of a parameter, and both changed ones, as far as they mean anything: nothing is done in no transactions at all.
+/// Returns the value of a parameter, and both changed values if they are valid. Zero is not valid, for
+/// example zero transactions.
 fn values((name, field): Field) -> (u64, [Option<u64>; 2]) {
     let value = *field(&mut Params::PAPER.clone());
     let (less, more) = if BY_ONE.contains(&name) {
@@ -29,7 +30,7 @@ fn values((name, field): Field) -> (u64, [Option<u64>; 2]) {
     (value, [less, more].map(|changed| (changed > 0 && changed != value).then_some(changed)))
 }
 
-/// The model with one parameter changed.
+/// Returns the model with one parameter changed.
 fn with((_, field): Field, value: u64) -> Params {
     let mut params = Params::PAPER;
     *field(&mut params) = value;
@@ -48,8 +49,9 @@ struct Set {
 impl Set {
     fn new(scale: &Scale, params: Params) -> Self {
         let scale = Scale { keys: Scale::quick(scale.seed).keys, operations: scale.operations / 4, ..*scale };
-        let tree =
-            |variant, zipf| Job::Tree(TreeJob { params, ..tree(&scale, variant, Workload::WriteIntensive, zipf) });
+        let tree = |variant, zipf| {
+            Job::Tree(TreeJob { params, ..tree(&scale, variant, Workload::WriteIntensive, zipf) })
+        };
         let locks = |kind| Job::Locks(LockJob { params, ..parts::locks(&scale, kind) });
         Self {
             fg_plus: tree(Variant::FgPlus, SKEW),
@@ -64,7 +66,7 @@ impl Set {
         [self.fg_plus, self.sherman, self.uniform, self.host, self.on_chip]
     }
 
-    /// In the order of [`RESULTS`].
+    /// Returns the results in the order of [`RESULTS`].
     fn results(&self, outcomes: &dyn Outcomes) -> [f64; RESULTS.len()] {
         let mops = |job| mean(outcomes.of(job), parts::mops as Metric);
         let (fg_plus, sherman) = (mops(&self.fg_plus), mops(&self.sherman));
@@ -72,7 +74,7 @@ impl Set {
     }
 }
 
-/// What is watched.
+/// The names of the results.
 const RESULTS: [&str; 5] = [
     "fg+, skewed, Mops",
     "sherman, skewed, Mops",
@@ -91,7 +93,7 @@ fn jobs(scale: &Scale) -> Vec<Job> {
     jobs
 }
 
-/// A change in percent, with its sign.
+/// Formats a change in percent, with its sign.
 fn percent(changed: f64, base: f64) -> String {
     let change = (changed / base - 1.0) * 100.0;
     match change {
@@ -119,10 +121,12 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         title: SOURCE.title,
         paper: "ours",
         about: format!(
-            "Each parameter of the model is changed alone, by a quarter down and up; the table has the change of five results in percent. \
-             Small whole numbers ({}) change by one, and not down to nothing. All with a million keys, also where the other figures \
-             have more, and with a quarter of their operations: enough for the sign and size of an effect, not for its last digit. \
-             Write-intensive mixes on the tree, zipf 0.99 where skewed; locks as in the figure of HOCL.",
+            "Each parameter of the model is changed alone, by a quarter down and up. The table shows the \
+             change of five results in percent. Small whole numbers ({}) change by one, but never to zero. \
+             All experiments use a million keys, even where the other figures use more, and a quarter of \
+             their operations. That is enough for the sign and size of an effect, but not for its last \
+             digit. The tree runs write-intensive mixes, with zipf 0.99 where skewed. Locks are as in the \
+             figure of HOCL.",
             BY_ONE.join(", ")
         ),
         panels: Vec::new(),
@@ -140,7 +144,9 @@ mod tests {
 
     #[test]
     fn every_parameter_is_changed_by_a_quarter_or_by_one() {
-        let of = |name: &str| values(Params::FIELDS.into_iter().find(|field| field.0 == name).expect("a parameter"));
+        let of = |name: &str| {
+            values(Params::FIELDS.into_iter().find(|field| field.0 == name).expect("a parameter"))
+        };
         assert_eq!(of("pcie_nanos"), (200, [Some(150), Some(250)]));
         assert_eq!(of("units"), (16, [Some(12), Some(20)]));
         assert_eq!(of("bucket_bits"), (12, [Some(11), Some(13)]));

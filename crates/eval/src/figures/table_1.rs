@@ -2,9 +2,11 @@
 
 use super::model::{Claim, Figure};
 use super::paper::table_1::{self as paper, Column};
-use super::parts::{self, Metric, SKEW, UNIFORM, bars, cell, exact, log_axis, mean, names, point, told, tree};
+use super::parts::{
+    self, Metric, SKEW, UNIFORM, bars, cell, exact, log_axis, mean, names, point, told, tree,
+};
 use super::plan::{Outcomes, Scale, Source};
-use crate::lab::Job;
+use crate::experiment::Job;
 use crate::variant::Variant;
 use crate::workload::Workload;
 
@@ -21,7 +23,13 @@ const COLUMNS: [(&str, &str, Workload, f64, Column); 4] = [
         UNIFORM,
         paper::READ_INTENSIVE_UNIFORM,
     ),
-    ("read_intensive_skew", "read-intensive, skewed", Workload::ReadIntensive, SKEW, paper::READ_INTENSIVE_SKEW),
+    (
+        "read_intensive_skew",
+        "read-intensive, skewed",
+        Workload::ReadIntensive,
+        SKEW,
+        paper::READ_INTENSIVE_SKEW,
+    ),
     (
         "write_intensive_uniform",
         "write-intensive, uniform",
@@ -29,7 +37,13 @@ const COLUMNS: [(&str, &str, Workload, f64, Column); 4] = [
         UNIFORM,
         paper::WRITE_INTENSIVE_UNIFORM,
     ),
-    ("write_intensive_skew", "write-intensive, skewed", Workload::WriteIntensive, SKEW, paper::WRITE_INTENSIVE_SKEW),
+    (
+        "write_intensive_skew",
+        "write-intensive, skewed",
+        Workload::WriteIntensive,
+        SKEW,
+        paper::WRITE_INTENSIVE_SKEW,
+    ),
 ];
 
 /// Numbers of a column: key, name, unit, the paper's, ours.
@@ -69,27 +83,37 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         }
     }
     let panel = |title: &str, label: &str, stated: fn(&Column) -> f64, metric: Metric| {
-        let ours = COLUMNS
-            .iter()
-            .enumerate()
-            .map(|(x, &(_, _, workload, zipf, _))| point(x as f64, outcomes.of(&job(scale, workload, zipf)), metric));
-        let theirs = COLUMNS.iter().enumerate().map(|(x, (_, _, _, _, column))| exact(x as f64, stated(column)));
+        let ours = COLUMNS.iter().enumerate().map(|(x, &(_, _, workload, zipf, _))| {
+            point(x as f64, outcomes.of(&job(scale, workload, zipf)), metric)
+        });
+        let theirs =
+            COLUMNS.iter().enumerate().map(|(x, (_, _, _, _, column))| exact(x as f64, stated(column)));
         let headings = names("", COLUMNS.iter().map(|column| column.1));
-        bars(title, headings, log_axis(label), vec![parts::series("model", ours), parts::paper_series("paper", theirs)])
+        bars(
+            title,
+            headings,
+            log_axis(label),
+            vec![parts::series("model", ours), parts::paper_series("paper", theirs)],
+        )
     };
     Figure {
         name: SOURCE.name,
         title: SOURCE.title,
         paper: "Table 1, §3.1.1",
-        about: "FG is the design that Sherman starts from: locks in host memory, taken by CAS and released by FAA, and whole leaves \
-                written back. Here it also caches internal nodes. Reads are fast whatever the skew, and so are writes without one; \
-                with many writes to few keys the paper sees throughput fall by a factor of fifty and the tail grow to 20 ms."
+        about: "FG is the design that Sherman starts from: locks in host memory, taken by CAS and released \
+                by FAA, and whole leaves written back. Here it also caches internal nodes. Reads are fast \
+                with any skew, and writes are fast without skew. With many writes to few keys the paper \
+                sees throughput fall by a factor of fifty and the tail grow to 20 ms."
             .to_owned(),
         panels: vec![
             panel("Throughput", "Mops", |column| column.mops, parts::mops),
             panel("99th percentile of latency", "µs", |column| column.p99_us, parts::p99),
         ],
-        tables: vec![parts::table("FG with an index cache", &["workload", "what", "paper", "model", "factor"], rows)],
+        tables: vec![parts::table(
+            "FG with an index cache",
+            &["workload", "what", "paper", "model", "factor"],
+            rows,
+        )],
         claims,
     }
 }

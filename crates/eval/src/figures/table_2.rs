@@ -1,9 +1,9 @@
-//! Tree indexes over RDMA beside each other (table 2, §3.1).
+//! A comparison of tree indexes over RDMA (table 2, §3.1).
 
 use super::model::Figure;
 use super::parts::table;
 use super::plan::{Outcomes, Scale, Source};
-use crate::lab::Job;
+use crate::experiment::Job;
 
 /// The figure.
 pub(super) const SOURCE: Source = Source { name: "table-2", title: "Tree indexes over RDMA", jobs, draw };
@@ -27,9 +27,10 @@ fn draw(_: &Scale, _: &dyn Outcomes) -> Figure {
         name: SOURCE.name,
         title: SOURCE.title,
         paper: "Table 2, §3.1",
-        about: "How the paper rates Sherman and those before it; nothing is measured here. Cell and FaRM-Tree leave writes to the \
-                server's CPU, which disaggregated memory does not have; HT-Tree needs NICs that do not exist and was never built. \
-                The last row is our own judgement of this project, by the figures that follow."
+        about: "How the paper rates Sherman and earlier indexes; nothing is measured here. Cell and \
+                FaRM-Tree leave writes to the server's CPU, which disaggregated memory does not have. \
+                HT-Tree needs NICs that do not exist, and was never built. The last row is our own \
+                judgement of this project, based on the figures below."
             .to_owned(),
         panels: Vec::new(),
         tables: vec![table(

@@ -1,7 +1,8 @@
-//! Every figure draws from the experiments it asked for, and every number of the paper by which the model is judged is claimed once.
+//! Tests that every figure draws only from its planned experiments, and that every judged number of the paper
+//! has exactly one claim.
 
 use super::{Claim, Figure, Outcomes, Scale, all};
-use crate::lab::{Job, LockKind, Measured, Quantiles};
+use crate::experiment::{Job, LockKind, Measured, Quantiles};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +49,7 @@ const JUDGED: [&str; 39] = [
     "hocl_micro.handover.p99_down",
 ];
 
-/// Made-up outcomes of the planned jobs, which remember what they were asked for.
+/// Made-up results of the planned jobs. They record which jobs a figure uses.
 struct Made {
     planned: BTreeMap<String, Vec<Measured>>,
     asked: RefCell<BTreeSet<String>>,
@@ -109,18 +110,36 @@ fn every_figure_draws_from_exactly_what_it_planned() {
     for scale in [Scale::quick(7), Scale::full(7)] {
         for figure in drawn(&scale, |_| measured(1.0, 1.0)) {
             assert!(!figure.panels.is_empty() || !figure.tables.is_empty(), "{} shows nothing", figure.name);
-            assert!(!figure.paper.is_empty() && figure.about.len() > 80, "{} does not say what it is", figure.name);
+            assert!(
+                !figure.paper.is_empty() && figure.about.len() > 80,
+                "{} does not say what it is",
+                figure.name
+            );
             assert!(!figure.about.contains("  "), "{}: {}", figure.name, figure.about);
             for panel in &figure.panels {
                 assert!(!panel.series.is_empty(), "{}: {} is empty", figure.name, panel.title);
                 let names: BTreeSet<_> = panel.series.iter().map(|series| &series.name).collect();
-                assert_eq!(names.len(), panel.series.len(), "{}: {}: two series of a name", figure.name, panel.title);
+                assert_eq!(
+                    names.len(),
+                    panel.series.len(),
+                    "{}: {}: two series of a name",
+                    figure.name,
+                    panel.title
+                );
                 for point in panel.series.iter().flat_map(|series| &series.points) {
                     let numbers = [point.x, point.y, point.least, point.most];
                     assert!(numbers.iter().all(|number| number.is_finite()), "{}: {point:?}", figure.name);
                     let groups = panel.x.categories.len();
-                    assert!(groups == 0 || point.x < groups as f64, "{}: {point:?} has no group", figure.name);
-                    assert!(!panel.y.log || point.y > 0.0, "{}: {point:?} on a logarithmic axis", figure.name);
+                    assert!(
+                        groups == 0 || point.x < groups as f64,
+                        "{}: {point:?} has no group",
+                        figure.name
+                    );
+                    assert!(
+                        !panel.y.log || point.y > 0.0,
+                        "{}: {point:?} on a logarithmic axis",
+                        figure.name
+                    );
                 }
             }
             for table in &figure.tables {
@@ -136,7 +155,8 @@ fn jobs_have_the_seed_and_the_length_of_the_scale() {
     let scale = Scale::quick(7);
     for source in all() {
         for job in (source.jobs)(&scale) {
-            // Many experiments, and those with nodes of 36 KB, are shorter.
+            // The sensitivity figure has many experiments, so each has fewer operations. So do experiments
+            // with nodes of 36 KB.
             let long_keys = matches!(&job, Job::Tree(job) if job.key_size > 256);
             let part = if source.name == "sensitivity" || long_keys { 4 } else { 1 };
             assert_eq!(job, job.clone().with_seed(7), "{}", source.name);
@@ -150,7 +170,11 @@ fn names_are_unique_and_fit_for_files() {
     let names: BTreeSet<_> = all().iter().map(|source| source.name).collect();
     assert_eq!(names.len(), 16);
     assert_eq!(names.len(), all().len());
-    assert!(names.iter().all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')));
+    assert!(
+        names
+            .iter()
+            .all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'))
+    );
 }
 
 #[test]
@@ -159,12 +183,14 @@ fn every_number_by_which_the_model_is_judged_is_claimed_once() {
     let claims = claims(&figures);
     let keys: BTreeSet<_> = claims.iter().map(|claim| claim.key.as_str()).collect();
     assert_eq!(keys.len(), claims.len(), "a key is claimed twice");
-    let judged: BTreeSet<_> = claims.iter().filter(|claim| claim.judged).map(|claim| claim.key.as_str()).collect();
+    let judged: BTreeSet<_> =
+        claims.iter().filter(|claim| claim.judged).map(|claim| claim.key.as_str()).collect();
     assert_eq!(judged, BTreeSet::from(JUDGED));
     assert!(claims.iter().all(|claim| claim.paper > 0.0 && !claim.what.is_empty()));
 }
 
-/// Each step doubles throughput and halves latency: a ratio that is upside down, or of the wrong steps, shows.
+/// Each step doubles throughput and halves latency, so that an inverted ratio, or one of the wrong steps, is
+/// noticed.
 #[test]
 fn ratios_are_of_the_right_steps_and_the_right_way_up() {
     let better = |job: &Job| {
@@ -199,13 +225,14 @@ fn ratios_are_of_the_right_steps_and_the_right_way_up() {
 }
 
 #[test]
-fn peaks_are_over_all_numbers_of_clients_and_the_collapse_is_told() {
+fn peaks_are_over_all_numbers_of_clients_and_the_collapse_is_reported() {
     let falling = |job: &Job| match job {
         Job::Tree(job) => measured(6600.0 / f64::from(job.threads * job.coroutines), 1.0),
         _ => measured(1.0, 1.0),
     };
     let figures = drawn(&Scale::quick(7), falling);
-    let measured = |key: &str| claims(&figures).into_iter().find(|claim| claim.key == key).map(|claim| claim.measured);
+    let measured =
+        |key: &str| claims(&figures).into_iter().find(|claim| claim.key == key).map(|claim| claim.measured);
     let key = |name: &str| format!("scalability_write_intensive.{name}");
     assert_eq!(measured(&key("zipf_0.99.sherman_peak_mops")), Some(3300.0));
     assert_eq!(measured(&key("uniform.sherman_mops")), Some(100.0));

@@ -1,8 +1,8 @@
-//! Numbers as people read them, the same everywhere.
+//! Formats numbers for people, the same everywhere.
 
 use crate::report::grouped;
 
-/// A number for tables: up to four significant digits, or more before the point.
+/// Formats a number for tables: up to four significant digits, or more before the point.
 pub fn number(value: f64) -> String {
     match value {
         _ if value.is_nan() => "–".to_owned(),
@@ -17,7 +17,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// A number for axes: with `k`, `M` or `G` where it is large.
+/// Formats a number for axes: with `k`, `M` or `G` if it is large.
 pub fn short(value: f64) -> String {
     let size = value.abs();
     match size {
@@ -29,7 +29,7 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// The number with up to four significant digits, without zeros at the end.
+/// Formats a number with up to four significant digits, without trailing zeros.
 fn digits(value: f64) -> String {
     let size = value.abs();
     let decimals = match size {
@@ -47,7 +47,7 @@ fn digits(value: f64) -> String {
     trimmed(format!("{value:.decimals$}"))
 }
 
-/// A very small or very large number.
+/// Formats a very small or very large number.
 fn exponential(value: f64) -> String {
     let text = format!("{value:.2e}");
     match text.split_once('e') {
@@ -56,13 +56,14 @@ fn exponential(value: f64) -> String {
     }
 }
 
-/// A decimal fraction without zeros at its end, and no negative zero.
+/// Removes trailing zeros of a decimal fraction, and the sign of a negative zero.
 pub fn trimmed(text: String) -> String {
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
-/// A factor between two numbers, with two decimals; none if there is none, as between a gain and a loss.
+/// Formats a factor between two numbers, with two decimals. There is none, for example, between a gain and a
+/// loss.
 pub fn factor(value: f64) -> String {
     match value {
         _ if value.is_nan() || value < 1.0 => "–".to_owned(),

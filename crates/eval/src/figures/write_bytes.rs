@@ -1,4 +1,4 @@
-//! Bytes that writes write (figure 14c, §5.5.3).
+//! Bytes written per write operation (figure 14c, §5.5.3).
 
 use super::internals::{self, job};
 use super::model::Figure;
@@ -11,7 +11,7 @@ use crate::variant::Variant;
 pub(super) const SOURCE: Source =
     Source { name: "write-bytes", title: "Bytes that writes write", jobs: internals::jobs, draw };
 
-/// Where the distribution is drawn: at and just below every size that is likely.
+/// The points of the distribution: at and just below every likely size.
 const LIMITS: [u64; 15] = [8, 16, 17, 24, 32, 48, 64, 128, 256, 512, 1023, 1024, 2048, 4096, 8192];
 
 fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
@@ -23,14 +23,15 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         name: SOURCE.name,
         title: SOURCE.title,
         paper: "Figure 14 (c), §5.5.3",
-        about: "Write-intensive, zipf 0.99: the share of inserts and updates that write at most so many bytes, the release of the lock not \
-                counted. FG+ writes the whole leaf, Sherman an entry with its versions, 17 bytes; ours the rest of the entry's line, 32 to 64. \
-                Only a split, four in a thousand in the paper, writes more."
+        about: "Write-intensive, zipf 0.99: the share of inserts and updates that write at most this many \
+                bytes, without the release of the lock. FG+ writes the whole leaf. Sherman writes an entry \
+                with its versions, 17 bytes. Ours writes the rest of the entry's line, 32 to 64 bytes. Only \
+                a split, four in a thousand in the paper, writes more."
             .to_owned(),
         panels: vec![lines(
             "Writes by bytes",
             log_axis("bytes written"),
-            axis("share of writes with at most so many"),
+            axis("share of writes with at most this many"),
             series,
         )],
         tables: Vec::new(),

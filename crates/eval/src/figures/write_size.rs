@@ -4,15 +4,17 @@ use super::model::Figure;
 use super::paper::nic;
 use super::parts::{self, axis, lines, log_axis, mean, mops, point, series, told};
 use super::plan::{Outcomes, Scale, Source};
-use crate::lab::{Direction, Job, Measured, WriteJob};
+use crate::experiment::{Direction, Job, Measured, WriteJob};
 use sherman_sim::nic::Params;
 
 /// The figure.
-pub(super) const SOURCE: Source = Source { name: "write-size", title: "A NIC prefers small WRITEs", jobs, draw };
+pub(super) const SOURCE: Source =
+    Source { name: "write-size", title: "A NIC prefers small WRITEs", jobs, draw };
 
 const SIZES: [u32; 9] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
-const DIRECTIONS: [(Direction, &str); 2] = [(Direction::Inbound, "inbound"), (Direction::Outbound, "outbound")];
-/// The share of the link from which on WRITEs count as bound by bandwidth.
+const DIRECTIONS: [(Direction, &str); 2] =
+    [(Direction::Inbound, "inbound"), (Direction::Outbound, "outbound")];
+/// From this share of the link on, WRITEs count as bound by bandwidth.
 const BOUND: f64 = 0.8;
 
 fn job(scale: &Scale, direction: Direction, bytes: u32) -> Job {
@@ -23,7 +25,7 @@ fn jobs(scale: &Scale) -> Vec<Job> {
     DIRECTIONS.iter().flat_map(|&(direction, _)| SIZES.map(|bytes| job(scale, direction, bytes))).collect()
 }
 
-/// Payload in bits per nanosecond.
+/// Returns the payload rate in bits per nanosecond.
 fn gbps(run: &Measured, bytes: u32) -> f64 {
     run.mops * f64::from(bytes) * 8.0 / 1000.0
 }
@@ -41,12 +43,13 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     for (direction, name) in DIRECTIONS {
         claims.push(told(
             format!("nic.write_mops_at_or_below_128B.{name}"),
-            format!("{name} WRITEs of 128 bytes: at least so many"),
+            format!("{name} WRITEs of 128 bytes: rate (a lower bound in the paper)"),
             nic::WRITE_MOPS_AT_OR_BELOW_128B,
             mean(runs(direction, 128), mops),
             "Mops",
         ));
-        let full = |&&bytes: &&u32| mean(runs(direction, bytes), |run| gbps(run, bytes)) >= BOUND * nic::LINK_GBPS;
+        let full =
+            |&&bytes: &&u32| mean(runs(direction, bytes), |run| gbps(run, bytes)) >= BOUND * nic::LINK_GBPS;
         claims.push(told(
             format!("nic.write_bandwidth_bound_from_bytes.{name}"),
             format!("{name} WRITEs that fill four fifths of the link: the smallest"),
@@ -60,9 +63,10 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         name: SOURCE.name,
         title: SOURCE.title,
         paper: "Figure 3, §3.2.3",
-        about: "Seven machines write to one (inbound), and one to seven (outbound), as fast as they can. The paper has more than 50 \
-                million a second up to 128 bytes, and sees the link's bandwidth as the limit from 256 bytes on: a write-back of a whole \
-                leaf costs several times the NIC's time of an entry's."
+        about: "Seven machines write to one (inbound), and one machine writes to seven (outbound), as fast \
+                as they can. The paper has more than 50 million a second up to 128 bytes. From 256 bytes \
+                on, the bandwidth of the link is the limit. So the write-back of a whole leaf takes several \
+                times the NIC time of an entry."
             .to_owned(),
         panels: vec![
             lines("Rate", bytes(), axis("Mops"), curves(|run, _| parts::mops(run))),

@@ -1,4 +1,4 @@
-//! Claims about the executor.
+//! Tests of the executor's guarantees.
 
 use super::*;
 use crate::{Gone, Timers, block_on};
@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A driver with nothing to deliver: only other threads wake.
+/// A driver with nothing to deliver: only other threads wake tasks.
 struct Nothing;
 
 impl Driver for Nothing {
@@ -19,7 +19,7 @@ impl Driver for Nothing {
     }
 }
 
-/// A driver whose clock moves by one with every call, and which never lets its executor park.
+/// A driver whose clock advances by one with every call, and which never lets its executor park.
 #[derive(Default)]
 struct Ticking {
     now: Cell<u64>,
@@ -265,7 +265,8 @@ fn a_panicking_task_leaves_the_others_alone() {
     let executor = LocalExecutor::new();
     let bad = executor.spawn(async { panic!("on purpose") });
     let good = executor.spawn(async { 1 });
-    let caught = catch_unwind(AssertUnwindSafe(|| executor.run_until(&Nothing, std::future::pending::<()>())));
+    let caught =
+        catch_unwind(AssertUnwindSafe(|| executor.run_until(&Nothing, std::future::pending::<()>())));
     assert!(caught.is_err());
     assert_eq!(executor.tasks(), 1);
     assert_eq!(executor.run_until(&Nothing, good), Ok(1));
@@ -284,12 +285,12 @@ fn a_handle_that_outlives_the_executor_says_gone() {
 }
 
 #[test]
-fn drain_stops_when_told_and_says_what_is_left() {
+fn drain_stops_on_request_and_returns_what_remains() {
     let executor = LocalExecutor::new();
     drop(executor.spawn(async {}));
     drop(executor.spawn(std::future::pending::<()>()));
     let asked = Cell::new(0);
-    // The driver would let it park for ever: drain must look at its condition all the same.
+    // The driver sets no limit for a park: drain must still check its condition.
     let left = executor.drain(&Nothing, || asked.replace(asked.get() + 1) > 70);
     assert_eq!(left, 1);
 }
@@ -314,7 +315,7 @@ fn a_nested_run_until_keeps_the_wakes_of_the_outer_one() {
     let mut first = true;
     let outer = executor.spawn(poll_fn(move |cx| {
         if std::mem::replace(&mut first, false) {
-            // Woken while it is being polled, and its turn comes up inside the nested call.
+            // The task is woken while it is being polled, and its turn comes inside the nested call.
             cx.waker().wake_by_ref();
             let opener = Rc::clone(&inside);
             drop(nested.spawn(async move { opener.open() }));

@@ -1,34 +1,37 @@
-//! Frames as they should be: messages of every kind, and lists whose values may lie.
+//! Well-formed frames: messages of every kind, and lists whose values may be false.
 
 use super::Side;
 use crate::source::Source;
-use sherman_fabric::control::{ChunkClass, MemberInfo, Span, Standing, TreeInfo, TreeSpec};
+use sherman_control::wire::frame::put_frame;
+use sherman_control::wire::{
+    FrameKind, Goodbye, GoodbyeCode, Hello, Introduce, Role, VERSION, Welcome, errors, requests, responses,
+};
+use sherman_fabric::control::{
+    CatalogReply, ChunkClass, Extent, MemberInfo, Renewal, Span, Standing, TreeInfo, TreeSpec, Usage,
+};
 use sherman_fabric::stats::{HotWord, RefusedCount};
 use sherman_fabric::{
-    Caps, ClientId, FabricError, FenceMode, GlobalAddress, Refusal, Request, Response, Seen, ServerInfo, ServerStats,
-    Space, Verdict, WorkList,
+    Caps, ComputeId, FabricError, FenceMode, GlobalAddress, Refusal, Request, Response, Seen, ServerInfo,
+    ServerStats, Space, Verdict, WorkList,
 };
-use sherman_soft_nic::wire::frame::put_frame;
-use sherman_soft_nic::wire::{
-    Goodbye, GoodbyeCode, Hello, Introduce, Kind, Role, VERSION, Welcome, errors, requests, responses, verbs,
-};
+use sherman_soft_nic::verbs;
 
-/// Where honest lists read and write: somewhere in the middle of a memory server.
+/// First offset that well-formed lists read and write: in the middle of a memory server.
 const AREA: u64 = 48 << 20;
-/// How far beyond.
+/// Size of that area in bytes.
 const AREA_BYTES: u64 = 1 << 20;
 
-/// A frame of any kind but `List`.
+/// Returns a frame of any kind except `List`.
 pub(super) fn message(source: &mut Source<'_>, side: Side) -> Vec<u8> {
     let tag = u64::from(source.byte());
     let kind = match (side, source.below(10)) {
-        (_, 0) => source.pick(&[Kind::Introduce, Kind::Introduce, Kind::Attach]),
-        (Side::Client, _) | (_, 1..=3) => Kind::Call,
-        (_, 4 | 5) => Kind::Answer,
-        (_, 6) => source.pick(&[Kind::Refused, Kind::ListFailed]),
-        (_, 7) => source.pick(&[Kind::Hello, Kind::Welcome]),
-        (_, 8) => Kind::Goodbye,
-        _ => Kind::ListDone,
+        (_, 0) => source.pick(&[FrameKind::Introduce, FrameKind::Introduce, FrameKind::Attach]),
+        (Side::Client, _) | (_, 1..=3) => FrameKind::Call,
+        (_, 4 | 5) => FrameKind::Answer,
+        (_, 6) => source.pick(&[FrameKind::Refused, FrameKind::ListFailed]),
+        (_, 7) => source.pick(&[FrameKind::Hello, FrameKind::Welcome]),
+        (_, 8) => FrameKind::Goodbye,
+        _ => FrameKind::ListDone,
     };
     let mut frame = Vec::new();
     let put = put_frame(&mut frame, kind, tag, |out| body(source, kind, out));
@@ -36,26 +39,28 @@ pub(super) fn message(source: &mut Source<'_>, side: Side) -> Vec<u8> {
     frame
 }
 
-/// The body of a frame of that kind.
-fn body(source: &mut Source<'_>, kind: Kind, out: &mut Vec<u8>) {
+/// Appends the body of a frame of that kind.
+fn body(source: &mut Source<'_>, kind: FrameKind, out: &mut Vec<u8>) {
     match kind {
-        Kind::Call => assert_eq!(requests::put_request(out, &request(source)), Ok(())),
-        Kind::Answer => assert_eq!(responses::put_response(out, &response(source)), Ok(())),
-        Kind::Refused | Kind::ListFailed => errors::put_error(out, &error(source)),
-        Kind::Introduce => introduce(source).put(out, |covered| [covered.len() as u8; 32]),
-        Kind::Hello => Hello { version_min: 1, version_max: 1, needs_secret: true, nonce: [7; 32] }.put(out),
-        Kind::Welcome => welcome(source).put(out, |_| [9; 32]),
-        Kind::Goodbye => {
+        FrameKind::Call => assert_eq!(requests::put_request(out, &request(source)), Ok(())),
+        FrameKind::Answer => assert_eq!(responses::put_response(out, &response(source)), Ok(())),
+        FrameKind::Refused | FrameKind::ListFailed => errors::put_error(out, &error(source)),
+        FrameKind::Introduce => introduce(source).put(out, |covered| [covered.len() as u8; 32]),
+        FrameKind::Hello => {
+            Hello { version_min: 1, version_max: 1, needs_secret: true, nonce: [7; 32] }.put(out)
+        }
+        FrameKind::Welcome => welcome(source).put(out, |_| [9; 32]),
+        FrameKind::Goodbye => {
             let error = (source.byte() & 1 == 0).then(|| error(source));
             Goodbye { code: source.pick(&GoodbyeCode::ALL), error }.put(out);
         }
-        Kind::List | Kind::ListDone | Kind::Attach | Kind::Attached => {
+        FrameKind::List | FrameKind::ListDone | FrameKind::Attach | FrameKind::Attached => {
             out.extend(std::iter::repeat_n(source.byte(), source.below(600)));
         }
     }
 }
 
-/// A work list.
+/// Returns a work list.
 pub(super) fn work(source: &mut Source<'_>) -> WorkList {
     let mut list = WorkList::new(0);
     for _ in 0..source.below(6) {
@@ -74,7 +79,7 @@ pub(super) fn work(source: &mut Source<'_>) -> WorkList {
     list
 }
 
-/// An offset: mostly a good one, else one at an edge, or anywhere.
+/// Returns an offset: mostly a valid one, else one at an edge, or an arbitrary one.
 fn offset(source: &mut Source<'_>, how: u8, space: Space) -> u64 {
     match (how, space) {
         (0, _) => source.u64(),
@@ -85,7 +90,7 @@ fn offset(source: &mut Source<'_>, how: u8, space: Space) -> u64 {
     }
 }
 
-/// A frame of a list.
+/// Returns a frame that holds a list.
 pub(super) fn list(source: &mut Source<'_>) -> Vec<u8> {
     let (tag, mut frame) = (source.u64(), Vec::new());
     let put = verbs::put_list(&mut frame, tag, &mut work(source));
@@ -93,17 +98,17 @@ pub(super) fn list(source: &mut Source<'_>) -> Vec<u8> {
     frame
 }
 
-fn client(source: &mut Source<'_>) -> ClientId {
-    ClientId(source.u16())
+fn client(source: &mut Source<'_>) -> ComputeId {
+    ComputeId(source.u16())
 }
 
-/// A name: short, empty, with letters of several bytes, or long.
+/// Returns a name: short, empty, with multi-byte letters, or long.
 fn name(source: &mut Source<'_>) -> String {
     let len = source.below(140);
     source.pick(&["", "a", "orders", "straße"]).repeat(len / 6)
 }
 
-/// A shape of a tree, or nonsense.
+/// Returns the shape of a tree, valid or not.
 pub(crate) fn spec(source: &mut Source<'_>) -> TreeSpec {
     TreeSpec {
         format: source.byte() & 3,
@@ -126,7 +131,7 @@ fn request(source: &mut Source<'_>) -> Request {
             let one = |source: &mut Source<'_>| (source.u64() >> source.below(64), source.byte() & 1 == 0);
             Request::FreeSpans { spans: (0..source.below(5)).map(|_| one(source)).collect() }
         }
-        4 => Request::RedoArea { recovers: source.flag() },
+        4 => Request::RedoArea,
         5 => {
             let (name, spec) = (name(source), spec(source));
             Request::CreateTree { name, spec, id: u32::from(source.byte()), root: source.u64() }
@@ -172,18 +177,25 @@ fn response(source: &mut Source<'_>) -> Response {
             };
             Response::Spans((0..source.below(4)).map(|_| span(source)).collect())
         }
-        3 => Response::RedoArea { offset: source.u64(), bytes: source.u64() },
+        3 => Response::RedoArea(Extent { offset: source.u64(), bytes: source.u64() }),
         4 => Response::TreeId { id: u32::from(source.u16()) },
-        5 => Response::Tree { info: tree(source), created: source.byte() & 1 == 0 },
+        5 => Response::Tree(CatalogReply { info: tree(source), created: source.byte() & 1 == 0 }),
         6 => Response::Trees((0..source.below(4)).map(|_| tree(source)).collect()),
         7 => {
             let members = (0..source.below(8)).map(|_| client(source)).collect();
             let (bytes_owned, bytes_free) = (source.u64(), source.u64());
-            Response::Usage { chunks: source.u64(), chunks_used: 8, chunk_bytes: 7, bytes_owned, bytes_free, members }
+            Response::Usage(Usage {
+                chunks: source.u64(),
+                chunks_used: 8,
+                chunk_bytes: 7,
+                bytes_owned,
+                bytes_free,
+                members,
+            })
         }
         8 => {
             let expired = (0..source.below(8)).map(|_| client(source)).collect();
-            Response::Renewed { expired, short: source.byte() & 1 == 0 }
+            Response::Renewed(Renewal { expired, short: source.byte() & 1 == 0 })
         }
         9 => Response::Verdict(match source.below(5) {
             0 => Verdict::Alive { lease_left: source.u64() },
@@ -195,7 +207,8 @@ fn response(source: &mut Source<'_>) -> Response {
         }),
         10 => Response::Members((0..source.below(4)).map(|_| member(source)).collect()),
         11 => {
-            let server = |source: &mut Source<'_>| ServerInfo { memory: source.u64(), lost: source.byte() & 1 == 0 };
+            let server =
+                |source: &mut Source<'_>| ServerInfo { memory: source.u64(), lost: source.byte() & 1 == 0 };
             Response::Servers((0..source.below(4)).map(|_| server(source)).collect())
         }
         _ => Response::Stats(Box::new(stats(source))),
@@ -216,7 +229,8 @@ fn member(source: &mut Source<'_>) -> MemberInfo {
 fn stats(source: &mut Source<'_>) -> ServerStats {
     let refused = (0..source.below(3)).map(|_| RefusedCount { reason: name(source), count: source.u64() });
     let refused = refused.collect();
-    let hottest = (0..source.below(3)).map(|_| HotWord { space: Space::OnChip, offset: source.u64(), failed: 1 });
+    let hottest =
+        (0..source.below(3)).map(|_| HotWord { space: Space::OnChip, offset: source.u64(), failed: 1 });
     let hottest = hottest.collect();
     ServerStats { server: source.u16(), boot: source.u64(), refused, hottest, ..ServerStats::default() }
 }

@@ -1,10 +1,11 @@
-//! A connection's bytes, followed as a memory server follows them.
+//! Parses the bytes of a connection as a memory server does.
 
+use sherman_control::wire::bytes::WireError;
+use sherman_control::wire::{FrameHeader, FrameKind, HEADER_BYTES, requests};
 use sherman_fabric::{Request, Space};
-use sherman_soft_nic::wire::bytes::WireError;
-use sherman_soft_nic::wire::{FrameHeader, HEADER_BYTES, Kind, ListDecoder, Next, WireVerb, requests};
+use sherman_soft_nic::verbs::{ListDecoder, Next, WireVerb};
 
-/// What was understood.
+/// One parsed item.
 #[derive(Debug)]
 pub enum Heard<'a> {
     /// One verb of a list.
@@ -13,12 +14,12 @@ pub enum Heard<'a> {
     List,
     /// A control request.
     Call(Request),
-    /// The whole of another frame.
+    /// Any other frame, complete.
     Other(FrameHeader),
 }
 
 impl Heard<'_> {
-    /// Mixes it into a digest of what was heard before.
+    /// Mixes this item into the digest of the items before it.
     pub fn digest(&self, before: u64) -> u64 {
         let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
         let space = |space: &Space| u64::from(*space == Space::OnChip);
@@ -27,7 +28,9 @@ impl Heard<'_> {
                 [1, space(at), *offset, u64::from(*len)].into_iter().fold(before, mix)
             }
             Self::Verb(WireVerb::Write { space: at, offset, data, fenced }) => {
-                let head = [2, space(at), *offset, data.len() as u64, u64::from(*fenced)].into_iter().fold(before, mix);
+                let head = [2, space(at), *offset, data.len() as u64, u64::from(*fenced)]
+                    .into_iter()
+                    .fold(before, mix);
                 data.iter().fold(head, |sum, byte| mix(sum, u64::from(*byte)))
             }
             Self::Verb(WireVerb::Cas { space: at, offset, compare, swap, mask }) => {
@@ -45,25 +48,26 @@ impl Heard<'_> {
     }
 }
 
-/// A connection as far as it has been followed.
+/// The parser state of a connection.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
-    /// What has come and is not understood yet.
+    /// Bytes that arrived and are not parsed yet.
     rest: Vec<u8>,
     list: Option<List>,
 }
 
-/// A list that is being followed.
+/// A list that is being parsed.
 #[derive(Clone, Debug)]
 struct List {
     decoder: ListDecoder,
-    /// Verbs and bytes that its header announced and that have not come yet.
+    /// Verbs and bytes that the header announced and that have not arrived yet.
     verbs: u64,
     bytes: u64,
 }
 
 impl Stream {
-    /// Follows `bytes` behind what came before, and tells what they say. After an error nothing more is to be heard.
+    /// Parses `bytes` as the continuation of the bytes before, and passes each item to `hear`. After an error
+    /// the stream must not be used again.
     pub fn feed(&mut self, bytes: &[u8], mut hear: impl FnMut(Heard<'_>)) -> Result<(), WireError> {
         let mut all = std::mem::take(&mut self.rest);
         all.extend_from_slice(bytes);
@@ -76,7 +80,8 @@ impl Stream {
         Ok(())
     }
 
-    /// The next verb, list's beginning or end, or frame, if all of it is there; how many bytes it took.
+    /// Parses the next verb, list header, list end or frame, if all of it has arrived. Returns how many bytes
+    /// it took.
     fn step(&mut self, bytes: &[u8], hear: &mut impl FnMut(Heard<'_>)) -> Result<Option<usize>, WireError> {
         if let Some(list) = &mut self.list {
             return Ok(match list.decoder.next(bytes)? {
@@ -99,7 +104,7 @@ impl Stream {
             });
         }
         let Some(header) = FrameHeader::decode(bytes)? else { return Ok(None) };
-        if header.kind == Kind::List {
+        if header.kind == FrameKind::List {
             let (verbs, bytes) = (header.count.into(), header.len.into());
             self.list = Some(List { decoder: ListDecoder::new(&header), verbs, bytes });
             return Ok(Some(HEADER_BYTES));
@@ -107,7 +112,7 @@ impl Stream {
         let whole = HEADER_BYTES + header.len as usize;
         let Some(body) = bytes.get(HEADER_BYTES..whole) else { return Ok(None) };
         match header.kind {
-            Kind::Call => hear(Heard::Call(requests::take_request(body)?)),
+            FrameKind::Call => hear(Heard::Call(requests::take_request(body)?)),
             _ => hear(Heard::Other(header)),
         }
         Ok(Some(whole))

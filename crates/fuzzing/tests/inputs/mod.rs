@@ -13,7 +13,7 @@ impl Numbers {
     }
 }
 
-/// An input: bytes, of which some are rarely anything but small, as those are that choose.
+/// Returns an input. In some inputs about half of the bytes are small, like the bytes that make choices.
 pub fn input(seed: u64) -> Vec<u8> {
     let mut numbers = Numbers(seed);
     let len = numbers.next() % [64, 300, 1500][(seed % 3) as usize];
@@ -23,7 +23,7 @@ pub fn input(seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// How many frames a test sends: as many as `SHERMAN_FUZZ_FRAMES` says, else these.
+/// Number of frames that a test sends: `SHERMAN_FUZZ_FRAMES`, or `few` if the variable is not set.
 pub fn frames(few: u64) -> u64 {
     std::env::var("SHERMAN_FUZZ_FRAMES").map_or(few, |text| text.parse().expect("a number of frames"))
 }

@@ -1,14 +1,15 @@
-//! Servers that die between two words, and what must be there when they are opened again.
+//! Servers that crash between two words, and the state that must be there when they are opened again.
 
 use super::{CAPACITY, HOST, options, root_of, run};
-use crate::testing::VecMemory;
-use crate::{ChunkEntry, FormatOptions, MemberEntry, MemberState, MemoryServer, OpenError, SpanWord, SuperblockError};
+use crate::{MemoryServer, OpenError};
 use sherman_fabric::control::{ChunkClass, TreeInfo};
-use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Space};
+use sherman_fabric::{ComputeId, Memory, Refusal, Request, Response, Space};
+use sherman_layout::testing::VecMemory;
+use sherman_layout::{ChunkEntry, FormatOptions, MemberEntry, MemberState, SpanWord, SuperblockError};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-/// A memory that stops taking stores after so many words, as if the server's process had died there.
+/// A memory that ignores stores after `words_left` words, as if the server's process had died there.
 struct Cut<'a> {
     memory: &'a VecMemory,
     words_left: Cell<u64>,
@@ -34,12 +35,18 @@ impl Memory for Cut<'_> {
     }
 }
 
-/// Who may have something else after `request`: its sender, whom it is about, and whose ids the server frees meanwhile.
-fn concerned(from: ClientId, request: &Request, before: &MemoryServer, after: &MemoryServer) -> Vec<ClientId> {
+/// The clients whose property `request` may change: its sender, its subject, and holders whose ids the server
+/// frees meanwhile.
+fn concerned(
+    from: ComputeId,
+    request: &Request,
+    before: &MemoryServer,
+    after: &MemoryServer,
+) -> Vec<ComputeId> {
     let holder = |server: &MemoryServer, id| {
         server.member(id).filter(|member| member.state != MemberState::Free).map(|member| member.incarnation)
     };
-    let freed = (1..=CAPACITY).map(ClientId).filter(|&id| holder(before, id) != holder(after, id));
+    let freed = (1..=CAPACITY).map(ComputeId).filter(|&id| holder(before, id) != holder(after, id));
     let about = match request {
         Request::Retire { client } => Some(*client),
         _ => None,
@@ -47,18 +54,19 @@ fn concerned(from: ClientId, request: &Request, before: &MemoryServer, after: &M
     freed.chain(about).chain([from]).collect()
 }
 
-/// What clients have that a request does not concern, the classes that last for ever, and the trees with their root words.
-fn must_survive(server: &MemoryServer, memory: &VecMemory, concerned: &[ClientId]) -> Vec<String> {
+/// The property of clients that the request does not concern, the permanent classes, and the trees with their
+/// root words.
+fn must_survive(server: &MemoryServer, memory: &VecMemory, concerned: &[ComputeId]) -> Vec<String> {
     let mut facts = Vec::new();
     for index in 0..server.geometry().chunks {
         if let Some(ChunkEntry::Nodes { class }) = server.chunk(index) {
             facts.push(format!("{index} {class:?}"));
         }
     }
-    for id in (1..=CAPACITY).map(ClientId).filter(|id| !concerned.contains(id)) {
+    for id in (1..=CAPACITY).map(ComputeId).filter(|id| !concerned.contains(id)) {
         facts.push(format!("{id} owns {:?}", server.spans_owned(id)));
     }
-    for id in (1..=CAPACITY).map(ClientId).filter(|id| !concerned.contains(id)) {
+    for id in (1..=CAPACITY).map(ComputeId).filter(|id| !concerned.contains(id)) {
         facts.extend(server.client(id).redo_area.map(|area| format!("{id} {area}")));
         facts.extend(server.is_fenced(id).then(|| format!("{id} fenced")));
         let taken = server.member(id).filter(|member| member.state != MemberState::Free);
@@ -70,12 +78,12 @@ fn must_survive(server: &MemoryServer, memory: &VecMemory, concerned: &[ClientId
 }
 
 /// Whether `facts` still hold.
-fn still_there(facts: &[String], after: &MemoryServer, memory: &VecMemory, concerned: &[ClientId]) -> bool {
+fn still_there(facts: &[String], after: &MemoryServer, memory: &VecMemory, concerned: &[ComputeId]) -> bool {
     let after = must_survive(after, memory, concerned);
     facts.iter().all(|fact| after.contains(fact))
 }
 
-/// The spans of nodes: where each begins, whether anybody owns it, whether it was ever issued, and its hint.
+/// The spans of nodes, by offset: owner, whether the span was ever issued, and whether its hint is set.
 fn spans(server: &MemoryServer, memory: &VecMemory) -> BTreeMap<u64, (SpanWord, bool)> {
     let geometry = server.geometry();
     let chunks = (0..geometry.chunks).filter_map(|index| match server.chunk(index) {
@@ -85,7 +93,9 @@ fn spans(server: &MemoryServer, memory: &VecMemory) -> BTreeMap<u64, (SpanWord, 
     let load = |offset| memory.load_u64(Space::Host, offset);
     let spans = chunks.flat_map(|(index, class)| {
         (0..geometry.spans_in_chunk(class.node_bytes)).map(move |number| {
-            let Some(word) = SpanWord::from_bits(load(geometry.span_entry(index, number))) else { panic!("no word") };
+            let Some(word) = SpanWord::from_bits(load(geometry.span_entry(index, number))) else {
+                panic!("no word")
+            };
             (
                 geometry.span_range(index, class.node_bytes, number).0,
                 (word, load(geometry.span_hint(index, number)) != 0),
@@ -95,8 +105,12 @@ fn spans(server: &MemoryServer, memory: &VecMemory) -> BTreeMap<u64, (SpanWord, 
     spans.collect()
 }
 
-/// A span of nobody that may have free places has its hint, wherever the server stopped.
-fn check_hints(before: &BTreeMap<u64, (SpanWord, bool)>, cut: &BTreeMap<u64, (SpanWord, bool)>, request: &Request) {
+/// An unowned span that may have free places has its hint, wherever the server stopped.
+fn check_hints(
+    before: &BTreeMap<u64, (SpanWord, bool)>,
+    cut: &BTreeMap<u64, (SpanWord, bool)>,
+    request: &Request,
+) {
     let without_room = |offset: &u64| match request {
         Request::FreeSpans { spans } => !spans.contains(&(*offset, true)),
         _ => false,
@@ -104,40 +118,55 @@ fn check_hints(before: &BTreeMap<u64, (SpanWord, bool)>, cut: &BTreeMap<u64, (Sp
     for (offset, (word, hint)) in before {
         let Some((now, hinted)) = cut.get(offset) else { panic!("{request:?} forgot the class of {offset}") };
         assert!(now.issued || !word.issued, "{request:?} made {offset} new again");
-        let of_nobody = now.issued && now.owner == ClientId::NOBODY;
-        let had_room = *hint || (word.owner != ClientId::NOBODY && !without_room(offset));
-        assert!(!of_nobody || !had_room || *hinted, "{request:?} left {offset} of nobody without a hint");
+        let of_nobody = now.issued && now.owner == ComputeId::NOBODY;
+        let had_room = *hint || (word.owner != ComputeId::NOBODY && !without_room(offset));
+        assert!(
+            !of_nobody || !had_room || *hinted,
+            "{request:?} left {offset} without an owner and without a hint"
+        );
     }
 }
 
-/// Each member entry is as it was before the request or as it is after it, and of a free one only that it is.
+/// Each member entry is as it was before the request or as it is after it. Times of a free entry do not
+/// count.
 fn check_members(before: &MemoryServer, cut: &MemoryServer, after: &MemoryServer, request: &Request) {
     let visible = |server: &MemoryServer, id| match server.member(id) {
-        Some(entry) if entry.state == MemberState::Free => Some(MemberEntry { joined_at: 0, lease_until: 0, ..entry }),
+        Some(entry) if entry.state == MemberState::Free => {
+            Some(MemberEntry { joined_at: 0, lease_until: 0, ..entry })
+        }
         entry => entry,
     };
-    for id in (1..=CAPACITY).map(ClientId) {
+    for id in (1..=CAPACITY).map(ComputeId) {
         let entry = visible(cut, id);
         let (was, is) = (visible(before, id), visible(after, id));
-        // A join may free an id whose lease ran out, and issue it at once.
-        let freed = was.map(|was| MemberEntry { state: MemberState::Free, joined_at: 0, lease_until: 0, ..was });
+        // A join may free an id whose lease ran out, and issue it again at once.
+        let freed =
+            was.map(|was| MemberEntry { state: MemberState::Free, joined_at: 0, lease_until: 0, ..was });
         let reissued = *request == Request::Join
             && entry == freed
             && was.zip(is).is_some_and(|(was, is)| is.incarnation == was.incarnation + 1);
         assert!(entry == was || entry == is || reissued, "{request:?} left {id} as {entry:?}");
-        let by = entry.map_or(ClientId::NOBODY, |entry| entry.recoverer);
-        let named = by == ClientId::NOBODY || cut.member(by).is_some_and(|by| by.state != MemberState::Free);
-        assert!(named, "{request:?} left {id} to {by}, whom nobody knows");
+        let by = entry.map_or(ComputeId::NOBODY, |entry| entry.recoverer);
+        let named = by == ComputeId::NOBODY || cut.member(by).is_some_and(|by| by.state != MemberState::Free);
+        assert!(named, "{request:?} left {id} to {by}, which is no member");
     }
 }
 
-/// Whoever recovers `client` can always begin again and come to the end.
-fn check_retiring(mut server: MemoryServer, memory: &VecMemory, from: ClientId, client: ClientId, now: u64) {
+/// The recoverer of `client` can always start again and finish.
+fn check_retiring(
+    mut server: MemoryServer,
+    memory: &VecMemory,
+    from: ComputeId,
+    client: ComputeId,
+    now: u64,
+) {
     if server.member(client).is_some_and(|member| !member.state.needs_recovery()) {
         assert!(!server.is_fenced(client), "{client} is free and fenced");
         return;
     }
-    for request in [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }] {
+    for request in
+        [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }]
+    {
         let answer = server.handle(memory, from, &request, now);
         assert!(matches!(answer, Ok(Response::Done | Response::Spans(_))), "{request:?}: {answer:?}");
     }
@@ -145,7 +174,7 @@ fn check_retiring(mut server: MemoryServer, memory: &VecMemory, from: ClientId, 
     assert_eq!(server.spans_owned(client), []);
 }
 
-/// No request, however cut, brings back a tree or enters one that was not asked for.
+/// No request, wherever it was cut, brings back a tree or enters one that was not requested.
 fn check_catalog(before: &VecMemory, bytes: &VecMemory, reopened: &MemoryServer, request: &Request) {
     let Ok(old) = MemoryServer::open(before) else { panic!("the memory opened before") };
     let known = old.trees(before);
@@ -181,7 +210,10 @@ fn a_server_that_dies_at_any_word_opens_again_with_everyone_s_property() {
                 }
                 if answer.is_ok() && matches!(request, Request::DropTree { .. }) {
                     let again = reopened.clone().handle(&bytes, from, request, now);
-                    assert!(matches!(again, Ok(Response::Done) | Err(Refusal::NoSuchTree { .. })), "{again:?}");
+                    assert!(
+                        matches!(again, Ok(Response::Done) | Err(Refusal::NoSuchTree { .. })),
+                        "{again:?}"
+                    );
                 }
                 if answer.is_ok()
                     && let Request::Retire { client } = *request
@@ -191,7 +223,11 @@ fn a_server_that_dies_at_any_word_opens_again_with_everyone_s_property() {
                 let still_in = reopened.member(from).is_none_or(|member| member.state == MemberState::Live);
                 if answer.is_ok() && *request == Request::Leave && still_in {
                     let again = reopened.handle(&bytes, from, request, now);
-                    assert_eq!(again, Ok(Response::Done), "who was cut off while leaving leaves again");
+                    assert_eq!(
+                        again,
+                        Ok(Response::Done),
+                        "a client that was cut off while leaving can leave again"
+                    );
                 }
             }
         });
@@ -202,16 +238,16 @@ fn a_server_that_dies_at_any_word_opens_again_with_everyone_s_property() {
 fn a_member_whose_retiring_was_cut_at_any_word_is_retired_when_asked_again() {
     let memory = VecMemory::new(HOST, 0);
     let mut server = MemoryServer::format(&memory, &options(0)).unwrap();
-    let (first, dead, second) = (ClientId(1), ClientId(2), ClientId(3));
+    let (first, dead, second) = (ComputeId(1), ComputeId(2), ComputeId(3));
     let class = ChunkClass { node_bytes: 256, format: 1 };
-    // The first dies while it recovers another, and has an area and chunks.
+    // The first member dies while it recovers another, and has an area and chunks.
     for (from, request) in [
-        (ClientId::NOBODY, Request::Join),
-        (ClientId::NOBODY, Request::Join),
-        (ClientId::NOBODY, Request::Join),
-        (first, Request::RedoArea { recovers: false }),
-        (dead, Request::RedoArea { recovers: false }),
-        (second, Request::RedoArea { recovers: false }),
+        (ComputeId::NOBODY, Request::Join),
+        (ComputeId::NOBODY, Request::Join),
+        (ComputeId::NOBODY, Request::Join),
+        (first, Request::RedoArea),
+        (dead, Request::RedoArea),
+        (second, Request::RedoArea),
         (first, Request::AllocSpans { class, count: 2 }),
         (second, Request::Condemn { client: dead }),
         (first, Request::Suspect { client: dead }),
@@ -246,15 +282,15 @@ fn a_declared_loss_that_was_cut_at_any_word_leaves_no_live_member_with_the_old_v
     let memory = VecMemory::new(HOST, 0);
     let mut server = MemoryServer::format(&memory, &options(0)).unwrap();
     let live = |server: &MemoryServer| {
-        let members = (1..=CAPACITY).filter_map(|id| server.member(ClientId(id)));
+        let members = (1..=CAPACITY).filter_map(|id| server.member(ComputeId(id)));
         members.filter(|member| member.state == MemberState::Live).count()
     };
     let seen = [None, Some(sherman_fabric::Seen { memory: 77, cluster: 0 })];
     for id in 1..=3 {
         server.join_seeing(&memory, &seen, 5).unwrap();
-        // The third owns nothing.
+        // The third member owns nothing.
         if id < 3 {
-            server.handle(&memory, ClientId(id), &Request::RedoArea { recovers: false }, 5).unwrap();
+            server.handle(&memory, ComputeId(id), &Request::RedoArea, 5).unwrap();
         }
     }
     let request = Request::DeclareLost { server: 1 };

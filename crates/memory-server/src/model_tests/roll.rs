@@ -1,15 +1,15 @@
-//! The model's view of membership on server 0: who lives until when, and who recovers whom.
+//! The model's view of membership on server 0: until when each member lives, and which member recovers which.
 
 use super::CAPACITY;
 use fastrand::Rng;
-use sherman_fabric::control::{MemberInfo, Standing, Verdict};
-use sherman_fabric::{ClientId, Refusal, Request, Response};
+use sherman_fabric::control::{MemberInfo, Renewal, Standing, Verdict};
+use sherman_fabric::{ComputeId, Refusal, Request, Response};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Leases run out after so many steps of a run.
+/// The length of a lease, in steps of a run.
 pub(super) const LEASE: u64 = 250;
 
-/// One that is dead or leaving.
+/// A member that is dead or leaving.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Ending {
     standing: Standing,
@@ -19,18 +19,18 @@ struct Ending {
 /// The members of a cluster.
 #[derive(Default)]
 pub(super) struct Roll {
-    /// Until when each live member is believed to be alive.
+    /// Until when each live member counts as alive.
     live: BTreeMap<u16, u64>,
     ending: BTreeMap<u16, Ending>,
     /// When each id was issued, and how often.
     issued: BTreeMap<u16, (u64, u32)>,
     /// Ids that were retired and not issued since.
     retired: BTreeSet<u16>,
-    /// Who found no memory last, and when.
+    /// The last member that ran out of memory, and when.
     short: Option<(u16, u64)>,
-    /// Ids and issues of members that somebody has begun to recover.
+    /// Ids and incarnations of members whose recovery has begun.
     begun: BTreeSet<(u16, u32)>,
-    /// How often what has happened.
+    /// How often each kind of event happened.
     pub(super) seen: BTreeMap<&'static str, u32>,
 }
 
@@ -47,7 +47,8 @@ impl Roll {
         self.live.keys().copied()
     }
 
-    /// Whether nobody may join once those `to_reap` are gone: the last id is for somebody who recovers others.
+    /// Whether no client may join once the members in `to_reap` are gone: the last id is reserved for a
+    /// member that recovers others.
     pub(super) fn is_full(&self, to_reap: &[u16], now: u64) -> bool {
         let free = usize::from(CAPACITY) - self.live.len() - self.ending.len() + to_reap.len();
         let waiting = !self.ending.is_empty() || self.run_out(now).any(|id| !to_reap.contains(&id));
@@ -63,8 +64,12 @@ impl Roll {
         self.issued.get(&id).map_or(0, |issued| issued.1)
     }
 
+    pub(super) fn recovers_any(&self, id: u16) -> bool {
+        self.ending.values().any(|ending| ending.recoverer == Some(id))
+    }
+
     pub(super) fn reap(&mut self, id: u16) {
-        assert!(self.ending.values().all(|ending| ending.recoverer != Some(id)), "{id} recovers somebody");
+        assert!(!self.recovers_any(id), "{id} still recovers a member");
         assert!(self.live.remove(&id).is_some());
         self.saw("reaped");
     }
@@ -79,8 +84,8 @@ impl Roll {
         self.live.insert(id, now + LEASE);
     }
 
-    /// A renewal names all whom nobody recovers, and says whether another lacks memory.
-    pub(super) fn learn_renewed(&mut self, from: u16, expired: &[ClientId], short: bool, now: u64) {
+    /// A renewal names all members without a live recoverer, and says whether another member lacks memory.
+    pub(super) fn learn_renewed(&mut self, from: u16, expired: &[ComputeId], short: bool, now: u64) {
         let unattended = self.unattended(from, now);
         self.saw(if expired.is_empty() { "nobody to recover" } else { "unattended" });
         assert!(expired.iter().map(|client| client.0).eq(unattended));
@@ -94,21 +99,21 @@ impl Roll {
         self.live.get(&id).is_some_and(|&until| until > now)
     }
 
-    /// One that died or left, if there is any: half of the time, else anyone.
-    pub(super) fn pick_victim(&self, rng: &mut Rng) -> ClientId {
+    /// Half of the time a member that died or departed, if there is one; otherwise any id.
+    pub(super) fn pick_victim(&self, rng: &mut Rng) -> ComputeId {
         let ending = rng.choice(self.ending.keys()).filter(|_| rng.bool());
-        ClientId(ending.copied().unwrap_or_else(|| rng.u16(0..=CAPACITY + 1)))
+        ComputeId(ending.copied().unwrap_or_else(|| rng.u16(0..=CAPACITY + 1)))
     }
 
-    /// Who asks next: now and then one who recovers somebody.
-    pub(super) fn pick_sender(&self, rng: &mut Rng) -> ClientId {
+    /// The next sender: now and then a member that recovers another.
+    pub(super) fn pick_sender(&self, rng: &mut Rng) -> ComputeId {
         let recoverers: Vec<u16> = self.ending.values().filter_map(|ending| ending.recoverer).collect();
         let recoverer = rng.choice(recoverers).filter(|_| rng.u32(0..3) == 0);
         let live = rng.choice(self.live.keys()).copied().filter(|_| rng.bool());
-        ClientId(recoverer.or(live).unwrap_or_else(|| rng.u16(0..=CAPACITY + 1)))
+        ComputeId(recoverer.or(live).unwrap_or_else(|| rng.u16(0..=CAPACITY + 1)))
     }
 
-    pub(super) fn refusal_for(&self, from: ClientId, request: &Request) -> Option<Refusal> {
+    pub(super) fn refusal_for(&self, from: ComputeId, request: &Request) -> Option<Refusal> {
         let bad = |what| Some(Refusal::BadRequest { what });
         match request {
             Request::Condemn { client } | Request::Fence { client } => {
@@ -116,9 +121,9 @@ impl Roll {
                 (!known).then_some(Refusal::NotAMember { client: *client })
             }
             Request::Retire { client } => match self.ending.get(&client.0) {
-                None => bad("who is to be retired is neither dead nor leaving"),
+                None => bad("the client to retire is neither dead nor leaving"),
                 Some(ending) if ending.recoverer != Some(from.0) => {
-                    bad("the sender does not recover who is to be retired")
+                    bad("the sender is not the recoverer of the client to retire")
                 }
                 Some(_) => None,
             },
@@ -137,7 +142,7 @@ impl Roll {
         *issued = (now, issued.1 + 1);
     }
 
-    /// `id` goes for good: those whom it was recovering are nobody's.
+    /// Removes `id` as a recoverer: the members that it was recovering have no recoverer.
     fn give_up(&mut self, id: u16) {
         for ending in self.ending.values_mut().filter(|ending| ending.recoverer == Some(id)) {
             ending.recoverer = None;
@@ -165,7 +170,7 @@ impl Roll {
         self.ending.insert(id, Ending { standing, recoverer });
     }
 
-    /// What a suspicion must be answered with, and what follows from it.
+    /// Predicts the answer to a suspicion, and applies its effects.
     fn suspect(&mut self, from: u16, id: u16, now: u64) -> Verdict {
         if let Some(&until) = self.live.get(&id) {
             if until > now {
@@ -178,18 +183,18 @@ impl Roll {
         self.appoint(from, id, now)
     }
 
-    /// What becomes of one whose lease has ended.
+    /// Predicts the verdict about a member whose lease has ended, and applies its effects.
     fn appoint(&mut self, from: u16, id: u16, now: u64) -> Verdict {
         let Some(ending) = self.ending.get_mut(&id) else { return Verdict::Gone };
         match ending.recoverer {
             Some(by) if by != from => {
                 if self.is_alive(by, now) {
-                    return Verdict::Recovering { by: ClientId(by) };
+                    return Verdict::Recovering { by: ComputeId(by) };
                 }
                 if self.is_live(by) {
                     self.end(by, Standing::Dead, None);
                 }
-                Verdict::Displaced { by: ClientId(by) }
+                Verdict::Displaced { by: ComputeId(by) }
             }
             _ => {
                 ending.recoverer = Some(from);
@@ -199,7 +204,7 @@ impl Roll {
         }
     }
 
-    /// Whom a renewal may name.
+    /// The members that a renewal may name.
     fn unattended(&self, from: u16, now: u64) -> BTreeSet<u16> {
         let expired = self.run_out(now);
         let ending = self.ending.iter().filter(|(_, ending)| match ending.recoverer {
@@ -214,21 +219,21 @@ impl Roll {
             let (joined, incarnation) = self.issued[&id];
             let ending = self.ending.get(&id);
             MemberInfo {
-                client: ClientId(id),
+                client: ComputeId(id),
                 standing: ending.map_or(Standing::Live, |ending| ending.standing),
                 incarnation,
                 age: now - joined,
                 lease_left: self.live.get(&id).map_or(0, |until| until.saturating_sub(now)),
-                recoverer: ClientId(ending.and_then(|ending| ending.recoverer).unwrap_or(0)),
+                recoverer: ComputeId(ending.and_then(|ending| ending.recoverer).unwrap_or(0)),
             }
         };
         (1..=CAPACITY).filter(|&id| self.is_live(id) || self.is_ending(id)).map(info).collect()
     }
 
     /// Checks an answer and learns from it.
-    pub(super) fn learn(&mut self, from: ClientId, request: &Request, answer: Response, now: u64) {
+    pub(super) fn learn(&mut self, from: ComputeId, request: &Request, answer: Response, now: u64) {
         match (request, answer) {
-            (Request::Short, Response::Renewed { expired, .. }) => {
+            (Request::Short, Response::Renewed(Renewal { expired, .. })) => {
                 self.short = Some((from.0, now));
                 let expired: BTreeSet<u16> = expired.iter().map(|client| client.0).collect();
                 assert_eq!(expired, self.unattended(from.0, now));

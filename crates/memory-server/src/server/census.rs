@@ -1,32 +1,32 @@
-//! What an operator wants to see before it hurts: members by standing, ids and memory that are left.
+//! Counts for an operator: members by standing, and the ids and memory that remain.
 
 use super::MemoryServer;
-use crate::members::MemberState;
 use sherman_fabric::Memory;
+use sherman_layout::MemberState;
 
-/// Members and memory of one server at one moment. What is about members is 0 on a server that keeps none.
+/// Members and memory of one server at one moment. The member counts are 0 on a server that keeps no members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// Member ids there are.
+    /// The number of member ids.
     pub ids: u64,
-    /// Ids that nobody has.
+    /// Ids that no member has.
     pub ids_free: u64,
     /// Members that take part.
     pub live: u64,
-    /// Members that have gone in order and wait to be recovered, or are being recovered.
+    /// Members that have departed in order and wait for recovery, or are being recovered.
     pub leaving: u64,
     /// Members whose lease has ended.
     pub dead: u64,
-    /// Members that must be recovered and that no live member recovers yet. A member whose lease has run out without anybody having
-    /// noticed is among them.
+    /// Members that need recovery and have no live recoverer yet. A member whose lease has run out unnoticed
+    /// counts too.
     pub waiting: u64,
-    /// Chunks there are.
+    /// The number of chunks.
     pub chunks: u64,
     /// Chunks in use.
     pub chunks_used: u64,
     /// Bytes of spans that members own.
     pub bytes_owned: u64,
-    /// Bytes of spans that nobody owns and that may have free places.
+    /// Bytes of unowned spans that may have free places.
     pub bytes_free: u64,
 }
 
@@ -45,7 +45,8 @@ impl MemoryServer {
                 MemberState::Leaving => census.leaving += 1,
                 MemberState::Dead => census.dead += 1,
             }
-            census.waiting += u64::from(!entry.is_alive(now) && !root.members.get(entry.recoverer).is_alive(now));
+            census.waiting +=
+                u64::from(!entry.is_alive(now) && !root.members.get(entry.recoverer).is_alive(now));
         }
         census.ids_free = census.ids - census.live - census.leaving - census.dead;
         census

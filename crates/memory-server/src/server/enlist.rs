@@ -1,13 +1,15 @@
-//! Which memories belong to the cluster, which are declared lost, and who may join with what it sees.
+//! Which memories belong to the cluster, which servers are declared lost, and which clients may join.
 //!
-//! Server 0 looks at what a client found at every other server *before* it issues an id: a refusal changes nothing, anywhere.
+//! Server 0 checks what a client found at every other server *before* it issues an id: a refusal changes
+//! nothing on any server.
 
 use super::MemoryServer;
-use crate::geometry::CLUSTER_OFFSET;
-use sherman_fabric::{ClientId, Memory, Refusal, Request, Response, Seen, ServerInfo, Space};
+use sherman_fabric::{ComputeId, Memory, Refusal, Request, Response, Seen, ServerInfo, Space};
+use sherman_layout::geometry::CLUSTER_OFFSET;
 
 impl MemoryServer {
-    /// The cluster that this memory belongs to: the identity of its server 0's memory. 0 if it belongs to none yet.
+    /// The cluster that this memory belongs to: the identity of its server 0's memory. 0 if it belongs to
+    /// none yet.
     pub fn cluster(&self) -> u64 {
         self.cluster
     }
@@ -18,7 +20,7 @@ impl MemoryServer {
         entries.zip(0u16..).filter(|(entry, _)| entry.lost).map(|(_, server)| server).collect()
     }
 
-    /// Makes this memory `cluster`'s, if it is nobody's yet. Whether it is `cluster`'s now.
+    /// Adds this memory to `cluster`, if it belongs to none yet. Returns whether it belongs to `cluster` now.
     pub fn adopt<M: Memory + ?Sized>(&mut self, memory: &M, cluster: u64) -> bool {
         if self.cluster == 0 && cluster != 0 {
             memory.store_u64(Space::Host, CLUSTER_OFFSET, cluster);
@@ -27,14 +29,14 @@ impl MemoryServer {
         self.cluster == cluster
     }
 
-    /// Issues an id to a client that found `seen` at the servers, by number; what it says of server 0 is not looked at. Memories
-    /// that the cluster does not know yet belong to it from now on.
+    /// Issues an id to a client that found `seen` at the servers, by number. Ignores the entry for server 0.
+    /// Memories that the cluster does not know yet belong to it from now on.
     pub fn join_seeing<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         seen: &[Option<Seen>],
         now: u64,
-    ) -> Result<Response, Refusal> {
+    ) -> Result<ComputeId, Refusal> {
         let cluster = self.cluster;
         let servers = self.superblock.servers;
         self.reap(memory, now);
@@ -52,7 +54,7 @@ impl MemoryServer {
                 return Err(Refusal::OtherCluster { server });
             }
             if entry.memory == 0 {
-                // Two numbers that reach one memory, or a server that belongs here under another number.
+                // Two numbers reach one memory, or a server of this cluster has another number.
                 if root.servers.has(found.memory) || unknown.iter().any(|(_, other)| *other == found.memory) {
                     return Err(Refusal::OtherMemory { server });
                 }
@@ -65,11 +67,12 @@ impl MemoryServer {
         for (server, identity) in unknown {
             root.servers.enlist(memory, &self.superblock.geometry, server, identity);
         }
-        self.handle(memory, ClientId::NOBODY, &Request::Join, now)
+        root.members.begin(memory, &self.superblock.geometry, now);
+        self.join(memory, now)
     }
 
-    /// Makes the memories of all servers one cluster, as if a client that sees them had joined: for one who has just formatted
-    /// all of them. Only on server 0.
+    /// Makes the memories of all servers one cluster, as if a client that sees them had joined. For a caller
+    /// that has just formatted all of them. Does nothing on a server other than 0.
     pub fn enlist_all<M: Memory + ?Sized>(&mut self, memory: &M, identities: &[u64]) {
         let Some(root) = &mut self.root else { return };
         for (&identity, server) in identities.iter().zip(0u16..) {
@@ -82,7 +85,7 @@ impl MemoryServer {
     pub(super) fn servers_request<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
-        from: ClientId,
+        from: ComputeId,
         request: &Request,
     ) -> Result<Response, Refusal> {
         if self.root.is_none() {
@@ -102,12 +105,19 @@ impl MemoryServer {
         Ok(Response::Servers(entries))
     }
 
-    /// Ends the lease of every live member, and marks `server` lost. In this order: a server that stops in between has lost
-    /// nothing but leases, and is asked again. The other way round, members could go on with the old view.
-    pub(super) fn declare_lost<M: Memory + ?Sized>(&mut self, memory: &M, server: u16) -> Result<Response, Refusal> {
+    /// Ends the lease of every live member, then marks `server` lost. If server 0 stops in between, only
+    /// leases are lost, and the operator asks again. In the other order, members could continue with the old
+    /// view.
+    pub(super) fn declare_lost<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        server: u16,
+    ) -> Result<Response, Refusal> {
         let root = self.root.as_ref().ok_or(Refusal::NotHere)?;
         if server == 0 {
-            return Err(Refusal::BadRequest { what: "memory server 0 keeps the members and cannot be declared lost" });
+            return Err(Refusal::BadRequest {
+                what: "memory server 0 keeps the members and cannot be declared lost",
+            });
         }
         let Some(entry) = root.servers.entries().get(usize::from(server)) else {
             return Err(Refusal::BadRequest { what: "the cluster has no such memory server" });
@@ -115,7 +125,7 @@ impl MemoryServer {
         if entry.lost {
             return Ok(Response::Done);
         }
-        let live: Vec<ClientId> = root.members.live().collect();
+        let live: Vec<ComputeId> = root.members.live().collect();
         for client in live {
             self.condemn(memory, client)?;
         }

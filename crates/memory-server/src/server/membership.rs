@@ -1,22 +1,22 @@
-//! The requests of membership and recovery: who is alive, who is fenced, who takes over what and when an id is free again.
+//! The requests of membership and recovery: leases, fences, takeover of spans, and the release of ids.
 //!
-//! Recovery of one member by another is a row of requests, each of which may be repeated: fence on every server, look at
-//! its spans on every server, retire it on every server, server 0 last (`docs/INVARIANTS.md`). A recoverer that dies
-//! half-way leaves a member that is still dead on server 0; whoever is appointed next fences again, also where the fence
-//! was lifted already, finds nothing there, and goes on. So every server but 0 takes a fence of any id at any time.
+//! Recovery of one member by another is a sequence of requests, each of which may be repeated. The recoverer
+//! fences the member on every server, reads its spans on every server, and retires it on every server, server
+//! 0 last (`docs/INVARIANTS.md`). If the recoverer dies half-way, the member is still dead on server 0. The
+//! next recoverer fences again, also where the fence was lifted already, finds nothing there, and continues.
+//! So every server but 0 accepts a fence of any id at any time.
 
 use super::MemoryServer;
-use crate::clients::ClientWord;
-use crate::members::MemberState;
-use sherman_fabric::control::Verdict;
-use sherman_fabric::{ClientId, Memory, Refusal, Request, Response};
+use sherman_fabric::control::{Renewal, Verdict};
+use sherman_fabric::{ComputeId, Memory, Refusal, Request, Response};
+use sherman_layout::{ClientWord, MemberState};
 
 impl MemoryServer {
-    /// What only server 0 answers.
+    /// Answers the requests that only server 0 answers.
     pub(super) fn membership_request<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
-        from: ClientId,
+        from: ComputeId,
         request: &Request,
         now: u64,
     ) -> Result<Response, Refusal> {
@@ -40,14 +40,18 @@ impl MemoryServer {
                 let lease = geometry.lease_nanos;
                 self.reap(memory, now);
                 let members = &self.root.as_ref().ok_or(Refusal::NotHere)?.members;
-                Ok(Response::Renewed { expired: members.expired(from, now), short: members.is_short(from, now, lease) })
+                Ok(Response::Renewed(Renewal {
+                    expired: members.expired(from, now),
+                    short: members.is_short(from, now, lease),
+                }))
             }
             Request::Short => {
                 members.short = Some((from, now));
                 let expired = members.expired(from, now);
-                let others: Vec<ClientId> = members.live().filter(|&client| client != from).collect();
-                let short = !expired.is_empty() || others.into_iter().any(|client| !self.owns_nothing(client));
-                Ok(Response::Renewed { expired, short })
+                let others: Vec<ComputeId> = members.live().filter(|&client| client != from).collect();
+                let short =
+                    !expired.is_empty() || others.into_iter().any(|client| !self.owns_nothing(client));
+                Ok(Response::Renewed(Renewal { expired, short }))
             }
             Request::Depart => {
                 members.depart(memory, geometry, from);
@@ -59,10 +63,9 @@ impl MemoryServer {
             Request::Succeed { client, .. } if *client == from => {
                 Err(Refusal::BadRequest { what: "a member succeeds itself" })
             }
-            Request::Suspect { .. } | Request::Succeed { .. } if self.clients.get(from).redo_area.is_none() => {
-                Err(Refusal::BadRequest { what: "a member without a redo area cannot recover others" })
+            Request::Suspect { client } => {
+                Ok(Response::Verdict(members.suspect(memory, geometry, from, *client, now)))
             }
-            Request::Suspect { client } => Ok(Response::Verdict(members.suspect(memory, geometry, from, *client, now))),
             Request::Succeed { client, incarnation } => {
                 Ok(Response::Verdict(members.succeed(memory, geometry, from, (*client, *incarnation), now)))
             }
@@ -74,15 +77,16 @@ impl MemoryServer {
     pub(super) fn fence<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
-        from: ClientId,
-        client: ClientId,
+        from: ComputeId,
+        client: ComputeId,
     ) -> Result<Response, Refusal> {
         self.admit(from)?;
         let known = match &self.root {
             Some(root) => root.members.get(client).state != MemberState::Free,
             None => self.geometry().is_client(client),
         };
-        // An id that nobody has must not be fenced: nobody would ever retire it, so it could never be issued again.
+        // An id without a holder must not be fenced: no member would ever retire it, so it could never be
+        // issued again.
         if !known {
             return Err(Refusal::NotAMember { client });
         }
@@ -91,16 +95,24 @@ impl MemoryServer {
     }
 
     /// The spans of `client`, for its recoverer.
-    pub(super) fn spans_of(&self, from: ClientId, client: ClientId, offset: u64) -> Result<Response, Refusal> {
+    pub(super) fn spans_of(
+        &self,
+        from: ComputeId,
+        client: ComputeId,
+        offset: u64,
+    ) -> Result<Response, Refusal> {
         self.admit(from)?;
         self.expect_fenced(client)?;
         Ok(Response::Spans(self.spans.of(self.geometry(), &self.chunks, client, offset)))
     }
 
-    /// Whether nothing of `client` lies in memory, so that nobody need recover it. It has no redo area here, so it has none anywhere, holds
-    /// no lane and owns no span.
-    fn owns_nothing(&self, client: ClientId) -> bool {
-        self.clients.get(client) == ClientWord::default() && !self.spans.owns_any(client)
+    /// Whether `client` has nothing in memory, so that it needs no recovery (I43). Without a redo area here
+    /// it has none anywhere and owns no span. If it also recovers no other member, it holds no lane and
+    /// writes nothing.
+    fn owns_nothing(&self, client: ComputeId) -> bool {
+        self.clients.get(client) == ClientWord::default()
+            && !self.spans.owns_any(client)
+            && !self.root.as_ref().is_some_and(|root| root.members.recovers_any(client))
     }
 
     /// Frees the ids of members whose lease has run out and that own nothing.
@@ -111,21 +123,26 @@ impl MemoryServer {
         }
     }
 
-    fn let_go<M: Memory + ?Sized>(&mut self, memory: &M, client: ClientId) {
+    fn let_go<M: Memory + ?Sized>(&mut self, memory: &M, client: ComputeId) {
         if let Some(root) = &mut self.root {
             root.members.release(memory, &self.superblock.geometry, client);
             self.reaped.push(client);
         }
     }
 
-    /// Those whose ids this server freed by itself since it was last asked. The backend ends their connections, as it does with members
-    /// that left: the next holder of the id is another.
-    pub fn take_reaped(&mut self) -> Vec<ClientId> {
+    /// The members whose ids this server freed by itself since the last call. The backend ends their
+    /// connections, as for members that left: the next holder of the id is another client.
+    pub fn take_reaped(&mut self) -> Vec<ComputeId> {
         std::mem::take(&mut self.reaped)
     }
 
-    /// Ends the lease of `client` now. If it owns nothing, its id is free; else it is to be recovered.
-    pub(super) fn condemn<M: Memory + ?Sized>(&mut self, memory: &M, client: ClientId) -> Result<(), Refusal> {
+    /// Ends the lease of `client` now. If the client owns nothing, its id is free; otherwise it needs
+    /// recovery.
+    pub(super) fn condemn<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        client: ComputeId,
+    ) -> Result<(), Refusal> {
         let nothing = self.owns_nothing(client);
         let root = self.root.as_mut().ok_or(Refusal::NotHere)?;
         if root.members.is_live(client) && nothing {
@@ -135,27 +152,27 @@ impl MemoryServer {
         root.members.condemn(memory, &self.superblock.geometry, client)
     }
 
-    /// The last connection of `client` has ended, and it cannot come back: as [`Request::Condemn`].
-    pub fn lose<M: Memory + ?Sized>(&mut self, memory: &M, client: ClientId) {
-        // Nobody has the id: it has been recovered meanwhile.
+    /// As [`Request::Condemn`]: the last connection of `client` has ended, and the client cannot return.
+    pub fn lose<M: Memory + ?Sized>(&mut self, memory: &M, client: ComputeId) {
+        // An error means that the id is free: the client has been recovered meanwhile.
         let _ = self.condemn(memory, client);
     }
 
-    /// No client of before can come back: ends the lease of every member.
+    /// Ends the lease of every member: no earlier client can return.
     pub fn lose_all<M: Memory + ?Sized>(&mut self, memory: &M) {
-        let live: Vec<ClientId> = self.root.iter().flat_map(|root| root.members.live()).collect();
+        let live: Vec<ComputeId> = self.root.iter().flat_map(|root| root.members.live()).collect();
         for client in live {
             self.lose(memory, client);
         }
     }
 
-    /// Makes those whom `client` was recovering nobody's. Its own recoverer has fenced it everywhere and replayed its records, so nothing
-    /// that it did for them is half done.
+    /// Clears `client` as the recoverer of other members. Its own recoverer has fenced it everywhere and
+    /// replayed its records, so nothing that it did for them is half done.
     pub(super) fn relieve<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
-        from: ClientId,
-        client: ClientId,
+        from: ComputeId,
+        client: ComputeId,
     ) -> Result<Response, Refusal> {
         if self.root.is_none() {
             return Err(Refusal::NotHere);
@@ -168,14 +185,14 @@ impl MemoryServer {
         Ok(Response::Done)
     }
 
-    /// Forgets `client`. Its spans become nobody's, as if it had left. The fence goes before the member
-    /// entry: cut in between, the member is still dead and must be fenced again; the other way round, an id could be
-    /// issued that is fenced.
+    /// Forgets `client`. Its spans become unowned, as if it had left. The fence is lifted before the member
+    /// entry is freed. If the server stops in between, the member is still dead and must be fenced again. In
+    /// the other order, the server could issue an id that is fenced.
     pub(super) fn retire<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
-        from: ClientId,
-        client: ClientId,
+        from: ComputeId,
+        client: ComputeId,
     ) -> Result<Response, Refusal> {
         self.admit(from)?;
         self.expect_fenced(client)?;
@@ -191,10 +208,10 @@ impl MemoryServer {
         Ok(Response::Done)
     }
 
-    fn expect_fenced(&self, client: ClientId) -> Result<(), Refusal> {
+    fn expect_fenced(&self, client: ComputeId) -> Result<(), Refusal> {
         if self.is_fenced(client) {
             return Ok(());
         }
-        Err(Refusal::BadRequest { what: "who is to be recovered is not fenced here" })
+        Err(Refusal::BadRequest { what: "the client to recover is not fenced on this server" })
     }
 }

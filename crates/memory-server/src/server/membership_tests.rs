@@ -1,8 +1,8 @@
-//! Leases, deaths and recovery, request by request.
+//! Tests of leases, deaths and recovery, request by request.
 
 use super::*;
-use crate::testing::{VecMemory, small_options};
-use sherman_fabric::control::{ChunkClass, MemberInfo, Standing, Verdict};
+use sherman_fabric::control::{ChunkClass, MemberInfo, Renewal, Standing, Verdict};
+use sherman_layout::testing::{VecMemory, small_options};
 
 const CLASS: ChunkClass = ChunkClass { node_bytes: 512, format: 1 };
 const LEASE: u64 = 1_000;
@@ -24,55 +24,57 @@ impl World {
         Self { memories, servers, now: 5_000 }
     }
 
-    fn ask(&mut self, server: usize, from: ClientId, request: Request) -> Result<Response, Refusal> {
+    fn ask(&mut self, server: usize, from: ComputeId, request: Request) -> Result<Response, Refusal> {
         self.servers[server].handle(&self.memories[server], from, &request, self.now)
     }
 
-    fn join(&mut self) -> ClientId {
-        match self.ask(0, ClientId::NOBODY, Request::Join) {
+    fn join(&mut self) -> ComputeId {
+        match self.ask(0, ComputeId::NOBODY, Request::Join) {
             Ok(Response::Joined { client }) => client,
             other => panic!("{other:?}"),
         }
     }
 
-    /// One that may recover others: it has a redo area.
-    fn join_as_writer(&mut self) -> ClientId {
+    /// Joins as a member that may recover others: it has a redo area.
+    fn join_as_writer(&mut self) -> ComputeId {
         let client = self.join();
-        assert!(matches!(self.ask(0, client, Request::RedoArea { recovers: false }), Ok(Response::RedoArea { .. })));
+        assert!(matches!(self.ask(0, client, Request::RedoArea), Ok(Response::RedoArea { .. })));
         client
     }
 
-    fn alloc(&mut self, server: usize, client: ClientId) -> Vec<Span> {
+    fn alloc(&mut self, server: usize, client: ComputeId) -> Vec<Span> {
         match self.ask(server, client, Request::AllocSpans { class: CLASS, count: 1 }) {
             Ok(Response::Spans(spans)) => spans,
             other => panic!("{other:?}"),
         }
     }
 
-    fn renew(&mut self, client: ClientId) -> Vec<ClientId> {
+    fn renew(&mut self, client: ComputeId) -> Vec<ComputeId> {
         match self.ask(0, client, Request::Renew) {
-            Ok(Response::Renewed { expired, short: false }) => expired,
+            Ok(Response::Renewed(Renewal { expired, short: false })) => expired,
             other => panic!("{other:?}"),
         }
     }
 
-    fn suspect(&mut self, from: ClientId, client: ClientId) -> Verdict {
+    fn suspect(&mut self, from: ComputeId, client: ComputeId) -> Verdict {
         match self.ask(0, from, Request::Suspect { client }) {
             Ok(Response::Verdict(verdict)) => verdict,
             other => panic!("{other:?}"),
         }
     }
 
-    fn members(&mut self, from: ClientId) -> Vec<MemberInfo> {
+    fn members(&mut self, from: ComputeId) -> Vec<MemberInfo> {
         match self.ask(0, from, Request::Members) {
             Ok(Response::Members(members)) => members,
             other => panic!("{other:?}"),
         }
     }
 
-    /// What `by` does once it is to recover `client`, but for the verbs.
-    fn recover(&mut self, by: ClientId, client: ClientId) {
-        for request in [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }] {
+    /// Sends the requests by which `by` recovers `client`, without the verbs.
+    fn recover(&mut self, by: ComputeId, client: ComputeId) {
+        for request in
+            [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }]
+        {
             for server in [1, 0] {
                 let answer = self.ask(server, by, request.clone());
                 assert!(
@@ -88,7 +90,8 @@ impl World {
     }
 }
 
-const NOT_FENCED: Refusal = Refusal::BadRequest { what: "who is to be recovered is not fenced here" };
+const NOT_FENCED: Refusal =
+    Refusal::BadRequest { what: "the client to recover is not fenced on this server" };
 
 #[test]
 fn a_lease_runs_out_by_being_asked_about_and_a_late_renewal_before_that_counts() {
@@ -120,7 +123,7 @@ fn a_dead_or_leaving_member_is_refused_everything_on_server_0() {
             Request::Leave,
             Request::AllocSpans { class: CLASS, count: 1 },
             Request::FreeSpans { spans: Vec::new() },
-            Request::RedoArea { recovers: false },
+            Request::RedoArea,
             Request::NewTreeId,
             Request::Fence { client: b },
             Request::Usage,
@@ -158,11 +161,11 @@ fn only_server_0_keeps_members() {
 }
 
 #[test]
-fn nobody_suspects_itself_and_nobody_condemns_a_stranger() {
+fn no_member_suspects_itself_and_none_condemns_a_stranger() {
     let mut world = World::new();
     let a = world.join_as_writer();
     assert!(matches!(world.ask(0, a, Request::Suspect { client: a }), Err(Refusal::BadRequest { .. })));
-    for client in [ClientId::NOBODY, ClientId(9), ClientId(17)] {
+    for client in [ComputeId::NOBODY, ComputeId(9), ComputeId(17)] {
         assert_eq!(world.suspect(a, client), Verdict::Gone);
         assert_eq!(world.ask(0, a, Request::Condemn { client }), Err(Refusal::NotAMember { client }));
     }
@@ -174,7 +177,7 @@ fn a_recovered_id_is_issued_again_with_nothing_of_its_former_holder() {
     let (a, b) = (world.join_as_writer(), world.join_as_writer());
     let mut spans = Vec::new();
     for server in [0, 1] {
-        world.ask(server, a, Request::RedoArea { recovers: false }).unwrap();
+        world.ask(server, a, Request::RedoArea).unwrap();
         spans.push(world.alloc(server, a));
     }
     world.ask(0, b, Request::Condemn { client: a }).unwrap();
@@ -189,7 +192,7 @@ fn a_recovered_id_is_issued_again_with_nothing_of_its_former_holder() {
     let others: Vec<_> = (0..13).map(|_| world.join()).collect();
     assert!(!others.contains(&a));
     world.ask(0, others[0], Request::Leave).unwrap();
-    assert_eq!(world.join(), ClientId(16));
+    assert_eq!(world.join(), ComputeId(16));
     world.ask(0, others[1], Request::Leave).unwrap();
     assert_eq!(world.join(), a);
     assert_eq!(world.servers[0].member(a).unwrap().incarnation, 2);
@@ -202,7 +205,7 @@ fn an_id_is_not_issued_while_its_holder_is_recovered() {
     let (a, b) = (world.join_as_writer(), world.join_as_writer());
     world.ask(0, b, Request::Condemn { client: a }).unwrap();
     world.suspect(b, a);
-    // Joins and leaves until every id that is free has been issued once.
+    // Joins and leaves until every free id has been issued once.
     let issued = |world: &mut World| {
         let ids = (0..16).map(|_| {
             let client = world.join();
@@ -231,11 +234,15 @@ fn a_dead_member_has_one_recoverer_until_that_one_is_recovered_itself() {
     world.renew(second);
     assert_eq!(world.suspect(first, dead), Verdict::Recover);
     assert_eq!(world.suspect(second, dead), Verdict::Recovering { by: first });
-    assert_eq!(world.renew(second), [], "somebody is at it");
+    assert_eq!(world.renew(second), [], "another member recovers it");
     world.now += LEASE;
     assert_eq!(world.renew(second), [dead, first], "the recoverer too");
     assert_eq!(world.suspect(second, dead), Verdict::Displaced { by: first });
-    assert_eq!(world.ask(0, first, Request::Renew), Err(Refusal::Fenced { client: first }), "it is dead from now on");
+    assert_eq!(
+        world.ask(0, first, Request::Renew),
+        Err(Refusal::Fenced { client: first }),
+        "it counts as dead from now on"
+    );
     assert_eq!(world.suspect(second, dead), Verdict::Displaced { by: first });
     assert_eq!(world.suspect(second, first), Verdict::Recover);
     assert_eq!(world.suspect(second, dead), Verdict::Displaced { by: first }, "until it is retired");
@@ -246,7 +253,7 @@ fn a_dead_member_has_one_recoverer_until_that_one_is_recovered_itself() {
 }
 
 #[test]
-fn who_leaves_or_departs_recovers_nobody_any_more() {
+fn a_member_that_leaves_or_departs_recovers_no_other_any_more() {
     for request in [Request::Leave, Request::Depart] {
         let mut world = World::new();
         let [dead, first, second] = [(); 3].map(|()| world.join_as_writer());
@@ -263,14 +270,15 @@ fn a_second_recoverer_ends_what_the_first_began_wherever_it_stopped() {
         let mut world = World::new();
         let [dead, first, second] = [(); 3].map(|()| world.join_as_writer());
         for server in [0, 1] {
-            world.ask(server, dead, Request::RedoArea { recovers: false }).unwrap();
+            world.ask(server, dead, Request::RedoArea).unwrap();
             world.alloc(server, dead);
         }
         world.now += LEASE;
         world.renew(first);
         world.suspect(first, dead);
         let client = dead;
-        let steps = [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }];
+        let steps =
+            [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }];
         let steps = steps.iter().flat_map(|request| [(1, request), (0, request)]);
         for (server, request) in steps.take(stopped_after) {
             world.ask(server, first, request.clone()).unwrap();
@@ -294,13 +302,13 @@ fn a_second_recoverer_ends_what_the_first_began_wherever_it_stopped() {
         assert_eq!(world.members(second).len(), 1);
         for server in [0, 1] {
             assert_eq!(world.servers[server].spans_owned(dead), []);
-            assert!(!world.alloc(server, second)[0].fresh, "the dead one's span is to be had");
+            assert!(!world.alloc(server, second)[0].fresh, "the dead client's span can be issued");
         }
     }
 }
 
 #[test]
-fn who_is_not_fenced_is_neither_looked_at_nor_retired() {
+fn a_member_that_is_not_fenced_is_neither_inspected_nor_retired() {
     let mut world = World::new();
     let [a, b, c] = [(); 3].map(|()| world.join_as_writer());
     world.ask(0, b, Request::Condemn { client: a }).unwrap();
@@ -316,7 +324,10 @@ fn who_is_not_fenced_is_neither_looked_at_nor_retired() {
         "not by another"
     );
     world.ask(0, c, Request::Fence { client: b }).unwrap();
-    assert!(matches!(world.ask(0, c, Request::Retire { client: b }), Err(Refusal::BadRequest { .. })), "it is live");
+    assert!(
+        matches!(world.ask(0, c, Request::Retire { client: b }), Err(Refusal::BadRequest { .. })),
+        "it is live"
+    );
 }
 
 #[test]
@@ -341,7 +352,7 @@ fn one_that_departs_keeps_its_id_and_spans_until_it_is_recovered() {
 }
 
 #[test]
-fn members_are_told_with_age_lease_and_recoverer() {
+fn members_are_listed_with_age_lease_and_recoverer() {
     let mut world = World::new();
     let (a, b) = (world.join_as_writer(), world.join_as_writer());
     world.now += 400;
@@ -357,12 +368,13 @@ fn members_are_told_with_age_lease_and_recoverer() {
         lease_left,
         recoverer,
     };
-    let (dead, live) = (info(a, Standing::Dead, 0, b), info(b, Standing::Live, LEASE - 100, ClientId::NOBODY));
+    let (dead, live) =
+        (info(a, Standing::Dead, 0, b), info(b, Standing::Live, LEASE - 100, ComputeId::NOBODY));
     assert_eq!(world.members(b), [dead, live]);
 }
 
 #[test]
-fn leases_begin_anew_with_the_first_request_after_a_restart_whatever_the_time_is() {
+fn leases_start_again_with_the_first_request_after_a_restart_whatever_the_time_is() {
     for restart_at in [0, 5_000 + LEASE / 2, 1 << 60] {
         let mut world = World::new();
         let [a, b, c] = [(); 3].map(|()| world.join_as_writer());
@@ -401,7 +413,11 @@ fn a_member_that_owns_nothing_is_gone_when_its_lease_runs_out() {
         world.renew(stays);
         world.now += 1;
         world.ask(0, late, Request::Renew).unwrap();
-        assert_eq!(world.servers[0].take_reaped(), [reader], "a renewal frees who owns nothing, never its sender");
+        assert_eq!(
+            world.servers[0].take_reaped(),
+            [reader],
+            "a renewal frees members that own nothing, never its sender"
+        );
         world.now += LEASE;
         if by_join {
             world.join();
@@ -411,13 +427,14 @@ fn a_member_that_owns_nothing_is_gone_when_its_lease_runs_out() {
             assert_eq!(world.servers[0].take_reaped(), [late]);
         }
         for gone in [reader, late] {
-            assert_eq!(
-                world.ask(0, gone, Request::RedoArea { recovers: false }),
-                Err(Refusal::NotAMember { client: gone })
-            );
+            assert_eq!(world.ask(0, gone, Request::RedoArea), Err(Refusal::NotAMember { client: gone }));
             assert_eq!(world.ask(0, gone, Request::Renew), Err(Refusal::NotAMember { client: gone }));
         }
-        assert_eq!(world.servers[0].member(stays).unwrap().state, crate::MemberState::Live, "it owns a redo area");
+        assert_eq!(
+            world.servers[0].member(stays).unwrap().state,
+            sherman_layout::MemberState::Live,
+            "it owns a redo area"
+        );
         assert_eq!(world.servers[0].take_reaped(), []);
     }
 }
@@ -430,7 +447,10 @@ fn a_condemned_or_lost_member_that_owns_nothing_is_gone_at_once() {
     world.servers[0].lose(&world.memories[0], lost);
     assert_eq!(world.servers[0].take_reaped(), [reader, lost]);
     assert_eq!(world.members(stays).len(), 1);
-    assert_eq!(world.ask(0, stays, Request::Condemn { client: reader }), Err(Refusal::NotAMember { client: reader }));
+    assert_eq!(
+        world.ask(0, stays, Request::Condemn { client: reader }),
+        Err(Refusal::NotAMember { client: reader })
+    );
     world.servers[0].lose(&world.memories[0], lost);
     world.servers[1].lose(&world.memories[1], stays);
     assert!(world.servers[0].take_reaped().is_empty() && world.servers[1].take_reaped().is_empty());
@@ -438,7 +458,7 @@ fn a_condemned_or_lost_member_that_owns_nothing_is_gone_at_once() {
 
 #[test]
 fn a_condemned_or_lost_member_that_owns_something_waits_for_its_recoverer() {
-    for owns in [Request::RedoArea { recovers: false }, Request::AllocSpans { class: CLASS, count: 1 }] {
+    for owns in [Request::RedoArea, Request::AllocSpans { class: CLASS, count: 1 }] {
         for lost in [false, true] {
             let mut world = World::new();
             let (dead, stays) = (world.join(), world.join_as_writer());
@@ -458,7 +478,7 @@ fn a_condemned_or_lost_member_that_owns_something_waits_for_its_recoverer() {
 }
 
 #[test]
-fn a_renewal_names_all_who_wait_up_to_a_limit() {
+fn a_renewal_names_all_waiting_members_up_to_a_limit() {
     let mut world = World::new();
     let dead: Vec<_> = (0..10).map(|_| world.join_as_writer()).collect();
     let stays = world.join_as_writer();
@@ -471,7 +491,7 @@ fn a_member_that_finds_no_memory_is_heard_by_others_for_a_lease() {
     let mut world = World::new();
     let (hungry, other) = (world.join_as_writer(), world.join_as_writer());
     let short = |world: &mut World, client| match world.ask(0, client, Request::Renew) {
-        Ok(Response::Renewed { short, .. }) => short,
+        Ok(Response::Renewed(Renewal { short, .. })) => short,
         answer => panic!("{answer:?}"),
     };
     assert!(!short(&mut world, other));
@@ -488,7 +508,11 @@ fn a_successor_recovers_its_former_identity_without_waiting_for_its_lease() {
     let mut world = World::new();
     let (old, new, other) = (world.join_as_writer(), world.join_as_writer(), world.join_as_writer());
     let succeed = |incarnation| Request::Succeed { client: old, incarnation };
-    assert_eq!(world.ask(0, new, succeed(2)), Ok(Response::Verdict(Verdict::Gone)), "another issue of the id");
+    assert_eq!(
+        world.ask(0, new, succeed(2)),
+        Ok(Response::Verdict(Verdict::Gone)),
+        "another issue of the id"
+    );
     assert!(world.servers[0].member(old).unwrap().is_alive(world.now));
     assert_eq!(world.ask(0, new, succeed(1)), Ok(Response::Verdict(Verdict::Inherit)), "nobody began before");
     assert_eq!(world.ask(0, old, Request::Renew), Err(Refusal::Fenced { client: old }));
@@ -507,25 +531,47 @@ fn a_former_identity_that_owns_nothing_is_gone_when_its_successor_says_so() {
     let succeed = |client| Request::Succeed { client, incarnation: 1 };
     assert_eq!(world.ask(0, new, succeed(old)), Ok(Response::Verdict(Verdict::Gone)));
     assert_eq!(world.servers[0].take_reaped(), [old]);
-    let refused = Refusal::BadRequest { what: "a member without a redo area cannot recover others" };
-    for request in [succeed(writer), Request::Suspect { client: writer }] {
-        assert_eq!(world.ask(0, new, request), Err(refused.clone()));
-    }
+    let inherit = Ok(Response::Verdict(Verdict::Inherit));
+    assert_eq!(world.ask(0, new, succeed(writer)), inherit, "a recoverer needs no redo area");
 }
 
 #[test]
-fn the_last_ids_are_issued_only_while_somebody_waits_to_be_recovered() {
+fn a_recoverer_without_a_redo_area_is_recovered_before_its_work_goes_on() {
+    let mut world = World::new();
+    let (dead, first, second) = (world.join_as_writer(), world.join(), world.join());
+    world.ask(0, first, Request::Condemn { client: dead }).unwrap();
+    assert_eq!(world.suspect(first, dead), Verdict::Recover);
+    world.now += 3 * world.servers[0].geometry().lease_nanos;
+    world.ask(0, second, Request::Renew).unwrap();
+    assert_eq!(world.servers[0].take_reaped(), [], "it may still be writing, and hold lanes");
+    assert_eq!(world.suspect(second, dead), Verdict::Displaced { by: first });
+    assert_eq!(world.suspect(second, first), Verdict::Recover);
+    world.recover(second, first);
+    assert_eq!(world.suspect(second, dead), Verdict::Recover);
+    world.recover(second, dead);
+    world.now += 3 * world.servers[0].geometry().lease_nanos;
+    let last = world.join();
+    assert_eq!(world.servers[0].take_reaped(), [second], "it recovers no member any more");
+    assert_ne!(last, second);
+}
+
+#[test]
+fn the_last_ids_are_issued_only_while_a_member_waits_for_recovery() {
     let mut world = World::new();
     let members: Vec<_> = (0..15).map(|_| world.join_as_writer()).collect();
     let refused = Err(Refusal::TooManyMembers);
-    assert_eq!(world.ask(0, ClientId::NOBODY, Request::Join), refused);
+    assert_eq!(world.ask(0, ComputeId::NOBODY, Request::Join), refused);
     world.ask(0, members[3], Request::Depart).unwrap();
     let helper = world.join_as_writer();
-    assert_eq!(helper, ClientId(16));
-    assert_eq!(world.ask(0, ClientId::NOBODY, Request::Join), refused, "no id at all");
+    assert_eq!(helper, ComputeId(16));
+    assert_eq!(world.ask(0, ComputeId::NOBODY, Request::Join), refused, "no id at all");
     assert_eq!(world.suspect(helper, members[3]), Verdict::Recover);
     world.recover(helper, members[3]);
-    assert_eq!(world.ask(0, ClientId::NOBODY, Request::Join), refused, "the last id is kept for the next time");
+    assert_eq!(
+        world.ask(0, ComputeId::NOBODY, Request::Join),
+        refused,
+        "the last id is kept for the next time"
+    );
 }
 
 #[test]
@@ -551,13 +597,15 @@ fn a_census_counts_members_by_standing_and_what_is_left() {
         world.ask(0, live, Request::Condemn { client }).unwrap();
     }
     assert_eq!(world.suspect(live, recovered), Verdict::Recover);
-    let census = |world: &World, server: usize| world.servers[server].census(&world.memories[server], world.now);
+    let census =
+        |world: &World, server: usize| world.servers[server].census(&world.memories[server], world.now);
     let Census { chunks, chunks_used, bytes_owned, bytes_free, .. } = census(&world, 0);
     assert_eq!((bytes_owned, bytes_free), (spans[0].bytes, 4096 - spans[0].bytes));
     assert!(chunks_used == 2 && chunks > 2);
-    let expected = Census { ids: 16, ids_free: 12, live: 1, leaving: 1, dead: 2, waiting: 2, ..census(&world, 0) };
+    let expected =
+        Census { ids: 16, ids_free: 12, live: 1, leaving: 1, dead: 2, waiting: 2, ..census(&world, 0) };
     assert_eq!(census(&world, 0), expected);
     assert_eq!(census(&world, 1), Census { chunks: census(&world, 1).chunks, ..Census::default() });
     world.now += LEASE;
-    assert_eq!(census(&world, 0).waiting, 4, "the lease of the one who recovers has run out too");
+    assert_eq!(census(&world, 0).waiting, 4, "the recoverer's lease has expired too");
 }

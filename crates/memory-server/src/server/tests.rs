@@ -1,13 +1,13 @@
-//! Who may ask what of which server, and what each refusal is.
+//! Tests which clients may send which request to which server, and with which refusal.
 
 use super::*;
-use crate::testing::{VecMemory, small_options};
-use crate::{LaneWidth, LockOptions, ReleaseMode};
 use sherman_fabric::control::{ChunkClass, TreeSpec};
+use sherman_layout::testing::{VecMemory, small_options};
+use sherman_layout::{LaneWidth, LockOptions, ReleaseMode};
 
 const CLASS: ChunkClass = ChunkClass { node_bytes: 512, format: 1 };
 const SPEC: TreeSpec = TreeSpec { format: 1, key_len: 8, value_len: 8, leaf_bytes: 512, internal_bytes: 512 };
-const NOBODY: ClientId = ClientId::NOBODY;
+const NOBODY: ComputeId = ComputeId::NOBODY;
 
 struct World {
     memory: VecMemory,
@@ -22,13 +22,13 @@ impl World {
         Self { memory, server }
     }
 
-    fn ask(&mut self, from: ClientId, request: Request) -> Result<Response, Refusal> {
+    fn ask(&mut self, from: ComputeId, request: Request) -> Result<Response, Refusal> {
         // Through a trait object, as a backend may.
         let memory: &dyn Memory = &self.memory;
         self.server.handle(memory, from, &request, 1_000)
     }
 
-    fn join(&mut self) -> ClientId {
+    fn join(&mut self) -> ComputeId {
         match self.ask(NOBODY, Request::Join) {
             Ok(Response::Joined { client }) => client,
             other => panic!("{other:?}"),
@@ -51,8 +51,8 @@ fn anywhere() -> [Request; 6] {
         Request::Leave,
         Request::AllocSpans { class: CLASS, count: 1 },
         Request::FreeSpans { spans: Vec::new() },
-        Request::RedoArea { recovers: false },
-        Request::Fence { client: ClientId(1) },
+        Request::RedoArea,
+        Request::Fence { client: ComputeId(1) },
         Request::Usage,
     ]
 }
@@ -61,7 +61,7 @@ fn anywhere() -> [Request; 6] {
 fn only_joining_is_open_to_strangers_on_server_0() {
     let mut world = World::new(0);
     world.join();
-    for stranger in [NOBODY, ClientId(2), ClientId(16), ClientId(17), ClientId(u16::MAX)] {
+    for stranger in [NOBODY, ComputeId(2), ComputeId(16), ComputeId(17), ComputeId(u16::MAX)] {
         for request in root_only().into_iter().chain(anywhere()) {
             assert_eq!(world.ask(stranger, request), Err(Refusal::NotAMember { client: stranger }));
         }
@@ -72,8 +72,8 @@ fn only_joining_is_open_to_strangers_on_server_0() {
 fn other_servers_take_any_id_in_range() {
     let mut world = World::new(1);
     let alloc = Request::AllocSpans { class: CLASS, count: 1 };
-    assert!(matches!(world.ask(ClientId(16), alloc), Ok(Response::Spans(_))));
-    for impossible in [NOBODY, ClientId(17)] {
+    assert!(matches!(world.ask(ComputeId(16), alloc), Ok(Response::Spans(_))));
+    for impossible in [NOBODY, ComputeId(17)] {
         for request in anywhere() {
             assert_eq!(world.ask(impossible, request), Err(Refusal::NotAMember { client: impossible }));
         }
@@ -84,7 +84,7 @@ fn other_servers_take_any_id_in_range() {
 fn members_and_catalog_are_not_on_other_servers() {
     let mut world = World::new(1);
     for request in root_only().into_iter().chain([Request::Join]) {
-        assert_eq!(world.ask(ClientId(1), request), Err(Refusal::NotHere));
+        assert_eq!(world.ask(ComputeId(1), request), Err(Refusal::NotHere));
     }
 }
 
@@ -92,9 +92,14 @@ fn members_and_catalog_are_not_on_other_servers() {
 fn a_fenced_client_is_refused_everything_even_after_a_restart() {
     for index in [0, 1] {
         let mut world = World::new(index);
-        let (dead, other) = if index == 0 { (world.join(), world.join()) } else { (ClientId(1), ClientId(2)) };
+        let (dead, other) =
+            if index == 0 { (world.join(), world.join()) } else { (ComputeId(1), ComputeId(2)) };
         assert_eq!(world.ask(other, Request::Fence { client: dead }), Ok(Response::Done));
-        assert_eq!(world.ask(other, Request::Fence { client: dead }), Ok(Response::Done), "fencing can be repeated");
+        assert_eq!(
+            world.ask(other, Request::Fence { client: dead }),
+            Ok(Response::Done),
+            "fencing can be repeated"
+        );
         world.server = MemoryServer::open(&world.memory).unwrap();
         assert!(world.server.is_fenced(dead) && !world.server.is_fenced(other));
         for request in anywhere() {
@@ -115,10 +120,14 @@ fn a_fenced_id_is_not_issued_again() {
     for _ in 0..13 {
         assert_ne!(world.join(), dead);
     }
-    assert_eq!(world.ask(NOBODY, Request::Join), Err(Refusal::TooManyMembers), "the last id is for a recoverer");
+    assert_eq!(
+        world.ask(NOBODY, Request::Join),
+        Err(Refusal::TooManyMembers),
+        "the last id is for a recoverer"
+    );
     world.ask(other, Request::Leave).unwrap();
-    assert_eq!(world.join(), ClientId(16));
-    world.ask(ClientId(16), Request::Leave).unwrap();
+    assert_eq!(world.join(), ComputeId(16));
+    world.ask(ComputeId(16), Request::Leave).unwrap();
     assert_eq!(world.join(), other);
 }
 
@@ -126,28 +135,30 @@ fn a_fenced_id_is_not_issued_again() {
 fn an_id_that_nobody_has_is_not_fenced() {
     let mut world = World::new(0);
     let member = world.join();
-    for client in [NOBODY, ClientId(9), ClientId(17)] {
+    for client in [NOBODY, ComputeId(9), ComputeId(17)] {
         assert_eq!(world.ask(member, Request::Fence { client }), Err(Refusal::NotAMember { client }));
         assert!(!world.server.is_fenced(client));
     }
 }
 
 #[test]
-fn who_has_left_is_a_stranger_and_its_redo_area_another_s() {
+fn a_client_that_has_left_is_a_stranger_and_its_redo_area_is_reused() {
     let mut world = World::new(0);
     let (leaver, stayer) = (world.join(), world.join());
-    let area = world.ask(leaver, Request::RedoArea { recovers: false }).unwrap();
+    let area = world.ask(leaver, Request::RedoArea).unwrap();
     let Ok(Response::Spans(spans)) = world.ask(leaver, Request::AllocSpans { class: CLASS, count: 3 }) else {
         panic!()
     };
     assert_eq!(world.server.spans_owned(leaver).len(), 3);
     assert_eq!(world.ask(leaver, Request::Leave), Ok(Response::Done));
     assert_eq!(world.ask(leaver, Request::Leave), Err(Refusal::NotAMember { client: leaver }));
-    assert_eq!(world.ask(stayer, Request::RedoArea { recovers: false }), Ok(area));
+    assert_eq!(world.ask(stayer, Request::RedoArea), Ok(area));
     assert_eq!(world.server.spans_owned(leaver), []);
-    let Ok(Response::Spans(next)) = world.ask(stayer, Request::AllocSpans { class: CLASS, count: 3 }) else { panic!() };
+    let Ok(Response::Spans(next)) = world.ask(stayer, Request::AllocSpans { class: CLASS, count: 3 }) else {
+        panic!()
+    };
     let offsets = |spans: &[Span]| spans.iter().map(|span| span.offset).collect::<Vec<_>>();
-    assert_eq!(offsets(&next), offsets(&spans), "what a member leaves goes to the next one");
+    assert_eq!(offsets(&next), offsets(&spans), "the next member gets the spans of a member that left");
     assert!(next.iter().all(|span| !span.fresh));
 }
 
@@ -159,12 +170,17 @@ fn a_tree_is_created_opened_and_listed() {
     assert_eq!(world.ask(me, missing), Err(Refusal::NoSuchTree { name: "b".to_owned() }));
     for (name, id) in [("b", 1), ("a", 2)] {
         assert_eq!(world.ask(me, Request::NewTreeId), Ok(Response::TreeId { id }));
-        assert!(matches!(world.ask(me, tree(name, id)), Ok(Response::Tree { created: true, .. })));
+        assert!(matches!(
+            world.ask(me, tree(name, id)),
+            Ok(Response::Tree(CatalogReply { created: true, .. }))
+        ));
     }
-    let Ok(Response::Tree { info, created: false }) = world.ask(me, tree("b", 2)) else { panic!() };
+    let Ok(Response::Tree(CatalogReply { info, created: false })) = world.ask(me, tree("b", 2)) else {
+        panic!()
+    };
     assert_eq!((info.id, info.root_word), (1, world.server.geometry().root_word(0)));
     let opened = world.ask(me, Request::OpenTree { name: "b".to_owned() });
-    assert_eq!(opened, Ok(Response::Tree { info: info.clone(), created: false }));
+    assert_eq!(opened, Ok(Response::Tree(CatalogReply { info: info.clone(), created: false })));
     let Ok(Response::Trees(trees)) = world.ask(me, Request::ListTrees) else { panic!() };
     assert_eq!(trees.iter().map(|tree| tree.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(world.ask(me, tree("", 3)), Err(Refusal::BadName));
@@ -178,7 +194,9 @@ fn a_dropped_tree_is_gone_after_a_restart_too_and_its_name_and_entry_are_free() 
     let drop = |id| Request::DropTree { name: "t".to_owned(), id };
     for id in 1..10 {
         assert_eq!(world.ask(me, Request::NewTreeId), Ok(Response::TreeId { id }), "no id comes back");
-        let Ok(Response::Tree { info, created: true }) = world.ask(me, tree("t", id)) else { panic!() };
+        let Ok(Response::Tree(CatalogReply { info, created: true })) = world.ask(me, tree("t", id)) else {
+            panic!()
+        };
         assert_eq!(info.root_word, world.server.geometry().root_word(0));
         assert!(matches!(world.ask(me, drop(id)), Err(Refusal::BadRequest { .. })));
         assert_eq!(world.server.trees(&world.memory), std::slice::from_ref(&info));
@@ -196,23 +214,38 @@ fn a_dropped_tree_is_gone_after_a_restart_too_and_its_name_and_entry_are_free() 
 fn usage_counts_chunks_spans_and_members() {
     let mut world = World::new(0);
     let (me, other) = (world.join(), world.join());
-    let Ok(Response::Spans(spans)) = world.ask(me, Request::AllocSpans { class: CLASS, count: 3 }) else { panic!() };
-    world.ask(me, Request::FreeSpans { spans: vec![(spans[0].offset, true), (spans[1].offset, false)] }).unwrap();
-    world.ask(me, Request::RedoArea { recovers: false }).unwrap();
+    let Ok(Response::Spans(spans)) = world.ask(me, Request::AllocSpans { class: CLASS, count: 3 }) else {
+        panic!()
+    };
+    world
+        .ask(me, Request::FreeSpans { spans: vec![(spans[0].offset, true), (spans[1].offset, false)] })
+        .unwrap();
+    world.ask(me, Request::RedoArea).unwrap();
     let chunks = u64::from(world.server.geometry().chunks);
     let members = vec![me, other];
     // Two chunks of two spans of 2048 bytes: one owned, one free, one full, one never used.
     let (bytes_owned, bytes_free) = (2048, 2 * 2048);
     assert_eq!(
         world.ask(me, Request::Usage),
-        Ok(Response::Usage { chunks, chunks_used: 3, chunk_bytes: 4096, bytes_owned, bytes_free, members })
+        Ok(Response::Usage(Usage {
+            chunks,
+            chunks_used: 3,
+            chunk_bytes: 4096,
+            bytes_owned,
+            bytes_free,
+            members
+        }))
     );
 }
 
 #[test]
-fn formatting_clears_the_lanes_and_leaves_chunks_alone_unless_told() {
-    let locks =
-        LockOptions { space: Space::OnChip, width: LaneWidth::Bits64, lanes: Some(16), release: ReleaseMode::Cas };
+fn formatting_clears_the_lanes_and_leaves_chunks_alone_unless_known() {
+    let locks = LockOptions {
+        space: Space::OnChip,
+        width: LaneWidth::Bits64,
+        lanes: Some(16),
+        release: ReleaseMode::Cas,
+    };
     for wipe_chunks in [false, true] {
         let memory = VecMemory::new(128 << 10, 256);
         memory.store(Space::Host, 0, &[0xff; 128 << 10]);
@@ -257,7 +290,8 @@ fn foreign_or_truncated_memory_is_not_opened() {
 fn a_memory_too_small_is_refused_with_what_it_would_take_and_left_alone() {
     for bytes in [0, 100, 4096, 8191] {
         let memory = VecMemory::new(bytes, 0);
-        let Err(FormatError::TooSmall { memory: found, minimum }) = MemoryServer::format(&memory, &small_options())
+        let Err(FormatError::TooSmall { memory: found, minimum }) =
+            MemoryServer::format(&memory, &small_options())
         else {
             panic!("{bytes} bytes were formatted")
         };

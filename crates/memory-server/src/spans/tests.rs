@@ -1,14 +1,14 @@
 use super::*;
-use crate::FormatOptions;
-use crate::geometry::{NODE_BYTES_MAX, NODE_BYTES_MIN, SPAN_PLACES_MAX};
-use crate::testing::{VecMemory, small_options};
+use sherman_layout::FormatOptions;
+use sherman_layout::geometry::{NODE_BYTES_MAX, NODE_BYTES_MIN, SPAN_PLACES_MAX};
+use sherman_layout::testing::{VecMemory, small_options};
 
 /// Four spans to a chunk.
 const A: ChunkClass = ChunkClass { node_bytes: 256, format: 1 };
 /// Six places to a chunk: a span of four and one of two.
 const B: ChunkClass = ChunkClass { node_bytes: 640, format: 1 };
-const ME: ClientId = ClientId(3);
-const OTHER: ClientId = ClientId(4);
+const ME: ComputeId = ComputeId(3);
+const OTHER: ComputeId = ComputeId(4);
 
 struct World {
     memory: VecMemory,
@@ -26,34 +26,35 @@ impl World {
         Self { memory, geometry, chunks, spans }
     }
 
-    fn alloc(&mut self, owner: ClientId, class: ChunkClass, count: u16) -> Result<Vec<Span>, Refusal> {
+    fn alloc(&mut self, owner: ComputeId, class: ChunkClass, count: u16) -> Result<Vec<Span>, Refusal> {
         self.alloc_sparing(owner, class, count, 0)
     }
 
     fn alloc_sparing(
         &mut self,
-        owner: ClientId,
+        owner: ComputeId,
         class: ChunkClass,
         count: u16,
         spare: u64,
     ) -> Result<Vec<Span>, Refusal> {
-        let spans = self.spans.alloc(&self.memory, &self.geometry, &mut self.chunks, (owner, class), count, spare);
+        let spans =
+            self.spans.alloc(&self.memory, &self.geometry, &mut self.chunks, (owner, class), count, spare);
         self.check();
         spans
     }
 
-    fn free(&mut self, from: ClientId, spans: &[(u64, bool)]) -> Result<(), Refusal> {
+    fn free(&mut self, from: ComputeId, spans: &[(u64, bool)]) -> Result<(), Refusal> {
         let freed = self.spans.free(&self.memory, &self.geometry, &self.chunks, from, spans);
         self.check();
         freed
     }
 
-    fn disown(&mut self, owner: ClientId) {
+    fn disown(&mut self, owner: ComputeId) {
         self.spans.disown(&self.memory, &self.geometry, &self.chunks, owner);
         self.check();
     }
 
-    /// The table in memory says what the table says.
+    /// Checks that the table in memory equals the table of the server.
     fn check(&self) {
         assert_eq!(SpanTable::load(&self.memory, &self.geometry, &self.chunks).as_ref(), Ok(&self.spans));
     }
@@ -67,12 +68,12 @@ impl World {
         self.memory.load_u64(Space::Host, self.hint_offset(span))
     }
 
-    /// What a client does that frees a node of `span`.
+    /// Sets the hint as a client that frees a node of `span` does.
     fn set_hint(&self, span: &Span) {
         self.memory.store_u64(Space::Host, self.hint_offset(span), 77);
     }
 
-    fn owned(&self, client: ClientId) -> Vec<u64> {
+    fn owned(&self, client: ComputeId) -> Vec<u64> {
         offsets(&self.spans.of(&self.geometry, &self.chunks, client, 0))
     }
 }
@@ -83,19 +84,6 @@ fn offsets(spans: &[Span]) -> Vec<u64> {
 
 fn back(spans: &[Span], free: bool) -> Vec<(u64, bool)> {
     spans.iter().map(|span| (span.offset, free)).collect()
-}
-
-#[test]
-fn a_word_is_the_one_that_the_layout_draws() {
-    assert_eq!(SpanWord::default().to_bits(), 0);
-    assert_eq!(SpanWord { issued: true, owner: ClientId(0xabcd) }.to_bits(), 0x1_abcd);
-    assert_eq!(SpanWord { issued: true, owner: ClientId::NOBODY }.to_bits(), 0x1_0000);
-    let mut rng = fastrand::Rng::with_seed(1);
-    for _ in 0..100_000 {
-        let bits = rng.u64(..) >> rng.u32(0..64);
-        let makes_sense = bits == 0 || bits >> 16 == 1;
-        assert_eq!(SpanWord::from_bits(bits).map(SpanWord::to_bits), makes_sense.then_some(bits), "{bits:#x}");
-    }
 }
 
 #[test]
@@ -211,13 +199,17 @@ fn spans_are_given_back_all_or_none_and_by_their_owner_only() {
         assert_eq!((&world.memory, world.owned(ME)), (&bytes, offsets(&mine)));
     }
     assert_eq!(world.free(ME, &[]), Ok(()));
-    assert_eq!(world.free(ME, &[own, (own.0, false)]), Ok(()), "a span that is named twice has room if either says so");
+    assert_eq!(
+        world.free(ME, &[own, (own.0, false)]),
+        Ok(()),
+        "a span that is named twice has room if either says so"
+    );
     assert_eq!((world.owned(ME), world.hint(&mine[0])), (vec![mine[1].offset], HINT_FREE));
     assert_eq!(world.free(ME, &[own]), Err(not_owner), "once");
 }
 
 #[test]
-fn what_a_client_leaves_is_nobody_s_and_may_have_room() {
+fn spans_of_a_client_that_left_are_unowned_and_may_have_room() {
     let mut world = World::new();
     let (a, b) = (world.alloc(ME, A, 2).unwrap(), world.alloc(ME, B, 1).unwrap());
     let others = world.alloc(OTHER, A, 1).unwrap();
@@ -228,7 +220,7 @@ fn what_a_client_leaves_is_nobody_s_and_may_have_room() {
     assert!(a.iter().chain(&b).all(|span| world.hint(span) == HINT_FREE));
     assert_eq!(offsets(&world.alloc(OTHER, B, 1).unwrap()), offsets(&b));
     world.disown(ME);
-    world.disown(ClientId(9));
+    world.disown(ComputeId(9));
 }
 
 #[test]
@@ -249,7 +241,11 @@ fn spare_chunks_are_left_for_redo_areas() {
     assert_eq!((given.len() as u64, world.chunks.unused()), ((all - 1) * 4, 1));
     assert_eq!(world.alloc_sparing(ME, A, 1, 1), Err(Refusal::OutOfMemory));
     world.free(ME, &[(given[5].offset, true)]).unwrap();
-    assert_eq!(offsets(&world.alloc_sparing(ME, A, 3, 1).unwrap()), [given[5].offset], "what returned is no chunk");
+    assert_eq!(
+        offsets(&world.alloc_sparing(ME, A, 3, 1).unwrap()),
+        [given[5].offset],
+        "what returned is no chunk"
+    );
     assert_eq!(world.chunks.take(&world.memory, &world.geometry, ChunkEntry::Redo), Ok(all as u32 - 1));
     assert_eq!(world.alloc_sparing(ME, A, 1, 0), Err(Refusal::OutOfMemory));
 }
@@ -293,7 +289,7 @@ fn a_damaged_table_is_refused() {
             "{bits:#x}"
         );
     }
-    // A hint may be anything, and what lies behind a chunk's last span is never read.
+    // A hint may have any value, and entries of an unused chunk are never read.
     let copy = world.memory.clone();
     copy.store_u64(Space::Host, world.geometry.span_hint(0, 3), u64::MAX);
     copy.store_u64(Space::Host, world.geometry.span_entry(1, 0), u64::MAX);
@@ -324,13 +320,14 @@ fn every_hint_is_found_however_many_full_spans_there_are() {
     }
 }
 
-/// Every place lies in one span, every span has an entry of its own, and no span is larger than what one list reads.
+/// Every place lies in one span, every span has its own entry, and no span is larger than one list can read.
 #[test]
 fn spans_divide_a_chunk_for_every_node_size_and_number_of_places() {
     let mut rng = fastrand::Rng::with_seed(7);
     let sizes: Vec<u32> = (NODE_BYTES_MIN..=NODE_BYTES_MAX).step_by(64).collect();
     for span_places in 1..=SPAN_PLACES_MAX {
-        let chunk_bytes = [4096, 64 << 10, 1 << 20, (1 << 20) + 64 * rng.u64(0..1000), 8 << 20][rng.usize(0..5)];
+        let chunk_bytes =
+            [4096, 64 << 10, 1 << 20, (1 << 20) + 64 * rng.u64(0..1000), 8 << 20][rng.usize(0..5)];
         let options = FormatOptions { span_places, chunk_bytes, ..small_options() };
         let memory = options.minimum_memory(0).unwrap() + 4 * chunk_bytes;
         let geometry = options.plan(memory, 0).unwrap();
@@ -346,7 +343,9 @@ fn spans_divide_a_chunk_for_every_node_size_and_number_of_places() {
             for number in 0..spans {
                 let (offset, bytes) = geometry.span_range(1, node_bytes, number);
                 assert_eq!((offset, bytes % node), (end, 0));
-                assert!(bytes > 0 && (bytes == places * node || number == spans - 1 && bytes < places * node));
+                assert!(
+                    bytes > 0 && (bytes == places * node || number == spans - 1 && bytes < places * node)
+                );
                 for at in [offset, offset + bytes - node, offset + bytes - 1] {
                     assert_eq!(geometry.span_at(at, node_bytes), Some((1, number)));
                 }

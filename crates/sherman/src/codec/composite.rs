@@ -1,9 +1,9 @@
-//! What is made of other keys and values: options, reversals, tuples.
+//! Keys and values made of others: options, reversals, tuples.
 
 use super::{Key, Value};
 use std::cmp::Reverse;
 
-/// One byte says whether there is one; the others are zero if not.
+/// The first byte tells whether there is a value. The other bytes are zero if not.
 impl<T: Value> Value for Option<T> {
     const LEN: usize = 1 + T::LEN;
 
@@ -22,10 +22,10 @@ impl<T: Value> Value for Option<T> {
     }
 }
 
-/// `None` comes first, as in `Ord`.
+/// `None` sorts first, as in `Ord`.
 impl<T: Key> Key for Option<T> {}
 
-/// Every bit of `T`'s bytes is inverted, which turns their order round.
+/// Inverts every bit of `T`'s bytes, which reverses their order.
 impl<T: Value> Value for Reverse<T> {
     const LEN: usize = T::LEN;
 
@@ -35,9 +35,8 @@ impl<T: Value> Value for Reverse<T> {
     }
 
     fn decode(bytes: &[u8]) -> Self {
-        let mut inverted = super::Encoded::zeroed(T::LEN);
-        inverted.iter_mut().zip(bytes).for_each(|(own, byte)| *own = !byte);
-        Self(T::decode(&inverted))
+        let invert = |own: &mut [u8]| own.iter_mut().zip(bytes).for_each(|(own, byte)| *own = !byte);
+        Self(T::decode(&super::OnStack::filled(T::LEN, invert)))
     }
 }
 
@@ -45,7 +44,8 @@ impl<T: Key> Key for Reverse<T> {}
 
 macro_rules! tuples {
     ($(($($name:ident $at:tt),+))*) => {$(
-        /// One after the other. Each has a fixed length, so the order of the bytes is that of the tuple.
+        /// The elements one after the other. Each has a fixed length, so the order of the bytes is the order
+        /// of the tuple.
         impl<$($name: Value),+> Value for ($($name,)+) {
             const LEN: usize = 0 $(+ $name::LEN)+;
 

@@ -1,107 +1,43 @@
 //! A key or value as bytes, without an allocation if it is short.
 
-use super::Value;
-use std::ops::{Deref, DerefMut};
+use super::{Arg, Stored};
+use std::ops::Deref;
 
-/// The longest that stays on the stack.
-const SHORT: usize = 64;
-
-/// The bytes of a key or value.
-pub(crate) struct Encoded {
-    len: usize,
-    short: [u8; SHORT],
-    /// Used if they are longer.
-    long: Vec<u8>,
-}
-
-impl Encoded {
-    /// `len` bytes; `buffer` serves if they are many.
-    #[inline]
-    fn zeroed_in(len: usize, mut buffer: Vec<u8>) -> Self {
-        if len > SHORT {
-            buffer.resize(len, 0);
-        }
-        Self { len, short: [0; SHORT], long: buffer }
-    }
-
-    /// `len` zeros.
-    pub(crate) fn zeroed(len: usize) -> Self {
-        Self::zeroed_in(len, Vec::new())
-    }
-
-    /// `value` as bytes.
-    #[inline]
-    pub(crate) fn of<T: Value>(value: &T) -> Self {
-        Self::of_in(value, Vec::new())
-    }
-
-    /// `value` as bytes; `buffer` serves if they are many.
-    #[inline]
-    pub(crate) fn of_in<T: Value>(value: &T, buffer: Vec<u8>) -> Self {
-        let mut encoded = Self::zeroed_in(T::LEN, buffer);
-        value.encode(&mut encoded);
-        encoded
-    }
-
-    /// The buffer, for the next.
-    #[inline]
-    pub(crate) fn into_buffer(self) -> Vec<u8> {
-        self.long
-    }
-}
-
-impl Deref for Encoded {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        if self.len <= SHORT { &self.short[..self.len] } else { &self.long[..self.len] }
-    }
-}
-
-impl AsRef<[u8]> for Encoded {
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
-
-impl DerefMut for Encoded {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut [u8] {
-        if self.len <= SHORT { &mut self.short[..self.len] } else { &mut self.long[..self.len] }
-    }
-}
-
-/// The longest that a [`Packed`] keeps in itself.
-const PACKED: usize = 30;
-
-/// A key or value as bytes, for an operation in flight: small, since it is moved several times, and without an allocation if it is
-/// short.
-pub(crate) enum Packed {
-    Short { len: u8, bytes: [u8; PACKED] },
+/// The bytes of a key or value. At most `N` of them need no allocation.
+pub enum Inline<const N: usize> {
+    #[doc(hidden)]
+    Short { len: u8, bytes: [u8; N] },
+    #[doc(hidden)]
     Long(Box<[u8]>),
 }
 
+/// A key or value of an operation in flight. It is small, because it is moved several times.
+pub type Packed = Inline<30>;
+
+/// A key or value of a blocking call, which stays where it is.
+pub(crate) type OnStack = Inline<64>;
+
 const _: () = assert!(size_of::<Packed>() == 32);
 
-impl Packed {
-    /// `len` bytes, as `fill` makes them of zeros.
+impl<const N: usize> Inline<N> {
+    /// `len` bytes. `fill` writes them into zeros.
     #[inline]
-    fn filled(len: usize, fill: impl FnOnce(&mut [u8])) -> Self {
-        if len <= PACKED {
-            let mut bytes = [0; PACKED];
+    pub(crate) fn filled(len: usize, fill: impl FnOnce(&mut [u8])) -> Self {
+        const { assert!(N <= u8::MAX as usize) };
+        if len <= N {
+            let mut bytes = [0; N];
             fill(&mut bytes[..len]);
             return Self::Short { len: len as u8, bytes };
         }
-        let mut bytes = vec![0; len];
+        let mut bytes = vec![0; len].into_boxed_slice();
         fill(&mut bytes);
-        Self::Long(bytes.into())
+        Self::Long(bytes)
     }
 
-    /// `value` as bytes.
+    /// The bytes of an argument that stands for a `T`.
     #[inline]
-    pub(crate) fn of<T: Value>(value: &T) -> Self {
-        Self::filled(T::LEN, |bytes| value.encode(bytes))
+    pub(crate) fn of<T, A: Arg<T>>(argument: &A) -> Self {
+        Self::filled(argument.bytes_needed(), |bytes| argument.write_to(bytes))
     }
 
     /// A copy of `bytes`.
@@ -111,9 +47,11 @@ impl Packed {
     }
 }
 
-impl AsRef<[u8]> for Packed {
+impl<const N: usize> Deref for Inline<N> {
+    type Target = [u8];
+
     #[inline]
-    fn as_ref(&self) -> &[u8] {
+    fn deref(&self) -> &[u8] {
         match self {
             Self::Short { len, bytes } => &bytes[..usize::from(*len)],
             Self::Long(bytes) => bytes,
@@ -121,63 +59,80 @@ impl AsRef<[u8]> for Packed {
     }
 }
 
-impl Deref for Packed {
-    type Target = [u8];
-
+impl<const N: usize> AsRef<[u8]> for Inline<N> {
     #[inline]
-    fn deref(&self) -> &[u8] {
-        self.as_ref()
+    fn as_ref(&self) -> &[u8] {
+        self
     }
 }
 
-/// `value` as bytes of its own.
-pub(crate) fn owned<T: Value>(value: &T) -> Vec<u8> {
-    let mut bytes = vec![0; T::LEN];
-    value.encode(&mut bytes);
+/// The bytes of an argument that stands for a `T`, newly allocated.
+pub(crate) fn owned<T, A: Arg<T>>(argument: &A) -> Vec<u8> {
+    let mut bytes = vec![0; argument.bytes_needed()];
+    argument.write_to(&mut bytes);
     bytes
 }
 
-/// Has `change` say what is to become of a value, in bytes: false if it is to be absent.
-pub(crate) fn encode_change<V: Value>(
+/// Calls `change` with the decoded old value and encodes its result into `new`. Returns false if the result
+/// is absent.
+pub(crate) fn encode_change<V: Stored>(
     change: &mut impl FnMut(Option<V>) -> Option<V>,
     old: Option<&[u8]>,
     new: &mut Vec<u8>,
 ) -> bool {
-    let changed = change(old.map(V::decode));
+    let changed = change(old.map(V::read));
     if let Some(changed) = &changed {
-        new.resize(V::LEN, 0);
-        changed.encode(new);
+        new.resize(changed.bytes_needed(), 0);
+        changed.write_to(new);
     }
     changed.is_some()
 }
 
-/// Many keys or values of one type, as bytes.
-pub(crate) struct Rows {
+/// Many keys or values, as bytes.
+pub struct Rows {
     bytes: Vec<u8>,
-    len: usize,
+    /// Where each row ends.
+    ends: Vec<usize>,
 }
 
 impl Rows {
-    pub(crate) fn of<'t, T: Value + 't>(values: impl ExactSizeIterator<Item = &'t T>) -> Self {
-        let mut bytes = vec![0; values.len() * T::LEN];
-        for (at, value) in values.enumerate() {
-            value.encode(&mut bytes[at * T::LEN..][..T::LEN]);
+    /// The bytes of arguments that stand for `T`s.
+    pub(crate) fn of<'a, T, A: Arg<T> + 'a>(arguments: impl ExactSizeIterator<Item = &'a A>) -> Self {
+        let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(arguments.len()));
+        for argument in arguments {
+            let at = bytes.len();
+            bytes.resize(at + argument.bytes_needed(), 0);
+            argument.write_to(&mut bytes[at..]);
+            ends.push(bytes.len());
         }
-        Self { bytes, len: T::LEN }
+        Self { bytes, ends }
     }
 
-    /// So many, all zero, of `len` bytes each.
+    /// `count` rows of `len` zero bytes each.
     pub(crate) fn zeroed(count: usize, len: usize) -> Self {
-        Self { bytes: vec![0; count * len], len }
+        Self { bytes: vec![0; count * len], ends: (1..=count).map(|nth| nth * len).collect() }
     }
 
-    /// The bytes of one, to be written.
+    /// Number of rows.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    #[inline]
+    fn place(&self, at: usize) -> std::ops::Range<usize> {
+        let begin = if at == 0 { 0 } else { self.ends[at - 1] };
+        begin..self.ends[at]
+    }
+
+    /// One row, for writing.
     pub(crate) fn row_mut(&mut self, at: usize) -> &mut [u8] {
-        &mut self.bytes[at * self.len..][..self.len]
+        let place = self.place(at);
+        &mut self.bytes[place]
     }
 
-    /// The bytes of one.
+    /// One row.
+    #[inline]
     pub(crate) fn row(&self, at: usize) -> &[u8] {
-        &self.bytes[at * self.len..][..self.len]
+        &self.bytes[self.place(at)]
     }
 }

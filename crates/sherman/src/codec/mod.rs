@@ -1,8 +1,8 @@
 //! Keys and values as bytes of fixed length.
 //!
-//! A tree stores byte strings of two fixed lengths and compares keys byte by byte. [`Value`] says how a type becomes bytes and
-//! back; [`Key`] promises besides that the order of the bytes is the order of the type, so that the tree never needs to
-//! know it.
+//! A tree stores byte strings of two fixed lengths and compares keys byte by byte. [`Value`] converts a type
+//! to bytes and back. [`Key`] also promises that the order of the bytes is the order of the type, so that the
+//! tree need not know the type.
 //!
 //! | types | key | bytes |
 //! |---|---|---|
@@ -18,8 +18,8 @@
 //! | structs, by [`record!`](crate::record) | if asked for | field after field |
 //! | `()` | no: a key has at least one byte | 0 |
 //!
-//! The catalog knows sizes, not types: a tree opened with other types of the same sizes is opened, and its bytes are read
-//! as those. What `decode` then returns is some value of the type; it never panics.
+//! The catalog stores sizes, not types. A tree can be opened with other types of the same sizes, and its
+//! bytes are then read as those types. In that case `decode` returns some value of the type; it never panics.
 
 mod composite;
 mod encoded;
@@ -27,17 +27,20 @@ mod record;
 mod scalars;
 mod short_bytes;
 mod short_layout;
+mod stored;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use encoded::{Encoded, Packed, Rows, encode_change, owned};
+pub(crate) use encoded::{OnStack, encode_change, owned};
+pub use encoded::{Packed, Rows};
 pub use scalars::Total;
 pub use short_bytes::{ShortBytes, TooLong};
 pub use short_layout::ShortLayout;
+pub use stored::{Arg, PrefixKey, Stored};
 
 /// A value of fixed size.
 ///
-/// Usually written by [`record!`](crate::record); by hand it is:
+/// [`record!`](crate::record) usually implements it. By hand it looks like this:
 ///
 /// ```
 /// struct Celsius(f32);
@@ -60,23 +63,23 @@ pub use short_layout::ShortLayout;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Value: Sized {
-    /// Bytes it takes.
+    /// Number of bytes of the encoding.
     const LEN: usize;
 
-    /// Writes it to `bytes`, which has [`Value::LEN`] bytes. It must write them all.
+    /// Writes the value to `bytes`, which has [`Value::LEN`] bytes. It must write all of them.
     fn encode(&self, bytes: &mut [u8]);
 
-    /// Reads it from `bytes`, which has [`Value::LEN`] bytes written by [`Value::encode`].
+    /// Reads the value from `bytes`, which has [`Value::LEN`] bytes written by [`Value::encode`].
     ///
-    /// If the tree was written with another type of the same size, the bytes may be any: return some value then, rather
-    /// than panic.
+    /// If the tree was written with another type of the same size, the bytes may be anything. In that case
+    /// return some value, do not panic.
     fn decode(bytes: &[u8]) -> Self;
 }
 
-/// A key: a value whose byte order is its order.
+/// A key: a value whose order is the order of its bytes.
 ///
-/// Implementations must keep `a < b` exactly when `a`'s bytes compare below `b`'s, and encode distinct keys distinctly.
-/// Otherwise ranges come in the order of the bytes, and bounds mean what they mean for the bytes.
+/// Implementations must keep `a < b` exactly when `a`'s bytes compare below `b`'s, and must encode distinct
+/// keys differently. Otherwise ranges follow the order of the bytes, and bounds apply to the bytes.
 pub trait Key: Value + Ord {}
 
 impl<const N: usize> Value for [u8; N] {

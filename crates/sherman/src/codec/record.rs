@@ -2,9 +2,10 @@
 
 /// Defines a struct of fixed size that can be a value, or with `: Key` a key, of a tree.
 ///
-/// Its bytes are its fields', one after the other; every field must be a [`Value`](crate::Value), for a key a
-/// [`Key`](crate::Key). A key gets `PartialEq`, `Eq`, `PartialOrd` and `Ord` from the macro, so that its order is certain to be
-/// that of its fields from first to last, which is the order of the bytes. Attributes and other derives are passed on.
+/// Its bytes are the bytes of its fields, one after the other. Every field must be a [`Value`](crate::Value),
+/// or for a key a [`Key`](crate::Key). For a key the macro derives `PartialEq`, `Eq`, `PartialOrd` and `Ord`.
+/// So the order is certain to be that of its fields from first to last, which is the order of the bytes. The
+/// macro keeps attributes and other derives.
 ///
 /// ```
 /// sherman::record! {
@@ -44,7 +45,7 @@
 /// assert_eq!(UserId::decode(&bytes), UserId(7));
 /// ```
 ///
-/// A field whose order is not that of its bytes is refused in a key:
+/// The macro refuses a field in a key if the field's order is not that of its bytes:
 ///
 /// ```compile_fail
 /// sherman::record! { struct Weight: Key { kilograms: f64 } }
@@ -52,11 +53,15 @@
 #[macro_export]
 macro_rules! record {
     ($(#[$meta:meta])* $vis:vis struct $name:ident: Key { $($fields:tt)* }) => {
-        $crate::record! { $(#[$meta])* #[derive(PartialEq, Eq, PartialOrd, Ord)] $vis struct $name { $($fields)* } }
+        $crate::record! {
+            $(#[$meta])* #[derive(PartialEq, Eq, PartialOrd, Ord)] $vis struct $name { $($fields)* }
+        }
         $crate::record! { @key $name { $($fields)* } }
     };
     ($(#[$meta:meta])* $vis:vis struct $name:ident: Key($field_vis:vis $field:ty $(,)?);) => {
-        $crate::record! { $(#[$meta])* #[derive(PartialEq, Eq, PartialOrd, Ord)] $vis struct $name($field_vis $field); }
+        $crate::record! {
+            $(#[$meta])* #[derive(PartialEq, Eq, PartialOrd, Ord)] $vis struct $name($field_vis $field);
+        }
         $crate::record! { @key $name { field: $field } }
     };
     ($(#[$meta:meta])* $vis:vis struct $name:ident {
@@ -107,7 +112,7 @@ macro_rules! record {
     (@key $name:ident {
         $($(#[$field_meta:meta])* $field_vis:vis $field:ident: $type:ty),* $(,)?
     }) => {
-        // A key is as good as its fields.
+        // A struct is a key only if all its fields are keys.
         const _: () = {
             const fn is_key<K: $crate::Key>() {}
             $(is_key::<$type>();)*

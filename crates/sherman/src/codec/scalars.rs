@@ -1,4 +1,4 @@
-//! Numbers, truth values and characters.
+//! Numbers, booleans and characters.
 
 use super::{Key, Value};
 use std::cmp::Ordering;
@@ -66,7 +66,7 @@ impl Value for char {
         u32::from(*self).encode(bytes);
     }
 
-    /// Bytes that are no character become U+FFFD.
+    /// Bytes that encode no character become U+FFFD.
     fn decode(bytes: &[u8]) -> Self {
         Self::from_u32(u32::decode(bytes)).unwrap_or(Self::REPLACEMENT_CHARACTER)
     }
@@ -74,10 +74,10 @@ impl Value for char {
 
 impl Key for char {}
 
-/// A float as a key: ordered as `total_cmp` does, by which every bit pattern has its place.
+/// A float as a key, ordered by `total_cmp`, which orders all bit patterns.
 ///
-/// −NaN < −∞ < … < −0 < +0 < … < ∞ < NaN. So −0 and +0 are two keys, and NaNs of different payloads are as well: normalise
-/// first where that is not meant.
+/// −NaN < −∞ < … < −0 < +0 < … < ∞ < NaN. So −0 and +0 are two keys, and NaNs with different payloads are
+/// different keys. Normalise floats first if this is not intended.
 ///
 /// ```
 /// use sherman::Total;
@@ -112,7 +112,8 @@ macro_rules! floats {
             fn encode(&self, bytes: &mut [u8]) {
                 const SIGN: $bits = 1 << (<$bits>::BITS - 1);
                 let bits = self.0.to_bits();
-                // Below zero a larger magnitude is a smaller number: all bits are flipped. Above, only the sign.
+                // Below zero a larger magnitude is a smaller number, so all bits are flipped. Above zero only
+                // the sign bit is flipped.
                 (if bits & SIGN == 0 { bits | SIGN } else { !bits }).encode(bytes);
             }
 

@@ -1,4 +1,4 @@
-//! Byte strings of varying length in a place of fixed size.
+//! Byte strings of variable length in a fixed number of bytes.
 
 use super::{Key, Value};
 use std::fmt;
@@ -7,8 +7,9 @@ use std::str::FromStr;
 
 /// A byte string of at most `N` bytes, as a key or value of fixed size.
 ///
-/// As bytes: the string, zeros up to `N`, then its length (one byte if `N` ≤ 255, else two). Two strings compare as byte
-/// strings do: where one is the other followed by zero bytes, the padded parts are equal and the length behind them decides.
+/// The encoding is the string, zeros up to `N`, then its length (one byte if `N` ≤ 255, else two). It
+/// compares like byte strings. If one string is the other followed by zero bytes, the padded parts are equal
+/// and the length after them decides.
 ///
 /// ```
 /// use sherman::{ShortBytes, TooLong};
@@ -17,26 +18,26 @@ use std::str::FromStr;
 /// let client = cluster.tree::<ShortBytes<16>, u64>("users")?.client()?;
 /// let ada: ShortBytes<16> = "ada".parse()?;
 /// client.insert(ada, 1815)?;
-/// assert_eq!(client.get("ada".parse()?)?, Some(1815));
+/// assert_eq!(client.get(&ada)?, Some(1815));
 /// assert_eq!(&ada[..], b"ada");
 /// assert_eq!(ada.to_string(), "ada");
 /// assert_eq!(ShortBytes::<2>::new(b"ada"), Err(TooLong { limit: 2, found: 3 }));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-// The derived order compares the padded bytes, then the length: the order of the encoding. The bytes behind the length are
-// always zero.
+// The derived order compares the padded bytes, then the length. This is the order of the encoding. The bytes
+// beyond the length are always zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShortBytes<const N: usize> {
     bytes: [u8; N],
     len: u16,
 }
 
-/// The string is longer than its place.
+/// The string is longer than the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
-    /// Bytes there is room for.
+    /// The most bytes that fit.
     pub limit: usize,
-    /// Bytes it has.
+    /// Bytes of the string.
     pub found: usize,
 }
 
@@ -49,7 +50,7 @@ impl fmt::Display for TooLong {
 impl std::error::Error for TooLong {}
 
 impl<const N: usize> ShortBytes<N> {
-    /// Bytes the length takes.
+    /// Number of bytes of the encoded length.
     const TAIL: usize = {
         assert!(N <= u16::MAX as usize, "a ShortBytes has at most 65535 bytes");
         if N <= u8::MAX as usize { 1 } else { 2 }
@@ -58,12 +59,12 @@ impl<const N: usize> ShortBytes<N> {
     /// The empty string.
     pub const EMPTY: Self = Self { bytes: [0; N], len: 0 };
 
-    /// `bytes`, if they fit.
+    /// Copies `bytes`, if they fit.
     ///
     /// # Errors
     /// [`TooLong`] if there are more than `N`.
     pub fn new(bytes: &[u8]) -> Result<Self, TooLong> {
-        // Looked at here, so that a place that is too large does not compile.
+        // Evaluated here, so that a too large `N` does not compile.
         let _: usize = Self::TAIL;
         let mut own = Self::EMPTY;
         let place = own.bytes.get_mut(..bytes.len()).ok_or(TooLong { limit: N, found: bytes.len() })?;
@@ -155,7 +156,7 @@ impl<const N: usize> FromStr for ShortBytes<N> {
     }
 }
 
-/// As text; what is not UTF-8 becomes U+FFFD.
+/// As text. Bytes that are not UTF-8 become U+FFFD.
 impl<const N: usize> fmt::Display for ShortBytes<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&String::from_utf8_lossy(self))

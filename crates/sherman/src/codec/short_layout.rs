@@ -1,12 +1,13 @@
-//! The bytes of a [`ShortBytes`](super::ShortBytes) where their number is learnt at run time.
+//! The encoding of a [`ShortBytes`](super::ShortBytes) whose size is known only at run time.
 //!
-//! A type has its size at compile time; a tool that opens whatever tree it is pointed at has not. This is the same layout
-//! by numbers: the string, zeros up to the limit, then its length in one byte (limits up to 255) or two.
+//! The type has a size at compile time. A tool that opens any tree has not. This is the same layout with a
+//! limit at run time. It is the string, zeros up to the limit, then its length in one byte (limits up to 255)
+//! or two.
 
 use super::TooLong;
 
-/// How a [`ShortBytes`](super::ShortBytes) lies in its bytes, for tools that learn the size of a tree's keys or values at run
-/// time.
+/// The layout of a [`ShortBytes`](super::ShortBytes), for tools that learn the size of a tree's keys or
+/// values at run time.
 ///
 /// ```
 /// use sherman::{ShortBytes, ShortLayout, Value};
@@ -24,14 +25,17 @@ pub struct ShortLayout {
 }
 
 impl ShortLayout {
-    /// The layout of strings of at most so many bytes; `None` above 65535.
+    /// The layout of strings of at most `limit` bytes; `None` above 65535.
     pub fn with_limit(limit: usize) -> Option<Self> {
         (limit <= usize::from(u16::MAX)).then_some(Self { limit })
     }
 
-    /// The layout that takes so many bytes, length included; `None` if no limit leads to that.
+    /// The layout that takes this number of bytes, length included; `None` if no limit gives that size.
     pub fn of_size(bytes: usize) -> Option<Self> {
-        [1, 2].into_iter().filter_map(|tail| Self::with_limit(bytes.checked_sub(tail)?)).find(|own| own.size() == bytes)
+        [1, 2]
+            .into_iter()
+            .filter_map(|tail| Self::with_limit(bytes.checked_sub(tail)?))
+            .find(|own| own.size() == bytes)
     }
 
     /// Bytes of the longest string.
@@ -39,12 +43,12 @@ impl ShortLayout {
         self.limit
     }
 
-    /// Bytes a string takes, whatever its length.
+    /// Bytes of an encoded string, for any length.
     pub fn size(self) -> usize {
         self.limit + if self.limit <= usize::from(u8::MAX) { 1 } else { 2 }
     }
 
-    /// `string` as a key or value.
+    /// Encodes `string` as a key or value.
     ///
     /// # Errors
     /// [`TooLong`] if it is longer than the limit.
@@ -59,8 +63,8 @@ impl ShortLayout {
         Ok(bytes)
     }
 
-    /// The string in `bytes`; `None` if no string is encoded so, since they have another size, say a length above the limit, or
-    /// go on behind it.
+    /// The string in `bytes`. `None` if `bytes` encodes no string: it has another size, a length above the
+    /// limit, or bytes other than zero after the string.
     pub fn decode(self, bytes: &[u8]) -> Option<&[u8]> {
         let (padded, length) = bytes.split_at_checked(self.limit).filter(|_| bytes.len() == self.size())?;
         let length = length.iter().fold(0, |length, &byte| length << 8 | usize::from(byte));
@@ -98,7 +102,10 @@ mod tests {
         assert_eq!(ShortLayout::of_size(257), None, "between a length of one byte and a length of two");
         assert_eq!((ShortLayout::with_limit(65_536), ShortLayout::of_size(70_000)), (None, None));
         for (size, limit) in [(1, 0), (256, 255), (258, 256), (65_537, 65_535)] {
-            assert_eq!(ShortLayout::of_size(size).map(|layout| (layout.limit(), layout.size())), Some((limit, size)));
+            assert_eq!(
+                ShortLayout::of_size(size).map(|layout| (layout.limit(), layout.size())),
+                Some((limit, size))
+            );
         }
     }
 

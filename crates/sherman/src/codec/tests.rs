@@ -1,4 +1,4 @@
-//! The order of bytes is the order of keys, and what was encoded is decoded, for every type.
+//! For every type, the order of the bytes is the order of the keys, and decoding reverses encoding.
 
 use super::*;
 use proptest::prelude::*;
@@ -20,13 +20,13 @@ crate::record! {
 }
 
 fn bytes<V: Value>(value: &V) -> Vec<u8> {
-    // Not zeros: whatever is encoded must be written.
+    // Not zeros, because `encode` must write every byte.
     let mut bytes = vec![0xa5; V::LEN];
     value.encode(&mut bytes);
     bytes
 }
 
-/// What holds of any two keys of a type.
+/// Checks the properties of any two keys of a type.
 #[track_caller]
 fn ordered<K: Key + std::fmt::Debug>(a: &K, b: &K) {
     assert_eq!(a.cmp(b), bytes(a).cmp(&bytes(b)), "{a:?} and {b:?} compare otherwise as bytes");
@@ -34,7 +34,7 @@ fn ordered<K: Key + std::fmt::Debug>(a: &K, b: &K) {
 }
 
 fn short<const N: usize>() -> impl Strategy<Value = ShortBytes<N>> {
-    // Few distinct bytes, zero among them: prefixes and padding are what may go wrong.
+    // Few distinct bytes, including zero, because prefixes and padding are the risky cases.
     prop::collection::vec(prop_oneof![4 => 0_u8..3, 1 => any::<u8>()], 0..=N)
         .prop_map(|bytes| ShortBytes::new(&bytes).expect("short enough"))
 }
@@ -108,7 +108,8 @@ proptest! {
 fn the_neighbours_of_special_numbers_keep_their_order() {
     let numbers = [i64::MIN, -1_000, -1, 0, 1, 255, 256, i64::MAX];
     numbers.windows(2).for_each(|pair| ordered(&pair[0], &pair[1]));
-    let floats = [f64::NEG_INFINITY, f64::MIN, -1.0, -f64::MIN_POSITIVE, -0.0, 0.0, f64::MIN_POSITIVE, f64::INFINITY];
+    let floats =
+        [f64::NEG_INFINITY, f64::MIN, -1.0, -f64::MIN_POSITIVE, -0.0, 0.0, f64::MIN_POSITIVE, f64::INFINITY];
     for pair in floats.windows(2) {
         ordered(&Total(pair[0]), &Total(pair[1]));
         assert!(Total(pair[0]) < Total(pair[1]));
@@ -130,8 +131,8 @@ fn what_is_too_long_is_refused_with_its_length() {
 #[test]
 fn long_keys_are_encoded_as_well_as_short_ones() {
     let long = [7_u8; 100];
-    assert_eq!(&*Encoded::of(&long), long);
-    assert_eq!(&*Encoded::of(&[7_u8; 64]), [7; 64]);
+    assert_eq!(&*OnStack::copy(&long), long);
+    assert_eq!(&*OnStack::of::<[u8; 64], _>(&[7_u8; 64]), [7; 64]);
     ordered(&Reverse(long), &Reverse([8; 100]));
-    assert_eq!(Encoded::of(&()).len(), 0);
+    assert_eq!(OnStack::of(&()).len(), 0);
 }

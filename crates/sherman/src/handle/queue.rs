@@ -1,19 +1,20 @@
-//! What lies between a handle's callers and its workers.
+//! The queue between a handle's callers and its workers.
 //!
-//! Bounded: so many operations are *accepted*, each will run even if nobody waits for it any more. An operation that finds the queue full
-//! *waits* for a place: it is queued behind, but belongs to its future, and goes when that is dropped. So what is waiting
-//! is bounded by the futures that callers keep, and places are given first come, first served.
+//! The queue is bounded. An *accepted* operation will run, even if its caller no longer waits for it. An
+//! operation that finds the queue full *waits* for a slot. It is queued behind the others but belongs to its
+//! future, and dropping the future removes it. So the number of waiting operations is bounded by the futures
+//! that callers keep. Slots are given first come, first served.
 //!
-//! What must hold: while jobs are accepted and a worker has room, a worker is awake or has been woken. A worker is *idle*
-//! (its waker is kept here) only if it found nothing accepted; each push takes one idle worker out and wakes it.
-//! Jobs are dropped and wakers called with nothing locked.
+//! Invariant: while there are accepted jobs and a worker has room, a worker is awake or has been woken. A
+//! worker is *idle* (the queue keeps its waker) only if it found no accepted job. Each push removes one idle
+//! worker and wakes it. Jobs are dropped, and wakers called, while no lock is held.
 
 use super::worker::Bench;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// An operation on its way to a worker, which puts it on its bench.
+/// An operation on its way to a worker. The worker runs it on its [`Bench`].
 pub(crate) type Job = Box<dyn FnOnce(&Bench) + Send>;
 
 /// The queue of one handle.
@@ -25,7 +26,7 @@ pub(crate) struct Queue {
 #[derive(Default)]
 struct Inner {
     accepted: VecDeque<Job>,
-    /// In the order of arrival. Empty unless `accepted` is full.
+    /// Jobs in order of arrival. Empty unless `accepted` is full.
     waiting: BTreeMap<u64, Job>,
     next: u64,
     /// Workers with nothing to do.
@@ -34,13 +35,13 @@ struct Inner {
     closed: bool,
 }
 
-/// What became of a job.
+/// The outcome of a push.
 pub(crate) enum Pushed {
-    /// It will run.
+    /// The job will run.
     Accepted,
-    /// It will once there is room, unless it is withdrawn.
+    /// The job will run when there is room, unless it is withdrawn.
     Waiting(u64),
-    /// It will not.
+    /// The job will not run.
     Refused(Job),
 }
 
@@ -51,7 +52,7 @@ impl Queue {
     }
 
     fn locked(&self) -> MutexGuard<'_, Inner> {
-        // Nothing in here panics half-way, so what a poisoned mutex guards is still whole.
+        // No code panics while it holds the lock, so the data behind a poisoned mutex is still consistent.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -76,14 +77,20 @@ impl Queue {
         Pushed::Accepted
     }
 
-    /// Takes a waiting job back. Nothing happens if it has been accepted meanwhile.
+    /// Removes a waiting job. Does nothing if the job has been accepted meanwhile.
     pub(crate) fn withdraw(&self, number: u64) {
         let job = self.locked().waiting.remove(&number);
         drop(job);
     }
 
-    /// Up to `room` jobs for `worker`, appended to `jobs`. Ready with false once the queue is closed and empty.
-    pub(crate) fn poll_take(&self, worker: usize, room: usize, jobs: &mut Vec<Job>, cx: &Context<'_>) -> Poll<bool> {
+    /// Appends up to `room` jobs for `worker` to `jobs`. Ready with false when the queue is closed and empty.
+    pub(crate) fn poll_take(
+        &self,
+        worker: usize,
+        room: usize,
+        jobs: &mut Vec<Job>,
+        cx: &Context<'_>,
+    ) -> Poll<bool> {
         let mut inner = self.locked();
         inner.idle.retain(|&(idle, _)| idle != worker);
         let taken = room.min(inner.accepted.len());
@@ -94,7 +101,7 @@ impl Queue {
             inner.accepted.push_back(job);
         }
         if taken > 0 {
-            // What just came in has woken nobody.
+            // The jobs that were just moved to `accepted` have woken no worker yet.
             let others = if inner.accepted.is_empty() { None } else { inner.idle.pop() };
             drop(inner);
             if let Some((_, waker)) = others {
@@ -109,7 +116,7 @@ impl Queue {
         Poll::Pending
     }
 
-    /// Refuses what comes from now on. What is queued still runs.
+    /// Refuses all further jobs. Queued jobs still run.
     pub(crate) fn close(&self) {
         let mut inner = self.locked();
         inner.closed = true;
@@ -118,7 +125,7 @@ impl Queue {
         idle.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
-    /// A worker is gone. With the last, what is queued is dropped, and so answered.
+    /// Records that a worker is gone. The last worker's end drops all queued jobs, which answers them.
     pub(crate) fn worker_gone(&self) {
         let mut inner = self.locked();
         inner.workers -= 1;
@@ -131,7 +138,7 @@ impl Queue {
         drop(left);
     }
 
-    /// Jobs accepted and not yet taken, and jobs waiting for a place.
+    /// Jobs accepted and not yet taken, and jobs waiting for a slot.
     #[cfg(test)]
     pub(crate) fn len(&self) -> (usize, usize) {
         let inner = self.locked();

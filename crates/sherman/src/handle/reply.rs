@@ -1,7 +1,7 @@
-//! The answer to one operation, from a worker thread to whoever awaits it.
+//! The answer to one operation, from a worker thread to the caller that awaits it.
 //!
-//! What must hold: an answer is given exactly once, if not by the operation then by the drop of its [`Sender`], so that
-//! nobody waits for a worker that is gone.
+//! Invariant: each operation is answered exactly once, by the operation itself or by the drop of its
+//! [`Sender`]. So no caller waits for a worker that is gone.
 
 use sherman_core::Error;
 use std::pin::Pin;
@@ -14,38 +14,39 @@ enum State<T> {
     Taken,
 }
 
-struct Slot<T>(Mutex<State<T>>);
+struct ReplySlot<T>(Mutex<State<T>>);
 
-impl<T> Slot<T> {
+impl<T> ReplySlot<T> {
     fn locked(&self) -> MutexGuard<'_, State<T>> {
-        // A state is replaced whole, so what a poisoned mutex guards is one.
+        // A state is always replaced as a whole, so a poisoned mutex still guards a valid one.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The worker's half.
 pub(crate) struct Sender<T> {
-    slot: Arc<Slot<T>>,
-    /// What the receiver is told if this is dropped without an answer.
+    slot: Arc<ReplySlot<T>>,
+    /// The error that the receiver gets if the sender is dropped without an answer.
     otherwise: Option<Error>,
 }
 
 /// The caller's half: a future of the answer.
-pub(crate) struct Receiver<T>(Arc<Slot<T>>);
+pub(crate) struct Receiver<T>(Arc<ReplySlot<T>>);
 
-/// Both halves. Until the operation [begins](Sender::begin), a dropped sender means that nothing was changed.
+/// Creates both halves. Until the operation [begins](Sender::begin), a dropped sender means that nothing was
+/// changed.
 pub(crate) fn reply<T>() -> (Sender<T>, Receiver<T>) {
-    let slot = Arc::new(Slot(Mutex::new(State::Waiting(None))));
+    let slot = Arc::new(ReplySlot(Mutex::new(State::Waiting(None))));
     (Sender { slot: Arc::clone(&slot), otherwise: Some(Error::HandleClosed) }, Receiver(slot))
 }
 
 impl<T> Sender<T> {
-    /// From now on the operation may change something.
+    /// Marks the operation as begun. From now on it may change the tree.
     pub(crate) fn begin(&mut self) {
         self.otherwise = Some(Error::SessionDropped);
     }
 
-    /// Answers.
+    /// Sends the answer.
     pub(crate) fn send(mut self, answer: Result<T, Error>) {
         self.otherwise = None;
         self.answer(answer);
@@ -53,7 +54,7 @@ impl<T> Sender<T> {
 
     fn answer(&self, answer: Result<T, Error>) {
         let before = std::mem::replace(&mut *self.slot.locked(), State::Answered(answer));
-        // With nothing locked: a waker may do anything.
+        // No lock is held here, because a waker may do anything.
         if let State::Waiting(Some(waker)) = before {
             waker.wake();
         }
@@ -76,11 +77,12 @@ impl<T> Future for Receiver<T> {
         match std::mem::replace(&mut *state, State::Taken) {
             State::Answered(answer) => Poll::Ready(answer),
             State::Waiting(known) => {
-                let waker = known.filter(|known| known.will_wake(cx.waker())).unwrap_or_else(|| cx.waker().clone());
+                let waker =
+                    known.filter(|known| known.will_wake(cx.waker())).unwrap_or_else(|| cx.waker().clone());
                 *state = State::Waiting(Some(waker));
                 Poll::Pending
             }
-            // Polled after it was ready: there is no answer any more.
+            // Polled again after it was ready. The answer is no longer available.
             State::Taken => Poll::Ready(Err(Error::HandleClosed)),
         }
     }

@@ -1,10 +1,10 @@
 use super::*;
 use crate::{Cluster, TreeOptions};
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+
+use std::task::{Wake, Waker};
 
 fn tree() -> crate::Tree<u64, u64> {
     Cluster::open("embedded:?memory=64MiB").expect("a cluster").tree("t").expect("a tree")
@@ -14,12 +14,12 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime")
 }
 
-/// Keeps operations waiting until it is opened.
+/// Makes operations wait until it is opened.
 #[derive(Clone, Default)]
 struct Gate(Arc<Mutex<(bool, Vec<Waker>)>>);
 
 impl Drop for Gate {
-    /// A test that fails must not keep its workers.
+    /// A failing test must not block its workers.
     fn drop(&mut self) {
         self.open();
     }
@@ -47,20 +47,19 @@ impl Gate {
         .await;
     }
 
-    /// Whether an operation waits at it.
+    /// Whether an operation waits at the gate.
     fn is_besieged(&self) -> bool {
         !self.0.lock().expect("not poisoned").1.is_empty()
     }
 }
 
 /// An operation that occupies a worker until the gate opens.
-fn occupy(handle: &RawHandle, gate: &Gate) -> Pin<Box<HandleOperation<()>>> {
+fn occupy(handle: &Handle<u64, u64>, gate: &Gate) -> Queued<()> {
     let at = gate.clone();
-    let mut blocked = Box::pin(handle.call(async move |_| {
+    let blocked = handle.queue(async move |_| {
         at.pass().await;
         Ok(())
-    }));
-    assert!(poll(&mut blocked).is_pending());
+    });
     wait_until(|| gate.is_besieged());
     blocked
 }
@@ -91,7 +90,8 @@ fn handles_and_their_futures_go_anywhere() {
 fn thousands_of_tasks_share_a_handle() {
     const TASKS: u64 = 4_000;
     let tree = tree();
-    let handle = tree.handle_with(&HandleOptions::new().threads(2).queue(64).in_flight(16)).expect("a handle");
+    let handle =
+        tree.handle_with(&HandleOptions::new().threads(2).queue(64).in_flight(16)).expect("a handle");
     runtime().block_on(async {
         let tasks: Vec<_> = (0..TASKS)
             .map(|key| {
@@ -99,7 +99,7 @@ fn thousands_of_tasks_share_a_handle() {
                 tokio::spawn(async move {
                     assert_eq!(handle.insert(key, key * 2).await, Ok(None));
                     assert_eq!(handle.get(key).await, Ok(Some(key * 2)));
-                    // Everybody's.
+                    // All tasks write this key.
                     handle.insert(TASKS, key).await.map(|_| ())
                 })
             })
@@ -113,7 +113,7 @@ fn thousands_of_tasks_share_a_handle() {
     assert_eq!(stats.kind(crate::OpKind::Insert).operations, TASKS + 1);
     assert_eq!(stats.kind(crate::OpKind::Update).operations, TASKS - 1);
     drop(handle);
-    assert_eq!(tree.raw().walk().expect("a sound tree").entries.len() as u64, TASKS + 1);
+    assert_eq!(tree.walk().expect("a sound tree").entries.len() as u64, TASKS + 1);
 }
 
 #[test]
@@ -122,16 +122,13 @@ fn a_full_queue_makes_its_callers_wait_in_order() {
     let options = HandleOptions::new().queue(2).in_flight(1);
     let handle = tree.handle_with(&options).expect("a handle");
     let gate = Gate::default();
-    let blocked = occupy(handle.raw(), &gate);
-    let mut inserts: Vec<_> = (0..6_u64).map(|key| Box::pin(handle.insert(key, key))).collect();
-    inserts.iter_mut().for_each(|insert| assert!(poll(insert).is_pending()));
-    assert_eq!(handle.raw().queue().len(), (2, 4));
-    // 1 was accepted and is detached; 3 still waits and is withdrawn; 5 was never polled again.
+    let blocked = occupy(&handle, &gate);
+    let mut inserts: Vec<_> = (0..6_u64).map(|key| handle.insert(key, key)).collect();
+    assert_eq!(handle.workers.queue.len(), (2, 4), "operations start with the call");
+    // Insert 1 was accepted, so dropping it detaches it. Insert 3 still waits, so dropping it withdraws it.
     drop(inserts.remove(3));
     drop(inserts.remove(1));
-    assert_eq!(handle.raw().queue().len(), (2, 3));
-    let unpolled = handle.insert(99, 99);
-    drop(unpolled);
+    assert_eq!(handle.workers.queue.len(), (2, 3));
     gate.open();
     runtime().block_on(async {
         assert_eq!(blocked.await, Ok(()));
@@ -143,7 +140,6 @@ fn a_full_queue_makes_its_callers_wait_in_order() {
             found.push(handle.get(key).await.expect("an answer").is_some());
         }
         assert_eq!(found, [true, true, true, false, true, true]);
-        assert_eq!(handle.get(99).await, Ok(None), "an operation nobody polled does nothing");
     });
 }
 
@@ -152,19 +148,18 @@ fn what_was_queued_is_done_when_the_last_handle_is_dropped() {
     let tree = tree();
     let handle = tree.handle_with(&HandleOptions::new().queue(4).in_flight(1)).expect("a handle");
     let gate = Gate::default();
-    let blocked = occupy(handle.raw(), &gate);
-    // Some are accepted, some wait; half of the futures are dropped while the handle lives, half outlive it.
-    let mut inserts: Vec<_> = (0..8_u64).map(|key| Box::pin(handle.insert(key, key))).collect();
-    inserts.iter_mut().for_each(|insert| assert!(poll(insert).is_pending()));
+    let blocked = occupy(&handle, &gate);
+    // Some inserts are accepted and some wait. Some futures are dropped while the handle lives, the others
+    // outlive it.
+    let mut inserts: Vec<_> = (0..8_u64).map(|key| handle.insert(key, key)).collect();
     let outliving = inserts.split_off(2);
     drop(inserts);
-    let clone = handle.clone();
-    let mut late = Box::pin(handle.insert(100, 100));
+    let (clone, queue) = (handle.clone(), Arc::clone(&handle.workers.queue));
     drop(handle);
     let dropper = std::thread::spawn(move || drop(clone));
     std::thread::sleep(Duration::from_millis(20));
     assert!(!dropper.is_finished(), "it waits for what is in flight");
-    assert_eq!(poll(&mut late), Poll::Ready(Err(Error::HandleClosed)), "nothing new is accepted");
+    assert!(matches!(queue.push(Box::new(|_| ())), Pushed::Refused(_)), "nothing new is accepted");
     gate.open();
     dropper.join().expect("no panic");
     runtime().block_on(async {
@@ -173,7 +168,7 @@ fn what_was_queued_is_done_when_the_last_handle_is_dropped() {
             assert_eq!(insert.await, Ok(None));
         }
     });
-    assert_eq!(tree.raw().walk().expect("a sound tree").entries.len(), 8);
+    assert_eq!(tree.walk().expect("a sound tree").entries.len(), 8);
 }
 
 #[test]
@@ -181,21 +176,14 @@ fn operations_fail_clearly_once_the_workers_are_gone() {
     let tree = tree();
     let handle = tree.handle_with(&HandleOptions::new().in_flight(2)).expect("a handle");
     let gate = Gate::default();
-    let _blocked = occupy(handle.raw(), &gate);
-    let fatal = handle.raw().call::<()>(async move |_| panic!("on purpose"));
-    let mut fatal = Box::pin(fatal);
-    let mut queued = Box::pin(handle.insert(1, 1));
+    let _blocked = occupy(&handle, &gate);
+    let fatal = handle.queue::<()>(async move |_| panic!("on purpose"));
+    let _queued = handle.insert(1, 1);
     gate.open();
     runtime().block_on(async {
-        let both = poll_fn(|cx| {
-            let first = fatal.as_mut().poll(cx);
-            if queued.as_mut().poll(cx).is_pending() && first.is_pending() { Poll::Pending } else { Poll::Ready(first) }
-        });
-        let outcome = both.await;
-        let outcome = if let Poll::Ready(outcome) = outcome { outcome } else { fatal.await };
-        assert_eq!(outcome, Err(Error::SessionDropped), "it may have changed something");
-        // The worker is on its way out.
-        wait_until(|| poll(&mut Box::pin(handle.get(1))) == Poll::Ready(Err(Error::HandleClosed)));
+        assert_eq!(fatal.await, Err(Error::SessionDropped), "it may have changed something");
+        // The worker is ending.
+        wait_until(|| poll(&mut handle.get(1)) == Poll::Ready(Err(Error::HandleClosed)));
         assert_eq!(handle.insert(2, 2).await, Err(Error::HandleClosed));
     });
 }
@@ -210,7 +198,6 @@ fn a_panic_of_the_callers_is_the_callers() {
         let panic = tokio::spawn(update).await.expect_err("it panicked").into_panic();
         assert_eq!(panic.downcast_ref(), Some(&"on purpose"));
         assert_eq!(handle.get(1).await, Ok(Some(1)), "nothing was changed, and the worker lives");
-        drop(handle.update(1, |_| Some(2)));
         assert_eq!(handle.update(1, |value| value.map(|value| value + 2)).await, Ok(Some(1)));
         assert_eq!(handle.get(1).await, Ok(Some(3)));
     });
@@ -227,10 +214,10 @@ fn a_worker_may_drop_the_last_handle_itself() {
         }
     }
     let tree = Cluster::open("embedded:?memory=64MiB").expect("a cluster").raw_tree("t", &TreeOptions::new());
-    let handle = tree.expect("a tree").handle(&HandleOptions::new()).expect("a handle");
+    let handle = tree.expect("a tree").handle().expect("a handle");
     let gate = Gate::default();
     let at = gate.clone();
-    let mut operation = pin!(handle.call(async move |_| {
+    let mut operation = pin!(handle.queue(async move |_| {
         at.pass().await;
         Ok(7)
     }));
@@ -245,15 +232,17 @@ fn a_worker_may_drop_the_last_handle_itself() {
 #[cfg(target_os = "linux")]
 #[test]
 fn workers_with_nothing_to_do_take_no_time() {
-    /// Clock ticks that threads with this name have taken.
+    /// Clock ticks used by threads with this name.
     fn ticks(name: &str) -> u64 {
         let tasks = std::fs::read_dir("/proc/self/task").expect("threads");
         let stats = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
         let of_name = stats.filter(|stat| stat.contains(&format!("({name})")));
-        of_name.map(|stat| stat.split(' ').skip(13).take(2).map(|field| field.parse().unwrap_or(0)).sum::<u64>()).sum()
+        of_name
+            .map(|stat| stat.split(' ').skip(13).take(2).map(|field| field.parse().unwrap_or(0)).sum::<u64>())
+            .sum()
     }
     let tree = tree();
-    // A name no other test's workers have.
+    // With twelve threads, the last one has a name that no other test uses.
     let handle = tree.handle_with(&HandleOptions::new().threads(12)).expect("a handle");
     runtime().block_on(handle.insert(1, 1)).expect("room");
     std::thread::sleep(Duration::from_millis(50));

@@ -1,13 +1,13 @@
-//! A worker thread: a session that runs what the queue holds, so many operations at a time.
+//! A worker thread: a session that runs the jobs of the queue, up to `in_flight` at a time.
 
 use super::queue::{Job, Queue};
 use super::reply::Sender;
 use crate::identity::Seated;
 use crate::ops::Ops;
-use crate::raw::RawTree;
 use crate::seat::SharedSeat;
 use crate::session::RawSession;
 use crate::stats::Ledger;
+use crate::tree::RawTree;
 use sherman_core::Error;
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// Where a worker's operations run.
+/// Runs a worker's operations.
 pub(crate) struct Bench {
     session: RawSession,
-    /// Whoever waits for an operation to end.
+    /// The waker of the worker, while it waits for an operation to end.
     freed: Rc<Cell<Option<Waker>>>,
 }
 
@@ -32,7 +32,7 @@ impl Bench {
         operation: impl AsyncFnOnce(Ops<'_, SharedSeat>) -> Result<T, Error> + 'static,
     ) {
         let freed = Freed(Rc::clone(&self.freed));
-        drop(self.session.start_within(timeout, async move |ops| {
+        drop(self.session.spawn(timeout, async move |ops| {
             let _freed = freed;
             sender.begin();
             sender.send(operation(ops).await);
@@ -41,7 +41,7 @@ impl Bench {
     }
 }
 
-/// Tells the worker that there is room, however an operation ends.
+/// Tells the worker that there is room, whichever way an operation ends.
 struct Freed(Rc<Cell<Option<Waker>>>);
 
 impl Drop for Freed {
@@ -52,7 +52,7 @@ impl Drop for Freed {
     }
 }
 
-/// Tells the queue when a worker is gone, by a panic too.
+/// Tells the queue that a worker is gone, also after a panic.
 struct Present(Arc<Queue>);
 
 impl Drop for Present {
@@ -61,12 +61,20 @@ impl Drop for Present {
     }
 }
 
-/// Works until the queue is closed and empty, and everything taken from it is done.
-pub(crate) fn work(tree: &RawTree, seated: Seated, queue: Arc<Queue>, number: usize, in_flight: usize, ledger: Ledger) {
+/// Works until the queue is closed and empty and all jobs taken from it have ended.
+pub(crate) fn work(
+    tree: &RawTree,
+    seated: Seated,
+    queue: Arc<Queue>,
+    number: usize,
+    in_flight: usize,
+    ledger: Ledger,
+) {
     let present = Present(queue);
     let queue = &*present.0;
-    // Dropped before `present`: it drains what it has taken.
-    let bench = Bench { session: tree.session_on(seated, ledger), freed: Rc::default() };
+    let session = RawSession::new(tree.cluster(), seated, Arc::clone(tree.state()), ledger);
+    // Dropped before `present`, because its drop finishes the jobs it has taken.
+    let bench = Bench { session, freed: Rc::default() };
     let mut jobs: Vec<Job> = Vec::new();
     bench.session.run(async {
         loop {

@@ -1,6 +1,8 @@
-//! Bad input gets a clear typed error and changes nothing.
+//! Bad input returns a clear typed error and changes nothing.
 
-use sherman::{BulkOptions, Cluster, EmbeddedError, Error, Exchange, Format, OpenError, ShapeError, TreeOptions};
+use sherman::{
+    BulkOptions, Cluster, EmbeddedError, Error, Exchange, Format, OpenError, ShapeError, TreeOptions,
+};
 use std::ops::Bound;
 
 fn cluster() -> Cluster {
@@ -10,7 +12,10 @@ fn cluster() -> Cluster {
 #[test]
 fn a_cluster_that_cannot_be_is_refused() {
     assert!(matches!(Cluster::open("nonsense"), Err(OpenError::BadUrl { .. })));
-    assert!(matches!(Cluster::open("embedded:?servers=0"), Err(OpenError::Embedded(EmbeddedError::NoServers))));
+    assert!(matches!(
+        Cluster::open("embedded:?servers=0"),
+        Err(OpenError::Embedded(EmbeddedError::NoServers))
+    ));
     for memory in ["0", "1MiB", "8MiB"] {
         let error = Cluster::open(&format!("embedded:?memory={memory}")).expect_err("less than a chunk");
         assert!(matches!(error, OpenError::Embedded(EmbeddedError::Format { .. })), "{memory}: {error}");
@@ -20,32 +25,91 @@ fn a_cluster_that_cannot_be_is_refused() {
 }
 
 #[test]
+fn a_builder_is_checked_like_a_url() {
+    let bad = |cluster: Result<Cluster, OpenError>| match cluster {
+        Err(OpenError::BadUrl { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    };
+    let short = std::time::Duration::from_millis(99);
+    assert_eq!(
+        bad(Cluster::embedded().lease(short).open()),
+        bad(Cluster::open("embedded:?lease=99ms")),
+        "one check for both"
+    );
+    assert!(matches!(
+        Cluster::embedded().servers(0).open(),
+        Err(OpenError::Embedded(EmbeddedError::NoServers))
+    ));
+    let cluster = Cluster::embedded().servers(2).memory(64 << 20).open().expect("a cluster");
+    assert_eq!(cluster.usage().expect("an answer").len(), 2);
+    #[cfg(target_os = "linux")]
+    for (built, url) in [
+        (Cluster::tcp(["a"]), "tcp://a"),
+        (Cluster::tcp(["a:7000", ""]), "tcp://a:7000,"),
+        (Cluster::unix([""]), "unix:"),
+        (Cluster::shm(["/a", ""]), "shm:/a,"),
+        (Cluster::tcp(["a:7000"]).patience(std::time::Duration::ZERO), "tcp://a:7000?patience=0s"),
+        (Cluster::tcp(["a:7000"]).secret_file("/nowhere/at/all"), "tcp://a:7000?secret-file=/nowhere/at/all"),
+    ] {
+        assert_eq!(bad(built.open()), bad(Cluster::open(url)), "{url}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_error_of_opening_says_each_cause_once() {
+    let failures = [
+        Cluster::open("nonsense"),
+        Cluster::open("embedded:?servers=0"),
+        Cluster::open("embedded:?memory=1MiB"),
+        Cluster::open("unix:/nowhere/at/all.sock"),
+        Cluster::open("shm:/nowhere/at/all.sock"),
+        Cluster::open("tcp://127.0.0.1:1?connect=1s"),
+    ];
+    for failure in failures {
+        let failure = failure.expect_err("no cluster");
+        let mut said = vec![failure.to_string()];
+        let mut cause = std::error::Error::source(&failure);
+        while let Some(error) = cause {
+            assert!(said.iter().all(|before| !before.contains(&error.to_string())), "{said:?}: {error}");
+            said.push(error.to_string());
+            cause = error.source();
+        }
+    }
+}
+
+#[test]
 fn keys_and_values_of_another_size_are_refused() {
     let tree = cluster().raw_tree("t", &TreeOptions::new()).expect("a tree");
     let client = tree.client().expect("a client");
     let mut found = Vec::new();
-    assert_eq!(client.get(b"short", &mut found), Err(Error::KeySize { expected: 8, found: 5 }));
-    assert_eq!(client.insert(b"", &[0; 8], &mut found), Err(Error::KeySize { expected: 8, found: 0 }));
-    assert_eq!(client.insert(&[0; 8], &[0; 9], &mut found), Err(Error::ValueSize { expected: 8, found: 9 }));
     let key = Error::KeySize { expected: 8, found: 5 };
     let value = Error::ValueSize { expected: 8, found: 9 };
-    assert_eq!(client.remove(b"short", &mut found), Err(key.clone()));
+    assert_eq!(client.get("short"), Err(key.clone()));
+    assert_eq!(client.get_into(b"short", &mut found), Err(key.clone()));
+    assert_eq!(client.insert(b"", [0; 8]), Err(Error::KeySize { expected: 8, found: 0 }));
+    assert_eq!(client.insert([0; 8], [0; 9]), Err(value.clone()));
+    assert_eq!(client.insert_into(&[0; 8], &[0; 9], &mut found), Err(value.clone()));
+    assert_eq!(client.remove(b"short"), Err(key.clone()));
+    assert_eq!(client.remove_into(b"short", &mut found), Err(key.clone()));
     assert_eq!(client.contains_key(b"short"), Err(key.clone()));
-    assert_eq!(client.insert_if_absent(b"short", &[0; 8], &mut found), Err(key.clone()));
-    assert_eq!(client.insert_if_absent(&[0; 8], &[0; 9], &mut found), Err(value.clone()));
-    for (expected, new) in [(None, Some(&[0; 9][..])), (Some(&[0; 9][..]), None)] {
-        assert_eq!(client.compare_exchange(&[0; 8], expected, new, &mut found), Err(value.clone()));
+    assert_eq!(client.insert_if_absent(b"short", [0; 8]), Err(key.clone()));
+    assert_eq!(client.insert_if_absent([0; 8], [0; 9]), Err(value.clone()));
+    for (expected, new) in [(None, Some(vec![0; 9])), (Some(vec![0; 9]), None)] {
+        assert_eq!(client.compare_exchange([0; 8], expected, new), Err(value.clone()));
     }
-    let nine = |_: Option<&[u8]>, new: &mut Vec<u8>| {
-        new.resize(9, 0);
-        true
-    };
-    assert_eq!(client.update(&[0; 8], &mut found, nine), Err(value.clone()));
+    assert_eq!(client.update([0; 8], |_| Some(vec![0; 9])), Err(value.clone()));
     assert_eq!(client.range(&b"short"[..]..).next(), Some(Err(key.clone())));
     assert_eq!(client.next_after(b"short"), Err(key.clone()));
-    assert_eq!(client.get_many(&[&b"short"[..], &[0; 8]]), [Err(key.clone()), Ok(None)]);
-    assert_eq!(client.insert_many(&[(&b"short"[..], &[0; 8])]), [Err(key.clone())]);
-    assert_eq!(client.remove_many(&[b"short"]), [Err(key)]);
+    let failure = client.get_many(&[&[0; 8][..], b"short", b"short"]).expect_err("two bad keys");
+    assert_eq!(failure.first(), (1, &key));
+    assert_eq!(failure.results(), [Ok(None), Err(key.clone()), Err(key.clone())]);
+    let said = failure.to_string();
+    assert!(said.starts_with("2 of 3 operations of the batch failed; the first is number 1: "), "{said}");
+    assert_eq!(Error::from(failure), key);
+    let failure = client.insert_many(&[(&b"short"[..], &[0; 8])]).expect_err("a bad key");
+    assert_eq!(failure.into_results(), [Err(key.clone())]);
+    assert_eq!(client.remove_many(&[b"short"]).expect_err("a bad key").results(), [Err(key)]);
     assert!(tree.walk().expect("a sound tree").entries.is_empty());
 }
 
@@ -69,7 +133,7 @@ fn a_tree_that_cannot_be_is_refused_and_not_created() {
 }
 
 #[test]
-fn a_tree_of_another_shape_is_told_apart() {
+fn a_tree_of_another_shape_is_recognized() {
     let cluster = cluster();
     let orders = cluster.tree::<u64, u64>("orders").expect("a tree");
     orders.client().expect("a client").insert(1, 2).expect("room");
@@ -86,11 +150,11 @@ fn a_full_cluster_says_so_and_stays_usable() {
     let cluster = Cluster::open("embedded:?memory=40MiB").expect("a cluster");
     let tree = cluster.raw_tree("t", &TreeOptions::new().sizes(8, 1_000).node_bytes(8_192)).expect("a tree");
     let client = tree.client().expect("a client");
-    let (value, mut found) = ([7; 1_000], Vec::new());
+    let value = [7; 1_000];
     let mut inserted = Vec::new();
     let refused = (0_u64..1_000_000).find_map(|number| {
         let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
-        match client.insert(&key, &value, &mut found) {
+        match client.insert(key, value) {
             Ok(_) => {
                 inserted.push(key);
                 None
@@ -101,10 +165,10 @@ fn a_full_cluster_says_so_and_stays_usable() {
     let (key, error) = refused.expect("40 MiB are full at some point");
     assert_eq!(error, Error::OutOfMemory);
     assert!(inserted.len() > 5_000, "{} entries", inserted.len());
-    assert_eq!(client.get(&key, &mut found), Ok(false), "what was refused is not there");
+    assert_eq!(client.get(key), Ok(None), "what was refused is not there");
     for key in &inserted {
-        assert_eq!(client.get(key, &mut found), Ok(true));
-        assert_eq!(client.insert(key, &[8; 1_000], &mut found), Ok(true), "an update needs no memory");
+        assert_eq!(client.contains_key(key), Ok(true));
+        assert_eq!(client.insert(key, [8; 1_000]), Ok(Some(value.to_vec())), "an update needs no memory");
     }
     assert_eq!(tree.walk().expect("a sound tree").entries.len(), inserted.len());
 }
@@ -176,7 +240,7 @@ fn options_entries(options: &TreeOptions) -> (usize, usize) {
 }
 
 #[test]
-fn whoever_still_works_on_a_dropped_tree_is_told() {
+fn clients_of_a_dropped_tree_get_an_error() {
     let cluster = cluster();
     let elsewhere = cluster.join().expect("a compute server");
     let tree = cluster.tree::<u64, u64>("t").expect("a tree");
@@ -199,7 +263,7 @@ fn whoever_still_works_on_a_dropped_tree_is_told() {
     }
     assert_eq!(tree.check().expect_err("no tree"), gone);
     assert_eq!(tree.bulk_load([(1, 1)], &BulkOptions::new()), Err(gone.clone()));
-    // The name is free; what is made under it is another tree.
+    // The name is free again. A new tree with this name is another tree.
     let again = cluster.tree::<u64, u64>("t").expect("a tree").client().expect("a client");
     assert_eq!(again.is_empty(), Ok(true));
     assert_eq!(again.insert(500, 2), Ok(None));
@@ -230,7 +294,10 @@ fn a_bulk_load_that_cannot_be_changes_nothing() {
         assert!(tree.raw().walk().expect("a sound tree").entries.is_empty());
     }
     let again = cluster.usage().expect("a cluster");
-    assert!(again[0].chunks_used <= used[0].chunks_used + 1, "what a failed load took is used again: {again:?}");
+    assert!(
+        again[0].chunks_used <= used[0].chunks_used + 1,
+        "what a failed load took is used again: {again:?}"
+    );
     assert_eq!(tree.bulk_load((0..20_000).map(|key| (key, key)), &BulkOptions::new()), Ok(20_000));
     assert_eq!(tree.bulk_load([(1, 1)], &BulkOptions::new()), Err(Error::NotEmpty));
     let client = tree.client().expect("a client");
@@ -254,7 +321,7 @@ fn a_bulk_load_that_does_not_fit_gives_its_memory_back() {
 }
 
 #[test]
-fn others_that_keep_changing_a_value_do_not_keep_an_update_for_ever() {
+fn others_that_keep_changing_a_value_do_not_block_an_update_forever() {
     use std::time::{Duration, Instant};
     let tree = cluster().tree::<u64, u64>("t").expect("a tree");
     let (client, rival) = (tree.client().expect("a client"), tree.client().expect("a client"));
@@ -266,7 +333,10 @@ fn others_that_keep_changing_a_value_do_not_keep_an_update_for_ever() {
         rival.insert(1, value.unwrap_or(0) + 1).expect("room");
         Some(1 << 40)
     });
-    assert!(matches!(outcome, Err(Error::Timeout { cause: sherman::Cause::ValueChanged, .. })), "{outcome:?}");
+    assert!(
+        matches!(outcome, Err(Error::Timeout { cause: sherman::Cause::ValueChanged, .. })),
+        "{outcome:?}"
+    );
     assert!(started.elapsed() < Duration::from_secs(5) && tries > 1);
     assert_eq!(client.get(1), Ok(Some(tries)), "only the rival changed it");
     assert_eq!(client.timeout(), Duration::from_secs(10), "the deadline was that update's alone");

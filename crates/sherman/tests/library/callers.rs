@@ -1,6 +1,6 @@
-//! Clients, sessions and handles side by side: what they cost, and what holds while others write.
+//! Clients, sessions and handles side by side: their cost, and their guarantees while others write.
 
-use sherman::{Client, Cluster, Error, HandleOptions, OpKind, Session, Stats, Tree};
+use sherman::{Client, Cluster, Error, HandleOptions, OpKind, Session, ShortBytes, Stats, Tree};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ fn a_client_may_be_made_here_and_used_there() {
     std::thread::spawn(move || assert_eq!(client.insert(1, 2), Ok(None))).join().expect("no panic");
 }
 
-/// Round trips of the only operation of its kind.
+/// Round trips of the operations of this kind, with their counts.
 fn round_trips(stats: &Stats, kind: OpKind) -> Vec<(usize, u64)> {
     stats.kind(kind).round_trips().into_iter().collect()
 }
@@ -33,7 +33,7 @@ fn operations_cost_the_round_trips_they_say() {
     let tree = tree();
     let entries = (0..20_000_u64).map(|key| (2 * key, key));
     tree.bulk_load(entries, &sherman::BulkOptions::new()).expect("room");
-    // Warm: the index cache knows every leaf.
+    // Warms the index cache, which then knows every leaf.
     assert_eq!(tree.client().expect("a client").len(), Ok(20_000));
     let client = tree.client().expect("a client");
     client.get(1_000).expect("an answer");
@@ -45,7 +45,9 @@ fn operations_cost_the_round_trips_they_say() {
     client.next_after(1_000).expect("an answer");
     let stats = client.stats();
     assert_eq!(round_trips(&stats, OpKind::Get), [(1, 1)]);
-    for kind in [OpKind::Insert, OpKind::Update, OpKind::Remove, OpKind::InsertIfAbsent, OpKind::CompareExchange] {
+    for kind in
+        [OpKind::Insert, OpKind::Update, OpKind::Remove, OpKind::InsertIfAbsent, OpKind::CompareExchange]
+    {
         assert_eq!(round_trips(&stats, kind), [(2, 1)], "{kind:?}");
     }
     assert_eq!(round_trips(&stats, OpKind::Range), [(1, 1)]);
@@ -55,7 +57,8 @@ fn operations_cost_the_round_trips_they_say() {
 #[test]
 fn a_limited_range_reads_no_more_than_it_needs() {
     let tree = tree();
-    tree.bulk_load((0..20_000_u64).map(|key| (key, key)), &sherman::BulkOptions::new().fill(1.0)).expect("room");
+    tree.bulk_load((0..20_000_u64).map(|key| (key, key)), &sherman::BulkOptions::new().fill(1.0))
+        .expect("room");
     assert_eq!(tree.client().expect("a client").len(), Ok(20_000));
     let read = |entries: usize| {
         let client = tree.client().expect("a client");
@@ -67,13 +70,13 @@ fn a_limited_range_reads_no_more_than_it_needs() {
     assert!(read(1_000) >= 20 * 1024);
 }
 
-/// Adds one, however often it takes.
+/// Adds one. It may run several times.
 fn one_more(value: Option<u64>) -> Option<u64> {
     Some(value.unwrap_or(0) + 1)
 }
 
 #[test]
-fn no_update_is_lost_whoever_makes_it() {
+fn no_update_of_any_caller_is_lost() {
     const EACH: u64 = 400;
     let tree = tree();
     let handle = tree.handle_with(&HandleOptions::new().threads(2)).expect("a handle");
@@ -123,22 +126,36 @@ fn a_range_never_misses_what_is_there_throughout() {
         for writer in 1..3_u64 {
             let (tree, over) = (&tree, &over);
             scope.spawn(move || {
-                // Between the stable keys entries come and go: leaves split and merge all the time.
+                // Inserts and removes entries between the stable keys, so that leaves split and merge all the
+                // time.
                 let client = tree.client().expect("a client");
                 while !over.load(Ordering::Relaxed) {
                     let keys: Vec<u64> = (0..STABLE).map(|key| key * 10 + writer).collect();
                     let entries: Vec<_> = keys.iter().map(|&key| (key, key)).collect();
-                    assert!(client.insert_many(&entries).iter().all(Result::is_ok));
-                    assert!(client.remove_many(&keys).iter().all(Result::is_ok));
+                    client.insert_many(&entries).expect("room");
+                    client.remove_many(&keys).expect("an answer");
                 }
             });
         }
         for round in 0..60 {
-            let range = client.range(..).prefetch(1 + round % 8);
-            let descending = round % 2 == 1;
-            let range = if descending { range.descending() } else { range };
-            let mut keys: Vec<u64> = range.map(|entry| entry.expect("an answer").0).collect();
-            if descending {
+            let mut range = client.range(..).prefetch(1 + round % 8);
+            let key = |entry: Result<(u64, u64), Error>| entry.expect("an answer").0;
+            let mut keys: Vec<u64> = match round % 3 {
+                0 => range.map(key).collect(),
+                1 => range.rev().map(key).collect(),
+                _ => {
+                    // From both ends in turn, at another ratio in each round.
+                    let mut low = Vec::new();
+                    let mut high = Vec::new();
+                    while let Some(entry) = range.next() {
+                        low.push(key(entry));
+                        high.extend(range.by_ref().rev().take(round % 7).map(key));
+                    }
+                    low.extend(high.into_iter().rev());
+                    low
+                }
+            };
+            if round % 3 == 1 {
                 keys.reverse();
             }
             assert!(keys.is_sorted_by(|a, b| a < b), "in order, none twice");
@@ -151,7 +168,132 @@ fn a_range_never_misses_what_is_there_throughout() {
     assert!(tree.check().expect("a readable tree").is_clean());
 }
 
-/// Polls `future` once and drops it; what it gave, if it was ready.
+#[test]
+fn a_range_may_be_taken_from_both_ends() {
+    let tree = tree();
+    let entries: Vec<(u64, u64)> = (0..2_000).map(|key| (3 * key, key)).collect();
+    tree.bulk_load(entries.iter().copied(), &sherman::BulkOptions::new()).expect("room");
+    let client = tree.client().expect("a client");
+    let key = |entry: Result<(u64, u64), Error>| entry.expect("an entry").0;
+    let backwards: Vec<u64> = client.range(30..=90).rev().map(key).collect();
+    assert_eq!(backwards, (10..=30).rev().map(|at| 3 * at).collect::<Vec<_>>());
+    // One end takes `front` entries for every `back` entries of the other end.
+    for (front, back) in [(1, 1), (7, 1), (1, 40), (0, 3), (600, 1), (2_000, 1), (1, 2_000)] {
+        for range in [client.range(..), client.range(..).descending(), client.range(..).prefetch(32)] {
+            let mut range = range;
+            let (mut low, mut high) = (Vec::new(), Vec::new());
+            loop {
+                let before = low.len() + high.len();
+                low.extend(range.by_ref().take(front).map(key));
+                high.extend(range.by_ref().rev().take(back).map(key));
+                if low.len() + high.len() == before {
+                    break;
+                }
+            }
+            assert_eq!((range.next(), range.next_back()), (None, None), "it is over for both ends");
+            low.extend(high.into_iter().rev());
+            if low.first() > low.last() {
+                low.reverse();
+            }
+            assert!(low.iter().copied().eq(entries.iter().map(|entry| entry.0)), "{front} and {back}");
+        }
+    }
+    let mut few = client.range(..).limit(3);
+    assert_eq!((few.next().map(key), few.next_back().map(key)), (Some(0), Some(5_997)));
+    assert_eq!((few.next_back().map(key), few.next(), few.next_back()), (Some(5_994), None, None));
+    let session = tree.session().expect("a session");
+    session.run(async {
+        let mut range = session.range(..=9);
+        assert_eq!(range.next_back().await, Some(Ok((9, 3))));
+        assert_eq!(range.next().await, Some(Ok((0, 0))));
+        assert_eq!(range.next_back().await, Some(Ok((6, 2))));
+        assert_eq!(range.next_back().await, Some(Ok((3, 1))));
+        assert_eq!((range.next_back().await, range.next().await), (None, None));
+    });
+}
+
+#[test]
+fn a_prefix_selects_the_keys_that_begin_with_it() {
+    type Name = ShortBytes<8>;
+    let name = |text: &[u8]| Name::new(text).expect("short enough");
+    let cluster = Cluster::open("embedded:?memory=64MiB").expect("a cluster");
+    let tree: Tree<Name, u8> = cluster.tree("names").expect("a tree");
+    let client = tree.client().expect("a client");
+    let names: [&[u8]; 9] =
+        [b"", b"user", b"user\0", b"user:", b"user:ada", b"user:bob", b"user;", b"\xff", b"\xff\xffxxxxxx"];
+    for (text, number) in names.iter().zip(0_u8..) {
+        client.insert(name(text), number).expect("room");
+    }
+    let (session, handle) = (tree.session().expect("a session"), tree.handle().expect("a handle"));
+    for prefix in
+        [&b""[..], b"user", b"user\0", b"user:", b"user:a", b"v", b"\xff", b"\xff\xff", b"user:bobby"]
+    {
+        let expected: Vec<Name> =
+            names.iter().filter(|text| text.starts_with(prefix)).map(|text| name(text)).collect();
+        let found: Vec<Name> = client.prefix(prefix).map(|entry| entry.expect("an entry").0).collect();
+        assert_eq!(found, expected, "{prefix:?}");
+        session.run(async {
+            let (mut of_session, mut of_handle) =
+                (session.prefix(prefix), handle.prefix(prefix).descending());
+            for name in &expected {
+                assert_eq!(of_session.next().await.map(|entry| entry.expect("an entry").0), Some(*name));
+                assert_eq!(of_handle.next_back().await.map(|entry| entry.expect("an entry").0), Some(*name));
+            }
+            assert_eq!((of_session.next().await, of_handle.next().await), (None, None));
+        });
+    }
+    assert_eq!(client.prefix("user:").next_back(), Some(Ok((name(b"user:bob"), 5))));
+    let raw = cluster.raw_tree("raw", &sherman::TreeOptions::new().sizes(3, 1)).expect("a tree");
+    let raw = raw.client().expect("a client");
+    raw.insert_many(&[("abc", [1]), ("abd", [2]), ("b\0\0", [3])]).expect("room");
+    assert_eq!(raw.prefix("ab").count(), 2);
+    assert_eq!(raw.prefix("b").next(), Some(Ok((b"b\0\0".to_vec(), vec![3]))));
+    assert_eq!(raw.prefix("abcd").next(), None, "no key is that long");
+}
+
+#[test]
+fn operations_of_sessions_and_handles_start_with_the_call() {
+    let tree = tree();
+    let client = tree.client().expect("a client");
+    let session = tree.session().expect("a session");
+    // Nobody polls these futures.
+    let (kept, dropped) = (session.insert(1, 1), session.insert(2, 2));
+    drop(dropped);
+    assert_eq!(session.in_flight(), 2);
+    session.drain();
+    assert_eq!((client.get(1), client.get(2)), (Ok(Some(1)), Ok(Some(2))));
+    assert_eq!(session.run(kept), Ok(None));
+    let handle = tree.handle().expect("a handle");
+    let (kept, dropped) = (handle.insert(3, 3), handle.insert(4, 4));
+    drop(dropped);
+    drop(handle);
+    assert_eq!((client.get(3), client.get(4)), (Ok(Some(3)), Ok(Some(4))));
+    assert_eq!(runtime().block_on(kept), Ok(None));
+}
+
+#[test]
+#[expect(clippy::needless_borrows_for_generic_args, reason = "that is the point")]
+fn keys_and_values_are_taken_by_value_or_reference() {
+    let tree = tree();
+    let client = tree.client().expect("a client");
+    let (key, value) = (7, 70);
+    assert_eq!(client.insert(key, value), Ok(None));
+    assert_eq!(client.insert(&key, &value), Ok(Some(70)));
+    assert_eq!(
+        (client.get(7), client.get(&7), client.contains_key(&key)),
+        (Ok(Some(70)), Ok(Some(70)), Ok(true))
+    );
+    assert_eq!(client.get_many(&[&key]), Ok(vec![Some(70)]));
+    assert_eq!(client.range(&key..).next(), Some(Ok((7, 70))));
+    let session = tree.session().expect("a session");
+    let get = {
+        let short_lived = 7;
+        session.get(&short_lived)
+    };
+    assert_eq!(session.run(get), Ok(Some(70)), "the future does not borrow the key");
+}
+
+/// Polls `future` once and drops it. Returns its output if it was ready.
 async fn first_poll<F: Future>(future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|cx| {
@@ -180,14 +322,15 @@ async fn let_others_run() {
 fn a_next_that_is_dropped_loses_no_entry() {
     let tree = tree();
     let entries: Vec<(u64, u64)> = (0..500).map(|key| (key, key)).collect();
-    tree.client().expect("a client").insert_many(&entries);
+    tree.client().expect("a client").insert_many(&entries).expect("room");
     let session = tree.session().expect("a session");
     let (of_session, dropped) = session
         .run(async {
             let mut range = session.range(..).prefetch(1);
             let (mut found, mut dropped) = (Vec::new(), 0);
             loop {
-                // What is buffered is given by the first poll; else that only begins to read, and is dropped here.
+                // The first poll returns a buffered entry. Otherwise it only begins to read, and the future
+                // is dropped here.
                 match first_poll(range.next()).await {
                     Some(Some(entry)) => found.push(entry?),
                     Some(None) => return Ok::<_, Error>((found, dropped)),
@@ -215,7 +358,7 @@ fn deadlines_are_those_of_the_view() {
     }
     assert_eq!(client.timeout(), before);
     client.set_timeout(Duration::from_secs(1));
-    assert_eq!(client.raw().timeout(), Duration::from_secs(1));
+    assert_eq!(client.into_raw().timeout(), Duration::from_secs(1));
     let session = tree.session().expect("a session");
     assert_eq!(session.run(session.within(Duration::from_millis(7)).get(1)), Ok(Some(1)));
     assert_eq!(session.timeout(), before);
@@ -228,15 +371,14 @@ fn batches_of_every_size_answer_in_order() {
     for size in [0, 1, 63, 64, 65, 1_000] {
         let entries: Vec<(u64, u64)> = (0..size).map(|at| (at * 7_919 % 1_000, at)).collect();
         let keys: Vec<u64> = entries.iter().map(|&(key, _)| key).collect();
-        let ok = |outcomes: Vec<Result<Option<u64>, Error>>| outcomes.into_iter().collect::<Result<Vec<_>, _>>();
-        assert_eq!(ok(client.insert_many(&entries)), Ok(vec![None; size as usize]));
-        assert_eq!(ok(client.get_many(&keys)), Ok((0..size).map(Some).collect()));
-        assert_eq!(ok(client.remove_many(&keys)), Ok((0..size).map(Some).collect()));
+        assert_eq!(client.insert_many(&entries), Ok(vec![None; size as usize]));
+        assert_eq!(client.get_many(&keys), Ok((0..size).map(Some).collect()));
+        assert_eq!(client.remove_many(&keys), Ok((0..size).map(Some).collect()));
         assert_eq!(client.is_empty(), Ok(true));
     }
 }
 
-/// Keys and values on both sides of what is kept without an allocation.
+/// Keys and values on both sides of the size limit for storage without an allocation.
 #[test]
 fn keys_and_values_of_any_length_pass_through_sessions_and_handles() {
     fn is_unpin<T: Unpin>(future: T) -> T {
@@ -254,12 +396,12 @@ fn keys_and_values_of_any_length_pass_through_sessions_and_handles() {
             assert_eq!(is_unpin(handle.get(key)).await, Ok(Some([4; V])));
             assert_eq!(is_unpin(session.get(other)).await, Ok(None));
             let entries = [(other, [6; V]), (key, [7; V]), (other, [8; V])];
-            let before = [Ok(None), Ok(Some([4; V])), Ok(Some([6; V]))];
+            let before = Ok(vec![None, Some([4; V]), Some([6; V])]);
             assert_eq!(is_unpin(session.insert_many(&entries)).await, before);
-            let now = [Ok(Some([7; V])), Ok(None), Ok(Some([8; V]))];
+            let now = Ok(vec![Some([7; V]), None, Some([8; V])]);
             assert_eq!(is_unpin(handle.get_many(&[key, [9; K], other])).await, now);
             assert_eq!(is_unpin(session.get_many(&[key, [9; K], other])).await, now);
-            assert_eq!(is_unpin(handle.remove_many(&[other, other])).await, [Ok(Some([8; V])), Ok(None)]);
+            assert_eq!(is_unpin(handle.remove_many(&[other, other])).await, Ok(vec![Some([8; V]), None]));
             assert_eq!(is_unpin(session.remove(key)).await, Ok(Some([7; V])));
             assert_eq!(is_unpin(session.is_empty()).await, Ok(true));
         });

@@ -1,13 +1,16 @@
-//! Trees that come and go, by real threads: dropping one never destroys another. `SHERMAN_RACE_ROUNDS=N` asks for N rounds.
+//! Real threads create and drop trees: dropping one tree never destroys another. `SHERMAN_RACE_ROUNDS=N` runs
+//! N rounds.
 
 use sherman::{Cluster, Error};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-/// Two threads create and drop "a" as fast as they can; the caller's creates "b", which may get the catalog entry that "a" had.
+/// Two threads create and drop "a" as fast as they can. The calling thread creates "b", which may get the
+/// former catalog entry of "a".
 #[test]
 fn a_drop_of_one_tree_never_destroys_another() {
-    let rounds = std::env::var("SHERMAN_RACE_ROUNDS").map_or(500, |text| text.parse().expect("a number of rounds"));
+    let rounds =
+        std::env::var("SHERMAN_RACE_ROUNDS").map_or(500, |text| text.parse().expect("a number of rounds"));
     let root = Cluster::open("embedded:?memory=256MiB").expect("memory for it");
     let (stop, drops) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {

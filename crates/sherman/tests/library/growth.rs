@@ -1,4 +1,4 @@
-//! Growth from one empty leaf by real threads.
+//! Real threads grow a tree from one empty leaf.
 
 use sherman::{Cluster, ClusterOptions, Format, Techniques, TreeOptions};
 use std::sync::Barrier;
@@ -11,7 +11,8 @@ fn grow(format: Format, techniques: Techniques, url: &str) {
     let cluster = Cluster::open_with(url, ClusterOptions::new().techniques(techniques)).expect("a cluster");
     let options = TreeOptions::new().format(format).sizes(19, 12).leaf_bytes(320).internal_bytes(256);
     let start = Barrier::new(WRITERS as usize);
-    let computes: Vec<Cluster> = (0..WRITERS / 2).map(|_| cluster.join().expect("a compute server")).collect();
+    let computes: Vec<Cluster> =
+        (0..WRITERS / 2).map(|_| cluster.join().expect("a compute server")).collect();
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
             let (compute, start, options) = (&computes[(writer / 2) as usize], &start, &options);
@@ -22,8 +23,14 @@ fn grow(format: Format, techniques: Techniques, url: &str) {
                 let mut found = Vec::new();
                 for number in 0..KEYS / WRITERS {
                     let key = key((number * WRITERS + writer) * 3_571 % KEYS);
-                    assert!(!client.insert(&key, &key[..12], &mut found).expect("room"), "inserted twice");
-                    assert!(client.get(&key, &mut found).expect("an answer"), "a written key is missing");
+                    assert!(
+                        !client.insert_into(&key, &key[..12], &mut found).expect("room"),
+                        "inserted twice"
+                    );
+                    assert!(
+                        client.get_into(&key, &mut found).expect("an answer"),
+                        "a written key is missing"
+                    );
                     assert_eq!(found, &key[..12]);
                 }
             });
@@ -45,8 +52,16 @@ fn key(number: u64) -> Vec<u8> {
 #[test]
 fn eight_threads_grow_an_empty_leaf_to_five_levels() {
     grow(Format::LineStamped, Techniques::OURS, "embedded:?servers=2&memory=128MiB");
-    grow(Format::LineStamped, Techniques::SHERMAN, "embedded:?servers=2&memory=128MiB&lane-bits=64&release=cas");
+    grow(
+        Format::LineStamped,
+        Techniques::SHERMAN,
+        "embedded:?servers=2&memory=128MiB&lane-bits=64&release=cas",
+    );
     grow(Format::SortedStamped, Techniques::NONE, "embedded:?memory=128MiB&locks=host&release=faa");
-    grow(Format::Sorted, Techniques { cache: true, ..Techniques::NONE }, "embedded:?memory=128MiB&locks=host");
+    grow(
+        Format::Sorted,
+        Techniques { cache: true, ..Techniques::NONE },
+        "embedded:?memory=128MiB&locks=host",
+    );
     grow(Format::TwoLevel, Techniques::SHERMAN, "embedded:?servers=2&memory=128MiB&atomicity=verb");
 }

@@ -1,9 +1,10 @@
-//! Whose memory it is, as programs see it: clusters that are mixed up, losses that one client alone sees, operators.
+//! The identity of memory, as programs see it: URLs that mix clusters, losses that only one client sees,
+//! operators.
 
 use crate::network::{Servers, Transport};
 use sherman::{Admin, Cluster, ClusterOptions, Error, OpenError, Standing};
+use sherman_conformance::trees::Failure;
 use sherman_soft_nic::server::Listen;
-use sherman_suites::Failure;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -24,7 +25,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Everything that is in a tree.
+/// All entries of a tree.
 fn entries(cluster: &Cluster) -> Result<Vec<(u64, u64)>, Failure> {
     Ok(cluster.tree::<u64, u64>("t")?.client()?.range(..).collect::<Result<_, Error>>()?)
 }
@@ -47,13 +48,15 @@ fn a_url_that_mixes_two_clusters_opens_nothing_and_changes_neither() -> Result<(
         for (cluster, value) in clusters.iter().zip([1, 2]) {
             assert_eq!(entries(cluster)?, (0..20_000).map(|key| (key, value)).collect::<Vec<_>>());
             assert_eq!(cluster.members()?.len(), 1, "no id was issued");
-            assert!(cluster.raw_tree("t", &sherman::TreeOptions::new().sizes(8, 8))?.check()?.entries == 20_000);
+            assert!(
+                cluster.raw_tree("t", &sherman::TreeOptions::new().sizes(8, 8))?.check()?.entries == 20_000
+            );
         }
     }
     Ok(())
 }
 
-/// A tunnel to a server, for one client, that can be cut.
+/// A tunnel to a server, for one client, that the test can cut.
 pub struct Tunnel {
     pub address: String,
     open: Arc<Mutex<Option<Vec<TcpStream>>>>,
@@ -68,11 +71,12 @@ impl Tunnel {
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 let mut streams = streams.lock().expect("whole");
-                // Once it is cut it refuses everybody: the listener goes with this thread.
+                // After the cut it refuses all connections, because the listener ends with this thread.
                 let (Ok(client), Some(streams)) = (client, streams.as_mut()) else { return };
                 let Ok(server) = TcpStream::connect(&target) else { return };
                 for (from, to) in [(&client, &server), (&server, &client)] {
-                    let (mut from, mut to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
+                    let (mut from, mut to) =
+                        (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
                     std::thread::spawn(move || pass(&mut from, &mut to));
                 }
                 streams.extend([client, server]);
@@ -101,7 +105,7 @@ fn pass(from: &mut TcpStream, to: &mut TcpStream) {
 }
 
 #[test]
-fn a_loss_that_one_client_alone_sees_ends_that_client_and_is_recovered_on_every_server() -> Result<(), Failure> {
+fn a_loss_that_one_client_alone_sees_ends_that_client_and_is_recovered() -> Result<(), Failure> {
     let servers = Servers::start(Transport::Tcp, 2)?;
     let tunnel = Tunnel::to(address(&servers, 1))?;
     let survivor = Cluster::open(&servers.url)?;
@@ -112,7 +116,7 @@ fn a_loss_that_one_client_alone_sees_ends_that_client_and_is_recovered_on_every_
     let options = ClusterOptions::new().timeout(Duration::from_secs(5)).rejoin(false);
     let one = Cluster::open_with(&servers.url.replace(&address(&servers, 1), &tunnel.address), options)?;
     let ours = one.tree::<u64, u64>("t")?.client()?;
-    // It writes all over the tree, on both servers, when its tunnel to server 1 breaks.
+    // The client writes all over the tree, on both servers, when its tunnel to server 1 breaks.
     let error = std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(100));
@@ -125,7 +129,10 @@ fn a_loss_that_one_client_alone_sees_ends_that_client_and_is_recovered_on_every_
     assert!(matches!(ours.get(2), Err(Error::Fenced { .. } | Error::Fabric(_))));
     let id = one.id();
     drop((ours, one));
-    assert!(survivor.members()?.iter().any(|member| member.id == id), "its id is taken until it is recovered");
+    assert!(
+        survivor.members()?.iter().any(|member| member.id == id),
+        "its id is taken until it is recovered"
+    );
     wait_until("the survivor recovers it", || survivor.members().is_ok_and(|members| members.len() == 1));
     assert_eq!(survivor.participation().recoveries, 1);
     for key in 0..20_000 {
@@ -153,7 +160,7 @@ fn an_operator_sees_members_servers_and_trees_and_needs_no_membership() -> Resul
     admin.fence(cluster.id())?;
     assert_eq!(admin.members()?[0].standing, Standing::Dead);
     wait_until("it is fenced", || cluster.is_fenced());
-    for bad in [admin.fence(sherman::ClientId(99)), admin.declare_lost(0), admin.declare_lost(2)] {
+    for bad in [admin.fence(sherman::ComputeId(99)), admin.declare_lost(0), admin.declare_lost(2)] {
         assert!(matches!(bad, Err(OpenError::Cluster(Error::Refused(_)))), "{bad:?}");
     }
     assert!(Admin::open("embedded:").expect_err("private").to_string().contains("private"));

@@ -1,6 +1,6 @@
 //! Leases, fences and departures as a user sees them.
 
-use sherman::{ClientId, Cluster, ClusterOptions, Error, Refusal, Standing, Tree, Verdict};
+use sherman::{Cluster, ClusterOptions, ComputeId, Error, Refusal, Standing, Tree, Verdict};
 use std::time::{Duration, Instant};
 
 const LEASE: Duration = Duration::from_millis(200);
@@ -13,7 +13,7 @@ fn tree(cluster: &Cluster) -> Tree<u64, u64> {
     cluster.tree("t").expect("a tree")
 }
 
-fn ids(cluster: &Cluster) -> Vec<ClientId> {
+fn ids(cluster: &Cluster) -> Vec<ComputeId> {
     cluster.members().expect("server 0 answers").into_iter().map(|member| member.id).collect()
 }
 
@@ -33,12 +33,14 @@ fn members_are_listed_while_they_live() {
     assert_eq!(members.iter().map(|member| member.id).collect::<Vec<_>>(), [first.id(), second.id()]);
     for member in members {
         assert_eq!((member.standing, member.recoverer), (Standing::Live, None));
-        assert!(member.lease_left <= LEASE && member.age < Duration::from_secs(60) && member.incarnation >= 1);
+        assert!(
+            member.lease_left <= LEASE && member.age < Duration::from_secs(60) && member.incarnation >= 1
+        );
     }
 }
 
 #[test]
-fn nobody_who_lives_is_taken_for_dead() {
+fn no_live_client_is_declared_dead() {
     let first = cluster();
     let others: Vec<Cluster> = (0..3).map(|_| first.join().expect("another")).collect();
     let began = Instant::now();
@@ -48,7 +50,7 @@ fn nobody_who_lives_is_taken_for_dead() {
         let renewals = one.participation().renewals;
         let leases = began.elapsed().as_secs_f64() / LEASE.as_secs_f64();
         assert!(!one.is_fenced() && renewals >= 5, "{renewals} renewals in {leases} leases");
-        // One more may have been due at the beginning.
+        // One extra renewal may have been due at the beginning.
         assert!(renewals as f64 <= 3.0 * leases + 1.0, "{renewals} renewals in {leases} leases");
         assert_eq!(one.participation().recoveries, 0);
     }
@@ -69,7 +71,7 @@ fn a_client_keeps_its_compute_server_alive() {
 }
 
 #[test]
-fn who_leaves_leaves_its_memory_to_others() {
+fn a_client_that_leaves_leaves_its_memory_to_others() {
     let cluster = cluster();
     let used = |cluster: &Cluster| -> u64 {
         cluster.usage().expect("an answer").iter().map(|server| server.chunks_used).sum()
@@ -80,7 +82,7 @@ fn who_leaves_leaves_its_memory_to_others() {
     for round in 0..30 {
         let guest = cluster.join().expect("room for one more");
         assert_eq!(self::tree(&guest).client().expect("a client").insert(round, round), Ok(None));
-        // A tree of its own: it asks for memory, of which it needs one node.
+        // The guest creates its own tree, so that it requests memory, of which it needs one node.
         guest.tree::<u64, u64>(&format!("of {round}")).expect("room");
         let id = guest.id();
         drop(guest);
@@ -89,7 +91,11 @@ fn who_leaves_leaves_its_memory_to_others() {
             after_first = used(&cluster);
         }
     }
-    assert_eq!(cluster.participation().recoveries, 0, "who leaves in order leaves nothing to recover");
+    assert_eq!(
+        cluster.participation().recoveries,
+        0,
+        "a client that leaves in order leaves nothing to recover"
+    );
     for key in 0..1_000 {
         client.insert(1_000 + key, 0).expect("room");
     }
@@ -130,8 +136,8 @@ fn a_fenced_compute_server_says_so_if_it_may_not_join_again() {
 fn only_others_that_there_are_can_be_fenced() {
     let cluster = cluster();
     assert!(matches!(cluster.fence(cluster.id()), Err(Error::Refused(Refusal::BadRequest { .. }))));
-    assert!(matches!(cluster.fence(ClientId(99)), Err(Error::Refused(Refusal::NotAMember { .. }))));
-    assert!(matches!(cluster.fence(ClientId(0)), Err(Error::Refused(_))));
+    assert!(matches!(cluster.fence(ComputeId(99)), Err(Error::Refused(Refusal::NotAMember { .. }))));
+    assert!(matches!(cluster.fence(ComputeId(0)), Err(Error::Refused(_))));
     let other = cluster.join_with(ClusterOptions::new().rejoin(false)).expect("another");
     let id = other.id();
     cluster.fence(id).expect("it is fenced");
@@ -152,7 +158,7 @@ fn ids_do_not_run_out_while_compute_servers_come_and_go() {
 
 #[test]
 fn the_last_handle_goes_at_once() {
-    // At the default lease, of which a third is a second.
+    // With the default lease; a third of it is one second.
     let began = Instant::now();
     for _ in 0..20 {
         let cluster = Cluster::open("embedded:?memory=64MiB").expect("a cluster");
@@ -162,7 +168,7 @@ fn the_last_handle_goes_at_once() {
 }
 
 #[test]
-fn an_operation_that_waits_for_the_dead_goes_on_when_they_are_recovered() {
+fn an_operation_that_waits_for_dead_clients_goes_on_when_they_are_recovered() {
     let cluster = Cluster::open_with(
         "embedded:?servers=2&memory=64MiB&chunk=1MiB&lease=200ms",
         ClusterOptions::new().timeout(Duration::from_secs(5)),
@@ -173,18 +179,19 @@ fn an_operation_that_waits_for_the_dead_goes_on_when_they_are_recovered() {
     for key in 0..1_000 {
         client.insert(key, key).expect("room");
     }
-    // Many at once, over and over, some of them fenced in the middle of what they do.
+    // Several threads at once, round after round, fenced in the middle of their operations.
     for round in 0..10 {
-        let doomed = cluster.join_with(ClusterOptions::new().rejoin(false)).expect("another");
-        let id = doomed.id();
+        let terminated = cluster.join_with(ClusterOptions::new().rejoin(false)).expect("another");
+        let id = terminated.id();
         std::thread::scope(|scope| {
             for thread in 0..2 {
-                let tree = self::tree(&doomed);
+                let tree = self::tree(&terminated);
                 scope.spawn(move || {
                     let client = tree.client().expect("a client");
                     for turn in 0_u64.. {
                         let key = 1_000 + (turn * 7 + thread) % 5_000;
-                        let outcome = if turn % 3 == 2 { client.remove(key) } else { client.insert(key, round) };
+                        let outcome =
+                            if turn % 3 == 2 { client.remove(key) } else { client.insert(key, round) };
                         match outcome {
                             Ok(_) => {}
                             Err(Error::Fenced { .. } | Error::OutcomeUnknown { .. }) => return,
@@ -196,10 +203,13 @@ fn an_operation_that_waits_for_the_dead_goes_on_when_they_are_recovered() {
             std::thread::sleep(Duration::from_millis(20));
             cluster.fence(id).expect("it is fenced");
             for key in 0..1_000 {
-                assert_eq!(client.insert(key, key + round), Ok(Some(if round == 0 { key } else { key + round - 1 })));
+                assert_eq!(
+                    client.insert(key, key + round),
+                    Ok(Some(if round == 0 { key } else { key + round - 1 }))
+                );
             }
         });
     }
     assert!(tree.check().expect("a check").is_clean());
-    assert!(tree.raw().walk().is_ok());
+    assert!(tree.walk().is_ok());
 }

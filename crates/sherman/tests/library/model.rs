@@ -1,7 +1,9 @@
-//! Any sequence of operations, by whichever kind of caller, has the outcomes it would have on a `BTreeMap`.
+//! Any sequence of operations, by any kind of caller, has the same outcomes as on a `BTreeMap`.
 
 use proptest::prelude::*;
-use sherman::{BulkOptions, Client, Cluster, Error, Exchange, Format, Handle, Session, ShortBytes, Tree, TreeOptions};
+use sherman::{
+    BulkOptions, Client, Cluster, Error, Exchange, Format, Handle, Session, ShortBytes, Tree, TreeOptions,
+};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -16,7 +18,7 @@ enum Step {
     InsertIfAbsent(K, V),
     Remove(K),
     CompareExchange(K, Option<V>, Option<V>),
-    /// The new value as a function of the old.
+    /// Computes the new value from the old one, by [`changed`].
     Update(K),
     GetMany(Vec<K>),
     InsertMany(Vec<(K, V)>),
@@ -50,7 +52,7 @@ enum Outcome {
     Refused(Error),
 }
 
-/// Absent becomes 1, 1 becomes 2, what is a multiple of 3 goes, what is above 7 stays.
+/// Absent becomes 1, multiples of 3 are removed, other values above 7 stay, and all other values grow by one.
 fn changed(value: Option<V>) -> Option<V> {
     match value {
         None => Some(1),
@@ -98,7 +100,10 @@ fn on_map(map: &mut Map, step: Step) -> Outcome {
         Step::Range { from, to, descending, limit, .. } => {
             let bad = match (from, to) {
                 (Bound::Excluded(from), Bound::Excluded(to)) => from >= to,
-                (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => from > to,
+                (
+                    Bound::Included(from) | Bound::Excluded(from),
+                    Bound::Included(to) | Bound::Excluded(to),
+                ) => from > to,
                 _ => false,
             };
             if bad {
@@ -142,16 +147,12 @@ fn set(map: &mut Map, key: K, value: Option<V>) {
     };
 }
 
-fn values(found: Vec<Result<Option<V>, Error>>) -> Result<Outcome, Error> {
-    Ok(Outcome::Values(found.into_iter().collect::<Result<_, _>>()?))
-}
-
 fn bulk_load(tree: &Tree<K, V>, entries: Vec<(K, V)>) -> Result<Outcome, Error> {
     let threads = 1 + entries.len() % 3;
     tree.bulk_load(entries, &BulkOptions::new().fill(0.7).threads(threads)).map(Outcome::Count)
 }
 
-/// Does a step on `$on`; `$wait` awaits, or does nothing.
+/// Runs a step on `$on`. `$wait` awaits, or is empty.
 macro_rules! on {
     ($tree:ident, $on:ident, $step:ident, $range:ident => $collect:expr, $($wait:tt)*) => {
         match $step {
@@ -164,9 +165,9 @@ macro_rules! on {
                 Outcome::Exchange($on.compare_exchange(key, expected, new)$($wait)*?)
             }
             Step::Update(key) => Outcome::Value($on.update(key, changed)$($wait)*?),
-            Step::GetMany(keys) => values($on.get_many(&keys)$($wait)*)?,
-            Step::InsertMany(entries) => values($on.insert_many(&entries)$($wait)*)?,
-            Step::RemoveMany(keys) => values($on.remove_many(&keys)$($wait)*)?,
+            Step::GetMany(keys) => Outcome::Values($on.get_many(&keys)$($wait)*?),
+            Step::InsertMany(entries) => Outcome::Values($on.insert_many(&entries)$($wait)*?),
+            Step::RemoveMany(keys) => Outcome::Values($on.remove_many(&keys)$($wait)*?),
             Step::Range { from, to, descending, prefetch, limit } => {
                 let mut $range = $on.range((from, to));
                 if descending {
@@ -215,7 +216,7 @@ async fn on_handle(tree: &Tree<K, V>, handle: &Handle<K, V>, step: Step) -> Resu
 }
 
 fn key() -> impl Strategy<Value = K> {
-    // Few enough that keys meet, and the extremes among them.
+    // Few distinct keys, so that steps meet the same keys, with the extremes among them.
     let word = prop::collection::vec(prop_oneof![Just(0_u8), Just(0xff), 0x60_u8..0x64], 0..=3);
     (prop_oneof![Just(0_u8), Just(0xff), 1_u8..4], word)
         .prop_map(|(first, word)| (first, ShortBytes::new(&word).expect("short enough")))
@@ -226,7 +227,8 @@ fn bound() -> impl Strategy<Value = Bound<K>> {
 }
 
 fn sorted_entries() -> impl Strategy<Value = Vec<(K, V)>> {
-    let sorted = prop::collection::btree_map(key(), 0..20_u32, 0..120).prop_map(|map| map.into_iter().collect());
+    let sorted =
+        prop::collection::btree_map(key(), 0..20_u32, 0..120).prop_map(|map| map.into_iter().collect());
     prop_oneof![9 => sorted, 1 => prop::collection::vec((key(), 0..20_u32), 0..4)]
 }
 
@@ -239,12 +241,14 @@ fn step() -> impl Strategy<Value = Step> {
         12 => (key(), value()).prop_map(|(key, value)| Step::Insert(key, value)),
         2 => (key(), value()).prop_map(|(key, value)| Step::InsertIfAbsent(key, value)),
         6 => key().prop_map(Step::Remove),
-        3 => (key(), maybe(), maybe()).prop_map(|(key, expected, new)| Step::CompareExchange(key, expected, new)),
+        3 => (key(), maybe(), maybe())
+            .prop_map(|(key, expected, new)| Step::CompareExchange(key, expected, new)),
         3 => key().prop_map(Step::Update),
         1 => prop::collection::vec(key(), 0..100).prop_map(Step::GetMany),
         2 => prop::collection::vec((key(), value()), 0..100).prop_map(Step::InsertMany),
         1 => prop::collection::vec(key(), 0..100).prop_map(Step::RemoveMany),
-        4 => (bound(), bound(), any::<bool>(), prop::option::of(0..40_usize), prop::option::of(0..30_usize)).prop_map(
+        4 => (bound(), bound(), any::<bool>(), prop::option::of(0..40_usize), prop::option::of(0..30_usize))
+            .prop_map(
             |(from, to, descending, prefetch, limit)| Step::Range { from, to, descending, prefetch, limit }
         ),
         1 => Just(Step::First),
@@ -281,7 +285,9 @@ proptest! {
                 _ => runtime.block_on(on_handle(&tree, &handle, step.clone())),
             };
             let outcome = match outcome {
-                Err(error @ (Error::BadRange | Error::NotEmpty | Error::Unsorted { .. })) => Outcome::Refused(error),
+                Err(error @ (Error::BadRange | Error::NotEmpty | Error::Unsorted { .. })) => {
+                    Outcome::Refused(error)
+                }
                 other => other.expect("a working cluster"),
             };
             let expected = on_map(&mut map, step.clone());

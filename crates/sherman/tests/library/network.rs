@@ -1,20 +1,21 @@
-//! The suites that every backend runs, on memory servers that are threads of this process behind sockets, and on those that
-//! share their memory.
+//! The suites that every backend runs, on memory servers that are threads of this process behind sockets, and
+//! on servers that share their memory.
 
 use sherman::{Cluster, ClusterOptions, Error, OpenError};
+use sherman_conformance::trees::Failure;
+use sherman_control::path::DataPath;
 use sherman_embedded::Atomicity;
 use sherman_embedded::copy::CopyPath;
 use sherman_embedded::host::Host;
 use sherman_embedded::memory::Region;
-use sherman_memory_server::FormatOptions;
+use sherman_layout::FormatOptions;
 use sherman_shm::{ShmOptions, ShmPath};
-use sherman_soft_nic::server::{DataPath, Listen, RunningServer, ServerOptions, SoftNicServer};
-use sherman_suites::Failure;
+use sherman_soft_nic::server::{Listen, RunningServer, ServerOptions, SoftNicServer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How they are reached.
+/// How clients reach the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     Tcp,
@@ -38,8 +39,13 @@ impl Servers {
         let mut running = Vec::new();
         for server in 0..count {
             let lease_nanos = lease.as_nanos() as u64;
-            let format =
-                FormatOptions { server, servers: count, chunk_bytes: 1 << 20, lease_nanos, ..FormatOptions::default() };
+            let format = FormatOptions {
+                server,
+                servers: count,
+                chunk_bytes: 1 << 20,
+                lease_nanos,
+                ..FormatOptions::default()
+            };
             running.push(SoftNicServer::start(Self::options(transport, &format)?)?);
         }
         let addresses = running.iter().map(|server| match &server.addresses()[0] {
@@ -60,11 +66,13 @@ impl Servers {
             let memory = ShmOptions { memory_bytes: 64 << 20, ..ShmOptions::default() };
             let (host, path) = ShmPath::format(&memory, format)?;
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let socket = std::env::temp_dir().join(format!("sherman-library-{}-{number}.sock", std::process::id()));
+            let socket =
+                std::env::temp_dir().join(format!("sherman-library-{}-{number}.sock", std::process::id()));
             let path = Some(path as Arc<dyn DataPath>);
             return Ok(ServerOptions { path, ..ServerOptions::new(host, vec![Listen::Unix(socket)]) });
         }
-        let region = Region::new(64 << 20, 256 << 10, Atomicity::Line, CopyPath::fastest()).ok_or("memory")?;
+        let region =
+            Region::new(64 << 20, 256 << 10, Atomicity::Line, CopyPath::fastest()).ok_or("memory")?;
         let host = Arc::new(Host::format(region, format)?);
         Ok(ServerOptions::new(host, vec![Listen::Tcp("127.0.0.1:0".to_owned())]))
     }
@@ -78,7 +86,7 @@ impl Servers {
 fn operations_do_what_they_do_to_a_map() -> Result<(), Failure> {
     for transport in TRANSPORTS {
         let servers = Servers::start(transport, 3)?;
-        sherman_suites::model(&servers.open()?, "model", 0, 4_000)?;
+        sherman_conformance::trees::model(&servers.open()?, "model", 0, 4_000)?;
     }
     Ok(())
 }
@@ -87,7 +95,14 @@ fn operations_do_what_they_do_to_a_map() -> Result<(), Failure> {
 fn threads_of_many_compute_servers_lose_nothing() -> Result<(), Failure> {
     for transport in TRANSPORTS {
         let servers = Servers::start(transport, 2)?;
-        let done = sherman_suites::stress(&|| servers.open(), "stress", 1, 3, 2, Duration::from_secs(2))?;
+        let done = sherman_conformance::trees::stress(
+            &|| servers.open(),
+            "stress",
+            1,
+            3,
+            2,
+            Duration::from_secs(2),
+        )?;
         println!("{transport:?}: {done:?}");
         assert!(done.operations > 1_000 && done.increments > 10, "{done:?}");
     }
@@ -98,7 +113,8 @@ fn threads_of_many_compute_servers_lose_nothing() -> Result<(), Failure> {
 fn ranges_miss_nothing_that_is_there_throughout() -> Result<(), Failure> {
     for transport in TRANSPORTS {
         let servers = Servers::start(transport, 2)?;
-        let read = sherman_suites::ranges(&|| servers.open(), "ranges", 1, 2, Duration::from_secs(2))?;
+        let read =
+            sherman_conformance::trees::ranges(&|| servers.open(), "ranges", 1, 2, Duration::from_secs(2))?;
         println!("{transport:?}: {read}");
         assert!(read > 10, "{read}");
     }
@@ -124,7 +140,7 @@ fn a_client_that_was_fenced_goes_on_as_another() -> Result<(), Failure> {
 }
 
 #[test]
-fn a_list_of_servers_that_is_wrong_is_told_so() -> Result<(), Failure> {
+fn a_wrong_list_of_servers_is_reported() -> Result<(), Failure> {
     let (servers, shared) = (Servers::start(Transport::Tcp, 2)?, Servers::start(Transport::Shm, 2)?);
     let (first, second) = servers.url["tcp://".len()..].split_once(',').ok_or("two servers")?;
     let (mapped, other) = shared.url["shm:".len()..].split_once(',').ok_or("two servers")?;

@@ -1,12 +1,12 @@
-//! A thread that panics is its own affair: whatever it was doing, the process's other threads go on, and no lock is left
-//! held.
+//! A panic of one thread does not affect others: the process's other threads go on, and no lock stays held.
 
 use sherman::{Cluster, Error, HandleOptions, Tree};
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What the panics of these tests carry: they are not told on stderr, where they would pass for failures.
+/// The payload of the panics in these tests. The hook does not print them on stderr, where they would look
+/// like failures.
 struct OnPurpose;
 
 fn quietly() {
@@ -18,7 +18,7 @@ fn quietly() {
     }));
 }
 
-/// Deadlines are short, so that a lock left held is an error and not a wait.
+/// A tree with short deadlines, so that a lock that stays held gives an error instead of a long wait.
 fn tree() -> Tree<u64, u64> {
     let options = sherman::ClusterOptions::new().timeout(Duration::from_secs(2));
     let cluster = Cluster::open_with("embedded:?servers=2&memory=64MiB", options).expect("a cluster");
@@ -35,7 +35,10 @@ fn an_update_whose_closure_panics_changes_nothing_and_holds_nothing() {
         let panicked = catch_unwind(AssertUnwindSafe(|| client.update(7, |_| panic_any(OnPurpose))));
         assert!(panicked.is_err());
         // The same thread, the same client, the same key.
-        assert_eq!(client.update(7, |value| value.map(|value| value + 1)).map(|value| value.is_some()), Ok(true));
+        assert_eq!(
+            client.update(7, |value| value.map(|value| value + 1)).map(|value| value.is_some()),
+            Ok(true)
+        );
     }
     let other = tree.client().expect("a client");
     assert_eq!(other.insert(7, 1), Ok(Some(170)));
@@ -53,25 +56,31 @@ fn threads_that_panic_in_updates_leave_the_others_working() {
             let client = tree.client().expect("a client");
             let mut turn = 0;
             while !stop.load(Ordering::Relaxed) {
-                client.update(turn % KEYS, |value| Some(value.unwrap_or(0) + 1)).expect("others' panics are not ours");
+                client
+                    .update(turn % KEYS, |value| Some(value.unwrap_or(0) + 1))
+                    .expect("a panic of another thread does not end this one");
                 added.fetch_add(1, Ordering::Relaxed);
                 turn += 1;
             }
         };
         let survivors = [scope.spawn(survivor), scope.spawn(survivor)];
         for round in 0..50 {
-            let doomed = scope.spawn(move || {
+            let terminated = scope.spawn(move || {
                 let client = tree.client().expect("a client");
                 let _ = client.update(round % KEYS, |_| panic_any(OnPurpose));
             });
-            assert!(doomed.join().is_err(), "it panicked");
+            assert!(terminated.join().is_err(), "it panicked");
         }
         stop.store(true, Ordering::Relaxed);
         survivors.into_iter().for_each(|thread| thread.join().expect("it did not panic"));
     });
     let client = tree.client().expect("a client");
     let sum: u64 = client.range(..).map(|entry| entry.expect("an entry").1).sum();
-    assert_eq!(sum, added.load(Ordering::Relaxed), "every update of the living counts, none of the dead");
+    assert_eq!(
+        sum,
+        added.load(Ordering::Relaxed),
+        "every update of a live thread counts, and none of a thread that panicked"
+    );
 }
 
 #[test]
@@ -81,17 +90,17 @@ fn a_session_thread_that_panics_finishes_what_it_had_in_flight() {
     let tree = &tree();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Somebody who fights for the same leaves, so that operations wait in the local queues.
+        // Another thread competes for the same leaves, so that operations wait in the local queues.
         let fighter = scope.spawn(|| {
             let client = tree.client().expect("a client");
             let mut key = 0;
             while !stop.load(Ordering::Relaxed) {
-                client.insert(key % IN_FLIGHT, 0).expect("others' panics are not ours");
+                client.insert(key % IN_FLIGHT, 0).expect("a panic of another thread does not end this one");
                 key += 7;
             }
         });
         for round in 1..=20 {
-            let doomed = scope.spawn(move || {
+            let terminated = scope.spawn(move || {
                 let session = tree.session().expect("a session");
                 for key in 0..IN_FLIGHT {
                     drop(session.insert(1_000 + key, round));
@@ -99,7 +108,7 @@ fn a_session_thread_that_panics_finishes_what_it_had_in_flight() {
                 }
                 session.run(async { panic_any(OnPurpose) })
             });
-            let panicked: Result<(), _> = doomed.join();
+            let panicked: Result<(), _> = terminated.join();
             assert!(panicked.is_err());
             let client = tree.client().expect("a client");
             for key in 0..IN_FLIGHT {

@@ -1,9 +1,10 @@
-//! Compute servers that make room for each other's nodes: what one merges away the other uses again, and copies that named the old
-//! node lead anywhere.
+//! Compute servers reuse each other's nodes: a place that one frees by a merge, the other uses again. Cached
+//! pointers to the old node then lead to an arbitrary node.
 
 use sherman::{Cluster, OpKind, TreeOptions};
 
-/// Round trips that no lookup takes, however stale its copies: a few to the right, then all the way from the root.
+/// The most round trips that a lookup may take, however stale its cached nodes are. It takes a few to the
+/// right, then all the way from the root.
 const MOST: usize = 32;
 
 #[test]
@@ -11,7 +12,8 @@ fn a_pointer_to_a_place_that_is_used_again_costs_no_walk_through_the_tree() {
     let first = Cluster::open("embedded:?servers=2&memory=256MiB").expect("a cluster");
     let second = first.join().expect("another");
     let options = TreeOptions::new().node_bytes(256);
-    let trees = [&first, &second].map(|cluster| cluster.tree_with::<u64, u64>("t", &options).expect("a tree"));
+    let trees =
+        [&first, &second].map(|cluster| cluster.tree_with::<u64, u64>("t", &options).expect("a tree"));
     let clients = trees.each_ref().map(|tree| tree.client().expect("a client"));
     let key = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
     for number in 0..40_000 {

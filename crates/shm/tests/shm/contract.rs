@@ -1,7 +1,9 @@
-//! The fabric contract F1–F7 on memory that clients map, and on the same memory by frames.
+//! The fabric contract F1–F7 on memory that clients map, and on the same memory through frames.
 
 use crate::raw::{MEMORY, SCRATCH, join, options, serve};
-use sherman_fabric::contract::{Breach, Harness, Participant, Patience, Report, Scratch, on_threads_of, suite};
+use sherman_conformance::contract::{
+    Breach, Harness, Participant, Patience, Report, Scratch, on_threads_of, suite,
+};
 use sherman_shm::{ShmEndpoint, ShmFabric};
 use sherman_soft_nic::server::RunningServer;
 
@@ -25,13 +27,14 @@ impl Harness for Shm {
         4
     }
 
-    /// Machines with other work are slow, not broken.
+    /// A busy machine is slow, not broken.
     fn patience(&self) -> Patience {
         Patience { nanos: 120_000_000_000, polls: u64::MAX }
     }
 
     fn run(&self, _: u64, participants: Vec<Participant<ShmEndpoint>>) -> Result<(), Breach> {
-        let servers: Vec<RunningServer> = (0..SERVERS).map(|server| serve(server, SERVERS, &options())).collect();
+        let servers: Vec<RunningServer> =
+            (0..SERVERS).map(|server| serve(server, SERVERS, &options())).collect();
         let options = join(&servers);
         on_threads_of(participants, || ShmFabric::join(&options))
     }

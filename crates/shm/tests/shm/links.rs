@@ -1,10 +1,10 @@
-//! Links come and go with their endpoints, and end with their servers.
+//! Links begin and end with their endpoints, and end with their servers.
 
 use crate::raw::{MEMBERS, SCRATCH, eventually, join, options, serve};
+use sherman_control::Operator;
 use sherman_executor::block_on;
-use sherman_fabric::{Counters, Endpoint, FabricError, Request, Response, Space, call, execute};
+use sherman_fabric::{Counters, Endpoint, FabricError, Response, Space, call, calls, execute};
 use sherman_shm::{JoinShmError, ShmEndpoint, ShmFabric, ShmOptions};
-use sherman_soft_nic::SoftNicAdmin;
 use sherman_soft_nic::server::{Listen, ServerOptions, SoftNicServer};
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn slots_are_used_again_and_their_end_is_an_error() {
     let servers = [serve(0, 1, &ShmOptions { links: 6, ..options() })];
     let fabric = ShmFabric::join(&join(&servers)).unwrap();
     for _ in 0..3 {
-        // The server hears of the end of those before a little later.
+        // The server notices the end of the previous links a little later.
         let endpoints: Vec<ShmEndpoint> = (0..6)
             .map(|_| {
                 eventually(|| fabric.endpoint().is_ok());
@@ -49,8 +49,8 @@ fn a_server_that_stops_ends_the_identity_of_clients_that_map_its_memory() {
     assert_eq!((write(&endpoint, 0), read(&endpoint, 0)), (Ok(()), Ok(())));
     assert_eq!(write(&endpoint, 2), Err(FabricError::NoSuchServer { server: 2 }));
     eventually(|| fabric.endpoint().err().as_ref() == Some(&gone));
-    // The lease is not renewed any more: others recover what is unfinished.
-    let renewed = block_on(&endpoint, call(&endpoint, 0, Request::Renew, &Counters::default()));
+    // The client no longer renews its lease: other clients recover its unfinished work.
+    let renewed = block_on(&endpoint, call(&endpoint, 0, calls::Renew, &Counters::default()));
     assert_eq!(renewed, Err(FabricError::Disconnected { server: 0 }));
 }
 
@@ -59,8 +59,8 @@ fn a_server_that_is_declared_lost_is_not_mapped() {
     let mut servers = vec![serve(0, 2, &options()), serve(1, 2, &options())];
     let joining = join(&servers);
     let old = ShmFabric::join(&joining).unwrap();
-    let admin = SoftNicAdmin::open(&joining).unwrap();
-    assert!(matches!(admin.ask(0, &Request::DeclareLost { server: 1 }), Ok(Response::Done)));
+    let admin = Operator::open(&joining).unwrap();
+    assert!(matches!(admin.ask(0, calls::DeclareLost { server: 1 }), Ok(())));
     drop(servers.pop());
     let fabric = ShmFabric::join(&joining).unwrap();
     for _ in 0..2 {
@@ -73,7 +73,7 @@ fn a_server_that_is_declared_lost_is_not_mapped() {
 }
 
 #[test]
-fn who_gives_its_identity_up_posts_nothing_and_who_leaves_is_gone() {
+fn a_client_that_gives_up_its_identity_posts_nothing_and_a_client_that_leaves_is_gone() {
     let servers = [serve(0, 1, &options())];
     let watcher = ShmFabric::join(&join(&servers)).unwrap().endpoint().unwrap();
     let members = || match block_on(&watcher, call(&watcher, 0, MEMBERS, &Counters::default())) {
@@ -87,15 +87,15 @@ fn who_gives_its_identity_up_posts_nothing_and_who_leaves_is_gone() {
     assert_eq!(members(), 1);
     let fabric = ShmFabric::join(&join(&servers)).unwrap();
     let endpoint = fabric.endpoint().unwrap();
-    let area = block_on(&endpoint, call(&endpoint, 0, Request::RedoArea { recovers: false }, &Counters::default()));
-    assert!(matches!(area, Ok(Response::RedoArea { .. })));
+    let area = block_on(&endpoint, call(&endpoint, 0, calls::RedoArea, &Counters::default()));
+    assert!(area.is_ok(), "{area:?}");
     fabric.abandon();
     let fenced = Err(FabricError::Fenced { client: fabric.client() });
     assert_eq!((write(&endpoint, 0), read(&endpoint, 0)), (fenced.clone(), fenced));
     assert!(fabric.endpoint().is_err());
     drop((fabric, endpoint));
-    assert_eq!(members(), 2, "somebody must recover it");
-    // One that owns nothing need not be recovered, and has no process that could touch a slot.
+    assert_eq!(members(), 2, "a member must recover it");
+    // A client that owns nothing needs no recovery, and has no process that could touch a slot.
     let fabric = ShmFabric::join(&join(&servers)).unwrap();
     fabric.abandon();
     drop(fabric);
@@ -114,10 +114,13 @@ fn servers_that_do_not_share_their_memory_say_so() {
     let plain = SoftNicServer::start(ServerOptions::new(Arc::clone(shared.host()), listen)).unwrap();
     let refused = ShmFabric::join(&join(&[plain])).unwrap_err();
     assert!(matches!(refused, JoinShmError::Refused { server: 0, .. }), "{refused}");
-    // By TCP nobody knows which process asks, nor could it be given the memory.
-    let far = sherman_soft_nic::JoinOptions::new(vec![shared.addresses()[1].clone().into()]);
+    // Over TCP the server does not know which process asks, and could not pass it the memory.
+    let far = sherman_control::JoinOptions::new(vec![shared.addresses()[1].clone().into()]);
     let refused = ShmFabric::join(&far).unwrap_err();
-    assert!(matches!(refused, JoinShmError::Refused { error: FabricError::Unsupported { .. }, .. }), "{refused}");
-    let nobody = ShmFabric::join(&sherman_soft_nic::JoinOptions::new(Vec::new())).unwrap_err();
+    assert!(
+        matches!(refused, JoinShmError::Refused { error: FabricError::Unsupported { .. }, .. }),
+        "{refused}"
+    );
+    let nobody = ShmFabric::join(&sherman_control::JoinOptions::new(Vec::new())).unwrap_err();
     assert!(matches!(nobody, JoinShmError::Join(_)), "{nobody}");
 }

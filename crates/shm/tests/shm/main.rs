@@ -1,4 +1,4 @@
-//! Servers in threads of this process, clients that map their memory.
+//! Servers in threads of this process, and clients that map their memory.
 #![cfg(target_os = "linux")]
 
 mod contract;

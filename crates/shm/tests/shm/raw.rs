@@ -1,25 +1,26 @@
-//! What the tests need of servers.
+//! Servers for the tests, and helpers.
 
+use sherman_control::JoinOptions;
+use sherman_control::path::DataPath;
 use sherman_fabric::Request;
-use sherman_memory_server::FormatOptions;
+use sherman_layout::FormatOptions;
 use sherman_shm::{ShmOptions, ShmPath};
-use sherman_soft_nic::JoinOptions;
-use sherman_soft_nic::server::{DataPath, Listen, RunningServer, ServerOptions, SoftNicServer};
+use sherman_soft_nic::server::{Listen, RunningServer, ServerOptions, SoftNicServer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Bytes of a server's memory.
 pub const MEMORY: u64 = 1 << 20;
-/// Well behind the superblock and the tables, in a chunk that nobody asks for.
+/// After the superblock and the tables, in a chunk that no client requests.
 pub const SCRATCH: u64 = MEMORY / 2;
 
-/// Small memory.
+/// Options for a small memory.
 pub fn options() -> ShmOptions {
     ShmOptions { memory_bytes: MEMORY, on_chip_bytes: 128, links: 64, patience: Duration::from_secs(1) }
 }
 
-/// Server `server` of `servers`, on a Unix socket of its own, and on a TCP port.
+/// Starts server `server` of `servers`, on a Unix socket of its own and on a TCP port.
 pub fn serve(server: u16, servers: u16, options: &ShmOptions) -> RunningServer {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -41,12 +42,12 @@ pub fn serve(server: u16, servers: u16, options: &ShmOptions) -> RunningServer {
     SoftNicServer::start(options).expect("a server")
 }
 
-/// How to join these servers.
+/// The options to join these servers.
 pub fn join(servers: &[RunningServer]) -> JoinOptions {
     JoinOptions::new(servers.iter().map(|server| server.addresses()[0].clone().into()).collect())
 }
 
-/// Waits for `what`.
+/// Waits until `what` is true.
 pub fn eventually(what: impl Fn() -> bool) {
     let begun = Instant::now();
     while !what() {
@@ -55,5 +56,5 @@ pub fn eventually(what: impl Fn() -> bool) {
     }
 }
 
-/// Who is a member.
+/// The request that lists the members.
 pub const MEMBERS: Request = Request::Members;

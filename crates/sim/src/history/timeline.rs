@@ -1,13 +1,14 @@
-//! Timelines: the operations of one key as a picture for failure messages.
+//! Timelines: the operations of one key, drawn for failure messages.
 //!
-//! One line per operation in order of invocation, a bar from invocation to return. Two bars that share a column
-//! overlap in time; `>` marks a bar that never ended. Columns are ranks of events, not durations: what matters to a
-//! reader is the order alone. Past [`DRAWN_EVENTS`] events bars would wrap, so times are printed as numbers.
+//! Each operation is one line, in order of invocation, with a bar from invocation to return. Two bars that
+//! share a column overlap in time. `>` marks a bar that never ended. Columns are ranks of events, not
+//! durations, because only the order matters. Beyond [`DRAWN_EVENTS`] events the bars would wrap, so times
+//! are printed as numbers.
 
 use super::{Call, FINAL_SCAN, Fate, Op, OpId, Outcome};
 use std::fmt;
 
-/// The longest history that is drawn, in events.
+/// The largest number of events that is drawn as bars.
 pub const DRAWN_EVENTS: usize = 64;
 
 /// The operations of one key; `Display` draws them.
@@ -18,7 +19,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Draws these operations, earliest first.
+    /// Creates a timeline of these operations, earliest first.
     pub fn new(mut calls: Vec<(OpId, Call)>) -> Self {
         calls.sort_by_key(|(id, call)| (call.invoked, *id));
         Self { calls, marked: None }
@@ -30,10 +31,13 @@ impl Timeline {
         self
     }
 
-    /// Every time that appears, ascending: an event's column is its rank among these.
+    /// Returns all times that appear, ascending. The column of an event is its rank among them.
     fn times(&self) -> Vec<u64> {
-        let mut times: Vec<u64> =
-            self.calls.iter().flat_map(|(_, call)| std::iter::once(call.invoked).chain(returned(call))).collect();
+        let mut times: Vec<u64> = self
+            .calls
+            .iter()
+            .flat_map(|(_, call)| std::iter::once(call.invoked).chain(returned(call)))
+            .collect();
         times.sort_unstable();
         times.dedup();
         times
@@ -77,7 +81,7 @@ fn bar(call: &Call, times: &[u64]) -> String {
     };
     let mut bar = " ".repeat(start);
     bar.push('|');
-    // A call that was recorded with one time for both its ends is a lone bar.
+    // A call with the same time for invocation and return is a single bar.
     if end > start {
         bar.push_str(&"-".repeat(end - start - 1));
         bar.push(tip);
@@ -96,7 +100,7 @@ fn label(id: OpId, call: &Call) -> String {
     format!("{id} {client} {} = {outcome}", call.op)
 }
 
-/// A value as people write it: the number, or `none`.
+/// Prints a value as the number, or as `none`.
 pub(crate) struct Shown(pub(crate) Option<u64>);
 
 impl fmt::Display for Shown {
@@ -115,7 +119,9 @@ impl fmt::Display for Op {
             Op::Insert(value) => write!(f, "insert({value})"),
             Op::Remove => f.write_str("remove"),
             Op::InsertIfAbsent(value) => write!(f, "insert_if_absent({value})"),
-            Op::CompareExchange { expected, new } => write!(f, "exchange({}, {})", Shown(expected), Shown(new)),
+            Op::CompareExchange { expected, new } => {
+                write!(f, "exchange({}, {})", Shown(expected), Shown(new))
+            }
         }
     }
 }

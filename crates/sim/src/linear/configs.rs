@@ -1,13 +1,13 @@
 //! Sets of configurations, pruned by dominance.
 //!
-//! A [`Config`] is one way the past may have gone: which of the operations still open have taken effect, and what
-//! the key then holds. Of two configurations with the same value and the same mutations done, one can do all that the
-//! other can if it has at least the other's reads behind it and has spent no pending operation that the other still
-//! has: every continuation of the other works for it too, minus the reads already done. Only the better one is kept.
-//! Without this rule n pending inserts cost n·2ⁿ configurations, with it about n.
+//! A [`Config`] is one possible past: which of the open operations have taken effect, and the value of the
+//! key then. Compare two configurations A and B with the same value and the same mutations done. A dominates
+//! B if A has done at least the reads of B and has used no pending operation that B still has. Then every
+//! continuation of B also works for A, without the reads already done. The set keeps only A. Without this
+//! rule n pending inserts cost n·2ⁿ configurations, with it about n.
 //!
-//! Most sets hold a handful of configurations and are scanned; a large one is indexed by hash. The hash is fixed, so
-//! the order of a set, and with it every report, is the same on every run.
+//! Most sets hold a handful of configurations and are scanned. A large set is indexed by hash. The hash is
+//! fixed, so the order of a set, and with it every report, is the same on every run.
 
 use super::mask::Mask;
 
@@ -15,12 +15,12 @@ use super::mask::Mask;
 const INDEX_FROM: usize = 16;
 const NONE: usize = usize::MAX;
 
-/// The open slots by what they are: any two are disjoint.
+/// The open slots by role. Any two roles are disjoint.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Roles<const N: usize> {
     /// Operations that returned and changed the value.
     pub(super) edges: Mask<N>,
-    /// Operations that returned and left the value alone.
+    /// Operations that returned and did not change the value.
     pub(super) reads: Mask<N>,
     /// Operations of unknown outcome.
     pub(super) doubts: Mask<N>,
@@ -30,14 +30,14 @@ pub(super) struct Roles<const N: usize> {
 pub(super) struct Config<const N: usize> {
     /// The open operations that have taken effect.
     pub(super) done: Mask<N>,
-    /// What the key holds.
+    /// The value of the key.
     pub(super) state: Option<u64>,
-    /// Where this configuration's past ends in the trail.
+    /// The end of this configuration's past in the trail.
     pub(super) trail: usize,
 }
 
 impl<const N: usize> Config<N> {
-    /// Whether every continuation of `other` is one of `self`.
+    /// Whether every continuation of `other` is also one of `self`.
     fn covers(&self, other: &Self, roles: &Roles<N>) -> bool {
         self.state == other.state
             && self.done.and(roles.edges) == other.done.and(roles.edges)
@@ -50,7 +50,7 @@ impl<const N: usize> Config<N> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Configs<const N: usize> {
     items: Vec<Config<N>>,
-    /// First item of each bucket; unused below `INDEX_FROM` items.
+    /// First item of each bucket. Unused below `INDEX_FROM` items.
     heads: Vec<usize>,
     /// Next item of the same bucket.
     links: Vec<usize>,
@@ -70,7 +70,7 @@ impl<const N: usize> Configs<N> {
         &mut self.items
     }
 
-    /// Whether an item covers `config`; adds the number of items looked at to `steps`.
+    /// Whether an item covers `config`. Adds the number of items compared to `steps`.
     pub(super) fn covers(&self, config: &Config<N>, roles: &Roles<N>, steps: &mut u64) -> bool {
         let covering = self.find(config, roles, steps, |item| item.covers(config, roles));
         covering.is_some()
@@ -89,8 +89,8 @@ impl<const N: usize> Configs<N> {
         }
     }
 
-    /// Adds a configuration that no item covers, in place of one it covers if there is such. Not for sets whose items
-    /// have been expanded already.
+    /// Adds a configuration that no item covers. It replaces an item that it covers, if there is one. Do not
+    /// use it for sets whose items have already been expanded.
     pub(super) fn push_or_replace(&mut self, config: Config<N>, roles: &Roles<N>, steps: &mut u64) {
         match self.find(&config, roles, steps, |item| config.covers(item, roles)) {
             Some(index) => self.items[index] = config,
@@ -135,7 +135,7 @@ impl<const N: usize> Configs<N> {
         self.heads[bucket] = index;
     }
 
-    /// Hashes what `covers` compares for equality. `heads.len()` is a power of two.
+    /// Hashes the fields that `covers` compares for equality. `heads.len()` is a power of two.
     fn bucket(&self, config: &Config<N>, roles: &Roles<N>) -> usize {
         const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut hash = config.state.map_or(0, |value| value.wrapping_mul(ODD) ^ ODD);
@@ -145,7 +145,7 @@ impl<const N: usize> Configs<N> {
         (hash ^ (hash >> 32)) as usize & (self.heads.len() - 1)
     }
 
-    /// Bytes held, for the claim that a reused checker stops allocating.
+    /// Bytes allocated, to test that a reused checker stops allocating.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.items.capacity() + self.heads.capacity() + self.links.capacity()

@@ -1,7 +1,8 @@
-//! Fixed-size sets of slots: a bit per operation that is open at the same time.
+//! Fixed-size sets of slots, with one bit per operation that is open at the same time.
 //!
-//! One word serves up to 64 open operations a key, which is every history the simulator makes; wider masks are the
-//! same code with more words. All operations are branch-free over the words, so `Mask<1>` compiles to plain `u64`.
+//! One word serves up to 64 open operations per key, which is enough for every history of the simulator.
+//! Wider masks use the same code with more words. All operations are branch-free over the words, so `Mask<1>`
+//! compiles to plain `u64`.
 
 /// A set of slots below `64 * N`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +60,7 @@ impl<const N: usize> Mask<N> {
     }
 }
 
-/// The slots, ascending.
+/// Iterates over the slots, ascending.
 impl<const N: usize> Iterator for Mask<N> {
     type Item = usize;
 

@@ -1,36 +1,38 @@
-//! What a range scan may answer (the specification of ranges in `docs/TESTING.md`).
+//! The answers that a range scan may give (the specification of ranges in `docs/TESTING.md`).
 //!
-//! A scan is no snapshot: each key of its range is looked at once, at a moment of its own. So, for a scan that began at *b*:
+//! A scan is not a snapshot: it reads each key of its range once, at a separate moment. So these rules hold
+//! for a scan that began at *b*:
 //!
-//! - keys come strictly ascending (descending backwards), inside the bounds: [`Sweep::check_order`];
-//! - a pair delivered at *t* was true at some moment of *b..t*;
-//! - a key of the range that was passed over was absent at some moment between *b* and the delivery of the next pair, or
-//!   the scan's end.
+//! - Keys come strictly ascending (descending for a backward scan), inside the bounds:
+//!   [`Sweep::check_order`].
+//! - A pair delivered at *t* was true at some moment of *b..t*.
+//! - A key of the range that the scan skipped was absent at some moment between *b* and the delivery of the
+//!   next pair (or the scan's end).
 //!
-//! The last two are claims about single keys, so they are put as [`Op::Get`]s of those intervals and left to the
-//! linearizability [`Checker`](super::Checker), together with everything else that happened to the key:
-//! [`Sweep::observe`]. A scan that ended early claims nothing beyond its last pair.
+//! The last two rules are claims about single keys. [`Sweep::observe`] records them as [`Op::Get`]s over
+//! those intervals. The linearizability [`Checker`](super::Checker) then checks them together with all other
+//! operations on the key. A scan that ended early claims nothing beyond its last pair.
 
-use crate::history::{Call, ClientId, Fate, History, Misuse, Op, Outcome};
+use crate::history::{Call, ComputeId, Fate, History, Misuse, Op, Outcome};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// A scan as its client saw it.
+/// A scan as its client observed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sweep {
-    /// Who scanned.
-    pub client: ClientId,
-    /// Whether keys were to come descending.
+    /// The client that scanned.
+    pub client: ComputeId,
+    /// Whether the scan delivers keys in descending order.
     pub backward: bool,
     /// The lowest key of the range.
     pub low: u64,
     /// The highest key of the range.
     pub high: u64,
-    /// When the scan was asked for.
+    /// Time when the scan was called.
     pub began: u64,
-    /// What it delivered.
+    /// The pairs that it delivered.
     pub pairs: Vec<Pair>,
-    /// When it said that there is no more; `None` if it ended in an error.
+    /// Time when the scan reported its end, or `None` if it failed.
     pub ended: Option<u64>,
 }
 
@@ -41,11 +43,11 @@ pub struct Pair {
     pub key: u64,
     /// Its value.
     pub value: u64,
-    /// When it was delivered.
+    /// Time of the delivery.
     pub at: u64,
 }
 
-/// What no scan may do, whatever others do meanwhile.
+/// An error that no scan may show, whatever other operations do meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     /// A key outside the bounds.
@@ -58,11 +60,11 @@ pub enum Flaw {
         /// The key.
         key: u64,
     },
-    /// A key that should have come before the last one.
+    /// A key that must come before the previous one.
     OutOfOrder {
         /// The key.
         key: u64,
-        /// The one delivered before it.
+        /// The previous key.
         after: u64,
     },
 }
@@ -78,7 +80,7 @@ impl fmt::Display for Flaw {
 }
 
 impl Sweep {
-    /// Bounds, order and repetition: what the scan alone can tell.
+    /// Checks bounds, order and repetition, which need only the scan itself.
     pub fn check_order(&self) -> Result<(), Flaw> {
         for (index, &Pair { key, .. }) in self.pairs.iter().enumerate() {
             if key < self.low || key > self.high {
@@ -95,12 +97,14 @@ impl Sweep {
         Ok(())
     }
 
-    /// Adds what the scan claims about every key of `keys`, and about those it delivered, to the history. `keys` should be
-    /// all that were ever there.
+    /// Adds to the history what the scan claims about every key of `keys`, and about every key it delivered.
+    /// `keys` should contain all keys that ever existed.
     pub fn observe(&self, history: &mut History, keys: &BTreeSet<u64>) -> Result<(), Misuse> {
         let mut claim = |key, value, at| {
             let fate = Fate::Returned { at, outcome: Outcome::Value(value) };
-            history.record(Call { client: self.client, key, op: Op::Get, invoked: self.began, fate }).map(drop)
+            history
+                .record(Call { client: self.client, key, op: Op::Get, invoked: self.began, fate })
+                .map(drop)
         };
         for pair in &self.pairs {
             claim(pair.key, Some(pair.value), pair.at)?;
@@ -127,7 +131,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Keys 1 to 4 with ten times their values, and a scan of them that a history may get in the way of.
+    /// Keys 1 to 4, each with ten times its number as the value.
     fn initial() -> BTreeMap<u64, u64> {
         (1..=4).map(|key| (key, 10 * key)).collect()
     }
@@ -209,7 +213,10 @@ mod tests {
     fn a_value_from_before_the_scan_is_caught() {
         let update = |invoked, at| call(2, Op::Insert(21), invoked, at, Some(20));
         assert!(!is_legal(&sweep(false, &ALL), &[update(50, 60)]));
-        assert!(is_legal(&sweep(false, &ALL), &[update(50, 101)]), "it may have taken effect after the scan began");
+        assert!(
+            is_legal(&sweep(false, &ALL), &[update(50, 101)]),
+            "it may have taken effect after the scan began"
+        );
     }
 
     #[test]

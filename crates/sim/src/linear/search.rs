@@ -1,24 +1,28 @@
-//! The search: one key's events in order of time, against every configuration still possible.
+//! The search: it takes one key's events in order of time and tracks every configuration that is still
+//! possible.
 //!
-//! Lowe's just-in-time form of Wing and Gong's search. An operation is open from its invocation to its return. At a
-//! return, every configuration in which that operation has not taken effect yet is extended by open operations, in
-//! every order that the value allows, until it has; what cannot be extended is dropped. The history is linearizable
-//! iff a configuration is left at the end. Because only *open* operations are tracked, the cost follows from how many
-//! overlap, not from how long the history is.
+//! It is Lowe's just-in-time form of Wing and Gong's search. An operation is open from its invocation to its
+//! return. At a return, the search takes every configuration in which that operation has not taken effect
+//! yet. It extends the configuration by open operations, in every order that the value allows, until the
+//! operation has taken effect. It drops configurations that it cannot extend. The history is linearizable iff
+//! a configuration is left at the end. Only *open* operations are tracked, so the cost depends on how many
+//! overlap, not on the length of the history.
 //!
-//! A register makes the search small. An operation that returned is a fixed step `from -> to` of the value, whatever
-//! was called. Four rules cut what need not be tried; each keeps exactly one of several equivalent futures:
-//! - a step with `from == to` is done as soon as the value is `from`: nothing is lost by it;
-//! - of open steps that are equal, the one that must return first goes first: swap them in any order that says else;
-//! - an operation of unknown outcome never goes before an open step equal to its effect, nor do two equal ones have
-//!   an order, and one without effect is not tried at all: the same swap;
-//! - dominated configurations are dropped (see `configs`).
+//! A register makes the search small. An operation that returned is a fixed step `from -> to` of the value,
+//! whatever was called. Four rules cut the search. Each keeps exactly one of several equivalent futures:
+//! - A step with `from == to` is done as soon as the value is `from`: nothing is lost by it.
+//! - Of equal open steps, the one that must return first goes first: any other order can be swapped into this
+//!   one.
+//! - An operation of unknown outcome never goes before an open step equal to its effect. Two equal ones have
+//!   no order, and one without effect is not tried at all. The argument is the same swap.
+//! - Dominated configurations are dropped (see `configs`).
 
 use super::configs::{Config, Configs, Roles};
 use super::mask::Mask;
 use crate::history::{Call, Fate, Op, Outcome};
 
-/// One end of a call. `stamp` orders by time, and at equal times puts invocations before returns.
+/// The invocation or the return of a call. `stamp` orders by time, and at equal times puts invocations before
+/// returns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
     pub(super) key: u64,
@@ -41,17 +45,17 @@ impl Event {
     }
 }
 
-/// The events of one key, and what is known of it.
+/// The events of one key, and the parameters of its search.
 #[derive(Clone, Copy)]
 pub(super) struct Question<'a> {
-    /// All calls of the history; events point into it.
+    /// All calls of the history. Events are indexes into it.
     pub(super) calls: &'a [Call],
     /// The key's events by stamp.
     pub(super) events: &'a [Event],
     pub(super) initial: Option<u64>,
     /// The search gives up beyond this many steps.
     pub(super) steps: u64,
-    /// A call whose outcome is to be ignored, as if it were unknown.
+    /// A call whose outcome the search ignores, as if it were unknown.
     pub(super) forgiven: Option<usize>,
 }
 
@@ -68,23 +72,23 @@ pub(super) enum Stop {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// Returned; changed the value. The stamp is that of its return.
+    /// Returned and changed the value. The stamp is that of its return.
     Edge { from: Option<u64>, to: Option<u64>, deadline: u64 },
-    /// Returned; saw this value and left it.
+    /// Returned, saw this value and left it unchanged.
     Read(Option<u64>),
-    /// Returned what it can return in no state.
+    /// Returned an outcome that no state allows.
     Impossible,
     /// May take effect at any time, or never.
     Doubt(Op),
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct CallSlot {
     call: usize,
     role: Role,
 }
 
-/// A call that took effect, after all those before it on the way to `parent`.
+/// A call that took effect, after all the calls on the path to `parent`.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     parent: usize,
@@ -93,7 +97,7 @@ struct Step {
 
 const ROOT: usize = usize::MAX;
 
-/// The step `from -> to` that an operation with this outcome must have been; `None` if no state gives that outcome.
+/// Returns the step `from -> to` of an operation with this outcome, or `None` if no state gives that outcome.
 pub(super) fn transition(op: Op, outcome: Outcome) -> Option<(Option<u64>, Option<u64>)> {
     let from = match (op, outcome) {
         (Op::CompareExchange { expected, .. }, Outcome::Exchange(Ok(()))) => expected,
@@ -105,19 +109,19 @@ pub(super) fn transition(op: Op, outcome: Outcome) -> Option<(Option<u64>, Optio
     (told == outcome).then_some((from, to))
 }
 
-/// The working memory of a search over at most `64 * N` open operations; reuse it.
+/// The working memory of a search over at most `64 * N` open operations. Reuse it.
 #[derive(Clone, Debug)]
 pub(super) struct Search<const N: usize> {
-    slots: Vec<Slot>,
-    /// By call: its slot, while it is open.
+    slots: Vec<CallSlot>,
+    /// The slot of each open call, indexed by call.
     slot_of: Vec<usize>,
     free: Mask<N>,
     roles: Roles<N>,
-    /// After the event before: every configuration possible.
+    /// Every configuration possible after the previous event.
     current: Configs<N>,
-    /// At a return: configurations in which the call has not taken effect, in order of discovery.
+    /// At a return: the configurations in which the call has not taken effect, in order of discovery.
     without: Configs<N>,
-    /// At a return: those in which it has.
+    /// At a return: the configurations in which the call has taken effect.
     with: Configs<N>,
     trail: Vec<Step>,
     spent: u64,
@@ -141,7 +145,7 @@ impl<const N: usize> Search<N> {
         }
     }
 
-    /// Whether an order exists. [`order`](Self::order) and [`states`](Self::states) tell more.
+    /// Searches for an order. Afterwards, [`order`](Self::order) and [`states`](Self::states) return details.
     pub(super) fn run(&mut self, question: &Question<'_>) -> Result<(), Stop> {
         self.reset(question);
         for event in question.events {
@@ -182,7 +186,7 @@ impl<const N: usize> Search<N> {
         };
         let slot = self.free.first().ok_or(Stop::Slots)?;
         self.free.remove(slot);
-        let entry = Slot { call: index, role };
+        let entry = CallSlot { call: index, role };
         match self.slots.get_mut(slot) {
             Some(old) => *old = entry,
             None => self.slots.push(entry),
@@ -244,8 +248,9 @@ impl<const N: usize> Search<N> {
             let seen = reads.filter(|&read| self.slots[read].role == Role::Read(to));
             let done = seen.fold(config.done.with(slot), Mask::with);
             let next = Config { done, state: to, trail: config.trail };
-            // Dominance first: it is the cheaper test of the two.
-            if !self.is_covered(&next, returning) && !self.has_better_twin(slot, candidates, config.state, to) {
+            // Test dominance first, because it is the cheaper test.
+            if !self.is_covered(&next, returning) && !self.has_better_twin(slot, candidates, config.state, to)
+            {
                 let trail = done
                     .minus(config.done)
                     .without(slot)
@@ -256,7 +261,8 @@ impl<const N: usize> Search<N> {
         Ok(())
     }
 
-    /// What the key holds after this operation, if it can come now and changes anything.
+    /// Returns the value of the key after this operation, if the operation is possible now and changes the
+    /// value.
     fn effect(&self, slot: usize, state: Option<u64>) -> Option<Option<u64>> {
         match self.slots[slot].role {
             Role::Edge { from, to, .. } => (from == state).then_some(to),
@@ -266,7 +272,13 @@ impl<const N: usize> Search<N> {
     }
 
     /// Whether another candidate with the same effect should go first.
-    fn has_better_twin(&mut self, slot: usize, candidates: Mask<N>, state: Option<u64>, to: Option<u64>) -> bool {
+    fn has_better_twin(
+        &mut self,
+        slot: usize,
+        candidates: Mask<N>,
+        state: Option<u64>,
+        to: Option<u64>,
+    ) -> bool {
         let role = self.slots[slot].role;
         for other in candidates.without(slot) {
             self.spent += 1;
@@ -292,9 +304,9 @@ impl<const N: usize> Search<N> {
         set.covers(&retire(config, returning), &self.roles, &mut self.spent)
     }
 
-    /// Files a configuration by whether the returning operation is done.
+    /// Adds a configuration to `with` or `without`, by whether the returning operation is done.
     fn keep(&mut self, config: Config<N>, returning: usize) {
-        // Storage is charged by size, so that the limit on steps also limits memory.
+        // The search charges storage by size, so that the limit on steps also limits memory.
         self.spent += N as u64;
         if config.done.has(returning) {
             self.with.push_or_replace(retire(&config, returning), &self.roles, &mut self.spent);
@@ -309,12 +321,13 @@ impl<const N: usize> Search<N> {
         self.trail.len() - 1
     }
 
-    /// An order of everything that had returned by the end or, after `Stuck`, before the stuck return.
+    /// Returns an order of all operations that had returned by the end or, after `Stuck`, before the stuck
+    /// return.
     pub(super) fn order(&self) -> Vec<usize> {
         self.ends().first().map(|config| self.past(config.trail)).unwrap_or_default()
     }
 
-    /// What the key may hold at the end, or just before the stuck return; ascending.
+    /// Returns the values that the key may hold at the end, or just before the stuck return, ascending.
     pub(super) fn states(&self) -> Vec<Option<u64>> {
         let mut states: Vec<_> = self.ends().iter().map(|config| config.state).collect();
         states.sort_unstable();
@@ -322,7 +335,8 @@ impl<const N: usize> Search<N> {
         states
     }
 
-    /// At a stuck return the expansion shows all that was possible; it begins with what came before it.
+    /// Returns the final configurations. At a stuck return, the expansion holds all possible ones; it begins
+    /// with the configurations before that return.
     fn ends(&self) -> &[Config<N>] {
         if self.stuck { self.without.items() } else { self.current.items() }
     }
@@ -337,7 +351,7 @@ impl<const N: usize> Search<N> {
         calls
     }
 
-    /// Room held, for the claim that a reused checker stops allocating.
+    /// Allocated capacity, to test that a reused checker stops allocating.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         let sets = self.current.capacity() + self.without.capacity() + self.with.capacity();
@@ -345,7 +359,8 @@ impl<const N: usize> Search<N> {
     }
 }
 
-/// A returned operation is done in every configuration left: its slot says nothing any more and can serve again.
+/// Frees the slot of a returned operation. The operation is done in every remaining configuration, so the
+/// slot carries no information and can be reused.
 fn retire<const N: usize>(config: &Config<N>, returning: usize) -> Config<N> {
     Config { done: config.done.without(returning), ..*config }
 }

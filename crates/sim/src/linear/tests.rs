@@ -1,4 +1,5 @@
-//! Claims about the checker on histories small enough to judge by eye. `tests/linear` judges by other means.
+//! Tests of the checker on histories that are small enough to check by hand. `tests/world/linear.rs` uses
+//! other methods.
 
 use super::search::transition;
 use super::*;
@@ -31,7 +32,8 @@ fn a_transition_is_exactly_what_the_specification_allows() {
     for &op in &ops {
         for &outcome in &outcomes {
             let steps = states.map(|from| (from, op.apply(from)));
-            let expected = steps.into_iter().find(|(_, (_, told))| *told == outcome).map(|(from, (to, _))| (from, to));
+            let expected =
+                steps.into_iter().find(|(_, (_, told))| *told == outcome).map(|(from, (to, _))| (from, to));
             assert_eq!(transition(op, outcome), expected, "{op} = {outcome}");
         }
     }
@@ -179,10 +181,12 @@ fn the_final_scan_finds_lost_and_resurrected_keys() {
     }
 }
 
-/// `clients` inserts of distinct values at once, each told a value that makes a chain, then a get of `last`.
+/// `clients` concurrent inserts of distinct values, each with a returned value that makes a chain, then a get
+/// of `last`.
 fn chain(clients: u64, last: u64) -> History {
     let mut history = History::new();
-    let ids: Vec<_> = (0..clients).map(|value| history.invoke(value as u32, KEY, Op::Insert(value))).collect();
+    let ids: Vec<_> =
+        (0..clients).map(|value| history.invoke(value as u32, KEY, Op::Insert(value))).collect();
     for (value, id) in ids.into_iter().enumerate().rev() {
         history.ret(id, (value as u64).checked_sub(1)).unwrap();
     }
@@ -196,7 +200,10 @@ fn hundreds_of_open_operations_are_decided() {
         assert!(check(&chain(clients, clients - 1)).is_linearizable());
         let verdict = check(&chain(clients, clients - 2));
         let violation = verdict.violation().unwrap();
-        assert_eq!((violation.order.len() as u64, &violation.states[..]), (clients, &[Some(clients - 1)][..]));
+        assert_eq!(
+            (violation.order.len() as u64, &violation.states[..]),
+            (clients, &[Some(clients - 1)][..])
+        );
     }
     let verdict = check(&chain(OPEN_LIMIT as u64 + 1, 0));
     assert!(matches!(verdict, Verdict::Undecided(Undecided::TooManyOpen { key: KEY })), "{verdict}");
@@ -209,8 +216,14 @@ fn overlapping_reads_and_equal_writes_do_not_explode() {
     for client in 0..20 {
         ids.push((history.invoke(client, KEY, Op::Get), if client % 2 == 0 { None } else { Some(1) }));
         ids.push((history.invoke(client, KEY, Op::Insert(1)), if client == 0 { None } else { Some(1) }));
-        ids.push((history.invoke(client, KEY, Op::CompareExchange { expected: Some(1), new: Some(2) }), None));
-        ids.push((history.invoke(client, KEY, Op::CompareExchange { expected: Some(2), new: Some(1) }), None));
+        ids.push((
+            history.invoke(client, KEY, Op::CompareExchange { expected: Some(1), new: Some(2) }),
+            None,
+        ));
+        ids.push((
+            history.invoke(client, KEY, Op::CompareExchange { expected: Some(2), new: Some(1) }),
+            None,
+        ));
     }
     for (id, found) in ids {
         if matches!(history.get(id).unwrap().op, Op::CompareExchange { .. }) {
@@ -240,7 +253,7 @@ fn crashed_writers_do_not_explode() {
     assert!(checker.check(&history, &BTreeMap::new()).violation().is_some());
 }
 
-/// Pending exchanges over few values in all directions, then a value that none of them leaves behind.
+/// Pending exchanges over few values in all directions, then a get of a value that none of them writes.
 fn hard() -> History {
     let mut history = History::new();
     let mut client = 0;

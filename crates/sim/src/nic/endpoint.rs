@@ -4,7 +4,7 @@ use super::machine::NANO;
 use super::world::{Port, World};
 use sherman_executor::Driver;
 use sherman_fabric::{
-    Caps, ClientId, Clock, Counters, Endpoint, Fabric, FabricError, Request, Response, Ticket, WorkList,
+    Caps, Clock, ComputeId, Counters, Endpoint, Fabric, FabricError, Request, Response, Ticket, WorkList,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,30 +14,30 @@ use std::time::Duration;
 pub(super) type SharedWorld = Rc<RefCell<World>>;
 
 fn unknown() -> FabricError {
-    FabricError::Unsupported { what: "poll what was not posted" }
+    FabricError::Unsupported { what: "poll a ticket that is not in flight" }
 }
 
-/// A compute server in the modelled world: one identity on one machine, any number of threads.
+/// A compute server in the modelled world. It has one identity on one machine, and any number of threads.
 #[derive(Clone)]
 pub struct NicFabric {
     world: SharedWorld,
-    client: ClientId,
+    client: ComputeId,
     machine: u16,
     line_picos: Cell<u64>,
 }
 
 impl NicFabric {
-    pub(super) fn new(world: SharedWorld, client: ClientId, machine: u16) -> Self {
+    pub(super) fn new(world: SharedWorld, client: ComputeId, machine: u16) -> Self {
         Self { world, client, machine, line_picos: Cell::new(0) }
     }
 
-    /// What the CPU of threads made from now on does with a line that it has read, in picoseconds.
+    /// Sets the CPU time per line read, in picoseconds, for threads made from now on.
     pub fn set_line_picos(&self, picos: u64) {
         self.line_picos.set(picos);
     }
 
-    /// Its identity.
-    pub fn client(&self) -> ClientId {
+    /// Returns the identity of this compute server.
+    pub fn client(&self) -> ComputeId {
         self.client
     }
 }
@@ -57,7 +57,7 @@ impl Fabric for NicFabric {
         Ok(NicEndpoint {
             number: world.add_port(port),
             caps: Rc::clone(&world.caps),
-            servers: world.stations.len() as u16,
+            servers: world.server_models.len() as u16,
             client: self.client,
             counters: Counters::default(),
             world: Rc::clone(&self.world),
@@ -70,23 +70,23 @@ pub struct NicEndpoint {
     world: SharedWorld,
     caps: Rc<Caps>,
     servers: u16,
-    client: ClientId,
+    client: ComputeId,
     number: u32,
     counters: Counters,
 }
 
 impl NicEndpoint {
-    /// The number of its thread, for [`NicSim::spawn_on`](super::NicSim::spawn_on).
+    /// Returns the number of its thread, for [`NicSim::spawn_on`](super::NicSim::spawn_on).
     pub fn thread(&self) -> u32 {
         self.number
     }
 
-    /// Verbs that all threads have posted so far, without those while time stood still.
+    /// Returns the number of verbs that all threads have posted so far, except while time stood still.
     pub fn verbs(&self) -> u64 {
         self.world.borrow().verbs
     }
 
-    /// The CPU works for so long. Means nothing outside of a task.
+    /// Makes the CPU of the running task busy for `nanos`. Has no effect outside of a task.
     pub fn spend(&self, nanos: u64) {
         self.world.borrow_mut().spend(nanos * NANO);
     }
@@ -127,7 +127,7 @@ impl Endpoint for NicEndpoint {
         self.servers
     }
 
-    fn client(&self) -> ClientId {
+    fn client(&self) -> ComputeId {
         self.client
     }
 
@@ -143,7 +143,7 @@ impl Endpoint for NicEndpoint {
         self.world.borrow_mut().post(self.number, list)
     }
 
-    /// The task that posted a list is woken when it completes, whoever polls.
+    /// The completion wakes the task that posted the list, even if another task polls it.
     fn poll(&self, ticket: Ticket, _cx: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
         let mut world = self.world.borrow_mut();
         let Some(slot) = world.flights.find(ticket) else { return Poll::Ready(Err(unknown())) };

@@ -1,42 +1,42 @@
-//! What is going to happen, by time. Events of one moment happen in the order in which they were planned.
+//! Future events, ordered by time. Events with the same time happen in the order in which they were planned.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Something that happens at a moment.
+/// An event at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A list leaves the sender's CPU and memory: its NIC may send it.
+    /// A list leaves the sender's CPU and memory. Its NIC may send it now.
     Send(u32),
     /// The first verb of a list reaches the receiver's NIC.
     Arrive(u32),
     /// The next verb of a list, or one that waited for the receiving link, goes to the processing units.
     Admit(u32),
-    /// A unit goes on with the next verb of a list.
+    /// A unit continues with the next verb of a list.
     Process(u32),
     /// A verb of a list takes effect.
     Execute(u32, u16),
-    /// On a machine, an atomic in host memory has stored its word: its bucket and unit are free.
+    /// An atomic in the host memory of a machine has stored its word. Its bucket and unit are free now.
     Stored(u16, u32),
-    /// A processing unit of a machine becomes free while somebody waits for one.
+    /// A processing unit of a machine becomes free while a verb waits for one.
     UnitFree(u16),
     /// The last answer to a list reaches the sender's NIC.
     Return(u32),
     /// A list or a call is complete.
     Complete(u32),
-    /// A thread has time for what is ready.
+    /// A thread has time to run its ready tasks.
     Resume(u32),
 }
 
-/// Bits of a packed event: what it is, whose it is, and which verb of that.
+/// Bits of a packed event: the kind, the slot or thread, and the index of the verb.
 const KIND_BITS: u32 = 4;
 const VERB_BITS: u32 = 6;
 
-/// The most flights, and endpoints, there can be at a time: what a packed event can name.
+/// The largest number of flights, and of endpoints, at a time: a packed event cannot name more.
 pub(super) const MOST: u32 = 1 << (32 - KIND_BITS - VERB_BITS);
-/// The most verbs of a list.
+/// The largest number of verbs in a list.
 pub(super) const MOST_VERBS: u32 = 1 << VERB_BITS;
-/// The most bits that choose a bucket.
+/// The largest number of bits that select a bucket.
 pub(super) const MOST_BUCKET_BITS: u64 = 16;
 
 impl Event {
@@ -83,22 +83,22 @@ impl Event {
     }
 }
 
-/// Bits of a time within one slot of the wheel: sixteen nanoseconds.
+/// Bits of a time within one slot of the wheel: a slot is sixteen nanoseconds.
 const SLOT_BITS: u32 = 14;
-/// Slots of the wheel: sixteen microseconds. Nearly everything happens sooner than that.
+/// Number of slots in the wheel, which covers sixteen microseconds. Nearly all events happen sooner.
 const SLOTS: u64 = 1024;
 const WORDS: usize = SLOTS as usize / 64;
 
-/// The events to come. One is a number: its time, its turn, itself. Those of the next moments lie in a wheel of slots, in no order until
-/// their slot's turn comes; those far off in a heap.
+/// The future events. Each event is a number made of its time, its sequence number and itself. Near events
+/// lie in a wheel of slots, unsorted until the wheel reaches their slot. Far events lie in a heap.
 #[derive(Debug)]
 pub(super) struct Events {
-    /// Those of the slot whose turn it is, or before, the first last.
+    /// Events of the current slot or earlier, in reverse order: the next event is last.
     now: Vec<u128>,
-    /// The number of that slot: a time without its lower bits.
+    /// Number of the current slot: a time without its lower bits.
     slot: u64,
     wheel: Vec<Vec<u128>>,
-    /// A bit for every slot of the wheel that is not empty.
+    /// One bit for every slot of the wheel that is not empty.
     filled: [u64; WORDS],
     far: BinaryHeap<Reverse<u128>>,
     planned: u32,
@@ -122,7 +122,7 @@ fn slot_of(event: u128) -> u64 {
 }
 
 impl Events {
-    /// Turns wrap after four billion events; two of one moment are never that far apart.
+    /// Sequence numbers wrap after four billion events. Two events of the same time are never that far apart.
     #[inline]
     pub(super) fn plan(&mut self, at: u64, event: Event) {
         self.planned = self.planned.wrapping_add(1);
@@ -144,10 +144,11 @@ impl Events {
         }
     }
 
-    /// The next slot of the wheel that is not empty, if any is.
+    /// Returns the next slot of the wheel that is not empty, if there is one.
     fn next_filled(&self) -> Option<u64> {
         let first = ((self.slot + 1) % SLOTS) as usize;
-        // The word of the first slot, from there on; then all words after it; then that word again.
+        // First the word of the first slot, from that slot on, then all words after it, then the first word
+        // again.
         for turn in 0..=WORDS {
             let word = (first / 64 + turn) % WORDS;
             let mask = if turn == 0 { u64::MAX << (first % 64) } else { u64::MAX };
@@ -160,7 +161,7 @@ impl Events {
         None
     }
 
-    /// Turns the wheel until there is something in the slot whose turn it is. False if there is nothing at all.
+    /// Turns the wheel until the current slot is not empty. Returns false if no events are left.
     fn turn(&mut self) -> bool {
         while self.now.is_empty() {
             let far = self.far.peek().map(|Reverse(event)| slot_of(*event));
@@ -180,7 +181,7 @@ impl Events {
         true
     }
 
-    /// When the next one happens.
+    /// Returns the time of the next event.
     #[inline]
     pub(super) fn next_at(&mut self) -> u64 {
         if self.turn() { self.now.last().map_or(u64::MAX, |event| (event >> 64) as u64) } else { u64::MAX }

@@ -2,7 +2,7 @@
 
 use sherman_fabric::{FabricError, Request, Response, Ticket, WorkList};
 
-/// Nobody waits for it: it was posted outside of virtual time.
+/// No task waits for it: it was posted outside of virtual time.
 pub(super) const NO_TASK: u32 = u32::MAX;
 
 /// A list or a call.
@@ -10,31 +10,31 @@ pub(super) const NO_TASK: u32 = u32::MAX;
 pub(super) struct Flight {
     generation: u32,
     pub open: bool,
-    /// Its result waits to be polled.
+    /// The result is ready to be polled.
     pub done: bool,
-    /// Nobody will poll it.
+    /// No task will poll it.
     pub forgotten: bool,
     pub list: WorkList,
-    /// Who posted it.
+    /// The task that posted it.
     pub task: u32,
     pub endpoint: u32,
     pub server: u16,
-    /// When each verb reaches the receiver's NIC.
+    /// The time when each verb reaches the receiver's NIC.
     pub arrivals: Vec<u64>,
-    /// The verb that is next to be admitted.
+    /// Index of the next verb to admit.
     pub cursor: u16,
-    /// Verbs that have not taken effect.
+    /// Number of verbs that have not taken effect.
     pub left: u16,
-    /// When the answers that are under way will have reached the sender's NIC.
+    /// The time when the answers sent so far will have reached the sender's NIC.
     pub returned: u64,
-    /// Bytes of these.
+    /// Size of these answers in bytes.
     pub reply: u64,
     pub error: Option<FabricError>,
     pub request: Option<Request>,
     pub response: Option<Response>,
 }
 
-/// All of them, by slot. Slots are reused, tickets are not.
+/// All lists and calls, by slot. Slots are reused, tickets are not.
 #[derive(Debug, Default)]
 pub(super) struct Flights {
     slots: Vec<Flight>,
@@ -66,14 +66,14 @@ impl Flights {
     }
 
     pub(super) fn ticket(&self, slot: u32) -> Ticket {
-        Ticket(u64::from(self.slots[slot as usize].generation) << 32 | u64::from(slot))
+        Ticket::new(self.slots[slot as usize].generation, slot)
     }
 
-    /// The slot of a ticket that is still open.
+    /// Returns the slot of a ticket that is still open.
     pub(super) fn find(&self, ticket: Ticket) -> Option<u32> {
-        let (slot, generation) = (ticket.0 as u32, (ticket.0 >> 32) as u32);
+        let slot = ticket.slot();
         let flight = self.slots.get(slot as usize)?;
-        (flight.generation == generation && flight.open).then_some(slot)
+        (flight.generation == ticket.generation() && flight.open).then_some(slot)
     }
 
     pub(super) fn get(&self, slot: u32) -> &Flight {

@@ -1,14 +1,14 @@
-//! A machine's NIC: its link each way, its processing units, its buckets of atomics.
+//! A machine's NIC: its link in each direction, its processing units, and its buckets of atomics.
 
 use super::events::MOST_BUCKET_BITS;
 use super::params::Params;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Picoseconds of a nanosecond.
+/// Picoseconds per nanosecond.
 pub(super) const NANO: u64 = 1000;
 
-/// Durations that follow from the parameters, in picoseconds.
+/// Durations derived from the parameters, in picoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timing {
     pub params: Params,
@@ -24,7 +24,7 @@ pub(super) struct Timing {
 
 impl Timing {
     pub(super) fn new(params: Params) -> Self {
-        // A byte of 8 bits at so many bits a nanosecond; at least something, so that time passes.
+        // Time per byte of 8 bits at this rate. At least one picosecond, so that time passes.
         let byte = |gbps: u64| (8 * NANO).div_ceil(gbps.max(1));
         Self {
             params,
@@ -39,29 +39,29 @@ impl Timing {
         }
     }
 
-    /// For how long a message with so much payload occupies a link.
+    /// Returns how long a message with this payload occupies a link.
     pub(super) fn wire(&self, payload: u64) -> u64 {
         let packets = payload.div_ceil(self.params.packet_payload_bytes.max(1)).max(1);
         (payload + packets * self.params.packet_header_bytes) * self.link_byte
     }
 
-    /// For how long so much payload of one WRITE comes in.
+    /// Returns how long the payload of one WRITE takes to arrive.
     pub(super) fn landing(&self, payload: u64) -> u64 {
         payload * self.link_byte
     }
 
-    /// For how long so much payload occupies PCIe.
+    /// Returns how long this payload occupies PCIe.
     pub(super) fn dma(&self, payload: u64) -> u64 {
         payload * self.pcie_byte
     }
 }
 
-/// Something that does one thing at a time, in the order asked.
+/// A resource that serves one request at a time, in order of arrival.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Server(u64);
 
 impl Server {
-    /// Begins at `at` or when it is free; when that is.
+    /// Starts a request at `at`, or when the resource is free. Returns the start time.
     pub(super) fn begin(&mut self, at: u64, duration: u64) -> u64 {
         let begin = at.max(self.0);
         self.0 = begin + duration;
@@ -69,13 +69,14 @@ impl Server {
     }
 }
 
-/// Atomics on addresses that the NIC takes for the same: one at a time.
+/// Atomics on addresses that the NIC treats as equal. They execute one at a time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bucket {
-    /// In host memory: whether one is under way, and who waits, each in a processing unit.
+    /// For host memory: whether an atomic is executing. `waiting` holds the others, each of which occupies a
+    /// processing unit.
     pub busy: bool,
     pub waiting: VecDeque<u32>,
-    /// On chip, where durations are known beforehand.
+    /// For on-chip memory, where durations are known in advance.
     pub on_chip: Server,
 }
 
@@ -84,13 +85,13 @@ pub(super) struct Bucket {
 pub(super) struct Machine {
     pub send: Server,
     pub receive: Server,
-    /// Units whose end is known.
+    /// End times of busy units, where known.
     busy: BinaryHeap<Reverse<u64>>,
-    /// Units that are free.
+    /// Number of free units.
     free: u64,
     /// Verbs that wait for a unit.
     pub waiting: VecDeque<u32>,
-    /// Whether an event is planned for the next unit that becomes free.
+    /// Whether an event is planned for the next free unit.
     pub watched: bool,
     pub buckets: Vec<Bucket>,
 }
@@ -108,7 +109,7 @@ impl Machine {
         }
     }
 
-    /// A unit for a verb that begins now, if one is free.
+    /// Takes a unit for a verb that begins now. Returns false if no unit is free.
     pub(super) fn take_unit(&mut self, now: u64) -> bool {
         while self.busy.peek().is_some_and(|Reverse(end)| *end <= now) {
             self.busy.pop();
@@ -119,12 +120,12 @@ impl Machine {
         got
     }
 
-    /// The unit taken is going to be free at `at`.
+    /// Marks a taken unit as free from `at` on.
     pub(super) fn free_unit_at(&mut self, at: u64) {
         self.busy.push(Reverse(at));
     }
 
-    /// When the next unit becomes free whose end is known.
+    /// Returns when the next unit with a known end time becomes free.
     pub(super) fn next_free(&self) -> Option<u64> {
         self.busy.peek().map(|Reverse(end)| *end)
     }

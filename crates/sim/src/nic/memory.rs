@@ -1,7 +1,8 @@
-//! The memory of one simulated server, of which only what was touched exists.
+//! The memory of one simulated server. Only touched parts of it are allocated.
 //!
-//! A tree of a billion keys is 22 GB of leaves, of which an experiment reads a few hundred thousand. Blocks come into being on first
-//! touch: zeroed pages in general, and in chunks that a bulk load filled whole nodes as the [`Image`] says they were written.
+//! A tree of a billion keys has 22 GB of leaves, and an experiment reads a few hundred thousand of them. The
+//! first touch creates a block. In general a block is a zeroed page. In chunks that a bulk load filled, it is
+//! a whole node, with the contents that the [`Image`] gives.
 
 use crate::hash::mix;
 use sherman_fabric::{Memory, Space};
@@ -10,19 +11,19 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
-/// Bytes of a block outside of loaded chunks.
+/// Size in bytes of a block outside of loaded chunks.
 const PAGE: u64 = 4096;
-/// Nodes that were only read are kept up to so many bytes; others are made again each time, so that memory stays bounded by what
-/// is written.
+/// Limit in bytes on kept nodes that were only read. Further nodes are created again for each read, so that
+/// the memory used depends only on what is written.
 const KEPT_BYTES: u64 = 96 << 20;
 
-/// What a bulk load has written.
+/// The nodes that a bulk load has written.
 pub trait Image {
-    /// Fills `node`, which is zero, with the node at `offset` of `server`.
+    /// Fills `node`, which is zeroed, with the node at `offset` of `server`.
     fn fill(&self, server: u16, offset: u64, node: &mut [u8]);
 }
 
-/// Offsets are as good as random after one multiplication.
+/// One multiplication is enough to make offsets look random.
 #[derive(Default)]
 pub(super) struct OffsetHasher(u64);
 
@@ -42,10 +43,10 @@ impl Hasher for OffsetHasher {
 
 type ByOffset<T> = HashMap<u64, T, BuildHasherDefault<OffsetHasher>>;
 
-/// Where loaded nodes lie.
+/// The places of loaded nodes.
 struct Loaded {
     image: Rc<dyn Image>,
-    /// By chunk: the size of its nodes, 0 if it holds none.
+    /// Node size of each chunk, or 0 if the chunk holds no loaded nodes.
     node_bytes: Vec<u32>,
     chunks_offset: u64,
     chunk_bytes: u64,
@@ -56,7 +57,7 @@ pub(super) struct Sparse {
     server: u16,
     host_bytes: u64,
     blocks: ByOffset<Box<[u8]>>,
-    /// Bytes of nodes that were kept though only read.
+    /// Bytes of kept nodes that were only read.
     kept: u64,
     loaded: Option<Loaded>,
     on_chip: Vec<u8>,
@@ -64,10 +65,17 @@ pub(super) struct Sparse {
 
 impl Sparse {
     pub(super) fn new(server: u16, host_bytes: u64, on_chip_bytes: usize) -> Self {
-        Self { server, host_bytes, blocks: HashMap::default(), kept: 0, loaded: None, on_chip: vec![0; on_chip_bytes] }
+        Self {
+            server,
+            host_bytes,
+            blocks: HashMap::default(),
+            kept: 0,
+            loaded: None,
+            on_chip: vec![0; on_chip_bytes],
+        }
     }
 
-    /// From now on the chunks at these offsets hold nodes of `image`, each of the given size.
+    /// Makes the chunks at these offsets hold nodes of `image`, each of the given size.
     pub(super) fn load(
         &mut self,
         image: Rc<dyn Image>,
@@ -93,7 +101,7 @@ impl Sparse {
         }
     }
 
-    /// The block that `offset` lies in: its beginning, its size, and whether it is a loaded node.
+    /// Returns the block that contains `offset`: its start, its size, and whether it is a loaded node.
     fn block_of(&self, offset: u64) -> (u64, u64, bool) {
         if let Some(loaded) = &self.loaded
             && let Some(within) = offset.checked_sub(loaded.chunks_offset)
@@ -115,7 +123,7 @@ impl Sparse {
         block
     }
 
-    /// Copies bytes out; in bounds, as was checked when the verb was posted.
+    /// Copies bytes out. They are in bounds: that was checked when the verb was posted.
     pub(super) fn load_bytes(&mut self, space: Space, offset: u64, into: &mut [u8]) {
         if space == Space::OnChip {
             let at = offset as usize;
@@ -215,7 +223,12 @@ mod tests {
     #[test]
     fn nodes_come_into_being_as_they_were_loaded_and_stay_as_they_were_written() {
         let mut memory = Sparse::new(3, 1 << 40, 64);
-        memory.load(Rc::new(Offsets), 1 << 20, 1 << 16, [(1 << 20, 1024), ((1 << 20) + (2 << 16), 1536)].into_iter());
+        memory.load(
+            Rc::new(Offsets),
+            1 << 20,
+            1 << 16,
+            [(1 << 20, 1024), ((1 << 20) + (2 << 16), 1536)].into_iter(),
+        );
         for at in [1 << 20, (1 << 20) + 5 * 1024, (1 << 20) + (2 << 16) + 1536] {
             assert_eq!(memory.word(Space::Host, at), at | 3 << 48);
             assert_eq!(memory.word(Space::Host, at + 8), 0);

@@ -1,9 +1,11 @@
-//! The NIC model: the same fabric in virtual time, with the speed of the paper's machines instead of an adversary.
+//! The NIC model: the same fabric in virtual time, with the speed of the paper's machines instead of an
+//! adversary.
 //!
-//! The adversary's world asks what can go wrong; this one asks how long it takes. Each machine has one NIC, which the memory server
-//! and the compute server on it share. `docs/EVALUATION.md` says what is modelled and what is not.
+//! The adversary's world finds errors. This world measures time. Each machine has one NIC, which its memory
+//! server and its compute server share. `docs/EVALUATION.md` says what is modelled and what is not.
 //!
-//! One thread, no clock but its own, no random number: the same calls give the same times on every machine.
+//! The model has one thread, only its own clock, and no random numbers. The same calls give the same times on
+//! every machine.
 //!
 //! ```
 //! use sherman_fabric::{Clock, Counters, Endpoint, Fabric, Space, execute};
@@ -23,14 +25,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`params`] | every number, with its source |
 //! | `world` | lists from post to completion, threads and their CPUs |
 //! | `receive` | the receiving NIC: link, order, units, buckets, answers |
 //! | `machine` | a NIC's resources |
 //! | `tear` | READs that overlap WRITEs |
-//! | `memory` | memory that comes into being when touched |
+//! | `memory` | memory that is allocated on first touch |
 //! | `endpoint` | [`NicFabric`], [`NicEndpoint`] |
 
 mod endpoint;
@@ -53,35 +55,36 @@ use crate::tasks::{TaskHandle, TaskName, Tasks, poll_task};
 use endpoint::SharedWorld;
 use machine::{NANO, Timing};
 use memory::{CpuView, Sparse};
-use sherman_fabric::{Caps, ClientId, FabricError, FenceMode, Request, Response};
-use sherman_memory_server::{FormatError, FormatOptions, Geometry, MemoryServer};
+use sherman_fabric::{Call, Caps, ComputeId, FabricError, FenceMode, Request, calls};
+use sherman_layout::{FormatError, FormatOptions, Geometry};
+use sherman_memory_server::MemoryServer;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use world::{Next, Station, World};
+use world::{Next, ServerModel, World};
 
-/// The world to be made.
+/// The configuration of a world.
 #[derive(Clone, Debug)]
 pub struct NicConfig {
-    /// Machines, each with a NIC.
+    /// Number of machines. Each has one NIC.
     pub machines: u16,
     /// The machine of each memory server.
     pub servers: Vec<u16>,
-    /// Bytes of host memory of each server. Only what is touched takes any.
+    /// Host memory of each server in bytes. Only touched parts are allocated.
     pub host_bytes: u64,
-    /// Bytes of on-chip memory of each.
+    /// On-chip memory of each server in bytes.
     pub on_chip_bytes: usize,
-    /// How each is formatted; `server` and `servers` are filled in.
+    /// Format options of each server. `server` and `servers` are filled in.
     pub format: FormatOptions,
-    /// The model's numbers.
+    /// The parameters of the model.
     pub params: Params,
 }
 
 impl Default for NicConfig {
-    /// Two machines, a memory server on the first.
+    /// Two machines, with a memory server on the first.
     fn default() -> Self {
         Self {
             machines: 2,
@@ -94,16 +97,16 @@ impl Default for NicConfig {
     }
 }
 
-/// Why a run did not end as it should.
+/// The error of a run that cannot end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stuck {
-    /// Tasks that wait for something that will not happen.
+    /// Number of tasks that wait for an event that will not happen.
     pub waiting: usize,
 }
 
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} tasks of the simulated world wait for something that will not happen", self.waiting)
+        write!(f, "{} tasks of the simulated world wait for an event that will not happen", self.waiting)
     }
 }
 
@@ -117,15 +120,15 @@ pub struct NicSim {
 }
 
 impl NicSim {
-    /// Makes and formats the servers.
+    /// Creates and formats the servers.
     pub fn new(config: &NicConfig) -> Result<Self, FormatError> {
-        let mut stations = Vec::new();
+        let mut server_models = Vec::new();
         for (server, &machine) in (0..).zip(&config.servers) {
             let mut memory = Sparse::new(server, config.host_bytes, config.on_chip_bytes);
             let (servers, memory_id) = (config.servers.len() as u16, u64::from(server) + 1);
             let format = FormatOptions { server, servers, memory_id, ..config.format };
             let cpu = MemoryServer::format(&CpuView::new(&mut memory), &format)?;
-            stations.push(Station { machine, memory, cpu, recent: tear::Recent::default() });
+            server_models.push(ServerModel { machine, memory, cpu, recent: tear::Recent::default() });
         }
         let caps = Caps {
             atomic_unit: 64,
@@ -140,7 +143,7 @@ impl NicSim {
             max_verbs: events::MOST_VERBS,
             max_transfer: 1 << 20,
         };
-        let world = World::new(Timing::new(config.params), caps, config.machines, stations);
+        let world = World::new(Timing::new(config.params), caps, config.machines, server_models);
         Ok(Self {
             world: Rc::new(RefCell::new(world)),
             tasks: Rc::new(RefCell::new(Tasks::new())),
@@ -148,32 +151,35 @@ impl NicSim {
         })
     }
 
-    /// A compute server on `machine`, joined at once.
+    /// Adds a compute server on `machine`. It joins immediately.
     pub fn join(&self, machine: u16) -> Result<NicFabric, FabricError> {
         let mut world = self.world.borrow_mut();
-        let Response::Joined { client } = world.serve(0, ClientId::NOBODY, &Request::Join)? else {
-            return Err(FabricError::Unsupported { what: "join a server that answers otherwise" });
-        };
+        let client = calls::Join::expect(world.serve(0, ComputeId::NOBODY, &Request::Join)?)?;
         Ok(NicFabric::new(Rc::clone(&self.world), client, machine))
     }
 
-    /// How a server is laid out.
+    /// Returns the memory layout of a server.
     pub fn geometry(&self, server: u16) -> Geometry {
-        *self.world.borrow().stations[usize::from(server)].cpu.geometry()
+        *self.world.borrow().server_models[usize::from(server)].cpu.geometry()
     }
 
-    /// From now on the given chunks (server, offset, bytes of a node) hold the nodes of `image`.
+    /// Makes the given chunks (server, offset, node bytes) hold the nodes of `image`.
     pub fn load(&self, image: &Rc<dyn Image>, chunks: &[(u16, u64, u32)]) {
         let mut world = self.world.borrow_mut();
-        for (server, station) in (0..).zip(&mut world.stations) {
-            let geometry = *station.cpu.geometry();
-            let here = chunks.iter().filter(|(on, ..)| *on == server).map(|&(_, offset, bytes)| (offset, bytes));
-            station.memory.load(Rc::clone(image), geometry.chunks_offset, geometry.chunk_bytes, here);
+        for (server, server_model) in (0..).zip(&mut world.server_models) {
+            let geometry = *server_model.cpu.geometry();
+            let here =
+                chunks.iter().filter(|(on, ..)| *on == server).map(|&(_, offset, bytes)| (offset, bytes));
+            server_model.memory.load(Rc::clone(image), geometry.chunks_offset, geometry.chunk_bytes, here);
         }
     }
 
     /// Adds a task to a thread.
-    pub fn spawn_on<T: 'static>(&self, thread: u32, future: impl Future<Output = T> + 'static) -> TaskHandle<T> {
+    pub fn spawn_on<T: 'static>(
+        &self,
+        thread: u32,
+        future: impl Future<Output = T> + 'static,
+    ) -> TaskHandle<T> {
         let (handle, body) = TaskHandle::wrap(future);
         let name = TaskName { compute_server: None, thread, name: "client".into() };
         let task = self.tasks.borrow_mut().spawn(name, body);
@@ -182,7 +188,7 @@ impl NicSim {
         handle
     }
 
-    /// Lets time pass until every task has ended.
+    /// Advances time until every task has ended.
     pub fn run(&self) -> Result<(), Stuck> {
         let wakes = self.tasks.borrow().queue();
         while self.alive.get() > 0 {
@@ -191,7 +197,8 @@ impl NicSim {
                 Next::End => return Err(Stuck { waiting: self.alive.get() }),
                 Next::Poll { task, thread } => {
                     let mut ended = poll_task(&self.tasks, task);
-                    // Who only lets others of its thread run, and there are none, goes on at once.
+                    // A task that only yields to other tasks of its thread continues at once if there are
+                    // none.
                     if !ended && self.world.borrow_mut().goes_on(task, thread, &wakes) {
                         ended = poll_task(&self.tasks, task);
                     }
@@ -203,19 +210,19 @@ impl NicSim {
         Ok(())
     }
 
-    /// A way to do things while time stands still, for tasks to keep.
+    /// Returns a handle that runs futures while time stands still. Tasks may keep it.
     pub fn quiet(&self) -> Quiet {
         Quiet(Rc::clone(&self.world))
     }
 
-    /// Nanoseconds that have passed.
+    /// Returns the virtual time in nanoseconds.
     pub fn now(&self) -> u64 {
         self.world.borrow().now / NANO
     }
 }
 
 impl Drop for NicSim {
-    /// Futures hold endpoints and endpoints hold the world: they go first.
+    /// Futures hold endpoints and endpoints hold the world, so drop the futures first.
     fn drop(&mut self) {
         let bodies = self.tasks.borrow_mut().clear();
         drop(bodies);
@@ -228,17 +235,17 @@ impl fmt::Debug for NicSim {
     }
 }
 
-/// Does things while time stands still: verbs happen at once and cost nothing.
+/// Runs futures while time stands still: verbs execute at once and cost nothing.
 #[derive(Clone)]
 pub struct Quiet(SharedWorld);
 
 impl Quiet {
-    /// Runs `future` to its end; `None` if it waits for somebody else, in which case it is dropped.
+    /// Runs `future` to its end. If it waits for another task, drops it and returns `None`.
     pub fn run<F: Future>(&self, future: F) -> Option<F::Output> {
         let before = std::mem::replace(&mut self.0.borrow_mut().quiet, true);
         let mut future = pin!(future);
         let mut outcome = None;
-        // A few rounds, for what lets others run in between.
+        // Several rounds, because the future may yield in between.
         for _ in 0..64 {
             if let Poll::Ready(ready) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 outcome = Some(ready);

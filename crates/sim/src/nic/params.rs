@@ -1,10 +1,11 @@
-//! Every number of the NIC model, in one place, each with where it is from.
+//! All parameters of the NIC model, in one place, each with its source.
 //!
-//! They were fixed before any experiment on the tree was run on the model, and are not changed to please one. Only what the paper
-//! measures in isolation (its section 3 and §5.7) and public figures of the NIC and its bus went into them; `docs/EVALUATION.md`
-//! shows how they reproduce those, and what a quarter more or less of each does to the results.
+//! The values were fixed before any experiment with the tree ran on the model, and are not adjusted to fit
+//! one. They come only from isolated measurements of the paper (its section 3 and §5.7) and from public
+//! figures of the NIC and its bus. `docs/EVALUATION.md` shows how they reproduce those measurements, and how
+//! a change of each by a quarter affects the results.
 //!
-//! Times are in picoseconds where rates make them fractions of a nanosecond, else in nanoseconds.
+//! Times are in picoseconds where a rate gives fractions of a nanosecond, else in nanoseconds.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,70 +14,83 @@ use serde::{Deserialize, Serialize};
 pub struct Params {
     /// Link speed of a NIC, each way, in bits per nanosecond. Paper §5.1.1: 100 Gbps.
     pub link_gbps: u64,
-    /// Bytes a packet carries besides its payload. InfiniBand: local route header 8, base transport header 12, RDMA extended
-    /// header 16, invariant and variant checks 6; the switch of the paper (MSB7790) is InfiniBand.
+    /// Header and trailer bytes of a packet. InfiniBand: local route header 8, base transport header 12, RDMA
+    /// extended header 16, invariant and variant checks 6. The switch of the paper (MSB7790) is InfiniBand.
     pub packet_header_bytes: u64,
-    /// Payload of a packet at most: InfiniBand's largest MTU, which Sherman's published code asks for.
+    /// Largest payload of a packet: InfiniBand's largest MTU, which Sherman's published code uses.
     pub packet_payload_bytes: u64,
-    /// From one NIC's port to the other's: serial-to-parallel and back, cables, one switch of 90 ns (MSB7790's data sheet).
+    /// Time from one NIC's port to the other's: serial-to-parallel and back, cables, one switch of 90 ns
+    /// (MSB7790's data sheet).
     pub one_way_nanos: u64,
-    /// From the CPU's store to the NIC's doorbell until the NIC begins with the list, which comes along with it.
+    /// Time from the CPU's store to the NIC's doorbell until the NIC starts the list. The list travels with
+    /// the doorbell.
     pub doorbell_nanos: u64,
-    /// A WRITE's payload up to this size comes along with the doorbell (inline); a larger one is fetched over PCIe first.
-    /// 220 is what published verbs programs ask of such NICs.
+    /// A WRITE's payload up to this size travels with the doorbell (inline). The NIC fetches a larger payload
+    /// over PCIe first. Published verbs programs request 220 bytes from such NICs.
     pub inline_bytes: u64,
-    /// One PCIe transaction that waits for an answer: a read by the NIC of what is in the host's last-level cache. Public measurements
-    /// of PCIe 3.0 on Xeon E5 hosts (Neugebauer et al., SIGCOMM'18) have 400 to 600 ns for devices with buffering of their own; the
-    /// steps of the paper's HOCL micro-benchmark (§5.7) ask for 130 to 200. The most that they allow is the least that is plausible.
+    /// Duration of one PCIe transaction that waits for an answer: the NIC reads data from the host's
+    /// last-level cache. Public measurements of PCIe 3.0 on Xeon E5 hosts (Neugebauer et al., SIGCOMM'18)
+    /// show 400 to 600 ns for devices with buffering of their own. The steps of the paper's HOCL
+    /// micro-benchmark (§5.7) need 130 to 200. The value is the highest that these steps allow, and the
+    /// lowest that is plausible.
     pub pcie_nanos: u64,
-    /// What PCIe 3.0 x16 moves, in bits per nanosecond: 126 on the wire, about 104 of payload.
+    /// Payload rate of PCIe 3.0 x16, in bits per nanosecond: 126 on the wire, about 104 of payload.
     pub pcie_gbps: u64,
-    /// From the NIC's last byte to the CPU's next poll that sees the completion.
+    /// Time from the NIC's last byte to the CPU's next poll that sees the completion.
     pub completion_nanos: u64,
-    /// The sending side starts a message every so often: 70 million a second. The paper's figure "Performance of RDMA_WRITE" has
-    /// more than 50 for small ones.
+    /// Interval at which the sending side starts messages: 70 million per second. The paper's figure
+    /// "Performance of RDMA_WRITE" shows more than 50 million for small ones.
     pub send_message_picos: u64,
-    /// The receiving side takes a message every so often: 125 million a second, since it executes 110 million atomics on chip (paper
-    /// §4.3) and cannot take fewer.
+    /// Interval at which the receiving side accepts messages: 125 million per second. It executes 110 million
+    /// on-chip atomics (paper §4.3), so it cannot accept fewer.
     pub receive_message_picos: u64,
-    /// Units that process requests at the receiving side, each one request at a time. What waits for anything waits in its unit: the
-    /// paper's lock collapse (figure "Performance of RDMA-based exclusive locks") needs that, whatever the number. 16.
+    /// Number of units that process requests at the receiving side, each one request at a time. A request
+    /// that waits for anything keeps its unit: the paper's lock collapse (figure "Performance of RDMA-based
+    /// exclusive locks") needs that, whatever the number. 16.
     pub units: u64,
-    /// A READ or WRITE occupies a unit for so long: with 16 units, 70 million a second (the figure on WRITEs again).
+    /// Time that a READ or WRITE occupies a unit: with 16 units, 70 million per second (the figure on WRITEs
+    /// again).
     pub unit_nanos: u64,
-    /// Address bits that choose an atomic's bucket: the 12 lowest (paper §3.2.2, after Kalia et al., ATC'16).
+    /// Number of address bits that select an atomic's bucket: the 12 lowest (paper §3.2.2, after Kalia et
+    /// al., ATC'16).
     pub bucket_bits: u64,
-    /// Transactions over PCIe of an atomic in host memory that stores, one after the other (paper §3.2.2).
+    /// Sequential PCIe transactions of an atomic in host memory that stores (paper §3.2.2).
     pub atomic_transactions: u64,
-    /// Transactions of a CAS that fails (paper §3.2.2).
+    /// PCIe transactions of a CAS that fails (paper §3.2.2).
     pub failed_cas_transactions: u64,
-    /// An atomic in on-chip memory occupies a unit for so long: with 16 units, 110 million a second (paper §4.3).
+    /// Time that an atomic in on-chip memory occupies a unit: with 16 units, 110 million per second (paper
+    /// §4.3).
     pub on_chip_unit_picos: u64,
-    /// Atomics on one on-chip word follow each other at this distance. Calibrated on the paper's HOCL micro-benchmark alone: its
-    /// steps from host to on-chip locks (2.89 times) and from there to hierarchical ones (3.85 times).
+    /// Interval between atomics on the same on-chip word. Calibrated only on the paper's HOCL
+    /// micro-benchmark: its steps from host to on-chip locks (2.89 times) and from there to hierarchical
+    /// locks (3.85 times).
     pub on_chip_conflict_nanos: u64,
-    /// A control request: a message to the memory server's CPU and back, with its work. Rare: once per chunk.
+    /// Duration of a control request: a message to the memory server's CPU and back, with its work. It is
+    /// rare: once per chunk.
     pub call_nanos: u64,
-    /// A client's CPU builds a list and rings the doorbell.
+    /// CPU time of a client to build a list and ring the doorbell.
     pub post_nanos: u64,
-    /// For every verb of a list after the first.
+    /// CPU time for every verb of a list after the first.
     pub post_verb_nanos: u64,
-    /// A client's CPU takes a completion from the queue.
+    /// CPU time of a client to take a completion from the queue.
     pub poll_nanos: u64,
-    /// A client's CPU resumes what waited: a coroutine, or a thread that looks at its place in a local queue.
+    /// CPU time of a client to resume a waiting coroutine, or a thread that checks its place in a local
+    /// queue.
     pub resume_nanos: u64,
-    /// Between two operations: drawing a key, walking the index cache (three to four cache misses of 80 ns), book-keeping.
+    /// CPU time between two operations: drawing a key, walking the index cache (three to four cache misses of
+    /// 80 ns), bookkeeping.
     pub operation_nanos: u64,
-    /// A client's CPU checks and searches a sorted node with a stamp in every line, per line that it fetched.
+    /// CPU time per fetched line to check and search a sorted node with a stamp in every line.
     pub sorted_line_picos: u64,
-    /// The same for an unsorted leaf: every one of some fifty entries is looked at instead of six, 2 ns each.
+    /// The same for an unsorted leaf: the client compares all of some fifty entries instead of six, 2 ns
+    /// each.
     pub unsorted_line_picos: u64,
-    /// The same for a node with a checksum: CRC at about 1.5 bytes a cycle of 2.2 GHz, and a sorted search.
+    /// The same for a node with a checksum: CRC at about 1.5 bytes per cycle at 2.2 GHz, and a sorted search.
     pub checksum_line_picos: u64,
 }
 
 impl Params {
-    /// The machines of the paper.
+    /// The parameters of the paper's machines.
     pub const PAPER: Self = Self {
         link_gbps: 100,
         packet_header_bytes: 42,
@@ -107,7 +121,7 @@ impl Params {
         checksum_line_picos: 30_000,
     };
 
-    /// Every parameter by name, with a way to change it.
+    /// Returns every parameter by name, with a way to change it.
     #[allow(clippy::type_complexity, reason = "a table of names and field accessors")]
     pub const FIELDS: [(&'static str, fn(&mut Self) -> &mut u64); 27] = [
         ("link_gbps", |p| &mut p.link_gbps),

@@ -1,19 +1,19 @@
-//! The receiver's half of a list's way: link, RC order, processing units, buckets, memory, answer.
+//! The receiver's part of a list's path: link, RC order, processing units, buckets, memory, answer.
 
 use super::events::{Event, MOST_BUCKET_BITS};
 use super::tear::Recent;
 use super::world::{World, request_bytes};
 use sherman_fabric::{Space, Verb};
 
-/// Payload of the answer to an atomic.
+/// Payload of the answer to an atomic, in bytes.
 const ATOMIC_REPLY: u64 = 8;
 
 impl World {
     fn machine_of(&self, slot: u32) -> usize {
-        usize::from(self.stations[usize::from(self.flights.get(slot).server)].machine)
+        usize::from(self.server_models[usize::from(self.flights.get(slot).server)].machine)
     }
 
-    /// A list is there; its turn comes when that of those before it on the same queue pair is over.
+    /// A list has arrived. It starts after the earlier lists of the same queue pair.
     pub(super) fn arrive(&mut self, slot: u32) {
         let flight = self.flights.get(slot);
         let pair = self.pair(flight.endpoint, flight.server);
@@ -42,7 +42,7 @@ impl World {
         let machine = self.machine_of(slot);
         let begin = self.machines[machine].receive.begin(at, duration);
         if begin > self.now {
-            // Its place on the link is taken; what is left is to wait for it.
+            // The verb has its place on the link and only waits for it.
             self.flights.get_mut(slot).arrivals[index] = 0;
             self.events.plan(begin, Event::Admit(slot));
         } else {
@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    /// The time has come for a verb that waited.
+    /// A verb that waited continues.
     pub(super) fn admit(&mut self, slot: u32) {
         let flight = self.flights.get(slot);
         if flight.arrivals[usize::from(flight.cursor)] == 0 { self.take_unit(slot) } else { self.enter(slot) }
@@ -60,7 +60,7 @@ impl World {
         let machine = self.machine_of(slot);
         let now = self.now;
         let nic = &mut self.machines[machine];
-        // First come, first served: nobody passes those who wait.
+        // First come, first served: no verb overtakes the waiting ones.
         if nic.waiting.is_empty() && nic.take_unit(now) {
             self.process(slot);
         } else {
@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    /// Sees to it that who waits for a unit gets one.
+    /// Plans an event for the next free unit, if verbs wait for one.
     fn watch_units(&mut self, machine: usize) {
         let nic = &mut self.machines[machine];
         if !nic.waiting.is_empty()
@@ -100,7 +100,7 @@ impl World {
         (offset & ((1 << self.timing.params.bucket_bits.clamp(3, MOST_BUCKET_BITS)) - 1)) as usize
     }
 
-    /// A verb that has a unit is worked on.
+    /// Processes a verb that has a unit.
     pub(super) fn process(&mut self, slot: u32) {
         let (timing, now) = (self.timing, self.now);
         let flight = self.flights.get(slot);
@@ -120,9 +120,11 @@ impl World {
                 self.events.plan(at, Event::Execute(slot, index));
                 self.leave_unit(slot, at);
             }
-            Verb::Cas { space: Space::OnChip, offset, .. } | Verb::Faa { space: Space::OnChip, offset, .. } => {
+            Verb::Cas { space: Space::OnChip, offset, .. }
+            | Verb::Faa { space: Space::OnChip, offset, .. } => {
                 let (machine, bucket) = (self.machine_of(slot), self.bucket(offset));
-                let begin = self.machines[machine].buckets[bucket].on_chip.begin(now, timing.on_chip_conflict);
+                let begin =
+                    self.machines[machine].buckets[bucket].on_chip.begin(now, timing.on_chip_conflict);
                 let at = begin + timing.params.on_chip_unit_picos.max(timing.on_chip_conflict);
                 self.events.plan(at, Event::Execute(slot, index));
                 self.leave_unit(slot, at);
@@ -139,8 +141,8 @@ impl World {
         }
     }
 
-    /// A unit is done with a verb at `at`. It goes on with the next of the same list if that has come by then, as it has when a list
-    /// was posted as one: what arrives together is not queued apart.
+    /// A unit finishes a verb at `at`. It continues with the next verb of the same list if that has arrived
+    /// by then. This is so when a list was posted as one: verbs that arrive together do not queue separately.
     fn leave_unit(&mut self, slot: u32, at: u64) {
         let machine = self.machine_of(slot);
         let flight = self.flights.get_mut(slot);
@@ -153,7 +155,9 @@ impl World {
         }
         flight.cursor += 1;
         let duration = self.timing.wire(request_bytes(&flight.list.verbs()[next]));
-        self.machines[machine].receive.begin(self.now, duration.max(self.timing.params.receive_message_picos));
+        self.machines[machine]
+            .receive
+            .begin(self.now, duration.max(self.timing.params.receive_message_picos));
         self.events.plan(at, Event::Process(slot));
     }
 
@@ -164,7 +168,8 @@ impl World {
         self.events.plan(self.now + transactions * self.timing.pcie, Event::Execute(slot, index));
     }
 
-    /// The verb at the cursor is out of the way at `at`: the next one of its queue pair may enter then.
+    /// The verb at the cursor no longer blocks its queue pair from `at` on. The next verb of the queue pair
+    /// may enter then.
     fn move_on(&mut self, slot: u32, at: u64) {
         let flight = self.flights.get_mut(slot);
         flight.cursor += 1;
@@ -186,7 +191,7 @@ impl World {
         }
     }
 
-    /// A verb takes effect.
+    /// Lets a verb take effect.
     pub(super) fn execute(&mut self, slot: u32, index: u16) {
         let stores = self.apply(slot, index);
         let timing = self.timing;
@@ -197,8 +202,13 @@ impl World {
             Verb::Write { .. } => 0,
             Verb::Cas { .. } | Verb::Faa { .. } => ATOMIC_REPLY,
         };
-        if let Verb::Cas { space: Space::Host, offset, .. } | Verb::Faa { space: Space::Host, offset, .. } = verb {
-            let more = timing.params.atomic_transactions.saturating_sub(timing.params.failed_cas_transactions.max(1));
+        if let Verb::Cas { space: Space::Host, offset, .. } | Verb::Faa { space: Space::Host, offset, .. } =
+            verb
+        {
+            let more = timing
+                .params
+                .atomic_transactions
+                .saturating_sub(timing.params.failed_cas_transactions.max(1));
             let bucket = self.bucket(offset);
             if stores && more > 0 {
                 self.events.plan(self.now + more * timing.pcie, Event::Stored(machine as u16, bucket as u32));
@@ -207,7 +217,7 @@ impl World {
             }
             self.move_on(slot, self.now);
         }
-        // An acknowledgement travels with others; what carries bytes takes the link.
+        // An acknowledgement travels with others. An answer with payload occupies the link.
         let returned = if payload == 0 {
             self.now + timing.one_way
         } else {
@@ -222,14 +232,15 @@ impl World {
         if flight.left == 0 {
             let (at, bytes) = (flight.returned, flight.reply);
             match bytes {
-                // Too little to wait for the link.
+                // So few bytes do not wait for the link.
                 0..=64 => self.events.plan(at + timing.completion, Event::Complete(slot)),
                 _ => self.events.plan(at, Event::Return(slot)),
             }
         }
     }
 
-    /// An atomic in host memory is through: its bucket goes to the next, its unit to whoever waits for one.
+    /// An atomic in host memory has finished. Its bucket goes to the next atomic, and its unit to a waiting
+    /// verb.
     pub(super) fn release_bucket(&mut self, machine: usize, bucket: usize) {
         let now = self.now;
         let nic = &mut self.machines[machine];
@@ -242,44 +253,44 @@ impl World {
         self.serve_waiting(machine);
     }
 
-    /// Moves the bytes of a verb; whether an atomic stored.
+    /// Moves the bytes of a verb. Returns whether the verb stored anything.
     pub(super) fn apply(&mut self, slot: u32, index: u16) -> bool {
         let (timing, now, quiet) = (self.timing, self.now, self.quiet);
         let flight = self.flights.get_mut(slot);
-        let station = &mut self.stations[usize::from(flight.server)];
+        let server_model = &mut self.server_models[usize::from(flight.server)];
         let (verb, arena) = flight.list.parts_mut(usize::from(index));
         match verb {
             Verb::Read { space, offset, at, len } => {
                 let image = &mut arena[at as usize..(at + len) as usize];
-                station.memory.load_bytes(space, offset, image);
+                server_model.memory.load_bytes(space, offset, image);
                 if !quiet && space == Space::Host {
-                    station.recent.tear(now, offset, image, &timing);
+                    server_model.recent.tear(now, offset, image, &timing);
                 }
                 false
             }
             Verb::Write { space, offset, at, len, .. } => {
                 let data = &arena[at as usize..(at + len) as usize];
                 if !quiet && space == Space::Host && Recent::concerns(offset, u64::from(len)) {
-                    let mut old = station.recent.buffer(data.len());
-                    station.memory.load_bytes(space, offset, &mut old);
-                    station.recent.note(now, offset, old, &timing);
+                    let mut old = server_model.recent.buffer(data.len());
+                    server_model.memory.load_bytes(space, offset, &mut old);
+                    server_model.recent.note(now, offset, old, &timing);
                 }
-                station.memory.store_bytes(space, offset, data);
+                server_model.memory.store_bytes(space, offset, data);
                 true
             }
             Verb::Cas { space, offset, compare, swap, mask, .. } => {
-                let old = station.memory.word(space, offset);
+                let old = server_model.memory.word(space, offset);
                 let swaps = old & mask == compare & mask;
                 if swaps {
                     let new = old & !mask | swap & mask;
-                    station.memory.store_bytes(space, offset, &new.to_le_bytes());
+                    server_model.memory.store_bytes(space, offset, &new.to_le_bytes());
                 }
                 flight.list.set_old(usize::from(index), old);
                 swaps
             }
             Verb::Faa { space, offset, add, .. } => {
-                let old = station.memory.word(space, offset);
-                station.memory.store_bytes(space, offset, &old.wrapping_add(add).to_le_bytes());
+                let old = server_model.memory.word(space, offset);
+                server_model.memory.store_bytes(space, offset, &old.wrapping_add(add).to_le_bytes());
                 flight.list.set_old(usize::from(index), old);
                 true
             }

@@ -1,15 +1,17 @@
-//! Torn READs: a READ that overlaps a WRITE of several lines in time sees some of them new and some old.
+//! Torn READs: a READ that overlaps in time with a WRITE of several lines sees some of them new and some old.
 //!
-//! Both move line by line in the order of addresses, as NICs are observed to do: a WRITE as its bytes come in over the link, a READ as
-//! fast as PCIe has them, which is a little faster. A WRITE is applied as a whole when its first line
-//! lands; what it replaced is kept for a moment, and a READ that passed a line before the WRITE did gets the old one back.
+//! Both move line by line in address order, as NICs are observed to do. A WRITE proceeds as its bytes arrive
+//! over the link. A READ proceeds at the speed of PCIe, which is a little faster. The model applies a WRITE
+//! as a whole when its first line lands, and keeps the old bytes for a short time. A READ that passed a line
+//! before the WRITE did gets the old line.
 
 use super::machine::Timing;
 use std::collections::VecDeque;
 use std::ops::Range;
 
 const LINE: u64 = 64;
-/// WRITEs older than this have landed before anything that is read now was passed: the largest transfers take less.
+/// A WRITE older than the time for this many bytes cannot overlap a READ that ends now, because the largest
+/// transfers take less.
 const MEMORABLE_BYTES: u64 = 256 << 10;
 
 struct Write {
@@ -18,7 +20,7 @@ struct Write {
     old: Vec<u8>,
 }
 
-/// WRITEs of several lines that landed a moment ago, the latest last.
+/// Recent WRITEs of several lines, the latest last.
 #[derive(Default)]
 pub(super) struct Recent {
     writes: VecDeque<Write>,
@@ -35,7 +37,7 @@ impl Recent {
         len > 0 && lines(&(offset..offset + len)) > 1
     }
 
-    /// A buffer for what a WRITE replaces.
+    /// Returns a buffer for the bytes that a WRITE replaces.
     pub(super) fn buffer(&mut self, len: usize) -> Vec<u8> {
         let mut buffer = self.spare.pop().unwrap_or_default();
         buffer.clear();
@@ -43,7 +45,7 @@ impl Recent {
         buffer
     }
 
-    /// A WRITE lands from now on; `old` is what it replaces.
+    /// Records a WRITE that starts to land now. `old` holds the bytes that it replaces.
     pub(super) fn note(&mut self, now: u64, offset: u64, old: Vec<u8>, timing: &Timing) {
         let memorable = timing.dma(MEMORABLE_BYTES);
         while self.writes.front().is_some_and(|write| write.at + memorable < now) {
@@ -52,14 +54,16 @@ impl Recent {
         self.writes.push_back(Write { at: now, offset, old });
     }
 
-    /// Puts back into `image`, read from `offset` until now, what the READ passed before a WRITE landed there.
+    /// Restores old bytes in `image`, which a READ fetched from `offset` until now: the lines that the READ
+    /// passed before a WRITE landed there.
     pub(super) fn tear(&self, now: u64, offset: u64, image: &mut [u8], timing: &Timing) {
         let read = offset..offset + image.len() as u64;
         let began = now.saturating_sub(timing.dma(image.len() as u64));
         for write in self.writes.iter().rev() {
             let written = write.offset..write.offset + write.old.len() as u64;
             if write.at + timing.landing(write.old.len() as u64) <= began {
-                // Those before it landed earlier still, or are too long to be told apart from it here.
+                // This WRITE landed before the READ began. Earlier WRITEs landed earlier still, or are too
+                // long for the model to distinguish here.
                 continue;
             }
             let (from, to) = (read.start.max(written.start), read.end.min(written.end));
@@ -84,7 +88,8 @@ mod tests {
     use super::*;
     use crate::nic::Params;
 
-    /// What a READ of four lines that ends at `end` sees of a WRITE of four lines that begins to land at 1,000,000.
+    /// Returns what a READ of four lines that ends at `end` sees of a WRITE of four lines that begins to land
+    /// at 1,000,000.
     fn seen(end: u64) -> Vec<u8> {
         let timing = Timing::new(Params::PAPER);
         let mut recent = Recent::default();
@@ -97,7 +102,8 @@ mod tests {
     #[test]
     fn a_read_sees_what_it_passed_before_the_write_as_it_was() {
         let timing = Timing::new(Params::PAPER);
-        // A READ that is ahead stays ahead; one that follows closely overtakes, and is torn.
+        // A READ that is ahead of the WRITE stays ahead. A READ that follows closely overtakes the WRITE and
+        // is torn.
         assert_eq!(seen(1_000_000 + timing.dma(256) - 1), [0; 4]);
         assert_eq!(seen(2_000_000), [1; 4]);
         let mut recent = Recent::default();

@@ -1,4 +1,4 @@
-//! What the paper measures in isolation, and what follows from the model's rules.
+//! The isolated measurements of the paper, and consequences of the model's rules.
 
 use super::*;
 use sherman_fabric::{Clock, Counters, Endpoint, Fabric, Space, VerbId, WorkList, execute};
@@ -8,7 +8,7 @@ fn sim(machines: u16, servers: Vec<u16>) -> NicSim {
     NicSim::new(&config).expect("a legal world")
 }
 
-/// Nanoseconds of one list, alone in the world.
+/// Returns the duration of one list in nanoseconds, with no other traffic.
 fn alone(build: impl Fn(&mut WorkList) -> VerbId + 'static) -> u64 {
     let sim = sim(2, vec![0]);
     let endpoint = sim.join(1).and_then(|fabric| fabric.endpoint()).expect("an endpoint");
@@ -40,8 +40,13 @@ fn a_round_trip_takes_less_than_two_microseconds() {
     }
 }
 
-/// Millions of lists a second that clients on `machines` reach, each of `clients` with one list at a time in flight on each thread.
-fn rate(clients: &[u16], servers: Vec<u16>, build: impl Fn(&mut WorkList, u64) -> VerbId + Copy + 'static) -> f64 {
+/// Returns the throughput in millions of lists per second. `clients` names the machine of each client. Each
+/// client has 64 threads, with one list in flight per thread.
+fn rate(
+    clients: &[u16],
+    servers: Vec<u16>,
+    build: impl Fn(&mut WorkList, u64) -> VerbId + Copy + 'static,
+) -> f64 {
     let sim = sim(8, servers.clone());
     let each = 400;
     let mut total = 0;
@@ -70,7 +75,9 @@ fn rate(clients: &[u16], servers: Vec<u16>, build: impl Fn(&mut WorkList, u64) -
 
 #[test]
 fn small_writes_reach_fifty_million_a_second_and_large_ones_the_bandwidth() {
-    for (bytes, least, most) in [(16_usize, 50.0, 75.0), (128, 50.0, 75.0), (256, 33.0, 43.0), (1024, 10.0, 12.2)] {
+    for (bytes, least, most) in
+        [(16_usize, 50.0, 75.0), (128, 50.0, 75.0), (256, 33.0, 43.0), (1024, 10.0, 12.2)]
+    {
         let inbound = rate(&[1, 2, 3, 4, 5, 6, 7], vec![0], move |list, nth| {
             list.write(Space::Host, AT + nth % 4096 * 4096, &[1; 1024][..bytes])
         });
@@ -95,7 +102,7 @@ fn atomics_on_chip_reach_110_million_a_second_and_those_on_one_word_far_fewer() 
 }
 
 #[test]
-fn who_waits_for_a_bucket_holds_up_everybody_else() {
+fn a_client_that_waits_for_a_bucket_delays_all_others() {
     let reads = |atomics: bool| {
         let sim = sim(8, vec![0]);
         for machine in 1..7 {
@@ -107,7 +114,8 @@ fn who_waits_for_a_bucket_holds_up_everybody_else() {
                     for _ in 0..200 {
                         let mut list = endpoint.list(0);
                         list.cas(Space::Host, AT, 1, 1);
-                        let list = execute(&endpoint, list, &Counters::default()).await.expect("a legal list");
+                        let list =
+                            execute(&endpoint, list, &Counters::default()).await.expect("a legal list");
                         endpoint.recycle(list);
                     }
                 };
@@ -174,7 +182,7 @@ fn what_cannot_be_executed_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_task_that_waits_for_nothing_is_told_of() {
+fn a_task_that_waits_for_nothing_is_reported() {
     let sim = sim(2, vec![0]);
     let endpoint = sim.join(1).and_then(|fabric| fabric.endpoint()).expect("an endpoint");
     drop(sim.spawn_on(endpoint.thread(), std::future::pending::<()>()));

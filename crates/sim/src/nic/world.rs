@@ -1,10 +1,15 @@
-//! The world: machines, memory servers, queue pairs, threads, and what happens when.
+//! The world: machines, memory servers, queue pairs, threads, and the events among them.
 //!
-//! The way of a list: the client's CPU posts it; its NIC fetches what is not inline and sends verb after verb; the link and the
-//! switch carry them; at the receiver each waits for the link, for the verb before it (RC order), and for a processing unit; an atomic
-//! waits for its bucket too, in its unit; the answer takes the link back, and the client's CPU finds the completion. `receive.rs` has
-//! the receiver's half. A list posted while time stands still (`quiet`) happens at once: that is how trees are opened and caches
-//! warmed.
+//! The path of a list:
+//! 1. The client's CPU posts it.
+//! 2. The client's NIC fetches the payload that is not inline, and sends verb after verb.
+//! 3. The link and the switch carry the verbs.
+//! 4. At the receiver each verb waits for the link, for the verb before it (RC order), and for a processing
+//!    unit. An atomic also waits for its bucket, while it occupies its unit.
+//! 5. The answer takes the link back, and the client's CPU finds the completion.
+//!
+//! `receive.rs` has the receiver's part. A list posted while time stands still (`quiet`) executes at once:
+//! trees are opened and caches warmed in this way.
 
 use super::events::{Event, Events};
 use super::flight::{Flights, NO_TASK};
@@ -14,55 +19,55 @@ use super::tear::Recent;
 use crate::bounds::check_verb;
 use crate::tasks::WakeQueue;
 use crate::world::timers::Timers;
-use sherman_fabric::{Caps, ClientId, FabricError, Request, Response, Space, Ticket, Verb, WorkList};
+use sherman_fabric::{Caps, ComputeId, FabricError, Request, Response, Space, Ticket, Verb, WorkList};
 use sherman_memory_server::MemoryServer;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// A memory server.
-pub(super) struct Station {
+pub(super) struct ServerModel {
     pub machine: u16,
     pub memory: Sparse,
     pub cpu: MemoryServer,
     pub recent: Recent,
 }
 
-/// A thread of a compute server: one thing at a time.
+/// A thread of a compute server. It does one thing at a time.
 #[derive(Debug, Default)]
 struct Thread {
-    /// Until when it is busy.
+    /// The time until which it is busy.
     clock: u64,
     ready: VecDeque<(u64, u32)>,
     planned: bool,
 }
 
-/// A thread's queue pair with a server: one list after the other.
+/// A thread's queue pair to a server. It processes one list after the other.
 #[derive(Debug, Default)]
 pub(super) struct QueuePair {
     pub busy: bool,
     pub waiting: VecDeque<u32>,
-    /// When the last list posted is sent.
+    /// The time when the last posted list is sent.
     pub sent: u64,
-    /// When the last READ before takes effect: what a fenced WRITE waits for.
+    /// The time when the last earlier READ takes effect. A fenced WRITE waits for it.
     pub reads_until: u64,
 }
 
-/// One endpoint: the thread it is for, and its machine.
+/// One endpoint: the client of its thread, and its machine.
 #[derive(Debug)]
 pub(super) struct Port {
-    pub client: ClientId,
+    pub client: ComputeId,
     pub machine: u16,
-    /// What the client's CPU does with a line that it has read, in picoseconds.
+    /// CPU time of the client per line read, in picoseconds.
     pub line: u64,
 }
 
-/// What is to be done outside of the world's borrow.
+/// The next action outside of the world's borrow.
 pub(super) enum Next {
     Poll {
         task: u32,
         thread: u32,
     },
-    /// Nothing is going to happen any more.
+    /// No events are left.
     End,
 }
 
@@ -73,7 +78,7 @@ pub(super) struct World {
     pub quiet: bool,
     pub events: Events,
     pub machines: Vec<Machine>,
-    pub stations: Vec<Station>,
+    pub server_models: Vec<ServerModel>,
     pub flights: Flights,
     pub ports: Vec<Port>,
     pub queue_pairs: Vec<QueuePair>,
@@ -81,14 +86,14 @@ pub(super) struct World {
     /// The thread of each task.
     task_threads: Vec<u32>,
     pub timers: Timers,
-    /// Who runs: a task and its thread.
+    /// The running task and its thread.
     current: Option<(u32, u32)>,
     pool: Vec<WorkList>,
     pub verbs: u64,
 }
 
 impl World {
-    pub(super) fn new(timing: Timing, caps: Caps, machines: u16, stations: Vec<Station>) -> Self {
+    pub(super) fn new(timing: Timing, caps: Caps, machines: u16, server_models: Vec<ServerModel>) -> Self {
         Self {
             machines: (0..machines).map(|_| Machine::new(&timing.params)).collect(),
             timing,
@@ -96,7 +101,7 @@ impl World {
             now: 0,
             quiet: false,
             events: Events::default(),
-            stations,
+            server_models,
             flights: Flights::default(),
             ports: Vec::new(),
             queue_pairs: Vec::new(),
@@ -109,11 +114,11 @@ impl World {
         }
     }
 
-    /// A new endpoint, with a thread of its own of the same number.
+    /// Adds an endpoint, with a thread of its own that has the same number.
     pub(super) fn add_port(&mut self, port: Port) -> u32 {
         self.ports.push(port);
         self.threads.push(Thread::default());
-        self.queue_pairs.extend((0..self.stations.len()).map(|_| QueuePair::default()));
+        self.queue_pairs.extend((0..self.server_models.len()).map(|_| QueuePair::default()));
         self.ports.len() as u32 - 1
     }
 
@@ -122,7 +127,7 @@ impl World {
         self.task_threads.push(thread);
     }
 
-    /// The time as whoever runs has it, in picoseconds.
+    /// Returns the time in picoseconds, as the running task sees it.
     pub(super) fn time(&self) -> u64 {
         match self.current {
             Some((_, thread)) if !self.quiet => self.threads[thread as usize].clock,
@@ -130,7 +135,7 @@ impl World {
         }
     }
 
-    /// Whoever runs is busy for so long.
+    /// Makes the running task's thread busy for this long.
     pub(super) fn spend(&mut self, picos: u64) {
         if let Some((_, thread)) = self.current.filter(|_| !self.quiet) {
             self.threads[thread as usize].clock += picos;
@@ -148,17 +153,18 @@ impl World {
     }
 
     pub(super) fn pair(&self, endpoint: u32, server: u16) -> usize {
-        endpoint as usize * self.stations.len() + usize::from(server)
+        endpoint as usize * self.server_models.len() + usize::from(server)
     }
 
     fn check(&self, list: &WorkList) -> Result<(), FabricError> {
         let server = list.server();
-        let station = self.stations.get(usize::from(server)).ok_or(FabricError::NoSuchServer { server })?;
+        let server_model =
+            self.server_models.get(usize::from(server)).ok_or(FabricError::NoSuchServer { server })?;
         let (asked, limit) = (list.len() as u64, u64::from(self.caps.max_verbs));
         if asked > limit {
             return Err(FabricError::TooLarge { asked, limit });
         }
-        let size = |space: Space| station.memory.size(space);
+        let size = |space: Space| server_model.memory.size(space);
         list.verbs().iter().try_for_each(|verb| check_verb(&self.caps, server, verb, size))
     }
 
@@ -190,7 +196,7 @@ impl World {
         if bytes > 0 {
             at += self.timing.pcie + self.timing.dma(bytes);
         }
-        // Lists of one queue pair leave in the order in which they were posted.
+        // Lists of one queue pair are sent in the order in which they were posted.
         let pair = self.pair(endpoint, server);
         let before = &mut self.queue_pairs[pair].sent;
         let waits = bytes > 0 || *before > at;
@@ -204,7 +210,7 @@ impl World {
         ticket
     }
 
-    /// Bytes of a list that its NIC has to fetch from the client's memory.
+    /// Returns the bytes of a list that its NIC must fetch from the client's memory.
     fn fetched(&self, slot: u32) -> u64 {
         let inline = self.timing.params.inline_bytes;
         let payload = |verb: &Verb| match *verb {
@@ -214,7 +220,7 @@ impl World {
         self.flights.get(slot).list.verbs().iter().map(payload).sum()
     }
 
-    /// The sender's NIC sends the verbs of a list, from `at` on.
+    /// Makes the sender's NIC send the verbs of a list, from `at` on.
     fn send(&mut self, slot: u32, at: u64) {
         let timing = self.timing;
         let flight = self.flights.get_mut(slot);
@@ -227,7 +233,7 @@ impl World {
         self.events.plan(flight.arrivals[0], Event::Arrive(slot));
     }
 
-    /// The last answer has reached the sender's NIC, or will at `at`.
+    /// The last answer has reached the sender's NIC.
     fn receive_answer(&mut self, slot: u32) {
         let timing = self.timing;
         let flight = self.flights.get(slot);
@@ -263,14 +269,20 @@ impl World {
         }
     }
 
-    /// Lets a server's CPU answer at once.
-    pub(super) fn serve(&mut self, server: u16, from: ClientId, request: &Request) -> Result<Response, FabricError> {
+    /// Makes a server's CPU answer at once.
+    pub(super) fn serve(
+        &mut self,
+        server: u16,
+        from: ComputeId,
+        request: &Request,
+    ) -> Result<Response, FabricError> {
         let now = self.now / NANO;
-        let station = self.stations.get_mut(usize::from(server)).ok_or(FabricError::NoSuchServer { server })?;
-        Ok(station.cpu.handle(&CpuView::new(&mut station.memory), from, request, now)?)
+        let server_model =
+            self.server_models.get_mut(usize::from(server)).ok_or(FabricError::NoSuchServer { server })?;
+        Ok(server_model.cpu.handle(&CpuView::new(&mut server_model.memory), from, request, now)?)
     }
 
-    /// A list or call is complete; who waits for it, if that one's thread has time now.
+    /// Completes a list or call. Returns the waiting task, if its thread has time now.
     fn complete(&mut self, slot: u32) -> Option<Next> {
         self.answer(slot);
         let flight = self.flights.get_mut(slot);
@@ -310,7 +322,7 @@ impl World {
         }
     }
 
-    /// `task` is to run at `at` or later.
+    /// Makes `task` ready to run at `at` or later.
     fn make_ready(&mut self, task: u32, at: u64) {
         let number = self.task_threads[task as usize];
         let thread = &mut self.threads[number as usize];
@@ -320,7 +332,7 @@ impl World {
         }
     }
 
-    /// What `thread` goes on with now, if anything is ready.
+    /// Returns the next ready task of thread `number`, if there is one.
     fn resume(&mut self, number: u32) -> Option<Next> {
         let thread = &mut self.threads[number as usize];
         thread.planned = false;
@@ -334,7 +346,7 @@ impl World {
         Some(self.begin(task, number))
     }
 
-    /// Whether `task`, which has just been polled, woke itself and nobody else, and its thread has nothing else to do.
+    /// Whether `task`, which has just been polled, woke only itself and its thread has nothing else to do.
     pub(super) fn goes_on(&mut self, task: u32, number: u32, wakes: &WakeQueue) -> bool {
         let thread = &mut self.threads[number as usize];
         let goes_on = thread.ready.is_empty() && wakes.take_only(task);
@@ -344,7 +356,7 @@ impl World {
         goes_on
     }
 
-    /// A task of `thread` has been polled.
+    /// A task of thread `number` has been polled.
     pub(super) fn ran(&mut self, number: u32, wakes: &WakeQueue) {
         self.current = None;
         let at = self.threads[number as usize].clock;
@@ -357,7 +369,7 @@ impl World {
         }
     }
 
-    /// Lets things happen until a task has to run.
+    /// Executes events until a task must run.
     pub(super) fn advance(&mut self, wakes: &WakeQueue) -> Next {
         let now = self.now;
         wakes.drain(|task| self.make_ready(task, now));
@@ -396,7 +408,7 @@ impl World {
     }
 }
 
-/// Payload of a verb on its way there.
+/// Returns the payload of a verb's request.
 pub(super) fn request_bytes(verb: &Verb) -> u64 {
     match *verb {
         Verb::Read { .. } => 0,

@@ -1,23 +1,25 @@
 //! Every schedule of a small world: depth-first search by replay.
 //!
-//! Nothing is saved and restored: each execution starts afresh, repeats the picks of the current prefix and goes on with
-//! the first choice at every new point; then the last point with an untried choice is advanced. Before each step the world
-//! tells a hash of its *state*: memory, verbs in flight, and per compute server everything ever delivered to its tasks. Two
-//! prefixes that reach equal states have equal futures, so the second is pruned; commuting events merge this way.
+//! The search saves and restores no state. Each execution starts again, repeats the picks of the current
+//! prefix, and takes the first choice at every new point. Then the search advances the last point with an
+//! untried choice. Before each step the world passes a hash of its *state*: memory, verbs in flight, and per
+//! compute server everything ever delivered to its tasks. Two prefixes that reach equal states have equal
+//! futures, so the second is pruned. Commuting events merge in this way.
 //!
-//! What must hold for that: tasks are deterministic and share nothing outside the fabric except within one compute server
-//! or through [`Sim::note`](crate::Sim::note). What can go wrong: a collision of 64-bit hashes hides a state, with
-//! probability n²/2^65 for n states: below one in 10^7 up to a million states.
+//! This requires that tasks are deterministic, and that they share nothing outside the fabric except within
+//! one compute server or through [`Sim::note`](crate::Sim::note). One error is possible: a collision of
+//! 64-bit hashes hides a state. Its probability is n²/2^65 for n states, below one in 10^7 up to a million
+//! states.
 
 use super::Scheduler;
 use crate::choice::Choice;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Where the search stops. What is cut off is counted in [`Report`].
+/// The bounds of the search. [`Report`] counts what they cut off.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Most picks in one execution; deeper ones are abandoned and counted as truncated.
+    /// Most picks in one execution. The search abandons deeper executions and counts them as truncated.
     pub depth: usize,
     /// Most executions.
     pub executions: u64,
@@ -31,7 +33,7 @@ impl Default for Bounds {
     }
 }
 
-/// What a search has done.
+/// The counts of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Executions started.
@@ -44,11 +46,11 @@ pub struct Report {
     pub truncated: u64,
     /// The most picks in one execution.
     pub deepest: usize,
-    /// Whether nothing is left to try. With `truncated` 0, every schedule has been covered.
+    /// Whether the search has tried everything. With `truncated` 0, it has covered every schedule.
     pub finished: bool,
 }
 
-/// State hashes are already mixed; hashing them again would only cost.
+/// A hasher that does nothing: state hashes are already mixed.
 #[derive(Debug, Default)]
 struct Identity(u64);
 
@@ -85,12 +87,12 @@ pub struct Exhaustive {
 }
 
 impl Exhaustive {
-    /// A search that has not begun.
+    /// Creates a search that has not begun.
     pub fn new(bounds: Bounds) -> Self {
         Self { bounds, path: Vec::new(), depth: 0, known: HashMap::default(), report: Report::default() }
     }
 
-    /// Turns to the next execution. False when there is none, or the bound on executions is reached.
+    /// Moves to the next execution. Returns false if there is none, or if the bound on executions is reached.
     pub fn begin(&mut self) -> bool {
         if self.report.finished {
             return false;
@@ -116,17 +118,17 @@ impl Exhaustive {
         true
     }
 
-    /// The picks of the present execution, for [`Replay`](super::Replay).
+    /// Returns the picks of the current execution, for [`Replay`](super::Replay).
     pub fn picks(&self) -> Vec<u32> {
         self.path[..self.depth.min(self.path.len())].iter().map(|point| point.taken).collect()
     }
 
-    /// Counts the present execution as cut by a limit of the world.
+    /// Counts the current execution as cut by a limit of the world.
     pub fn truncate(&mut self) {
         self.report.truncated += 1;
     }
 
-    /// Counts so far.
+    /// Returns the counts so far.
     pub fn report(&self) -> Report {
         Report { states: self.known.len() as u64, ..self.report }
     }
@@ -159,7 +161,7 @@ impl Scheduler for Exhaustive {
         if !self.bounds.merge {
             return true;
         }
-        // A state first met close to the depth bound is searched again when it is met further from it.
+        // The search visits a state again if it first met it closer to the depth bound.
         let depth = self.depth as u32;
         match self.known.get_mut(&state) {
             Some(met) if *met <= depth => {

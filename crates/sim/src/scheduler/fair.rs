@@ -1,14 +1,14 @@
-//! Turns for everybody.
+//! A fair scheduler: every actor gets its turn.
 
 use super::{Scheduler, without_jump};
-use crate::choice::{Actor, Choice, Kind};
+use crate::choice::{Actor, Choice, ChoiceKind};
 use crate::rng::Rng;
 
-/// Of this many picks one is uniform, so that seeds differ.
+/// One in this many picks is uniform, so that seeds differ.
 const UNIFORM_ONE_IN: u32 = 4;
 
-/// Lets the actor move whose last move is longest ago, most of the time: nobody starves, as on machines that are not overloaded. Under
-/// it a lease that is long against a round trip runs out only for a reason.
+/// Mostly picks the actor whose last move is longest ago. No actor starves, as on machines that are not
+/// overloaded. A lease that is long compared to a round trip then expires only for a reason.
 #[derive(Clone, Debug)]
 pub struct Fair {
     rng: Rng,
@@ -17,7 +17,7 @@ pub struct Fair {
 }
 
 impl Fair {
-    /// A fair scheduler.
+    /// Creates a fair scheduler.
     pub fn new(seed: u64) -> Self {
         Self { rng: Rng::new(seed ^ 0x4641_4952), picks: 0, last: Vec::new() }
     }
@@ -33,7 +33,7 @@ impl Scheduler for Fair {
         if plain == 0 {
             return choices.len() - 1;
         }
-        if !matches!(choices[0].kind, Kind::Run | Kind::Step) {
+        if !matches!(choices[0].kind, ChoiceKind::Run | ChoiceKind::Step) {
             return self.rng.below(plain);
         }
         let oldest = (0..plain).min_by_key(|&at| self.last_move(choices[at].actor)).unwrap_or(0);

@@ -1,15 +1,16 @@
 //! Probabilistic concurrency testing: priorities and a few change points (Burckhardt et al., ASPLOS 2010).
 //!
-//! Every actor has a random priority and the highest moves; at `depth` random moments the one that would move becomes the
-//! lowest. A bug that needs d ordered preemptions is found with probability at least 1/(n·k^(d-1)) per run, however rare
-//! it is under uniform choice. Two departures keep runs finite, since our actors spin and retry: an actor that moved
-//! `quantum` times without a change of priority is demoted, and units of one queue pair are drawn uniformly.
+//! Every actor has a random priority, and the actor with the highest priority moves. At `depth` random steps
+//! the actor that would move gets the lowest priority. A bug that needs d ordered preemptions is found with
+//! probability at least 1/(n·k^(d-1)) per run, however rare it is under uniform choice. Actors here spin and
+//! retry, so two deviations keep runs finite. An actor that moved `quantum` times without a change of
+//! priority is demoted, and units of one queue pair are drawn uniformly.
 
 use super::{JUMP_ONE_IN, Scheduler, without_jump};
-use crate::choice::{Actor, Choice, Kind};
+use crate::choice::{Actor, Choice, ChoiceKind};
 use crate::rng::Rng;
 
-/// An actor's priority, 0 before it has one, and its moves since it was given.
+/// An actor's priority (0 before it has one), and its moves since it got that priority.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rank {
     priority: u64,
@@ -22,21 +23,22 @@ pub struct Pct {
     rng: Rng,
     tasks: Vec<Rank>,
     controls: Vec<Rank>,
-    /// By endpoint, then server.
+    /// Ranks by endpoint, then server.
     queue_pairs: Vec<Vec<Rank>>,
-    /// Descending, so that the next one is last.
+    /// In descending order, so that the next one is last.
     change_points: Vec<u64>,
     step: u64,
     quantum: u32,
-    /// The next demoted priority; random priorities all lie above.
+    /// The next demoted priority. All random priorities are higher.
     low: u64,
 }
 
 impl Pct {
-    /// A schedule with `depth` change points among the first `length` steps.
+    /// Creates a schedule with `depth` change points among the first `length` steps.
     pub fn new(seed: u64, depth: usize, length: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x0050_4354);
-        let mut change_points: Vec<u64> = (0..depth).map(|_| rng.below(length.max(1) as usize) as u64).collect();
+        let mut change_points: Vec<u64> =
+            (0..depth).map(|_| rng.below(length.max(1) as usize) as u64).collect();
         change_points.sort_unstable_by(|a, b| b.cmp(a));
         Self {
             rng,
@@ -57,7 +59,7 @@ impl Pct {
             Actor::QueuePair { endpoint, server } => {
                 (entry(&mut self.queue_pairs, endpoint as usize), usize::from(server))
             }
-            // The clock never competes: it is asked for apart.
+            // The clock never competes: the scheduler decides on it separately.
             Actor::Control(_) | Actor::Clock => {
                 (&mut self.controls, if let Actor::Control(endpoint) = actor { endpoint as usize } else { 0 })
             }
@@ -86,7 +88,7 @@ impl Pct {
     }
 }
 
-/// The element at `at`, made if the vector is too short.
+/// Returns the element at `at`. Extends the vector if it is too short.
 #[inline]
 fn entry<T: Default + Clone>(items: &mut Vec<T>, at: usize) -> &mut T {
     if items.len() <= at {
@@ -101,7 +103,7 @@ impl Scheduler for Pct {
         if plain == 0 || (plain < choices.len() && self.rng.one_in(JUMP_ONE_IN)) {
             return choices.len() - 1;
         }
-        if !matches!(choices[0].kind, Kind::Run | Kind::Step) {
+        if !matches!(choices[0].kind, ChoiceKind::Run | ChoiceKind::Step) {
             return self.rng.below(plain);
         }
         self.step += 1;

@@ -1,9 +1,9 @@
-//! Recording the picks of a schedule, and taking them again.
+//! Records the picks of a schedule, and replays them.
 
 use super::Scheduler;
 use crate::choice::Choice;
 
-/// Another scheduler whose answers are kept: they name the schedule for [`Replay`].
+/// Wraps another scheduler and records its picks, which name the schedule for [`Replay`].
 #[derive(Debug)]
 pub struct Recording<S> {
     inner: S,
@@ -11,17 +11,17 @@ pub struct Recording<S> {
 }
 
 impl<S: Scheduler> Recording<S> {
-    /// Records what `inner` picks.
+    /// Records the picks of `inner`.
     pub fn new(inner: S) -> Self {
         Self { inner, picks: Vec::new() }
     }
 
-    /// The answers so far.
+    /// Returns the picks so far.
     pub fn picks(&self) -> &[u32] {
         &self.picks
     }
 
-    /// The answers.
+    /// Returns all picks.
     pub fn into_picks(self) -> Vec<u32> {
         self.picks
     }
@@ -43,8 +43,8 @@ impl<S: Scheduler> Scheduler for Recording<S> {
     }
 }
 
-/// Takes given picks; 0 when they are used up. An index that is out of range (the program has changed) wraps round, so
-/// that a shortened schedule is still a schedule.
+/// Replays given picks, then picks 0 when they are used up. An index that is out of range (the program has
+/// changed) wraps around, so that a shortened schedule is still a schedule.
 #[derive(Clone, Debug)]
 pub struct Replay {
     picks: Vec<u32>,

@@ -1,31 +1,31 @@
-//! One schedule to be run: what a seed stands for, or less of it.
+//! One schedule to run: everything that a seed decides, or a smaller version of it.
 
 use super::mishap::Mishap;
 use std::fmt;
 
-/// A schedule. What the seed decides besides (keys, operations, ages of caches) stays as the seed has it, so that a case
-/// with fewer operations or mishaps is the same case, only smaller.
+/// A schedule. Everything else that the seed decides (keys, operations, ages of caches) stays unchanged. So a
+/// case with fewer operations or mishaps is the same case, only smaller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
     /// Decides scenario, knobs and scripts.
     pub seed: u64,
     /// Seeds the scheduler.
     pub schedule: u64,
-    /// The most operations of each client; clients beyond the end have all of theirs.
+    /// The most operations of each client. Clients beyond the end of the list run all of theirs.
     pub operations: Vec<u32>,
-    /// What goes wrong.
+    /// The faults of the schedule.
     pub mishaps: Vec<Mishap>,
     /// The scheduler's picks, instead of a scheduler.
     pub picks: Option<Vec<u32>>,
 }
 
 impl Case {
-    /// The whole of what `seed` stands for.
+    /// Returns the complete case of `seed`.
     pub fn of(seed: u64, mishaps: Vec<Mishap>) -> Self {
         Self { seed, schedule: seed, operations: Vec::new(), mishaps, picks: None }
     }
 
-    /// How many operations `client` may have.
+    /// Returns how many operations `client` may run.
     pub(super) fn operations_of(&self, client: u32) -> u32 {
         self.operations.get(client as usize).copied().unwrap_or(u32::MAX)
     }

@@ -1,8 +1,9 @@
-//! What clients of a schedule do with the catalog, and how it is judged.
+//! Catalog operations of the clients in a schedule, and their check.
 //!
-//! Each name is a register that holds the id of its tree, or nothing. Opening reads it, creating sets it if it is empty, dropping empties
-//! it. So the history of a name is one more key for the linearizability checker, and so is each key of each tree, by the tree's id: an
-//! operation on a tree that another client drops may fail, but a tree that nobody dropped must keep what it was given.
+//! Each name is a register that holds the id of its tree, or nothing. Open reads it, create sets it if it is
+//! empty, and drop empties it. So the history of a name is one more key for the linearizability checker. So
+//! is each key of each tree, by the tree's id. An operation on a tree that another client drops may fail. A
+//! tree that no client dropped must keep its contents.
 
 use super::check::{Found, Property};
 use super::scenario::Scenario;
@@ -15,22 +16,23 @@ use sherman_fabric::{FabricError, Refusal};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The key of the first name in a history: above those of all trees.
+/// The key of the first name in a history. It is above the keys of all trees.
 pub(super) const CATALOG: u64 = 1 << 62;
-/// Keys that clients use in trees besides the one that scenarios are about.
+/// Number of keys that clients use in trees other than the main tree of the scenario.
 const KEYS: u64 = 12;
-/// The first of the pretended clients in whose names a load, or a removal of everything, is written down: one for each key.
+/// The first client id for the operations of a bulk load or a clear. The history records one operation per
+/// key, each under an id of its own.
 const ONE_FOR_EACH: u32 = 1_000;
-/// How often one removal of everything may remove a key: a leaf that was cleared may merge with one that was not yet, and with what others
-/// have put there meanwhile.
+/// How many times one clear may remove a key. A cleared leaf may merge with a leaf that is not cleared yet,
+/// and with entries that other clients insert meanwhile.
 const MOST_TIMES_CLEARED: u32 = 3;
 
-/// The key of a name in a history; `None` for the tree that scenarios are about.
+/// Returns the key of a name in a history, or `None` for the main tree of the scenario.
 pub(super) fn key_of(name: &str) -> Option<u64> {
     OTHERS.iter().position(|other| *other == name).map(|at| CATALOG + at as u64)
 }
 
-/// What was asked of the catalog.
+/// The kind of a catalog request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Create,
@@ -48,23 +50,23 @@ pub(super) struct CatalogCall {
     ended: Ended,
 }
 
-/// How it ended.
+/// The result of a catalog request.
 #[derive(Clone, Copy, Debug)]
 enum Ended {
-    /// Its client died, or does not know.
+    /// The client died, or does not know the outcome.
     Unknown,
-    /// It changed nothing.
+    /// The request changed nothing.
     Failed,
     Returned {
         at: u64,
-        /// The tree that was found, dropped or made.
+        /// The tree that was found, dropped or created.
         id: Option<u32>,
         created: bool,
     },
 }
 
 impl CatalogCall {
-    /// The ids that it shows to exist under its name.
+    /// Returns the id that this request showed to exist under its name, and when.
     fn shows(&self) -> Option<(u64, u32)> {
         match self.ended {
             Ended::Returned { at, id: Some(id), .. } => Some((at, id)),
@@ -78,7 +80,7 @@ impl CatalogCall {
 }
 
 impl Script {
-    /// Uses the catalog, or a tree that it has from there.
+    /// Runs a catalog operation, or an operation on a tree that it opened earlier.
     pub async fn use_catalog(&mut self, worker: &Worker<SimEndpoint>, number: u32) {
         let name = self.rng.below(OTHERS.len());
         let Some(tree) = self.others[name].clone() else {
@@ -98,8 +100,13 @@ impl Script {
 
     async fn ask_catalog(&mut self, worker: &Worker<SimEndpoint>, name: usize, asked: Asked) {
         let invoked = self.record.history.borrow_mut().moment();
-        let call =
-            CatalogCall { client: self.client, key: CATALOG + name as u64, asked, invoked, ended: Ended::Unknown };
+        let call = CatalogCall {
+            client: self.client,
+            key: CATALOG + name as u64,
+            asked,
+            invoked,
+            ended: Ended::Unknown,
+        };
         let at = self.record.catalog.borrow().len();
         self.record.catalog.borrow_mut().push(call);
         self.spawner.say(|| format!("client {} begins: {asked:?} {}", self.client, OTHERS[name]));
@@ -122,11 +129,13 @@ impl Script {
                 self.others[name] = None;
                 returned(None, false)
             }
-            // The entry that the names share is the other's.
+            // Another name uses the catalog entry that the names share.
             Err(Error::Refused(Refusal::TooManyTrees) | Error::OutOfMemory) => Ended::Failed,
-            // A tree may have been created although its maker came to its end.
+            // The tree may have been created although its creator has been terminated.
             Err(
-                Error::Fenced { .. } | Error::OutcomeUnknown { .. } | Error::Fabric(FabricError::Disconnected { .. }),
+                Error::Fenced { .. }
+                | Error::OutcomeUnknown { .. }
+                | Error::Fabric(FabricError::Disconnected { .. }),
             ) => Ended::Unknown,
             Err(error) if self.is_excused(&error) => Ended::Unknown,
             Err(error) => {
@@ -147,7 +156,7 @@ impl Script {
         told
     }
 
-    /// One operation on one key of another tree, or a scan of it.
+    /// Runs one operation on one key of another tree, or scans it.
     async fn use_other(&mut self, worker: &Worker<SimEndpoint>, tree: &Arc<TreeState>, number: u32) {
         let key = self.rng.below(KEYS as usize) as u64;
         let value = u64::from(self.client) << 16 | u64::from(number) << 1 | 1;
@@ -163,19 +172,26 @@ impl Script {
         self.tree = home;
     }
 
-    fn invoke_all(&self, tree: &TreeState, keys: impl Iterator<Item = u64>, op: impl Fn(u64) -> Op) -> Vec<OpId> {
+    fn invoke_all(
+        &self,
+        tree: &TreeState,
+        keys: impl Iterator<Item = u64>,
+        op: impl Fn(u64) -> Op,
+    ) -> Vec<OpId> {
         let base = u64::from(tree.info().id) * SPAN;
         let mut history = self.record.history.borrow_mut();
         (ONE_FOR_EACH..).zip(keys).map(|(client, key)| history.invoke(client, base + key, op(key))).collect()
     }
 
-    /// Loads another tree: all of it at one moment, at which the tree is empty, or nothing.
+    /// Bulk-loads another tree. The load takes effect at one moment, at which the tree is empty, or not at
+    /// all.
     async fn load(&mut self, worker: &Worker<SimEndpoint>, tree: &TreeState, number: u32) {
         let keys = 1 + self.rng.below(KEYS as usize) as u64;
         let value = |key: u64| key << 32 | u64::from(self.client) << 16 | u64::from(number) << 1 | 1;
         let loaded = self.invoke_all(tree, 0..keys, |key| Op::Insert(value(key)));
         let empty = self.invoke_all(tree, keys..KEYS, |_| Op::Get);
-        self.spawner.say(|| format!("client {} begins: load {keys} keys of tree {}", self.client, tree.info().id));
+        self.spawner
+            .say(|| format!("client {} begins: load {keys} keys of tree {}", self.client, tree.info().id));
         let outcome = bulk_load(worker, tree, &self.scenario, 0..keys, value).await;
         self.spawner.say(|| format!("client {} ends: load: {outcome:?}", self.client));
         let mut history = self.record.history.borrow_mut();
@@ -187,7 +203,8 @@ impl Script {
             };
         }
         for call in empty {
-            let _ = if outcome.is_ok() { history.ret(call, Outcome::Value(None)) } else { history.failed(call) };
+            let _ =
+                if outcome.is_ok() { history.ret(call, Outcome::Value(None)) } else { history.failed(call) };
         }
         drop(history);
         if let Err(error) = outcome {
@@ -195,8 +212,8 @@ impl Script {
         }
     }
 
-    /// Removes everything from another tree, each leaf at a moment of its own: at some moment each key is absent. What it held is not
-    /// told.
+    /// Clears another tree, each leaf at a separate moment: each key is absent at some moment. The client
+    /// does not learn the values that were removed.
     async fn clear(&mut self, worker: &Worker<SimEndpoint>, tree: &TreeState) {
         let absent = self.invoke_all(tree, 0..KEYS, |_| Op::Get);
         let removed: Vec<OpId> =
@@ -204,7 +221,8 @@ impl Script {
         let outcome = worker.clear(tree).await;
         let mut history = self.record.history.borrow_mut();
         for call in absent {
-            let _ = if outcome.is_ok() { history.ret(call, Outcome::Value(None)) } else { history.failed(call) };
+            let _ =
+                if outcome.is_ok() { history.ret(call, Outcome::Value(None)) } else { history.failed(call) };
         }
         for call in removed {
             let _ = history.unknown(call);
@@ -255,15 +273,15 @@ pub(super) async fn bulk_load(
     }
 }
 
-/// Adds what clients did with the catalog to the history. A creation whose outcome its client does not know has made a tree whose id
-/// others may have seen: which, is found out here.
+/// Adds the catalog operations of the clients to the history. A creation with unknown outcome may have made a
+/// tree whose id other clients saw. This function finds out which.
 pub(super) fn settle(
     history: &mut History,
     calls: &[CatalogCall],
     initial: &BTreeMap<u64, u64>,
     listed: &[(TreeInfo, sherman_core::Walk)],
 ) -> Result<(), Found> {
-    // By name and id: when it was first seen.
+    // Time of the first sighting, by name and id.
     let mut seen: BTreeMap<(u64, u32), u64> = BTreeMap::new();
     for call in calls {
         if let Some((at, id)) = call.shows() {
@@ -275,10 +293,12 @@ pub(super) fn settle(
     for (tree, at) in shown {
         seen.entry(tree).or_insert(at);
     }
-    let known =
-        |key: &u64, id: u32| initial.get(key) == Some(&u64::from(id)) || calls.iter().any(|call| call.has_created(id));
+    let known = |key: &u64, id: u32| {
+        initial.get(key) == Some(&u64::from(id)) || calls.iter().any(|call| call.has_created(id))
+    };
     let mut claims: Vec<Option<u32>> = vec![None; calls.len()];
-    let mut orphans: Vec<((u64, u32), u64)> = seen.into_iter().filter(|((key, id), _)| !known(key, *id)).collect();
+    let mut orphans: Vec<((u64, u32), u64)> =
+        seen.into_iter().filter(|((key, id), _)| !known(key, *id)).collect();
     orphans.sort_by_key(|(_, at)| *at);
     for ((key, id), at) in orphans {
         let maker = (0..calls.len()).find(|&number| {
@@ -288,7 +308,12 @@ pub(super) fn settle(
         });
         match maker {
             Some(number) => claims[number] = Some(id),
-            None => return Err(Found::new(Property::Catalog, format!("nobody created tree {id}, which was seen"))),
+            None => {
+                return Err(Found::new(
+                    Property::Catalog,
+                    format!("a client saw tree {id}, which no client created"),
+                ));
+            }
         }
     }
     for (call, claim) in calls.iter().zip(claims) {
@@ -299,11 +324,13 @@ pub(super) fn settle(
             (Asked::Create, Ended::Returned { at, id: Some(id), created: true }) => {
                 (Op::InsertIfAbsent(u64::from(id)), Fate::Returned { at, outcome: value(None) })
             }
-            // It found one: as if it had read.
+            // The tree already existed, so the request counts as a read.
             (Asked::Create | Asked::Open, Ended::Returned { at, id, .. }) => {
                 (Op::Get, Fate::Returned { at, outcome: value(id) })
             }
-            (Asked::Drop, Ended::Returned { at, id, .. }) => (Op::Remove, Fate::Returned { at, outcome: value(id) }),
+            (Asked::Drop, Ended::Returned { at, id, .. }) => {
+                (Op::Remove, Fate::Returned { at, outcome: value(id) })
+            }
             (Asked::Create, Ended::Unknown) => match claim {
                 Some(id) => (Op::InsertIfAbsent(u64::from(id)), Fate::Unknown),
                 None => (Op::InsertIfAbsent(UNSEEN + u64::from(client)), Fate::Unknown),
@@ -317,5 +344,5 @@ pub(super) fn settle(
     Ok(())
 }
 
-/// Stands for the id of a tree that nobody ever saw.
+/// Stands for the id of a tree that no client ever saw.
 const UNSEEN: u64 = 1 << 40;

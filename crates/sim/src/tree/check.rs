@@ -1,7 +1,7 @@
-//! What must hold after a schedule, one checker per property.
+//! The properties that must hold after a schedule, with one checker for each.
 
 use super::catalog::{self, CATALOG};
-use super::lab::{Compute, Lab};
+use super::fixture::{Compute, Fixture};
 use super::scenario::Scenario;
 use super::script::{Record as Report, SPAN};
 use crate::history::History;
@@ -15,16 +15,16 @@ use sherman_fabric::{Memory, Space};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What was violated.
+/// The violated property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Property {
-    /// Every operation ends, within a bounded number of verbs and without an error nobody caused.
+    /// Every operation ends, within a bounded number of verbs and without an unexplained error.
     Progress,
-    /// The history is linearizable, what scans say of each key included.
+    /// The history is linearizable, including the results of scans for each key.
     Linear,
     /// Scans keep their order and bounds.
     Ranges,
-    /// Every value is one that was written.
+    /// Every value found was written by a client.
     Values,
     /// The tree at rest keeps its invariants.
     Walk,
@@ -32,30 +32,31 @@ pub enum Property {
     Lanes,
     /// No redo record and no redo slot is left over.
     Redo,
-    /// Every place for a node is part of a tree, or free and somebody finds it.
+    /// Every place for a node is part of a tree, or is free and a compute server can find it.
     Space,
-    /// Whoever is dead can be recovered.
+    /// Every dead compute server can be recovered.
     Recovery,
-    /// Nobody is left dead or half gone, and every id that is not in use can be issued.
+    /// No member stays dead or partly removed, and every unused id can be issued.
     Members,
-    /// Trees come and go as clients were told: the history of each name is linearizable.
+    /// Creations and drops of trees match the answers that clients got: the history of each name is
+    /// linearizable.
     Catalog,
-    /// Where every task gets its turn, no member is taken for dead that nothing happened to.
+    /// If every task gets its turn, no healthy member is declared dead.
     Health,
 }
 
 /// A property that did not hold, and the schedule that shows it.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// Replays the schedule.
+    /// The seed that replays the schedule.
     pub seed: u64,
-    /// Which.
+    /// The property.
     pub property: Property,
-    /// What was found.
+    /// The finding.
     pub what: String,
-    /// The key it is about, if it is about one.
+    /// The key that it concerns, if any.
     pub key: Option<u64>,
-    /// The scenario the seed stands for.
+    /// The scenario of the seed.
     pub scenario: String,
 }
 
@@ -66,12 +67,12 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a checker found wrong.
+/// The finding of a checker.
 #[derive(Debug)]
 pub(super) struct Found {
     pub property: Property,
     pub what: String,
-    /// The key it is about, if it is about one.
+    /// The key that it concerns, if any.
     pub key: Option<u64>,
 }
 
@@ -81,7 +82,7 @@ impl Found {
     }
 }
 
-/// What must hold before anything else is looked at.
+/// Checks the conditions that all other checks need: the run ended, and no client reported trouble.
 pub(super) fn ended_well(run: &Run, record: &Report) -> Result<(), Found> {
     if !run.is_done() {
         return Err(Found::new(Property::Progress, format!("{:?}", run.outcome)));
@@ -89,7 +90,7 @@ pub(super) fn ended_well(run: &Run, record: &Report) -> Result<(), Found> {
     record.trouble.borrow_mut().take().map_or(Ok(()), Err)
 }
 
-/// What clients were told, and what is in the tree at the end.
+/// Checks the answers that clients got against the contents of the tree at the end.
 pub(super) fn told(
     scenario: &Scenario,
     record: &Report,
@@ -105,7 +106,7 @@ pub(super) fn told(
     history(checker, told, scenario, initial, walk, others)
 }
 
-/// Lanes in memory and in the local lock tables.
+/// Checks that all lanes in memory and in the local lock tables are free.
 pub(super) fn lanes(sim: &Sim, scenario: &Scenario, computes: &[&ComputeServer]) -> Result<(), Found> {
     for server in 0..scenario.servers {
         let memory = sim.memory(server);
@@ -124,11 +125,14 @@ pub(super) fn lanes(sim: &Sim, scenario: &Scenario, computes: &[&ComputeServer])
     }
 }
 
-/// Redo slots in the compute servers and the records in them.
+/// Checks that the redo slots of the compute servers are free and hold no records.
 pub(super) fn redo(sim: &Sim, computes: &[&ComputeServer]) -> Result<(), Found> {
     for (at, compute) in computes.iter().enumerate() {
         if !compute.redo_slots().all_free() {
-            return Err(Found::new(Property::Redo, format!("compute server {at} still has a redo slot in use")));
+            return Err(Found::new(
+                Property::Redo,
+                format!("compute server {at} still has a redo slot in use"),
+            ));
         }
         for (server, offset) in compute.redo_slots().places() {
             let mut slot = vec![0; compute.geometry().redo_slot_bytes as usize];
@@ -144,23 +148,26 @@ pub(super) fn redo(sim: &Sim, computes: &[&ComputeServer]) -> Result<(), Found> 
     Ok(())
 }
 
-/// The tree at rest, node by node.
-pub(super) fn walk(lab: &mut Lab, compute: &Compute) -> Result<Walk, Found> {
-    lab.walk(compute).map_err(|error| Found::new(Property::Walk, error.to_string()))
+/// Walks the tree at rest, node by node.
+pub(super) fn walk(fixture: &mut Fixture, compute: &Compute) -> Result<Walk, Found> {
+    fixture.walk(compute).map_err(|error| Found::new(Property::Walk, error.to_string()))
 }
 
-/// Node memory: every place is a node of a tree, or free where somebody finds it. `everyone` are all compute servers that are there.
+/// Checks node memory: every place is a node of a tree, or is free and a compute server can find it.
+/// `everyone` contains all compute servers that are members.
 pub(super) fn space(sim: &Sim, servers: u16, everyone: &[&Compute], walks: &[&Walk]) -> Result<(), Found> {
     let Some(first) = everyone.first() else { return Ok(()) };
-    let at_hand = everyone.iter().map(|compute| (compute.fabric.client(), compute.shared.free_places())).collect();
+    let believed_free =
+        everyone.iter().map(|compute| (compute.fabric.client(), compute.shared.free_places())).collect();
     let trees = walks.iter().flat_map(|walk| walk.places.iter().copied());
     let geometry = |server| first.shared.geometry_of(server);
     let places: Vec<_> =
         (0..servers).flat_map(|server| survey(&sim.memory(server), geometry(server), server)).collect();
-    account(&places, trees, &at_hand).map_err(|what| Found::new(Property::Space, what))
+    account(&places, trees, &believed_free).map_err(|what| Found::new(Property::Space, what))
 }
 
-/// What scans may not do whatever else happens; and what they say of single keys, added to the history.
+/// Checks the rules for scans that hold whatever else happens, and adds their claims about single keys to the
+/// history.
 fn ranges(history: &mut History, sweeps: &[Sweep], initial: &BTreeMap<u64, u64>) -> Result<(), Found> {
     if sweeps.is_empty() {
         return Ok(());
@@ -169,13 +176,15 @@ fn ranges(history: &mut History, sweeps: &[Sweep], initial: &BTreeMap<u64, u64>)
     keys.extend(initial.keys());
     for sweep in sweeps {
         let client = sweep.client;
-        sweep.check_order().map_err(|flaw| Found::new(Property::Ranges, format!("client {client} scans: {flaw}")))?;
+        sweep
+            .check_order()
+            .map_err(|flaw| Found::new(Property::Ranges, format!("client {client} scans: {flaw}")))?;
         sweep.observe(history, &keys).map_err(|misuse| Found::new(Property::Ranges, misuse.to_string()))?;
     }
     Ok(())
 }
 
-/// The history together with the contents found at the end.
+/// Checks the history together with the contents at the end.
 fn history(
     checker: &mut Checker,
     history: &mut History,
@@ -189,21 +198,28 @@ fn history(
     for (base, walk) in [(0, walk)].into_iter().chain(bases) {
         for (key, value) in &walk.entries {
             let Some(id) = scenario.value_id(value) else {
-                return Err(Found::new(Property::Values, format!("key {} holds {value:02x?}", scenario.key_id(key))));
+                return Err(Found::new(
+                    Property::Values,
+                    format!("key {} holds {value:02x?}", scenario.key_id(key)),
+                ));
             };
             contents.insert(base + scenario.key_id(key), id);
         }
     }
-    contents.extend(others.iter().filter_map(|(info, _)| Some((catalog::key_of(&info.name)?, u64::from(info.id)))));
-    // What was in trees that are no more, nobody can look at.
-    let listed =
-        |key: u64| !(SPAN..CATALOG).contains(&key) || others.iter().any(|(info, _)| u64::from(info.id) == key / SPAN);
+    contents.extend(
+        others.iter().filter_map(|(info, _)| Some((catalog::key_of(&info.name)?, u64::from(info.id)))),
+    );
+    // The contents of dropped trees cannot be read.
+    let listed = |key: u64| {
+        !(SPAN..CATALOG).contains(&key) || others.iter().any(|(info, _)| u64::from(info.id) == key / SPAN)
+    };
     history.observe_contents_of(initial, &contents, listed);
     match checker.check(history, initial) {
         Verdict::Linearizable => Ok(()),
         verdict => {
             let key = verdict.violation().map(|violation| violation.key);
-            let property = if key.is_some_and(|key| key >= CATALOG) { Property::Catalog } else { Property::Linear };
+            let property =
+                if key.is_some_and(|key| key >= CATALOG) { Property::Catalog } else { Property::Linear };
             Err(Found { property, what: verdict.to_string(), key })
         }
     }

@@ -1,11 +1,11 @@
-//! What the compute servers of a schedule have counted.
+//! Counters of the compute servers of a schedule.
 
-use super::lab::Compute;
+use super::fixture::Compute;
 use sherman_core::tree::Merges;
 
 /// Totals over some compute servers.
 pub(super) struct Counts {
-    /// Nodes made.
+    /// Nodes created.
     made: u64,
     pub merges: Merges,
     pub reused: u64,
@@ -38,7 +38,7 @@ impl Counts {
         }
     }
 
-    /// Nodes that became part of a tree.
+    /// Returns the number of nodes that became part of a tree.
     pub fn made(&self) -> u64 {
         self.made
     }

@@ -1,8 +1,8 @@
-//! What schedules came to: one, and many together.
+//! Results of schedules: of one, and of many together.
 
 use super::check::Violation;
-use super::company::Company;
-use super::lab::Compute;
+use super::fixture::Compute;
+use super::members::Members;
 use super::mishap::Mishap;
 use super::script::Record;
 use crate::sim::{Run, Sim};
@@ -10,54 +10,54 @@ use sherman_core::Cause;
 use sherman_core::tree::Merges;
 use std::fmt;
 
-/// How often operations tried again, in the order of [`Cause::ALL`].
+/// Number of retries by cause, in the order of [`Cause::ALL`].
 pub type Causes = [u64; Cause::ALL.len()];
 
-/// One schedule, after its checks.
+/// The result of one schedule, after its checks.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Its events, verbs and trace hash.
+    /// The events, verbs and trace hash of the run.
     pub run: Run,
-    /// Tasks that ran.
+    /// Number of tasks that ran.
     pub clients: u32,
-    /// Nodes that were made during it.
+    /// Number of nodes created.
     pub splits: u64,
-    /// Merges during it.
+    /// Number of merges.
     pub merges: Merges,
-    /// Places that were used again during it.
+    /// Number of places that were reused.
     pub reused: u64,
-    /// Scans during it.
+    /// Number of scans.
     pub scans: usize,
-    /// Levels of the tree at the end.
+    /// Height of the tree at the end, in levels.
     pub height: usize,
-    /// The most verbs that any operation took.
+    /// The most verbs of any operation.
     pub most_verbs: u64,
-    /// How often operations that ended tried again.
+    /// Number of retries of operations that ended.
     pub causes: Causes,
-    /// What went wrong, as far as it took effect.
+    /// The faults that took effect.
     pub crashes: Crashes,
-    /// What did not hold.
+    /// The property that did not hold, if any.
     pub violation: Option<Violation>,
 }
 
-/// What went wrong in a schedule, and what came of it.
+/// The faults of a schedule, and their consequences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Crashes {
     /// Compute servers that died.
     pub deaths: u32,
-    /// Compute servers that were fenced, lost a connection, or gave themselves up.
-    pub doomed: u32,
-    /// Recoveries that were finished within the schedule.
+    /// Compute servers that were fenced, lost a connection, or stopped themselves.
+    pub terminated: u32,
+    /// Recoveries that finished within the schedule.
     pub recoveries: u64,
-    /// Clients that came back under a new identity.
+    /// Clients that joined again under a new identity.
     pub rejoined: u32,
     /// Whether an id was issued again.
     pub reissued: bool,
-    /// Memory servers that restarted, or were to.
+    /// Memory servers that restarted, or were planned to restart.
     pub restarts: u32,
-    /// Compute servers that were cut off from one memory server alone.
+    /// Compute servers that alone lost a memory server.
     pub cut_off: u32,
-    /// Compute servers that left in order while others went on.
+    /// Compute servers that left in order while others continued.
     pub departed: u32,
     /// Requests to the catalog.
     pub catalog: u32,
@@ -67,32 +67,32 @@ impl Crashes {
     pub(super) fn of(
         sim: &Sim,
         everyone: &[Compute],
-        company: Option<&Company>,
+        members: Option<&Members>,
         mishaps: &[Mishap],
         record: &Record,
     ) -> Self {
-        let Some(company) = company else { return Self::default() };
+        let Some(members) = members else { return Self::default() };
         let count = |of: fn(&Mishap) -> bool| mishaps.iter().filter(|mishap| of(mishap)).count() as u32;
         let mut ids: Vec<_> = everyone.iter().map(|compute| compute.fabric.client()).collect();
         ids.sort_unstable();
         Self {
             deaths: everyone.iter().filter(|compute| sim.is_dead(compute.fabric.number())).count() as u32,
-            doomed: everyone.iter().filter(|compute| compute.shared.is_doomed()).count() as u32,
+            terminated: everyone.iter().filter(|compute| compute.shared.is_terminated()).count() as u32,
             recoveries: everyone.iter().map(|compute| compute.shared.participation().recoveries).sum(),
-            rejoined: company.rejoined.get(),
+            rejoined: members.rejoined.get(),
             reissued: ids.windows(2).any(|pair| pair[0] == pair[1]),
             restarts: count(|mishap| matches!(mishap, Mishap::Restart { .. })),
             cut_off: count(|mishap| matches!(mishap, Mishap::CutOff { .. })),
-            departed: company.departed.borrow().len() as u32,
+            departed: members.departed.borrow().len() as u32,
             catalog: record.catalog.borrow().len() as u32,
         }
     }
 }
 
-/// Of how many schedules something is true.
+/// The number of schedules in which something happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
-    /// A node was made.
+    /// A node was created.
     pub split: u64,
     /// Leaves or internal nodes were merged.
     pub merge: u64,
@@ -100,19 +100,19 @@ pub struct Shares {
     pub internal_merge: u64,
     /// The root was replaced by its only child.
     pub shrink: u64,
-    /// A place was used again that had held a node.
+    /// A place that had held a node was reused.
     pub reuse: u64,
     /// A range was scanned.
     pub scan: u64,
     /// A compute server died.
     pub death: u64,
-    /// Two or more did.
+    /// Two or more compute servers died.
     pub deaths: u64,
-    /// A compute server that had not died was taken for dead, or lost a connection.
-    pub doomed: u64,
-    /// Somebody was recovered while others went on.
+    /// A live compute server was declared dead, or lost a connection.
+    pub terminated: u64,
+    /// A member was recovered while others continued.
     pub recovery: u64,
-    /// Somebody came back under a new identity.
+    /// A client joined again under a new identity.
     pub rejoin: u64,
     /// An id was issued again.
     pub reissue: u64,
@@ -120,7 +120,7 @@ pub struct Shares {
     pub restart: u64,
     /// One compute server alone lost a memory server.
     pub cut_off: u64,
-    /// A compute server left in order while others went on.
+    /// A compute server left in order while others continued.
     pub departure: u64,
     /// Trees were opened, created or dropped.
     pub catalog: u64,
@@ -129,34 +129,35 @@ pub struct Shares {
 /// Totals over many schedules.
 #[derive(Clone, Debug, Default)]
 pub struct Explored {
-    /// Schedules run, all of them checked.
+    /// Number of schedules that ran. All of them were checked.
     pub schedules: u64,
-    /// What happened in how many of them.
+    /// Number of schedules with each kind of event.
     pub with: Shares,
-    /// Verbs of each.
+    /// Number of verbs of each schedule.
     pub verbs: Vec<u32>,
-    /// Trace hashes, to be counted for distinctness.
+    /// Trace hashes, to count distinct schedules.
     pub hashes: Vec<u64>,
-    /// Schedules with a split or a merge.
+    /// Number of schedules with a split or a merge.
     pub split_or_merge: u64,
-    /// Deaths, all told.
+    /// Number of deaths in total.
     pub crash_points: u64,
-    /// The most verbs that any operation took.
+    /// The most verbs of any operation.
     pub most_verbs: u64,
-    /// How often operations that ended tried again.
+    /// Number of retries of operations that ended.
     pub causes: Causes,
-    /// The fewest tasks any of them had.
+    /// The fewest tasks of any schedule.
     pub fewest_clients: u32,
     /// The first few violations.
     pub violations: Vec<Violation>,
-    /// All of them, counted.
+    /// Number of all violations.
     pub violated: u64,
 }
 
 impl Explored {
     /// Adds one schedule.
     pub fn add(&mut self, seen: Seen) {
-        self.fewest_clients = if self.schedules == 0 { seen.clients } else { self.fewest_clients.min(seen.clients) };
+        self.fewest_clients =
+            if self.schedules == 0 { seen.clients } else { self.fewest_clients.min(seen.clients) };
         self.schedules += 1;
         let Merges { leaves, internal, shrinks } = seen.merges;
         self.with.add(&Shares {
@@ -168,7 +169,7 @@ impl Explored {
             scan: u64::from(seen.scans > 0),
             death: u64::from(seen.crashes.deaths > 0),
             deaths: u64::from(seen.crashes.deaths > 1),
-            doomed: u64::from(seen.crashes.doomed > 0),
+            terminated: u64::from(seen.crashes.terminated > 0),
             recovery: u64::from(seen.crashes.recoveries > 0),
             rejoin: u64::from(seen.crashes.rejoined > 0),
             reissue: u64::from(seen.crashes.reissued),
@@ -189,7 +190,7 @@ impl Explored {
         }
     }
 
-    /// Adds another's totals.
+    /// Adds the totals of `other`.
     pub fn merge(&mut self, other: Self) {
         if other.schedules > 0 {
             let fewest = if self.schedules == 0 { u32::MAX } else { self.fewest_clients };
@@ -211,14 +212,14 @@ impl Explored {
         self.causes.iter_mut().zip(causes).for_each(|(sum, times)| *sum += times);
     }
 
-    /// The median number of verbs.
+    /// Returns the median number of verbs.
     pub fn median_verbs(&self) -> u32 {
         let mut verbs = self.verbs.clone();
         verbs.sort_unstable();
         verbs.get(verbs.len() / 2).copied().unwrap_or(0)
     }
 
-    /// The share of schedules whose trace no other has.
+    /// Returns the number of distinct traces as a share of all schedules.
     pub fn distinct(&self) -> f64 {
         let mut hashes = self.hashes.clone();
         hashes.sort_unstable();
@@ -226,12 +227,12 @@ impl Explored {
         hashes.len() as f64 / self.hashes.len().max(1) as f64
     }
 
-    /// All trace hashes in one, whatever the order in which schedules ran.
+    /// Combines all trace hashes into one. The order of the schedules does not matter.
     pub fn trace_hash(&self) -> u64 {
         self.hashes.iter().fold(0, |sum, hash| sum.wrapping_add(*hash))
     }
 
-    /// A number of schedules as a share of all.
+    /// Returns a number of schedules as a share of all.
     pub fn share(&self, of: u64) -> f64 {
         of as f64 / self.schedules.max(1) as f64
     }
@@ -247,7 +248,7 @@ impl Shares {
         self.scan += other.scan;
         self.death += other.death;
         self.deaths += other.deaths;
-        self.doomed += other.doomed;
+        self.terminated += other.terminated;
         self.recovery += other.recovery;
         self.rejoin += other.rejoin;
         self.reissue += other.reissue;
@@ -268,24 +269,34 @@ impl fmt::Display for Explored {
         write!(f, "{:.1} % with a split, {:.1} % a merge, ", percent(split), percent(merge))?;
         write!(f, "{:.1} % of internal nodes, {:.1} % a shrink, ", percent(internal_merge), percent(shrink))?;
         write!(f, "{:.1} % a reuse, {:.1} % a scan; ", percent(reuse), percent(scan))?;
-        if self.with.death + self.with.doomed > 0 {
-            let Shares { death, deaths, doomed, recovery, rejoin, reissue, .. } = self.with;
+        if self.with.death + self.with.terminated > 0 {
+            let Shares { death, deaths, terminated, recovery, rejoin, reissue, .. } = self.with;
             write!(f, "{:.1} % with a death, {:.1} % with several, ", percent(death), percent(deaths))?;
             write!(
                 f,
-                "{:.1} % with a living one doomed, {:.1} % with a recovery, ",
-                percent(doomed),
+                "{:.1} % with a live client terminated, {:.1} % with a recovery, ",
+                percent(terminated),
                 percent(recovery)
             )?;
             write!(
                 f,
-                "{:.1} % with one that came back, {:.1} % with an id issued again, ",
+                "{:.1} % with a client that came back, {:.1} % with an id issued again, ",
                 percent(rejoin),
                 percent(reissue)
             )?;
             let Shares { restart, cut_off, departure, catalog, .. } = self.with;
-            write!(f, "{:.1} % with a restart, {:.1} % with one cut off, ", percent(restart), percent(cut_off))?;
-            write!(f, "{:.1} % with one that left, {:.1} % with other trees, ", percent(departure), percent(catalog))?;
+            write!(
+                f,
+                "{:.1} % with a restart, {:.1} % with a client cut off, ",
+                percent(restart),
+                percent(cut_off)
+            )?;
+            write!(
+                f,
+                "{:.1} % with a client that left, {:.1} % with other trees, ",
+                percent(departure),
+                percent(catalog)
+            )?;
             write!(f, "at most {} verbs an operation; ", self.most_verbs)?;
         }
         write!(f, "{} violations", self.violated)

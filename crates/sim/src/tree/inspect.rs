@@ -1,17 +1,19 @@
-//! After a schedule in which things went wrong: an inspector joins, recovers whoever is dead, and looks at everything.
+//! The inspection after a schedule with faults: an inspector joins, recovers the dead compute servers, and
+//! checks everything.
 //!
-//! Those that are still well are left alone: what they hold is checked against what they believe to hold, so that recovery cannot
-//! tidy up after the living. In some schedules they then depart in order, and the inspector takes over all there is.
+//! The inspector leaves healthy compute servers alone. It compares the memory that they hold with their own
+//! view of it, so recovery cannot clean up after live clients. In some schedules they then depart in order,
+//! and the inspector takes over everything.
 
 use super::check::{self, Found, Property};
-use super::lab::{Compute, Lab, TREE};
+use super::fixture::{Compute, Fixture, TREE};
 use super::script::Record;
 use crate::linear::Checker;
 use crate::sim::Run;
 use sherman_core::{ComputeServer, Error, Walk};
 use sherman_fabric::control::{MemberInfo, Standing, TreeInfo};
-use sherman_fabric::{ClientId, Endpoint, Memory, Request, Response, Space, call};
-use sherman_memory_server::ClientWord;
+use sherman_fabric::{ComputeId, Endpoint, Memory, Space, call, calls};
+use sherman_layout::ClientWord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -20,103 +22,105 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A schedule that has ended.
 pub(super) struct Scene<'a> {
-    /// What the tree held before.
+    /// The contents of the tree before.
     pub initial: &'a BTreeMap<u64, u64>,
-    /// Every compute server that had a part in it, and did not leave in order.
+    /// Every compute server that took part and did not leave in order.
     pub everyone: &'a [Compute],
     pub record: &'a Record,
 }
 
 impl Scene<'_> {
-    /// Everything that must hold; `seen` becomes what is found of the tree. If they are to be `dismissed`, those that are well
-    /// then depart.
+    /// Checks everything that must hold, and stores the walk of the tree in `seen`. If `dismissed` is set,
+    /// the healthy compute servers then depart.
     pub fn inspect(
         &self,
-        lab: &mut Lab,
+        fixture: &mut Fixture,
         run: &Run,
         checker: &mut Checker,
         dismissed: bool,
         seen: &mut Walk,
     ) -> Result<(), Found> {
         check::ended_well(run, self.record)?;
-        let mut left = Left::settle(lab, self.everyone)?;
-        let (walk, others) = self.look(lab, &left)?;
+        let mut left = Left::settle(fixture, self.everyone)?;
+        let (walk, others) = self.look(fixture, &left)?;
         *seen = walk;
-        check::told(&lab.scenario, self.record, checker, self.initial, seen, &others)?;
+        check::told(&fixture.scenario, self.record, checker, self.initial, seen, &others)?;
         if dismissed {
-            left.dismiss(lab)?;
-            self.look(lab, &left)?;
+            left.dismiss(fixture)?;
+            self.look(fixture, &left)?;
         }
         Ok(())
     }
 
-    /// Looks at memory as a whole: the tree that scenarios are about, and the others.
-    fn look(&self, lab: &mut Lab, left: &Left) -> Result<(Walk, Vec<(TreeInfo, Walk)>), Found> {
+    /// Checks memory as a whole: the main tree of the scenario, and the others.
+    fn look(&self, fixture: &mut Fixture, left: &Left) -> Result<(Walk, Vec<(TreeInfo, Walk)>), Found> {
         let shared: Vec<&ComputeServer> = left.everyone().map(|compute| &*compute.shared).collect();
-        check::lanes(&lab.sim, &lab.scenario, &shared)?;
-        check::redo(&lab.sim, &shared)?;
-        let others = left.walk_others(lab)?;
-        let walk = check::walk(lab, &left.inspector)?;
+        check::lanes(&fixture.sim, &fixture.scenario, &shared)?;
+        check::redo(&fixture.sim, &shared)?;
+        let others = left.walk_others(fixture)?;
+        let walk = check::walk(fixture, &left.inspector)?;
         let walks: Vec<&Walk> = others.iter().map(|(_, walk)| walk).chain([&walk]).collect();
-        check::space(&lab.sim, lab.scenario.servers, &left.everyone().collect::<Vec<_>>(), &walks)?;
+        check::space(&fixture.sim, fixture.scenario.servers, &left.everyone().collect::<Vec<_>>(), &walks)?;
         Ok((walk, others))
     }
 }
 
-/// Who is left when all the dead are recovered.
+/// The compute servers that remain after all recoveries.
 struct Left {
     inspector: Compute,
-    /// Those that are still well.
+    /// The healthy compute servers.
     well: Vec<Compute>,
 }
 
 impl Left {
-    /// Recovers everyone of `members` that is not well. Only the last to join under an id has it.
-    fn settle(lab: &mut Lab, members: &[Compute]) -> Result<Self, Found> {
-        let inspector = lab.join();
+    /// Recovers all `members` that are not healthy. If several joined under the same id, only the last of
+    /// them has it.
+    fn settle(fixture: &mut Fixture, members: &[Compute]) -> Result<Self, Found> {
+        let inspector = fixture.join();
         let mut left = Self { inspector, well: members.to_vec() };
-        left.forget_unwell(lab, members)?;
+        left.forget_unwell(fixture, members)?;
         loop {
-            left.recover(lab)?;
+            left.recover(fixture)?;
             let well = left.well.len();
-            left.forget_unwell(lab, members)?;
-            // A recovery may find that another member is dead too: its recoverer, which seemed well.
+            left.forget_unwell(fixture, members)?;
+            // A recovery may find that another member is dead too: its recoverer, which seemed healthy.
             if left.well.len() == well {
                 break;
             }
         }
-        left.expect_alone(lab)?;
+        left.expect_alone(fixture)?;
         Ok(left)
     }
 
-    /// Lets those that are well depart, and takes over what they have.
-    fn dismiss(&mut self, lab: &mut Lab) -> Result<(), Found> {
+    /// Makes the healthy compute servers depart, and takes over their memory.
+    fn dismiss(&mut self, fixture: &mut Fixture) -> Result<(), Found> {
         for compute in std::mem::take(&mut self.well) {
             let worker = compute.worker();
-            let departed = lab.sim.block_on(worker.depart());
-            let trouble =
-                |error: &dyn std::fmt::Display| Found::new(Property::Members, format!("cannot depart: {error}"));
+            let departed = fixture.sim.block_on(worker.depart());
+            let trouble = |error: &dyn std::fmt::Display| {
+                Found::new(Property::Members, format!("a healthy member cannot depart: {error}"))
+            };
             match departed.map_err(|stuck| trouble(&stuck))? {
-                // It finds out now that it is cut off, and stays for the inspector to recover.
-                Err(_) if compute.shared.is_doomed() => {}
+                // The compute server detects only now that it is cut off. It stays, and the inspector
+                // recovers it.
+                Err(_) if compute.shared.is_terminated() => {}
                 outcome => outcome.map_err(|error| trouble(&error))?,
             }
         }
-        self.recover(lab)?;
-        self.expect_alone(lab)
+        self.recover(fixture)?;
+        self.expect_alone(fixture)
     }
 
-    /// Everyone left, the inspector last.
+    /// Returns all remaining compute servers, the inspector last.
     fn everyone(&self) -> impl Iterator<Item = &Compute> {
         self.well.iter().chain([&self.inspector])
     }
 
-    /// Walks the trees besides the one that scenarios are about.
-    fn walk_others(&self, lab: &mut Lab) -> Result<Vec<(TreeInfo, Walk)>, Found> {
+    /// Walks all trees except the main tree of the scenario.
+    fn walk_others(&self, fixture: &mut Fixture) -> Result<Vec<(TreeInfo, Walk)>, Found> {
         let worker = self.inspector.worker();
         let walk_all = async {
-            let listed = call(worker.endpoint(), 0, Request::ListTrees, worker.endpoint().counters()).await?;
-            let Response::Trees(trees) = listed else { return Ok(Vec::new()) };
+            let trees = call(worker.endpoint(), 0, calls::ListTrees, worker.endpoint().counters()).await?;
             let mut walks = Vec::new();
             for info in trees.into_iter().filter(|info| info.name != TREE) {
                 let tree = worker.open_tree(&info.name).await?;
@@ -124,25 +128,26 @@ impl Left {
             }
             Ok::<_, Error>(walks)
         };
-        match lab.sim.block_on(walk_all) {
+        match fixture.sim.block_on(walk_all) {
             Ok(Ok(walks)) => Ok(walks),
             Ok(Err(error)) => Err(Found::new(Property::Walk, error.to_string())),
             Err(stuck) => Err(Found::new(Property::Walk, stuck.to_string())),
         }
     }
 
-    fn list(&self, lab: &mut Lab) -> Result<Vec<MemberInfo>, Found> {
+    fn list(&self, fixture: &mut Fixture) -> Result<Vec<MemberInfo>, Found> {
         let worker = self.inspector.worker();
-        match lab.sim.block_on(worker.members()) {
+        match fixture.sim.block_on(worker.members()) {
             Ok(Ok(members)) => Ok(members),
-            other => Err(Found::new(Property::Members, format!("cannot be listed: {other:?}"))),
+            other => Err(Found::new(Property::Members, format!("the members cannot be listed: {other:?}"))),
         }
     }
 
-    fn forget_unwell(&mut self, lab: &mut Lab, members: &[Compute]) -> Result<(), Found> {
-        let list = self.list(lab)?;
-        let live =
-            |client: ClientId| list.iter().any(|member| member.client == client && member.standing == Standing::Live);
+    fn forget_unwell(&mut self, fixture: &mut Fixture, members: &[Compute]) -> Result<(), Found> {
+        let list = self.list(fixture)?;
+        let live = |client: ComputeId| {
+            list.iter().any(|member| member.client == client && member.standing == Standing::Live)
+        };
         let last = |compute: &Compute| {
             let mut same = members.iter().filter(|other| other.fabric.client() == compute.fabric.client());
             same.all(|other| other.fabric.number() <= compute.fabric.number())
@@ -150,43 +155,51 @@ impl Left {
         self.well.retain(|compute| {
             let client = compute.fabric.client();
             let fenced = client == self.inspector.fabric.client();
-            let dead = lab.sim.is_dead(compute.fabric.number()) || compute.shared.is_doomed();
+            let dead = fixture.sim.is_dead(compute.fabric.number()) || compute.shared.is_terminated();
             !dead && !fenced && last(compute) && live(client)
         });
         Ok(())
     }
 
-    fn recover(&self, lab: &mut Lab) -> Result<(), Found> {
-        let well: BTreeSet<ClientId> = self.well.iter().map(|compute| compute.fabric.client()).collect();
-        let others = self.list(lab)?.into_iter().map(|member| member.client);
+    fn recover(&self, fixture: &mut Fixture) -> Result<(), Found> {
+        let well: BTreeSet<ComputeId> = self.well.iter().map(|compute| compute.fabric.client()).collect();
+        let others = self.list(fixture)?.into_iter().map(|member| member.client);
         let own = self.inspector.fabric.client();
         if others.into_iter().all(|client| client == own || well.contains(&client)) {
             return Ok(());
         }
         let worker = self.inspector.worker();
-        match lab.sim.block_on(worker.recover_all(|client| well.contains(&client), PATIENCE)) {
+        match fixture.sim.block_on(worker.recover_all(|client| well.contains(&client), PATIENCE)) {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(Found::new(Property::Recovery, error.to_string())),
             Err(stuck) => Err(Found::new(Property::Recovery, stuck.to_string())),
         }
     }
 
-    /// Nobody but those that are well and the inspector is a member, and only their ids have anything on any server.
-    fn expect_alone(&self, lab: &mut Lab) -> Result<(), Found> {
-        let here: BTreeSet<ClientId> = self.everyone().map(|compute| compute.fabric.client()).collect();
-        let list = self.list(lab)?;
+    /// Checks that only the healthy compute servers and the inspector are members, and that only their ids
+    /// own anything on any server.
+    fn expect_alone(&self, fixture: &mut Fixture) -> Result<(), Found> {
+        let here: BTreeSet<ComputeId> = self.everyone().map(|compute| compute.fabric.client()).collect();
+        let list = self.list(fixture)?;
         if list.iter().any(|member| !here.contains(&member.client) || member.standing != Standing::Live)
             || list.len() != here.len()
         {
-            return Err(Found::new(Property::Members, format!("{list:?}, where only {here:?} are to be")));
+            return Err(Found::new(
+                Property::Members,
+                format!("the members are {list:?}, but only {here:?} should be left"),
+            ));
         }
         let geometry = self.inspector.shared.geometry();
-        for server in 0..lab.scenario.servers {
-            for id in (1..=geometry.member_capacity as u16).map(ClientId) {
-                let word = lab.sim.memory(server).load_u64(Space::Host, geometry.client_entry(id));
-                let word = ClientWord::from_bits(word).unwrap_or(ClientWord { redo_area: Some(0), fenced: true });
+        for server in 0..fixture.scenario.servers {
+            for id in (1..=geometry.member_capacity as u16).map(ComputeId) {
+                let word = fixture.sim.memory(server).load_u64(Space::Host, geometry.client_entry(id));
+                let word =
+                    ClientWord::from_bits(word).unwrap_or(ClientWord { redo_area: Some(0), fenced: true });
                 if word.fenced {
-                    return Err(Found::new(Property::Members, format!("id {id} is still fenced on server {server}")));
+                    return Err(Found::new(
+                        Property::Members,
+                        format!("id {id} is still fenced on server {server}"),
+                    ));
                 }
                 if word.redo_area.is_some() && !here.contains(&id) {
                     return Err(Found::new(

@@ -1,14 +1,17 @@
-//! Lives of one operation, by the hundred: clients join, do one thing, and leave, die or fall silent, again and again on the same memory.
+//! Hundreds of short lives: clients join, run one operation, and then leave, die or fall silent, again and
+//! again on the same memory.
 //!
-//! What a single life leaves behind, an id, a span, a redo area or a place for a node, is too little to be noticed; hundreds of them use up
-//! a small world. Each chain of lives has keys of its own, so that what they hold is known: what was acknowledged, or what may have
-//! happened. One member stays for the whole schedule; in half of the schedules it recovers others, else those that come and go do.
+//! A single life may leak an id, a span, a redo area or a place for a node. That is too little to notice, but
+//! hundreds of such leaks use up a small world. Each chain of lives has its own keys, so the possible values
+//! of each key are known: those that were acknowledged, or may have been written. One member stays for the
+//! whole schedule. In half of the schedules this member recovers others, else the short-lived clients do.
 //!
-//! At the end nobody is left but that member and an inspector, which recovers who is dead. Then every key holds what it may, every lane is free, and
-//! every place for a node is part of the tree or free.
+//! At the end only that member and an inspector remain, and the inspector recovers the dead clients. Then
+//! every key holds a possible value, every lane is free, and every place for a node is part of the tree or
+//! free.
 
 use super::check::{self, Found, Property};
-use super::lab::{Compute, Lab, TREE, options};
+use super::fixture::{Compute, Fixture, TREE, options};
 use super::scenario::{STEP_NANOS_OF_CRASHES, Scenario, Shape};
 use crate::atlas::Atlas;
 use crate::endpoint::{SimEndpoint, SimFabric};
@@ -24,54 +27,54 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Keys of one chain.
+/// Number of keys of one chain.
 const KEYS: u64 = 24;
-/// How often the one that stays looks whether a life has ended.
+/// Interval at which the member that stays checks whether a life has ended.
 const LOOK_NANOS: u64 = 20 * STEP_NANOS_OF_CRASHES;
 /// Longer, in virtual time, than any recovery takes.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a schedule of many lives came to.
+/// The results of a schedule of many lives.
 #[derive(Clone, Debug, Default)]
 pub struct Lives {
-    /// Lives that began.
+    /// Number of lives that began.
     pub lives: u64,
-    /// Those that left in order.
+    /// Number of lives that left in order.
     pub left: u64,
-    /// Those that were killed.
+    /// Number of lives that were killed.
     pub killed: u64,
-    /// Those that fell silent without leaving.
+    /// Number of lives that fell silent without leaving.
     pub silent: u64,
     /// Operations that were acknowledged.
     pub operations: u64,
-    /// Joins that were refused for want of an id.
+    /// Number of joins that were refused because no id was free.
     pub refused: u64,
-    /// How often an operation waited for memory that others had and did not use.
+    /// How many times an operation waited for memory that other clients held and did not use.
     pub waited: u64,
-    /// Operations that found no memory, and changed nothing.
+    /// Number of operations that found no memory and changed nothing.
     pub full: u64,
-    /// What was wrong.
+    /// The violation found, if any.
     pub violation: Option<String>,
 }
 
-/// What the lives of a schedule share.
+/// State that the lives of a schedule share.
 struct Shared {
     spawner: Spawner,
     scenario: Scenario,
     chains: Vec<Chain>,
-    /// Whether those that come recover others.
+    /// Whether the short-lived clients recover others.
     all_recover: bool,
-    /// What each key may hold; nothing is known of others.
+    /// The possible values of each key. Nothing is known about other keys.
     known: RefCell<BTreeMap<u64, BTreeSet<Option<u64>>>>,
     seen: RefCell<Lives>,
     over: Cell<bool>,
 }
 
-/// Lives one after the other.
+/// A chain of lives, one after the other.
 #[derive(Default)]
 struct Chain {
     left: Cell<u64>,
-    /// The compute server of the present one, until it has ended.
+    /// The compute server of the current life, until it has ended.
     present: Cell<Option<u32>>,
 }
 
@@ -80,7 +83,7 @@ impl Shared {
         self.seen.borrow_mut().violation.get_or_insert(what);
     }
 
-    /// Begins a life where one has ended. Whether any chain has lives left.
+    /// Begins a new life in each chain whose life has ended. Returns whether any chain has lives left.
     fn go_on(self: &Rc<Self>, rng: &mut Rng) -> bool {
         let mut busy = false;
         for (number, chain) in (0..).zip(&self.chains) {
@@ -98,7 +101,7 @@ impl Shared {
                     self.begin(number, fabric, rng);
                 }
                 Err(Refusal::TooManyMembers) => self.seen.borrow_mut().refused += 1,
-                Err(refusal) => self.trouble(format!("nobody can join: {refusal}")),
+                Err(refusal) => self.trouble(format!("a client cannot join: {refusal}")),
             }
         }
         busy
@@ -125,7 +128,7 @@ impl Shared {
         drop(self.spawner.spawn(Some(&home), 0, "life", life));
     }
 
-    /// Joins, does one thing, and goes.
+    /// Joins, runs one operation, and leaves.
     async fn live(self: &Rc<Self>, chain: u64, fabric: SimFabric, rng: &mut Rng) -> Result<(), Error> {
         let endpoint = fabric.endpoint()?;
         let compute = ComputeServer::open(&endpoint, options(&self.scenario)).await?;
@@ -135,7 +138,7 @@ impl Shared {
             self.keep(&fabric, &compute, &over, &recovers);
         }
         let outcome = self.do_one_thing(chain, &worker, rng).await;
-        // The recoverer ends what it has begun, and the keeper renews the lease until then.
+        // The recoverer finishes a recovery that it has begun, and the keeper renews the lease until then.
         over.set(true);
         while recovers.get() {
             sleep_until(worker.endpoint(), worker.endpoint().now() + LOOK_NANOS).await;
@@ -150,7 +153,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Lets a keeper and a recoverer run until the life is over.
+    /// Runs a keeper, which renews the lease, and a recoverer until the life is over.
     fn keep(
         self: &Rc<Self>,
         fabric: &SimFabric,
@@ -174,7 +177,12 @@ impl Shared {
         }
     }
 
-    async fn do_one_thing(&self, chain: u64, worker: &Worker<SimEndpoint>, rng: &mut Rng) -> Result<(), Error> {
+    async fn do_one_thing(
+        &self,
+        chain: u64,
+        worker: &Worker<SimEndpoint>,
+        rng: &mut Rng,
+    ) -> Result<(), Error> {
         let tree = worker.open_tree(TREE).await?;
         let number = chain * KEYS + rng.below(KEYS as usize) as u64;
         let (key, mut found) = (self.scenario.key(number), Vec::new());
@@ -195,7 +203,9 @@ impl Shared {
         let waits = op.retries().iter().find(|(cause, _)| *cause == Cause::Memory);
         self.seen.borrow_mut().waited += waits.map_or(0, |(_, times)| times);
         let there = match there {
-            Err(Error::OutcomeUnknown { .. }) => return Err(Error::Fenced { client: worker.compute().client() }),
+            Err(Error::OutcomeUnknown { .. }) => {
+                return Err(Error::Fenced { client: worker.compute().client() });
+            }
             Err(Error::OutOfMemory) if self.scenario.short => {
                 self.seen.borrow_mut().full += 1;
                 self.known.borrow_mut().insert(number, before.unwrap_or_else(|| BTreeSet::from([None])));
@@ -208,13 +218,13 @@ impl Shared {
         let mut known = self.known.borrow_mut();
         let may = known.entry(number).or_insert_with(|| BTreeSet::from([None]));
         if there && before.is_none() || !may.contains(&before) {
-            self.trouble(format!("key {number} held {before:?} ({found:02x?}), which is none of {may:?}"));
+            self.trouble(format!("key {number} held {before:?} ({found:02x?}), which is not one of {may:?}"));
         }
         *may = BTreeSet::from([after.unwrap_or(before)]);
         Ok(())
     }
 
-    /// What `key` may hold from now on too, until its operation is acknowledged.
+    /// Adds a possible value of `key`, until its operation is acknowledged.
     fn may_become(&self, key: u64, value: Option<u64>) {
         let mut known = self.known.borrow_mut();
         known.entry(key).or_insert_with(|| BTreeSet::from([None])).insert(value);
@@ -222,7 +232,7 @@ impl Shared {
 }
 
 impl Lives {
-    /// Adds what another schedule came to.
+    /// Adds the results of another schedule.
     pub fn merge(&mut self, other: Self) {
         self.lives += other.lives;
         self.left += other.left;
@@ -240,7 +250,7 @@ impl Lives {
         Self::run_traced(seed, false).0
     }
 
-    /// The same, with every event if there is to be a `trace`.
+    /// Runs the schedule of `seed`, and returns every event if `trace` is set.
     pub fn run_traced(seed: u64, trace: bool) -> (Self, Vec<String>) {
         let mut rng = Rng::new(seed ^ 0x4c49_5645_5300);
         let scenario = Scenario {
@@ -253,42 +263,47 @@ impl Lives {
             lease_nanos: STEP_NANOS_OF_CRASHES * (600 + rng.below(1_200) as u64),
             ..Scenario::default()
         };
-        let mut config: SimConfig = scenario.config(Knobs { time_jumps: false, ..Knobs::swarm_with_crashes(seed) });
-        // Enough ids that some are in reserve, and few enough that they come round.
+        let mut config: SimConfig =
+            scenario.config(Knobs { time_jumps: false, ..Knobs::swarm_with_crashes(seed) });
+        // Enough ids that some are in reserve, and few enough that ids are reused.
         config.format.member_capacity = 48 + rng.below(16) as u32;
-        // Room for a redo area for each of them, and little more; or too little for all that live at a time.
+        // Memory for one redo area per id and little more, or too little for all clients that are alive at a
+        // time.
         let short = scenario.short;
         config.host_bytes = if short { (44 + rng.below(24)) << 10 } else { 448 << 10 };
         config.limits = Limits { steps: 3_000_000, ..config.limits };
         let sim = Sim::new(&config).expect("the world of a scenario can be formatted");
-        let mut lab = Lab { sim, scenario };
-        let stays = lab.join();
+        let mut fixture = Fixture { sim, scenario };
+        let stays = fixture.join();
         let (chains, lives) = (2 + rng.below(3), 40 + rng.below(60) as u64);
         let chain = |_| Chain { left: Cell::new(lives), ..Chain::default() };
         let shared = Rc::new(Shared {
-            spawner: lab.sim.spawner(),
-            scenario: lab.scenario.clone(),
+            spawner: fixture.sim.spawner(),
+            scenario: fixture.scenario.clone(),
             chains: (0..chains).map(chain).collect(),
-            // Where memory is short, four newcomers that die while they recover could take the last redo areas (docs/LIMITS.md).
-            all_recover: rng.one_in(2) && !short,
+            all_recover: rng.one_in(2),
             known: RefCell::default(),
             seen: RefCell::default(),
             over: Cell::new(false),
         });
-        Self::stay(&mut lab, &stays, &shared, rng);
-        lab.sim.record_trace(trace);
-        let run = lab.sim.run(&mut Random::swarm(seed));
-        let events = if trace { lab.sim.trace() } else { Vec::new() };
-        lab.sim.record_trace(false);
-        let told = Atlas::of(&lab.sim, lab.scenario.servers).map(|atlas| atlas.tell(&events)).unwrap_or_default();
-        let found = shared.verdict(&mut lab, &run, &stays).err();
+        Self::stay(&mut fixture, &stays, &shared, rng);
+        fixture.sim.record_trace(trace);
+        let run = fixture.sim.run(&mut Random::swarm(seed));
+        let events = if trace { fixture.sim.trace() } else { Vec::new() };
+        fixture.sim.record_trace(false);
+        let told = Atlas::of(&fixture.sim, fixture.scenario.servers)
+            .map(|atlas| atlas.tell(&events))
+            .unwrap_or_default();
+        let found = shared.verdict(&mut fixture, &run, &stays).err();
         let mut seen = shared.seen.take();
-        seen.violation = seen.violation.or(found.map(|found| format!("{:?}: {}", found.property, found.what)));
+        seen.violation =
+            seen.violation.or(found.map(|found| format!("{:?}: {}", found.property, found.what)));
         (seen, told)
     }
 
-    /// The one that stays keeps its lease, begins lives and, where those do not, recovers.
-    fn stay(lab: &mut Lab, stays: &Compute, shared: &Rc<Shared>, mut rng: Rng) {
+    /// Spawns the tasks of the member that stays. It keeps its lease, begins lives and recovers others if the
+    /// short-lived clients do not.
+    fn stay(fixture: &mut Fixture, stays: &Compute, shared: &Rc<Shared>, mut rng: Rng) {
         let (worker, all) = (stays.worker(), Rc::clone(shared));
         let begins = async move {
             while all.go_on(&mut rng) {
@@ -296,58 +311,65 @@ impl Lives {
             }
             all.over.set(true);
         };
-        drop(lab.sim.spawn_on(&stays.fabric, 0, "begins lives", begins));
+        drop(fixture.sim.spawn_on(&stays.fabric, 0, "begins lives", begins));
         let (worker, all) = (stays.worker(), Rc::clone(shared));
         let keeper = async move {
             if let Err(error) = worker.keep(|| all.over.get()).await {
-                all.trouble(format!("the keeper of the one that stays: {error}"));
+                all.trouble(format!("the keeper of the member that stays failed: {error}"));
             }
         };
-        drop(lab.sim.spawn_on(&stays.fabric, 1, "keeper", keeper));
+        drop(fixture.sim.spawn_on(&stays.fabric, 1, "keeper", keeper));
         if !shared.all_recover {
             let (worker, all) = (stays.worker(), Rc::clone(shared));
             let recoverer = async move {
                 if let Err(error) = worker.recover_others(|| all.over.get()).await {
-                    all.trouble(format!("the recoverer of the one that stays: {error}"));
+                    all.trouble(format!("the recoverer of the member that stays failed: {error}"));
                 }
             };
-            drop(lab.sim.spawn_on(&stays.fabric, 2, "recoverer", recoverer));
+            drop(fixture.sim.spawn_on(&stays.fabric, 2, "recoverer", recoverer));
         }
     }
 }
 
 impl Shared {
-    /// What must hold at the end.
-    fn verdict(&self, lab: &mut Lab, run: &Run, stays: &Compute) -> Result<(), Found> {
+    /// Checks what must hold at the end.
+    fn verdict(&self, fixture: &mut Fixture, run: &Run, stays: &Compute) -> Result<(), Found> {
         if !run.is_done() {
             return Err(Found::new(Property::Progress, format!("{:?}", run.outcome)));
         }
-        // Those that fell silent count as alive until their lease has run out. Then there is room.
+        // Silent clients count as alive until their lease expires. After that there is room.
         let waits = stays.worker();
         let until = waits.endpoint().now() + self.scenario.lease_nanos;
         let awake = async {
             sleep_until(waits.endpoint(), until).await;
             waits.renew().await
         };
-        match lab.sim.block_on(awake) {
+        match fixture.sim.block_on(awake) {
             Ok(Ok(_)) => {}
-            other => return Err(Found::new(Property::Health, format!("the one that stays: {other:?}"))),
+            other => {
+                return Err(Found::new(
+                    Property::Health,
+                    format!("the member that stays cannot renew its lease: {other:?}"),
+                ));
+            }
         }
         let visit = self.spawner.visit();
-        visit.map_err(|refusal| Found::new(Property::Members, format!("a lease later: {refusal}")))?;
-        let inspector = lab.join();
+        visit.map_err(|refusal| {
+            Found::new(Property::Members, format!("a client cannot join one lease later: {refusal}"))
+        })?;
+        let inspector = fixture.join();
         let worker = inspector.worker();
         let alive = [stays.fabric.client(), inspector.fabric.client()];
-        match lab.sim.block_on(worker.recover_all(|client| alive.contains(&client), PATIENCE)) {
+        match fixture.sim.block_on(worker.recover_all(|client| alive.contains(&client), PATIENCE)) {
             Ok(Ok(_)) => {}
             other => return Err(Found::new(Property::Recovery, format!("{other:?}"))),
         }
         let everyone = [stays, &inspector];
         let shared: Vec<&ComputeServer> = everyone.iter().map(|compute| &*compute.shared).collect();
-        check::lanes(&lab.sim, &lab.scenario, &shared)?;
-        check::redo(&lab.sim, &shared)?;
-        let walk = check::walk(lab, &inspector)?;
-        check::space(&lab.sim, lab.scenario.servers, &everyone, &[&walk])?;
+        check::lanes(&fixture.sim, &fixture.scenario, &shared)?;
+        check::redo(&fixture.sim, &shared)?;
+        let walk = check::walk(fixture, &inspector)?;
+        check::space(&fixture.sim, fixture.scenario.servers, &everyone, &[&walk])?;
         let entries: BTreeMap<u64, Option<u64>> = walk
             .entries
             .iter()
@@ -356,7 +378,7 @@ impl Shared {
         for (key, may) in self.known.borrow().iter() {
             let holds = entries.get(key).copied().flatten();
             if !may.contains(&holds) {
-                let what = format!("key {key} holds {holds:?} at the end, which is none of {may:?}");
+                let what = format!("key {key} holds {holds:?} at the end, which is not one of {may:?}");
                 return Err(Found::new(Property::Values, what));
             }
         }

@@ -1,7 +1,8 @@
-//! Many schedules on several threads, as if one had run them in order.
+//! Many schedules on several threads, with the same result as one thread that runs them in order.
 //!
-//! Seeds are handed out in blocks that share a scenario, and what each block came to is added up in the order of seeds. So
-//! the totals, the first violations among them, do not depend on the number of threads or on their speed.
+//! Threads take seeds in blocks that share a scenario, and the results of the blocks are added in the order
+//! of seeds. So the totals, including the first violations, do not depend on the number of threads or on
+//! their speed.
 
 use super::explored::Explored;
 use super::schedule::{Explorer, SEEDS_PER_SCENARIO};
@@ -10,18 +11,18 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What is to be explored, and how.
+/// The schedules to explore, and how.
 #[derive(Clone, Debug)]
 pub struct Many {
     /// The seeds.
     pub seeds: Range<u64>,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
-    /// Whether to end at the first violation.
+    /// Whether to stop at the first violation.
     pub only_first: bool,
 }
 
-/// Blocks that are done, and the totals of those before them.
+/// The totals of all blocks up to `next`, and later blocks that finished early.
 #[derive(Default)]
 struct Sum {
     total: Explored,
@@ -30,7 +31,8 @@ struct Sum {
 }
 
 impl Sum {
-    /// Adds what block `number` came to, and all that waited for it. False once nothing more counts.
+    /// Adds the result of block `number`, and of all blocks that waited for it. Returns false if further
+    /// blocks do not count.
     fn add(&mut self, number: u64, explored: Explored, only_first: bool) -> bool {
         self.early.insert(number, explored);
         while let Some(explored) = self.early.remove(&self.next) {
@@ -46,12 +48,17 @@ impl Sum {
 }
 
 impl Many {
-    /// Explores. `make` gives each thread its explorer, and with it whatever must live on that thread meanwhile; `tell` is
-    /// told now and then how many schedules are done, and how many violated something.
+    /// Explores the seeds. `make` gives each thread its explorer, together with any value that must live on
+    /// that thread meanwhile. `tell` is called now and then with the number of schedules done, and the number
+    /// with a violation.
     ///
     /// # Panics
-    /// If a schedule does; its seed is printed.
-    pub fn explore<G>(&self, make: impl Fn() -> (Explorer, G) + Sync, tell: impl Fn(u64, u64) + Sync) -> Explored {
+    /// If a schedule panics. Its seed is printed.
+    pub fn explore<G>(
+        &self,
+        make: impl Fn() -> (Explorer, G) + Sync,
+        tell: impl Fn(u64, u64) + Sync,
+    ) -> Explored {
         let first_block = self.seeds.start / SEEDS_PER_SCENARIO;
         let blocks = self.seeds.end.div_ceil(SEEDS_PER_SCENARIO) - first_block;
         let (taken, done) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -109,9 +116,10 @@ mod tests {
     use sherman_core::Format;
 
     fn explore(threads: usize, seeds: Range<u64>, only_first: bool) -> Explored {
-        // READs tear, which the two-level format does not notice: some schedules violate something.
+        // READs tear, and the two-level format does not detect that, so some schedules violate a property.
         let make = || {
-            let choose = |draw| Scenario { allow_torn_reads: true, ..Scenario::drawn(draw, Format::TwoLevel) };
+            let choose =
+                |draw| Scenario { allow_torn_reads: true, ..Scenario::drawn(draw, Format::TwoLevel) };
             (Explorer::new(choose, Knobs::swarm), ())
         };
         Many { seeds, threads, only_first }.explore(make, |_, _| ())
@@ -124,7 +132,8 @@ mod tests {
         assert_eq!((one.schedules, three.schedules), (3_000, 3_000));
         assert_eq!(one.hashes, three.hashes);
         assert!(one.violated > 1 && one.violated == three.violated);
-        let [a, b] = [&one, &three].map(|of| of.violations.iter().map(|violation| violation.seed).collect::<Vec<_>>());
+        let [a, b] =
+            [&one, &three].map(|of| of.violations.iter().map(|violation| violation.seed).collect::<Vec<_>>());
         assert_eq!(a, b);
         assert!(a.is_sorted() && a.len() <= 8);
         let first = explore(2, seeds.clone(), true);

@@ -1,85 +1,86 @@
-//! What goes wrong in a schedule, besides its order.
+//! The faults of a schedule.
 
 use super::scenario::Scenario;
 use crate::rng::Rng;
 use crate::sim::{Fault, Sim};
 use std::fmt;
 
-/// Something that goes wrong. Compute servers are counted among those of the schedule, from 0.
+/// A fault. Compute servers are numbered within the schedule, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
-    /// One dies before an event; what it posted may still happen.
+    /// A compute server dies before an event. Its posted verbs may still execute.
     Kill {
-        /// Who.
+        /// The compute server.
         compute: u32,
-        /// Before which event.
+        /// The event before which it happens.
         step: u64,
     },
-    /// One dies right after an effect of its own, with all that it has in flight.
+    /// A compute server dies right after one of its own effects. Everything that it has in flight is lost.
     KillAfter {
-        /// Who.
+        /// The compute server.
         compute: u32,
-        /// After how many effects.
+        /// Number of effects before the death.
         effects: u64,
     },
-    /// The next one that begins to recover another dies so many effects later.
+    /// The next compute server that begins a recovery dies this many effects later.
     Ambush {
-        /// After how many effects.
+        /// Number of effects before the death.
         effects: u64,
     },
-    /// One sleeps for so many events, perhaps past its lease.
+    /// A compute server sleeps for this many events, possibly past its lease.
     Sleep {
-        /// Who.
+        /// The compute server.
         compute: u32,
-        /// Before which event it begins.
+        /// The event before which the sleep begins.
         step: u64,
-        /// For how many events.
+        /// Length of the sleep in events.
         steps: u64,
-        /// Whether in the middle of a change: then nobody can fence it meanwhile.
+        /// Whether it sleeps in the middle of a change. Then no other member can fence it meanwhile.
         midway: bool,
     },
-    /// One loses the connections of one of its endpoints, or of all, to a memory server.
+    /// A compute server loses the connections of one or all of its endpoints to a memory server.
     Disconnect {
-        /// Who.
+        /// The compute server.
         compute: u32,
-        /// Which of its endpoints; `None` for all.
+        /// Index of the endpoint, or `None` for all.
         endpoint: Option<u32>,
         /// The memory server.
         server: u16,
-        /// Before which event.
+        /// The event before which it happens.
         step: u64,
     },
-    /// One cannot reach a memory server any more, which all others still reach.
+    /// A compute server can no longer reach a memory server that all others still reach.
     CutOff {
-        /// Who.
+        /// The compute server.
         compute: u32,
         /// The memory server.
         server: u16,
-        /// Before which event.
+        /// The event before which it happens.
         step: u64,
     },
-    /// A memory server restarts on the memory that it had: everybody loses it, and those that join later find it.
+    /// A memory server restarts on the same memory. All compute servers lose it, and those that join later
+    /// can use it.
     Restart {
         /// The memory server.
         server: u16,
-        /// Before which event.
+        /// The event before which it happens.
         step: u64,
     },
 }
 
-/// Events of an operation, roughly: things are to go wrong while there are any.
+/// Approximate number of events of an operation. Faults must happen while operations run.
 const STEPS_OF_OPERATION: u32 = 45;
-/// Effects of an operation, roughly.
+/// Approximate number of effects of an operation.
 const EFFECTS_OF_OPERATION: u32 = 14;
 
 impl Mishap {
-    /// Up to three, drawn from `seed`.
+    /// Draws up to three faults from `seed`, plus at most one ambush.
     pub fn drawn(seed: u64, scenario: &Scenario) -> Vec<Self> {
         let mut rng = Rng::new(seed ^ 0x4d49_5348_4150);
         let lease = (scenario.lease_nanos / super::scenario::STEP_NANOS_OF_CRASHES) as usize;
         let count = [0, 1, 1, 1, 1, 2, 2, 3][rng.below(8)];
         let mut mishaps: Vec<Self> = (0..count).map(|_| Self::one(&mut rng, scenario, lease)).collect();
-        // Often, whoever comes to the rescue dies of it too.
+        // The recoverer often dies too.
         let death = |mishap: &Self| matches!(mishap, Self::Kill { .. } | Self::KillAfter { .. });
         if mishaps.iter().any(death) && rng.one_in(3) {
             let effects = [4, 24, 80, 320][rng.below(4)];
@@ -103,7 +104,8 @@ impl Mishap {
                 Self::Sleep { compute, step, steps, midway: step.is_multiple_of(4) }
             }
             12 => {
-                // A thread's, the keeper's or the recoverer's (the last two), or all.
+                // An endpoint of a thread, of the keeper or of the recoverer (the last two), or all
+                // endpoints.
                 let endpoint = rng.below(scenario.threads as usize + 3) as u32;
                 let endpoint = (endpoint < scenario.threads + 2).then_some(endpoint);
                 Self::Disconnect { compute, endpoint, server: any_server(rng, scenario), step }
@@ -113,12 +115,12 @@ impl Mishap {
         }
     }
 
-    /// Whether everybody loses a memory server.
+    /// Whether all compute servers lose a memory server.
     pub(super) fn is_restart(&self) -> bool {
         matches!(self, Self::Restart { .. })
     }
 
-    /// Whether compute server number `compute` may come to its end by this.
+    /// Whether this fault may terminate compute server number `compute`.
     pub(super) fn concerns(&self, compute: u32) -> bool {
         match *self {
             Self::Kill { compute: who, .. }
@@ -130,12 +132,14 @@ impl Mishap {
         }
     }
 
-    /// Lets it happen in `sim`, where the schedule's compute servers have these numbers. Endpoints are counted from
-    /// `first_endpoint` of each: those before were made to set it up.
+    /// Plans the fault in `sim`, where the schedule's compute servers have these numbers. Endpoints are
+    /// counted from `first_endpoint` of each compute server, because the setup made the earlier ones.
     pub(super) fn arrange(&self, sim: &mut Sim, numbers: &[u32], first_endpoint: &[u32]) {
         let number = |compute: u32| numbers.get(compute as usize).copied().unwrap_or(u32::MAX);
         match *self {
-            Self::Kill { compute, step } => sim.fault_at(step, Fault::Kill { compute_server: number(compute) }),
+            Self::Kill { compute, step } => {
+                sim.fault_at(step, Fault::Kill { compute_server: number(compute) })
+            }
             Self::KillAfter { compute, effects } => sim.kill_after(number(compute), effects + 1),
             Self::Ambush { effects } => sim.ambush(effects),
             Self::Sleep { compute, step, steps, midway } => {
@@ -167,14 +171,19 @@ impl fmt::Display for Mishap {
             Self::KillAfter { compute, effects } => {
                 write!(f, "compute server {compute} dies after its effect {}", effects + 1)
             }
-            Self::Ambush { effects } => write!(f, "whoever fences another dies {effects} effects later"),
+            Self::Ambush { effects } => {
+                write!(f, "a compute server that fences another one dies {effects} effects later")
+            }
             Self::Sleep { compute, step, steps, midway } => {
                 let how = if *midway { "stalls" } else { "sleeps" };
                 write!(f, "compute server {compute} {how} for {steps} events from event {step}")
             }
             Self::Disconnect { compute, endpoint, server, step } => match endpoint {
                 Some(nth) => {
-                    write!(f, "endpoint {nth} of compute server {compute} loses server {server} at event {step}")
+                    write!(
+                        f,
+                        "endpoint {nth} of compute server {compute} loses server {server} at event {step}"
+                    )
                 }
                 None => write!(f, "compute server {compute} loses server {server} at event {step}"),
             },

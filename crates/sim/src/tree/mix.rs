@@ -1,4 +1,4 @@
-//! What clients ask for, and how often.
+//! The operations of clients, and how often each occurs.
 
 use crate::rng::Rng;
 
@@ -7,49 +7,53 @@ use crate::rng::Rng;
 pub enum Asked {
     /// Reads a key.
     Get,
-    /// Inserts or updates.
+    /// Inserts or updates a key.
     Insert,
-    /// Removes.
+    /// Removes a key.
     Remove,
-    /// Inserts what is absent.
+    /// Inserts a key if it is absent.
     InsertIfAbsent,
-    /// Changes what is as the client last saw it, sometimes to nothing.
+    /// Exchanges the value that the client last saw, sometimes for nothing.
     CompareExchange,
     /// Scans a range, forwards or backwards.
     Range,
 }
 
-/// Of sixteen operations, how many are of each kind.
+/// Number of operations of each kind, out of sixteen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
-    /// Gets.
+    /// Number of gets.
     pub gets: u32,
-    /// Inserts.
+    /// Number of inserts.
     pub inserts: u32,
-    /// Removes.
+    /// Number of removes.
     pub removes: u32,
-    /// Inserts of what is absent.
+    /// Number of inserts of absent keys.
     pub inserts_if_absent: u32,
-    /// Compare-and-exchanges.
+    /// Number of compare-and-exchanges.
     pub exchanges: u32,
-    /// Scans.
+    /// Number of scans.
     pub ranges: u32,
 }
 
 impl Mix {
-    /// Everything.
-    pub const EVEN: Self = Self { gets: 3, inserts: 3, removes: 4, inserts_if_absent: 2, exchanges: 2, ranges: 2 };
-    /// Leaves split.
-    pub const GROW: Self = Self { gets: 2, inserts: 8, removes: 1, inserts_if_absent: 2, exchanges: 1, ranges: 2 };
-    /// Leaves become empty.
-    pub const SHRINK: Self = Self { gets: 2, inserts: 1, removes: 9, inserts_if_absent: 0, exchanges: 2, ranges: 2 };
-    /// Inserts and gets alone, half of each: readers of what moves.
+    /// All kinds of operations.
+    pub const EVEN: Self =
+        Self { gets: 3, inserts: 3, removes: 4, inserts_if_absent: 2, exchanges: 2, ranges: 2 };
+    /// Makes leaves split.
+    pub const GROW: Self =
+        Self { gets: 2, inserts: 8, removes: 1, inserts_if_absent: 2, exchanges: 1, ranges: 2 };
+    /// Makes leaves empty.
+    pub const SHRINK: Self =
+        Self { gets: 2, inserts: 1, removes: 9, inserts_if_absent: 0, exchanges: 2, ranges: 2 };
+    /// Half inserts and half gets: readers of nodes that change.
     pub const READ_AND_GROW: Self =
         Self { gets: 8, inserts: 8, removes: 0, inserts_if_absent: 0, exchanges: 0, ranges: 0 };
     /// Inserts, and a few gets.
-    pub const UPDATE: Self = Self { gets: 3, inserts: 13, removes: 0, inserts_if_absent: 0, exchanges: 0, ranges: 0 };
+    pub const UPDATE: Self =
+        Self { gets: 3, inserts: 13, removes: 0, inserts_if_absent: 0, exchanges: 0, ranges: 0 };
 
-    /// One operation.
+    /// Draws one operation.
     pub fn draw(&self, rng: &mut Rng) -> Asked {
         let kinds = [
             (self.gets, Asked::Get),

@@ -1,37 +1,38 @@
-//! The tree under the adversary: scenarios, their schedules, and everything that is checked after each.
+//! The tree under the adversary: scenarios, their schedules, and the checks after each.
 //!
-//! One schedule is a world with a loaded tree, a few compute servers with a few threads each, and a handful of operations on
-//! a handful of hot keys. Its seed decides all of it: who asks what, how old the caches are, the adversary's knobs and
-//! every pick. After it, one checker per property:
+//! One schedule is a world with a loaded tree and a few compute servers with a few threads each. They run a
+//! handful of operations on a handful of hot keys. Its seed decides everything: the operations of each
+//! client, the age of the caches, the adversary's knobs and every pick. After it, one checker per property
+//! runs:
 //!
-//! - every operation ended, and no error but a deadline's (*progress*);
+//! - every operation ended, and the only errors are deadlines (*progress*);
 //! - the history, with a scan at the end, is linearizable key by key (*linear*);
-//! - scans keep order and bounds, and what they say of each key is linearizable too (*ranges*, *linear*);
-//! - every value read is one that was written, whole (*values*);
+//! - scans keep order and bounds, and their result for each key is linearizable too (*ranges*, *linear*);
+//! - every value read was written as a whole (*values*);
 //! - the tree at rest keeps its invariants (*walk*);
 //! - every lane is free, locally and globally (*lanes*);
 //! - every redo slot is free and every record cleared (*redo*);
 //! - every place for a node is either part of the tree or free (*space*).
 //!
-//! Where things go wrong ([`Scenario::crashes`], [`Mishap`]) compute servers keep leases and recover each other during the
-//! schedule, and an inspector recovers whoever is left to be. Then also:
+//! In schedules with faults ([`Scenario::crashes`], [`Mishap`]) compute servers keep leases and recover each
+//! other. At the end an inspector recovers the remaining dead members. Then these properties must hold too:
 //!
-//! - an inspector can recover every dead member (*recovery*), and leaves none half gone (*members*);
-//! - where clients use the catalog, trees come and go as they were told (*catalog*);
-//! - under a fair scheduler, no member is taken for dead that nothing happened to (*health*).
+//! - an inspector can recover every dead member (*recovery*), and leaves none partly removed (*members*);
+//! - if clients use the catalog, creations and drops of trees match the answers that clients got (*catalog*);
+//! - under a fair scheduler, no healthy member is declared dead (*health*).
 
 mod case;
 mod catalog;
 mod check;
-mod company;
 mod counts;
 pub mod crash;
 mod explored;
+mod fixture;
 mod hunt;
 mod inspect;
-mod lab;
 mod lives;
 mod many;
+mod members;
 mod mishap;
 mod mix;
 mod scenario;
@@ -42,8 +43,8 @@ mod shrink;
 pub use case::Case;
 pub use check::{Property, Violation};
 pub use explored::{Causes, Crashes, Explored, Seen, Shares};
+pub use fixture::{Compute, Fixture, join};
 pub use hunt::Hunt;
-pub use lab::{Compute, Lab, join};
 pub use lives::Lives;
 pub use many::Many;
 pub use mishap::Mishap;

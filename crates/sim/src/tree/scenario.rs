@@ -1,4 +1,4 @@
-//! What a schedule is about.
+//! The scenario of a schedule.
 
 use super::mix::Mix;
 use crate::knobs::Knobs;
@@ -6,18 +6,19 @@ use crate::rng::Rng;
 use crate::sim::{Limits, SimConfig};
 use sherman_core::{Format, Techniques};
 use sherman_fabric::control::TreeSpec;
-use sherman_memory_server::{FormatOptions, LaneWidth, LockOptions, ReleaseMode};
+use sherman_layout::{FormatOptions, LaneWidth, LockOptions, ReleaseMode};
 
-/// The shapes of trees that scenarios use: as small as can be, so that few keys make deep trees.
+/// The shapes of trees that scenarios use. They are as small as possible, so that few keys make deep trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// 8-byte keys and values in nodes of 256 bytes: nine entries a `LineStamped` leaf.
+    /// 8-byte keys and values in nodes of 256 bytes: nine entries per `LineStamped` leaf.
     Pairs,
-    /// Four entries a leaf, six or seven children an internal node, fences inside the header line.
+    /// Four entries per leaf, six or seven children per internal node, fences inside the header line.
     Four,
-    /// 40-byte keys: fences over lines of their own, so that every split is logged. Four or five entries a node.
+    /// 40-byte keys: the fences take lines of their own, so every split is logged. Four or five entries per
+    /// node.
     WideKeys,
-    /// Entries of more than a line.
+    /// Entries longer than a line.
     LongEntries,
 }
 
@@ -25,14 +26,16 @@ impl Shape {
     /// All shapes.
     pub const ALL: [Self; 4] = [Self::Pairs, Self::Four, Self::WideKeys, Self::LongEntries];
 
-    /// The spec of a tree of this shape.
+    /// Returns the spec of a tree of this shape.
     pub fn spec(self, format: Format) -> TreeSpec {
         let lined = format == Format::LineStamped;
         let (key_len, value_len, leaf_bytes, internal_bytes) = match self {
             Self::Pairs => (8, 8, 256, 256),
             Self::Four if lined => (19, 12, 320, 256),
             Self::Four => (19, 24, 256, 256),
-            Self::WideKeys if matches!(format, Format::LineStamped | Format::SortedStamped) => (40, 8, 448, 448),
+            Self::WideKeys if matches!(format, Format::LineStamped | Format::SortedStamped) => {
+                (40, 8, 448, 448)
+            }
             Self::WideKeys => (40, 8, 320, 320),
             Self::LongEntries if lined => (8, 60, 576, 256),
             Self::LongEntries => (8, 60, 384, 256),
@@ -41,22 +44,22 @@ impl Shape {
     }
 }
 
-/// The virtual time of an event under which leases are drawn.
+/// Virtual nanoseconds per event that the drawn leases assume.
 pub(super) const STEP_NANOS_OF_CRASHES: u64 = 100;
 
-/// How old the index caches are when a schedule begins.
+/// The age of the index caches when a schedule begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caches {
     /// Empty.
     Cold,
-    /// As good as can be.
+    /// Complete and current.
     Warm,
-    /// Warmed before others went on to change the tree: they know nothing of the splits and merges since, nor of what has
-    /// become of the places.
+    /// Warmed before other clients changed the tree. The caches do not know the splits and merges since then,
+    /// nor the reuse of places.
     Stale,
 }
 
-/// A world with a loaded tree, and what is done to it.
+/// A world with a loaded tree, and the operations on it.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// The tree's shape.
@@ -65,51 +68,56 @@ pub struct Scenario {
     pub format: Format,
     /// The compute servers' techniques.
     pub techniques: Techniques,
-    /// Memory servers.
+    /// Number of memory servers.
     pub servers: u16,
-    /// Compute servers.
+    /// Number of compute servers.
     pub computes: u32,
-    /// Threads of each.
+    /// Threads of each compute server.
     pub threads: u32,
     /// Operations of each thread.
     pub operations: u32,
-    /// Keys loaded before, spread over twice as many.
+    /// Number of keys loaded before, spread over a range of twice as many.
     pub loaded: u64,
-    /// Loaded in descending order, which leaves nodes half full: they are about to merge. Ascending leaves them full.
+    /// Keys are loaded in descending order, which leaves nodes half full and ready to merge. Ascending order
+    /// leaves them full.
     pub sparse: bool,
-    /// Of the keys loaded, one in this many is removed again before anyone else comes. 0: none.
+    /// One in this many loaded keys is removed again before other clients start. 0 means none.
     pub thinned: u32,
-    /// Leaves were split whose separators could not be posted: the index does not know of their right halves.
+    /// Leaves were split, but their separators could not be posted. The index does not know their right
+    /// halves.
     pub unposted: bool,
-    /// Keys that the threads ask for: a few neighbours in the middle of what is loaded.
+    /// Number of keys that the threads use: a few neighbours in the middle of the loaded keys.
     pub hot: u64,
-    /// What a thread asks for in the first half of its operations.
+    /// The operations of a thread in the first half.
     pub first: Mix,
-    /// And in the second.
+    /// The operations of a thread in the second half.
     pub then: Mix,
-    /// Every other thread has its halves the other way round, so that some split what others merge.
+    /// Every other thread swaps its two halves, so that some threads split the nodes that others merge.
     pub opposed: bool,
     /// Width of the lock lanes.
     pub lane_width: LaneWidth,
-    /// How they are released.
+    /// How lock lanes are released.
     pub release: ReleaseMode,
     /// The age of the caches.
     pub caches: Caches,
-    /// Opens trees whose readers can be fooled.
+    /// Opens trees whose readers cannot detect torn READs.
     pub allow_torn_reads: bool,
-    /// Compute servers die, sleep and lose connections, keep leases and recover each other. Needs `techniques.redo`.
+    /// Compute servers die, sleep and lose connections, keep leases and recover each other. Needs
+    /// `techniques.redo`.
     pub crashes: bool,
     /// The length of a lease, in virtual nanoseconds.
     pub lease_nanos: u64,
-    /// Clients also create, drop, clear and load other trees, which share lanes and catalog entries. Needs `crashes`.
+    /// Clients also create, drop, clear and load other trees, which share lanes and catalog entries. Needs
+    /// `crashes`.
     pub catalog: bool,
-    /// Members end the leases of others now and then, as an operator does. Needs `crashes`.
+    /// Members sometimes end the leases of others, as an operator does. Needs `crashes`.
     pub condemned: bool,
-    /// The most places of a span: few, so that compute servers own several spans, and give them back.
+    /// The largest number of places in a span. It is small, so that compute servers own several spans and
+    /// give them back.
     pub span_places: u32,
-    /// In other trees they mostly load, and drop them. Needs `catalog`.
+    /// In other trees the clients mostly load, and then drop them. Needs `catalog`.
     pub loading: bool,
-    /// Whether there may be too little memory for what they do.
+    /// Whether memory may be too small for the operations.
     pub short: bool,
 }
 
@@ -147,7 +155,8 @@ impl Default for Scenario {
 }
 
 impl Scenario {
-    /// A scenario drawn from `seed` for trees of this format: every technique on in some and off in others.
+    /// Draws a scenario from `seed` for trees of this format. Every technique is on in some scenarios and off
+    /// in others.
     pub fn drawn(seed: u64, format: Format) -> Self {
         let mut rng = Rng::new(seed ^ 0x0053_4345_4e45);
         let base = match rng.below(3) {
@@ -171,8 +180,9 @@ impl Scenario {
         let computes = 1 + rng.below(3) as u32;
         let threads = if computes == 1 { 3 + rng.below(2) as u32 } else { 1 + rng.below(2) as u32 };
         let threads = if computes * threads < 3 { 2 } else { threads };
-        let plot = [Plot::Grow, Plot::Empty, Plot::Merge, Plot::Deep][rng.below(4)];
-        let Plan { shape, operations, loaded, sparse, thinned, unposted, hot, first, then } = plot.plan(&mut rng);
+        let aim = [Aim::Grow, Aim::Empty, Aim::Merge, Aim::Deep][rng.below(4)];
+        let ScenarioPlan { shape, operations, loaded, sparse, thinned, unposted, hot, first, then } =
+            aim.plan(&mut rng);
         Self {
             shape,
             format,
@@ -190,16 +200,17 @@ impl Scenario {
             then,
             opposed: rng.one_in(2),
             lane_width: if rng.one_in(3) { LaneWidth::Bits64 } else { LaneWidth::Bits16 },
-            release: [ReleaseMode::Write, ReleaseMode::Write, ReleaseMode::Faa, ReleaseMode::Cas][rng.below(4)],
+            release: [ReleaseMode::Write, ReleaseMode::Write, ReleaseMode::Faa, ReleaseMode::Cas]
+                [rng.below(4)],
             caches: [Caches::Cold, Caches::Warm, Caches::Stale][rng.below(3)],
-            // A place that is freed is the sooner used again the smaller its span is.
+            // The smaller its span, the sooner a freed place is reused.
             span_places: if rng.one_in(12) { 4 } else { 1 },
             ..Self::default()
         }
     }
 
-    /// A scenario drawn from `seed` in which things go wrong: shorter, since recovery takes its time too, with a lease of a
-    /// few hundred events.
+    /// Draws a scenario with faults from `seed`. It is shorter, because recovery takes time too, and its
+    /// lease is a few hundred events.
     pub fn drawn_with_crashes(seed: u64, format: Format) -> Self {
         let drawn = Self::drawn(seed, format);
         let mut rng = Rng::new(seed ^ 0x0043_5241_5348);
@@ -225,10 +236,11 @@ impl Scenario {
         }
     }
 
-    /// The world it needs: small chunks, few lanes (so that unrelated nodes share them), short redo slots.
+    /// Returns the configuration of its world: small chunks, few lanes (so that unrelated nodes share them),
+    /// short redo slots.
     pub fn config(&self, knobs: Knobs) -> SimConfig {
         let format = FormatOptions {
-            // Where memory is short, half a chunk of redo areas is kept for those that recover: four of them, as by default.
+            // If memory is short, node allocation leaves half a chunk of redo areas: four, as by default.
             chunk_bytes: match (self.short, self.crashes) {
                 (true, _) => 16 << 10,
                 (false, true) => 4 << 10,
@@ -240,7 +252,7 @@ impl Scenario {
             // Few enough that ids are issued again.
             member_capacity: if self.crashes { 9 } else { 15 },
             lease_nanos: self.lease_nanos,
-            // Where there are several trees, they share an entry or two.
+            // If there are several trees, they share one or two entries.
             catalog_capacity: if self.catalog && self.loaded.is_multiple_of(2) { 3 } else { 2 },
             locks: LockOptions {
                 width: self.lane_width,
@@ -264,33 +276,34 @@ impl Scenario {
         }
     }
 
-    /// The lowest key that the threads ask for: in the middle of what is loaded, so that both neighbours exist.
+    /// Returns the lowest key that the threads use. It lies in the middle of the loaded keys, so that both
+    /// neighbours exist.
     pub fn first_hot(&self) -> u64 {
         self.loaded.saturating_sub(self.hot / 2)
     }
 
-    /// The key number `id` as bytes: ascending with `id`.
+    /// Returns key number `id` as bytes. The order of keys is the order of `id`.
     pub fn key(&self, id: u64) -> Vec<u8> {
         let mut bytes = id.to_be_bytes().to_vec();
         bytes.resize(usize::from(self.shape.spec(self.format).key_len), 0x5a);
         bytes
     }
 
-    /// The number of the key with these bytes.
+    /// Returns the number of the key with these bytes.
     pub fn key_id(&self, key: &[u8]) -> u64 {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&key[..8]);
         u64::from_be_bytes(bytes)
     }
 
-    /// The value number `id` as bytes: every byte depends on it, so that a torn value shows.
+    /// Returns value number `id` as bytes. Every byte depends on it, so that a torn value shows.
     pub fn value(&self, id: u64) -> Vec<u8> {
         let len = self.shape.spec(self.format).value_len as usize;
         let tail = (8..len).map(|at| (id as u8).wrapping_mul(31).wrapping_add(at as u8));
         id.to_le_bytes().into_iter().chain(tail).take(len).collect()
     }
 
-    /// The number of the value with these bytes; `None` if it was never written like that.
+    /// Returns the number of the value with these bytes, or `None` if it was never written like that.
     pub fn value_id(&self, value: &[u8]) -> Option<u64> {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(value.get(..8)?);
@@ -299,21 +312,21 @@ impl Scenario {
     }
 }
 
-/// What a scenario is to bring about.
+/// The effect that a scenario aims at.
 #[derive(Clone, Copy)]
-enum Plot {
+enum Aim {
     /// Nodes split.
     Grow,
-    /// A few leaves become one, and the root goes.
+    /// A few leaves become one, and the root is removed.
     Empty,
-    /// Leaves merge, and their places are used again.
+    /// Leaves merge, and their places are reused.
     Merge,
     /// Internal nodes merge too.
     Deep,
 }
 
-/// What a plot decides of a scenario.
-struct Plan {
+/// The parts of a scenario that an [`Aim`] decides.
+struct ScenarioPlan {
     shape: Shape,
     operations: usize,
     loaded: usize,
@@ -325,16 +338,19 @@ struct Plan {
     then: Mix,
 }
 
-impl Plot {
-    fn plan(self, rng: &mut Rng) -> Plan {
+impl Aim {
+    fn plan(self, rng: &mut Rng) -> ScenarioPlan {
         let any = Shape::ALL[rng.below(4)];
         let small = [Shape::Four, Shape::WideKeys][rng.below(2)];
-        let shrinking =
-            [(Mix::SHRINK, Mix::GROW), (Mix::SHRINK, Mix::SHRINK), (Mix::SHRINK, Mix::EVEN), (Mix::GROW, Mix::SHRINK)]
-                [rng.below(4)];
+        let shrinking = [
+            (Mix::SHRINK, Mix::GROW),
+            (Mix::SHRINK, Mix::SHRINK),
+            (Mix::SHRINK, Mix::EVEN),
+            (Mix::GROW, Mix::SHRINK),
+        ][rng.below(4)];
         // Only full leaves split.
         let unposted = rng.one_in(4);
-        let plan = Plan {
+        let plan = ScenarioPlan {
             shape: any,
             operations: 5 + rng.below(6),
             loaded: 10 + rng.below(12),
@@ -350,18 +366,35 @@ impl Plot {
                 let (first, then) = [(Mix::GROW, Mix::GROW), (Mix::EVEN, Mix::EVEN)][rng.below(2)];
                 let (loaded, hot) = (4 + rng.below(16), 3 + rng.below(6));
                 let sparse = !unposted && rng.one_in(3);
-                Plan { operations: 4 + rng.below(4), loaded, sparse, thinned: 0, hot, first, then, ..plan }
+                ScenarioPlan {
+                    operations: 4 + rng.below(4),
+                    loaded,
+                    sparse,
+                    thinned: 0,
+                    hot,
+                    first,
+                    then,
+                    ..plan
+                }
             }
             Self::Empty => {
                 let loaded = 3 + rng.below(6);
                 let shape = if rng.one_in(3) { any } else { small };
-                Plan { shape, loaded, hot: 2 * loaded, ..plan }
+                ScenarioPlan { shape, loaded, hot: 2 * loaded, ..plan }
             }
             Self::Merge => plan,
             Self::Deep => {
-                // Three levels of the smallest nodes, the leaves of one or two parents hot.
+                // Three levels of the smallest nodes. The leaves of one or two parents are hot.
                 let (operations, loaded, hot) = (7 + rng.below(6), 18 + rng.below(12), 10 + rng.below(10));
-                Plan { shape: small, operations, loaded, sparse: true, thinned: 3 + rng.below(3) as u32, hot, ..plan }
+                ScenarioPlan {
+                    shape: small,
+                    operations,
+                    loaded,
+                    sparse: true,
+                    thinned: 3 + rng.below(3) as u32,
+                    hot,
+                    ..plan
+                }
             }
         }
     }

@@ -1,13 +1,13 @@
-//! Running schedules of a tree and checking each.
+//! Runs schedules of a tree and checks each.
 
 use super::case::Case;
 use super::catalog;
 use super::check::{self, Found, Property, Violation};
-use super::company::Company;
 use super::counts::Counts;
 use super::explored::{Crashes, Explored, Seen};
+use super::fixture::{Compute, Fixture};
 use super::inspect::Scene;
-use super::lab::{Compute, Lab};
+use super::members::Members;
 use super::mishap::Mishap;
 use super::scenario::{Caches, STEP_NANOS_OF_CRASHES, Scenario};
 use super::script::{OTHERS, Record, SPAN, Script};
@@ -23,23 +23,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// How many events a schedule has, roughly: where PCT puts its change points.
+/// Approximate number of events of a schedule. PCT places its change points in this range.
 const TYPICAL_STEPS: u64 = 1_500;
-/// The most lines told of what concerns a key.
+/// Most lines that are printed about a key.
 const LAST_LINES: usize = 200;
-/// Of how many schedules with crashes one has those that are well depart at the end.
+/// In one of this many schedules with crashes, the healthy compute servers depart at the end.
 const DISMISSED_ONE_IN: u64 = 8;
-/// Of how many schedules one has a fair scheduler.
+/// One of this many schedules has a fair scheduler.
 const FAIR_ONE_IN: u64 = 8;
-/// A lease of so many events is long against a round trip, if each thread gets so many of them.
+/// A lease of this many events is long compared to a round trip, if each thread gets `HEALTHY_LEASE_TURNS` of
+/// them.
 const HEALTHY_LEASE_STEPS: u64 = 350;
 const HEALTHY_LEASE_TURNS: u64 = 29;
-/// Threads of a compute server besides those of its operations: keeper and recoverer.
+/// Extra threads of a compute server: keeper and recoverer.
 const KEEPING_THREADS: u32 = 2;
-/// Seeds that share a scenario, and with it the loaded world.
+/// Number of seeds that share a scenario, and with it the loaded world.
 pub(super) const SEEDS_PER_SCENARIO: u64 = 64;
 
-/// Runs schedules: keeps the loaded world from one seed to the next.
+/// Runs schedules. It keeps the loaded world from one seed to the next.
 pub struct Explorer {
     choose: Box<dyn Fn(u64) -> Scenario>,
     knobs: Box<dyn Fn(u64) -> Knobs>,
@@ -57,14 +58,14 @@ impl std::fmt::Debug for Explorer {
 /// A world with its tree loaded, at its checkpoint.
 struct Loaded {
     draw: u64,
-    lab: Lab,
+    fixture: Fixture,
     loader: Compute,
     initial: BTreeMap<u64, u64>,
 }
 
 impl Explorer {
-    /// An explorer of the scenarios that `choose` gives to numbers, under the knobs that `knobs` gives to seeds. Sixty-four
-    /// consecutive seeds share a scenario.
+    /// Creates an explorer. `choose` returns the scenario of a number, and `knobs` returns the knobs of a
+    /// seed. Sixty-four consecutive seeds share a scenario.
     pub fn new(choose: impl Fn(u64) -> Scenario + 'static, knobs: impl Fn(u64) -> Knobs + 'static) -> Self {
         Self {
             choose: Box::new(choose),
@@ -80,29 +81,29 @@ impl Explorer {
         self.run_traced(seed, false).0
     }
 
-    /// The same, with every event told.
+    /// Runs the schedule of `seed` and checks it. Also returns every event if `trace` is set.
     pub fn run_traced(&mut self, seed: u64, trace: bool) -> (Seen, Vec<Event>) {
         let case = self.case(seed);
         self.run_case(&case, trace)
     }
 
-    /// What `seed` stands for.
+    /// Returns the case of `seed`.
     pub fn case(&mut self, seed: u64) -> Case {
         let world = self.load(seed);
-        let scenario = &world.lab.scenario;
+        let scenario = &world.fixture.scenario;
         Case::of(seed, if scenario.crashes { Mishap::drawn(seed, scenario) } else { Vec::new() })
     }
 
-    /// What the last case was about, for telling its trace.
-    pub fn lab(&self) -> Option<&Lab> {
-        self.world.as_ref().map(|world| &world.lab)
+    /// Returns the world of the last case, for printing its trace.
+    pub fn fixture(&self) -> Option<&Fixture> {
+        self.world.as_ref().map(|world| &world.fixture)
     }
 
-    /// The world of `seed`, loaded unless it is at hand.
+    /// Returns the world of `seed`. Loads it unless it is already loaded.
     fn load(&mut self, seed: u64) -> &mut Loaded {
         let draw = seed / SEEDS_PER_SCENARIO;
         let known = self.world.take().filter(|world| world.draw == draw);
-        // Loaded under the knobs of the first seed that shares it, whichever of them comes first here.
+        // Always loaded under the knobs of the first seed that shares it, whichever seed runs first here.
         let load = || Loaded::new(draw, (self.choose)(draw), (self.knobs)(draw * SEEDS_PER_SCENARIO));
         self.world.insert(known.unwrap_or_else(load))
     }
@@ -115,7 +116,7 @@ impl Explorer {
         }
     }
 
-    /// The picks by which a case runs.
+    /// Returns the picks of a case.
     pub(super) fn picks_of(&mut self, case: &Case) -> Vec<u32> {
         if let Some(picks) = &case.picks {
             return picks.clone();
@@ -126,12 +127,13 @@ impl Explorer {
         recording.into_picks()
     }
 
-    /// What a trace of the last case says: all of it, or the end of what concerns the key that was violated.
+    /// Returns the trace of the last case as text: all of it, or the end of the part that concerns the
+    /// violated key.
     pub fn tell(&self, events: &[Event], violation: Option<&Violation>, full: bool) -> Vec<String> {
-        let Some(lab) = self.lab() else { return Vec::new() };
-        let Some(atlas) = Atlas::of(&lab.sim, lab.scenario.servers) else { return Vec::new() };
+        let Some(fixture) = self.fixture() else { return Vec::new() };
+        let Some(atlas) = Atlas::of(&fixture.sim, fixture.scenario.servers) else { return Vec::new() };
         match violation.and_then(|violation| violation.key) {
-            Some(key) if !full => atlas.tell_key(events, &lab.scenario.key(key), LAST_LINES),
+            Some(key) if !full => atlas.tell_key(events, &fixture.scenario.key(key), LAST_LINES),
             _ => atlas.tell(events),
         }
     }
@@ -140,37 +142,42 @@ impl Explorer {
         let (seed, knobs) = (case.seed, (self.knobs)(case.seed));
         self.load(seed);
         let Some(world) = self.world.as_mut() else { unreachable!("just loaded") };
-        world.lab.sim.rewind_with(knobs.clone());
+        world.fixture.sim.rewind_with(knobs.clone());
         self.record.clear();
-        let cast = world.cast(seed);
-        let before = Counts::of(cast.computes.iter().chain(&cast.strangers));
-        world.lab.sim.record_trace(trace);
-        let company = world.spawn(case, &cast, &self.record, knobs.time_jumps);
-        let run = world.lab.sim.run(scheduler);
-        let events = if trace { world.lab.sim.trace() } else { Vec::new() };
-        world.lab.sim.record_trace(false);
-        let everyone =
-            company.as_ref().map_or_else(|| cast.computes.clone(), |company| company.members.borrow().clone());
-        let during = Counts::of(everyone.iter().chain(&cast.strangers)).since(&before);
-        let crashes = Crashes::of(&world.lab.sim, &everyone, company.as_deref(), &case.mishaps, &self.record);
+        let participants = world.participants(seed);
+        let before = Counts::of(participants.computes.iter().chain(&participants.strangers));
+        world.fixture.sim.record_trace(trace);
+        let members = world.spawn(case, &participants, &self.record, knobs.time_jumps);
+        let run = world.fixture.sim.run(scheduler);
+        let events = if trace { world.fixture.sim.trace() } else { Vec::new() };
+        world.fixture.sim.record_trace(false);
+        let everyone = members
+            .as_ref()
+            .map_or_else(|| participants.computes.clone(), |members| members.computes.borrow().clone());
+        let during = Counts::of(everyone.iter().chain(&participants.strangers)).since(&before);
+        let crashes =
+            Crashes::of(&world.fixture.sim, &everyone, members.as_deref(), &case.mishaps, &self.record);
         let mut walk = Walk::default();
-        let checked = match company {
-            Some(company) => {
-                let remaining = company.remaining();
-                let scene = Scene { initial: &cast.initial, everyone: &remaining, record: &self.record };
+        let checked = match members {
+            Some(members) => {
+                let remaining = members.remaining();
+                let scene =
+                    Scene { initial: &participants.initial, everyone: &remaining, record: &self.record };
                 let dismissed = seed.is_multiple_of(DISMISSED_ONE_IN);
-                let healthy = health(case, &world.lab.scenario, &cast.computes);
-                healthy.and_then(|()| scene.inspect(&mut world.lab, &run, &mut self.checker, dismissed, &mut walk))
+                let healthy = health(case, &world.fixture.scenario, &participants.computes);
+                healthy.and_then(|()| {
+                    scene.inspect(&mut world.fixture, &run, &mut self.checker, dismissed, &mut walk)
+                })
             }
-            None => world.check(&run, &cast, &self.record, &mut self.checker, &mut walk),
+            None => world.check(&run, &participants, &self.record, &mut self.checker, &mut walk),
         };
         let violation = checked.err().map(|Found { property, what, key }| {
-            let scenario = format!("{:?} under {knobs:?}; {case}", world.lab.scenario);
+            let scenario = format!("{:?} under {knobs:?}; {case}", world.fixture.scenario);
             Violation { seed, property, what, key, scenario }
         });
         let seen = Seen {
             run,
-            clients: world.lab.scenario.computes * world.lab.scenario.threads,
+            clients: world.fixture.scenario.computes * world.fixture.scenario.threads,
             splits: during.made(),
             merges: during.merges,
             reused: during.reused,
@@ -196,114 +203,128 @@ impl Explorer {
 
 impl Loaded {
     fn new(draw: u64, scenario: Scenario, knobs: Knobs) -> Self {
-        let mut initial: BTreeMap<u64, u64> = (0..scenario.loaded).map(|key| (2 * key, 1_000 + key)).collect();
+        let mut initial: BTreeMap<u64, u64> =
+            (0..scenario.loaded).map(|key| (2 * key, 1_000 + key)).collect();
         let mut rng = Rng::new(draw ^ 0x5448_494e);
         let thinned: Vec<u64> = initial.keys().copied().filter(|_| rng.one_in(scenario.thinned)).collect();
-        let mut lab = Lab::new(scenario, knobs);
-        let compute = lab.join();
+        let mut fixture = Fixture::new(scenario, knobs);
+        let compute = fixture.join();
         let pairs = initial.iter().map(|(&key, &value)| (key, value));
-        if lab.scenario.sparse {
-            lab.load(&compute, pairs.rev());
+        if fixture.scenario.sparse {
+            fixture.load(&compute, pairs.rev());
         } else {
-            lab.load(&compute, pairs);
+            fixture.load(&compute, pairs);
         }
-        lab.unload(&compute, thinned.iter().copied());
+        fixture.unload(&compute, thinned.iter().copied());
         initial.retain(|key, _| !thinned.contains(key));
-        if lab.scenario.unposted {
-            let first = lab.scenario.first_hot();
-            let odd = (first..first + lab.scenario.hot).filter(|key| key % 2 == 1 && !rng.one_in(3));
+        if fixture.scenario.unposted {
+            let first = fixture.scenario.first_hot();
+            let odd = (first..first + fixture.scenario.hot).filter(|key| key % 2 == 1 && !rng.one_in(3));
             let odd: Vec<(u64, u64)> = odd.map(|key| (key, 3_000 + key)).collect();
-            lab.load_unposted(&compute, &odd);
+            fixture.load_unposted(&compute, &odd);
             initial.extend(odd);
         }
-        lab.walk(&compute).expect("a loaded tree is sound");
-        if lab.scenario.catalog && rng.one_in(2) {
-            let other = lab.create_unmerged(&compute, OTHERS[0], 3 + rng.below(10) as u64);
+        fixture.walk(&compute).expect("a loaded tree is sound");
+        if fixture.scenario.catalog && rng.one_in(2) {
+            let other = fixture.create_unmerged(&compute, OTHERS[0], 3 + rng.below(10) as u64);
             initial.extend(catalog::key_of(OTHERS[0]).map(|key| (key, u64::from(other.info().id))));
         }
-        if lab.scenario.crashes {
-            lab.leave(&compute);
+        if fixture.scenario.crashes {
+            fixture.leave(&compute);
         }
-        lab.sim.checkpoint();
-        Self { draw, lab, loader: compute, initial }
+        fixture.sim.checkpoint();
+        Self { draw, fixture, loader: compute, initial }
     }
 
-    /// The compute servers of a schedule, with caches as old as the scenario has them, and what the tree then holds.
-    fn cast(&mut self, seed: u64) -> Cast {
-        let computes: Vec<Compute> = (0..self.lab.scenario.computes).map(|_| self.lab.join()).collect();
-        let mut cast = Cast { computes, initial: self.initial.clone(), strangers: Vec::new(), neglected: false };
-        if self.lab.scenario.caches != Caches::Cold {
-            for compute in &cast.computes {
-                self.lab.warm(compute, self.initial.keys().copied().filter(|&key| key < SPAN));
+    /// Creates the compute servers of a schedule, with caches as old as the scenario says, and the contents
+    /// of the tree.
+    fn participants(&mut self, seed: u64) -> Participants {
+        let computes: Vec<Compute> =
+            (0..self.fixture.scenario.computes).map(|_| self.fixture.join()).collect();
+        let mut participants =
+            Participants { computes, initial: self.initial.clone(), strangers: Vec::new(), neglected: false };
+        if self.fixture.scenario.caches != Caches::Cold {
+            for compute in &participants.computes {
+                self.fixture.warm(compute, self.initial.keys().copied().filter(|&key| key < SPAN));
             }
         }
-        if self.lab.scenario.caches == Caches::Stale {
-            self.change_unseen(&mut cast, seed);
+        if self.fixture.scenario.caches == Caches::Stale {
+            self.change_unseen(&mut participants, seed);
         }
-        if self.lab.scenario.crashes {
-            self.renew_all(&mut cast);
+        if self.fixture.scenario.crashes {
+            self.renew_all(&mut participants);
         }
-        cast
+        participants
     }
 
-    /// Setting up took its time. Those that owned nothing and whose lease ran out are no members any more: others take their parts.
-    fn renew_all(&mut self, cast: &mut Cast) {
-        for compute in &mut cast.computes {
+    /// Renews all leases, because the setup took time. A compute server that owned nothing and whose lease
+    /// expired is no longer a member: a new compute server replaces it.
+    fn renew_all(&mut self, participants: &mut Participants) {
+        for compute in &mut participants.computes {
             let worker = compute.worker();
-            match self.lab.quiet(worker.renew()) {
+            match self.fixture.quiet(worker.renew()) {
                 Ok(_) => {}
-                Err(Error::Fenced { .. }) => *compute = self.lab.join(),
-                Err(error) => unreachable!("nobody else is about: {error}"),
+                Err(Error::Fenced { .. }) => *compute = self.fixture.join(),
+                Err(error) => unreachable!("no other client is active: {error}"),
             }
         }
     }
 
-    /// Somebody changes the tree behind the others' backs: a stranger, or one of them, whose free places are then the next
-    /// to be used. Their caches know nothing of its merges and splits.
-    fn change_unseen(&mut self, cast: &mut Cast, seed: u64) {
+    /// Changes the tree without the knowledge of the other compute servers, so that their caches do not know
+    /// the merges and splits. Either a stranger makes the changes, or one of them, whose free places are then
+    /// reused next.
+    fn change_unseen(&mut self, participants: &mut Participants, seed: u64) {
         let mut rng = Rng::new(seed ^ 0x5354_414c);
         let insider = rng.one_in(2);
-        let stranger = if insider { cast.computes.swap_remove(0) } else { self.lab.join() };
-        let (lowest, keys) = (self.lab.scenario.first_hot().saturating_sub(4), self.lab.scenario.hot as usize + 8);
-        let gone: BTreeSet<u64> = (0..rng.below(10)).map(|_| (lowest + rng.below(keys) as u64) & !1).collect();
+        let stranger = if insider { participants.computes.swap_remove(0) } else { self.fixture.join() };
+        let (lowest, keys) =
+            (self.fixture.scenario.first_hot().saturating_sub(4), self.fixture.scenario.hot as usize + 8);
+        let gone: BTreeSet<u64> =
+            (0..rng.below(10)).map(|_| (lowest + rng.below(keys) as u64) & !1).collect();
         let news: BTreeMap<u64, u64> =
             (0..rng.below(12) as u64).map(|i| (lowest + rng.below(keys) as u64, 5_000 + i)).collect();
-        self.lab.unload(&stranger, gone.iter().copied());
-        self.lab.load(&stranger, news.iter().map(|(&key, &value)| (key, value)));
-        cast.initial.retain(|key, _| !gone.contains(key));
-        cast.initial.extend(news);
+        self.fixture.unload(&stranger, gone.iter().copied());
+        self.fixture.load(&stranger, news.iter().map(|(&key, &value)| (key, value)));
+        participants.initial.retain(|key, _| !gone.contains(key));
+        participants.initial.extend(news);
         if insider {
-            cast.computes.push(stranger);
+            participants.computes.push(stranger);
         } else {
-            // One that nobody keeps alive is recovered sooner or later; so only now and then.
-            let neglected = self.lab.scenario.crashes && rng.one_in(4);
-            if self.lab.scenario.crashes && !neglected {
-                self.lab.leave(&stranger);
+            // Members recover a compute server that does not renew its lease, so this is rare.
+            let neglected = self.fixture.scenario.crashes && rng.one_in(4);
+            if self.fixture.scenario.crashes && !neglected {
+                self.fixture.leave(&stranger);
             }
-            cast.strangers.push(stranger);
-            cast.neglected = neglected;
+            participants.strangers.push(stranger);
+            participants.neglected = neglected;
         }
     }
 
-    /// The tasks of a schedule; where things go wrong, with their keepers.
-    fn spawn(&mut self, case: &Case, cast: &Cast, record: &Rc<Record>, time_jumps: bool) -> Option<Rc<Company>> {
-        let scenario = self.lab.scenario.clone();
-        let spawner = self.lab.sim.spawner();
-        let company = scenario.crashes.then(|| {
+    /// Spawns the tasks of a schedule. In schedules with faults it also spawns their keepers.
+    fn spawn(
+        &mut self,
+        case: &Case,
+        participants: &Participants,
+        record: &Rc<Record>,
+        time_jumps: bool,
+    ) -> Option<Rc<Members>> {
+        let scenario = self.fixture.scenario.clone();
+        let spawner = self.fixture.sim.spawner();
+        let members = scenario.crashes.then(|| {
             let restarts = case.mishaps.iter().any(Mishap::is_restart);
-            Company::new(spawner.clone(), scenario.clone(), Rc::clone(record), Some(case.seed), restarts)
+            Members::new(spawner.clone(), scenario.clone(), Rc::clone(record), Some(case.seed), restarts)
         });
-        let numbers: Vec<u32> = cast.computes.iter().map(|compute| compute.fabric.number()).collect();
-        let endpoints: Vec<u32> = numbers.iter().map(|&number| self.lab.sim.endpoints(number)).collect();
-        for (number, compute) in cast.computes.iter().enumerate() {
+        let numbers: Vec<u32> = participants.computes.iter().map(|compute| compute.fabric.number()).collect();
+        let endpoints: Vec<u32> = numbers.iter().map(|&number| self.fixture.sim.endpoints(number)).collect();
+        for (number, compute) in participants.computes.iter().enumerate() {
             let workers: Vec<_> = (0..scenario.threads).map(|_| compute.worker()).collect();
-            if let Some(company) = &company {
-                company.members.borrow_mut().push(compute.clone());
+            if let Some(members) = &members {
+                members.computes.borrow_mut().push(compute.clone());
             }
             for (thread, worker) in (0..).zip(workers) {
                 let client = number as u32 * scenario.threads + thread;
-                if let Some(company) = &company {
-                    company.enrol(client, compute.fabric.number());
+                if let Some(members) = &members {
+                    members.enrol(client, compute.fabric.number());
                 }
                 let script = Script {
                     client,
@@ -312,8 +333,8 @@ impl Loaded {
                     tree: Arc::clone(&compute.tree),
                     record: Rc::clone(record),
                     time_jumps,
-                    known: cast.initial.clone(),
-                    company: company.clone(),
+                    known: participants.initial.clone(),
+                    members: members.clone(),
                     gate: None,
                     spawner: spawner.clone(),
                     operations: case.operations_of(client),
@@ -321,35 +342,36 @@ impl Loaded {
                     base: 0,
                     others: Default::default(),
                 };
-                drop(self.lab.sim.spawn_on(&compute.fabric, thread, "client", script.run(worker)));
+                drop(self.fixture.sim.spawn_on(&compute.fabric, thread, "client", script.run(worker)));
             }
-            if let Some(company) = &company {
-                company.employ_keeper(compute);
+            if let Some(members) = &members {
+                members.employ_keeper(compute);
             }
         }
         for mishap in &case.mishaps {
-            mishap.arrange(&mut self.lab.sim, &numbers, &endpoints);
+            mishap.arrange(&mut self.fixture.sim, &numbers, &endpoints);
         }
-        company
+        members
     }
 
-    /// Everything that must hold; `seen` becomes what is found of the tree.
+    /// Checks everything that must hold, and stores the walk of the tree in `seen`.
     fn check(
         &mut self,
         run: &Run,
-        cast: &Cast,
+        participants: &Participants,
         record: &Record,
         checker: &mut Checker,
         seen: &mut Walk,
     ) -> Result<(), Found> {
-        let everyone: Vec<&Compute> = cast.computes.iter().chain(&cast.strangers).chain([&self.loader]).collect();
+        let everyone: Vec<&Compute> =
+            participants.computes.iter().chain(&participants.strangers).chain([&self.loader]).collect();
         let shared: Vec<&ComputeServer> = everyone.iter().map(|compute| &*compute.shared).collect();
         check::ended_well(run, record)?;
-        check::lanes(&self.lab.sim, &self.lab.scenario, &shared)?;
-        check::redo(&self.lab.sim, &shared)?;
-        *seen = check::walk(&mut self.lab, &cast.computes[0])?;
-        check::space(&self.lab.sim, self.lab.scenario.servers, &everyone, &[seen])?;
-        check::told(&self.lab.scenario, record, checker, &cast.initial, seen, &[])
+        check::lanes(&self.fixture.sim, &self.fixture.scenario, &shared)?;
+        check::redo(&self.fixture.sim, &shared)?;
+        *seen = check::walk(&mut self.fixture, &participants.computes[0])?;
+        check::space(&self.fixture.sim, self.fixture.scenario.servers, &everyone, &[seen])?;
+        check::told(&self.fixture.scenario, record, checker, &participants.initial, seen, &[])
     }
 }
 
@@ -358,22 +380,28 @@ fn is_fair(seed: u64) -> bool {
     seed % FAIR_ONE_IN == 5
 }
 
-/// Whether every member that nothing happened to is well, where everybody gets a turn and a lease is long against a round trip.
+/// Checks that every member without a fault is healthy, if every task gets its turn and a lease is long
+/// compared to a round trip.
 fn health(case: &Case, scenario: &Scenario, computes: &[Compute]) -> Result<(), Found> {
     let threads = u64::from(scenario.computes * (scenario.threads + KEEPING_THREADS));
     let healthy = HEALTHY_LEASE_STEPS.max(HEALTHY_LEASE_TURNS * threads);
-    let judged =
-        is_fair(case.schedule) && !scenario.condemned && scenario.lease_nanos >= healthy * STEP_NANOS_OF_CRASHES;
+    let judged = is_fair(case.schedule)
+        && !scenario.condemned
+        && scenario.lease_nanos >= healthy * STEP_NANOS_OF_CRASHES;
     let struck = |number: u32| case.mishaps.iter().any(|mishap| mishap.concerns(number));
-    match (0..).zip(computes).find(|(number, compute)| judged && !struck(*number) && compute.shared.is_doomed()) {
-        Some((number, _)) => {
-            Err(Found::new(Property::Health, format!("compute server {number} was taken for dead without a reason")))
-        }
+    match (0..)
+        .zip(computes)
+        .find(|(number, compute)| judged && !struck(*number) && compute.shared.is_terminated())
+    {
+        Some((number, _)) => Err(Found::new(
+            Property::Health,
+            format!("compute server {number} was declared dead without a reason"),
+        )),
         None => Ok(()),
     }
 }
 
-/// The scheduler of a seed.
+/// Returns the scheduler of a seed.
 pub(super) fn scheduler(seed: u64) -> Box<dyn Scheduler> {
     match seed % 4 {
         _ if is_fair(seed) => Box::new(Fair::new(seed)),
@@ -383,10 +411,10 @@ pub(super) fn scheduler(seed: u64) -> Box<dyn Scheduler> {
 }
 
 /// The compute servers of a schedule.
-struct Cast {
+struct Participants {
     computes: Vec<Compute>,
     initial: BTreeMap<u64, u64>,
-    /// Those that had their part before it began.
+    /// Compute servers that changed the tree before the schedule began.
     strangers: Vec<Compute>,
     /// Whether the stranger is still a member.
     neglected: bool,

@@ -1,9 +1,9 @@
-//! What one client of a schedule does, and what it reports.
+//! The operations of one client in a schedule, and its reports.
 
 use super::catalog::CatalogCall;
 use super::check::{Found, Property};
-use super::company::Company;
 use super::explored::Causes;
+use super::members::Members;
 use super::mix::Asked;
 use super::scenario::Scenario;
 use crate::endpoint::SimEndpoint;
@@ -12,27 +12,28 @@ use crate::linear::{Pair, Sweep};
 use crate::rng::Rng;
 use crate::sim::Spawner;
 use sherman_core::{Direction, Error, Exchange, Scan, TreeState, Worker};
-use sherman_fabric::{ClientId, Clock, FabricError, Refusal, sleep_until};
+use sherman_fabric::{Clock, ComputeId, FabricError, Refusal, sleep_until};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The verbs within which every operation ends, whatever others do, die or are recovered from: bounded progress.
+/// Every operation ends within this many verbs, even if other clients interfere, die or need recovery:
+/// bounded progress.
 pub(super) const MOST_VERBS: u64 = 2_000;
 
-/// What the clients of a schedule report.
+/// The reports of the clients of a schedule.
 #[derive(Default)]
 pub(super) struct Record {
     pub history: RefCell<History>,
     pub sweeps: RefCell<Vec<Sweep>>,
     pub trouble: RefCell<Option<Found>>,
-    /// The most verbs that an operation took.
+    /// The most verbs of any operation.
     pub most_verbs: Cell<u64>,
-    /// How often operations tried again.
+    /// Number of retries by cause.
     pub causes: Cell<Causes>,
-    /// What clients did with the catalog.
+    /// The catalog requests of clients.
     pub catalog: RefCell<Vec<CatalogCall>>,
 }
 
@@ -60,7 +61,7 @@ impl Record {
     }
 }
 
-/// Opens when a compute server has died, or has done all it had to do.
+/// Opens when a compute server has died, or has finished its work.
 pub(super) struct Gate {
     spawner: Spawner,
     compute_server: u32,
@@ -72,7 +73,7 @@ impl Gate {
         Self { spawner, compute_server, threads: Cell::new(threads) }
     }
 
-    /// One of its threads has done all it had to do.
+    /// Records that one of its threads has finished its work.
     pub fn end(&self) {
         self.threads.set(self.threads.get() - 1);
     }
@@ -84,36 +85,37 @@ impl Gate {
     }
 }
 
-/// What one client does.
+/// The operations of one client.
 pub(super) struct Script {
     pub client: u32,
     pub rng: Rng,
     pub scenario: Scenario,
     pub tree: Arc<TreeState>,
     pub record: Rc<Record>,
-    /// Whether deadlines may come at any time.
+    /// Whether deadlines may pass at any time.
     pub time_jumps: bool,
-    /// What it believes the keys hold.
+    /// The values of the keys as this client last saw them.
     pub known: BTreeMap<u64, u64>,
-    /// Whom it may come back with, where things go wrong.
-    pub company: Option<Rc<Company>>,
-    /// The most operations it has.
+    /// The members through which it may join again, in schedules with faults.
+    pub members: Option<Rc<Members>>,
+    /// The largest number of its operations.
     pub operations: u32,
-    /// By which it says in a trace what it does.
+    /// Adds its remarks to a trace.
     pub spawner: Spawner,
-    /// What it waits for after its first operation.
+    /// The gate that it waits for after its first operation.
     pub gate: Option<Rc<Gate>>,
-    /// The key it removed last, counted from the first hot one.
+    /// The key that it removed last, relative to the first hot key.
     pub last: u64,
-    /// What is added to the keys of the tree in a history, which is one for all trees.
+    /// Offset of the tree's keys in the history, which is shared by all trees.
     pub base: u64,
-    /// The other trees that it has open, by name.
+    /// The other trees that it has opened, by name.
     pub others: [Option<Arc<TreeState>>; OTHERS.len()],
 }
 
-/// The names of the trees besides the one that scenarios are about.
+/// The names of the trees other than the main tree of the scenario.
 pub(super) const OTHERS: [&str; 2] = ["other", "another"];
-/// Keys of one tree in a history: tree number `id` has those from `id * SPAN` on, the one that scenarios are about those from 0.
+/// Number of keys of one tree in a history. Tree number `id` has the keys from `id * SPAN` on, and the main
+/// tree of the scenario those from 0.
 pub(super) const SPAN: u64 = 1 << 32;
 
 impl Script {
@@ -121,15 +123,15 @@ impl Script {
         self.run_from(0, worker).await;
     }
 
-    /// Goes on with the operation number `first`.
+    /// Continues with operation number `first`.
     pub async fn run_from(mut self, first: u32, worker: Worker<SimEndpoint>) {
         let operations = self.scenario.operations;
         for number in first..operations.min(self.operations) {
-            if worker.compute().is_doomed()
-                && let Some(company) = self.company.clone()
+            if worker.compute().is_terminated()
+                && let Some(members) = self.members.clone()
             {
-                // The caches of the doomed one, and whatever else it knew, are gone with it.
-                return company.bring_back(self, number);
+                // The caches and all other state of the terminated compute server are gone.
+                return members.bring_back(self, number);
             }
             if number == 1
                 && let Some(gate) = &self.gate
@@ -145,7 +147,8 @@ impl Script {
                 continue;
             }
             let opposed = self.scenario.opposed && self.client % 2 == 1;
-            let mix = if (2 * number < operations) != opposed { self.scenario.first } else { self.scenario.then };
+            let mix =
+                if (2 * number < operations) != opposed { self.scenario.first } else { self.scenario.then };
             let asked = mix.draw(&mut self.rng);
             if asked == Asked::Range {
                 self.sweep(&worker).await;
@@ -169,68 +172,76 @@ impl Script {
         self.end();
     }
 
-    /// Ends somebody's lease, as an operator does.
+    /// Ends the lease of some member, as an operator does.
     async fn condemn(&mut self, worker: &Worker<SimEndpoint>) {
         let most = worker.compute().geometry().member_capacity as usize;
-        let client = ClientId(1 + self.rng.below(most) as u16);
+        let client = ComputeId(1 + self.rng.below(most) as u16);
         if client == worker.compute().client() {
             return;
         }
         self.spawner.say(|| format!("client {} condemns {client}", self.client));
         match worker.condemn(client).await {
             Ok(_) | Err(Error::Refused(Refusal::NotAMember { .. }) | Error::OutcomeUnknown { .. }) => {}
-            // It waits for another, who comes first.
+            // The recovery waits for another recovery that must finish first.
             Err(Error::Timeout { .. }) => {}
             Err(error) if self.is_excused(&error) => {}
-            Err(error) => self.record.trouble(Property::Recovery, format!("{client} was condemned: {error}")),
+            Err(error) => self.record.trouble(
+                Property::Recovery,
+                format!("the recovery of condemned client {client} failed: {error}"),
+            ),
         }
     }
 
-    /// It has nothing more to do.
+    /// The script has ended.
     pub fn end(&self) {
-        if let Some(company) = &self.company {
-            company.end(self.client);
+        if let Some(members) = &self.members {
+            members.end(self.client);
         }
     }
 
-    /// Whether an operation may end like this where things go wrong, without having changed anything.
+    /// Whether an operation may end with this error in a schedule with faults, without having changed
+    /// anything.
     pub fn is_excused(&self, error: &Error) -> bool {
         let over = matches!(error, Error::Fenced { .. } | Error::Fabric(FabricError::Disconnected { .. }));
         match error {
-            // A deadline, met because time jumped.
+            // A deadline that passed because time jumped.
             Error::Timeout { .. } => self.time_jumps,
-            Error::OwnerStalled { .. } => self.company.is_some(),
+            Error::OwnerStalled { .. } => self.members.is_some(),
             Error::OutOfMemory => self.scenario.short,
-            // That nobody dropped it without being asked to is checked by the history of the catalog.
+            // The history of the catalog checks that a client really dropped the tree.
             Error::NoSuchTree { .. } => self.base > 0,
-            // A client that cannot reach a server is at its end; that it knows so is checked by what it leaves behind.
-            _ => self.company.is_some() && over,
+            // A client that cannot reach a server is terminated. The check of the memory it leaves behind
+            // verifies that it knows.
+            _ => self.members.is_some() && over,
         }
     }
 
-    /// An operation must end within so many verbs, whatever others do.
+    /// Checks that an operation ended within [`MOST_VERBS`], whatever other clients do.
     fn bound(&self, op: &sherman_core::Op<'_, SimEndpoint>) {
         let verbs = op.tally().verbs();
         self.record.most_verbs.set(self.record.most_verbs.get().max(verbs));
         if verbs > MOST_VERBS {
-            self.record
-                .trouble(Property::Progress, format!("an operation of client {} took {verbs} verbs", self.client));
+            self.record.trouble(
+                Property::Progress,
+                format!("an operation of client {} took {verbs} verbs", self.client),
+            );
         }
     }
 
-    /// A hot key. Who wants to remove something goes on from where it last did, most of the time, and asks for what was
-    /// loaded: so leaves become empty one after the other.
+    /// Returns a hot key. A remove mostly continues after the last removed key and picks loaded keys, so that
+    /// leaves become empty one after the other.
     fn key(&mut self, asked: Asked) -> u64 {
         let Scenario { hot, .. } = self.scenario;
         let removing = matches!(asked, Asked::Remove | Asked::CompareExchange) && !self.rng.one_in(4);
         if !removing {
             return self.scenario.first_hot() + self.rng.below(hot as usize) as u64;
         }
-        self.last = if self.rng.one_in(3) { self.rng.below(hot as usize) as u64 } else { (self.last + 2) % hot };
+        self.last =
+            if self.rng.one_in(3) { self.rng.below(hot as usize) as u64 } else { (self.last + 2) % hot };
         (self.scenario.first_hot() + self.last) & !1
     }
 
-    /// One operation on one key.
+    /// Runs one operation on one key.
     pub async fn one(&mut self, worker: &Worker<SimEndpoint>, key: u64, asked: Op) {
         let call = self.record.history.borrow_mut().invoke(self.client, self.base + key, asked);
         self.spawner.say(|| format!("client {} begins: key {key}, {asked}", self.client));
@@ -248,7 +259,7 @@ impl Script {
                 history.unknown(call)
             }
             Err(error) if self.is_excused(&error) => history.failed(call),
-            Err(Error::OutcomeUnknown { .. }) if self.company.is_some() => history.unknown(call),
+            Err(Error::OutcomeUnknown { .. }) if self.members.is_some() => history.unknown(call),
             Err(error) => {
                 let what = format!("client {} on key {key}, {asked}: {error}", self.client);
                 self.record.trouble(Property::Progress, what);
@@ -260,7 +271,7 @@ impl Script {
         }
     }
 
-    /// Asks the tree, and tells its answer in the history's terms.
+    /// Runs the operation on the tree, and returns its outcome in terms of the history.
     async fn ask(
         &self,
         worker: &Worker<SimEndpoint>,
@@ -291,7 +302,8 @@ impl Script {
             Op::InsertIfAbsent(new) => op.insert_if_absent(tree, &key, &value(new), &mut found).await?,
             Op::CompareExchange { expected, new } => {
                 let (expected, new) = (expected.map(value), new.map(value));
-                let exchange = op.compare_exchange(tree, &key, expected.as_deref(), new.as_deref(), &mut found);
+                let exchange =
+                    op.compare_exchange(tree, &key, expected.as_deref(), new.as_deref(), &mut found);
                 return Ok(match exchange.await? {
                     Exchange::Done => Ok(Outcome::Exchange(Ok(()))),
                     Exchange::Absent => Ok(Outcome::Exchange(Err(None))),
@@ -306,7 +318,7 @@ impl Script {
         self.scenario.value_id(&value).ok_or(NeverWritten(value))
     }
 
-    /// One scan, of the hot keys and a little around them, or of everything on one side.
+    /// Runs one scan, of the hot keys and a few around them, or of everything on one side.
     pub async fn sweep(&mut self, worker: &Worker<SimEndpoint>) {
         let lowest = self.scenario.first_hot().saturating_sub(2);
         let [a, b] = [(); 2].map(|()| lowest + self.rng.below(self.scenario.hot as usize + 4) as u64);
@@ -323,7 +335,8 @@ impl Script {
         let began = self.record.history.borrow_mut().moment();
         let backward = direction == Direction::Backward;
         let (low, high) = (self.base + low, self.base + high);
-        let mut sweep = Sweep { client: self.client, backward, low, high, began, pairs: Vec::new(), ended: None };
+        let mut sweep =
+            Sweep { client: self.client, backward, low, high, began, pairs: Vec::new(), ended: None };
         let outcome = match Scan::new(&self.tree, from, to, direction, 1 + self.rng.below(4)) {
             Ok(scan) => self.scan(worker, scan, &mut sweep.pairs).await,
             Err(error) => Err(error),
@@ -338,8 +351,13 @@ impl Script {
         self.record.sweeps.borrow_mut().push(sweep);
     }
 
-    /// Takes everything a scan has.
-    async fn scan(&self, worker: &Worker<SimEndpoint>, mut scan: Scan, pairs: &mut Vec<Pair>) -> Result<(), Error> {
+    /// Reads a scan to its end.
+    async fn scan(
+        &self,
+        worker: &Worker<SimEndpoint>,
+        mut scan: Scan,
+        pairs: &mut Vec<Pair>,
+    ) -> Result<(), Error> {
         loop {
             let op = worker.op();
             let more = op.refill(&self.tree, &mut scan).await;
@@ -373,10 +391,10 @@ fn told(outcome: &Result<Result<Outcome, NeverWritten>, Error>) -> String {
     }
 }
 
-/// Bytes that are no value of any client.
+/// Bytes that are not a value of any client.
 struct NeverWritten(Vec<u8>);
 
-/// What a client then believes of the key: an exchange should succeed now and then.
+/// Updates the value that the client expects for the key, so that an exchange succeeds sometimes.
 fn learn(known: &mut BTreeMap<u64, u64>, key: u64, asked: Op, outcome: Outcome) {
     let seen = match outcome {
         Outcome::Value(value) => value,

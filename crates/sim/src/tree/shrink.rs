@@ -1,9 +1,10 @@
-//! From a violation to the smallest schedule that still shows it.
+//! Shrinks a violation to the smallest schedule that still shows it.
 //!
-//! What is cut: mishaps one by one, clients, then operations from their ends; after each cut the schedule is another, so a
-//! bounded number of scheduler seeds is tried, and a cut is kept if any of them shows a violation of the same property. At last
-//! the picks themselves: a prefix of them, with the first choice from there on, and stretches of them replaced by it. Of
-//! everything that still violates, the run of fewest events is kept.
+//! The search removes faults one by one, then clients, then operations from their ends. After each cut the
+//! schedule is a different one. So the search tries a bounded number of scheduler seeds, and keeps a cut if
+//! any of them shows a violation of the same property. At the end it shortens the picks. It keeps a prefix
+//! and takes the first choice after it, and replaces stretches of picks by the first choice. Of all runs that
+//! still violate the property, it keeps the one with the fewest events.
 
 use super::case::Case;
 use super::check::Property;
@@ -11,25 +12,25 @@ use super::explored::Seen;
 use super::schedule::Explorer;
 use crate::trace::Event;
 
-/// Scheduler seeds tried for each cut.
+/// Number of scheduler seeds tried for each cut.
 const SEEDS_PER_CUT: u64 = 24;
-/// Runs spent on picks.
+/// Number of runs spent on picks.
 const RUNS_ON_PICKS: u32 = 400;
 
-/// The smallest case found, and what it came to.
+/// The smallest case found, and its result.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
-    /// The case: run it again by [`Explorer::run_case`].
+    /// The case. Run it again with [`Explorer::run_case`].
     pub case: Case,
-    /// What it came to.
+    /// The result of the case.
     pub seen: Seen,
-    /// Its events.
+    /// The events of the case.
     pub events: Vec<Event>,
-    /// Runs it took.
+    /// Number of runs that the search took.
     pub runs: u32,
 }
 
-/// The search for it.
+/// The state of the search.
 struct Shrinking<'e> {
     explorer: &'e mut Explorer,
     property: Property,
@@ -39,13 +40,14 @@ struct Shrinking<'e> {
 }
 
 impl Explorer {
-    /// Looks for a smaller case that violates the same property as `seed` does; `None` if that violates none.
+    /// Searches a smaller case that violates the same property as `seed`. Returns `None` if `seed` violates
+    /// none.
     pub fn shrink(&mut self, seed: u64) -> Option<Shrunk> {
         let case = self.case(seed);
         let (seen, _) = self.run_case(&case, false);
         let property = seen.violation.as_ref()?.property;
         let (clients, steps) = (seen.clients as usize, seen.run.steps);
-        let operations = self.lab().map_or(0, |lab| lab.scenario.operations);
+        let operations = self.fixture().map_or(0, |fixture| fixture.scenario.operations);
         let whole = Case { operations: vec![operations; clients], ..case };
         let mut shrinking = Shrinking { explorer: self, property, best: whole, steps, runs: 1 };
         shrinking.cut_mishaps();
@@ -59,7 +61,8 @@ impl Explorer {
 }
 
 impl Shrinking<'_> {
-    /// Whether a case still violates; if so, it is the best so far, if it is as small in events or `always`.
+    /// Whether a case still violates the property. If so, and if it has no more events than the best case or
+    /// `always` is set, it becomes the best case.
     fn keeps(&mut self, case: Case, always: bool) -> bool {
         self.runs += 1;
         let (seen, _) = self.explorer.run_case(&case, false);
@@ -71,7 +74,7 @@ impl Shrinking<'_> {
         false
     }
 
-    /// The same for whatever scheduler seed shows it.
+    /// Like `keeps`, with any scheduler seed that shows the violation.
     fn keeps_by_any(&mut self, case: &Case) -> bool {
         let first = self.best.schedule;
         let seeds = std::iter::once(first).chain((1..SEEDS_PER_CUT).map(|at| first.wrapping_add(at)));
@@ -86,7 +89,7 @@ impl Shrinking<'_> {
         }
     }
 
-    /// Whole clients first, then their last operations one by one.
+    /// Removes whole clients first, then their last operations one by one.
     fn cut_operations(&mut self) {
         for client in 0..self.best.operations.len() {
             let mut case = self.best.clone();
@@ -109,7 +112,8 @@ impl Shrinking<'_> {
         let mut picks = self.explorer.picks_of(&self.best);
         self.runs += 1;
         let with = |case: &Case, picks: &[u32]| Case { picks: Some(picks.to_vec()), ..case.clone() };
-        // The shortest prefix that shows it: what shows it need not grow with the prefix, so this finds a short one.
+        // Search a short prefix that shows the violation. A longer prefix need not show it, so the result may
+        // not be the shortest.
         let (mut low, mut high) = (0, picks.len());
         while low < high && self.runs < until {
             let middle = (low + high) / 2;

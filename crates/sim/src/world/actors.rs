@@ -1,15 +1,15 @@
-//! The set of actors that can move now, as the list of choices the scheduler sees.
+//! The set of actors that can move now, as the list of choices for the scheduler.
 
-use crate::choice::{Actor, Choice, Kind};
+use crate::choice::{Actor, Choice, ChoiceKind};
 
 const ABSENT: u32 = u32::MAX;
 
-/// Insert, remove and membership in constant time; the order follows from the history, so it is the same in every run of
-/// one schedule.
+/// A set with insert, remove and membership in constant time. Its order follows from the history, so it is
+/// the same in every run of one schedule.
 #[derive(Debug, Default)]
 pub(crate) struct Actors {
     list: Vec<Choice>,
-    /// Place in `list` by task, queue pair and endpoint.
+    /// Index in `list` by task, queue pair and endpoint.
     tasks: Vec<u32>,
     queue_pairs: Vec<u32>,
     controls: Vec<u32>,
@@ -32,9 +32,9 @@ impl Actors {
         &self.list
     }
 
-    /// Appends the jump of time, for one pick.
+    /// Appends the time jump, for one pick.
     pub(crate) fn push_jump(&mut self) {
-        self.list.push(Choice::of(Actor::Clock, Kind::Advance));
+        self.list.push(Choice::of(Actor::Clock, ChoiceKind::Advance));
     }
 
     pub(crate) fn pop_jump(&mut self) {
@@ -68,7 +68,7 @@ impl Actors {
         }
         if enabled {
             *place = end;
-            let kind = if matches!(actor, Actor::Task(_)) { Kind::Run } else { Kind::Step };
+            let kind = if matches!(actor, Actor::Task(_)) { ChoiceKind::Run } else { ChoiceKind::Step };
             self.list.push(Choice::of(actor, kind));
             return;
         }

@@ -2,13 +2,14 @@
 
 use super::World;
 use super::flight::{Flight, NO_TASK, Phase};
-use crate::choice::{Actor, Choice, Kind};
+use crate::choice::{Actor, Choice, ChoiceKind};
 use crate::hash::{mix, mix_bytes};
 use crate::memory::CpuView;
 use crate::sim::{Fault, Outcome, Waiting};
 use crate::trace::Detail;
-use sherman_fabric::{ClientId, FabricError, Refusal, Request, Response, Seen, Ticket};
-use sherman_memory_server::{FormatOptions, MemoryServer};
+use sherman_fabric::{ComputeId, FabricError, Refusal, Request, Response, Seen, Ticket};
+use sherman_layout::FormatOptions;
+use sherman_memory_server::MemoryServer;
 
 impl World {
     /// Sends a control request.
@@ -30,17 +31,22 @@ impl World {
         ticket
     }
 
-    /// The enabled events among an endpoint's calls: each may be executed, and later answered, in any order.
+    /// Adds the enabled events among an endpoint's calls. Each call may be executed, and later answered, in
+    /// any order.
     pub(super) fn control_choices(&mut self, endpoint: u32) {
         for &list in &self.endpoints[endpoint as usize].calls {
-            let kind = if self.flights.get(list).phase == Phase::InFlight { Kind::Execute } else { Kind::Answer };
+            let kind = if self.flights.get(list).phase == Phase::InFlight {
+                ChoiceKind::Execute
+            } else {
+                ChoiceKind::Answer
+            };
             self.options.push(Choice { actor: Actor::Control(endpoint), kind, list, verb: 0, unit: 0 });
         }
     }
 
     pub(super) fn take_call(&mut self, endpoint: u32, choice: Choice) {
         self.note_event(choice);
-        if choice.kind == Kind::Execute {
+        if choice.kind == ChoiceKind::Execute {
             self.execute_call(endpoint, choice.list);
             if self.log.is_recording() {
                 self.tell_answer(choice.list);
@@ -111,11 +117,11 @@ impl World {
         Ok(response)
     }
 
-    /// Lets a server's CPU answer `request` at once.
+    /// Makes a server's CPU answer `request` at once.
     pub(crate) fn serve(
         &mut self,
         server: u16,
-        from: ClientId,
+        from: ComputeId,
         request: &Request,
         now: u64,
     ) -> Result<Response, Refusal> {
@@ -131,16 +137,16 @@ impl World {
         answer
     }
 
-    /// Ends the connections of those that a server let go by itself.
+    /// Ends the connections of clients that a server reaped by itself.
     fn end_reaped(&mut self, server: u16) {
         for client in self.servers[usize::from(server)].cpu.take_reaped() {
             self.fence(server, client);
         }
     }
 
-    /// F6: nothing of `client` executes on `server` any more. What is in flight there ends now, so that the fence can be
-    /// answered at once.
-    fn fence(&mut self, server: u16, client: ClientId) {
+    /// F6: nothing of `client` executes on `server` any more. Its lists in flight there end now, so that the
+    /// fence can be answered at once.
+    fn fence(&mut self, server: u16, client: ComputeId) {
         for owner in 0..self.compute_servers.len() {
             let compute_server = &mut self.compute_servers[owner];
             if compute_server.client == client {
@@ -155,7 +161,8 @@ impl World {
         }
     }
 
-    /// Who fences somebody begins to recover it: if an ambush is laid, it will die of it.
+    /// A compute server that fences a member begins a recovery. If an ambush is planned, the recoverer will
+    /// die.
     fn spring(&mut self, owner: usize) {
         let recoverer = &mut self.compute_servers[owner];
         if recoverer.dies_after == u64::MAX
@@ -165,7 +172,11 @@ impl World {
         }
     }
 
-    fn cut_all(&mut self, which: impl Fn(usize, u16, u32) -> bool, error: impl Fn(u16) -> Option<FabricError>) {
+    fn cut_all(
+        &mut self,
+        which: impl Fn(usize, u16, u32) -> bool,
+        error: impl Fn(u16) -> Option<FabricError>,
+    ) {
         for qp in 0..self.queue_pairs.len() {
             let pair = &self.queue_pairs[qp];
             if which(qp, pair.server, pair.owner) {
@@ -175,7 +186,7 @@ impl World {
         }
     }
 
-    /// Lets the faults happen that are due before this step.
+    /// Applies the faults that are due before this step.
     pub(super) fn strike(&mut self) {
         while let Some(at) = self.faults.iter().position(|&(step, _)| step <= self.steps) {
             let fault = self.faults.remove(at).1;
@@ -183,7 +194,7 @@ impl World {
         }
     }
 
-    /// Lets a fault happen.
+    /// Applies a fault.
     pub(crate) fn strike_now(&mut self, fault: Fault) {
         self.log.remark(NO_TASK, self.now, fault.to_string());
         match fault {
@@ -205,8 +216,8 @@ impl World {
         }
     }
 
-    /// The client dies: its tasks never run again. What it had posted may still happen, or be cut at any unit (F7), or, if
-    /// it is to happen `at_once`, is cut here.
+    /// Kills a client: its tasks never run again. Its posted verbs may still execute, or be cut at any unit
+    /// (F7). With `at_once` they are cut here.
     pub(super) fn kill(&mut self, owner: u32, at_once: bool) {
         let Some(compute_server) = self.compute_servers.get_mut(owner as usize) else { return };
         compute_server.dead = true;
@@ -222,7 +233,8 @@ impl World {
         let endpoints = &self.endpoints;
         let of_owner = |endpoint: u32| endpoints[endpoint as usize].owner == owner;
         let of_dead = |f: &Flight| of_owner(if f.request.is_some() { f.route } else { f.route / servers });
-        let open: Vec<u32> = self.flights.open_slots().filter(|(_, f)| of_dead(f)).map(|(slot, _)| slot).collect();
+        let open: Vec<u32> =
+            self.flights.open_slots().filter(|(_, f)| of_dead(f)).map(|(slot, _)| slot).collect();
         open.into_iter().for_each(|slot| self.forget(slot));
         if at_once {
             self.cut_all(|_, _, qp_owner| qp_owner == owner, |_| None);
@@ -231,7 +243,7 @@ impl World {
         (0..self.queue_pairs.len()).for_each(|qp| self.refresh(qp));
     }
 
-    /// What endpoints have asked of servers and was not executed yet never will be.
+    /// Drops the calls that were not executed yet. They never will be.
     fn drop_calls(&mut self, which: impl Fn(u32, u32) -> bool) {
         for endpoint in 0..self.endpoints.len() as u32 {
             if which(endpoint, self.endpoints[endpoint as usize].owner) {
@@ -244,7 +256,7 @@ impl World {
         }
     }
 
-    /// The client's tasks do not run for a while.
+    /// Stops the client's tasks for a while.
     fn lull(&mut self, owner: u32, steps: u64) {
         let Some(compute_server) = self.compute_servers.get_mut(owner as usize) else { return };
         compute_server.asleep_until = self.now.saturating_add(steps.saturating_mul(self.knobs.step_nanos));
@@ -256,7 +268,8 @@ impl World {
         }
     }
 
-    /// Queue pairs of a client break. Whatever was not heard of yet ends in error, although it may have been executed.
+    /// Breaks queue pairs of a client. Every list without a delivered completion ends in error, although it
+    /// may have been executed.
     fn disconnect(&mut self, owner: u32, which: Option<u32>, server: u16) {
         let owned = (0u32..).zip(&self.endpoints).filter(|(_, endpoint)| endpoint.owner == owner);
         let concerned: Vec<u32> = (0u32..)
@@ -281,18 +294,20 @@ impl World {
         }
     }
 
-    /// A client loses its connections to a server, and gets no others.
+    /// Breaks a client's connections to a server permanently.
     fn cut_off(&mut self, owner: u32, server: u16) {
-        let reached =
-            self.compute_servers.get_mut(owner as usize).and_then(|cs| cs.cut_off.get_mut(usize::from(server)));
+        let reached = self
+            .compute_servers
+            .get_mut(owner as usize)
+            .and_then(|cs| cs.cut_off.get_mut(usize::from(server)));
         if let Some(cut_off) = reached {
             *cut_off = true;
             self.disconnect(owner, None, server);
         }
     }
 
-    /// A server's process ends and begins again on the same memory. Every client that there is keeps to the boot that it knows, and is
-    /// refused by the next one.
+    /// Ends a server's process and starts it again on the same memory. Every existing client stays bound to
+    /// the boot that it knows, and the new boot refuses it.
     fn restart(&mut self, server: u16) {
         if usize::from(server) >= self.servers.len() || self.servers[usize::from(server)].lost {
             return;
@@ -303,7 +318,7 @@ impl World {
         let target = &mut self.servers[usize::from(server)];
         match MemoryServer::open(&CpuView::new(&mut target.memory)) {
             Ok(cpu) => (target.cpu, target.cpu_used) = (cpu, true),
-            // Nothing that clients do by verbs may damage the tables.
+            // Client verbs must never damage the tables.
             Err(error) => {
                 self.log.remark(NO_TASK, self.now, format!("server {server} does not open: {error}"));
                 self.lose(server);
@@ -311,19 +326,23 @@ impl World {
         }
     }
 
-    /// A server's process ends and begins again with an empty memory, which has another identity.
+    /// Ends a server's process and starts it again with an empty memory, which has another identity.
     fn wipe(&mut self, server: u16) {
         self.restart(server);
-        let Some(target) = self.servers.get_mut(usize::from(server)).filter(|target| !target.lost) else { return };
-        let format = FormatOptions { memory_id: target.format.memory_id + u64::from(u32::MAX), ..target.format };
+        let Some(target) = self.servers.get_mut(usize::from(server)).filter(|target| !target.lost) else {
+            return;
+        };
+        let format =
+            FormatOptions { memory_id: target.format.memory_id + u64::from(u32::MAX), ..target.format };
         if let Ok(cpu) = MemoryServer::format(&CpuView::new(&mut target.memory), &format) {
             target.cpu = cpu;
         }
     }
 
-    /// Lets a new member in, if the memories are those that the cluster knows: what the handshakes of a network do.
-    pub(crate) fn admit(&mut self) -> Result<Response, Refusal> {
-        // A server that is lost was declared so by an operator, whose part in it is not simulated.
+    /// Admits a new member, if the memories are those that the cluster knows. The handshakes of a network do
+    /// the same.
+    pub(crate) fn admit(&mut self) -> Result<ComputeId, Refusal> {
+        // An operator declares a server lost. The operator's part is not simulated.
         let found = |server: &super::Server| {
             Some(Seen { memory: server.cpu.superblock().memory_id, cluster: server.cpu.cluster() })
         };
@@ -341,8 +360,8 @@ impl World {
             server.cpu.adopt(&CpuView::new(&mut server.memory), cluster);
         }
         self.end_reaped(0);
-        // Every server gets to know the newcomer, and refuses whoever had its id before.
-        if let Ok(Response::Joined { client }) = joined {
+        // Every server learns the new member, and refuses the previous owner of its id.
+        if let Ok(client) = joined {
             for server in 0..self.servers.len() as u16 {
                 self.fence(server, client);
             }
@@ -350,10 +369,11 @@ impl World {
         joined
     }
 
-    /// Ends everything on a queue pair in error, also what is finished and was not heard of: unless a later list was, since
-    /// completions of a connection come in order.
+    /// Ends everything on a queue pair in error, including finished lists whose completion was not delivered.
+    /// It spares a finished list if a later list was delivered, because completions of a connection come in
+    /// order.
     fn break_off(&mut self, qp: usize, error: &FabricError) {
-        // What is overtaken is executed first, and may finish a list.
+        // Overtaken verbs execute first, and may finish a list.
         self.cut(qp, Some(error.clone()));
         let pair = &self.queue_pairs[qp];
         for &slot in &pair.finished {
@@ -364,7 +384,7 @@ impl World {
         }
     }
 
-    /// Counts something of a compute server that was executed; it may have been the last.
+    /// Counts an effect of a compute server. It may be the last one.
     #[inline]
     pub(super) fn count_effect(&mut self, owner: u32) {
         let compute_server = &mut self.compute_servers[owner as usize];
@@ -374,7 +394,7 @@ impl World {
         }
     }
 
-    /// Lets a compute server die after this many more effects.
+    /// Kills a compute server after this many more effects.
     pub(crate) fn kill_after(&mut self, owner: u32, effects: u64) {
         let Some(compute_server) = self.compute_servers.get_mut(owner as usize) else { return };
         compute_server.dies_after = compute_server.effects + effects;
@@ -386,11 +406,15 @@ impl World {
     fn lose(&mut self, server: u16) {
         if let Some(target) = self.servers.get_mut(usize::from(server)) {
             target.lost = true;
-            self.cut_all(|_, qp_server, _| qp_server == server, |server| Some(FabricError::ServerLost { server }));
+            self.cut_all(
+                |_, qp_server, _| qp_server == server,
+                |server| Some(FabricError::ServerLost { server }),
+            );
         }
     }
 
-    /// Executes and delivers everything in flight, in order of queue pairs. Of dead clients nothing more executes.
+    /// Executes and delivers everything in flight, in order of queue pairs. Verbs of dead clients do not
+    /// execute.
     pub(crate) fn drain(&mut self) {
         for qp in 0..self.queue_pairs.len() {
             if self.compute_servers[self.queue_pairs[qp].owner as usize].dead {
@@ -412,7 +436,7 @@ impl World {
         }
     }
 
-    /// Who waits, and what they did last.
+    /// Returns the waiting tasks, and the last list of each.
     pub(super) fn deadlock(&self) -> Outcome {
         let alive = (0u32..).zip(&self.tasks).filter(|(_, task)| task.alive);
         let waiting = alive.map(|(task, state)| Waiting { task, name: String::new(), last: state.last });

@@ -6,17 +6,17 @@ use std::task::Waker;
 /// No task: posted by [`Sim::block_on`](crate::Sim::block_on).
 pub(crate) const NO_TASK: u32 = u32::MAX;
 
-/// How far a list or call has come.
+/// The progress of a list or call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The slot is free.
     #[default]
     Free,
-    /// Posted; some of it may have happened.
+    /// Posted. Some of it may have been executed.
     InFlight,
-    /// All of it has happened; nobody knows yet.
+    /// All of it has been executed, but the result is not delivered yet.
     Finished,
-    /// Its result waits to be polled.
+    /// The result is ready to be polled.
     Delivered,
 }
 
@@ -26,26 +26,26 @@ pub(crate) struct Flight {
     generation: u32,
     pub(crate) phase: Phase,
     pub(crate) list: WorkList,
-    /// Verbs not done.
+    /// Number of verbs that are not done.
     pub(crate) left: u32,
-    /// How it ends, if in error.
+    /// The error with which it ends, if any.
     pub(crate) error: Option<FabricError>,
     pub(crate) waker: Option<Waker>,
-    /// Nobody will poll it.
+    /// No task will poll it.
     pub(crate) forgotten: bool,
     /// Queue pair of a list, endpoint of a call.
     pub(crate) route: u32,
-    /// A list's place in the life of its queue pair.
+    /// Sequence number of a list on its queue pair.
     pub(crate) order: u64,
     /// Server of a call.
     pub(crate) server: u16,
-    /// Who posted it.
+    /// The task that posted it.
     pub(crate) task: u32,
     pub(crate) request: Option<Request>,
     pub(crate) response: Option<Response>,
-    /// Hash of what was posted, kept under exhaustive search only.
+    /// Hash of the posted list or call. Only kept under exhaustive search.
     pub(crate) posted: u64,
-    /// Hash of what came back so far, independent of the order of units.
+    /// Hash of the results so far, independent of the order of units.
     pub(crate) fetched: u64,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Flights {
 }
 
 impl Flights {
-    /// A fresh slot in flight.
+    /// Returns a new slot, in flight.
     pub(crate) fn open(&mut self, route: u32, server: u16, task: u32) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Flight::default());
@@ -84,14 +84,14 @@ impl Flights {
     }
 
     pub(crate) fn ticket(&self, slot: u32) -> Ticket {
-        Ticket(u64::from(self.slots[slot as usize].generation) << 32 | u64::from(slot))
+        Ticket::new(self.slots[slot as usize].generation, slot)
     }
 
-    /// The slot of a ticket that is still open.
+    /// Returns the slot of a ticket that is still open.
     pub(crate) fn find(&self, ticket: Ticket) -> Option<u32> {
-        let (slot, generation) = (ticket.0 as u32, (ticket.0 >> 32) as u32);
+        let slot = ticket.slot();
         let flight = self.slots.get(slot as usize)?;
-        (flight.generation == generation && flight.phase != Phase::Free).then_some(slot)
+        (flight.generation == ticket.generation() && flight.phase != Phase::Free).then_some(slot)
     }
 
     #[inline]
@@ -104,7 +104,7 @@ impl Flights {
         &mut self.slots[slot as usize]
     }
 
-    /// All slots that are not free, with their numbers.
+    /// Returns all slots that are not free, with their numbers.
     pub(crate) fn open_slots(&self) -> impl Iterator<Item = (u32, &Flight)> {
         (0u32..).zip(&self.slots).filter(|(_, flight)| flight.phase != Phase::Free)
     }

@@ -1,12 +1,13 @@
 //! The world: memory servers, queue pairs, calls, timers, and the steps that the adversary takes among them.
 //!
-//! Everything that can happen is an *event*; a step takes one, chosen by the [`Scheduler`]. Given the same tasks and the
-//! same picks, the same events follow: nothing here draws a random number, reads a clock or iterates in hash order. Every
-//! event advances virtual time by `step_nanos`, so that deadlines are reached in every schedule.
+//! Everything that can happen is an *event*. A step executes one event, which the [`Scheduler`] chooses. The
+//! same tasks and the same picks give the same events: nothing here draws a random number, reads a clock or
+//! iterates in hash order. Every event advances virtual time by `step_nanos`, so that every schedule reaches
+//! its deadlines.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`actors`] | who can move now |
+//! | [`actors`] | the actors that can move now |
 //! | [`queue_pair`] | rule F3: which verbs of a queue pair may happen next |
 //! | [`flight`] | lists and calls between post and poll |
 //! | [`verbs`] | posting, checking and executing verbs; F7's prefixes |
@@ -22,7 +23,7 @@ pub(crate) mod state;
 pub(crate) mod timers;
 pub(crate) mod verbs;
 
-use crate::choice::{Actor, Choice, Kind};
+use crate::choice::{Actor, Choice, ChoiceKind};
 use crate::knobs::{Breach, Knobs};
 use crate::memory::ServerMemory;
 use crate::scheduler::Scheduler;
@@ -32,8 +33,9 @@ use crate::trace::Log;
 use actors::Actors;
 use flight::{Flights, NO_TASK};
 use queue_pair::QueuePair;
-use sherman_fabric::{Caps, ClientId, Verb, WorkList};
-use sherman_memory_server::{FormatOptions, MemoryServer};
+use sherman_fabric::{Caps, ComputeId, Verb, WorkList};
+use sherman_layout::FormatOptions;
+use sherman_memory_server::MemoryServer;
 use std::rc::Rc;
 use timers::Timers;
 
@@ -44,11 +46,11 @@ const POOL: usize = 256;
 pub(crate) struct Server {
     pub(crate) memory: ServerMemory,
     pub(crate) cpu: MemoryServer,
-    /// How the memory was formatted.
+    /// The format options of the memory.
     pub(crate) format: FormatOptions,
     /// The CPU's state at the checkpoint.
     saved_cpu: MemoryServer,
-    /// Whether the CPU has answered anything since.
+    /// Whether the CPU has answered any call since the checkpoint.
     pub(crate) cpu_used: bool,
     /// The queue pair whose split atomic has read and not yet written.
     pub(crate) engine: Option<u32>,
@@ -60,19 +62,20 @@ pub(crate) struct Server {
 /// One compute server.
 #[derive(Clone, Debug)]
 pub(crate) struct ComputeServer {
-    pub(crate) client: ClientId,
+    pub(crate) client: ComputeId,
     pub(crate) dead: bool,
-    /// By server: whether it has been fenced there. Kept here too because an id may be issued again to someone else.
+    /// For each server: whether the compute server is fenced there. Stored here too, because an id may be
+    /// issued again to another compute server.
     pub(crate) fenced: Vec<bool>,
-    /// By server: whether it cannot reach it any more, by whatever endpoint.
+    /// For each server: whether the compute server has permanently lost it, on every endpoint.
     pub(crate) cut_off: Vec<bool>,
-    /// Units, atomics and calls of it that have been executed.
+    /// Number of its units, atomics and calls that were executed.
     pub(crate) effects: u64,
-    /// It dies right after this many of them.
+    /// The compute server dies right after this many effects.
     pub(crate) dies_after: u64,
     /// No task of it runs before this time.
     pub(crate) asleep_until: u64,
-    /// Until when nobody can fence it.
+    /// The time until which no member can fence it.
     pub(crate) stalled_until: u64,
 }
 
@@ -82,25 +85,25 @@ pub(crate) struct EndpointState {
     /// Distinguishes it from an endpoint of an earlier schedule.
     pub(crate) birth: u64,
     pub(crate) owner: u32,
-    /// Its calls that are not answered, by slot.
+    /// Slots of its calls that are not answered.
     pub(crate) calls: Vec<u32>,
 }
 
-/// What the world knows of a task.
+/// The state of a task.
 #[derive(Debug)]
 pub(crate) struct TaskState {
     pub(crate) alive: bool,
     pub(crate) owner: Option<u32>,
-    /// The hash that its history goes into: shared by the tasks of one compute server.
+    /// Index of the hash for its history. The tasks of one compute server share it.
     pub(crate) group: u32,
     pub(crate) lists: u64,
     /// The first verb of the list it posted last.
     pub(crate) last: Option<(u16, Verb)>,
 }
 
-/// What [`World::advance`] came to.
+/// The result of [`World::advance`].
 pub(crate) enum Next {
-    /// This task is to be polled.
+    /// This task must be polled.
     Poll(u32),
     /// The run is over.
     End(Outcome),
@@ -127,13 +130,13 @@ pub(crate) struct World {
     pub(crate) current: u32,
     /// Verbs execute inline, in order.
     pub(crate) quiet: bool,
-    /// Nothing may be posted: the schedule is over and its futures are being dropped.
+    /// No task may post anything: the schedule is over and its futures are being dropped.
     pub(crate) closed: bool,
     pub(crate) truncated: bool,
     faults: Vec<(u64, Fault)>,
-    /// After how many effects the next ones to recover somebody die, the next one last.
+    /// Numbers of effects after which the next recoverers die. The next one is last.
     pub(crate) ambushes: Vec<u64>,
-    /// Who has had its last effect in this step.
+    /// The compute server that had its last effect in this step.
     dying: Option<u32>,
     /// Tasks that were woken while their compute server sleeps.
     slumber: Vec<u32>,
@@ -148,7 +151,11 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(knobs: Knobs, limits: Limits, servers: Vec<(ServerMemory, MemoryServer, FormatOptions)>) -> Self {
+    pub(crate) fn new(
+        knobs: Knobs,
+        limits: Limits,
+        servers: Vec<(ServerMemory, MemoryServer, FormatOptions)>,
+    ) -> Self {
         let on_chip = servers.first().map_or(0, |(memory, ..)| memory.size(sherman_fabric::Space::OnChip));
         let count = servers.len();
         let servers = servers.into_iter().map(|(memory, cpu, format)| Server {
@@ -204,7 +211,7 @@ impl World {
         self.knobs = knobs;
     }
 
-    /// Makes now the start of every later schedule. Nothing may be in flight.
+    /// Makes the current state the start of every later schedule. Nothing may be in flight.
     pub(crate) fn checkpoint(&mut self) {
         for server in &mut self.servers {
             server.memory.checkpoint();
@@ -216,7 +223,7 @@ impl World {
         self.saved_now = self.now;
     }
 
-    /// Back to the checkpoint. The tasks have been dropped already.
+    /// Returns to the checkpoint. The tasks have already been dropped.
     pub(crate) fn rewind(&mut self) {
         let previous = self.knobs.breach == Some(Breach::StaleRead);
         for server in &mut self.servers {
@@ -253,7 +260,7 @@ impl World {
         self.history.reset();
     }
 
-    pub(crate) fn add_compute_server(&mut self, client: ClientId) -> u32 {
+    pub(crate) fn add_compute_server(&mut self, client: ComputeId) -> u32 {
         let fenced = vec![false; self.servers.len()];
         self.compute_servers.push(ComputeServer {
             client,
@@ -268,7 +275,7 @@ impl World {
         self.compute_servers.len() as u32 - 1
     }
 
-    /// A new endpoint's number and birth.
+    /// Adds an endpoint. Returns its number and birth.
     pub(crate) fn add_endpoint(&mut self, owner: u32) -> (u32, u64) {
         let endpoint = self.endpoints.len() as u32;
         self.births += 1;
@@ -298,7 +305,7 @@ impl World {
         self.faults.push((step, fault));
     }
 
-    /// A list from the pool.
+    /// Returns a list from the pool.
     pub(crate) fn list(&mut self, server: u16) -> WorkList {
         let mut list = self.pool.pop().unwrap_or_default();
         list.reset(server);
@@ -311,7 +318,7 @@ impl World {
         }
     }
 
-    /// Takes events until a task has to be polled or nothing is left to do.
+    /// Executes events until a task must be polled or no event is left.
     pub(crate) fn advance<S: Scheduler + ?Sized>(&mut self, scheduler: &mut S, wakes: &WakeQueue) -> Next {
         loop {
             self.wake(wakes);
@@ -348,7 +355,7 @@ impl World {
         }
     }
 
-    /// Lets the tasks that were woken since run, unless they sleep.
+    /// Makes woken tasks ready, unless their compute server sleeps.
     #[inline]
     fn wake(&mut self, wakes: &WakeQueue) {
         let (tasks, actors, slumber) = (&self.tasks, &mut self.actors, &mut self.slumber);
@@ -368,12 +375,13 @@ impl World {
         }
     }
 
-    /// Lets the tasks run whose compute servers have slept long enough.
+    /// Makes the tasks ready whose compute servers have slept long enough.
     fn rouse(&mut self) {
         let mut slumber = std::mem::take(&mut self.slumber);
         slumber.retain(|&task| {
             let TaskState { alive, owner, .. } = self.tasks[task as usize];
-            let asleep = owner.is_some_and(|owner| self.compute_servers[owner as usize].asleep_until > self.now);
+            let asleep =
+                owner.is_some_and(|owner| self.compute_servers[owner as usize].asleep_until > self.now);
             if alive && !asleep {
                 self.actors.set(Actor::Task(task), true);
             }
@@ -382,17 +390,19 @@ impl World {
         self.slumber = slumber;
     }
 
-    /// When nothing happens but that time goes by, it goes by to the end of the next sleep, unless a timer comes before.
+    /// If no actor can move, advances time to the end of the next sleep, unless a timer is due before.
     fn sleep_through(&mut self) -> bool {
         let owners = self.slumber.iter().filter_map(|&task| self.tasks[task as usize].owner);
         let ends = owners.map(|owner| self.compute_servers[owner as usize].asleep_until).min();
-        let Some(end) = ends.filter(|&end| self.timers.is_empty() || end <= self.timers.next()) else { return false };
+        let Some(end) = ends.filter(|&end| self.timers.is_empty() || end <= self.timers.next()) else {
+            return false;
+        };
         self.now = self.now.max(end);
         self.rouse();
         true
     }
 
-    /// The next event: who moves, then what.
+    /// Picks the next event: first the actor, then the event.
     #[inline]
     fn choose<S: Scheduler + ?Sized>(&mut self, scheduler: &mut S) -> Option<Choice> {
         let timers = self.live_tasks > 0 && !self.timers.is_empty();
@@ -404,9 +414,9 @@ impl World {
         } else if let Some(who) = pick(scheduler, self.actors.choices()) {
             who
         } else {
-            return timers.then_some(Choice::of(Actor::Clock, Kind::Advance));
+            return timers.then_some(Choice::of(Actor::Clock, ChoiceKind::Advance));
         };
-        if who.kind != Kind::Step {
+        if who.kind != ChoiceKind::Step {
             return Some(who);
         }
         self.options.clear();
@@ -428,16 +438,16 @@ impl World {
         qp.choices(&self.knobs, atomics, dead, &mut self.options);
     }
 
-    /// Whether a split atomic does not keep others out (a breach of F4).
+    /// Whether a split atomic does not exclude other atomics (a breach of F4).
     pub(crate) fn engine_is_open(&self) -> bool {
         self.knobs.breach == Some(Breach::SplitAtomic)
     }
 
-    /// Executes one event. Returns the task to poll, if it is one's turn.
+    /// Executes one event. Returns the task to poll, if the event is a task's turn.
     #[inline]
     fn take(&mut self, choice: Choice) -> Option<u32> {
         match (choice.kind, choice.actor) {
-            (Kind::Run, Actor::Task(task)) => {
+            (ChoiceKind::Run, Actor::Task(task)) => {
                 self.actors.set(choice.actor, false);
                 self.current = task;
                 self.note_event(choice);
@@ -446,11 +456,13 @@ impl World {
                 }
                 return Some(task);
             }
-            (Kind::Advance, _) => {
+            (ChoiceKind::Advance, _) => {
                 self.now = self.now.max(self.timers.next());
                 self.note_event(choice);
             }
-            (Kind::Execute | Kind::Answer, Actor::Control(endpoint)) => self.take_call(endpoint, choice),
+            (ChoiceKind::Execute | ChoiceKind::Answer, Actor::Control(endpoint)) => {
+                self.take_call(endpoint, choice)
+            }
             (_, Actor::QueuePair { endpoint, server }) => {
                 let qp = endpoint as usize * self.servers.len() + usize::from(server);
                 self.take_verb(qp, choice);
@@ -461,7 +473,7 @@ impl World {
     }
 }
 
-/// Asks the scheduler where there is something to decide.
+/// Asks the scheduler if there is more than one choice.
 #[inline]
 fn pick<S: Scheduler + ?Sized>(scheduler: &mut S, choices: &[Choice]) -> Option<Choice> {
     match choices {

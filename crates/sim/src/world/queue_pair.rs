@@ -1,17 +1,17 @@
-//! What is in flight on one queue pair, and which of it may happen next: rule F3, executable.
+//! The verbs in flight on one queue pair, and which of them may happen next: rule F3 as code.
 //!
 //! Let the verbs of a queue pair be in posting order, over all lists in flight.
 //!
 //! - A READ's units may be fetched, in any order, once every earlier WRITE and atomic is done.
 //! - An atomic executes once everything earlier is done.
-//! - A WRITE's units may land once every earlier WRITE has landed; if it is fenced, or the knob `overtake` is off, once
-//!   everything earlier is done.
+//! - A WRITE's units may land once every earlier WRITE has landed. If it is fenced, or the knob `overtake` is
+//!   off, they may land once everything earlier is done.
 
-use crate::choice::{Actor, Choice, Kind};
+use crate::choice::{Actor, Choice, ChoiceKind};
 use crate::knobs::{Breach, Knobs};
 use sherman_fabric::{Space, Verb};
 
-/// A set of units: one word for up to 64, more behind it for longer verbs.
+/// A set of units: one word for up to 64 units, and more words for longer verbs.
 #[derive(Debug, Default)]
 pub(crate) struct Units {
     first: u64,
@@ -35,7 +35,7 @@ impl Units {
         *word |= 1 << (unit % 64);
     }
 
-    /// The set as words, for hashing.
+    /// Returns the set as words, for hashing.
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
         std::iter::once(self.first).chain(self.more.iter().copied())
     }
@@ -44,30 +44,32 @@ impl Units {
 /// A verb that is not done.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// Its list, by slot.
+    /// Slot of its list.
     pub(crate) flight: u32,
-    /// Its place in the list.
+    /// Its index in the list.
     pub(crate) index: u32,
-    /// Its place in the queue pair's life, for F7's prefixes.
+    /// Its sequence number on the queue pair, for F7's prefixes.
     pub(crate) sequence: u64,
     pub(crate) verb: Verb,
     pub(crate) units: u32,
     pub(crate) left: u32,
     pub(crate) done: Units,
-    /// The word a split atomic has read.
+    /// The word that a split atomic has read.
     pub(crate) loaded: Option<u64>,
 }
 
 impl Pending {
     pub(crate) fn new(flight: u32, index: u32, sequence: u64, verb: Verb, shift: u32) -> Self {
         let units = match verb {
-            Verb::Read { offset, len, .. } | Verb::Write { offset, len, .. } => unit_count(offset, len, shift),
+            Verb::Read { offset, len, .. } | Verb::Write { offset, len, .. } => {
+                unit_count(offset, len, shift)
+            }
             Verb::Cas { .. } | Verb::Faa { .. } => 1,
         };
         Self { flight, index, sequence, verb, units, left: units, done: Units::new(units), loaded: None }
     }
 
-    /// Whether some of its effect is visible already.
+    /// Whether a part of its effect is already visible.
     pub(crate) fn has_effect(&self) -> bool {
         matches!(self.verb, Verb::Write { .. }) && self.left < self.units
     }
@@ -77,7 +79,7 @@ fn unit_count(offset: u64, len: u32, shift: u32) -> u32 {
     if len == 0 { 0 } else { (((offset + u64::from(len) - 1) >> shift) - (offset >> shift) + 1) as u32 }
 }
 
-/// Where unit `unit` of an access begins and ends on the server.
+/// Returns where unit `unit` of an access begins and ends on the server.
 #[inline]
 pub(crate) fn unit_range(offset: u64, len: u32, shift: u32, unit: u32) -> (u64, u64) {
     let aligned = ((offset >> shift) + u64::from(unit)) << shift;
@@ -103,9 +105,9 @@ pub(crate) struct QueuePair {
     pub(crate) failing: Vec<u32>,
     /// Lists posted so far.
     pub(crate) lists: u64,
-    /// One more than the order of the last list that its sender was told has completed.
+    /// One more than the order of the last list whose completion was delivered.
     pub(crate) told_below: u64,
-    /// The connection is gone: nothing is executed here any more.
+    /// The connection is broken: nothing executes here any more.
     pub(crate) broken: bool,
 }
 
@@ -130,14 +132,14 @@ impl QueuePair {
         Actor::QueuePair { endpoint: self.endpoint, server: self.server }
     }
 
-    /// The place in `pending` of a verb.
+    /// Returns the index of a verb in `pending`.
     #[inline]
     pub(crate) fn position(&self, flight: u32, index: u32) -> usize {
         self.pending.iter().position(|p| p.flight == flight && p.index == index).unwrap_or(usize::MAX)
     }
 
-    /// Appends every event enabled here. `atomics` says whether the server's atomic engine is free for a new atomic,
-    /// `dead` whether the client has died.
+    /// Appends every event that is enabled here. `atomics` says whether the server's atomic engine is free
+    /// for a new atomic, and `dead` whether the client has died.
     pub(crate) fn choices(&self, knobs: &Knobs, atomics: bool, dead: bool, out: &mut Vec<Choice>) {
         let actor = self.actor();
         let (mut read_before, mut write_before, mut atomic_before) = (false, false, false);
@@ -149,7 +151,7 @@ impl QueuePair {
                         read_choices(pending, event, out);
                         if knobs.breach == Some(Breach::StaleRead) && space == Space::Host {
                             let left = (0..pending.units).filter(|&unit| !pending.done.has(unit));
-                            out.extend(left.map(|unit| event(Kind::FetchStale, unit)));
+                            out.extend(left.map(|unit| event(ChoiceKind::FetchStale, unit)));
                         }
                     }
                     read_before = true;
@@ -164,53 +166,69 @@ impl QueuePair {
                 }
                 Verb::Cas { .. } | Verb::Faa { .. } => {
                     if pending.loaded.is_some() {
-                        out.push(event(Kind::AtomicStore, 0));
+                        out.push(event(ChoiceKind::AtomicStore, 0));
                     } else if !(read_before || write_before || atomic_before) && atomics {
-                        out.push(event(if knobs.splits_atomics() { Kind::AtomicLoad } else { Kind::Atomic }, 0));
+                        out.push(event(
+                            if knobs.splits_atomics() { ChoiceKind::AtomicLoad } else { ChoiceKind::Atomic },
+                            0,
+                        ));
                     }
                     atomic_before = true;
                 }
             }
         }
         let whole = |kind, list| Choice { actor, kind, list, verb: 0, unit: 0 };
-        out.extend(self.finished.iter().map(|&list| whole(Kind::Complete, list)));
-        out.extend(self.failing.iter().filter(|&&list| self.may_fail(list)).map(|&list| whole(Kind::Fail, list)));
+        out.extend(self.finished.iter().map(|&list| whole(ChoiceKind::Complete, list)));
+        out.extend(
+            self.failing
+                .iter()
+                .filter(|&&list| self.may_fail(list))
+                .map(|&list| whole(ChoiceKind::Fail, list)),
+        );
         if dead && !self.pending.is_empty() {
-            out.push(Choice::of(actor, Kind::Cut));
+            out.push(Choice::of(actor, ChoiceKind::Cut));
         }
     }
 
-    /// Whether what `list` has done so far is a prefix of it, at the grain of verbs (F7).
+    /// Whether the executed part of `list` is a prefix of it, counted in whole verbs (F7).
     fn may_fail(&self, list: u32) -> bool {
-        let mut effects = self.pending.iter().filter(|p| p.flight == list && !matches!(p.verb, Verb::Read { .. }));
+        let mut effects =
+            self.pending.iter().filter(|p| p.flight == list && !matches!(p.verb, Verb::Read { .. }));
         effects.all(|p| !p.has_effect() && p.loaded.is_none() && p.sequence >= self.effect_below)
     }
 }
 
 #[inline]
-fn read_choices(pending: &Pending, event: impl Fn(Kind, u32) -> Choice, out: &mut Vec<Choice>) {
+fn read_choices(pending: &Pending, event: impl Fn(ChoiceKind, u32) -> Choice, out: &mut Vec<Choice>) {
     if pending.units <= 64 {
         let mut left = !pending.done.first & (u64::MAX >> (64 - pending.units));
         while left != 0 {
-            out.push(event(Kind::Fetch, left.trailing_zeros()));
+            out.push(event(ChoiceKind::Fetch, left.trailing_zeros()));
             left &= left - 1;
         }
         return;
     }
-    out.extend((0..pending.units).filter(|&unit| !pending.done.has(unit)).map(|unit| event(Kind::Fetch, unit)));
+    out.extend(
+        (0..pending.units).filter(|&unit| !pending.done.has(unit)).map(|unit| event(ChoiceKind::Fetch, unit)),
+    );
 }
 
-fn write_choices(pending: &Pending, any_order: bool, event: impl Fn(Kind, u32) -> Choice, out: &mut Vec<Choice>) {
+fn write_choices(
+    pending: &Pending,
+    any_order: bool,
+    event: impl Fn(ChoiceKind, u32) -> Choice,
+    out: &mut Vec<Choice>,
+) {
     let left = (0..pending.units).filter(|&unit| !pending.done.has(unit));
     let take = if any_order { usize::MAX } else { 1 };
-    out.extend(left.take(take).map(|unit| event(Kind::Land, unit)));
+    out.extend(left.take(take).map(|unit| event(ChoiceKind::Land, unit)));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn enabled(knobs: &Knobs, fill: impl Fn(&mut sherman_fabric::WorkList)) -> Vec<(Kind, u32, u32)> {
+    fn enabled(knobs: &Knobs, fill: impl Fn(&mut sherman_fabric::WorkList)) -> Vec<(ChoiceKind, u32, u32)> {
         let mut list = sherman_fabric::WorkList::new(0);
         fill(&mut list);
         let mut qp = QueuePair::new(0, 0, 0);
@@ -240,9 +258,9 @@ mod tests {
             list.write(Space::Host, 0, &[1; 64]);
             list.write(Space::Host, 64, &[1; 64]);
         };
-        assert_eq!(enabled(&knobs, fill), [(Kind::Fetch, 0, 0), (Kind::Land, 2, 0)]);
+        assert_eq!(enabled(&knobs, fill), [(ChoiceKind::Fetch, 0, 0), (ChoiceKind::Land, 2, 0)]);
         let strict = Knobs { overtake: false, ..Knobs::default() };
-        assert_eq!(enabled(&strict, fill), [(Kind::Fetch, 0, 0)]);
+        assert_eq!(enabled(&strict, fill), [(ChoiceKind::Fetch, 0, 0)]);
     }
 
     #[test]
@@ -251,7 +269,7 @@ mod tests {
             list.read(Space::Host, 0, 128);
             list.write_fenced(Space::Host, 0, &[1; 64]);
         };
-        assert_eq!(enabled(&Knobs::default(), fill), [(Kind::Fetch, 0, 0), (Kind::Fetch, 0, 1)]);
+        assert_eq!(enabled(&Knobs::default(), fill), [(ChoiceKind::Fetch, 0, 0), (ChoiceKind::Fetch, 0, 1)]);
     }
 
     #[test]
@@ -261,9 +279,9 @@ mod tests {
             list.read(Space::Host, 0, 64);
             list.faa(Space::Host, 0, 1);
         };
-        assert_eq!(enabled(&Knobs::default(), fill), [(Kind::Land, 0, 0), (Kind::Land, 0, 1)]);
+        assert_eq!(enabled(&Knobs::default(), fill), [(ChoiceKind::Land, 0, 0), (ChoiceKind::Land, 0, 1)]);
         let ascending = Knobs { write_units_any_order: false, ..Knobs::default() };
-        assert_eq!(enabled(&ascending, fill), [(Kind::Land, 0, 0)]);
+        assert_eq!(enabled(&ascending, fill), [(ChoiceKind::Land, 0, 0)]);
     }
 
     #[test]

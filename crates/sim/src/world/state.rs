@@ -1,19 +1,20 @@
 //! The hash of the whole state, for exhaustive search.
 //!
-//! Two worlds with equal hashes behave alike from here on. What decides the future: memory, the servers' CPUs (by the
-//! sequence of their calls), what is in flight and how far, who is ready, and what every task knows. A task is a
-//! deterministic function of what was delivered to it, so a running hash of that stands for it. Tasks of one compute server
-//! may share process memory, so they share one hash, in the order in which they ran. Time counts once anyone has looked
-//! at it. Whatever else tasks share must be told by [`Sim::note`](crate::Sim::note).
+//! Two worlds with equal hashes behave alike from here on. The future depends on memory, the servers' CPUs
+//! (by the sequence of their calls), and the progress of everything in flight. It also depends on the ready
+//! tasks and the knowledge of every task. A task is a deterministic function of the results delivered to it,
+//! so a running hash of these results represents it. Tasks of one compute server may share process memory, so
+//! they share one hash, in the order in which they ran. Time is part of the hash once any task has read it.
+//! Tasks must report all other shared state with [`Sim::note`](crate::Sim::note).
 
 use super::World;
 use super::flight::{Flight, Phase};
 use crate::hash::mix;
 
-/// What has been delivered so far.
+/// Hashes of all results delivered so far.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// Whether hashes are kept at all.
+    /// Whether hashes are kept.
     pub(crate) on: bool,
     groups: Vec<u64>,
     /// Group of each compute server that has tasks.
@@ -31,7 +32,7 @@ impl History {
         self.notes = 0;
     }
 
-    /// The group of a new task.
+    /// Returns the group of a new task.
     pub(crate) fn group(&mut self, owner: Option<u32>) -> u32 {
         let fresh = self.groups.len() as u32;
         let Some(owner) = owner.map(|owner| owner as usize) else {
@@ -51,14 +52,14 @@ impl History {
         self.learn(group, u64::from(task) << 32 | 1);
     }
 
-    /// A task of `group` has come to know `what`.
+    /// Adds `what` to the knowledge of the tasks of `group`.
     pub(crate) fn learn(&mut self, group: u32, what: u64) {
         if let Some(hash) = self.groups.get_mut(group as usize) {
             *hash = mix(*hash, what);
         }
     }
 
-    /// Something was observed whose order among all tasks matters.
+    /// Records an observation whose order among all tasks matters.
     pub(crate) fn note(&mut self, what: u64) {
         self.notes = mix(self.notes, what);
     }
@@ -69,13 +70,13 @@ impl History {
 }
 
 impl World {
-    /// Keeps hashes from now on, or no longer.
+    /// Starts or stops keeping hashes.
     pub(crate) fn set_tracking(&mut self, on: bool) {
         self.history.on = on;
         self.servers.iter_mut().for_each(|server| server.memory.set_tracking(on));
     }
 
-    /// The current task has come to know `what`.
+    /// Adds `what` to the knowledge of the current task.
     pub(crate) fn learn(&mut self, what: u64) {
         if self.history.on
             && let Some(task) = self.tasks.get(self.current as usize)
@@ -84,7 +85,7 @@ impl World {
         }
     }
 
-    /// The present state's hash.
+    /// Returns the hash of the current state.
     pub(crate) fn state(&self) -> u64 {
         let mut hash = self.history.notes;
         for server in &self.servers {
@@ -106,8 +107,9 @@ impl World {
             }
             hash = mix(hash, u64::from(qp.endpoint) << 17 | u64::from(qp.server) << 1 | u64::from(qp.broken));
         }
-        // What is finished or delivered, and calls: in no order.
-        let rest = self.flights.open_slots().filter(|(_, f)| f.request.is_some() || f.phase != Phase::InFlight);
+        // Finished and delivered lists, and calls, in no order.
+        let rest =
+            self.flights.open_slots().filter(|(_, f)| f.request.is_some() || f.phase != Phase::InFlight);
         hash = mix(hash, rest.fold(0, |sum: u64, (_, flight)| sum.wrapping_add(known(flight))));
         for owner in &self.compute_servers {
             let fenced = owner.fenced.iter().fold(1, |bits: u64, &fenced| bits << 1 | u64::from(fenced));
@@ -132,9 +134,10 @@ impl World {
     }
 }
 
-/// What a list or call is and has brought so far.
+/// Returns a hash of a list or call and its results so far.
 fn known(flight: &Flight) -> u64 {
-    let ends = (flight.phase as u64) << 2 | u64::from(flight.error.is_some()) << 1 | u64::from(flight.forgotten);
+    let ends =
+        (flight.phase as u64) << 2 | u64::from(flight.error.is_some()) << 1 | u64::from(flight.forgotten);
     let who = u64::from(flight.task) << 32 | u64::from(flight.route) << 8 | ends;
     mix(mix(flight.posted, flight.fetched), who)
 }

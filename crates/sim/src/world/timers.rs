@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-/// Wakers by the time they are due. Equal registrations are kept once, so a task that re-arms on every poll costs nothing.
+/// Wakers by due time. Equal registrations are stored once, so a task that registers again on every poll
+/// costs nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     due: BTreeMap<(u64, u32), Waker>,
-    /// The earliest time; `u64::MAX` when there is none.
+    /// The earliest time, or `u64::MAX` if there is none.
     next: u64,
 }
 
@@ -42,7 +43,7 @@ impl Timers {
         self.due.is_empty()
     }
 
-    /// Wakes everyone due at `now`.
+    /// Wakes every task due at `now`.
     #[inline]
     pub(crate) fn fire(&mut self, now: u64) {
         while self.next <= now {
@@ -52,7 +53,7 @@ impl Timers {
         }
     }
 
-    /// The times, for the state's hash.
+    /// Returns the times, for the hash of the state.
     pub(crate) fn times(&self) -> impl Iterator<Item = u64> {
         self.due.keys().map(|&(at, _)| at)
     }

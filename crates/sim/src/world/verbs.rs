@@ -4,9 +4,9 @@ use super::World;
 use super::flight::{NO_TASK, Phase};
 use super::queue_pair::{Pending, unit_range};
 use crate::bounds::check_verb;
-use crate::choice::{Actor, Choice, Kind};
+use crate::choice::{Actor, Choice, ChoiceKind};
 use crate::hash::{mix, mix_bytes};
-use crate::trace::{Detail, Place};
+use crate::trace::{Detail, Extent};
 use sherman_fabric::{FabricError, Space, Ticket, Verb, WorkList};
 
 impl World {
@@ -54,7 +54,8 @@ impl World {
         self.flights.ticket(slot)
     }
 
-    /// The shift by which a verb's offset is cut into units. With nobody else about a verb may as well be one.
+    /// Returns the shift that cuts a verb's offset into units. In quiet mode a verb is one unit, because no
+    /// other task runs.
     #[inline]
     fn unit_shift(&self, verb: &Verb) -> u32 {
         match verb {
@@ -64,7 +65,7 @@ impl World {
         }
     }
 
-    /// How many verbs of `list` can execute, and why not all of them.
+    /// Returns how many verbs of `list` can execute, and the error if not all of them can.
     fn check(&self, endpoint: u32, list: &WorkList) -> (usize, Option<FabricError>) {
         let server = list.server();
         let Some(target) = self.servers.get(usize::from(server)) else {
@@ -96,18 +97,18 @@ impl World {
     #[inline]
     pub(super) fn take_verb(&mut self, qp: usize, choice: Choice) {
         match choice.kind {
-            Kind::Complete => {
+            ChoiceKind::Complete => {
                 let pair = &mut self.queue_pairs[qp];
                 pair.finished.retain(|&slot| slot != choice.list);
                 self.note_event(choice);
                 self.deliver(choice.list);
             }
-            Kind::Fail => {
+            ChoiceKind::Fail => {
                 self.note_event(choice);
                 self.queue_pairs[qp].pending.retain(|pending| pending.flight != choice.list);
                 self.finish(choice.list);
             }
-            Kind::Cut => {
+            ChoiceKind::Cut => {
                 self.note_event(choice);
                 self.cut(qp, None);
             }
@@ -123,27 +124,27 @@ impl World {
     #[inline]
     fn execute(&mut self, qp: usize, at: usize, choice: Choice) {
         let (place, data) = match choice.kind {
-            Kind::Fetch | Kind::FetchStale => self.fetch(qp, at, choice),
-            Kind::Land => self.land(qp, at, choice.unit),
+            ChoiceKind::Fetch | ChoiceKind::FetchStale => self.fetch(qp, at, choice),
+            ChoiceKind::Land => self.land(qp, at, choice.unit),
             _ => self.atomic(qp, at, choice.kind),
         };
         self.log.event(choice, place, data);
         if self.log.is_recording() {
             self.tell(qp, at, place);
         }
-        if choice.kind != Kind::AtomicLoad {
+        if choice.kind != ChoiceKind::AtomicLoad {
             self.count_effect(self.queue_pairs[qp].owner);
         }
         if self.queue_pairs[qp].pending[at].left == 0 {
             self.finish_verb(qp, at);
         }
-        if matches!(choice.kind, Kind::AtomicLoad | Kind::AtomicStore) {
+        if matches!(choice.kind, ChoiceKind::AtomicLoad | ChoiceKind::AtomicStore) {
             self.refresh_server(place.server);
         }
     }
 
-    /// Adds to the trace what a unit or an atomic was about.
-    fn tell(&mut self, qp: usize, at: usize, place: Place) {
+    /// Adds the details of a unit or an atomic to the trace.
+    fn tell(&mut self, qp: usize, at: usize, place: Extent) {
         let pending = &self.queue_pairs[qp].pending[at];
         let detail = match pending.verb {
             Verb::Cas { compare, swap, mask, .. } => Detail::Cas { compare, swap, mask },
@@ -156,20 +157,22 @@ impl World {
         self.log.detail(self.flights.get(pending.flight).task, self.now, detail);
     }
 
-    /// A READ fetches a unit.
+    /// Fetches a unit of a READ.
     #[inline]
-    fn fetch(&mut self, qp: usize, at: usize, choice: Choice) -> (Place, u64) {
+    fn fetch(&mut self, qp: usize, at: usize, choice: Choice) -> (Extent, u64) {
         let shift = self.unit_shift(&self.queue_pairs[qp].pending[at].verb);
         let pair = &mut self.queue_pairs[qp];
         let pending = &mut pair.pending[at];
-        let (Verb::Read { space, offset, at, len } | Verb::Write { space, offset, at, len, .. }) = pending.verb else {
-            return (Place::nowhere(pair.server), 0);
+        let (Verb::Read { space, offset, at, len } | Verb::Write { space, offset, at, len, .. }) =
+            pending.verb
+        else {
+            return (Extent::nowhere(pair.server), 0);
         };
         let (start, end) = unit_range(offset, len, shift, choice.unit);
         let (first, length) = (at as usize + (start - offset) as usize, (end - start) as usize);
         let memory = &self.servers[usize::from(pair.server)].memory;
         let bytes = match choice.kind {
-            Kind::FetchStale => memory.previous(start, length),
+            ChoiceKind::FetchStale => memory.previous(start, length),
             _ => memory.bytes(space, start, length),
         };
         let flight = self.flights.get_mut(pending.flight);
@@ -178,17 +181,19 @@ impl World {
         flight.fetched = flight.fetched.wrapping_add(mix(data, u64::from(pending.index)));
         pending.done.insert(choice.unit);
         pending.left -= 1;
-        (Place { server: pair.server, space, offset: start, len: length as u32 }, data)
+        (Extent { server: pair.server, space, offset: start, len: length as u32 }, data)
     }
 
-    /// A WRITE lands a unit.
+    /// Lands a unit of a WRITE.
     #[inline]
-    fn land(&mut self, qp: usize, at: usize, unit: u32) -> (Place, u64) {
+    fn land(&mut self, qp: usize, at: usize, unit: u32) -> (Extent, u64) {
         let shift = self.unit_shift(&self.queue_pairs[qp].pending[at].verb);
         let pair = &mut self.queue_pairs[qp];
         let pending = &mut pair.pending[at];
-        let (Verb::Read { space, offset, at, len } | Verb::Write { space, offset, at, len, .. }) = pending.verb else {
-            return (Place::nowhere(pair.server), 0);
+        let (Verb::Read { space, offset, at, len } | Verb::Write { space, offset, at, len, .. }) =
+            pending.verb
+        else {
+            return (Extent::nowhere(pair.server), 0);
         };
         let (start, end) = unit_range(offset, len, shift, unit);
         let first = at as usize + (start - offset) as usize;
@@ -198,23 +203,26 @@ impl World {
         pair.effect_below = pair.effect_below.max(pending.sequence + 1);
         pending.done.insert(unit);
         pending.left -= 1;
-        (Place { server: pair.server, space, offset: start, len: bytes.len() as u32 }, mix_bytes(start, bytes))
+        (
+            Extent { server: pair.server, space, offset: start, len: bytes.len() as u32 },
+            mix_bytes(start, bytes),
+        )
     }
 
-    /// An atomic executes, or the load or the store of a split one.
-    fn atomic(&mut self, qp: usize, at: usize, kind: Kind) -> (Place, u64) {
+    /// Executes an atomic, or the load or the store of a split one.
+    fn atomic(&mut self, qp: usize, at: usize, kind: ChoiceKind) -> (Extent, u64) {
         let pair = &mut self.queue_pairs[qp];
         let pending = &mut pair.pending[at];
         let (Verb::Cas { space, offset, .. } | Verb::Faa { space, offset, .. }) = pending.verb else {
-            return (Place::nowhere(pair.server), 0);
+            return (Extent::nowhere(pair.server), 0);
         };
         let server = &mut self.servers[usize::from(pair.server)];
-        if kind != Kind::AtomicStore {
+        if kind != ChoiceKind::AtomicStore {
             pending.loaded = Some(server.memory.word(space, offset));
             server.engine = Some(qp as u32);
         }
         let old = pending.loaded.unwrap_or_default();
-        if kind != Kind::AtomicLoad {
+        if kind != ChoiceKind::AtomicLoad {
             if let Some(word) = swapped(&pending.verb, old) {
                 server.memory.store(space, offset, &word.to_le_bytes());
             }
@@ -225,7 +233,7 @@ impl World {
             server.engine = None;
             pending.left = 0;
         }
-        (Place { server: pair.server, space, offset, len: 8 }, old)
+        (Extent { server: pair.server, space, offset, len: 8 }, old)
     }
 
     #[inline]
@@ -239,7 +247,7 @@ impl World {
         }
     }
 
-    /// All that will happen of a list or call has happened.
+    /// Finishes a list or call, of which nothing more will execute.
     pub(super) fn finish(&mut self, slot: u32) {
         let flight = self.flights.get_mut(slot);
         flight.left = 0;
@@ -259,7 +267,7 @@ impl World {
         }
     }
 
-    /// Nobody will poll for it. It still happens.
+    /// Records that no task will poll the list or call. It still executes.
     pub(crate) fn forget(&mut self, slot: u32) {
         let flight = self.flights.get_mut(slot);
         flight.forgotten = true;
@@ -280,7 +288,7 @@ impl World {
         }
     }
 
-    /// Hands the result to whoever polls for it.
+    /// Delivers the result to the task that polls for it.
     pub(super) fn deliver(&mut self, slot: u32) {
         let flight = self.flights.get_mut(slot);
         flight.phase = Phase::Delivered;
@@ -308,14 +316,15 @@ impl World {
         self.actors.set(self.queue_pairs[qp].actor(), enabled);
     }
 
-    /// A split atomic has taken or left the server's atomic engine: others may have to wait, or need no longer.
+    /// Updates all queue pairs of a server after a split atomic has taken or left its atomic engine. Other
+    /// atomics may have to wait now, or may continue.
     fn refresh_server(&mut self, server: u16) {
         let pairs = self.queue_pairs.len();
         (usize::from(server)..pairs).step_by(self.servers.len()).for_each(|qp| self.refresh(qp));
     }
 
-    /// Ends everything in flight on a queue pair, now: with `error`, or unheard if the client is dead. By F7 what took
-    /// effect is a prefix, so atomics that a landed WRITE has overtaken still execute.
+    /// Ends everything in flight on a queue pair now: with `error`, or without a completion if the client is
+    /// dead. By F7 the executed part is a prefix, so atomics that a landed WRITE has overtaken still execute.
     pub(super) fn cut(&mut self, qp: usize, error: Option<FabricError>) {
         let server = self.queue_pairs[qp].server;
         if let Some(other) = self.servers[usize::from(server)].engine {
@@ -324,7 +333,13 @@ impl World {
         while let Some(at) = self.overtaken_atomic(qp) {
             let pending = &self.queue_pairs[qp].pending[at];
             let actor = self.queue_pairs[qp].actor();
-            let choice = Choice { actor, kind: Kind::Atomic, list: pending.flight, verb: pending.index, unit: 0 };
+            let choice = Choice {
+                actor,
+                kind: ChoiceKind::Atomic,
+                list: pending.flight,
+                verb: pending.index,
+                unit: 0,
+            };
             self.execute(qp, at, choice);
         }
         while let Some(pending) = self.queue_pairs[qp].pending.first() {
@@ -339,8 +354,9 @@ impl World {
 
     fn overtaken_atomic(&self, qp: usize) -> Option<usize> {
         let pair = &self.queue_pairs[qp];
-        let overtaken =
-            |p: &Pending| matches!(p.verb, Verb::Cas { .. } | Verb::Faa { .. }) && p.sequence < pair.effect_below;
+        let overtaken = |p: &Pending| {
+            matches!(p.verb, Verb::Cas { .. } | Verb::Faa { .. }) && p.sequence < pair.effect_below
+        };
         pair.pending.iter().position(overtaken)
     }
 
@@ -349,7 +365,7 @@ impl World {
         if let Some(at) = pair.pending.iter().position(|pending| pending.loaded.is_some()) {
             let pending = &pair.pending[at];
             let (list, verb) = (pending.flight, pending.index);
-            let choice = Choice { actor: pair.actor(), kind: Kind::AtomicStore, list, verb, unit: 0 };
+            let choice = Choice { actor: pair.actor(), kind: ChoiceKind::AtomicStore, list, verb, unit: 0 };
             self.execute(qp, at, choice);
             self.refresh(qp);
         }
@@ -361,10 +377,14 @@ impl World {
             let (list, verb, units) = (pending.flight, pending.index, pending.units);
             let whole = |kind, unit| Choice { actor: self.queue_pairs[qp].actor(), kind, list, verb, unit };
             let choice = match pending.verb {
-                Verb::Read { .. } => whole(Kind::Fetch, (0..units).find(|&u| !pending.done.has(u)).unwrap_or(0)),
-                Verb::Write { .. } => whole(Kind::Land, (0..units).find(|&u| !pending.done.has(u)).unwrap_or(0)),
-                _ if pending.loaded.is_some() => whole(Kind::AtomicStore, 0),
-                _ => whole(Kind::Atomic, 0),
+                Verb::Read { .. } => {
+                    whole(ChoiceKind::Fetch, (0..units).find(|&u| !pending.done.has(u)).unwrap_or(0))
+                }
+                Verb::Write { .. } => {
+                    whole(ChoiceKind::Land, (0..units).find(|&u| !pending.done.has(u)).unwrap_or(0))
+                }
+                _ if pending.loaded.is_some() => whole(ChoiceKind::AtomicStore, 0),
+                _ => whole(ChoiceKind::Atomic, 0),
             };
             self.now += self.knobs.step_nanos;
             self.execute(qp, 0, choice);
@@ -375,24 +395,26 @@ impl World {
         self.refresh(qp);
     }
 
-    /// Tells the trace of an event that moves no data.
+    /// Adds an event that moves no data to the trace.
     #[inline]
     pub(super) fn note_event(&mut self, choice: Choice) {
         let server = match choice.actor {
             Actor::QueuePair { server, .. } => server,
             _ => u16::MAX,
         };
-        self.log.event(choice, Place::nowhere(server), self.now);
+        self.log.event(choice, Extent::nowhere(server), self.now);
         if self.log.is_recording() {
             let (task, detail) = match (choice.kind, choice.actor) {
-                (Kind::Run, Actor::Task(task)) => (task, Detail::None),
-                (Kind::Execute | Kind::Answer, _) => {
+                (ChoiceKind::Run, Actor::Task(task)) => (task, Detail::None),
+                (ChoiceKind::Execute | ChoiceKind::Answer, _) => {
                     let flight = self.flights.get(choice.list);
-                    let asked =
-                        flight.request.as_ref().map(|request| format!("{request:?} to server {}", flight.server));
+                    let asked = flight
+                        .request
+                        .as_ref()
+                        .map(|request| format!("{request:?} to server {}", flight.server));
                     (flight.task, Detail::Call(asked.unwrap_or_default()))
                 }
-                (Kind::Complete | Kind::Fail, _) => {
+                (ChoiceKind::Complete | ChoiceKind::Fail, _) => {
                     let flight = self.flights.get(choice.list);
                     let error = flight.error.as_ref().map(ToString::to_string);
                     (flight.task, error.map_or(Detail::None, Detail::Call))
@@ -404,19 +426,22 @@ impl World {
     }
 }
 
-/// The word an atomic leaves, if it changes it.
+/// Returns the word that an atomic stores, if it changes the word.
 fn swapped(verb: &Verb, old: u64) -> Option<u64> {
     match *verb {
-        Verb::Cas { compare, swap, mask, .. } if old & mask == compare & mask => Some(old & !mask | swap & mask),
+        Verb::Cas { compare, swap, mask, .. } if old & mask == compare & mask => {
+            Some(old & !mask | swap & mask)
+        }
         Verb::Faa { add, .. } => Some(old.wrapping_add(add)),
         _ => None,
     }
 }
 
-/// The hash of a list as posted.
+/// Returns the hash of a list as posted.
 fn hash_of(list: &mut WorkList) -> u64 {
     let mut hash = u64::from(list.server());
-    let kind = |kind: u64, space: Space, offset: u64| mix(kind << 1 | u64::from(space == Space::OnChip), offset);
+    let kind =
+        |kind: u64, space: Space, offset: u64| mix(kind << 1 | u64::from(space == Space::OnChip), offset);
     for index in 0..list.len() {
         let (verb, arena) = list.parts_mut(index);
         hash = match verb {

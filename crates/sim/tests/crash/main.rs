@@ -1,19 +1,21 @@
-//! A compute server dies after each of its effects, in every operation there is.
+//! A compute server dies after each of its effects, in every kind of operation.
 
-use sherman_sim::tree::crash::{Enumerated, Play, Plot, Setup};
+use sherman_sim::tree::crash::{CrashCase, Enumerated, Setup, VictimOp};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Schedules of each play.
+/// Number of schedules of each [`CrashCase`].
 const SEEDS: u64 = 5;
-/// Plays between two words on how far it is.
-const TOLD: usize = 1000;
+/// Number of [`CrashCase`]s between two progress messages.
+const PLAYS_PER_MESSAGE: usize = 1000;
 
-/// Enumerates every play of `setups` on two threads.
-fn enumerate(what: &str, plots: &[(Plot, usize)], setups: &[Setup]) -> Enumerated {
-    let plays = setups.iter().flat_map(|setup| plots.iter().map(|&(plot, height)| (plot, height, *setup)));
-    let plays: Vec<(Plot, usize, Setup)> = plays.collect();
+/// Enumerates every [`CrashCase`] of `setups` on two threads.
+fn enumerate(what: &str, operations: &[(VictimOp, usize)], setups: &[Setup]) -> Enumerated {
+    let cases = setups
+        .iter()
+        .flat_map(|setup| operations.iter().map(|&(operation, height)| (operation, height, *setup)));
+    let cases: Vec<(VictimOp, usize, Setup)> = cases.collect();
     let began = Instant::now();
     let (next, all) = (AtomicUsize::new(0), Mutex::new(Enumerated::default()));
     std::thread::scope(|scope| {
@@ -21,11 +23,15 @@ fn enumerate(what: &str, plots: &[(Plot, usize)], setups: &[Setup]) -> Enumerate
             scope.spawn(|| {
                 loop {
                     let number = next.fetch_add(1, Relaxed);
-                    let Some(&(plot, height, setup)) = plays.get(number) else { break };
-                    if number > 0 && number % TOLD == 0 {
-                        println!("{number} of {} plays after {:.0} s", plays.len(), began.elapsed().as_secs_f64());
+                    let Some(&(operation, height, setup)) = cases.get(number) else { break };
+                    if number > 0 && number % PLAYS_PER_MESSAGE == 0 {
+                        println!(
+                            "{number} of {} cases after {:.0} s",
+                            cases.len(),
+                            began.elapsed().as_secs_f64()
+                        );
                     }
-                    let enumerated = Play::new(plot, height, setup).enumerate(0..SEEDS);
+                    let enumerated = CrashCase::new(operation, height, setup).enumerate(0..SEEDS);
                     all.lock().expect("nobody panicked").merge(enumerated);
                 }
             });
@@ -35,8 +41,9 @@ fn enumerate(what: &str, plots: &[(Plot, usize)], setups: &[Setup]) -> Enumerate
     let Enumerated { points, visited, schedules, violated, .. } = all;
     let seconds = began.elapsed().as_secs_f64();
     println!(
-        "{what}: {} plays, {points} points, {visited} visited, {schedules} schedules, {violated} violations; {seconds:.0} s",
-        plays.len()
+        "{what}: {} cases, {points} points, {visited} visited, {schedules} schedules, {violated} violations; \
+         {seconds:.0} s",
+        cases.len()
     );
     all
 }
@@ -50,12 +57,12 @@ fn assert_clean(all: &Enumerated) {
 }
 
 #[test]
-fn whoever_dies_after_any_effect_leaves_nothing_lost_and_nobody_stuck() {
-    assert_clean(&enumerate("every pair of settings", &Plot::usual(), &Setup::pairwise()));
+fn a_death_after_any_effect_loses_nothing_and_blocks_no_client() {
+    assert_clean(&enumerate("every pair of settings", &VictimOp::usual(), &Setup::pairwise()));
 }
 
 #[test]
 #[ignore = "takes half an hour or more: every combination of techniques, with every format"]
-fn whoever_dies_after_any_effect_with_any_techniques_leaves_nothing_lost_and_nobody_stuck() {
-    assert_clean(&enumerate("every combination of techniques", &Plot::all(), &Setup::all()));
+fn a_death_after_any_effect_with_any_techniques_loses_nothing_and_blocks_no_client() {
+    assert_clean(&enumerate("every combination of techniques", &VictimOp::all(), &Setup::all()));
 }

@@ -1,4 +1,5 @@
-//! Every planted bug is found: by which checker, after how many schedules. The table is that of `docs/TESTING.md`.
+//! Every planted bug is found. The test prints which checker finds it, and after how many schedules.
+//! `docs/TESTING.md` has the same table.
 
 use sherman_core::mutant::{Mutant, plant};
 use sherman_sim::tree::{Hunt, Property};
@@ -6,20 +7,20 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The most schedules in which a bug is looked for.
+/// The largest number of schedules to search for a bug.
 const MOST: u64 = 20_000;
 
 /// A bug that was found.
 struct Caught {
     mutant: Mutant,
     by: Property,
-    /// Schedules until then, from the first on.
+    /// Number of schedules until the bug was found.
     schedules: u64,
-    /// Its schedule.
+    /// The seed that shows the bug.
     seed: u64,
 }
 
-/// Looks for a bug where it may show, from the first seed on.
+/// Searches a bug in the scenarios that can show it, from the first seed on.
 fn hunt(mutant: Mutant) -> Option<Caught> {
     let _planted = plant(Some(mutant));
     let mut explorer = Hunt::of(mutant).explorer();
@@ -34,7 +35,7 @@ fn is_clean_without(caught: &Caught) -> bool {
     Hunt::of(caught.mutant).explorer().run(caught.seed).violation.is_none()
 }
 
-/// Hunts all of `mutants`, one on each core at a time.
+/// Searches all `mutants`, one per core at a time.
 fn hunt_all(mutants: &[Mutant]) -> Vec<Option<Caught>> {
     let (next, caught) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -53,10 +54,11 @@ fn hunt_all(mutants: &[Mutant]) -> Vec<Option<Caught>> {
 
 #[test]
 fn every_planted_bug_is_found() {
-    // For looking for some of them alone.
+    // Restricts the search to some of them.
     let only = std::env::var("SHERMAN_MUTANTS").ok();
-    let asked =
-        |mutant: &Mutant| only.as_deref().is_none_or(|names| names.split(',').any(|name| name == mutant.name()));
+    let asked = |mutant: &Mutant| {
+        only.as_deref().is_none_or(|names| names.split(',').any(|name| name == mutant.name()))
+    };
     let mutants: Vec<Mutant> = Mutant::ALL.iter().copied().filter(asked).collect();
     let caught = hunt_all(&mutants);
     println!("| planted | what | found by | after |\n|---|---|---|---|");

@@ -1,4 +1,4 @@
-//! Some ninety thousand schedules in which nobody dies, every history checked.
+//! About ninety thousand schedules without deaths, with every history checked.
 
 use sherman_core::Format;
 use sherman_sim::Knobs;
@@ -21,8 +21,9 @@ pub fn explore(what: &str, first: u64, count: u64, make: impl Fn() -> Explorer +
     explored
 }
 
-/// No violation, and schedules that mean something: long, all different, with everything in them that is to be shown: of what, in
-/// how many schedules, and the least share of all.
+/// Asserts that there is no violation, and that the schedules are meaningful: long, nearly all different, and
+/// with enough of each kind of event. `shown` holds the kind of event, the number of schedules that have it,
+/// and the smallest accepted share.
 pub fn assert_clean_with(explored: &Explored, count: u64, shown: &[(&str, u64, f64)]) {
     if let Some(violation) = explored.violations.first() {
         panic!("{} violations, the first: {violation}", explored.violated);
@@ -74,8 +75,8 @@ fn two_level_trees_are_linearizable_where_verbs_are_atomic_as_a_whole() {
     assert_clean(&explore("two-level, verbs atomic", 3 << 32, 12_000, make), 12_000);
 }
 
-/// The paper's versions accept torn nodes where READs tear, as its authors' artifact says of itself. Readers and writers of
-/// the same few keys of a tree about to split show it soon.
+/// The paper's versions accept torn nodes if READs tear, as the authors' artifact says itself. Readers and
+/// writers of the same few keys of a tree that is about to split show it soon.
 #[test]
 fn two_level_trees_are_caught_where_reads_tear() {
     let make = || {

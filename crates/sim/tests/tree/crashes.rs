@@ -1,5 +1,5 @@
-//! Schedules in which compute servers die, sleep, lose connections, are recovered and come back, every history checked: 300,000 of
-//! them, or as many as `SHERMAN_SCHEDULES` says.
+//! Schedules in which compute servers die, sleep, lose connections, are recovered and join again, with every
+//! history checked. There are 300,000 of them, or as many as `SHERMAN_SCHEDULES` says.
 
 use super::adversary::{assert_clean_with, explore};
 use sherman_core::Format;
@@ -8,28 +8,29 @@ use sherman_sim::Knobs;
 use sherman_sim::tree::{Explored, Explorer, Hunt, Scenario, Shares};
 
 fn assert_clean(explored: &Explored, count: u64) {
-    let Shares { death, deaths, doomed, recovery, rejoin, reissue, scan, .. } = explored.with;
+    let Shares { death, deaths, terminated, recovery, rejoin, reissue, scan, .. } = explored.with;
     let Shares { restart, cut_off, departure, catalog, .. } = explored.with;
     let shown = [
         ("a split or a merge", explored.split_or_merge, 0.25),
         ("a scan", scan, 0.5),
         ("a death", death, 0.3),
         ("several deaths", deaths, 0.04),
-        ("a living one that is doomed", doomed, 0.1),
+        ("a live client that is terminated", terminated, 0.1),
         ("a recovery while others go on", recovery, 0.15),
-        ("one that comes back", rejoin, 0.03),
+        ("a client that comes back", rejoin, 0.03),
         ("an id that is issued again", reissue, 0.003),
         ("a memory server that restarts", restart, 0.1),
-        ("one that alone loses a memory server", cut_off, 0.04),
-        ("one that leaves in order", departure, 0.08),
+        ("a client that alone loses a memory server", cut_off, 0.04),
+        ("a client that leaves in order", departure, 0.08),
         ("trees that come and go", catalog, 0.15),
     ];
     assert_clean_with(explored, count, &shown);
 }
 
-/// As many of each hundred schedules.
+/// Returns `share` percent of all schedules.
 fn percent(share: u64) -> u64 {
-    let all = std::env::var("SHERMAN_SCHEDULES").map(|all| all.parse().expect("SHERMAN_SCHEDULES is a number"));
+    let all =
+        std::env::var("SHERMAN_SCHEDULES").map(|all| all.parse().expect("SHERMAN_SCHEDULES is a number"));
     all.unwrap_or(300_000) / 100 * share
 }
 
@@ -39,23 +40,24 @@ fn check(name: &str, seed: u64, share: u64, format: Format) {
 }
 
 fn drawn(format: Format) -> impl Fn() -> Explorer + Sync {
-    let knobs = move |seed| Knobs { verb_atomic: format == Format::TwoLevel, ..Knobs::swarm_with_crashes(seed) };
+    let knobs =
+        move |seed| Knobs { verb_atomic: format == Format::TwoLevel, ..Knobs::swarm_with_crashes(seed) };
     move || Explorer::new(move |draw| Scenario::drawn_with_crashes(draw, format), knobs)
 }
 
 #[test]
-fn line_stamped_trees_survive_whoever_dies() {
+fn line_stamped_trees_survive_any_death() {
     check("line-stamped, crashes", 10 << 32, 50, Format::LineStamped);
 }
 
 #[test]
-fn sorted_trees_survive_whoever_dies() {
+fn sorted_trees_survive_any_death() {
     check("sorted, crashes", 11 << 32, 18, Format::Sorted);
     check("sorted-stamped, crashes", 12 << 32, 16, Format::SortedStamped);
 }
 
 #[test]
-fn two_level_trees_survive_whoever_dies_where_verbs_are_atomic_as_a_whole() {
+fn two_level_trees_survive_any_death_where_verbs_are_atomic_as_a_whole() {
     check("two-level, crashes", 13 << 32, 16, Format::TwoLevel);
 }
 
@@ -68,25 +70,31 @@ fn schedules_with_crashes_replay_to_the_same_trace() {
     assert_eq!(hashes(), hashes());
 }
 
-/// The bugs that schedules like these have found in the index are gone; what found them is told in `docs/TESTING.md`.
+/// The bugs that such schedules found in the index are fixed. `docs/TESTING.md` describes how they were
+/// found.
 #[test]
 fn a_violation_is_shrunk_to_less_that_violates_the_same_and_replays() {
     let _planted = plant(Some(Mutant::SweepBeforeReplay));
     let mut explorer = Hunt::of(Mutant::SweepBeforeReplay).explorer();
-    let seed = (0..20_000).find(|&seed| explorer.run(seed).violation.is_some()).expect("a planted bug is found");
+    let seed =
+        (0..20_000).find(|&seed| explorer.run(seed).violation.is_some()).expect("a planted bug is found");
     let whole = explorer.run(seed);
     let shrunk = explorer.shrink(seed).expect("the seed violates something");
-    let property = |seen: &sherman_sim::tree::Seen| seen.violation.as_ref().map(|violation| violation.property);
+    let property =
+        |seen: &sherman_sim::tree::Seen| seen.violation.as_ref().map(|violation| violation.property);
     assert_eq!(property(&shrunk.seen), property(&whole));
-    // What is left may take more events than the whole: fewer operations and mishaps are easier to follow than few events.
+    // The shrunk case may have more events than the original: fewer operations and faults are easier to
+    // follow than fewer events.
     let operations: u32 = shrunk.case.operations.iter().sum();
-    let all = explorer.lab().map_or(0, |lab| lab.scenario.operations) * whole.clients;
+    let all = explorer.fixture().map_or(0, |fixture| fixture.scenario.operations) * whole.clients;
     assert!(operations < all, "{operations} operations of {all}");
     assert!(shrunk.case.mishaps.len() <= explorer.case(seed).mishaps.len());
     let (again, events) = explorer.run_case(&shrunk.case, true);
     assert_eq!((again.run.trace_hash, events.len()), (shrunk.seen.run.trace_hash, shrunk.events.len()));
     let told = explorer.tell(&events, again.violation.as_ref(), true).join("\n");
-    for word in ["CAS   lane", "WRITE leaf", "READ  leaf", "CALL  Fence", "dies", "begins: key", "header: version"] {
+    for word in
+        ["CAS   lane", "WRITE leaf", "READ  leaf", "CALL  Fence", "dies", "begins: key", "header: version"]
+    {
         assert!(told.contains(word), "no {word:?} in\n{told}");
     }
 }

@@ -3,7 +3,7 @@
 use sherman_core::{Error, Format, Techniques};
 use sherman_sim::history::{History, Op};
 use sherman_sim::linear::Checker;
-use sherman_sim::tree::{Compute, Lab, Scenario};
+use sherman_sim::tree::{Compute, Fixture, Scenario};
 use sherman_sim::{Bounds, Exhaustive, Knobs, Limits, Report, Sim};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What one client does: a get, or an insert of a value.
+/// The operation of one client: a get, or an insert of a value.
 type Step = (u64, Option<u64>);
 
 struct Outcome {
@@ -19,22 +19,22 @@ struct Outcome {
     violation: Option<String>,
 }
 
-/// Runs the steps in every order: the first as a compute server of its own, the other two as threads of another, so that
-/// the lane is handed over between them.
+/// Runs the steps in every order. The first step runs on a compute server of its own. The other two are
+/// threads of another, so that the lane is handed over between them.
 fn every_interleaving(format: Format, loaded: &[u64], steps: &[Step; 3], verb_atomic: bool) -> Outcome {
     let techniques = Techniques { redo: false, ..Techniques::OURS };
     let scenario = Scenario { format, techniques, allow_torn_reads: true, ..Scenario::default() };
-    // Units of one WRITE land in ascending order here; in any order under the random schedulers.
+    // Units of one WRITE land in ascending order here. The random schedulers land them in any order.
     let knobs = Knobs { overtake: false, write_units_any_order: false, verb_atomic, ..Knobs::default() };
-    let mut lab = Lab::new(scenario.clone(), knobs);
+    let mut fixture = Fixture::new(scenario.clone(), knobs);
     let initial: BTreeMap<u64, u64> = loaded.iter().map(|&key| (key, 100 + key)).collect();
-    let loader = lab.join();
-    lab.load(&loader, loaded.iter().map(|&key| (key, 100 + key)));
-    assert_eq!(lab.walk(&loader).expect("a sound tree").nodes, [1], "one leaf, about to split");
-    lab.sim.checkpoint();
-    // A writer needs two lists, and is cut where it turns to the parent.
-    lab.sim.set_limits(Limits { lists_per_task: 2, ..Limits::default() });
-    let Lab { mut sim, .. } = lab;
+    let loader = fixture.join();
+    fixture.load(&loader, loaded.iter().map(|&key| (key, 100 + key)));
+    assert_eq!(fixture.walk(&loader).expect("a sound tree").nodes, [1], "one leaf, about to split");
+    fixture.sim.checkpoint();
+    // A writer needs two lists. The run is cut when the writer turns to the parent.
+    fixture.sim.set_limits(Limits { lists_per_task: 2, ..Limits::default() });
+    let Fixture { mut sim, .. } = fixture;
     let mut checker = Checker::new();
     let mut search = Exhaustive::new(Bounds { executions: 3_000_000, ..Bounds::default() });
     while search.begin() {
@@ -50,7 +50,7 @@ fn every_interleaving(format: Format, loaded: &[u64], steps: &[Step; 3], verb_at
         if matches!(run.outcome, sherman_sim::Outcome::ListLimit | sherman_sim::Outcome::StepLimit) {
             search.truncate();
         }
-        // Also of executions that were cut: what was answered by then was really answered.
+        // Also check executions that were cut: their answers so far are real.
         let verdict = checker.check(&history.borrow(), &initial);
         if !verdict.is_linearizable() {
             return Outcome { report: search.report(), violation: Some(verdict.to_string()) };
@@ -59,7 +59,8 @@ fn every_interleaving(format: Format, loaded: &[u64], steps: &[Step; 3], verb_at
     Outcome { report: search.report(), violation: None }
 }
 
-/// A compute server that knows the root and may change memory, so that its first list is already about the leaf.
+/// Adds a compute server that knows the root and is allowed to change memory, so that its first list already
+/// concerns the leaf.
 fn knowing(sim: &mut Sim, scenario: &Scenario) -> Compute {
     let compute = sherman_sim::tree::join(sim, scenario);
     let worker = compute.worker();
@@ -82,10 +83,11 @@ fn cast(
         (compute.worker(), Arc::clone(&compute.tree), Rc::clone(history), scenario.clone());
     let spawner = sim.spawner();
     let task = async move {
-        // A reader makes one attempt: a second would be that of a reader who comes later, and those are covered.
+        // A reader makes one attempt. A second attempt would be that of a later reader, and those are
+        // covered.
         let op = if value.is_none() { worker.op_within(Duration::ZERO) } else { worker.op() };
         let call = history.borrow_mut().invoke(client, key, value.map_or(Op::Get, Op::Insert));
-        // Who was asked and answered in which order is part of the state: the checker looks at it.
+        // The order of calls and answers is part of the state, because the checker depends on it.
         spawner.note(u64::from(client));
         let mut found = Vec::new();
         let outcome = match value {
@@ -94,7 +96,7 @@ fn cast(
         };
         match outcome {
             Ok(there) => {
-                // A torn value reads as one nobody wrote, which no order explains.
+                // A torn value reads as a value that no client wrote, which no order explains.
                 let value = there.then(|| scenario.value_id(&found).unwrap_or(u64::MAX));
                 history.borrow_mut().ret(call, value).expect("called once");
             }
@@ -116,8 +118,18 @@ fn every_interleaving_of_a_reader_and_two_writers_on_a_four_line_node_is_lineari
     for (format, what, loaded, steps) in [
         (LineStamped, "an update and an insert beside a get", FOUR, [(2, None), (2, Some(7)), (3, Some(8))]),
         (LineStamped, "a split and an update of what moves", NINE, [(16, None), (5, Some(7)), (16, Some(8))]),
-        (LineStamped, "a split and an insert into the freed half", NINE, [(2, None), (17, Some(7)), (1, Some(8))]),
-        (SortedStamped, "an update and an insert beside a get", FOUR, [(2, None), (2, Some(7)), (3, Some(8))]),
+        (
+            LineStamped,
+            "a split and an insert into the freed half",
+            NINE,
+            [(2, None), (17, Some(7)), (1, Some(8))],
+        ),
+        (
+            SortedStamped,
+            "an update and an insert beside a get",
+            FOUR,
+            [(2, None), (2, Some(7)), (3, Some(8))],
+        ),
     ] {
         let Outcome { report, violation } = every_interleaving(format, loaded, &steps, false);
         println!("{format:?}, {what}: {report:?}");
@@ -126,8 +138,9 @@ fn every_interleaving_of_a_reader_and_two_writers_on_a_four_line_node_is_lineari
     }
 }
 
-/// A full leaf splits below 10 and key 14, whole inside the third line, moves: front old, middle new, rear old. Entries
-/// that straddle lines would give it away by their own versions, so the keys that stay lie there: slots 1, 5 and 8.
+/// A full leaf splits below 10. Key 14, which lies entirely in the third line, moves: front old, middle new,
+/// rear old. Entries that cross lines would reveal the tear by their own versions, so the keys that stay lie
+/// there: slots 1, 5 and 8.
 #[test]
 fn the_papers_format_is_fooled_in_some_interleaving_and_in_none_where_verbs_are_atomic() {
     let loaded = [10, 0, 12, 16, 18, 2, 20, 14, 4, 6, 8, 22];

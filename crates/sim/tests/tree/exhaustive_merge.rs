@@ -1,13 +1,16 @@
 //! Every interleaving of a merge with a reader, a scan or a writer, on leaves of four entries.
 //!
-//! What the merger itself reads arrives in ascending order of units. Nothing is lost by that beside a reader; beside a
-//! writer, only torn images of what the merger reads without lanes, and those it takes for no more than a hint.
+//! The merger's own READs arrive in ascending order of units. Next to a reader this loses no case. Next to a
+//! writer it loses only torn images of the nodes that the merger reads without lanes. The merger uses those
+//! only as a hint.
 
 use sherman_core::{Direction, Error, Format, Op as TreeOp, Scan, Techniques};
 use sherman_sim::history::{History, Op};
 use sherman_sim::linear::{Checker, Pair, Sweep};
-use sherman_sim::tree::{Compute, Lab, Scenario, Shape, join};
-use sherman_sim::{Actor, Bounds, Choice, Exhaustive, Kind, Knobs, Limits, Report, Scheduler, Sim, SimEndpoint};
+use sherman_sim::tree::{Compute, Fixture, Scenario, Shape, join};
+use sherman_sim::{
+    Actor, Bounds, Choice, ChoiceKind, Exhaustive, Knobs, Limits, Report, Scheduler, Sim, SimEndpoint,
+};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,7 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What one client does.
+/// The operation of one client.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Get(u64),
@@ -24,36 +27,36 @@ enum Step {
     Scan(Direction),
 }
 
-/// What the clients saw.
+/// The observations of the clients.
 #[derive(Default)]
 struct Seen {
     history: RefCell<History>,
     sweeps: RefCell<Vec<Sweep>>,
 }
 
-/// Loaded in descending order, and the last removed again: leaves with the keys 0 and 2, 4 and 6, 10 to 14 under one root.
-/// Removing 2 merges the first two: 4 and 6 move left.
+/// Loaded in descending order, and the last key removed again: leaves with the keys 0 and 2, 4 and 6, 10 to
+/// 14 under one root. Removing 2 merges the first two: 4 and 6 move left.
 const LOADED: [u64; 8] = [14, 12, 10, 8, 6, 4, 2, 0];
 const UNLOADED: u64 = 8;
 const LAST: u64 = 14;
 
-/// Runs the steps in every order, each as a compute server of its own that knows the tree as it was loaded.
+/// Runs the steps in every order, each on a compute server of its own that knows the tree as it was loaded.
 fn every_interleaving(format: Format, steps: &[Step], lists: u64) -> Report {
     let techniques = Techniques { redo: false, ..Techniques::OURS };
     let scenario = Scenario { shape: Shape::Four, format, techniques, ..Scenario::default() };
-    // Units of one WRITE land in ascending order here; in any order under the random schedulers.
+    // Units of one WRITE land in ascending order here. The random schedulers land them in any order.
     let knobs = Knobs { overtake: false, write_units_any_order: false, ..Knobs::default() };
-    let mut lab = Lab::new(scenario.clone(), knobs);
+    let mut fixture = Fixture::new(scenario.clone(), knobs);
     let mut initial: BTreeMap<u64, u64> = LOADED.into_iter().map(|key| (key, 100 + key)).collect();
     initial.remove(&UNLOADED);
-    let loader = lab.join();
-    lab.load(&loader, LOADED.map(|key| (key, 100 + key)));
-    lab.unload(&loader, [UNLOADED]);
-    let nodes = lab.walk(&loader).expect("a sound tree").nodes;
+    let loader = fixture.join();
+    fixture.load(&loader, LOADED.map(|key| (key, 100 + key)));
+    fixture.unload(&loader, [UNLOADED]);
+    let nodes = fixture.walk(&loader).expect("a sound tree").nodes;
     assert!(nodes[0] >= 3 && nodes.len() == 2, "{nodes:?}: three leaves or more under a root");
-    lab.sim.checkpoint();
-    lab.sim.set_limits(Limits { lists_per_task: lists, ..Limits::default() });
-    let Lab { mut sim, .. } = lab;
+    fixture.sim.checkpoint();
+    fixture.sim.set_limits(Limits { lists_per_task: lists, ..Limits::default() });
+    let Fixture { mut sim, .. } = fixture;
     let (mut checker, mut merged) = (Checker::new(), 0);
     let mut search = Exhaustive::new(Bounds { executions: 3_000_000, ..Bounds::default() });
     while search.begin() {
@@ -62,7 +65,9 @@ fn every_interleaving(format: Format, steps: &[Step], lists: u64) -> Report {
         let computes: Vec<Compute> = steps.iter().map(|_| knowing(&mut sim, &scenario)).collect();
         let cast = steps.iter().zip(&computes).enumerate();
         let endpoints: Vec<u32> = cast
-            .map(|(client, (&step, compute))| cast_as(&mut sim, &scenario, compute, client as u32, step, &seen))
+            .map(|(client, (&step, compute))| {
+                cast_as(&mut sim, &scenario, compute, client as u32, step, &seen)
+            })
             .collect();
         let run = sim.run(&mut InOrder { search: &mut search, merger: endpoints[0] });
         if matches!(run.outcome, sherman_sim::Outcome::ListLimit | sherman_sim::Outcome::StepLimit) {
@@ -75,7 +80,7 @@ fn every_interleaving(format: Format, steps: &[Step], lists: u64) -> Report {
     search.report()
 }
 
-/// Also of executions that were cut: what was answered by then was really answered.
+/// Also checks executions that were cut: their answers so far are real.
 fn check(checker: &mut Checker, seen: &Seen, initial: &BTreeMap<u64, u64>, steps: &[Step]) {
     let mut history = seen.history.borrow_mut();
     for sweep in seen.sweeps.borrow().iter() {
@@ -86,7 +91,7 @@ fn check(checker: &mut Checker, seen: &Seen, initial: &BTreeMap<u64, u64>, steps
     assert!(verdict.is_linearizable(), "{steps:?}: {verdict}");
 }
 
-/// A compute server that knows the root and the way to every leaf, and may change memory.
+/// Adds a compute server that knows the root and the path to every leaf, and is allowed to change memory.
 fn knowing(sim: &mut Sim, scenario: &Scenario) -> Compute {
     let compute = join(sim, scenario);
     let worker = compute.worker();
@@ -97,17 +102,17 @@ fn knowing(sim: &mut Sim, scenario: &Scenario) -> Compute {
     compute
 }
 
-/// Tries everything but orders of the units that the merger fetches.
+/// Tries everything except other orders of the units that the merger fetches.
 struct InOrder<'s> {
     search: &'s mut Exhaustive,
-    /// Its endpoint.
+    /// The merger's endpoint.
     merger: u32,
 }
 
 impl Scheduler for InOrder<'_> {
     fn pick(&mut self, choices: &[Choice]) -> usize {
         let merger = |actor| matches!(actor, Actor::QueuePair { endpoint, .. } if endpoint == self.merger);
-        if choices.iter().all(|choice| choice.kind == Kind::Fetch && merger(choice.actor)) {
+        if choices.iter().all(|choice| choice.kind == ChoiceKind::Fetch && merger(choice.actor)) {
             return 0;
         }
         self.search.pick(choices)
@@ -122,17 +127,25 @@ impl Scheduler for InOrder<'_> {
     }
 }
 
-/// Casts a client; its endpoint.
-fn cast_as(sim: &mut Sim, scenario: &Scenario, compute: &Compute, client: u32, step: Step, seen: &Rc<Seen>) -> u32 {
+/// Spawns a client. Returns its endpoint.
+fn cast_as(
+    sim: &mut Sim,
+    scenario: &Scenario,
+    compute: &Compute,
+    client: u32,
+    step: Step,
+    seen: &Rc<Seen>,
+) -> u32 {
     let (worker, compute_tree, seen, scenario) =
         (compute.worker(), Arc::clone(&compute.tree), Rc::clone(seen), scenario.clone());
     let spawner = sim.spawner();
     let endpoint = worker.endpoint().number();
     let task = async move {
         let tree = &*compute_tree;
-        // A reader makes one attempt: a second would be that of a reader who comes later, and those are covered.
+        // A reader makes one attempt. A second attempt would be that of a later reader, and those are
+        // covered.
         let once = || worker.op_within(Duration::ZERO);
-        // Who was asked and answered in which order is part of the state: the checker looks at it.
+        // The order of calls and answers is part of the state, because the checker depends on it.
         spawner.note(u64::from(client));
         let (key, asked) = match step {
             Step::Get(key) => (key, Op::Get),
@@ -141,7 +154,8 @@ fn cast_as(sim: &mut Sim, scenario: &Scenario, compute: &Compute, client: u32, s
             Step::Scan(direction) => {
                 let began = seen.history.borrow_mut().moment();
                 let backward = direction == Direction::Backward;
-                let mut sweep = Sweep { client, backward, low: 0, high: LAST, began, pairs: Vec::new(), ended: None };
+                let mut sweep =
+                    Sweep { client, backward, low: 0, high: LAST, began, pairs: Vec::new(), ended: None };
                 let mut scan =
                     Scan::new(tree, Bound::Unbounded, Bound::Unbounded, direction, 4).expect("a legal range");
                 loop {
@@ -156,7 +170,7 @@ fn cast_as(sim: &mut Sim, scenario: &Scenario, compute: &Compute, client: u32, s
                     }
                     let at = seen.history.borrow_mut().moment();
                     while let Some((key, value)) = scan.next() {
-                        // A torn value reads as one nobody wrote, which no order explains.
+                        // A torn value reads as a value that no client wrote, which no order explains.
                         let value = scenario.value_id(value).unwrap_or(u64::MAX);
                         sweep.pairs.push(Pair { key: scenario.key_id(key), value, at });
                     }
@@ -190,7 +204,7 @@ fn cast_as(sim: &mut Sim, scenario: &Scenario, compute: &Compute, client: u32, s
     endpoint
 }
 
-/// The merger needs its lists up to the merge's end; what it then does for the root is cut.
+/// Number of lists that the merger needs up to the end of the merge. Its later work on the root is cut.
 const MERGER: u64 = 12;
 
 #[test]

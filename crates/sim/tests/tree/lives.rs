@@ -1,8 +1,8 @@
-//! Lives of one operation by the hundred in each schedule, with deaths at any effect of joining, changing and leaving.
+//! Hundreds of short lives in each schedule, with deaths at any effect of joining, changing and leaving.
 
 use sherman_sim::tree::Lives;
 
-/// Schedules.
+/// Number of schedules.
 const SEEDS: u64 = 300;
 
 #[test]

@@ -1,55 +1,59 @@
-//! Round trips are the currency: the cost of every path, counted.
+//! Counts the cost of every path in round trips.
 
 use sherman_core::{Cause, Direction, Exchange, Format, Scan, Techniques};
 use sherman_fabric::Tally;
-use sherman_sim::tree::{Caches, Compute, Lab, Scenario, Shape};
+use sherman_sim::tree::{Caches, Compute, Fixture, Scenario, Shape};
 use sherman_sim::{Knobs, Random};
 use std::cell::RefCell;
 use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::Arc;
 
-fn lab(format: Format, techniques: Techniques, loaded: u64) -> (Lab, Compute) {
+fn fixture(format: Format, techniques: Techniques, loaded: u64) -> (Fixture, Compute) {
     let scenario = Scenario { format, techniques, loaded, caches: Caches::Warm, ..Scenario::default() };
     let knobs = Knobs { verb_atomic: format == Format::TwoLevel, ..Knobs::default() };
-    let mut lab = Lab::new(scenario, knobs);
-    let compute = lab.join();
-    lab.load(&compute, (0..loaded).map(|key| (2 * key, key)));
-    lab.warm(&compute, (0..loaded).map(|key| 2 * key));
-    (lab, compute)
+    let mut fixture = Fixture::new(scenario, knobs);
+    let compute = fixture.join();
+    fixture.load(&compute, (0..loaded).map(|key| (2 * key, key)));
+    fixture.warm(&compute, (0..loaded).map(|key| 2 * key));
+    (fixture, compute)
 }
 
-fn insert(lab: &mut Lab, compute: &Compute, key: u64) -> Tally {
+fn insert(fixture: &mut Fixture, compute: &Compute, key: u64) -> Tally {
     let worker = compute.worker();
     let op = worker.op();
-    let (key, value) = (lab.scenario.key(key), lab.scenario.value(77));
-    lab.quiet(op.insert(&compute.tree, &key, &value, &mut Vec::new())).expect("a quiet tree");
+    let (key, value) = (fixture.scenario.key(key), fixture.scenario.value(77));
+    fixture.quiet(op.insert(&compute.tree, &key, &value, &mut Vec::new())).expect("a quiet tree");
     op.tally()
 }
 
-fn get(lab: &mut Lab, compute: &Compute, key: u64) -> Tally {
+fn get(fixture: &mut Fixture, compute: &Compute, key: u64) -> Tally {
     let worker = compute.worker();
     let op = worker.op();
-    let key = lab.scenario.key(key);
-    lab.quiet(op.get(&compute.tree, &key, &mut Vec::new())).expect("a quiet tree");
+    let key = fixture.scenario.key(key);
+    fixture.quiet(op.get(&compute.tree, &key, &mut Vec::new())).expect("a quiet tree");
     op.tally()
 }
 
 #[test]
 fn a_warm_get_is_one_read() {
     for format in Format::ALL {
-        let (mut lab, compute) = lab(format, Techniques::OURS, 40);
-        let node = u64::from(lab.scenario.shape.spec(format).leaf_bytes);
+        let (mut fixture, compute) = fixture(format, Techniques::OURS, 40);
+        let node = u64::from(fixture.scenario.shape.spec(format).leaf_bytes);
         for key in [0, 7, 40, 78] {
-            let tally = get(&mut lab, &compute, key);
-            assert_eq!(tally, Tally { round_trips: 1, reads: 1, bytes_read: node, ..Tally::default() }, "{format:?}");
+            let tally = get(&mut fixture, &compute, key);
+            assert_eq!(
+                tally,
+                Tally { round_trips: 1, reads: 1, bytes_read: node, ..Tally::default() },
+                "{format:?}"
+            );
         }
     }
 }
 
 #[test]
 fn a_warm_update_takes_three_round_trips_as_sherman_and_two_as_ours() {
-    // Format, techniques, round trips, bytes written besides the two of the release.
+    // Format, techniques, round trips, and bytes written except the two of the release.
     for (format, techniques, round_trips, bytes) in [
         (Format::TwoLevel, Techniques::SHERMAN, 3, 17..=17),
         (Format::LineStamped, Techniques::SHERMAN, 3, 1..=64),
@@ -57,78 +61,93 @@ fn a_warm_update_takes_three_round_trips_as_sherman_and_two_as_ours() {
         (Format::TwoLevel, Techniques { redo: false, ..Techniques::OURS }, 2, 17..=17),
         (Format::SortedStamped, Techniques { cache: true, ..Techniques::NONE }, 4, 256..=256),
     ] {
-        let (mut lab, compute) = lab(format, techniques, 40);
+        let (mut fixture, compute) = fixture(format, techniques, 40);
         for key in [0, 22, 78] {
-            let tally = insert(&mut lab, &compute, key);
+            let tally = insert(&mut fixture, &compute, key);
             assert_eq!(
                 (tally.round_trips, tally.reads, tally.atomics),
                 (round_trips, 1, 1),
                 "{format:?} {techniques:?}"
             );
-            assert!(bytes.contains(&(tally.bytes_written - 2)), "{format:?}: {} bytes", tally.bytes_written - 2);
+            assert!(
+                bytes.contains(&(tally.bytes_written - 2)),
+                "{format:?}: {} bytes",
+                tally.bytes_written - 2
+            );
         }
     }
 }
 
 #[test]
 fn an_insert_without_a_split_costs_what_an_update_does() {
-    let (mut lab, compute) = lab(Format::LineStamped, Techniques::OURS, 4);
-    let before = lab.walk(&compute).expect("a sound tree").nodes;
-    let tally = insert(&mut lab, &compute, 1);
+    let (mut fixture, compute) = fixture(Format::LineStamped, Techniques::OURS, 4);
+    let before = fixture.walk(&compute).expect("a sound tree").nodes;
+    let tally = insert(&mut fixture, &compute, 1);
     assert_eq!((tally.round_trips, tally.writes), (2, 2));
-    assert_eq!(lab.walk(&compute).expect("a sound tree").nodes, before);
+    assert_eq!(fixture.walk(&compute).expect("a sound tree").nodes, before);
 }
 
-/// `[record, sibling, header, (entry), linked, cleared, release]`: one list; then the parent, like any other write.
+/// `[record, sibling, header, (entry), linked, cleared, release]` is one list. The parent follows, like any
+/// other write.
 #[test]
 fn a_split_on_one_server_leaves_as_one_list() {
     for (techniques, leaf, parent) in [(Techniques::OURS, 2, 2), (Techniques::SHERMAN, 3, 3)] {
-        let (mut lab, compute) = lab(Format::LineStamped, techniques, 12);
-        let nodes = |lab: &mut Lab| lab.walk(&compute).expect("a sound tree").nodes;
-        let before = nodes(&mut lab);
+        let (mut fixture, compute) = fixture(Format::LineStamped, techniques, 12);
+        let nodes = |fixture: &mut Fixture| fixture.walk(&compute).expect("a sound tree").nodes;
+        let before = nodes(&mut fixture);
         let mut split = None;
         for key in 0..12 {
-            lab.warm(&compute, [2 * key + 1]);
-            let tally = insert(&mut lab, &compute, 2 * key + 1);
-            if nodes(&mut lab) != before {
+            fixture.warm(&compute, [2 * key + 1]);
+            let tally = insert(&mut fixture, &compute, 2 * key + 1);
+            if nodes(&mut fixture) != before {
                 split = Some(tally);
                 break;
             }
         }
         let tally = split.expect("twelve more keys split a leaf of nine");
         assert_eq!(tally.round_trips, leaf + parent, "{techniques:?}: {tally:?}");
-        // Leaf: sibling, header, link, release, and perhaps the entry's line. Parent: the node, release. Ours logs both.
+        // Leaf: sibling, header, link, release, and perhaps the entry's line. Parent: the node, release.
+        // `Techniques::OURS` logs both.
         let logs = if techniques.redo { 4 } else { 0 };
         assert!((6 + logs..=7 + logs).contains(&tally.writes), "{techniques:?}: {tally:?}");
     }
 }
 
-/// Four threads of one compute server want one leaf: whoever is handed the lane pays for READ and WRITE alone.
+/// Four threads of one compute server want one leaf. The thread that gets the lane by handover pays only for
+/// READ and WRITE.
 #[test]
 fn a_write_after_a_handover_takes_two_round_trips() {
     for (techniques, fresh) in [(Techniques::SHERMAN, 3), (Techniques::OURS, 2)] {
         let mut handed_over = 0;
         for seed in 0..200 {
-            let (mut lab, compute) = lab(Format::LineStamped, techniques, 12);
+            let (mut fixture, compute) = fixture(Format::LineStamped, techniques, 12);
             let seen: Rc<RefCell<Vec<(Tally, u64, u64)>>> = Rc::default();
             for thread in 0..4 {
                 let (worker, tree, seen) = (compute.worker(), Arc::clone(&compute.tree), Rc::clone(&seen));
-                let (key, value) = (lab.scenario.key(6), lab.scenario.value(thread));
+                let (key, value) = (fixture.scenario.key(6), fixture.scenario.value(thread));
                 let task = async move {
                     for _ in 0..3 {
                         let op = worker.op();
                         op.insert(&tree, &key, &value, &mut Vec::new()).await.expect("nothing is in the way");
-                        seen.borrow_mut().push((op.tally(), op.handovers(), op.retries().get(Cause::LaneHeld)));
+                        seen.borrow_mut().push((
+                            op.tally(),
+                            op.handovers(),
+                            op.retries().get(Cause::LaneHeld),
+                        ));
                     }
                 };
-                drop(lab.sim.spawn_on(&compute.fabric, thread as u32, "writer", task));
+                drop(fixture.sim.spawn_on(&compute.fabric, thread as u32, "writer", task));
             }
-            assert!(lab.sim.run(&mut Random::swarm(seed)).is_done());
+            assert!(fixture.sim.run(&mut Random::swarm(seed)).is_done());
             for &(tally, handovers, held) in seen.borrow().iter() {
                 handed_over += handovers;
                 assert_eq!(held, 0, "one compute server does not contend with itself for the lane");
-                // Found by the releaser that its heir had left: never here, nobody times out.
-                assert_eq!(tally.round_trips, if handovers == 1 { 2 } else { fresh }, "{techniques:?}: {tally:?}");
+                // The releaser never finds that its successor has left: no operation times out here.
+                assert_eq!(
+                    tally.round_trips,
+                    if handovers == 1 { 2 } else { fresh },
+                    "{techniques:?}: {tally:?}"
+                );
             }
         }
         assert!(handed_over > 100, "handovers happen: {handed_over}");
@@ -138,22 +157,25 @@ fn a_write_after_a_handover_takes_two_round_trips() {
 #[test]
 fn a_cold_get_descends_level_by_level() {
     let scenario = Scenario { shape: Shape::Four, loaded: 60, ..Scenario::default() };
-    let mut lab = Lab::new(scenario, Knobs::default());
-    let loader = lab.join();
-    lab.load(&loader, (0..60).map(|key| (key, key)));
-    let height = lab.walk(&loader).expect("a sound tree").height() as u64;
+    let mut fixture = Fixture::new(scenario, Knobs::default());
+    let loader = fixture.join();
+    fixture.load(&loader, (0..60).map(|key| (key, key)));
+    let height = fixture.walk(&loader).expect("a sound tree").height() as u64;
     assert!(height >= 3);
-    let cold = lab.join();
-    // The root word, then a node a level.
-    assert_eq!(get(&mut lab, &cold, 30).round_trips, 1 + height);
-    assert_eq!(get(&mut lab, &cold, 30).round_trips, 1);
+    let cold = fixture.join();
+    // The root word, then one node per level.
+    assert_eq!(get(&mut fixture, &cold, 30).round_trips, 1 + height);
+    assert_eq!(get(&mut fixture, &cold, 30).round_trips, 1);
 }
 
-fn remove(lab: &mut Lab, compute: &Compute, key: u64) -> Tally {
+fn remove(fixture: &mut Fixture, compute: &Compute, key: u64) -> Tally {
     let worker = compute.worker();
     let op = worker.op();
-    let key = lab.scenario.key(key);
-    assert!(lab.quiet(op.remove(&compute.tree, &key, &mut Vec::new())).expect("a quiet tree"), "it was there");
+    let key = fixture.scenario.key(key);
+    assert!(
+        fixture.quiet(op.remove(&compute.tree, &key, &mut Vec::new())).expect("a quiet tree"),
+        "it was there"
+    );
     op.tally()
 }
 
@@ -163,9 +185,9 @@ const BOTH: [(Techniques, u64); 2] = [(Techniques::OURS, 2), (Techniques::SHERMA
 fn a_remove_without_a_merge_takes_two_round_trips_as_ours_and_three_as_sherman() {
     for format in Format::ALL {
         for (techniques, round_trips) in BOTH {
-            let (mut lab, compute) = lab(format, techniques, 40);
+            let (mut fixture, compute) = fixture(format, techniques, 40);
             for key in [0, 22, 50] {
-                let tally = remove(&mut lab, &compute, key);
+                let tally = remove(&mut fixture, &compute, key);
                 let found = (tally.round_trips, tally.reads, tally.atomics);
                 assert_eq!(found, (round_trips, 1, 1), "{format:?} {techniques:?} key {key}");
             }
@@ -174,18 +196,22 @@ fn a_remove_without_a_merge_takes_two_round_trips_as_ours_and_three_as_sherman()
     }
 }
 
-/// Whether it changes anything or not: it is decided under the lane.
+/// The cost is the same whether it changes anything or not: the decision is made under the lane.
 #[test]
 fn a_conditional_change_costs_what_an_update_does() {
     for (techniques, round_trips) in BOTH {
-        let (mut lab, compute) = lab(Format::LineStamped, techniques, 4);
+        let (mut fixture, compute) = fixture(Format::LineStamped, techniques, 4);
         let worker = compute.worker();
         for (key, there) in [(0, true), (1, false), (1, true)] {
-            let (op, key, value) = (worker.op(), lab.scenario.key(key), lab.scenario.value(9));
-            let found = lab.quiet(op.insert_if_absent(&compute.tree, &key, &value, &mut Vec::new()));
-            assert_eq!((found.expect("a quiet tree"), op.tally().round_trips), (there, round_trips), "{techniques:?}");
+            let (op, key, value) = (worker.op(), fixture.scenario.key(key), fixture.scenario.value(9));
+            let found = fixture.quiet(op.insert_if_absent(&compute.tree, &key, &value, &mut Vec::new()));
+            assert_eq!(
+                (found.expect("a quiet tree"), op.tally().round_trips),
+                (there, round_trips),
+                "{techniques:?}"
+            );
         }
-        let [a, b] = [9, 10].map(|id| lab.scenario.value(id));
+        let [a, b] = [9, 10].map(|id| fixture.scenario.value(id));
         for (key, expected, new, outcome) in [
             (1, Some(&a), Some(&b), Exchange::Done),
             (1, Some(&a), None, Exchange::Found),
@@ -193,9 +219,10 @@ fn a_conditional_change_costs_what_an_update_does() {
             (3, None, Some(&a), Exchange::Done),
             (3, Some(&a), None, Exchange::Done),
         ] {
-            let (op, key) = (worker.op(), lab.scenario.key(key));
+            let (op, key) = (worker.op(), fixture.scenario.key(key));
             let (expected, new) = (expected.map(Vec::as_slice), new.map(Vec::as_slice));
-            let found = lab.quiet(op.compare_exchange(&compute.tree, &key, expected, new, &mut Vec::new()));
+            let found =
+                fixture.quiet(op.compare_exchange(&compute.tree, &key, expected, new, &mut Vec::new()));
             assert_eq!(
                 (found.expect("a quiet tree"), op.tally().round_trips),
                 (outcome, round_trips),
@@ -205,13 +232,13 @@ fn a_conditional_change_costs_what_an_update_does() {
     }
 }
 
-/// The cached parent names the leaves; they are read at once.
+/// The cached parent names the leaves, and they are read in one round trip.
 #[test]
 fn a_warm_range_of_leaves_on_one_server_is_one_round_trip() {
     for format in Format::ALL {
-        let (mut lab, compute) = lab(format, Techniques::OURS, 40);
-        let leaves = lab.walk(&compute).expect("a sound tree").nodes[0];
-        lab.warm(&compute, [0]);
+        let (mut fixture, compute) = fixture(format, Techniques::OURS, 40);
+        let leaves = fixture.walk(&compute).expect("a sound tree").nodes[0];
+        fixture.warm(&compute, [0]);
         let worker = compute.worker();
         for direction in [Direction::Forward, Direction::Backward] {
             for prefetch in 1..=leaves {
@@ -220,14 +247,22 @@ fn a_warm_range_of_leaves_on_one_server_is_one_round_trip() {
                 let (mut entries, mut refills) = (0, 0);
                 loop {
                     let op = worker.op();
-                    let more = lab.quiet(op.refill(&compute.tree, &mut scan)).expect("a quiet tree");
+                    let more = fixture.quiet(op.refill(&compute.tree, &mut scan)).expect("a quiet tree");
                     if !more {
-                        assert_eq!(op.tally().round_trips, 0, "{format:?}: the last leaf said that it was the last");
+                        assert_eq!(
+                            op.tally().round_trips,
+                            0,
+                            "{format:?}: the last leaf said that it was the last"
+                        );
                         break;
                     }
                     let read = prefetch.min(leaves - refills * prefetch) as u64;
                     let tally = op.tally();
-                    assert_eq!((tally.round_trips, tally.reads), (1, read), "{format:?} {direction:?} {prefetch}");
+                    assert_eq!(
+                        (tally.round_trips, tally.reads),
+                        (1, read),
+                        "{format:?} {direction:?} {prefetch}"
+                    );
                     refills += 1;
                     while scan.next().is_some() {
                         entries += 1;
@@ -239,27 +274,33 @@ fn a_warm_range_of_leaves_on_one_server_is_one_round_trip() {
     }
 }
 
-/// After the remove: the parent, the two leaves (without lanes: most of the time that is all), a CAS a lane, the three nodes
-/// under their lanes, and one list that writes all and gives the lanes back.
+/// After the remove, the merge reads the parent and the two leaves without lanes, which is mostly all. Then
+/// it needs one CAS per lane, the three nodes under their lanes, and one list that writes all and releases
+/// the lanes.
 #[test]
 fn a_merge_on_one_server_costs_what_is_said_here() {
     for (techniques, removal) in BOTH {
         let scenario = Scenario { shape: Shape::Four, techniques, ..Scenario::default() };
-        let mut lab = Lab::new(scenario, Knobs::default());
-        let compute = lab.join();
-        // Leaves with the keys 0 to 4, 6 to 10, 12 to 16 and 18 to 22, of which 4 and 10 go again.
-        lab.load(&compute, (0..12).rev().map(|key| (2 * key, key)));
-        lab.unload(&compute, [4, 10]);
-        lab.warm(&compute, (0..12).map(|key| 2 * key));
-        let before = lab.walk(&compute).expect("a sound tree");
-        lab.warm(&compute, [0]);
-        let tally = remove(&mut lab, &compute, 2);
+        let mut fixture = Fixture::new(scenario, Knobs::default());
+        let compute = fixture.join();
+        // The leaves have the keys 0 to 4, 6 to 10, 12 to 16 and 18 to 22. The keys 4 and 10 are removed
+        // again.
+        fixture.load(&compute, (0..12).rev().map(|key| (2 * key, key)));
+        fixture.unload(&compute, [4, 10]);
+        fixture.warm(&compute, (0..12).map(|key| 2 * key));
+        let before = fixture.walk(&compute).expect("a sound tree");
+        fixture.warm(&compute, [0]);
+        let tally = remove(&mut fixture, &compute, 2);
         let merges = compute.tree.merges();
         println!("{techniques:?}: {tally:?} {merges:?}");
         assert_eq!((merges.leaves, merges.internal, merges.shrinks), (1, 0, 0), "{:?}", before.nodes);
         let lanes = tally.atomics - 1;
         assert!((1..=3).contains(&lanes), "nodes may share lanes");
         let (parent, leaves, under_lanes, write) = (1, 2, 1, 1);
-        assert_eq!(tally.round_trips, removal + parent + leaves + lanes + under_lanes + write, "{techniques:?}");
+        assert_eq!(
+            tally.round_trips,
+            removal + parent + leaves + lanes + under_lanes + write,
+            "{techniques:?}"
+        );
     }
 }

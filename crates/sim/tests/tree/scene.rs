@@ -1,16 +1,17 @@
-//! What scripted tests share: something for one that dies to do, looking at memory as a whole, and stopping an operation midway.
+//! Shared helpers of scripted tests: a change during which a client dies, checks of memory as a whole, and
+//! operations that stop midway.
 
 use sherman_core::survey::{account, survey};
 use sherman_core::{Error, Loading, TreeState, Worker};
-use sherman_fabric::{Endpoint, Memory, Request, Space, call, yield_now};
-use sherman_sim::tree::{Compute, Lab, Scenario};
+use sherman_fabric::{Endpoint, Memory, Space, call, calls, yield_now};
+use sherman_sim::tree::{Compute, Fixture, Scenario};
 use sherman_sim::{SimEndpoint, SimMemory};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-/// What changes a tree such that a record tells of it.
+/// A change of a tree that writes a redo record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
     /// A leaf that is the root splits, and the tree grows.
@@ -24,7 +25,7 @@ pub enum Deed {
 impl Deed {
     pub const ALL: [Self; 3] = [Self::Grow, Self::Shrink, Self::Load];
 
-    /// What the tree holds before.
+    /// Returns the contents of the tree before the change.
     pub fn loaded(self) -> Vec<(u64, u64)> {
         match self {
             Self::Grow => (0..4).map(|key| (10 * key, key)).collect(),
@@ -33,11 +34,18 @@ impl Deed {
         }
     }
 
-    /// Does it.
-    pub async fn act(self, worker: Worker<SimEndpoint>, tree: Arc<TreeState>, scenario: Scenario) -> Result<(), Error> {
+    /// Makes the change.
+    pub async fn act(
+        self,
+        worker: Worker<SimEndpoint>,
+        tree: Arc<TreeState>,
+        scenario: Scenario,
+    ) -> Result<(), Error> {
         let mut old = Vec::new();
         match self {
-            Self::Grow => worker.op().insert(&tree, &scenario.key(15), &scenario.value(1), &mut old).await.map(drop),
+            Self::Grow => {
+                worker.op().insert(&tree, &scenario.key(15), &scenario.value(1), &mut old).await.map(drop)
+            }
             Self::Shrink => {
                 for (key, _) in self.loaded() {
                     worker.op().remove(&tree, &scenario.key(key), &mut old).await?;
@@ -49,7 +57,7 @@ impl Deed {
     }
 }
 
-/// Loads enough for two levels: how many entries.
+/// Loads enough entries for two levels. Returns their number.
 pub async fn load(worker: &Worker<SimEndpoint>, tree: &TreeState, scenario: &Scenario) -> Result<u64, Error> {
     let op = worker.op();
     let mut loading = Loading::new(tree, 1.0);
@@ -65,22 +73,29 @@ pub async fn load(worker: &Worker<SimEndpoint>, tree: &TreeState, scenario: &Sce
     op.complete_load(tree, &mut loading, written).await
 }
 
-/// Lets `victim` do it and die after so many effects of its own: one that server 0 knows to be active, so that there is something to recover.
-/// False if it was done before.
-pub fn die_at(lab: &mut Lab, victim: &Compute, deed: Deed, effects: u64, scheduler: &mut sherman_sim::Random) -> bool {
+/// Makes `victim` run the change and die after this many effects of its own. Server 0 knows the victim as
+/// active, so that there is something to recover. Returns false if the change was done before.
+pub fn die_at(
+    fixture: &mut Fixture,
+    victim: &Compute,
+    deed: Deed,
+    effects: u64,
+    scheduler: &mut sherman_sim::Random,
+) -> bool {
     let worker = victim.worker();
-    for server in 0..lab.scenario.servers {
-        let area = call(worker.endpoint(), server, Request::RedoArea { recovers: false }, worker.endpoint().counters());
-        lab.quiet(area).expect("a redo area");
+    for server in 0..fixture.scenario.servers {
+        let area = call(worker.endpoint(), server, calls::RedoArea, worker.endpoint().counters());
+        fixture.quiet(area).expect("a redo area");
     }
-    let act = deed.act(victim.worker(), Arc::clone(&victim.tree), lab.scenario.clone());
-    drop(lab.sim.spawn_on(&victim.fabric, 0, "victim", act));
-    lab.sim.kill_after(victim.fabric.number(), effects);
-    let _ = lab.sim.run(scheduler);
-    lab.sim.is_dead(victim.fabric.number())
+    let act = deed.act(victim.worker(), Arc::clone(&victim.tree), fixture.scenario.clone());
+    drop(fixture.sim.spawn_on(&victim.fabric, 0, "victim", act));
+    fixture.sim.kill_after(victim.fabric.number(), effects);
+    let _ = fixture.sim.run(scheduler);
+    fixture.sim.is_dead(victim.fabric.number())
 }
 
-/// Polls `operation` until `reached` says so, then no more. False if it ended before.
+/// Polls `operation` until `reached` returns true, and then stops. Returns false if the operation ended
+/// before.
 pub async fn poll_until<F: Future>(mut operation: Pin<&mut F>, reached: impl Fn() -> bool) -> bool {
     while !reached() {
         let done = std::future::poll_fn(|cx| Poll::Ready(operation.as_mut().poll(cx).is_ready())).await;
@@ -92,30 +107,32 @@ pub async fn poll_until<F: Future>(mut operation: Pin<&mut F>, reached: impl Fn(
     true
 }
 
-/// How many words of lock lanes on a server are not free.
+/// Returns how many words of lock lanes on a server are not free.
 pub fn lanes_held(memory: &SimMemory) -> usize {
     (0..memory.size(Space::OnChip) / 8).filter(|word| memory.load_u64(Space::OnChip, 8 * word) != 0).count()
 }
 
-/// When nothing is in flight and only `alive` are left: every lane is free, and every place is in a tree or free, once.
-pub fn assert_nothing_is_lost(lab: &mut Lab, alive: &[&Compute], what: &str) {
+/// Asserts that every lane is free, and that every place is exactly once in a tree or free. Nothing may be in
+/// flight, and only the members `alive` may be left.
+pub fn assert_nothing_is_lost(fixture: &mut Fixture, alive: &[&Compute], what: &str) {
     let mut nodes = Vec::new();
     let worker = alive[0].worker();
-    let trees = lab.quiet(worker.trees()).expect("a catalog");
+    let trees = fixture.quiet(worker.trees()).expect("a catalog");
     for info in trees {
-        let tree = lab.quiet(worker.open_tree(&info.name)).expect("a listed tree");
-        let walk = lab.quiet(worker.op().walk(&tree)).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let tree = fixture.quiet(worker.open_tree(&info.name)).expect("a listed tree");
+        let walk = fixture.quiet(worker.op().walk(&tree)).unwrap_or_else(|error| panic!("{what}: {error}"));
         nodes.extend(walk.places);
     }
     for compute in alive {
         assert!(compute.shared.local_locks().all_free() && compute.shared.redo_slots().all_free(), "{what}");
     }
-    let at_hand = alive.iter().map(|compute| (compute.fabric.client(), compute.shared.free_places())).collect();
+    let believed_free =
+        alive.iter().map(|compute| (compute.fabric.client(), compute.shared.free_places())).collect();
     let mut places = Vec::new();
-    for server in 0..lab.scenario.servers {
-        let memory = lab.sim.memory(server);
+    for server in 0..fixture.scenario.servers {
+        let memory = fixture.sim.memory(server);
         assert_eq!(lanes_held(&memory), 0, "{what}: lanes of server {server}");
         places.extend(survey(&memory, alive[0].shared.geometry_of(server), server));
     }
-    account(&places, nodes, &at_hand).unwrap_or_else(|lost| panic!("{what}: {lost}"));
+    account(&places, nodes, &believed_free).unwrap_or_else(|lost| panic!("{what}: {lost}"));
 }

@@ -1,4 +1,4 @@
-//! Two threads, a socket, and bytes: what any protocol of requests and replies costs at least.
+//! Two threads, a socket, and bytes: the minimum cost of any request-reply protocol.
 
 use crate::Transport;
 use std::error::Error;
@@ -28,7 +28,7 @@ impl End {
         }
     }
 
-    /// Receives something; `None` at the end. Spins if it does not block.
+    /// Receives some bytes; `None` when the connection ends. Spins if the socket does not block.
     fn receive(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             let received = match self {
@@ -62,7 +62,7 @@ impl End {
     }
 }
 
-/// A connection.
+/// Makes a connection; returns its two ends.
 pub(crate) fn pair(transport: Transport) -> io::Result<(End, End)> {
     Ok(match transport {
         Transport::Unix => {
@@ -80,7 +80,7 @@ pub(crate) fn pair(transport: Transport) -> io::Result<(End, End)> {
     })
 }
 
-/// Keeps `depth` requests in flight for `window`. How many were answered.
+/// Keeps `depth` requests in flight for `window`. Returns how many were answered.
 pub(crate) fn run(
     mut near: End,
     far: End,
@@ -105,7 +105,7 @@ pub(crate) fn run(
         near.send(&requests[..complete * shape.request])?;
     }
     drop(near);
-    // It may have had something to say that nobody heard.
+    // The answering thread may end in an error because this side has hung up.
     let _ = answering.join();
     Ok(done)
 }

@@ -1,14 +1,18 @@
-//! What the soft NIC costs on this host: `cargo run --release -p sherman-soft-nic --example loopback -- [--json]
-//! [--windows 5] [--only "tcp READ"]`.
+//! Measures the soft NIC's cost on this host: `cargo run --release -p sherman-soft-nic --example loopback --
+//! [--json] [--windows 5] [--only "tcp READ"]`.
 //!
-//! One memory server with one shard, in threads of this process, and one client thread, over TCP and over a Unix socket. READs of
-//! 1 KiB, WRITEs of 64 bytes and CASes of a lane, one list each, 64 in flight as tasks of one executor and one alone under
-//! `block_on`. Beside each, a **bare loop** that moves the same bytes: two threads and a socket, requests and replies of the
-//! same sizes, as many in flight, everything that is ready in one send, no framing, no memory, no tasks; once with both sides
-//! blocking, once with both spinning (and yielding). Its better figure is what the ratio is to.
+//! One memory server with one shard runs in threads of this process. One client thread uses it over TCP and
+//! over a Unix socket. It posts READs of 1 KiB, WRITEs of 64 bytes and CASes of a lane, one verb per list. It
+//! keeps 64 in flight as tasks of one executor, or one alone under `block_on`.
 //!
-//! Windows of all rows take turns, so that what else the host does strikes all alike; figures are medians of 5 windows of
-//! 250 ms. CPU is what the client's thread and the rest of the process (the server) used of one core.
+//! Beside each row, a **bare loop** moves the same bytes: two threads and a socket. Requests and replies have
+//! the same sizes, and as many are in flight. One send carries everything that is ready. There is no framing,
+//! no memory and no tasks. It runs once with both sides blocking, and once with both spinning (and yielding).
+//! The ratio refers to its better figure.
+//!
+//! The windows of all rows take turns, so that other load on the host affects all rows alike. Figures are
+//! medians of 5 windows of 250 ms. CPU is the share of one core that the client's thread, and the rest of the
+//! process (the server), used.
 
 mod bare;
 mod report;
@@ -16,12 +20,13 @@ mod report;
 use bare::Shape;
 use report::{Figure, Row, print_json, print_table};
 use rustix::time::{ClockId, clock_gettime};
+use sherman_control::JoinOptions;
 use sherman_embedded::host::Host;
 use sherman_embedded::{Atomicity, copy::CopyPath, memory::Region};
 use sherman_executor::{LocalExecutor, block_on};
 use sherman_fabric::{Counters, Endpoint, FabricError, Space, WorkList, execute};
-use sherman_soft_nic::client::{JoinOptions, SoftNicEndpoint, SoftNicFabric};
 use sherman_soft_nic::server::{Listen, ServerOptions, SoftNicServer};
+use sherman_soft_nic::{SoftNicEndpoint, SoftNicFabric};
 use std::cell::Cell;
 use std::error::Error;
 use std::rc::Rc;
@@ -29,7 +34,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const MEMORY: usize = 256 << 20;
-/// Where READs and WRITEs go: behind the server's tables.
+/// Where READs and WRITEs go: after the server's tables.
 const FIRST: u64 = 128 << 20;
 const NODE: u64 = 1024;
 const NODES: u64 = 4096;
@@ -50,7 +55,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// Bytes of its request and reply, headers and all.
+    /// Bytes of its request and reply, including headers.
     fn shape(self) -> Shape {
         match self {
             Self::Read => Shape { request: 32, reply: 16 + NODE as usize },
@@ -77,7 +82,7 @@ fn processor() -> (f64, f64) {
     (seconds(ClockId::ThreadCPUTime), seconds(ClockId::ProcessCPUTime))
 }
 
-/// Measures `run`, which says how many operations it did.
+/// Measures `run`, which returns how many operations it did.
 fn measure(run: impl FnOnce() -> Result<u64, Box<dyn Error>>) -> Result<Figure, Box<dyn Error>> {
     let (begun, before) = (Instant::now(), processor());
     let done = run()? as f64;
@@ -99,7 +104,7 @@ fn alone(endpoint: &SoftNicEndpoint, operation: Operation) -> Result<u64, Box<dy
     Ok(done)
 }
 
-/// `depth` at a time, as tasks of one executor.
+/// Runs `depth` operations at a time, as tasks of one executor.
 fn together(endpoint: &Rc<SoftNicEndpoint>, operation: Operation, depth: u64) -> Result<u64, Box<dyn Error>> {
     let executor = LocalExecutor::new();
     let (done, over, begun) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)), Instant::now());
@@ -114,7 +119,7 @@ fn together(endpoint: &Rc<SoftNicEndpoint>, operation: Operation, depth: u64) ->
                     let mut list = endpoint.list(0);
                     operation.fill(&mut list, at);
                     endpoint.recycle(execute(&*endpoint, list, &counters).await?);
-                    // The clock is read now and then.
+                    // Reads the clock only now and then.
                     if at % 256 == 0 {
                         over.set(begun.elapsed() >= WINDOW);
                     }
@@ -132,7 +137,7 @@ fn together(endpoint: &Rc<SoftNicEndpoint>, operation: Operation, depth: u64) ->
     Ok(done.get())
 }
 
-/// Whether to print JSON, how many windows, and of which rows: all, or those whose name contains a word.
+/// Whether to print JSON, how many windows to run, and which rows: all, or those whose name contains a word.
 fn options() -> Result<(bool, usize, String), Box<dyn Error>> {
     let (mut json, mut windows, mut only) = (false, 5, String::new());
     let mut arguments = std::env::args().skip(1);
@@ -141,7 +146,9 @@ fn options() -> Result<(bool, usize, String), Box<dyn Error>> {
             "--json" => json = true,
             "--windows" => windows = arguments.next().ok_or("--windows needs a number")?.parse()?,
             "--only" => only = arguments.next().ok_or("--only needs a part of a row's name")?,
-            other => return Err(format!("unknown option {other}: there are --json, --windows and --only").into()),
+            other => {
+                return Err(format!("unknown option {other}: there are --json, --windows and --only").into());
+            }
         }
     }
     Ok((json, windows, only))
@@ -168,7 +175,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     rows.retain(|row| row.name().contains(&only));
     for _ in 0..windows {
         for row in &mut rows {
-            let Some((_, endpoint)) = endpoints.iter().find(|(transport, _)| *transport == row.transport) else {
+            let Some((_, endpoint)) = endpoints.iter().find(|(transport, _)| *transport == row.transport)
+            else {
                 continue;
             };
             let (shape, depth) = (row.operation.shape(), row.depth);

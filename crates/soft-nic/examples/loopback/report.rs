@@ -2,7 +2,7 @@
 
 use crate::{Operation, Transport};
 
-/// What one window showed.
+/// The measurements of one window.
 #[derive(Clone, Copy)]
 pub(crate) struct Figure {
     /// Operations per second.
@@ -35,7 +35,7 @@ impl Row {
         Self { transport, operation, depth, blocking: Vec::new(), spinning: Vec::new(), nic: Vec::new() }
     }
 
-    /// Such as `tcp READ 1 KiB 64`.
+    /// The row's name, such as `tcp READ 1 KiB 64`.
     pub(crate) fn name(&self) -> String {
         format!("{} {} {}", self.transport(), self.operation(), self.depth)
     }
@@ -55,19 +55,20 @@ impl Row {
         }
     }
 
-    /// The soft NIC's operations per second of processor time in parts of the better bare loop's: what is left of the ratio
-    /// where the processors have other work too.
+    /// The soft NIC's operations per second of processor time, as a fraction of the better bare loop's.
+    /// Expect this ratio where the processors have other work too.
     fn frugality(&self) -> f64 {
-        median(&self.nic).per_core() / median(&self.blocking).per_core().max(median(&self.spinning).per_core())
+        median(&self.nic).per_core()
+            / median(&self.blocking).per_core().max(median(&self.spinning).per_core())
     }
 
-    /// The soft NIC's rate in parts of the better bare loop's.
+    /// The soft NIC's rate, as a fraction of the better bare loop's.
     fn ratio(&self) -> f64 {
         median(&self.nic).rate / median(&self.blocking).rate.max(median(&self.spinning).rate)
     }
 }
 
-/// The window in the middle, by rate.
+/// The middle window when sorted by rate.
 fn median(figures: &[Figure]) -> Figure {
     let mut sorted = figures.to_vec();
     sorted.sort_by(|a, b| a.rate.total_cmp(&b.rate));
@@ -111,7 +112,8 @@ pub(crate) fn print_json(rows: &[Row]) {
         .iter()
         .map(|row| {
             format!(
-                "{{\"transport\":\"{}\",\"operation\":\"{}\",\"depth\":{},\"bare_blocking\":{},\"bare_spinning\":{},\
+                "{{\"transport\":\"{}\",\"operation\":\"{}\",\"depth\":{},\"bare_blocking\":{},\
+                 \"bare_spinning\":{},\
                  \"soft_nic\":{},\"ratio\":{:.3},\"ratio_per_core\":{:.3}}}",
                 row.transport(),
                 row.operation(),

@@ -1,52 +1,54 @@
-//! Control requests: what the memory server's CPU answers, and the three that stop somebody's verbs.
+//! Control requests: those that the memory server's CPU answers, and the three that stop a client's verbs
+//! (`Fence`, `Leave`, `Depart`).
 //!
-//! A fence is answered only when the turns that did not see it have ended (F6), and the links of another data path are stopped; that somebody leaves or departs is told
-//! to the tables only then. Such a call waits without holding a lock: the shard looks again.
+//! The server answers a fence only after the turns that did not see it have ended (F6). The links of another
+//! data path must be stopped too. Only then do the tables learn that a client leaves or departs. Such a call
+//! waits without holding a lock; the shard checks it again later.
 
+use super::ending::Ending;
 use super::events::{self, Event};
 use super::greet::Peer;
-use super::path::Ending;
 use super::remote::Who;
 use super::shared::Shared;
-use crate::wire::frame::put_frame;
-use crate::wire::words::JOIN_BY_CALL;
-use crate::wire::{Kind, errors, responses};
+use sherman_control::wire::frame::put_frame;
+use sherman_control::wire::words::JOIN_BY_CALL;
+use sherman_control::wire::{FrameKind, errors, responses};
 use sherman_embedded::host::{Asker, Session};
-use sherman_fabric::{ClientId, FabricError, Refusal, Request, Response};
+use sherman_fabric::{ComputeId, FabricError, Refusal, Request, Response};
 use std::sync::Arc;
 
-/// A control request under way.
+/// A control request in progress.
 #[derive(Debug)]
 pub(super) enum Call {
     /// The answer.
     Answered(Result<Response, FabricError>),
-    /// The answer waits for these turns.
+    /// The answer must wait for turns and links to end.
     Waiting(Wait),
 }
 
-/// What a call waits for, and what is done then.
+/// The condition that a call waits for, and the action that follows.
 #[derive(Debug)]
 pub(super) struct Wait {
     ending: Ending,
     then: Then,
-    /// Who asked.
+    /// The connection that asked.
     who: Who,
 }
 
 #[derive(Debug)]
 enum Then {
-    /// This is the answer.
+    /// Send this answer.
     Answer(Response),
-    /// The tables are told that the session goes.
+    /// Tell the tables that the session leaves.
     Go(Arc<Session>, Request),
 }
 
-/// Begins to answer `request`.
+/// Starts to answer `request`.
 pub(super) fn begin(shared: &Shared, who: Who, peer: &Peer, request: Request) -> Call {
     let answer = match (peer, request) {
         (Peer::Member(_) | Peer::Admin, Request::Stats) => Ok(Response::Stats(Box::new(shared.stats()))),
         (_, Request::Join) => Err(FabricError::Refused(Refusal::BadRequest { what: JOIN_BY_CALL })),
-        (Peer::Newcomer, _) => Err(FabricError::Refused(Refusal::NotAMember { client: ClientId::NOBODY })),
+        (Peer::Newcomer, _) => Err(FabricError::Refused(Refusal::NotAMember { client: ComputeId::NOBODY })),
         (Peer::Admin, request) => {
             let event = Event::before(shared, &request);
             let answer = shared.host.administer(&request);
@@ -70,7 +72,11 @@ fn of_member(shared: &Shared, who: Who, session: &Arc<Session>, request: Request
         _ => false,
     };
     if goes {
-        let wait = Wait { ending: shared.book.leave(session), then: Then::Go(Arc::clone(session), request), who };
+        let wait = Wait {
+            ending: shared.incarnations.leave(session),
+            then: Then::Go(Arc::clone(session), request),
+            who,
+        };
         return wait.look(shared);
     }
     let host = &shared.host;
@@ -81,13 +87,13 @@ fn of_member(shared: &Shared, who: Who, session: &Arc<Session>, request: Request
         || host.now(),
         |_, response| match request {
             Request::Fence { client } => {
-                let ending = shared.book.fence(client);
+                let ending = shared.incarnations.fence(client);
                 shared.note_fence();
                 (response, ending)
             }
             Request::Retire { client } => {
-                // Whoever is retired was fenced here, so nothing of it is in progress.
-                shared.book.fence(client);
+                // A client that is retired was fenced here before, so it has nothing in progress.
+                shared.incarnations.fence(client);
                 (response, None)
             }
             _ => (response, None),
@@ -107,7 +113,7 @@ fn of_member(shared: &Shared, who: Who, session: &Arc<Session>, request: Request
 }
 
 impl Wait {
-    /// Ends the call, if what it waits for is over.
+    /// Ends the call, if its condition holds now.
     pub(super) fn look(mut self, shared: &Shared) -> Call {
         match self.ending.is_over() {
             Ok(true) => {}
@@ -123,7 +129,7 @@ impl Wait {
                     &request,
                     || host.now(),
                     |_, response| {
-                        shared.book.gone(&session);
+                        shared.incarnations.gone(&session);
                         response
                     },
                 );
@@ -140,17 +146,21 @@ impl Wait {
 pub(super) fn frame(tag: u64, answer: &Result<Response, FabricError>) -> Vec<u8> {
     let mut frame = Vec::new();
     let refuse = |frame: &mut Vec<u8>, error: &FabricError| {
-        // An error is far shorter than a frame may be.
-        let _ = put_frame(frame, Kind::Refused, tag, |out| errors::put_error(out, error));
+        // An error is much shorter than the limit of a frame.
+        let _ = put_frame(frame, FrameKind::Refused, tag, |out| errors::put_error(out, error));
     };
     match answer {
         Ok(response) => {
             let mut body = Vec::new();
             let encoded = responses::put_response(&mut body, response);
-            let framed = encoded.and_then(|()| put_frame(&mut frame, Kind::Answer, tag, |out| out.extend(&body)));
+            let framed =
+                encoded.and_then(|()| put_frame(&mut frame, FrameKind::Answer, tag, |out| out.extend(&body)));
             if framed.is_err() {
                 let asked = body.len() as u64;
-                refuse(&mut frame, &FabricError::TooLarge { asked, limit: Kind::Answer.max_len().into() });
+                refuse(
+                    &mut frame,
+                    &FabricError::TooLarge { asked, limit: FrameKind::Answer.max_len().into() },
+                );
             }
         }
         Err(error) => refuse(&mut frame, error),

@@ -1,11 +1,12 @@
-//! One connection: what was received, what is to be sent, how it begins and ends.
+//! One connection: received bytes, bytes to send, and how it begins and ends.
 //!
 //! ```text
 //! Greeting ──Introduce──▶ Open ──▶ Closing ──▶ gone
 //!     └──────── too slow, refused ────▲
 //! ```
-//! A connection that ends in order says `Goodbye`, stops sending, and then passes over what still comes until the client
-//! hangs up or a second has passed: a socket that is closed over unread bytes may take what was sent with it.
+//! A connection that ends in order sends `Goodbye` and then nothing more. It skips all further input until
+//! the client hangs up or a second has passed. If a socket is closed with unread bytes, the system may
+//! discard the bytes sent before.
 
 use super::calls::{self, Call, Wait};
 use super::counters::Tally;
@@ -13,30 +14,30 @@ use super::execute::{self, List, Stop, Work};
 use super::greet::{self, Peer, goodbye, malformed};
 use super::input::Input;
 use super::out::Out;
-use super::path::{Attached, Attaching, Link};
 use super::remote::{Remote, Who};
 use super::shared::Shared;
-use crate::wire::frame::put_frame;
-use crate::wire::handshake::Nonce;
-use crate::wire::words::NO_PATH;
-use crate::wire::{FrameHeader, Goodbye, GoodbyeCode, HEADER_BYTES, Kind, errors, requests};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, send, sendmsg, shutdown};
+use sherman_control::path::{Attached, Attaching, Link};
+use sherman_control::wire::frame::put_frame;
+use sherman_control::wire::handshake::Nonce;
+use sherman_control::wire::words::NO_PATH;
+use sherman_control::wire::{FrameHeader, FrameKind, Goodbye, GoodbyeCode, HEADER_BYTES, errors, requests};
 use sherman_fabric::FabricError;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Where a connection is in its life.
+/// The phase of a connection's life.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// It has been greeted with this nonce and has not introduced itself.
+    /// The server has sent its greeting with this nonce, and the client has not introduced itself.
     Greeting(Nonce),
     /// It is served.
     Open(Peer),
-    /// It has been told goodbye.
+    /// The server has said goodbye.
     Closing,
 }
 
@@ -44,36 +45,36 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) socket: OwnedFd,
-    /// Where it comes from.
+    /// The address or process at the other end.
     pub(super) remote: Remote,
     pub(super) phase: Phase,
     pub(super) input: Input,
-    /// What could not be sent yet, or is not complete.
+    /// Bytes that are not sent yet, or not complete.
     pub(super) out: Option<Out>,
     /// The list that is being received.
     list: Option<List>,
-    /// The call that waits, and its tag. Nothing behind it is looked at meanwhile.
+    /// The call that waits, and its tag. Later frames wait until it ends.
     waiting: Option<(u64, Wait)>,
-    /// What it holds of another data path.
+    /// Its link of another data path.
     link: Option<Box<dyn Link>>,
-    /// The events it is registered for.
+    /// The events that it is registered for.
     pub(super) interest: EventFlags,
-    /// Bytes it was last charged for.
+    /// Bytes that it was last charged for.
     pub(super) charged: usize,
-    /// Whether its handshake is done, so that it counts as a client and no more as a newcomer.
+    /// Whether its handshake is done. It then counts as a client, and no longer as a newcomer.
     pub(super) admitted: bool,
-    /// When a frame of somebody who is no member last came.
+    /// When the last frame arrived from a peer that is not a member.
     heard: Instant,
 }
 
-/// What is to be done with what was received.
+/// The next step with the received bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Further {
-    /// More must come, so many bytes in all.
+    /// Wait until this many bytes in total have arrived.
     Need(usize),
-    /// What was assembled must be sent first.
+    /// Send the assembled replies first.
     Send,
-    /// A call must end first.
+    /// Wait for a call to end.
     Wait,
     /// Nothing: the connection ends.
     Closing,
@@ -97,22 +98,22 @@ impl Connection {
         }
     }
 
-    /// When it is to be closed if it stays silent; `None` if it may be silent for ever.
+    /// When to close it if it stays silent; `None` if it may stay silent permanently.
     pub(super) fn idle_until(&self, idle_time: Duration) -> Option<Instant> {
         matches!(self.phase, Phase::Open(Peer::Admin | Peer::Newcomer)).then(|| self.heard + idle_time)
     }
 
-    /// It is no member's any more.
+    /// Removes the connection from its member's session.
     pub(super) fn leave_session(&mut self, shared: &Shared) {
         let who = self.who();
-        // Before the session: what the path has of it tells whether it is at its end.
+        // Before the session: the path's remaining links decide whether the session ends.
         self.link = None;
         if let Phase::Open(Peer::Member(gate)) = std::mem::replace(&mut self.phase, Phase::Closing) {
             shared.disconnected(gate, who);
         }
     }
 
-    /// Who is at the other end, as far as it is known.
+    /// The peer at the other end, as far as it is known.
     pub(super) fn who(&self) -> Who {
         let client = match &self.phase {
             Phase::Open(Peer::Member(gate)) => Some(gate.session().client()),
@@ -121,7 +122,7 @@ impl Connection {
         Who { remote: self.remote, client }
     }
 
-    /// Understands and executes `input`; says how many bytes of it were used.
+    /// Decodes and executes `input`. Returns how many bytes of it were used.
     pub(super) fn advance(&mut self, work: &mut Work<'_>, input: &[u8], out: &mut Out) -> (usize, Further) {
         let mut used = 0;
         let takes_frames = work.shared.path().is_none_or(|path| path.takes_frames());
@@ -132,11 +133,13 @@ impl Connection {
                     execute::lists(work, gate, &mut self.list, rest, out)
                 }
                 phase @ (Phase::Open(_) | Phase::Greeting(_)) => match FrameHeader::decode(rest) {
-                    // Nothing longer is received from a stranger.
-                    Ok(Some(header)) if matches!(phase, Phase::Greeting(_)) && header.kind != Kind::Introduce => {
+                    // A client that has not introduced itself may not send longer frames.
+                    Ok(Some(header))
+                        if matches!(phase, Phase::Greeting(_)) && header.kind != FrameKind::Introduce =>
+                    {
                         (0, Stop::Bye(goodbye(GoodbyeCode::Malformed)))
                     }
-                    Ok(Some(header)) if header.kind == Kind::List => (0, execute::not_allowed()),
+                    Ok(Some(header)) if header.kind == FrameKind::List => (0, execute::not_allowed()),
                     Ok(Some(header)) => (0, Stop::Other(header)),
                     Ok(None) => (0, Stop::Need(HEADER_BYTES)),
                     Err(error) => (0, Stop::Bye(malformed(error))),
@@ -158,7 +161,9 @@ impl Connection {
                 Stop::Other(header) => header,
             };
             let whole = HEADER_BYTES + header.len as usize;
-            let Some(body) = input[used..].get(HEADER_BYTES..whole) else { return (used, Further::Need(whole)) };
+            let Some(body) = input[used..].get(HEADER_BYTES..whole) else {
+                return (used, Further::Need(whole));
+            };
             used += whole;
             if let Err(goodbye) = self.other(work, &header, body, out) {
                 self.say_goodbye(work.shared, &goodbye, out);
@@ -169,15 +174,21 @@ impl Connection {
         }
     }
 
-    /// A frame that is no list.
-    fn other(&mut self, work: &mut Work<'_>, header: &FrameHeader, body: &[u8], out: &mut Out) -> Result<(), Goodbye> {
+    /// Handles a frame that is not a list.
+    fn other(
+        &mut self,
+        work: &mut Work<'_>,
+        header: &FrameHeader,
+        body: &[u8],
+        out: &mut Out,
+    ) -> Result<(), Goodbye> {
         if !matches!(self.phase, Phase::Open(Peer::Member(_))) {
             self.heard = Instant::now();
         }
         match (&self.phase, header.kind) {
-            (Phase::Greeting(nonce), Kind::Introduce) => {
+            (Phase::Greeting(nonce), FrameKind::Introduce) => {
                 let mut frame = Vec::new();
-                // The place first: nobody joins who then cannot stay.
+                // Reserves the place first: a client must not join and then find no place.
                 if !work.shared.admit_connection() {
                     return Err(goodbye(GoodbyeCode::TooManyConnections));
                 }
@@ -191,7 +202,7 @@ impl Connection {
                 out.put(&frame);
                 Ok(())
             }
-            (Phase::Open(peer), Kind::Call) => {
+            (Phase::Open(peer), FrameKind::Call) => {
                 let request = requests::take_request(body).map_err(malformed)?;
                 let fence = matches!(request, sherman_fabric::Request::Fence { .. });
                 let call = calls::begin(work.shared, self.who(), peer, request);
@@ -200,15 +211,17 @@ impl Connection {
                 self.conclude(work.shared, header.tag, call, out);
                 Ok(())
             }
-            (Phase::Open(Peer::Member(gate)), Kind::Attach) if self.link.is_none() => {
+            (Phase::Open(Peer::Member(gate)), FrameKind::Attach) if self.link.is_none() => {
                 let none = FabricError::Unsupported { what: NO_PATH };
                 let asking = Attaching { session: gate.session(), body, socket: self.socket.as_fd() };
                 match work.shared.path().ok_or(none).and_then(|path| path.attach(&asking)) {
                     Ok(attached) => self.link(header.tag, attached, out),
                     Err(error) => {
                         let mut frame = Vec::new();
-                        // An error is far shorter than a frame may be.
-                        let _ = put_frame(&mut frame, Kind::Refused, header.tag, |out| errors::put_error(out, &error));
+                        // An error is much shorter than the limit of a frame.
+                        let _ = put_frame(&mut frame, FrameKind::Refused, header.tag, |out| {
+                            errors::put_error(out, &error)
+                        });
                         out.put(&frame);
                         Ok(())
                     }
@@ -222,11 +235,12 @@ impl Connection {
     fn link(&mut self, tag: u64, attached: Attached, out: &mut Out) -> Result<(), Goodbye> {
         let Attached { reply, file, link } = attached;
         let mut frame = Vec::new();
-        put_frame(&mut frame, Kind::Attached, tag, |out| out.extend_from_slice(&reply)).map_err(malformed)?;
+        put_frame(&mut frame, FrameKind::Attached, tag, |out| out.extend_from_slice(&reply))
+            .map_err(malformed)?;
         match file {
             None => out.put(&frame),
-            // The file goes with the frame's first bytes. Whoever attaches waits for the answer, so nothing is in the way; a
-            // client that made it otherwise is told goodbye.
+            // The file goes with the first bytes of the frame. A client that attaches waits for the answer,
+            // so normally nothing else is unsent. A client that does not wait gets a goodbye.
             Some(file) if out.is_empty() => {
                 let files = [file.as_fd()];
                 let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -254,7 +268,8 @@ impl Connection {
             Call::Answered(answer) => answer,
         };
         out.put(&calls::frame(tag, &answer));
-        // Refused because this session is over, not because the tables say so of its id: nothing of it will ever be done.
+        // The refusal comes from this session, which is over, and not from the tables' record of its id.
+        // Nothing of this session will ever execute again.
         let over = matches!(&self.phase, Phase::Open(Peer::Member(gate)) if gate.session().is_over());
         if answer.is_err() && over {
             self.say_goodbye(shared, &goodbye(GoodbyeCode::Fenced), out);
@@ -271,7 +286,7 @@ impl Connection {
         self.waiting.is_some()
     }
 
-    /// Looks at the call that waits; says whether none does any more.
+    /// Checks the waiting call again. Returns whether no call waits any more.
     pub(super) fn look_again(&mut self, shared: &Shared, out: &mut Out) -> bool {
         if let Some((tag, wait)) = self.waiting.take() {
             let call = wait.look(shared);
@@ -292,14 +307,15 @@ impl Connection {
         self.leave_session(shared);
         out.drop_frame();
         let mut frame = Vec::new();
-        // A goodbye is far shorter than a frame may be.
-        let _ = put_frame(&mut frame, Kind::Goodbye, 0, |out| goodbye.put(out));
+        // A goodbye is much shorter than the limit of a frame.
+        let _ = put_frame(&mut frame, FrameKind::Goodbye, 0, |out| goodbye.put(out));
         out.put(&frame);
         (self.phase, self.list, self.waiting) = (Phase::Closing, None, None);
         self.input = Input::default();
     }
 
-    /// Sends what may be sent; says whether that was all, or why the connection is gone.
+    /// Sends all bytes that are ready. Returns whether it sent all of them, or the error that ended the
+    /// connection.
     pub(super) fn send(&self, out: &mut Out, tally: &mut Tally) -> Result<bool, Errno> {
         while !out.ready().is_empty() {
             match send(&self.socket, out.ready(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
@@ -313,7 +329,7 @@ impl Connection {
             }
         }
         if matches!(self.phase, Phase::Closing) {
-            // Nothing follows the goodbye. If the client is gone already, so be it.
+            // Nothing follows the goodbye. It does not matter if the client is already gone.
             let _ = shutdown(&self.socket, Shutdown::Write);
         }
         Ok(true)

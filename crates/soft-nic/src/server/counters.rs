@@ -1,11 +1,12 @@
-//! What a server counts: its work, its refusals, and the words that clients fight over.
+//! A server's counters: its work, its refusals, and the most contended lock words.
 //!
-//! Work is counted per shard, by that shard's thread alone, in words that others only read: no locked instruction, no
-//! shared cache line. Refusals are rare and counted for the whole server; the first of each kind is logged, and then at
-//! most one a minute, so that nobody fills a disk by knocking.
+//! Each shard counts its work with its own thread alone, in words that other threads only read: no locked
+//! instruction, no shared cache line. Refusals are rare and counted for the whole server. The server logs the
+//! first of each kind, and then at most one a minute, so that clients that keep connecting cannot fill a
+//! disk.
 
 use super::remote::Who;
-use crate::wire::GoodbyeCode;
+use sherman_control::wire::GoodbyeCode;
 use sherman_fabric::Space;
 use sherman_fabric::stats::{HotWord, RefusedCount, ServerStats};
 use std::collections::BTreeMap;
@@ -16,17 +17,17 @@ use std::time::Instant;
 
 macro_rules! tally {
     ($($name:ident),*) => {
-        /// What was done, since some moment.
+        /// Work done since some moment.
         #[derive(Clone, Copy, Debug, Default)]
         pub(super) struct Tally { $(pub(super) $name: u64),* }
 
-        /// What one shard has done so far.
+        /// The total work of one shard.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub(super) struct ShardCounters { $($name: AtomicU64,)* hot: Mutex<HotWords> }
 
         impl ShardCounters {
-            /// Adds what was done. Only the shard's own thread does so.
+            /// Adds work. Only the shard's own thread may call this.
             #[inline]
             pub(super) fn add(&self, done: &Tally) {
                 $(if done.$name != 0 {
@@ -59,23 +60,23 @@ tally!(
 );
 
 impl ShardCounters {
-    /// A CAS of the bits under `mask` in the on-chip word at `offset` failed.
+    /// Notes that a CAS of the bits under `mask` in the on-chip word at `offset` failed.
     #[cold]
     pub(super) fn note_contention(&self, offset: u64, mask: u64) {
         let lane = offset.saturating_add(u64::from(mask.trailing_zeros().min(63) / 8));
         self.hot.lock().unwrap_or_else(PoisonError::into_inner).note(lane);
     }
 
-    /// The lanes of this shard that were fought over.
+    /// The contended lanes of this shard.
     fn hot_words(&self) -> Vec<(u64, u64)> {
         self.hot.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 }
 
-/// How many lanes are told.
+/// How many lanes the statistics report.
 const HOTTEST: usize = 16;
 
-/// The hottest lanes of all shards together.
+/// The most contended lanes of all shards together.
 pub(super) fn hottest(shards: &[ShardCounters]) -> Vec<HotWord> {
     let mut sums = BTreeMap::new();
     for (offset, failed) in shards.iter().flat_map(ShardCounters::hot_words) {
@@ -88,13 +89,13 @@ pub(super) fn hottest(shards: &[ShardCounters]) -> Vec<HotWord> {
     words
 }
 
-/// The lanes counted most often, in bounded space: a lane that is not among those kept takes the place of the one with
-/// the lowest count, and goes on from that count. So no count is too low.
+/// The lanes with the highest counts, in bounded space. A new lane replaces the lane with the lowest count
+/// and continues from that count. So no count is too low.
 #[derive(Debug, Default)]
 struct HotWords(Vec<(u64, u64)>);
 
 impl HotWords {
-    /// Lanes kept: a few times those that are told.
+    /// Lanes kept: a few times as many as are reported.
     const KEPT: usize = 4 * HOTTEST;
 
     fn note(&mut self, lane: u64) {
@@ -110,7 +111,7 @@ impl HotWords {
 
 macro_rules! reasons {
     ($($name:ident = $text:literal),*) => {
-        /// Why something was refused.
+        /// Why a request or connection was refused.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Reason { $($name),* }
 
@@ -171,7 +172,7 @@ impl From<GoodbyeCode> for Reason {
 #[derive(Debug, Default)]
 struct Refused {
     count: AtomicU64,
-    /// When one of them was last logged, in seconds since the server began, plus one; 0 if never.
+    /// When a refusal of this kind was last logged, in seconds since the server began, plus one; 0 if never.
     told: AtomicU64,
 }
 
@@ -190,7 +191,7 @@ impl Refusals {
         Self { kinds: Reason::ALL.iter().map(|_| Refused::default()).collect(), began: Instant::now() }
     }
 
-    /// Counts a refusal, and says so if nothing was said about its kind for a while.
+    /// Counts a refusal. Logs it if its kind was not logged for a while.
     pub(super) fn note(&self, reason: Reason, who: Option<Who>, detail: impl Display) {
         let refused = &self.kinds[reason as usize];
         let count = refused.count.fetch_add(1, Relaxed) + 1;
@@ -204,7 +205,7 @@ impl Refusals {
         }
     }
 
-    /// The kinds that occurred.
+    /// The counts of the kinds that occurred.
     pub(super) fn counts(&self) -> Vec<RefusedCount> {
         let counts = Reason::ALL.iter().zip(&self.kinds).map(|(reason, refused)| RefusedCount {
             reason: reason.name().to_owned(),
@@ -250,7 +251,8 @@ mod tests {
         let refusals = Refusals::new();
         (0..3).for_each(|_| refusals.note(Reason::BadSecret, None, "wrong"));
         refusals.note(Reason::Malformed, None, "odd");
-        let counts: Vec<_> = refusals.counts().into_iter().map(|refused| (refused.reason, refused.count)).collect();
+        let counts: Vec<_> =
+            refusals.counts().into_iter().map(|refused| (refused.reason, refused.count)).collect();
         assert_eq!(counts, [("malformed".to_owned(), 1), ("bad_secret".to_owned(), 3)]);
         assert_eq!(refusals.kinds[Reason::BadSecret as usize].told.load(Relaxed), 1);
         for (index, reason) in Reason::ALL.iter().enumerate() {

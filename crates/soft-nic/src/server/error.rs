@@ -9,33 +9,33 @@ use std::path::PathBuf;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// There is nothing to listen on.
+    /// The options name no address to listen on.
     NoListeners,
-    /// Without a secret a server listens where only this host can reach it.
+    /// A server without a secret must listen only where this host alone can reach it.
     Exposed {
-        /// The address that others can reach.
+        /// The address that other hosts can reach.
         address: String,
     },
-    /// An address cannot be listened on.
+    /// The server cannot listen on an address.
     Bind {
-        /// Which.
+        /// The address.
         listen: Listen,
         /// Why.
         error: io::Error,
     },
-    /// Somebody listens on this socket already.
+    /// A process already listens on this socket.
     InUse {
         /// The socket.
         path: PathBuf,
     },
-    /// There is something else where the socket should be.
+    /// The path of the socket holds something that is not a socket.
     NotASocket {
-        /// Where.
+        /// The path.
         path: PathBuf,
     },
-    /// The system has no random numbers for us.
+    /// The system has no random numbers.
     NoRandomness(getrandom::Error),
-    /// The system has no threads or event queues for us.
+    /// The system has no more threads or event queues.
     System(io::Error),
     /// A thread of the server ended in a panic.
     Panicked,
@@ -47,13 +47,14 @@ impl fmt::Display for ServeError {
             Self::NoListeners => write!(f, "a memory server needs an address to listen on"),
             Self::Exposed { address } => write!(
                 f,
-                "{address} can be reached from other hosts: give the cluster a secret, or allow it as insecure"
+                "{address} can be reached from other hosts: give the cluster a secret, or allow it as \
+                 insecure"
             ),
             Self::Bind { listen, error } => write!(f, "cannot listen on {listen}: {error}"),
-            Self::InUse { path } => write!(f, "somebody listens on {} already", path.display()),
+            Self::InUse { path } => write!(f, "another process listens on {} already", path.display()),
             Self::NotASocket { path } => write!(f, "{} exists and is not a socket", path.display()),
-            Self::NoRandomness(error) => write!(f, "no random numbers: {error}"),
-            Self::System(error) => write!(f, "cannot start: {error}"),
+            Self::NoRandomness(error) => write!(f, "the system has no random numbers: {error}"),
+            Self::System(error) => write!(f, "cannot start the memory server: {error}"),
             Self::Panicked => write!(f, "a thread of the memory server failed"),
         }
     }

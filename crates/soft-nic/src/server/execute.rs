@@ -1,31 +1,33 @@
 //! Lists of verbs, executed as they arrive.
 //!
-//! Verb by verb, each as soon as all of it is there, straight from the bytes received and straight into the bytes to be
-//! sent. A list need not be atomic, so it may be executed in parts; its reply is assembled as a whole, since it may still
-//! fail, and then only the failure is told. All verbs at hand are executed in one **turn**
-//! ([`Turn`](sherman_embedded::host::Turn)), which ends before any of their replies is sent.
+//! The server executes each verb as soon as all its bytes have arrived, directly from the receive buffer into
+//! the send buffer. A list need not be atomic, so it may be executed in parts. Its reply is assembled as a
+//! whole: the list may still fail, and then the reply is only the failure. All verbs that are available
+//! execute in one **turn** ([`Turn`](sherman_embedded::host::Turn)), which ends before any of their replies
+//! is sent.
 
 use super::counters::{Reason, ShardCounters, Tally};
 use super::greet::{goodbye, malformed};
 use super::out::Out;
 use super::remote::Who;
 use super::shared::{LINE, Shared};
-use crate::wire::frame::put_frame;
-use crate::wire::{
-    FrameHeader, Goodbye, GoodbyeCode, HEADER_BYTES, Kind, ListDecoder, MAX_REPLY, Next, WireError, WireVerb, errors,
-};
+use crate::verbs::{ListDecoder, Next, WireVerb};
 use fastrand::Rng;
+use sherman_control::wire::frame::put_frame;
+use sherman_control::wire::{
+    FrameHeader, FrameKind, Goodbye, GoodbyeCode, HEADER_BYTES, MAX_REPLY, WireError, errors,
+};
 use sherman_embedded::host::{Gate, Turn};
 use sherman_fabric::{FabricError, Space};
 
-/// What executing needs besides the connection.
+/// The context of execution, besides the connection.
 pub(super) struct Work<'a> {
     pub(super) shared: &'a Shared,
-    /// Whose they are.
+    /// The client that sent the verbs.
     pub(super) who: Who,
     pub(super) counters: &'a ShardCounters,
     pub(super) tally: &'a mut Tally,
-    /// Decides how READs are torn, if they are.
+    /// Decides how READs are torn, if the server tears them.
     pub(super) random: &'a mut Rng,
 }
 
@@ -34,30 +36,30 @@ pub(super) struct Work<'a> {
 pub(super) struct List {
     tag: u64,
     decoder: ListDecoder,
-    /// Whether its failure has been told and the rest is only passed over.
+    /// Whether its failure has been reported, so that the rest is only skipped.
     failed: bool,
 }
 
-/// Why lists are executed no further.
+/// Why the execution of lists stops.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// There must be so many bytes to go on.
+    /// It needs this many bytes to continue.
     Need(usize),
-    /// Enough is to be sent.
+    /// Enough bytes are ready to send.
     Full,
-    /// A frame that is no list.
+    /// The next frame is not a list.
     Other(FrameHeader),
-    /// The session is over, and the client has been told.
+    /// The session is over, and the reply says so.
     Fenced,
-    /// The client is to be disconnected.
+    /// The server must disconnect the client.
     Bye(Goodbye),
 }
 
-/// Executes the lists at the beginning of `input`; says how many bytes of it were used.
+/// Executes the lists at the beginning of `input`. Returns how many bytes of it were used.
 ///
-/// To ask the caches for the lines of the READs to come, as the embedded backend does within a list, was tried here: it
-/// gained nothing on cold memory (`examples/raw_reads`, 64 in flight: 515 against 501 ns of CPU for a READ of 1 KiB) and
-/// cost 50 ns on hot.
+/// Prefetching the lines of the following READs, as the embedded backend does within a list, was tried here.
+/// It gained nothing on cold memory (`examples/raw_reads`, 64 in flight: 515 against 501 ns of CPU for a READ
+/// of 1 KiB), and cost 50 ns on hot memory.
 pub(super) fn lists(
     work: &mut Work<'_>,
     gate: &mut Gate,
@@ -67,14 +69,14 @@ pub(super) fn lists(
 ) -> (usize, Stop) {
     let shared = work.shared;
     let mut used = 0;
-    // Left at the end of this function.
+    // The turn ends at the end of this function.
     let mut turn = gate.enter(&shared.host);
     loop {
         let rest = &input[used..];
         let current = match list {
             Some(list) => list,
             None => match FrameHeader::decode(rest) {
-                Ok(Some(header)) if header.kind == Kind::List => {
+                Ok(Some(header)) if header.kind == FrameKind::List => {
                     used += HEADER_BYTES;
                     out.open_frame();
                     list.insert(List { tag: header.tag, decoder: ListDecoder::new(&header), failed: false })
@@ -105,16 +107,16 @@ pub(super) fn lists(
     }
 }
 
-/// How far a list came.
+/// How far a list was executed.
 enum Step {
-    /// To its end.
+    /// To the end of the list.
     Done,
-    /// There must be so many bytes to go on.
+    /// It needs this many bytes to continue.
     Need(usize),
 }
 
 impl List {
-    /// Executes the verbs at the beginning of `input`; says how many bytes of it were used.
+    /// Executes the verbs at the beginning of `input`. Returns how many bytes of it were used.
     fn run(
         &mut self,
         work: &mut Work<'_>,
@@ -135,7 +137,11 @@ impl List {
                     let asked = out.open_len() as u64 + u64::from(verb.result_bytes());
                     if asked > u64::from(MAX_REPLY) {
                         let limit = MAX_REPLY.into();
-                        return Err(malformed(WireError::TooLarge { what: "bytes of a reply", asked, limit }));
+                        return Err(malformed(WireError::TooLarge {
+                            what: "bytes of a reply",
+                            asked,
+                            limit,
+                        }));
                     }
                     if let Err(error) = step(work, turn, verb, out) {
                         work.shared.refused(Reason::BadAddress, Some(work.who), &error);
@@ -144,7 +150,7 @@ impl List {
                 }
                 Next::Partial { needed } => return Ok((used, Step::Need(needed))),
                 Next::End => {
-                    out.close_frame(Kind::ListDone, self.tag);
+                    out.close_frame(FrameKind::ListDone, self.tag);
                     work.tally.lists += 1;
                     return Ok((used, Step::Done));
                 }
@@ -152,13 +158,13 @@ impl List {
         }
     }
 
-    /// Tells the client that the list failed, in place of its results.
+    /// Replaces the list's results by a failure.
     #[cold]
     fn fail(&mut self, work: &mut Work<'_>, out: &mut Out, error: &FabricError) {
         out.drop_frame();
         let mut frame = Vec::new();
-        // An error is far shorter than a frame may be.
-        let _ = put_frame(&mut frame, Kind::ListFailed, self.tag, |out| errors::put_error(out, error));
+        // An error is much shorter than the limit of a frame.
+        let _ = put_frame(&mut frame, FrameKind::ListFailed, self.tag, |out| errors::put_error(out, error));
         out.put(&frame);
         self.failed = true;
         work.tally.lists_failed += 1;
@@ -167,7 +173,12 @@ impl List {
 
 /// Executes one verb.
 #[inline]
-fn step(work: &mut Work<'_>, turn: &mut Turn<'_>, verb: WireVerb<'_>, out: &mut Out) -> Result<(), FabricError> {
+fn step(
+    work: &mut Work<'_>,
+    turn: &mut Turn<'_>,
+    verb: WireVerb<'_>,
+    out: &mut Out,
+) -> Result<(), FabricError> {
     let tally = &mut *work.tally;
     match verb {
         WireVerb::Read { space, offset, len } => {
@@ -180,7 +191,7 @@ fn step(work: &mut Work<'_>, turn: &mut Turn<'_>, verb: WireVerb<'_>, out: &mut 
             tally.reads += 1;
             tally.bytes_read += u64::from(len);
         }
-        // Verbs are executed one after the other, so a fenced WRITE has nothing to wait for.
+        // Verbs execute one after the other, so a fenced WRITE has nothing to wait for.
         WireVerb::Write { space, offset, data, fenced: _ } => {
             turn.write(space, offset, data)?;
             tally.writes += 1;
@@ -206,7 +217,8 @@ fn step(work: &mut Work<'_>, turn: &mut Turn<'_>, verb: WireVerb<'_>, out: &mut 
     Ok(())
 }
 
-/// A READ that keeps F1 and F2 and nothing more: its lines are copied in any order, and there is time in between.
+/// A READ that guarantees F1 and F2 and nothing more: it copies its lines in random order, with pauses in
+/// between.
 #[cold]
 fn read_torn(
     turn: &mut Turn<'_>,
@@ -218,7 +230,7 @@ fn read_torn(
     if space == Space::OnChip || into.len() <= 1 {
         return turn.read(space, offset, into);
     }
-    // The whole READ is refused or none of it.
+    // Checks the whole address range: a READ is refused as a whole or not at all.
     turn.read(space, offset, into)?;
     let first = LINE - (offset % LINE as u64) as usize;
     let mut pieces = Vec::with_capacity(into.len() / LINE + 2);
@@ -239,7 +251,7 @@ fn read_torn(
     Ok(())
 }
 
-/// The farewell to somebody who may not post verbs.
+/// The goodbye to a peer that may not post verbs.
 pub(super) fn not_allowed() -> Stop {
     Stop::Bye(goodbye(GoodbyeCode::NotAllowed))
 }

@@ -1,45 +1,48 @@
-//! The handshake: who may come in (`wire::handshake`).
+//! The handshake: which peers the server admits (`wire::handshake`).
 //!
-//! What is checked first is the proof of the secret: who does not know it learns nothing about the cluster, and costs it
-//! nothing but the proof. Then the role. A client that joins becomes a member here and now, if it sees the cluster's other
-//! memories where they belong. A client that says it is a member must mean this cluster, this memory and this start of the
-//! server, and be an incarnation that is not over.
+//! After the protocol version, the server checks the proof of the secret. A client that does not know the
+//! secret learns nothing about the cluster, and costs it only the proof. Then the server checks the role. A
+//! client that joins becomes a member at once, if it found the cluster's other memories where they belong. A
+//! client that claims to be a member must name this cluster, this memory and this boot of the server. Its
+//! incarnation must not be over.
 
 use super::events;
 use super::remote::{Remote, Who};
 use super::shared::Shared;
-use crate::auth;
-use crate::wire::frame::put_frame;
-use crate::wire::handshake::Nonce;
-use crate::wire::{
-    Goodbye, GoodbyeCode, Hello, Introduce, Kind, MAX_FRAME, MAX_REPLY, Role, VERSION, Welcome, WireError,
+use sherman_control::auth;
+use sherman_control::wire::frame::put_frame;
+use sherman_control::wire::handshake::Nonce;
+use sherman_control::wire::{
+    FrameKind, Goodbye, GoodbyeCode, Hello, Introduce, MAX_FRAME, MAX_REPLY, Role, VERSION, Welcome,
+    WireError,
 };
 use sherman_embedded::host::{Gate, Session};
-use sherman_fabric::{ClientId, FabricError, Memory, Refusal, Response, Seen, Space};
-use sherman_memory_server::MemberState;
+use sherman_fabric::{ComputeId, FabricError, Memory, Refusal, Seen, Space};
+use sherman_layout::MemberState;
 use std::sync::Arc;
 
-/// Who is at the other end.
+/// The peer at the other end.
 #[derive(Debug)]
 pub(super) enum Peer {
     /// A connection of a member.
     Member(Gate),
     /// An operator.
     Admin,
-    /// A client that is about to join: it has seen what it came for.
+    /// A client that is about to join. It only needs the `Welcome`.
     Newcomer,
 }
 
 /// The first frame of a connection.
 pub(super) fn hello(shared: &Shared, nonce: Nonce) -> Vec<u8> {
-    let hello = Hello { version_min: VERSION, version_max: VERSION, needs_secret: shared.secret.is_some(), nonce };
+    let hello =
+        Hello { version_min: VERSION, version_max: VERSION, needs_secret: shared.secret.is_some(), nonce };
     let mut frame = Vec::new();
-    // A `Hello` is far shorter than a frame may be.
-    let _ = put_frame(&mut frame, Kind::Hello, 0, |out| hello.put(out));
+    // A `Hello` is much shorter than the limit of a frame.
+    let _ = put_frame(&mut frame, FrameKind::Hello, 0, |out| hello.put(out));
     frame
 }
 
-/// Lets a client in, or says why not. What it is answered is appended to `frame`.
+/// Admits a client, or returns why not. Appends the answer to `frame`.
 pub(super) fn introduce(
     shared: &Shared,
     remote: Remote,
@@ -79,7 +82,7 @@ pub(super) fn introduce(
         memory: superblock.memory_id,
         cluster,
         lost,
-        client: session.map_or(ClientId::NOBODY, |session| session.client()),
+        client: session.map_or(ComputeId::NOBODY, |session| session.client()),
         incarnation: session.map_or(0, |session| session.incarnation()),
         host_bytes: shared.host.memory().size(Space::Host),
         caps: shared.caps(),
@@ -88,7 +91,8 @@ pub(super) fn introduce(
         lease_nanos: superblock.geometry.lease_nanos,
     };
     let sign = |covered: &[u8]| auth::server_mac(shared.secret.as_ref(), covered, &introduce.nonce, nonce);
-    put_frame(frame, Kind::Welcome, 0, |out| welcome.put(out, sign)).map_err(|_| goodbye(GoodbyeCode::Internal))?;
+    put_frame(frame, FrameKind::Welcome, 0, |out| welcome.put(out, sign))
+        .map_err(|_| goodbye(GoodbyeCode::Internal))?;
     if let (Role::Join { .. }, Peer::Member(gate)) = (&introduce.role, &peer) {
         let session = gate.session();
         events::joined(Who { remote, client: Some(session.client()) }, session.incarnation());
@@ -96,15 +100,12 @@ pub(super) fn introduce(
     Ok(peer)
 }
 
-/// Issues an id to a client that found `seen`. It is in the book before anybody else is answered: who suspects it, however
-/// soon, finds it there.
+/// Issues an id to a client that found `seen`. Records its session before any other request is answered, so
+/// that even an immediate suspicion finds it.
 fn join(shared: &Shared, remote: Remote, seen: &[Option<Seen>]) -> Result<Arc<Session>, Goodbye> {
-    let joined = shared.host.join(seen, |tables, response| match response {
-        Response::Joined { client } => {
-            let incarnation = tables.member(client).map_or(0, |entry| entry.incarnation);
-            shared.book.admit(client, incarnation, remote)
-        }
-        _ => Err(FabricError::Refused(Refusal::NotHere)),
+    let joined = shared.host.join(seen, |tables, client| {
+        let incarnation = tables.member(client).map_or(0, |entry| entry.incarnation);
+        shared.incarnations.admit(client, incarnation, remote)
     });
     let refused = |error| Goodbye { code: GoodbyeCode::JoinRefused, error: Some(error) };
     let (session, succeeds) = joined.and_then(|session| session).map_err(refused)?;
@@ -114,7 +115,7 @@ fn join(shared: &Shared, remote: Remote, seen: &[Option<Seen>]) -> Result<Arc<Se
     Ok(session)
 }
 
-/// Whether a member means this memory of this cluster.
+/// Checks that a member means this cluster and this memory.
 fn identify(shared: &Shared, cluster: u64, memory: u64) -> Result<(), Goodbye> {
     let ours = shared.host.look(|tables| tables.cluster());
     if cluster == 0 || (ours != 0 && ours != cluster) {
@@ -126,15 +127,15 @@ fn identify(shared: &Shared, cluster: u64, memory: u64) -> Result<(), Goodbye> {
     Ok(())
 }
 
-/// The session of a member that connects once more, or for the first time to this server. A memory that belongs to no cluster
-/// belongs to the member's from now on.
+/// Returns the session of a member that connects again, or for the first time to this server. A memory that
+/// belongs to no cluster joins the member's cluster.
 fn admit(
     shared: &Shared,
-    (client, incarnation, remote): (ClientId, u32, Remote),
+    (client, incarnation, remote): (ComputeId, u32, Remote),
     boot: u64,
     cluster: u64,
 ) -> Result<Arc<Session>, Goodbye> {
-    // A client learns the boot when it looks at the server, before it joins.
+    // A client learns the boot number when it examines the server, before it joins.
     if boot != shared.boot {
         return Err(goodbye(GoodbyeCode::Restarted));
     }
@@ -153,7 +154,7 @@ fn admit(
         if !current || tables.is_fenced(client) {
             return Err(fenced());
         }
-        shared.book.admit(client, incarnation, remote).map_err(|error| match error {
+        shared.incarnations.admit(client, incarnation, remote).map_err(|error| match error {
             FabricError::Fenced { .. } => fenced(),
             other => Goodbye { code: GoodbyeCode::Internal, error: Some(other) },
         })
@@ -165,12 +166,12 @@ fn admit(
     Ok(session)
 }
 
-/// A farewell with nothing to add.
+/// A goodbye without an error.
 pub(super) fn goodbye(code: GoodbyeCode) -> Goodbye {
     Goodbye { code, error: None }
 }
 
-/// The farewell to somebody who sent what this protocol does not have.
+/// The goodbye to a peer whose message violates the protocol.
 pub(super) fn malformed(error: WireError) -> Goodbye {
     match error {
         WireError::TooLarge { asked, limit, .. } => {

@@ -1,47 +1,48 @@
-//! Bytes received and not yet understood.
+//! Bytes that are received and not yet decoded.
 //!
-//! A connection is received into its shard's scratch buffer and understood there. What is left, the beginning of a verb
-//! or frame, is kept with the connection until the rest has come: a short one is put in front of what is received next,
-//! a long one (a large WRITE) grows where it is, so that nothing is copied again and again. Nothing is looked at before
-//! there is as much as the last look asked for.
+//! The server receives each connection into its shard's scratch buffer and decodes the bytes there. The
+//! connection keeps the remainder, the beginning of a verb or frame, until the rest has arrived. A short
+//! remainder is copied to the front of the next receive. A long one (a large WRITE) grows in place, so that
+//! it is not copied again and again. The server decodes again only when as many bytes have arrived as the
+//! last attempt asked for.
 
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use std::os::fd::OwnedFd;
 
-/// Bytes received at a time.
+/// The most bytes of one receive.
 pub(super) const RECEIVE: usize = 128 << 10;
-/// A remainder up to this length is put in front of what is received next.
+/// A remainder up to this length is copied to the front of the next receive.
 const SHORT: usize = 4 << 10;
 /// Bytes of the scratch buffer.
 pub(super) const SCRATCH: usize = SHORT + RECEIVE;
 
-/// What is left of what was received.
+/// The undecoded remainder of the received bytes.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     rest: Vec<u8>,
-    /// How long it must be before it is worth a look; 0 if it is.
+    /// How long it must be before it is decoded again; 0 if it can be decoded now.
     needed: usize,
 }
 
-/// What was received.
+/// The result of a receive.
 #[derive(Debug)]
 pub(super) enum Received {
-    /// So many bytes are at the beginning of the scratch buffer.
+    /// This many bytes at the beginning of the scratch buffer.
     Scratch(usize),
-    /// These.
+    /// These bytes.
     Owned(Vec<u8>),
-    /// Something, but not enough to be worth a look.
+    /// Some bytes, but too few to decode.
     TooLittle,
-    /// Nothing: there is nothing.
+    /// No bytes have arrived.
     Nothing,
-    /// Nothing, and nothing more will come.
+    /// The connection has ended.
     Gone,
 }
 
 impl Input {
-    /// Receives what there is. Adds its length to `bytes`.
+    /// Receives the available bytes. Adds their number to `bytes`.
     pub(super) fn receive(&mut self, socket: &OwnedFd, scratch: &mut [u8], bytes: &mut u64) -> Received {
         if self.needed == 0 && !self.rest.is_empty() {
             return Received::Owned(std::mem::take(&mut self.rest));
@@ -83,8 +84,8 @@ impl Input {
         }
     }
 
-    /// Keeps what is left of `all` behind its first `used` bytes, until there are `needed`; 0 if they are worth a look as
-    /// they are.
+    /// Keeps the bytes of `all` after the first `used`, until there are `needed` bytes. With `needed` 0 they
+    /// can be decoded as they are.
     pub(super) fn keep(&mut self, all: &[u8], used: usize, needed: usize) {
         let rest = &all[used..];
         self.rest = Vec::new();

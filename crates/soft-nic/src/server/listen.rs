@@ -1,11 +1,13 @@
 //! Where a server listens: TCP addresses and Unix sockets.
 //!
-//! Without a secret, whoever can connect can read and write all memory: so such a server listens on loopback addresses
-//! and Unix sockets alone, unless its operator says otherwise. A Unix socket is made with mode 0600. One that a dead server
-//! left behind is removed, but only if nobody listens there, and nothing but a socket ever is.
+//! Without a secret, every process that can connect can read and write all memory. So such a server listens
+//! only on loopback addresses and Unix sockets, unless its operator says otherwise. A Unix socket gets mode
+//! 0600. The server removes the socket of a dead server, but only if no process listens there, and it never
+//! removes anything else.
 
 use super::error::ServeError;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use sherman_control::Address;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -17,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Listen {
-    /// A host, by name or number, and a port; port 0 is any that is free.
+    /// A host, by name or IP address, and a port. Port 0 means any free port.
     Tcp(String),
     /// A socket in the file system.
     Unix(PathBuf),
@@ -32,21 +34,21 @@ impl fmt::Display for Listen {
     }
 }
 
-/// Connections that the kernel holds until they are accepted: as many as may be open. The kernel cuts it to
-/// `net.core.somaxconn`.
+/// Connections that the kernel queues until they are accepted: as many as may be open. The kernel limits it
+/// to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// A socket that is listened on.
+/// A listening socket.
 #[derive(Debug)]
 pub(super) struct Listener {
     fd: OwnedFd,
-    /// Where it listens, with the port it got.
+    /// Where it listens, with the actual port.
     pub(super) at: Listen,
-    /// The socket's file, to be removed when the server goes.
+    /// The socket's file, removed when the server ends.
     file: Option<SocketFile>,
 }
 
-/// A file that is ours as long as it is the same one.
+/// A socket file, which the server owns as long as its inode is the same.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
@@ -56,7 +58,7 @@ struct SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_some_and(|identity| identity == self.identity) {
-            // If it cannot be removed, the next server finds that nobody listens there.
+            // If it cannot be removed, the next server finds that no process listens there.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -73,7 +75,7 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// Begins to listen. `exposed` says whether other hosts may reach it.
+    /// Starts to listen. `exposed` says whether other hosts may reach the server.
     pub(super) fn open(listen: &Listen, exposed: bool) -> Result<Self, ServeError> {
         let failed = |error| ServeError::Bind { listen: listen.clone(), error };
         match listen {
@@ -98,13 +100,13 @@ impl Listener {
         }
     }
 
-    /// Whether its connections are TCP's.
+    /// Whether its connections use TCP.
     pub(super) fn is_tcp(&self) -> bool {
         self.file.is_none()
     }
 }
 
-/// Makes way for a socket, if what is there is one that nobody listens on.
+/// Removes an old socket from `path`, if no process listens on it.
 fn remove_stale(path: &Path) -> Result<(), ServeError> {
     let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !found.file_type().is_socket() {
@@ -116,7 +118,7 @@ fn remove_stale(path: &Path) -> Result<(), ServeError> {
             std::fs::remove_file(path).map_err(failed)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // Somebody answers, or is too busy to, or will not have us: in any case it is not ours to remove.
+        // A process answers, is too busy, or refuses this user. In every case the socket is in use.
         Ok(_) | Err(_) => Err(ServeError::InUse { path: path.to_owned() }),
     }
 }
@@ -125,7 +127,7 @@ fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // The file gets its mode from the socket's, so that there is no moment in which others can connect.
+    // The file inherits the socket's mode, so other users can never connect.
     rustix::fs::fchmod(&fd, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
     rustix::net::bind(&fd, &address)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
@@ -133,11 +135,21 @@ fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+impl From<Listen> for Address {
+    /// The address of a server that listens there, as seen from the same host.
+    fn from(listen: Listen) -> Self {
+        match listen {
+            Listen::Tcp(host) => Self::Tcp(host),
+            Listen::Unix(path) => Self::Unix(path),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A folder that is removed with its content.
+    /// A directory that is removed together with its content.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -166,11 +178,14 @@ mod tests {
         assert!(Listener::open(&Listen::Tcp("0.0.0.0:0".into()), true).is_ok());
         let taken = Listener::open(&Listen::Tcp(at.clone()), false);
         assert!(matches!(taken, Err(ServeError::Bind { .. })));
-        assert!(matches!(Listener::open(&Listen::Tcp("nonsense".into()), false), Err(ServeError::Bind { .. })));
+        assert!(matches!(
+            Listener::open(&Listen::Tcp("nonsense".into()), false),
+            Err(ServeError::Bind { .. })
+        ));
     }
 
     #[test]
-    fn a_socket_is_private_is_not_taken_from_the_living_and_goes_with_its_server() {
+    fn a_socket_is_private_is_not_taken_from_a_live_server_and_goes_with_its_server() {
         let folder = Folder::new("live");
         let listen = Listen::Unix(folder.0.join("socket"));
         let Listen::Unix(path) = &listen else { panic!() };
@@ -189,7 +204,7 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         let open = Listener::open(&Listen::Unix(path.clone()), false).unwrap();
-        // Somebody replaces the file: it is theirs, and stays when we go.
+        // The file is replaced, so the server does not own it and must not remove it.
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, b"something else").unwrap();
         drop(open);

@@ -3,96 +3,100 @@
 //! | module | what |
 //! |---|---|
 //! | `listen` | TCP addresses and Unix sockets to listen on |
-//! | `accept` | the thread that accepts connections and spreads them over the shards |
+//! | `accept` | the thread that accepts connections and distributes them over the shards |
 //! | `shard` | a thread with its connections and their events |
-//! | `connection` | one connection: what was received, what is to be sent, how it ends |
-//! | `input`, `out` | the bytes received and not yet understood, assembled and not yet sent |
-//! | `greet` | the handshake: who may come in |
+//! | `connection` | one connection: received bytes, bytes to send, how it ends |
+//! | `input`, `out` | received bytes before decoding, assembled bytes before sending |
+//! | `greet` | the handshake: which peers are admitted |
 //! | `execute` | lists of verbs, executed as they arrive |
 //! | `calls` | control requests |
-//! | [`path`] | other ways to the memory than lists in frames |
-//! | `book` | which incarnation of each client may be served (F6) |
+//! | `incarnations` | which incarnation of each client may be served (F6) |
 //! | `shared` | what all threads share |
 //! | `counters` | what is counted |
 //! | `events` | log lines about members |
-//! | `remote` | who is at the other end of a connection |
+//! | `remote` | the peer at the other end of a connection |
 //!
-//! **Why the contract holds.** The memory is the embedded backend's, so F1, F2 and F4 hold between any two threads. Each
-//! connection belongs to one shard, which executes its verbs one after the other in the order they came: F3. Replies
-//! leave after the *turn* in which their verbs were executed has ended: F5. A fence raises a flag that every turn looks at,
-//! and is answered when the turns that did not see it are over: F6. A list stops at its first bad verb, and a connection
-//! that breaks stops its list between two verbs: F7.
+//! **Why the contract holds.** The memory is the embedded backend's, so F1, F2 and F4 hold between any two
+//! threads. Each connection belongs to one shard, which executes its verbs one after the other in the order
+//! of arrival: F3. Replies leave after the *turn* that executed their verbs has ended: F5. A fence raises a
+//! flag that every turn checks, and is answered when all turns that did not see it are over: F6. A list stops
+//! at its first bad verb, and a broken connection stops its list between two verbs: F7.
 //!
-//! **What bounds memory.** A connection holds at most one verb that is not complete, or what was received in one go and
-//! must wait; and at most [`Limits::high_water`] bytes to be sent, plus one reply. Above the mark nothing more of that
-//! client is read or executed. All connections together hold at most [`Limits::max_buffered`]: who would need more is
-//! disconnected. A client that has not introduced itself holds at most 21 KiB, for [`Limits::handshake_time`] at most.
+//! **What bounds memory.** A connection holds at most one incomplete verb, or the bytes of one receive that
+//! must wait. It also holds at most [`Limits::high_water`] bytes to send, plus one reply. Above that mark,
+//! the server neither reads nor executes anything more of that client. All connections together hold at most
+//! [`Limits::max_buffered`]: the server disconnects a connection that needs more. A client that has not
+//! introduced itself holds at most 21 KiB, for [`Limits::handshake_time`] at most.
 //!
-//! **Newcomers.** A connection is a newcomer until its handshake is done. Newcomers have a budget of their own,
-//! [`Limits::max_newcomers`], and [`Limits::handshake_time`] each: silent connections cannot take the places of clients. When
-//! the budget is used up, a new connection closes the oldest newcomer. An honest client needs one round trip, so it is
-//! served unless a whole budget of others connects within that time.
+//! **Newcomers.** A connection is a newcomer until its handshake is done. Newcomers have their own budget,
+//! [`Limits::max_newcomers`], and [`Limits::handshake_time`] each, so silent connections cannot take the
+//! places of clients. When the budget is used up, a new connection closes the oldest newcomer. An honest
+//! client needs one round trip, so it is served unless a whole budget of other connections arrives within
+//! that time.
 //!
-//! **Ends.** A connection of a member stays open for as long as the member keeps it. Server 0 ends the lease of a member whose last connection
-//! has ended: a client keeps one for its whole life, so the client is dead or its identity is at its end (I40). A connection of a member that is fenced
-//! is closed at once, and one without a member after [`Limits::idle_time`] of silence. A server that starts anew ends the leases of all
-//! members: it refuses their connections, since they know it under another boot.
+//! **Ends.** A member's connection stays open for as long as the member keeps it. Server 0 ends the lease of
+//! a member whose last connection has ended. A client keeps one for its whole life, so that client is dead or
+//! its identity has ended (I40). The server closes the connections of a fenced member at once, and a
+//! connection without a member after [`Limits::idle_time`] of silence. A server that restarts ends the leases
+//! of all members. It refuses their connections, because they know it under another boot number.
 //!
-//! **What may go wrong.** A thread that is stopped by the system in the middle of a turn delays the fences that wait for
-//! it; nothing else waits for it but the readers of the line it was writing. A client that sends what is not this protocol
-//! is told so and disconnected. Descriptors may run out: then nobody new is accepted until some are free again.
+//! **What may go wrong.** If the system stops a thread in the middle of a turn, the fences that wait for that
+//! turn are delayed. Nothing else waits for the thread, except readers of the line that it was writing. A
+//! client that violates the protocol gets a goodbye and is disconnected. Descriptors may run out: then the
+//! server accepts no new connection until some are free again.
 
 mod accept;
-mod book;
 mod calls;
 mod connection;
 mod counters;
+mod ending;
 mod error;
 mod events;
 mod execute;
 mod greet;
+mod incarnations;
 mod input;
 mod listen;
 mod out;
-pub mod path;
 mod remote;
 mod shard;
 mod shared;
 
 pub use error::ServeError;
 pub use listen::Listen;
-pub use path::DataPath;
 
-use crate::auth::Secret;
 use accept::Acceptor;
 use listen::Listener;
 use shard::{Mailbox, Shard};
 use shared::Shared;
+use sherman_control::auth::Secret;
+use sherman_control::path::DataPath;
 use sherman_embedded::host::Host;
 use sherman_fabric::ServerStats;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What a server allows its clients.
+/// A server's limits for its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections open at the same time whose handshake is done.
+    /// The most open connections whose handshake is done.
     pub max_connections: usize,
-    /// Connections open at the same time whose handshake is not done, spread over the shards. One more closes the oldest of them,
-    /// and never one whose handshake is done.
+    /// The most open connections whose handshake is not done, over all shards. One more closes the oldest of
+    /// them, never one whose handshake is done.
     pub max_newcomers: usize,
     /// How long a handshake may take.
     pub handshake_time: Duration,
-    /// How long a connection of somebody who is no member may be silent: an operator, or a client that is about to join.
+    /// How long a connection without a member may be silent: an operator's, or that of a client that is about
+    /// to join.
     pub idle_time: Duration,
-    /// Bytes to be sent to one client above which nothing more of it is executed.
+    /// With this many unsent bytes for one client, the server executes nothing more of that client.
     pub high_water: usize,
-    /// Bytes that all connections together may make the server hold.
+    /// The most bytes that all connections together may make the server hold.
     pub max_buffered: usize,
-    /// How long data that was sent may stay unacknowledged before a TCP connection counts as broken.
+    /// How long sent data may stay unacknowledged before a TCP connection counts as broken.
     pub user_timeout: Duration,
-    /// How long a TCP connection may be silent before its other end is asked whether it is still there.
+    /// How long a TCP connection may be silent before the system probes its other end.
     pub keepalive: Duration,
 }
 
@@ -111,30 +115,31 @@ impl Default for Limits {
     }
 }
 
-/// What a server is made of.
+/// The options of a server.
 #[derive(Debug)]
 pub struct ServerOptions {
     /// The memory and its tables.
     pub host: Arc<Host>,
-    /// Where to listen: at least one.
+    /// Where to listen; at least one address.
     pub listen: Vec<Listen>,
     /// How many threads serve connections.
     pub shards: usize,
-    /// What clients have to prove that they know.
+    /// The secret that clients must prove; `None` for no secret.
     pub secret: Option<Secret>,
-    /// Whether to listen where other hosts can reach it though there is no secret.
+    /// Whether to listen where other hosts can reach the server, although there is no secret.
     pub insecure: bool,
-    /// For tests: READs copy their lines in random order, with pauses in between, so that whoever relies on more than F1 and
-    /// F2 is found out.
+    /// For tests: READs copy their lines in random order, with pauses in between. This exposes clients that
+    /// rely on more than F1 and F2.
     pub tear_reads: bool,
-    /// What clients are allowed.
+    /// The limits for clients.
     pub limits: Limits,
-    /// Another way to the memory, for clients that ask for it.
+    /// Another way to the memory, for clients that request it.
     pub path: Option<Arc<dyn DataPath>>,
 }
 
 impl ServerOptions {
-    /// A server of `host` that listens there, without a secret, with as many shards as suit this machine.
+    /// Options for a server of `host` that listens there, without a secret, with a number of shards that
+    /// suits this machine.
     pub fn new(host: Arc<Host>, listen: Vec<Listen>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -183,7 +188,7 @@ impl SoftNicServer {
     }
 }
 
-/// A server that runs. Dropping it stops it.
+/// A running server. Dropping it stops it.
 #[derive(Debug)]
 pub struct RunningServer {
     shared: Arc<Shared>,
@@ -198,12 +203,12 @@ impl RunningServer {
         Ok(())
     }
 
-    /// Where it listens, with the ports it got, in the order they were given.
+    /// The addresses it listens on, with the actual ports, in the order of the options.
     pub fn addresses(&self) -> &[Listen] {
         &self.addresses
     }
 
-    /// Which start of the server this is.
+    /// The boot number, which identifies this start of the server.
     pub fn boot(&self) -> u64 {
         self.shared.boot
     }
@@ -213,24 +218,25 @@ impl RunningServer {
         &self.shared.host
     }
 
-    /// What it has counted.
+    /// Its counters.
     pub fn stats(&self) -> ServerStats {
         self.shared.stats()
     }
 
-    /// A handle for other threads: to stop it while one waits for its end, or to tell its statistics.
+    /// A handle for other threads. They can stop the server while one thread waits for its end, or read its
+    /// statistics.
     pub fn handle(&self) -> ServerHandle {
         ServerHandle(Arc::clone(&self.shared))
     }
 
-    /// Tells it to stop, and does not wait: nobody is accepted any more, every client is told goodbye, and the threads end
-    /// within a second.
+    /// Tells the server to stop, and does not wait. The server accepts no more connections, says goodbye to
+    /// every client, and its threads end within a second.
     pub fn stop(&self) {
         self.shared.stop();
     }
 
-    /// Waits for it to end, which it does when it is [stopped](Self::stop), or when a thread of it fails: the others are
-    /// stopped then.
+    /// Waits for the server to end. It ends when it is [stopped](Self::stop), or when one of its threads
+    /// fails: the others then stop too.
     pub fn join(mut self) -> Result<(), ServeError> {
         self.end()
     }
@@ -246,17 +252,17 @@ impl RunningServer {
     }
 }
 
-/// A server that runs, or has run, as other threads see it.
+/// A handle to a server that runs or has run, for other threads.
 #[derive(Clone, Debug)]
 pub struct ServerHandle(Arc<Shared>);
 
 impl ServerHandle {
-    /// What it has counted.
+    /// Its counters.
     pub fn stats(&self) -> ServerStats {
         self.0.stats()
     }
 
-    /// Tells it to stop, as [`RunningServer::stop`] does.
+    /// Tells the server to stop, as [`RunningServer::stop`] does.
     pub fn stop(&self) {
         self.0.stop();
     }
@@ -265,7 +271,7 @@ impl ServerHandle {
 impl Drop for RunningServer {
     fn drop(&mut self) {
         self.stop();
-        // A panic was told by its own message.
+        // The panic has already printed its own message.
         let _ = self.end();
     }
 }

@@ -1,29 +1,29 @@
-//! What is to be sent: replies of one receive, assembled before the first of their bytes leaves.
+//! Bytes to send: the replies of one receive, assembled before the first of their bytes leaves.
 //!
-//! The bytes lie in an arena that is filled once and never cleared, so a READ's place costs nothing but the READ. A frame
-//! in progress (a list that may still fail) is *open*: what lies before it may be sent, what lies in it may not, and it can
-//! be taken back. Whoever has nothing to send has no arena: a shard lends its own to one connection at a time, and a
-//! connection keeps it only while something is left.
+//! The bytes lie in an arena that is filled once and never cleared, so the room for a READ costs nothing but
+//! the READ. A frame in progress (a list that may still fail) is *open*. The bytes before it may be sent, its
+//! own bytes may not, and it can be taken back. A connection with nothing to send has no arena. A shard lends
+//! its own arena to one connection at a time, and a connection keeps it only while bytes remain.
 
-use crate::wire::{FrameHeader, HEADER_BYTES, Kind};
+use sherman_control::wire::{FrameHeader, FrameKind, HEADER_BYTES};
 
 /// Bytes to send.
 #[derive(Debug, Default)]
 pub(super) struct Out {
     bytes: Vec<u8>,
-    /// How much of it has been sent.
+    /// How many of the bytes are sent.
     sent: usize,
-    /// How much of it is filled.
+    /// How many of the bytes are filled.
     used: usize,
     /// Where the frame in progress begins.
     open: Option<usize>,
 }
 
-/// An arena is at least this long, and is not made shorter than this.
+/// The least length of an arena.
 const LEAST: usize = 4 << 10;
 
 impl Out {
-    /// The next `len` bytes.
+    /// Appends `len` bytes, and returns them for filling.
     #[inline]
     pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
         let start = self.used;
@@ -39,7 +39,7 @@ impl Out {
         self.room(bytes.len()).copy_from_slice(bytes);
     }
 
-    /// Begins a frame that may yet be taken back.
+    /// Begins a frame that can still be taken back.
     #[inline]
     pub(super) fn open_frame(&mut self) {
         self.open = Some(self.used);
@@ -52,9 +52,9 @@ impl Out {
         self.open.map_or(0, |open| self.used - open - HEADER_BYTES)
     }
 
-    /// Ends the frame in progress: it may be sent.
+    /// Ends the frame in progress, which may be sent now.
     #[inline]
-    pub(super) fn close_frame(&mut self, kind: Kind, tag: u64) {
+    pub(super) fn close_frame(&mut self, kind: FrameKind, tag: u64) {
         let len = self.open_len() as u32;
         if let Some(open) = self.open.take() {
             let header = FrameHeader { len, kind, count: 0, tag };
@@ -69,13 +69,13 @@ impl Out {
         }
     }
 
-    /// What may be sent.
+    /// The bytes that may be sent.
     #[inline]
     pub(super) fn ready(&self) -> &[u8] {
         &self.bytes[self.sent..self.open.unwrap_or(self.used)]
     }
 
-    /// So much of it has been.
+    /// Records that `len` more bytes are sent.
     #[inline]
     pub(super) fn advance(&mut self, len: usize) {
         self.sent += len;
@@ -84,7 +84,7 @@ impl Out {
         }
     }
 
-    /// Whether nothing is in it.
+    /// Whether it holds no bytes.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.sent == self.used && self.open.is_none()
@@ -95,7 +95,7 @@ impl Out {
         self.bytes.capacity()
     }
 
-    /// Forgets its content, and all of its arena beyond `most`.
+    /// Discards its content, and the arena if it is longer than `most`.
     pub(super) fn reset(&mut self, most: usize) {
         (self.sent, self.used, self.open) = (0, 0, None);
         if self.bytes.len() > most {
@@ -103,7 +103,7 @@ impl Out {
         }
     }
 
-    /// What is left of it in an arena of its own, if that is much smaller than the one it lies in.
+    /// Moves the unsent bytes to an arena of their own, if that is much smaller than the current one.
     pub(super) fn split_off(&mut self) -> Option<Self> {
         let left = self.used - self.sent;
         if left.max(LEAST) * 4 > self.bytes.len() {
@@ -136,14 +136,14 @@ mod tests {
         assert_eq!(out.ready(), b"first");
         out.open_frame();
         out.room(2).copy_from_slice(b"xy");
-        out.close_frame(Kind::ListDone, 9);
+        out.close_frame(FrameKind::ListDone, 9);
         let frame = &out.ready()[5..];
-        assert_eq!(header(frame), FrameHeader { len: 2, kind: Kind::ListDone, count: 0, tag: 9 });
+        assert_eq!(header(frame), FrameHeader { len: 2, kind: FrameKind::ListDone, count: 0, tag: 9 });
         assert_eq!(&frame[HEADER_BYTES..], b"xy");
     }
 
     #[test]
-    fn what_was_sent_is_gone_and_an_arena_that_is_sent_begins_anew() {
+    fn sent_bytes_are_gone_and_a_sent_arena_starts_again() {
         let mut out = Out::default();
         out.put(&[7; 100]);
         out.advance(40);
@@ -151,7 +151,7 @@ mod tests {
         out.open_frame();
         out.advance(60);
         assert!(out.ready().is_empty() && !out.is_empty());
-        out.close_frame(Kind::ListDone, 1);
+        out.close_frame(FrameKind::ListDone, 1);
         out.advance(HEADER_BYTES);
         assert!(out.is_empty() && out.ready().is_empty());
         out.put(&[8; 10]);
@@ -169,7 +169,7 @@ mod tests {
         let mut small = out.split_off().unwrap();
         assert!(small.held() < 3 * LEAST);
         assert_eq!((small.ready(), small.open_len()), (&[1; 5][..], 3));
-        small.close_frame(Kind::ListDone, 4);
+        small.close_frame(FrameKind::ListDone, 4);
         assert_eq!(&small.ready()[5 + HEADER_BYTES..], b"abc");
         out.reset(LEAST);
         assert!(out.is_empty() && out.held() <= LEAST);

@@ -1,7 +1,7 @@
-//! Who is at the other end of a connection, for log lines.
+//! The peer at the other end of a connection, for log lines.
 
 use rustix::net::{getpeername, sockopt};
-use sherman_fabric::ClientId;
+use sherman_fabric::ComputeId;
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -9,13 +9,13 @@ use std::os::fd::AsFd;
 /// Where a connection comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remote {
-    /// From this address.
+    /// A TCP address.
     Tcp(SocketAddr),
-    /// From this process of the same host.
+    /// A process of the same host.
     Process {
-        /// Its id.
+        /// The process id.
         pid: i32,
-        /// Its user.
+        /// The user id.
         uid: u32,
     },
     /// The system does not say; the client may be gone already.
@@ -23,14 +23,16 @@ pub(super) enum Remote {
 }
 
 impl Remote {
-    /// Where `socket` is connected to.
+    /// The peer that `socket` is connected to.
     pub(super) fn of(socket: impl AsFd) -> Self {
         let address = getpeername(&socket).ok().flatten();
         if let Some(address) = address.and_then(|address| SocketAddr::try_from(address).ok()) {
             return Self::Tcp(address);
         }
         match sockopt::socket_peercred(&socket) {
-            Ok(process) => Self::Process { pid: process.pid.as_raw_nonzero().get(), uid: process.uid.as_raw() },
+            Ok(process) => {
+                Self::Process { pid: process.pid.as_raw_nonzero().get(), uid: process.uid.as_raw() }
+            }
             Err(_) => Self::Unknown,
         }
     }
@@ -46,15 +48,15 @@ impl fmt::Display for Remote {
     }
 }
 
-/// Who is at the other end: an address, and an id once it is known.
+/// The peer of a connection: its origin, and its client id once that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Who {
     pub(super) remote: Remote,
-    pub(super) client: Option<ClientId>,
+    pub(super) client: Option<ComputeId>,
 }
 
 impl Who {
-    /// The id as a field of a log line.
+    /// The client id as a field of a log line.
     pub(super) fn client(&self) -> Option<u16> {
         self.client.map(|client| client.0)
     }
@@ -67,7 +69,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn both_kinds_of_sockets_say_who_is_there() {
+    fn both_kinds_of_sockets_name_their_peer() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();

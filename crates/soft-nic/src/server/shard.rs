@@ -1,8 +1,9 @@
 //! A shard: one thread, its connections and their events.
 //!
-//! One loop: wait for events, serve each connection that has some, look again at calls that wait, take in new connections,
-//! see to deadlines. A connection is served for one receive at a time (and what is left of the last one), so that one busy client does
-//! not starve the others. All buffers are the shard's and are lent to the connection that is being served.
+//! It runs one loop: wait for events, serve each connection that has some, check the calls that wait, greet
+//! new connections, enforce deadlines. It serves a connection for one receive at a time, plus the remainder
+//! of the last one. So one busy client does not starve the others. The shard owns all buffers and lends them
+//! to the connection that it serves.
 
 use super::accept::farewell;
 use super::connection::{Connection, Further, Phase};
@@ -12,48 +13,48 @@ use super::greet::{self, goodbye};
 use super::input::{RECEIVE, Received, SCRATCH};
 use super::out::Out;
 use super::shared::Shared;
-use crate::auth;
-use crate::pace::Pace;
-use crate::wire::{GoodbyeCode, HEADER_BYTES, MAX_REPLY};
 use fastrand::Rng;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
+use sherman_control::auth;
+use sherman_control::pace::Pace;
+use sherman_control::wire::{GoodbyeCode, HEADER_BYTES, MAX_REPLY};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Events taken at a time.
+/// The most events taken at a time.
 const EVENTS: usize = 256;
-/// The event that says that something is in the mailbox.
+/// The event number of the mailbox.
 const MAIL: u64 = u64::MAX;
-/// How long a connection that was told goodbye may take to hang up.
+/// How long a connection may take to hang up after the goodbye.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How long a server that stops waits for its clients to hang up.
+/// How long a stopping server waits for its clients to hang up.
 const STOPPING: Duration = Duration::from_millis(300);
-/// How long to sleep at most while a call waits.
+/// The longest sleep while a call waits.
 const WAITING: Duration = Duration::from_micros(200);
-/// Receives from one connection in a row, if there is always more than fits the buffer.
+/// The most receives from one connection in a row, if each fills the buffer.
 const RECEIVES: usize = 4;
-/// Bytes of an arena that a shard keeps for the next connection.
+/// The most bytes of an arena that a shard keeps for the next connection.
 const ARENA: usize = 1 << 20;
 
-/// How connections come to a shard.
+/// The queue through which a shard gets its connections.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     sockets: Mutex<Vec<OwnedFd>>,
-    bell: OwnedFd,
+    notifier: OwnedFd,
 }
 
 impl Mailbox {
     pub(super) fn new() -> io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self { sockets: Mutex::new(Vec::new()), bell })
+        let notifier = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self { sockets: Mutex::new(Vec::new()), notifier })
     }
 
-    /// Puts a connection in, unless there are `limit` already: then it comes back.
+    /// Adds a connection. Returns it if there are already `limit`.
     pub(super) fn send(&self, socket: OwnedFd, limit: usize) -> Result<(), OwnedFd> {
         let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
         if sockets.len() >= limit {
@@ -65,34 +66,34 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Wakes whoever waits for mail.
+    /// Wakes the thread that waits for the mailbox.
     pub(super) fn wake(&self) {
-        // Fails only if the counter is full, and then it is awake.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        // Fails only if the counter is full, and then the thread is awake anyway.
+        let _ = rustix::io::write(&self.notifier, &1u64.to_ne_bytes());
     }
 
     fn take(&self) -> Vec<OwnedFd> {
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        let _ = rustix::io::read(&self.notifier, &mut [0; 8]);
         std::mem::take(&mut *self.sockets.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl AsFd for Mailbox {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.notifier.as_fd()
     }
 }
 
-/// Whether a connection goes on.
+/// Whether a connection stays open.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     Stays,
     Ends,
 }
 
-/// A place for a connection. Its name is its index and how often the place was used.
+/// A slot for a connection. The index and the number of uses name the connection.
 #[derive(Debug, Default)]
-struct Place {
+struct ConnectionSlot {
     connection: Option<Box<Connection>>,
     uses: u32,
 }
@@ -119,24 +120,25 @@ pub(super) struct Shard {
     shared: Arc<Shared>,
     index: usize,
     epoll: OwnedFd,
-    places: Vec<Place>,
+    places: Vec<ConnectionSlot>,
     free: Vec<u32>,
-    /// Connections whose handshake is not done or was refused, the oldest first; some are gone or admitted by now.
+    /// Connections whose handshake is not done or was refused, oldest first. Some of them may be gone or
+    /// admitted by now.
     newcomers: VecDeque<Token>,
-    /// Who has to introduce itself by when, the oldest first.
+    /// Connections that must introduce themselves, with their deadlines, oldest first.
     greeting: VecDeque<(Instant, Token)>,
-    /// Who is no member and has to speak again by when, the oldest first.
+    /// Connections without a member that must send a frame again, with their deadlines, oldest first.
     idle: VecDeque<(Instant, Token)>,
-    /// Who has to hang up by when, the oldest first.
+    /// Connections that must hang up, with their deadlines, oldest first.
     closing: VecDeque<(Instant, Token)>,
-    /// Whose calls wait.
+    /// Connections whose calls wait.
     waiting: Vec<Token>,
     scratch: Vec<u8>,
-    /// The arena of replies, when nobody has it.
+    /// The arena for replies, while no connection has it.
     arena: Out,
     random: Rng,
     pace: Pace,
-    /// The fences that its connections were told of.
+    /// How many fences the shard has already applied to its connections.
     fences: u64,
 }
 
@@ -158,7 +160,7 @@ impl Shard {
             waiting: Vec::new(),
             scratch: vec![0; SCRATCH],
             arena: Out::default(),
-            pace: Pace::new(),
+            pace: Pace::default(),
             fences: 0,
         })
     }
@@ -176,7 +178,8 @@ impl Shard {
                 }
             }
             self.look_again();
-            // Only now, so that no event of this round is taken for one of a connection that came into its place.
+            // Last, so that no event of this round is taken for an event of a new connection in the same
+            // slot.
             if events.iter().any(|event| event.data.u64() == MAIL) {
                 self.take_in();
                 self.tell_fenced();
@@ -186,7 +189,7 @@ impl Shard {
         self.farewell(&mut events);
     }
 
-    /// Waits for events: looks, looks again for a while, sleeps.
+    /// Waits for events: polls, polls again for a while, then sleeps.
     fn wait(&mut self, events: &mut Vec<Event>) {
         self.poll(events, Duration::ZERO);
         if !events.is_empty() {
@@ -212,11 +215,11 @@ impl Shard {
     fn poll(&self, events: &mut Vec<Event>, limit: Duration) {
         events.clear();
         let limit = Timespec::try_from(limit).ok();
-        // Interrupted, or a bug that the next round meets again: there are no events either way.
+        // On an interrupt there are no events. A lasting error shows again in the next round.
         let _ = epoll::wait(&self.epoll, spare_capacity(events), limit.as_ref());
     }
 
-    fn place(&mut self, token: Token) -> Option<&mut Place> {
+    fn place(&mut self, token: Token) -> Option<&mut ConnectionSlot> {
         self.places.get_mut(token.index as usize).filter(|place| place.uses == token.uses)
     }
 
@@ -230,9 +233,15 @@ impl Shard {
         self.with(token, Self::receive);
     }
 
-    /// Lends the shard's buffers to a connection, and puts both in order afterwards.
-    fn with(&mut self, token: Token, act: impl FnOnce(&mut Self, &mut Connection, &mut Out, &mut Tally) -> Fate) {
-        let Some(mut connection) = self.place(token).and_then(|place| place.connection.take()) else { return };
+    /// Lends the shard's buffers to a connection, and updates the state of both afterwards.
+    fn with(
+        &mut self,
+        token: Token,
+        act: impl FnOnce(&mut Self, &mut Connection, &mut Out, &mut Tally) -> Fate,
+    ) {
+        let Some(mut connection) = self.place(token).and_then(|place| place.connection.take()) else {
+            return;
+        };
         let mut out = connection.out.take().unwrap_or_else(|| std::mem::take(&mut self.arena));
         let mut tally = Tally::default();
         let was_closing = matches!(connection.phase, Phase::Closing);
@@ -290,7 +299,7 @@ impl Shard {
                 }
             };
             match self.execute(connection, input, out, tally) {
-                // The buffer was full: there may be more.
+                // The buffer was full, so there may be more.
                 Ok(true) if bytes >= RECEIVE as u64 => {}
                 Ok(_) => break,
                 Err(Gone) => {
@@ -303,7 +312,7 @@ impl Shard {
         fate
     }
 
-    /// Executes what was received and sends the replies; says whether more may be received.
+    /// Executes the received bytes and sends the replies. Returns whether more may be received.
     fn execute(
         &mut self,
         connection: &mut Connection,
@@ -322,7 +331,7 @@ impl Shard {
             };
             let (more, further) = connection.advance(&mut work, &input[used..], out);
             used += more;
-            // What a client has been told of is counted.
+            // Counts the work before its replies are sent.
             self.shared.counters[self.index].add(&std::mem::take(tally));
             let sent = connection.send(out, tally).map_err(|_| Gone)?;
             let needed = match further {
@@ -336,8 +345,8 @@ impl Shard {
         }
     }
 
-    /// After a connection was served: keeps what it still has to send, charges it for what it holds, and registers it for
-    /// what it waits for.
+    /// Finishes the service of a connection: keeps its unsent bytes, charges it for the memory it holds, and
+    /// registers it for the events it waits for.
     fn settle(&mut self, token: Token, connection: &mut Connection, mut out: Out) -> Fate {
         let blocked = !out.ready().is_empty();
         if out.is_empty() {
@@ -356,7 +365,7 @@ impl Shard {
             self.shared.refused(
                 Reason::Overloaded,
                 Some(connection.who()),
-                "clients that do not read fill the memory for replies",
+                "clients that do not read their replies fill the memory for replies",
             );
             return Fate::Ends;
         }
@@ -375,7 +384,7 @@ impl Shard {
         Fate::Stays
     }
 
-    /// Takes an arena back that a connection no longer needs.
+    /// Takes back an arena that a connection no longer needs.
     fn keep_arena(&mut self, mut out: Out) {
         if self.arena.held() < out.held() {
             out.reset(ARENA.max(self.shared.limits.high_water + MAX_REPLY as usize / 4 + HEADER_BYTES));
@@ -386,7 +395,7 @@ impl Shard {
     fn remove(&mut self, token: Token, mut connection: Connection) {
         connection.leave_session(&self.shared);
         self.shared.close_connection(connection.admitted, connection.charged);
-        // Closing the socket takes it out of the epoll set: nobody else has it.
+        // No other descriptor refers to the socket, so closing it removes it from the epoll set.
         drop(connection);
         if let Some(place) = self.place(token) {
             place.uses = place.uses.wrapping_add(1);
@@ -394,7 +403,7 @@ impl Shard {
         }
     }
 
-    /// Looks at the calls that wait.
+    /// Checks the calls that wait.
     fn look_again(&mut self) {
         for token in std::mem::take(&mut self.waiting) {
             self.with(token, |shard, connection, out, tally| {
@@ -417,13 +426,15 @@ impl Shard {
         }
     }
 
-    /// Closes the connections of those that were fenced since.
+    /// Closes the connections of clients that were fenced since the last call.
     fn tell_fenced(&mut self) {
         let fences = self.shared.fences();
         if std::mem::replace(&mut self.fences, fences) == fences {
             return;
         }
-        let is_fenced = |place: &Place| place.connection.as_ref().is_some_and(|connection| connection.is_fenced());
+        let is_fenced = |place: &ConnectionSlot| {
+            place.connection.as_ref().is_some_and(|connection| connection.is_fenced())
+        };
         let tokens = (0..).zip(&self.places).filter(|(_, place)| is_fenced(place));
         let tokens: Vec<_> = tokens.map(|(index, place)| Token { index, uses: place.uses }).collect();
         for token in tokens {
@@ -434,19 +445,19 @@ impl Shard {
         }
     }
 
-    /// When it is to be closed if it stays silent.
+    /// When to close the connection if it stays silent.
     fn idle_until(&self, token: Token) -> Option<Instant> {
         let place = self.places.get(token.index as usize).filter(|place| place.uses == token.uses)?;
         place.connection.as_ref()?.idle_until(self.shared.limits.idle_time)
     }
 
-    /// Whether it is still a newcomer.
+    /// Whether the connection is still a newcomer.
     fn is_newcomer(&self, token: Token) -> bool {
         let place = self.places.get(token.index as usize).filter(|place| place.uses == token.uses);
         place.and_then(|place| place.connection.as_ref()).is_some_and(|connection| !connection.admitted)
     }
 
-    /// Makes room for one more newcomer: closes the oldest, if there are as many as there may be.
+    /// Makes room for one more newcomer: closes the oldest ones if the limit is reached.
     fn make_room(&mut self) {
         let limit = self.shared.newcomers_per_shard();
         if self.newcomers.len() < limit {
@@ -457,9 +468,11 @@ impl Shard {
         while newcomers.len() >= limit
             && let Some(oldest) = newcomers.pop_front()
         {
-            // At once: one that may linger would take a place of the next.
+            // Closes it at once: a lingering connection would take a place of the next one.
             self.with(oldest, |shard, connection, _, _| {
-                let detail = format_args!("{limit} connections that wait for their handshake; the oldest is closed");
+                let detail = format_args!(
+                    "{limit} connections wait for their handshake: the server closes the oldest"
+                );
                 shard.shared.refused(Reason::TooManyNewcomers, Some(connection.who()), detail);
                 farewell(&connection.socket, GoodbyeCode::TooManyConnections);
                 Fate::Ends
@@ -474,7 +487,7 @@ impl Shard {
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
-                self.places.push(Place::default());
+                self.places.push(ConnectionSlot::default());
                 self.places.len() as u32 - 1
             }
         };
@@ -495,7 +508,7 @@ impl Shard {
         Ok(())
     }
 
-    /// The first moment at which somebody is late. Who is not in that phase any more is forgotten.
+    /// The first deadline. Removes connections that are no longer in the phase of their deadline.
     fn next_deadline(&mut self) -> Option<Instant> {
         while let Some((_, token)) = self.greeting.front()
             && !matches!(self.phase(*token), Some(Phase::Greeting(_)))
@@ -516,7 +529,7 @@ impl Shard {
         [first(&self.greeting), first(&self.idle), first(&self.closing)].into_iter().flatten().min()
     }
 
-    /// Ends the connections of who is late.
+    /// Ends the connections that are late.
     fn see_to_deadlines(&mut self) {
         if self.greeting.is_empty() && self.idle.is_empty() && self.closing.is_empty() {
             return;
@@ -533,7 +546,7 @@ impl Shard {
             }
             if let Some((_, token)) = self.idle.pop_front_if(|(at, _)| *at <= now) {
                 match self.idle_until(token) {
-                    // It has spoken since.
+                    // The peer has sent a frame since.
                     Some(until) if until > now => self.idle.push_back((until, token)),
                     Some(_) => self.with(token, |shard, connection, out, tally| {
                         connection.say_goodbye(&shared_of(shard), &goodbye(GoodbyeCode::Idle), out);
@@ -548,7 +561,7 @@ impl Shard {
         }
     }
 
-    /// Tells everybody goodbye and waits a little for them to hang up.
+    /// Says goodbye to every client and waits a little for them to hang up.
     fn farewell(&mut self, events: &mut Vec<Event>) {
         self.take_in();
         let until = Instant::now() + STOPPING;
@@ -577,7 +590,7 @@ fn shared_of(shard: &Shard) -> Arc<Shared> {
     Arc::clone(&shard.shared)
 }
 
-/// A shard that fails takes the server down rather than leave its connections hanging.
+/// A shard that fails stops the whole server, so that its connections do not hang.
 struct StopWithMe(Arc<Shared>);
 
 impl Drop for StopWithMe {

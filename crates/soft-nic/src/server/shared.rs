@@ -1,50 +1,50 @@
-//! What all threads of a server share.
+//! The state that all threads of a server share.
 
 use super::Limits;
-use super::book::Book;
 use super::counters::{Reason, Refusals, ShardCounters, hottest};
 use super::error::ServeError;
 use super::events;
-use super::path::DataPath;
+use super::incarnations::Incarnations;
 use super::remote::Who;
 use super::shard::Mailbox;
-use crate::auth::{self, Secret};
-use crate::wire::{MAX_TRANSFER, MAX_VERBS};
+use sherman_control::auth::{self, Secret};
+use sherman_control::path::DataPath;
+use sherman_control::wire::{MAX_TRANSFER, MAX_VERBS};
 use sherman_embedded::host::{Gate, Host};
-use sherman_fabric::{Caps, ClientId, FenceMode, Memory, ServerStats, Space};
+use sherman_fabric::{Caps, ComputeId, FenceMode, Memory, ServerStats, Space};
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::time::Instant;
 
-/// F1's unit of atomicity: what the embedded backend keeps a seqlock for.
+/// F1's unit of atomicity: the embedded backend keeps a sequence lock for each.
 pub(super) const LINE: usize = 64;
 
-/// Shared by a server's threads.
+/// The state that a server's threads share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) host: Arc<Host>,
     pub(super) secret: Option<Secret>,
     pub(super) tear_reads: bool,
     pub(super) limits: Limits,
-    /// Which start of the server this is; not 0.
+    /// The boot number, which identifies this start of the server; never 0.
     pub(super) boot: u64,
-    pub(super) book: Book,
+    pub(super) incarnations: Incarnations,
     pub(super) counters: Vec<ShardCounters>,
     pub(super) mailboxes: Vec<Mailbox>,
-    /// What wakes the acceptor when the server stops.
+    /// Wakes the acceptor when the server stops.
     pub(super) stopper: Mailbox,
     refusals: Refusals,
     /// Connections whose handshake is done.
     connections: AtomicUsize,
-    /// Connections whose handshake is not done, those in mailboxes among them.
+    /// Connections whose handshake is not done, including those in mailboxes.
     newcomers: AtomicUsize,
     accepted: AtomicU64,
-    /// Bytes that connections make us hold.
+    /// Bytes that connections make the server hold.
     buffered: AtomicUsize,
     stopping: AtomicBool,
-    /// How often somebody was fenced.
+    /// How many fences there were.
     fences: AtomicU64,
     began: Instant,
 }
@@ -66,7 +66,7 @@ impl Shared {
             tear_reads,
             limits,
             boot: u64::from_le_bytes(*word).max(1),
-            book: Book::new(path),
+            incarnations: Incarnations::new(path),
             counters: mailboxes.iter().map(|_| ShardCounters::default()).collect(),
             mailboxes,
             stopper: Mailbox::new().map_err(ServeError::System)?,
@@ -83,10 +83,10 @@ impl Shared {
 
     /// The other way to the memory, if there is one.
     pub(super) fn path(&self) -> Option<&dyn DataPath> {
-        self.book.path()
+        self.incarnations.path()
     }
 
-    /// What a client may expect of this server.
+    /// The capabilities of this server.
     pub(super) fn caps(&self) -> Caps {
         if let Some(path) = self.path() {
             return path.caps();
@@ -100,55 +100,59 @@ impl Shared {
             lock_read: true,
             on_chip_bytes: self.host.memory().size(Space::OnChip),
             fence: FenceMode::Revoke,
-            // A READ has no upper bound: its thread may be stopped in the middle.
+            // A READ has no upper time bound: its thread may be stopped in the middle.
             shortest_write_nanos: 0,
             max_verbs: MAX_VERBS,
             max_transfer: MAX_TRANSFER,
         }
     }
 
-    /// A connection was accepted. Counted before a shard gets it, since the shard takes it off the newcomers again.
+    /// Counts an accepted connection. Called before a shard gets the connection, because the shard subtracts
+    /// it from the newcomers again.
     pub(super) fn accepted(&self) {
         self.accepted.fetch_add(1, Relaxed);
         self.newcomers.fetch_add(1, Relaxed);
     }
 
-    /// No shard had room for a connection that was counted as accepted.
+    /// Takes back the count of a connection for which no shard had room.
     pub(super) fn turned_away(&self) {
         self.accepted.fetch_sub(1, Relaxed);
         self.newcomers.fetch_sub(1, Relaxed);
     }
 
-    /// How many newcomers one shard may have.
+    /// The most newcomers of one shard.
     pub(super) fn newcomers_per_shard(&self) -> usize {
         self.limits.max_newcomers.div_ceil(self.mailboxes.len()).max(1)
     }
 
-    /// Gives a newcomer the place of a client, if there is one.
+    /// Gives a newcomer the place of a client. Returns false if no place is free.
     pub(super) fn admit_connection(&self) -> bool {
         let limit = self.limits.max_connections;
-        let admitted =
-            self.connections.fetch_update(Relaxed, Relaxed, |open| (open < limit).then_some(open + 1)).is_ok();
+        let admitted = self
+            .connections
+            .fetch_update(Relaxed, Relaxed, |open| (open < limit).then_some(open + 1))
+            .is_ok();
         if admitted {
             self.newcomers.fetch_sub(1, Relaxed);
         }
         admitted
     }
 
-    /// Takes the place back: the client is a newcomer again.
+    /// Takes the place back: the connection is a newcomer again.
     pub(super) fn unadmit_connection(&self) {
         self.newcomers.fetch_add(1, Relaxed);
         self.connections.fetch_sub(1, Relaxed);
     }
 
-    /// A connection is gone, and with it `held` bytes.
+    /// Counts a connection as closed, and its `held` bytes as freed.
     pub(super) fn close_connection(&self, admitted: bool, held: usize) {
         let count = if admitted { &self.connections } else { &self.newcomers };
         count.fetch_sub(1, Relaxed);
         self.buffered.fetch_sub(held, Relaxed);
     }
 
-    /// A connection that held `before` bytes now holds `after`. Says whether that is more than all may hold together.
+    /// Records that a connection that held `before` bytes now holds `after`. Returns false if it holds more
+    /// than before and all connections together exceed the limit.
     pub(super) fn recharge(&self, before: usize, after: usize) -> bool {
         if after <= before {
             self.buffered.fetch_sub(before - after, Relaxed);
@@ -162,8 +166,8 @@ impl Shared {
         self.refusals.note(reason, who, detail);
     }
 
-    /// Ends the leases of the members of an earlier start of this server, which refuses them, and ends the sessions of clients whose
-    /// ids the tables free from now on.
+    /// Ends the leases of members of an earlier start of this server, which it refuses. From now on, also
+    /// ends the sessions of clients whose ids the tables free.
     pub(super) fn take_over_members(self: &Arc<Self>) {
         let shared = Arc::downgrade(self);
         self.host.on_reaped(move |client| {
@@ -173,18 +177,19 @@ impl Shared {
         });
         let lost = self.host.lose_all();
         if lost > 0 {
-            tracing::info!(lost, "the leases of clients that knew this server before it started anew ended");
+            tracing::info!(lost, "the server restarted: the leases of its earlier clients ended");
         }
     }
 
-    /// The id of `client` is free. Behind the host's lock.
-    fn reaped(&self, client: ClientId) {
-        let session = self.book.reap(client);
+    /// Ends the session of `client`, whose id is free. Called with the host's lock held.
+    fn reaped(&self, client: ComputeId) {
+        let session = self.incarnations.reap(client);
         events::reaped(client, session);
         self.note_fence();
     }
 
-    /// A connection of a member has ended. If it was the last one to server 0, the member is dead, or will not come back.
+    /// Handles the end of a member's connection. If it was the last one to server 0, the member is dead or
+    /// will not come back.
     pub(super) fn disconnected(&self, gate: Gate, who: Who) {
         let session = Arc::clone(gate.session());
         drop(gate);
@@ -204,13 +209,13 @@ impl Shared {
         });
     }
 
-    /// Somebody was fenced: every shard tells the connections it has of that one.
+    /// Records that a client was fenced, and makes every shard close its connections of that client.
     pub(super) fn note_fence(&self) {
         self.fences.fetch_add(1, SeqCst);
         self.mailboxes.iter().for_each(Mailbox::wake);
     }
 
-    /// How often somebody was fenced.
+    /// How many fences there were.
     pub(super) fn fences(&self) -> u64 {
         self.fences.load(SeqCst)
     }
@@ -224,7 +229,7 @@ impl Shared {
         self.mailboxes.iter().chain([&self.stopper]).for_each(Mailbox::wake);
     }
 
-    /// Whether the server ends.
+    /// Whether the server is stopping.
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping.load(SeqCst)
     }

@@ -1,19 +1,20 @@
-//! A client made of nothing but a blocking socket and the wire functions, and a small server for it.
+//! A client made only of a blocking socket and the wire functions, and a small server for it.
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
+use sherman_control::auth::{self, Secret};
+use sherman_control::wire::frame::put_frame;
+use sherman_control::wire::{
+    FrameHeader, FrameKind, Goodbye, HEADER_BYTES, Hello, Introduce, Role, VERSION, Welcome, errors,
+    requests, responses,
+};
 use sherman_embedded::Atomicity;
 use sherman_embedded::copy::CopyPath;
 use sherman_embedded::host::Host;
 use sherman_embedded::memory::Region;
-use sherman_fabric::{ClientId, FabricError, Request, Response, WorkList};
-use sherman_memory_server::FormatOptions;
-use sherman_soft_nic::auth::{self, Secret};
+use sherman_fabric::{Call, ComputeId, FabricError, WorkList, calls};
+use sherman_layout::FormatOptions;
 use sherman_soft_nic::server::{Listen, RunningServer, ServerOptions, SoftNicServer};
-use sherman_soft_nic::wire::frame::put_frame;
-use sherman_soft_nic::wire::{
-    FrameHeader, Goodbye, HEADER_BYTES, Hello, Introduce, Kind, Role, VERSION, Welcome, errors, requests, responses,
-    verbs,
-};
+use sherman_soft_nic::verbs;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -21,7 +22,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where tests may write: behind the tables, in chunks that nobody has.
+/// Where tests may write: after the tables, in chunks that no client owns.
 pub const FREE: u64 = 48 << 20;
 
 /// A memory of 64 MiB with small chunks.
@@ -29,16 +30,22 @@ pub fn host(server: u16, servers: u16) -> Arc<Host> {
     host_for(server, servers, FormatOptions::default().member_capacity)
 }
 
-/// The same for few members, so that ids are soon issued again.
+/// The same, with `member_capacity` ids. With few ids, each is soon issued again.
 pub fn host_for(server: u16, servers: u16, member_capacity: u32) -> Arc<Host> {
     let region = Region::new(64 << 20, 64 << 10, Atomicity::Line, CopyPath::fastest()).unwrap();
-    let locks = sherman_memory_server::LockOptions { lanes: Some(1024), ..Default::default() };
-    let format =
-        FormatOptions { server, servers, chunk_bytes: 1 << 20, member_capacity, locks, ..FormatOptions::default() };
+    let locks = sherman_layout::LockOptions { lanes: Some(1024), ..Default::default() };
+    let format = FormatOptions {
+        server,
+        servers,
+        chunk_bytes: 1 << 20,
+        member_capacity,
+        locks,
+        ..FormatOptions::default()
+    };
     Arc::new(Host::format(region, &format).unwrap())
 }
 
-/// What a test's server is made of, unless it wants something else.
+/// The default options of a test's server.
 pub fn options() -> ServerOptions {
     ServerOptions { shards: 2, ..ServerOptions::new(host(0, 1), vec![Listen::Tcp("127.0.0.1:0".into())]) }
 }
@@ -51,12 +58,12 @@ pub fn secret(text: &str) -> Secret {
     Secret::new(text.as_bytes()).unwrap()
 }
 
-/// How often something was refused for this reason.
+/// How many refusals had this reason.
 pub fn refused(server: &RunningServer, reason: &str) -> u64 {
     server.stats().refused.iter().find(|refused| refused.reason == reason).map_or(0, |refused| refused.count)
 }
 
-/// Waits until `what` is so, for a few seconds at most.
+/// Waits until `what` is true, for five seconds at most.
 pub fn eventually(what: impl Fn() -> bool) {
     for _ in 0..1000 {
         if what() {
@@ -69,12 +76,12 @@ pub fn eventually(what: impl Fn() -> bool) {
 
 /// Either kind of socket.
 pub trait Socket: Read + Write + Send {
-    /// Sends nothing more, and says so.
+    /// Closes the sending direction.
     fn end(&self);
 }
 impl Socket for TcpStream {
     fn end(&self) {
-        // Whoever is gone need not be told.
+        // It does not matter if the other side is already gone.
         let _ = self.shutdown(Shutdown::Write);
     }
 }
@@ -89,10 +96,10 @@ pub struct Raw {
     next_tag: u64,
 }
 
-/// What came back for a list or call.
+/// The answer to a list or call.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reply {
-    Frame(Kind, u64, Vec<u8>),
+    Frame(FrameKind, u64, Vec<u8>),
     /// The server hung up.
     End,
 }
@@ -121,7 +128,11 @@ impl Raw {
     }
 
     /// Connects and introduces itself.
-    pub fn enter(server: &RunningServer, secret: Option<&Secret>, role: Role) -> Result<(Self, Welcome), Goodbye> {
+    pub fn enter(
+        server: &RunningServer,
+        secret: Option<&Secret>,
+        role: Role,
+    ) -> Result<(Self, Welcome), Goodbye> {
         Self::enter_at(server, 0, secret, role)
     }
 
@@ -140,14 +151,14 @@ impl Raw {
         let introduce = Introduce { version: VERSION, nonce: auth::nonce().unwrap(), role };
         raw.send(&introduction(&introduce, secret, &hello));
         match raw.receive() {
-            Reply::Frame(Kind::Welcome, 0, body) => {
+            Reply::Frame(FrameKind::Welcome, 0, body) => {
                 let signed = Welcome::take(&body).unwrap();
                 let (nonce, mac) = (&introduce.nonce, &signed.mac);
                 assert!(auth::server_is_genuine(secret, signed.covered, nonce, &hello.nonce, mac));
                 let welcome = signed.message;
                 Ok((raw, welcome))
             }
-            Reply::Frame(Kind::Goodbye, 0, body) => {
+            Reply::Frame(FrameKind::Goodbye, 0, body) => {
                 assert_eq!(raw.receive(), Reply::End);
                 Err(Goodbye::take(&body).unwrap())
             }
@@ -160,7 +171,7 @@ impl Raw {
         Self::enter(server, None, alone()).unwrap()
     }
 
-    /// One more connection of who was welcomed so.
+    /// Makes one more connection for the member that got `welcome`.
     pub fn again(server: &RunningServer, welcome: &Welcome) -> Result<(Self, Welcome), Goodbye> {
         let &Welcome { client, incarnation, boot, cluster, memory, .. } = welcome;
         Self::enter(server, None, Role::Member { client, incarnation, boot, cluster, memory })
@@ -168,13 +179,13 @@ impl Raw {
 
     pub fn hello(&mut self) -> Hello {
         match self.receive() {
-            Reply::Frame(Kind::Hello, 0, body) => Hello::take(&body).unwrap(),
+            Reply::Frame(FrameKind::Hello, 0, body) => Hello::take(&body).unwrap(),
             other => panic!("{other:?}"),
         }
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
-        // Whether the server has hung up shows when it is heard.
+        // If the server has hung up, the next receive shows it.
         let _ = self.socket.write_all(bytes);
     }
 
@@ -194,14 +205,14 @@ impl Raw {
         Reply::Frame(header.kind, header.tag, body)
     }
 
-    /// The next frame, which says goodbye; then the server hangs up.
+    /// The next frame, which must be a goodbye. Then the server hangs up.
     pub fn goodbye(&mut self) -> Goodbye {
-        let Reply::Frame(Kind::Goodbye, 0, body) = self.receive() else { panic!("no goodbye") };
+        let Reply::Frame(FrameKind::Goodbye, 0, body) = self.receive() else { panic!("no goodbye") };
         assert_eq!(self.receive(), Reply::End);
         Goodbye::take(&body).unwrap()
     }
 
-    /// Sends a list; its tag.
+    /// Sends a list; returns its tag.
     pub fn post(&mut self, list: &mut WorkList) -> u64 {
         let mut frame = Vec::new();
         let tag = self.next_tag;
@@ -215,32 +226,42 @@ impl Raw {
     pub fn execute(&mut self, list: &mut WorkList) -> Result<(), FabricError> {
         let expected = self.post(list);
         match self.receive() {
-            Reply::Frame(Kind::ListDone, tag, body) if tag == expected => {
+            Reply::Frame(FrameKind::ListDone, tag, body) if tag == expected => {
                 verbs::take_results(&body, list).unwrap();
                 Ok(())
             }
-            Reply::Frame(Kind::ListFailed, tag, body) if tag == expected => Err(errors::take_error(&body).unwrap()),
-            Reply::Frame(Kind::Goodbye, 0, _) | Reply::End => Err(FabricError::Disconnected { server: 0 }),
+            Reply::Frame(FrameKind::ListFailed, tag, body) if tag == expected => {
+                Err(errors::take_error(&body).unwrap())
+            }
+            Reply::Frame(FrameKind::Goodbye, 0, _) | Reply::End => {
+                Err(FabricError::Disconnected { server: 0 })
+            }
             other => panic!("{other:?}"),
         }
     }
 
     /// Sends a request and waits for its answer.
-    pub fn call(&mut self, request: &Request) -> Result<Response, FabricError> {
+    pub fn call<C: Call>(&mut self, call: C) -> Result<C::Reply, FabricError> {
+        let request = call.request();
         let mut frame = Vec::new();
         let expected = self.next_tag;
         self.next_tag += 1;
-        put_frame(&mut frame, Kind::Call, expected, |out| requests::put_request(out, request).unwrap()).unwrap();
+        put_frame(&mut frame, FrameKind::Call, expected, |out| requests::put_request(out, &request).unwrap())
+            .unwrap();
         self.send(&frame);
         match self.receive() {
-            Reply::Frame(Kind::Answer, tag, body) if tag == expected => Ok(responses::take_response(&body).unwrap()),
-            Reply::Frame(Kind::Refused, tag, body) if tag == expected => Err(errors::take_error(&body).unwrap()),
+            Reply::Frame(FrameKind::Answer, tag, body) if tag == expected => {
+                C::expect(responses::take_response(&body).unwrap())
+            }
+            Reply::Frame(FrameKind::Refused, tag, body) if tag == expected => {
+                Err(errors::take_error(&body).unwrap())
+            }
             other => panic!("{other:?}"),
         }
     }
 
     pub fn stats(&mut self) -> BTreeMap<String, u64> {
-        let Ok(Response::Stats(stats)) = self.call(&Request::Stats) else { panic!("no statistics") };
+        let Ok(stats) = self.call(calls::Stats) else { panic!("no statistics") };
         stats.refused.into_iter().map(|refused| (refused.reason, refused.count)).collect()
     }
 }
@@ -249,7 +270,7 @@ impl Raw {
 pub fn introduction(introduce: &Introduce, secret: Option<&Secret>, hello: &Hello) -> Vec<u8> {
     let mut frame = Vec::new();
     let sign = |covered: &[u8]| auth::client_mac(secret, covered, &hello.nonce);
-    put_frame(&mut frame, Kind::Introduce, 0, |out| introduce.put(out, sign)).unwrap();
+    put_frame(&mut frame, FrameKind::Introduce, 0, |out| introduce.put(out, sign)).unwrap();
     frame
 }
 
@@ -258,9 +279,10 @@ pub fn alone() -> Role {
     Role::Join { seen: vec![None] }
 }
 
-/// The role of a client that nobody issued, for this memory of this cluster, or of some cluster if it is nobody's yet.
+/// The role of a member that no server has admitted, for this memory and its cluster. A memory that belongs
+/// to no cluster gets an arbitrary one.
 pub fn member(server: &RunningServer, client: u16, incarnation: u32, boot: u64) -> Role {
-    let (host, client) = (server.host(), ClientId(client));
+    let (host, client) = (server.host(), ComputeId(client));
     let cluster = Some(host.look(|tables| tables.cluster())).filter(|cluster| *cluster != 0).unwrap_or(77);
     Role::Member { client, incarnation, boot, cluster, memory: host.superblock().memory_id }
 }

@@ -1,11 +1,14 @@
-//! What a client does when servers misbehave, die or are not there.
+//! A client's reaction when servers misbehave, die or are missing.
 
 use crate::fake::{CLIENT, FOUND, Lists, cluster};
+use sherman_control::auth::Secret;
+use sherman_control::wire::{GoodbyeCode, MAX_TRANSFER, MAX_VERBS};
+use sherman_control::{ConnectError, JoinError, JoinOptions};
 use sherman_executor::{LocalExecutor, block_on};
-use sherman_fabric::{Clock, Counters, Endpoint, FabricError, Request, Response, Space, WorkList, call, execute};
-use sherman_soft_nic::auth::Secret;
-use sherman_soft_nic::client::{ConnectError, JoinError, JoinOptions, SoftNicEndpoint, SoftNicFabric};
-use sherman_soft_nic::wire::{GoodbyeCode, MAX_TRANSFER, MAX_VERBS};
+use sherman_fabric::{
+    Clock, Counters, Endpoint, FabricError, Request, Response, Space, WorkList, call, execute,
+};
+use sherman_soft_nic::{SoftNicEndpoint, SoftNicFabric};
 use std::future::poll_fn;
 use std::sync::Mutex;
 use std::task::{Poll, Waker};
@@ -40,7 +43,7 @@ fn a_cluster_is_joined_when_server_0_has_renewed_and_left_server_0_last() {
 }
 
 #[test]
-fn who_is_taken_for_dead_while_joining_posts_nothing() {
+fn a_client_declared_dead_while_joining_posts_nothing() {
     let (fakes, options) = cluster(2);
     fakes[0].mind(|manners| manners.renews = false);
     let refused = SoftNicFabric::join(&options);
@@ -49,7 +52,7 @@ fn who_is_taken_for_dead_while_joining_posts_nothing() {
 }
 
 #[test]
-fn a_wrong_list_of_servers_is_told_and_the_id_given_back() {
+fn a_wrong_list_of_servers_is_reported_and_the_id_given_back() {
     let (fakes, mut options) = cluster(2);
     let both = options.servers.clone();
     options.servers = vec![both[0].clone()];
@@ -101,7 +104,7 @@ fn a_connection_that_breaks_is_the_end_of_the_identity() {
         assert_eq!(read(&endpoint, 1).unwrap_err(), FabricError::Disconnected { server: 1 });
     }
     read(&endpoint, 0).unwrap();
-    // It may have left a lane behind: no more renewals, and no goodbye that would free the id (I40).
+    // The client may still hold a lane: it neither renews, nor sends a goodbye that would free the id (I40).
     let asked = fakes[0].calls();
     for request in [Request::Renew, Request::Depart, Request::Leave] {
         assert_eq!(ask(&endpoint, 0, request), Err(FabricError::Disconnected { server: 0 }));
@@ -144,7 +147,8 @@ fn a_server_that_is_dead_or_another_is_not_lost_and_ends_the_identity() {
         assert_eq!(ask(&endpoint, 1, Request::Usage), Err(gone.clone()));
         assert_eq!(fabric.endpoint().err(), Some(gone.clone()), "no endpoint without that server");
         assert!(!fabric.is_lost(1) && fabric.is_cut(1));
-        // The lease is not renewed, and the id is not given back: others must recover what is unfinished at server 1.
+        // The client neither renews its lease nor gives its id back: other clients must recover its
+        // unfinished work at server 1.
         for request in [Request::Renew, Request::Leave, Request::Depart] {
             assert_eq!(ask(&endpoint, 0, request), Err(FabricError::Disconnected { server: 0 }));
         }
@@ -160,12 +164,12 @@ fn an_orderly_leave_that_does_not_reach_a_server_does_not_free_the_id() {
         let (fakes, options) = cluster(2);
         let fabric = SoftNicFabric::join(&options).unwrap();
         if idle {
-            // The connections are kept for the next endpoint, and broke meanwhile.
+            // The connections wait for the next endpoint, and break meanwhile.
             drop(fabric.endpoint().unwrap());
         }
         fakes[1].die();
         drop(fabric);
-        assert_eq!(fakes[0].calls(), [Request::Renew], "server 0 was told that it left");
+        assert_eq!(fakes[0].calls(), [Request::Renew], "server 0 received a request to leave");
     }
 }
 
@@ -198,12 +202,13 @@ fn a_server_with_another_memory_is_not_taken_for_the_one_it_was() {
 }
 
 #[test]
-fn what_is_in_flight_when_the_server_dies_is_told() {
+fn lists_in_flight_when_the_server_dies_end_in_an_error() {
     let (fakes, options) = cluster(1);
     let fabric = SoftNicFabric::join(&options).unwrap();
     let endpoint = fabric.endpoint().unwrap();
     fakes[0].mind(|manners| manners.lists = Lists::Silence);
-    let lists: Vec<_> = (0..10).map(|_| execute(&endpoint, write(&endpoint, 100), &Counters::default())).collect();
+    let lists: Vec<_> =
+        (0..10).map(|_| execute(&endpoint, write(&endpoint, 100), &Counters::default())).collect();
     let counters = Counters::default();
     let usage = call(&endpoint, 0, Request::Usage, &counters);
     std::thread::scope(|scope| {
@@ -259,7 +264,7 @@ fn nothing_waits_for_what_is_abandoned() {
 }
 
 #[test]
-fn who_has_left_posts_nothing_more() {
+fn a_client_that_has_left_posts_nothing_more() {
     for goodbye in [Request::Leave, Request::Depart] {
         let (fakes, options) = cluster(1);
         let fabric = SoftNicFabric::join(&options).unwrap();
@@ -332,7 +337,7 @@ fn a_thread_that_sleeps_on_its_sockets_hears_another_thread() {
             }
         });
         let endpoint = fabric.endpoint().unwrap();
-        // With something in flight, and without.
+        // With a list in flight, and without.
         fakes[0].mind(|manners| manners.lists = Lists::Answer(Duration::from_millis(2)));
         for _ in 0..ROUNDS {
             let list = execute(&endpoint, write(&endpoint, 8), &Counters::default());

@@ -1,19 +1,22 @@
-//! The fabric contract F1–F7 over real connections to servers in threads of this process, plain and with READs torn on
-//! purpose.
+//! The fabric contract F1–F7 over real connections to servers in threads of this process, with normal READs
+//! and with READs torn on purpose.
 
+use sherman_conformance::contract::{
+    Breach, Harness, Participant, Patience, Report, Scratch, on_threads_of, suite,
+};
+use sherman_control::JoinOptions;
+use sherman_control::auth::Secret;
 use sherman_embedded::host::Host;
 use sherman_embedded::{Atomicity, copy::CopyPath, memory::Region};
-use sherman_fabric::contract::{Breach, Harness, Participant, Patience, Report, Scratch, on_threads_of, suite};
-use sherman_memory_server::FormatOptions;
-use sherman_soft_nic::auth::Secret;
-use sherman_soft_nic::client::{JoinOptions, SoftNicEndpoint, SoftNicFabric};
+use sherman_layout::FormatOptions;
 use sherman_soft_nic::server::{Listen, RunningServer, ServerOptions, SoftNicServer};
+use sherman_soft_nic::{SoftNicEndpoint, SoftNicFabric};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const SERVERS: u16 = 2;
 const MEMORY: u64 = 1 << 20;
-/// Well behind the superblock and the tables, in a chunk that nobody asks for.
+/// After the superblock and the tables, in a chunk that no client requests.
 const SCRATCH: u64 = MEMORY / 2;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,7 +55,8 @@ impl SoftNic {
             catalog_capacity: 4,
             ..FormatOptions::default()
         };
-        let region = Region::new(MEMORY as usize, 128, Atomicity::Line, CopyPath::fastest()).expect("a small region");
+        let region =
+            Region::new(MEMORY as usize, 128, Atomicity::Line, CopyPath::fastest()).expect("a small region");
         let host = Arc::new(Host::format(region, &format).expect("a small server"));
         let options = ServerOptions {
             // F1 to F4 must hold across threads.
@@ -81,7 +85,7 @@ impl Harness for SoftNic {
         4
     }
 
-    /// Machines with other work are slow, not broken.
+    /// A busy machine is slow, not broken.
     fn patience(&self) -> Patience {
         Patience { nanos: 120_000_000_000, polls: u64::MAX }
     }

@@ -1,20 +1,23 @@
-//! F6 over the wire: who is fenced, has left or was succeeded is refused for ever, on every connection; others go on.
+//! F6 over the wire: a client that is fenced, has left or has a successor is refused permanently, on every
+//! connection. Other clients continue.
 
 use crate::raw::{FREE, Raw, host, host_for, member, options, start};
-use sherman_fabric::{FabricError, Request, Response, Space, Verdict, WorkList};
+use sherman_control::wire::{GoodbyeCode, Welcome};
+use sherman_fabric::{FabricError, Request, Response, Space, Verdict, WorkList, calls};
 use sherman_soft_nic::server::{RunningServer, ServerOptions};
-use sherman_soft_nic::wire::{GoodbyeCode, Welcome};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-/// Ends the lease of who was welcomed so, fences, takes over and retires it.
-fn bury(recoverer: &mut Raw, dead: &Welcome) {
+/// Ends the lease of the member that got `dead`, then fences it, takes it over and retires it.
+fn reap(recoverer: &mut Raw, dead: &Welcome) {
     let client = dead.client;
-    assert!(matches!(recoverer.call(&Request::RedoArea { recovers: false }), Ok(Response::RedoArea { .. })));
-    assert_eq!(recoverer.call(&Request::Condemn { client }), Ok(Response::Done));
-    assert_eq!(recoverer.call(&Request::Suspect { client }), Ok(Response::Verdict(Verdict::Recover)));
-    for request in [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }] {
-        let answer = recoverer.call(&request);
+    assert!(recoverer.call(calls::RedoArea).is_ok());
+    assert_eq!(recoverer.call(calls::Condemn { client }), Ok(()));
+    assert_eq!(recoverer.call(calls::Suspect { client }), Ok(Verdict::Recover));
+    for request in
+        [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }]
+    {
+        let answer = recoverer.call(request.clone());
         assert!(matches!(answer, Ok(Response::Done | Response::Spans(_))), "{request:?}: {answer:?}");
     }
 }
@@ -33,9 +36,9 @@ fn a_fenced_client_is_refused_on_all_its_connections_and_its_id_s_next_holder_is
     let (mut second, _) = Raw::again(&server, &welcome).unwrap();
     let (mut third, _) = Raw::again(&server, &welcome).unwrap();
     write_once(&mut dead, 1).unwrap();
-    assert!(matches!(second.call(&Request::RedoArea { recovers: false }), Ok(Response::RedoArea { .. })));
-    bury(&mut alive, &welcome);
-    // Without a word of theirs.
+    assert!(second.call(calls::RedoArea).is_ok());
+    reap(&mut alive, &welcome);
+    // The server says goodbye although the client has sent nothing.
     assert_eq!(dead.goodbye().code, GoodbyeCode::Fenced);
     assert_eq!(second.goodbye().code, GoodbyeCode::Fenced);
     let code = |welcome| Raw::again(&server, welcome).err().map(|goodbye| goodbye.code);
@@ -63,14 +66,14 @@ fn next_with(server: &RunningServer, old: &Welcome) -> (Raw, Welcome) {
 }
 
 #[test]
-fn who_leaves_is_out_on_all_its_connections() {
+fn a_client_that_leaves_is_out_on_all_its_connections() {
     let server = start(ServerOptions { host: host_for(0, 1, 4), ..options() });
     let (mut one, welcome) = Raw::join(&server);
     let (mut other, _) = Raw::again(&server, &welcome).unwrap();
-    assert_eq!(one.call(&Request::Leave), Ok(Response::Done));
+    assert_eq!(one.call(calls::Leave), Ok(()));
     let fenced = FabricError::Fenced { client: welcome.client };
     assert_eq!(write_once(&mut other, 1), Err(fenced.clone()));
-    assert_eq!(one.call(&Request::Leave), Err(fenced));
+    assert_eq!(one.call(calls::Leave), Err(fenced));
     assert_eq!(one.goodbye().code, GoodbyeCode::Fenced);
     assert_eq!(Raw::again(&server, &welcome).err().map(|goodbye| goodbye.code), Some(GoodbyeCode::Fenced));
     let (mut next, _) = next_with(&server, &welcome);
@@ -83,19 +86,26 @@ fn a_server_that_is_not_the_first_knows_who_was_fenced_there() {
     let (mut alive, _) = Raw::enter(&server, None, member(&server, 1, 1, server.boot())).unwrap();
     let (mut dead, welcome) = Raw::enter(&server, None, member(&server, 2, 1, server.boot())).unwrap();
     let client = welcome.client;
-    assert_eq!(alive.call(&Request::Fence { client }), Ok(Response::Done));
+    assert_eq!(alive.call(calls::Fence { client }), Ok(()));
     assert_eq!(dead.goodbye().code, GoodbyeCode::Fenced);
     let code = |incarnation| {
-        Raw::enter(&server, None, member(&server, 2, incarnation, server.boot())).err().map(|goodbye| goodbye.code)
+        Raw::enter(&server, None, member(&server, 2, incarnation, server.boot()))
+            .err()
+            .map(|goodbye| goodbye.code)
     };
-    assert_eq!((code(1), code(2)), (Some(GoodbyeCode::Fenced), Some(GoodbyeCode::Fenced)), "until it is retired");
-    assert_eq!(alive.call(&Request::SpansOf { client, from: 0 }), Ok(Response::Spans(Vec::new())));
-    assert_eq!(alive.call(&Request::Retire { client }), Ok(Response::Done));
+    assert_eq!(
+        (code(1), code(2)),
+        (Some(GoodbyeCode::Fenced), Some(GoodbyeCode::Fenced)),
+        "until it is retired"
+    );
+    assert_eq!(alive.call(calls::SpansOf { client, from: 0 }), Ok(Vec::new()));
+    assert_eq!(alive.call(calls::Retire { client }), Ok(()));
     assert_eq!((code(1), code(2)), (Some(GoodbyeCode::Fenced), None));
-    // Fenced before it ever came: refused while the tables say so.
-    let client = sherman_fabric::ClientId(9);
-    assert_eq!(alive.call(&Request::Fence { client }), Ok(Response::Done));
-    let code = Raw::enter(&server, None, member(&server, 9, 1, server.boot())).err().map(|goodbye| goodbye.code);
+    // Fenced before it ever connected: refused while the tables say so.
+    let client = sherman_fabric::ComputeId(9);
+    assert_eq!(alive.call(calls::Fence { client }), Ok(()));
+    let code =
+        Raw::enter(&server, None, member(&server, 9, 1, server.boot())).err().map(|goodbye| goodbye.code);
     assert_eq!(code, Some(GoodbyeCode::Fenced));
 }
 
@@ -103,10 +113,10 @@ fn a_server_that_is_not_the_first_knows_who_was_fenced_there() {
 fn memory_stands_still_once_a_fence_is_answered() {
     let server = Arc::new(start(options()));
     let (mut alive, _) = Raw::join(&server);
-    assert!(matches!(alive.call(&Request::RedoArea { recovers: false }), Ok(Response::RedoArea { .. })));
+    assert!(alive.call(calls::RedoArea).is_ok());
     for round in 0..30 {
         let (mut first, welcome) = Raw::join(&server);
-        assert!(matches!(first.call(&Request::RedoArea { recovers: false }), Ok(Response::RedoArea { .. })));
+        assert!(first.call(calls::RedoArea).is_ok());
         let (second, _) = Raw::again(&server, &welcome).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let writers = [first, second].into_iter().enumerate().map(|(index, mut raw)| {
@@ -128,9 +138,9 @@ fn memory_stands_still_once_a_fence_is_answered() {
         let writers: Vec<_> = writers.collect();
         std::thread::sleep(std::time::Duration::from_micros(500 + 137 * round));
         let client = welcome.client;
-        assert_eq!(alive.call(&Request::Condemn { client }), Ok(Response::Done));
-        assert_eq!(alive.call(&Request::Suspect { client }), Ok(Response::Verdict(Verdict::Recover)));
-        assert_eq!(alive.call(&Request::Fence { client }), Ok(Response::Done));
+        assert_eq!(alive.call(calls::Condemn { client }), Ok(()));
+        assert_eq!(alive.call(calls::Suspect { client }), Ok(Verdict::Recover));
+        assert_eq!(alive.call(calls::Fence { client }), Ok(()));
         let mut image = || {
             let mut list = WorkList::new(0);
             let read = list.read(Space::Host, FREE, 1024);
@@ -142,8 +152,8 @@ fn memory_stands_still_once_a_fence_is_answered() {
         assert!(image() == fenced, "a fenced client wrote");
         stop.store(true, SeqCst);
         writers.into_iter().for_each(|writer| writer.join().unwrap());
-        assert_eq!(alive.call(&Request::SpansOf { client, from: 0 }), Ok(Response::Spans(Vec::new())));
-        assert_eq!(alive.call(&Request::Retire { client }), Ok(Response::Done));
+        assert_eq!(alive.call(calls::SpansOf { client, from: 0 }), Ok(Vec::new()));
+        assert_eq!(alive.call(calls::Retire { client }), Ok(()));
     }
 }
 
@@ -173,13 +183,14 @@ fn reads_that_are_torn_on_purpose_are_torn_between_lines_only() {
             assert!(line.iter().all(|byte| byte == &line[0]), "a line is torn");
         }
         torn += usize::from(lines.iter().any(|line| line != &lines[0]));
-        // A WRITE goes upwards, so a later line that is newer than an earlier one was copied later.
+        // A WRITE proceeds to higher addresses. So if a line is newer than the line before it, the READ
+        // copied it later.
         backwards += usize::from(lines.windows(2).any(|pair| pair[1][0].wrapping_sub(pair[0][0]) as i8 > 0));
     }
     stop.store(true, SeqCst);
     thread.join().unwrap();
     assert!(torn > 0 && backwards > 0, "{torn} {backwards}");
-    // An unaligned one is whole where nobody writes.
+    // An unaligned READ is whole where nothing is written.
     let mut list = WorkList::new(0);
     let data: Vec<u8> = (0..777u32).map(|at| at as u8).collect();
     list.write(Space::Host, FREE + 2000, &data);
@@ -193,7 +204,7 @@ fn reads_that_are_torn_on_purpose_are_torn_between_lines_only() {
     }
 }
 
-/// Where the bytes of `data` behind `skip` are.
+/// The address and length of the bytes of `data` after `skip`.
 fn list_read(data: &[u8], skip: usize) -> (u64, u32) {
     (FREE + 2000 + skip as u64, (data.len() - skip) as u32)
 }

@@ -1,12 +1,17 @@
-//! Who may come in: with and without a secret, twice with the same words, in which role, into which start of the server.
+//! Which clients are admitted: with and without a secret, with a replayed message, in which role, at which
+//! boot of the server.
 
-use crate::raw::{Raw, Reply, alone, eventually, host, introduction, member, options, refused, secret, start};
-use sherman_fabric::{ClientId, FabricError, Refusal, Request, Response, Space, WorkList};
-use sherman_soft_nic::Address;
-use sherman_soft_nic::auth;
-use sherman_soft_nic::client::{JoinOptions, SoftNicFabric};
+use crate::raw::{
+    Raw, Reply, alone, eventually, host, introduction, member, options, refused, secret, start,
+};
+use sherman_control::Address;
+use sherman_control::JoinOptions;
+use sherman_control::auth;
+use sherman_control::wire::{FrameKind, GoodbyeCode, Introduce, Role, VERSION};
+use sherman_fabric::control::Usage;
+use sherman_fabric::{ComputeId, FabricError, Refusal, Request, Space, WorkList, calls};
+use sherman_soft_nic::SoftNicFabric;
 use sherman_soft_nic::server::{Limits, Listen, ServeError, ServerOptions, SoftNicServer};
-use sherman_soft_nic::wire::{GoodbyeCode, Introduce, Kind, Role, VERSION};
 use std::collections::VecDeque;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -21,7 +26,7 @@ fn a_client_joins_and_its_verbs_and_requests_are_served_on_tcp_and_unix() {
     for index in [0, 1] {
         let (mut raw, welcome) = Raw::enter_at(&server, index, None, alone()).unwrap();
         assert_eq!((welcome.boot, welcome.server, welcome.servers), (server.boot(), 0, 1));
-        assert!(welcome.incarnation > 0 && welcome.client != ClientId::NOBODY);
+        assert!(welcome.incarnation > 0 && welcome.client != ComputeId::NOBODY);
         let mut list = WorkList::new(0);
         list.write(Space::Host, crate::raw::FREE, b"one line");
         let read = list.read(Space::Host, crate::raw::FREE, 8);
@@ -29,9 +34,9 @@ fn a_client_joins_and_its_verbs_and_requests_are_served_on_tcp_and_unix() {
         let faa = list.faa(Space::OnChip, 8 * index as u64, 1);
         raw.execute(&mut list).unwrap();
         assert_eq!((list.bytes(read), list.old(cas), list.old(faa)), (&b"one line"[..], 0, 5));
-        let Ok(Response::Usage { members, .. }) = raw.call(&Request::Usage) else { panic!() };
+        let Ok(Usage { members, .. }) = raw.call(calls::Usage) else { panic!() };
         assert!(members.contains(&welcome.client));
-        let not_by_call = raw.call(&Request::Join);
+        let not_by_call = raw.call(calls::Join);
         assert!(matches!(not_by_call, Err(FabricError::Refused(Refusal::BadRequest { .. }))));
     }
     let stats = server.stats();
@@ -53,11 +58,11 @@ fn a_server_that_was_stopped_lets_its_memory_go() {
 }
 
 #[test]
-fn only_who_knows_the_secret_comes_in() {
+fn only_clients_that_know_the_secret_come_in() {
     let server = start(ServerOptions { secret: Some(secret("a secret of this test")), ..options() });
     let right = secret("a secret of this test");
     let (mut raw, _) = Raw::enter(&server, Some(&right), alone()).unwrap();
-    assert!(raw.call(&Request::Usage).is_ok());
+    assert!(raw.call(calls::Usage).is_ok());
     for wrong in [None, Some(secret("another secret of it"))] {
         for role in [alone(), Role::Admin, member(&server, 1, 1, 0)] {
             let goodbye = Raw::enter(&server, wrong.as_ref(), role).err().unwrap();
@@ -65,8 +70,8 @@ fn only_who_knows_the_secret_comes_in() {
         }
     }
     assert_eq!(refused(&server, "bad_secret"), 6);
-    let Ok(Response::Members(members)) = raw.call(&Request::Members) else { panic!() };
-    assert_eq!(members.len(), 1, "nobody joined by a wrong secret");
+    let Ok(members) = raw.call(calls::Members) else { panic!() };
+    assert_eq!(members.len(), 1, "no client joined with a wrong secret");
 }
 
 #[test]
@@ -79,19 +84,19 @@ fn a_recorded_handshake_is_worth_nothing_on_another_connection() {
     let introduce = Introduce { version: VERSION, nonce: auth::nonce().unwrap(), role: alone() };
     let recorded = introduction(&introduce, Some(&right), &hello);
     first.send(&recorded);
-    assert!(matches!(first.receive(), Reply::Frame(Kind::Welcome, ..)));
+    assert!(matches!(first.receive(), Reply::Frame(FrameKind::Welcome, ..)));
     let mut second = Raw::connect(&server, 0);
     assert_ne!(second.hello().nonce, hello.nonce);
     second.send(&recorded);
     assert_eq!(second.goodbye().code, GoodbyeCode::BadSecret);
     assert_eq!(refused(&server, "bad_secret"), 1);
-    // Nor twice on the same one.
+    // The message is not accepted twice on the same connection either.
     first.send(&recorded);
     assert_eq!(first.goodbye().code, GoodbyeCode::Malformed);
 }
 
 #[test]
-fn another_version_is_told_so() {
+fn another_version_gets_an_error() {
     let server = start(options());
     let mut raw = Raw::connect(&server, 0);
     let hello = raw.hello();
@@ -117,25 +122,29 @@ fn a_connection_that_does_not_introduce_itself_is_ended_and_others_are_served_me
     assert_eq!(slow.goodbye().code, GoodbyeCode::TooSlow);
     assert!(began.elapsed() < Duration::from_secs(3));
     assert_eq!(refused(&server, "slow_handshake"), 2);
-    assert!(quick.call(&Request::Usage).is_ok(), "who is in has no deadline");
+    assert!(quick.call(calls::Usage).is_ok(), "a client after its handshake has no deadline");
     drop((silent, slow));
     eventually(|| server.stats().connections == 1);
 }
 
 #[test]
-fn a_member_connects_again_but_not_to_another_start_of_the_server_nor_as_somebody_else() {
+fn a_member_connects_again_but_not_to_another_start_of_the_server_nor_as_another_client() {
     let server = start(options());
     let (_first, welcome) = Raw::join(&server);
     let (mut again, same) = Raw::again(&server, &welcome).unwrap();
     assert_eq!(same, welcome);
-    assert!(again.call(&Request::Usage).is_ok());
+    assert!(again.call(calls::Usage).is_ok());
     let (client, incarnation, boot) = (welcome.client.0, welcome.incarnation, welcome.boot);
     let code = |role| Raw::enter(&server, None, role).err().map(|goodbye| goodbye.code);
     assert_eq!(code(member(&server, client, incarnation, boot ^ 1)), Some(GoodbyeCode::Restarted));
     assert_eq!(code(member(&server, client, incarnation, 0)), Some(GoodbyeCode::Restarted));
     assert_eq!(code(member(&server, client, incarnation + 1, boot)), Some(GoodbyeCode::Fenced));
     assert_eq!(code(member(&server, client, incarnation - 1, boot)), Some(GoodbyeCode::Fenced));
-    assert_eq!(code(member(&server, client + 1, incarnation, boot)), Some(GoodbyeCode::Fenced), "nobody has that id");
+    assert_eq!(
+        code(member(&server, client + 1, incarnation, boot)),
+        Some(GoodbyeCode::Fenced),
+        "nobody has that id"
+    );
     assert_eq!(code(member(&server, 0, 0, boot)), Some(GoodbyeCode::NotAllowed));
     assert_eq!(code(member(&server, u16::MAX, 1, boot)), Some(GoodbyeCode::NotAllowed));
 }
@@ -144,11 +153,14 @@ fn a_member_connects_again_but_not_to_another_start_of_the_server_nor_as_somebod
 fn other_servers_let_members_in_by_what_they_say_and_know_their_order() {
     let server = start(ServerOptions { host: host(1, 2), ..options() });
     let refused = Raw::enter(&server, None, alone()).err().unwrap();
-    assert_eq!((refused.code, refused.error), (GoodbyeCode::JoinRefused, Some(FabricError::Refused(Refusal::NotHere))));
+    assert_eq!(
+        (refused.code, refused.error),
+        (GoodbyeCode::JoinRefused, Some(FabricError::Refused(Refusal::NotHere)))
+    );
     let (mut old, _) = Raw::enter(&server, None, member(&server, 7, 3, server.boot())).unwrap();
-    assert!(old.call(&Request::Usage).is_ok());
+    assert!(old.call(calls::Usage).is_ok());
     let (mut new, _) = Raw::enter(&server, None, member(&server, 7, 4, server.boot())).unwrap();
-    assert!(new.call(&Request::Usage).is_ok());
+    assert!(new.call(calls::Usage).is_ok());
     let goodbye = Raw::enter(&server, None, member(&server, 7, 3, server.boot())).err().unwrap();
     assert_eq!(goodbye.code, GoodbyeCode::Fenced);
     let mut list = WorkList::new(1);
@@ -162,7 +174,7 @@ fn other_servers_let_members_in_by_what_they_say_and_know_their_order() {
 fn a_member_of_another_cluster_or_of_another_memory_is_refused() {
     let server = start(ServerOptions { host: host(1, 2), ..options() });
     let role = |cluster, memory| {
-        let (client, incarnation, boot) = (ClientId(7), 3, server.boot());
+        let (client, incarnation, boot) = (ComputeId(7), 3, server.boot());
         Role::Member { client, incarnation, boot, cluster, memory }
     };
     let memory = server.host().superblock().memory_id;
@@ -171,7 +183,7 @@ fn a_member_of_another_cluster_or_of_another_memory_is_refused() {
     assert_eq!(code(role(0, memory)), Some(GoodbyeCode::OtherCluster));
     assert_eq!(server.host().look(|tables| tables.cluster()), 0, "a refusal changes nothing");
     let (_, welcome) = Raw::enter(&server, None, Role::Newcomer).unwrap();
-    assert_eq!((welcome.memory, welcome.cluster, welcome.client), (memory, 0, ClientId::NOBODY));
+    assert_eq!((welcome.memory, welcome.cluster, welcome.client), (memory, 0, ComputeId::NOBODY));
     assert_eq!(code(role(77, memory)), None);
     assert_eq!(server.host().look(|tables| tables.cluster()), 77, "it belongs to the first member's cluster");
     assert_eq!(code(role(78, memory)), Some(GoodbyeCode::OtherCluster));
@@ -184,18 +196,21 @@ fn an_operator_looks_and_decides_and_posts_nothing() {
     let server = start(options());
     let (_member, joined) = Raw::join(&server);
     let (mut raw, welcome) = Raw::enter(&server, None, Role::Admin).unwrap();
-    assert_eq!(welcome.client, ClientId::NOBODY);
-    assert!(matches!(raw.call(&Request::Stats), Ok(Response::Stats(_))));
-    assert!(matches!(raw.call(&Request::Usage), Ok(Response::Usage { .. })));
-    assert!(matches!(raw.call(&Request::Members), Ok(Response::Members(members)) if members.len() == 1));
-    assert!(matches!(raw.call(&Request::Servers), Ok(Response::Servers(servers)) if servers.len() == 1));
-    assert_eq!(raw.call(&Request::ListTrees), Ok(Response::Trees(Vec::new())));
-    assert_eq!(raw.call(&Request::Condemn { client: joined.client }), Ok(Response::Done));
+    assert_eq!(welcome.client, ComputeId::NOBODY);
+    assert!(raw.call(calls::Stats).is_ok());
+    assert!(raw.call(calls::Usage).is_ok());
+    assert!(matches!(raw.call(calls::Members), Ok(members) if members.len() == 1));
+    assert!(matches!(raw.call(calls::Servers), Ok(servers) if servers.len() == 1));
+    assert_eq!(raw.call(calls::ListTrees), Ok(Vec::new()));
+    assert_eq!(raw.call(calls::Condemn { client: joined.client }), Ok(()));
     for request in
-        [Request::Leave, Request::Renew, Request::RedoArea { recovers: false }, Request::Fence { client: ClientId(1) }]
+        [Request::Leave, Request::Renew, Request::RedoArea, Request::Fence { client: ComputeId(1) }]
     {
-        let refused = raw.call(&request);
-        assert!(matches!(refused, Err(FabricError::Refused(Refusal::BadRequest { .. }))), "{request:?}: {refused:?}");
+        let refused = raw.call(request.clone());
+        assert!(
+            matches!(refused, Err(FabricError::Refused(Refusal::BadRequest { .. }))),
+            "{request:?}: {refused:?}"
+        );
     }
     let mut list = WorkList::new(0);
     list.read(Space::Host, 0, 8);
@@ -207,10 +222,10 @@ fn an_operator_looks_and_decides_and_posts_nothing() {
 fn a_newcomer_learns_which_memory_is_there_and_may_do_nothing_else() {
     let server = start(options());
     let (mut raw, welcome) = Raw::enter(&server, None, Role::Newcomer).unwrap();
-    assert_eq!((welcome.client, welcome.memory), (ClientId::NOBODY, server.host().superblock().memory_id));
-    let nobody = FabricError::Refused(Refusal::NotAMember { client: ClientId::NOBODY });
+    assert_eq!((welcome.client, welcome.memory), (ComputeId::NOBODY, server.host().superblock().memory_id));
+    let nobody = FabricError::Refused(Refusal::NotAMember { client: ComputeId::NOBODY });
     for request in [Request::Usage, Request::Members, Request::Stats, Request::DeclareLost { server: 1 }] {
-        assert_eq!(raw.call(&request), Err(nobody.clone()));
+        assert_eq!(raw.call(request.clone()), Err(nobody.clone()));
     }
     let mut list = WorkList::new(0);
     list.read(Space::Host, 0, 8);
@@ -219,7 +234,7 @@ fn a_newcomer_learns_which_memory_is_there_and_may_do_nothing_else() {
 }
 
 #[test]
-fn a_server_without_a_secret_stays_on_this_host_unless_told_otherwise() {
+fn a_server_without_a_secret_stays_on_this_host_unless_known_otherwise() {
     let open = || vec![Listen::Tcp("0.0.0.0:0".into())];
     let refused = SoftNicServer::start(ServerOptions { listen: open(), ..options() });
     assert!(matches!(refused, Err(ServeError::Exposed { .. })));
@@ -232,14 +247,18 @@ fn a_server_without_a_secret_stays_on_this_host_unless_told_otherwise() {
 }
 
 #[test]
-fn one_connection_too_many_is_told_so_and_room_is_made_by_who_goes() {
+fn one_connection_too_many_is_refused_until_another_one_ends() {
     let limits = Limits { max_connections: 3, ..Limits::default() };
     let server = start(ServerOptions { limits, ..options() });
     let mut inside: Vec<_> = (0..3).map(|_| Raw::join(&server).0).collect();
     let told = Raw::enter(&server, None, Role::Join { seen: vec![None] }).err().expect("it is full");
     assert_eq!(told.code, GoodbyeCode::TooManyConnections);
     assert_eq!(refused(&server, "too_many_connections"), 1);
-    assert_eq!(inside[0].call(&Request::Members).map(members), Ok(3), "who cannot stay does not join");
+    assert_eq!(
+        inside[0].call(calls::Members).map(|members| members.len()),
+        Ok(3),
+        "a client that cannot stay does not join"
+    );
     inside.pop();
     eventually(|| server.stats().connections == 2);
     assert!(Raw::enter(&server, None, Role::Admin).is_ok());
@@ -256,11 +275,6 @@ fn a_connection_counts_before_its_client_can_ask() {
     eventually(|| server.stats().connections == 0);
 }
 
-fn members(response: Response) -> usize {
-    let Response::Members(members) = response else { panic!("{response:?}") };
-    members.len()
-}
-
 #[test]
 fn silent_connections_take_no_place_of_clients() {
     let limits = Limits { max_connections: 8, max_newcomers: 6, ..Limits::default() };
@@ -273,10 +287,10 @@ fn silent_connections_take_no_place_of_clients() {
             raw
         })
         .collect();
-    // The oldest had to go for the newest.
+    // The server closed the oldest connections for the newest.
     assert!(server.stats().connections <= 1 + 6);
     assert_eq!(refused(&server, "too_many_newcomers"), 54);
-    // Clients connect, all that there may be, and work. Who was there stays.
+    // As many clients connect as the limit allows, and work. The client that was connected before stays.
     let mut late: Vec<_> = (0..7).map(|_| Raw::join(&server).0).collect();
     for client in late.iter_mut().chain([&mut early]) {
         let mut list = WorkList::new(0);
@@ -310,7 +324,7 @@ fn clients_come_and_work_while_others_only_knock() {
             let mut list = WorkList::new(0);
             list.read(Space::Host, crate::raw::FREE, 8);
             client.execute(&mut list).unwrap();
-            assert_eq!(client.call(&Request::Leave), Ok(Response::Done));
+            assert_eq!(client.call(calls::Leave), Ok(()));
         }
         over.store(true, Relaxed);
         flood.join().unwrap();

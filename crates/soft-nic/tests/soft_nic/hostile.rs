@@ -1,23 +1,24 @@
-//! What clients may do wrong: every bad address, length, list and frame is refused and counted, and nobody else notices.
+//! Faulty clients: every bad address, length, list and frame is refused and counted, and other clients do not
+//! notice.
 
 use crate::raw::{FREE, Raw, Reply, eventually, options, refused, start};
 use fastrand::Rng;
-use sherman_fabric::{FabricError, Request, Space, WorkList};
-use sherman_soft_nic::server::{Limits, RunningServer, ServerOptions};
-use sherman_soft_nic::wire::verbs::put_list;
-use sherman_soft_nic::wire::{
-    FrameHeader, GoodbyeCode, HEADER_BYTES, Kind, MAX_FRAME, MAX_TRANSFER, MAX_VERBS, Role, errors,
+use sherman_control::wire::{
+    FrameHeader, FrameKind, GoodbyeCode, HEADER_BYTES, MAX_FRAME, MAX_TRANSFER, MAX_VERBS, Role, errors,
 };
+use sherman_fabric::{FabricError, Space, WorkList, calls};
+use sherman_soft_nic::server::{Limits, RunningServer, ServerOptions};
+use sherman_soft_nic::verbs::put_list;
 use std::time::{Duration, Instant};
 
-/// Bytes of memory this process has.
+/// Bytes of resident memory of this process.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/statm").unwrap();
     status.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
 fn frame(kind: u8, len: u32, count: u16, body: &[u8]) -> Vec<u8> {
-    let header = FrameHeader { len, kind: Kind::List, count, tag: 1 };
+    let header = FrameHeader { len, kind: FrameKind::List, count, tag: 1 };
     let mut frame = header.encode().to_vec();
     frame[4] = kind;
     frame.extend(body);
@@ -76,24 +77,24 @@ fn malformed_frames_end_their_connection_with_a_reason() {
     let malformed = [
         frame(0, 0, 0, &[]),
         frame(77, 0, 0, &[]),
-        frame(Kind::ListDone as u8, 0, 0, &[]),
-        frame(Kind::Hello as u8, 0, 0, &[]),
-        frame(Kind::Introduce as u8, 0, 0, &[]),
-        frame(Kind::Call as u8, 1, 0, &[200]),
-        frame(Kind::Call as u8, 0, 0, &[]),
-        frame(Kind::List as u8, 15, 1, &body[..15]),
-        frame(Kind::List as u8, 16, 0, body),
-        frame(Kind::List as u8, 17, 1, &[body, &[0]].concat()),
-        frame(Kind::List as u8, 16, 1, &[9; 16]),
+        frame(FrameKind::ListDone as u8, 0, 0, &[]),
+        frame(FrameKind::Hello as u8, 0, 0, &[]),
+        frame(FrameKind::Introduce as u8, 0, 0, &[]),
+        frame(FrameKind::Call as u8, 1, 0, &[200]),
+        frame(FrameKind::Call as u8, 0, 0, &[]),
+        frame(FrameKind::List as u8, 15, 1, &body[..15]),
+        frame(FrameKind::List as u8, 16, 0, body),
+        frame(FrameKind::List as u8, 17, 1, &[body, &[0]].concat()),
+        frame(FrameKind::List as u8, 16, 1, &[9; 16]),
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
     ];
     let too_large = [
-        frame(Kind::List as u8, MAX_FRAME + 1, 1, &[]),
-        frame(Kind::List as u8, u32::MAX, 1, &[]),
-        frame(Kind::List as u8, 16, MAX_VERBS as u16 + 1, &[]),
-        // A list of a million verbs, as far as its header can say so.
-        frame(Kind::List as u8, 16_000_000, u16::MAX, &body.repeat(1000)),
-        frame(Kind::Call as u8, 1 << 20, 0, &[]),
+        frame(FrameKind::List as u8, MAX_FRAME + 1, 1, &[]),
+        frame(FrameKind::List as u8, u32::MAX, 1, &[]),
+        frame(FrameKind::List as u8, 16, MAX_VERBS as u16 + 1, &[]),
+        // A list of a million verbs, as far as its header can express it.
+        frame(FrameKind::List as u8, 16_000_000, u16::MAX, &body.repeat(1000)),
+        frame(FrameKind::Call as u8, 1 << 20, 0, &[]),
         read(MAX_TRANSFER + 1),
         read(u32::MAX),
     ];
@@ -109,7 +110,7 @@ fn malformed_frames_end_their_connection_with_a_reason() {
     }
     assert_eq!(refused(&server, "malformed"), malformed.len() as u64);
     assert_eq!(refused(&server, "too_large"), too_large.len() as u64);
-    assert!(other.call(&Request::Usage).is_ok());
+    assert!(other.call(calls::Usage).is_ok());
 }
 
 #[test]
@@ -124,16 +125,16 @@ fn a_reply_larger_than_a_frame_is_refused_not_assembled() {
         put_list(&mut bytes, 1, &mut list).unwrap();
         body.extend(&bytes[HEADER_BYTES..]);
     }
-    raw.send(&frame(Kind::List as u8, body.len() as u32, MAX_VERBS as u16, &body));
+    raw.send(&frame(FrameKind::List as u8, body.len() as u32, MAX_VERBS as u16, &body));
     assert_eq!(raw.goodbye().code, GoodbyeCode::TooLarge);
-    // The largest that is allowed comes back whole.
+    // The largest reply that is allowed comes back whole.
     let (mut raw, _) = Raw::join(&server);
     let mut list = WorkList::new(0);
     (0..32).for_each(|_| _ = list.read(Space::Host, 0, MAX_TRANSFER));
     raw.execute(&mut list).unwrap();
 }
 
-/// Some lists and a call, one after the other, of which the second fails.
+/// Some lists, one after the other; the second fails.
 fn conversation() -> (Vec<u8>, usize) {
     let mut bytes = Vec::new();
     for round in 0..4u64 {
@@ -152,7 +153,8 @@ fn conversation() -> (Vec<u8>, usize) {
     (bytes, 4)
 }
 
-/// Sends the conversation, cut there, to memory that was wiped, and collects what comes back. Nobody else uses the server.
+/// Sends the conversation to wiped memory, cut at `cuts`, and collects the replies. No other client uses the
+/// server.
 fn cut_at(server: &RunningServer, raw: &mut Raw, cuts: &[usize]) -> Vec<Reply> {
     let mut wipe = WorkList::new(0);
     wipe.write(Space::Host, FREE, &[0; 400]);
@@ -163,7 +165,7 @@ fn cut_at(server: &RunningServer, raw: &mut Raw, cuts: &[usize]) -> Vec<Reply> {
     for cut in cuts.iter().copied().chain([bytes.len()]) {
         let arrived = server.stats().bytes_in + (cut - start) as u64;
         raw.send(&bytes[start..cut]);
-        // What was sent must have been received before the rest is, or the cut is none.
+        // The server must have received this part before the next is sent; otherwise nothing is cut.
         while server.stats().bytes_in < arrived {
             std::thread::yield_now();
         }
@@ -177,7 +179,7 @@ fn frames_cut_at_every_byte_give_the_same_replies() {
     let server = start(ServerOptions { shards: 1, ..options() });
     let (mut raw, _) = Raw::join(&server);
     let whole = cut_at(&server, &mut raw, &[]);
-    assert!(matches!(&whole[1], Reply::Frame(Kind::ListFailed, 1, body)
+    assert!(matches!(&whole[1], Reply::Frame(FrameKind::ListFailed, 1, body)
         if matches!(errors::take_error(body), Ok(FabricError::OutOfBounds { .. }))));
     let len = conversation().0.len();
     for cut in 0..=len {
@@ -207,13 +209,13 @@ fn a_large_write_in_small_pieces_arrives_whole() {
         raw.send(piece);
         std::thread::sleep(Duration::from_micros(200));
     }
-    let Reply::Frame(Kind::ListDone, 9, body) = raw.receive() else { panic!() };
-    sherman_soft_nic::wire::verbs::take_results(&body, &mut list).unwrap();
+    let Reply::Frame(FrameKind::ListDone, 9, body) = raw.receive() else { panic!() };
+    sherman_soft_nic::verbs::take_results(&body, &mut list).unwrap();
     assert!(list.bytes(read) == data);
 }
 
 #[test]
-fn who_never_reads_is_not_executed_further_costs_bounded_memory_and_stops_nobody() {
+fn a_client_that_never_reads_is_not_executed_further_costs_bounded_memory_and_stops_no_other() {
     let limits = Limits { high_water: 64 << 10, ..Limits::default() };
     let server = start(ServerOptions { shards: 1, limits, ..options() });
     let before = resident();
@@ -223,7 +225,7 @@ fn who_never_reads_is_not_executed_further_costs_bounded_memory_and_stops_nobody
     put_list(&mut bytes, 1, &mut list).unwrap();
     let request = bytes.repeat(64);
     let mut silent: Vec<_> = (0..8).map(|_| Raw::join(&server).0).collect();
-    // Each asks for 64 MiB; the requests fit the sockets' buffers.
+    // Each client asks for 64 MiB; the requests fit the sockets' buffers.
     silent.iter_mut().for_each(|raw| raw.send(&request));
     let (mut reader, _) = Raw::join(&server);
     let began = Instant::now();
@@ -234,14 +236,16 @@ fn who_never_reads_is_not_executed_further_costs_bounded_memory_and_stops_nobody
     }
     assert!(began.elapsed() < Duration::from_secs(5));
     let executed = server.stats().bytes_read;
-    // Sockets take some megabytes each, the server about one reply and the mark.
+    // Sockets take some megabytes each, the server about one reply plus the high-water mark.
     assert!(executed < 8 * (24 << 20) + (2 << 20), "{} MiB were executed", executed >> 20);
     let grown = resident().saturating_sub(before);
     assert!(grown < 64 << 20, "{} MiB more", grown >> 20);
-    // Who begins to read gets everything.
+    // A client that begins to read gets everything.
     let mut late = silent.pop().unwrap();
     for _ in 0..64 {
-        assert!(matches!(late.receive(), Reply::Frame(Kind::ListDone, 1, body) if body.len() == 1 << 20));
+        assert!(
+            matches!(late.receive(), Reply::Frame(FrameKind::ListDone, 1, body) if body.len() == 1 << 20)
+        );
     }
     drop(silent);
     eventually(|| server.stats().connections == 2);
@@ -260,8 +264,8 @@ fn clients_that_fill_the_memory_for_replies_are_disconnected() {
     silent.iter_mut().for_each(|raw| raw.send(&request));
     eventually(|| refused(&server, "overloaded") > 0);
     let (mut fine, _) = Raw::join(&server);
-    assert!(fine.call(&Request::Usage).is_ok());
-    assert!(server.stats().connections >= 2, "who was there first stays");
+    assert!(fine.call(calls::Usage).is_ok());
+    assert!(server.stats().connections >= 2, "the earlier clients stay");
 }
 
 #[test]
@@ -310,7 +314,7 @@ fn garbage_before_and_after_the_handshake_never_ends_the_server() {
         // The server may have hung up already.
         let _ = std::io::Write::write_all(&mut raw.socket, &bytes);
     }
-    assert!(other.call(&Request::Usage).is_ok());
+    assert!(other.call(calls::Usage).is_ok());
     drop(observer);
     eventually(|| server.stats().connections <= 1);
 }

@@ -1,12 +1,14 @@
-//! Whose memory it is: clusters that are mixed up, servers that lost their memory, servers that are declared lost.
+//! Which memory belongs to which cluster: mixed clusters, servers that lost their memory, servers that are
+//! declared lost.
 
 use crate::raw::{host, host_for, start};
+use sherman_control::{Address, ConnectError, JoinError, JoinOptions, Operator};
 use sherman_embedded::host::Host;
 use sherman_executor::block_on;
 use sherman_fabric::control::Standing;
-use sherman_fabric::{Counters, Endpoint, FabricError, Memory, Refusal, Request, Response, Space, call, execute};
+use sherman_fabric::{Call, Counters, Endpoint, FabricError, Memory, Refusal, Space, call, calls, execute};
 use sherman_soft_nic::server::{Listen, RunningServer, ServerOptions};
-use sherman_soft_nic::{Address, ConnectError, JoinError, JoinOptions, SoftNicAdmin, SoftNicEndpoint, SoftNicFabric};
+use sherman_soft_nic::{SoftNicEndpoint, SoftNicFabric};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -26,7 +28,7 @@ impl Pair {
         join(&[&self.servers[0], &self.servers[1]])
     }
 
-    /// What lies in the reserved area of each server.
+    /// The content of each server's reserved area.
     fn tables(&self) -> [Vec<u8>; 2] {
         [0, 1].map(|server| {
             let host = self.servers[server].host();
@@ -45,7 +47,7 @@ fn join(servers: &[&RunningServer]) -> JoinOptions {
     JoinOptions::new(servers.iter().map(|server| Address::from(server.addresses()[0].clone())).collect())
 }
 
-fn ask(endpoint: &SoftNicEndpoint, server: u16, request: Request) -> Result<Response, FabricError> {
+fn ask<C: Call>(endpoint: &SoftNicEndpoint, server: u16, request: C) -> Result<C::Reply, FabricError> {
     block_on(endpoint, call(endpoint, server, request, &Counters::default()))
 }
 
@@ -65,7 +67,9 @@ fn a_list_that_mixes_two_clusters_is_refused_and_changes_neither() {
     let refused = SoftNicFabric::join(&join(&[&one.servers[0], &other.servers[1]])).unwrap_err();
     assert!(matches!(refused, JoinError::OtherCluster { server: 1, .. }), "{refused:?}");
     let said = refused.to_string();
-    for words in ["memory server 1 at tcp://127.0.0.1:", "belongs to another cluster", "mixes", "restarted empty"] {
+    for words in
+        ["memory server 1 at tcp://127.0.0.1:", "belongs to another cluster", "mixes", "restarted empty"]
+    {
         assert!(said.contains(words), "{said}");
     }
     assert!(before == (one.tables(), other.tables()), "a refusal changed something");
@@ -83,7 +87,10 @@ fn a_server_that_was_restarted_empty_is_refused_by_name() {
     let second = SoftNicFabric::join(&join(&[&pair.servers[0], &empty[1]])).unwrap_err();
     assert!(matches!(second, JoinError::OtherMemory { server: 1, .. }), "{second:?}");
     let said = second.to_string();
-    assert!(said.contains("memory server 1 at tcp://127.0.0.1:") && said.contains("lost its memory"), "{said}");
+    assert!(
+        said.contains("memory server 1 at tcp://127.0.0.1:") && said.contains("lost its memory"),
+        "{said}"
+    );
     let first = SoftNicFabric::join(&join(&[&empty[0], &pair.servers[1]])).unwrap_err();
     assert!(first.to_string().contains("memory server 0 was restarted empty"), "{first}");
     assert!(begun.elapsed() < Duration::from_secs(1));
@@ -101,13 +108,16 @@ fn a_server_that_is_down_is_named_and_no_id_is_issued() {
     second.stop();
     second.join().unwrap();
     let refused = SoftNicFabric::join(&options).unwrap_err();
-    assert!(matches!(&refused, JoinError::Connect { server: 1, error: ConnectError::Refused(_), .. }), "{refused:?}");
+    assert!(
+        matches!(&refused, JoinError::Connect { server: 1, error: ConnectError::Refused(_), .. }),
+        "{refused:?}"
+    );
     let said = refused.to_string();
     assert!(said.starts_with("cannot reach memory server 1 at tcp://127.0.0.1:"), "{said}");
     assert!(said.ends_with("Is it running?"), "{said}");
-    let admin = SoftNicAdmin::open(&options).unwrap();
-    assert!(matches!(admin.ask(0, &Request::Members), Ok(Response::Members(members)) if members.is_empty()));
-    assert!(admin.find(1).is_err() && admin.ask(1, &Request::Usage).is_err());
+    let admin = Operator::open(&options).unwrap();
+    assert!(matches!(admin.ask(0, calls::Members), Ok(members) if members.is_empty()));
+    assert!(admin.find(1).is_err() && admin.ask(1, calls::Usage).is_err());
     drop(first);
 }
 
@@ -116,12 +126,12 @@ fn a_declared_loss_ends_every_identity_and_newcomers_go_on_without_the_server() 
     let pair = Pair::start();
     let old = SoftNicFabric::join(&pair.options()).unwrap();
     let endpoint = old.endpoint().unwrap();
-    assert!(matches!(ask(&endpoint, 0, Request::RedoArea { recovers: false }), Ok(Response::RedoArea { .. })));
-    let admin = SoftNicAdmin::open(&pair.options()).unwrap();
-    let declare = |server| admin.ask(0, &Request::DeclareLost { server });
+    assert!(ask(&endpoint, 0, calls::RedoArea).is_ok());
+    let admin = Operator::open(&pair.options()).unwrap();
+    let declare = |server| admin.ask(0, calls::DeclareLost { server });
     assert!(declare(0).is_err());
-    assert!(matches!(declare(1), Ok(Response::Done)));
-    assert_eq!(ask(&endpoint, 0, Request::Renew), Err(FabricError::Fenced { client: old.client() }));
+    assert!(declare(1).is_ok());
+    assert_eq!(ask(&endpoint, 0, calls::Renew), Err(FabricError::Fenced { client: old.client() }));
     let new = SoftNicFabric::join(&pair.options()).unwrap();
     let endpoint = new.endpoint().unwrap();
     assert_eq!(read(&endpoint, 1), Err(FabricError::ServerLost { server: 1 }));
@@ -130,9 +140,9 @@ fn a_declared_loss_ends_every_identity_and_newcomers_go_on_without_the_server() 
     let Pair { servers: [_first, second] } = pair;
     drop(second);
     assert!(SoftNicFabric::join(&options).is_ok(), "it need not be there");
-    let Ok(Response::Members(members)) = admin.ask(0, &Request::Members) else { panic!() };
+    let Ok(members) = admin.ask(0, calls::Members) else { panic!() };
     let of_old = members.iter().find(|member| member.client == old.client()).unwrap();
-    assert_eq!(of_old.standing, Standing::Dead, "somebody must recover it");
+    assert_eq!(of_old.standing, Standing::Dead, "a member must recover it");
 }
 
 #[test]
@@ -142,16 +152,18 @@ fn an_operator_is_answered_though_the_member_table_is_full() {
     let members = [(); 2].map(|()| SoftNicFabric::join(&options).unwrap());
     let full = SoftNicFabric::join(&options).unwrap_err();
     assert!(full.to_string().contains("no free member id"), "{full}");
-    let admin = SoftNicAdmin::open(&options).unwrap();
-    assert!(matches!(admin.ask(0, &Request::Members), Ok(Response::Members(members)) if members.len() == 2));
-    assert!(matches!(admin.ask(0, &Request::Condemn { client: members[0].client() }), Ok(Response::Done)));
-    let nobody = admin.ask(0, &Request::Condemn { client: sherman_fabric::ClientId(9) });
-    let told =
-        matches!(nobody, Err(sherman_soft_nic::AdminError::Refused(FabricError::Refused(Refusal::NotAMember { .. }))));
+    let admin = Operator::open(&options).unwrap();
+    assert!(matches!(admin.ask(0, calls::Members), Ok(members) if members.len() == 2));
+    assert!(matches!(admin.ask(0, calls::Condemn { client: members[0].client() }), Ok(())));
+    let nobody = admin.ask(0, calls::Condemn { client: sherman_fabric::ComputeId(9) });
+    let told = matches!(
+        nobody,
+        Err(sherman_control::AdminError::Refused(FabricError::Refused(Refusal::NotAMember { .. })))
+    );
     assert!(told, "no such member");
 }
 
-/// A tunnel to a server, for one client, that can be cut.
+/// A tunnel to a server for one client; the test can cut it.
 struct Tunnel {
     address: Address,
     open: Arc<Mutex<Option<Vec<TcpStream>>>>,
@@ -168,7 +180,7 @@ impl Tunnel {
             for client in listener.incoming() {
                 let Ok(client) = client else { return };
                 let mut streams = streams.lock().unwrap();
-                // Once it is cut it refuses everybody: the listener goes with this thread.
+                // After the cut the tunnel refuses every client: this thread ends, and the listener with it.
                 let Some(streams) = streams.as_mut() else { return };
                 let server = TcpStream::connect(&target).unwrap();
                 for (from, to) in [(&client, &server), (&server, &client)] {
@@ -211,14 +223,14 @@ fn a_loss_that_one_client_alone_sees_ends_that_client_alone() {
     options.servers[1] = tunnel.address.clone();
     let one = SoftNicFabric::join(&options).unwrap();
     let (endpoint, other) = (one.endpoint().unwrap(), others.endpoint().unwrap());
-    assert!(matches!(ask(&endpoint, 0, Request::RedoArea { recovers: false }), Ok(Response::RedoArea { .. })));
+    assert!(ask(&endpoint, 0, calls::RedoArea).is_ok());
     assert_eq!((read(&endpoint, 1), read(&other, 1)), (Ok(()), Ok(())));
     tunnel.cut();
     assert_eq!(read(&endpoint, 1), Err(FabricError::Disconnected { server: 1 }));
-    assert_eq!(ask(&endpoint, 0, Request::Renew), Err(FabricError::Disconnected { server: 0 }));
+    assert_eq!(ask(&endpoint, 0, calls::Renew), Err(FabricError::Disconnected { server: 0 }));
     assert_eq!((read(&other, 0), read(&other, 1)), (Ok(()), Ok(())));
     drop((endpoint, one));
-    let Ok(Response::Members(members)) = ask(&other, 0, Request::Members) else { panic!() };
-    assert_eq!(members.len(), 2, "its id is taken until somebody has recovered it");
-    assert!(SoftNicFabric::join(&pair.options()).is_ok(), "the server is present for everybody else");
+    let Ok(members) = ask(&other, 0, calls::Members) else { panic!() };
+    assert_eq!(members.len(), 2, "its id is taken until a member has recovered it");
+    assert!(SoftNicFabric::join(&pair.options()).is_ok(), "the server is present for all other clients");
 }

@@ -1,30 +1,36 @@
-//! Clients that come and go: when a lease ends before it runs out, and what becomes of an id whose holder owned nothing.
+//! Clients that come and go: when a lease ends early, and what happens to an id whose holder owned nothing.
 
 use crate::raw::{Raw, Reply, alone, eventually, host, host_for, member, options, start};
+use sherman_control::wire::{GoodbyeCode, Role, Welcome};
+use sherman_control::{Address, JoinOptions};
 use sherman_embedded::Atomicity;
 use sherman_embedded::copy::CopyPath;
 use sherman_embedded::host::Host;
 use sherman_embedded::memory::Region;
 use sherman_executor::block_on;
 use sherman_fabric::control::{ChunkClass, MemberInfo, Standing};
-use sherman_fabric::{ClientId, Counters, Endpoint, FabricError, Request, Response, call};
-use sherman_memory_server::FormatOptions;
+use sherman_fabric::{Call, ComputeId, Counters, Endpoint, FabricError, Request, call, calls};
+use sherman_layout::FormatOptions;
+use sherman_soft_nic::SoftNicFabric;
 use sherman_soft_nic::server::{Limits, Listen, RunningServer, ServerOptions};
-use sherman_soft_nic::wire::{GoodbyeCode, Role, Welcome};
-use sherman_soft_nic::{Address, JoinOptions, SoftNicFabric};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A lease that no test waits for.
+/// A lease so long that no test waits for its end.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A memory whose leases are this long.
+/// A memory with leases of this length.
 fn leased(lease: Duration, member_capacity: u32) -> Arc<Host> {
     let region = Region::new(64 << 20, 64 << 10, Atomicity::Line, CopyPath::fastest()).unwrap();
-    let locks = sherman_memory_server::LockOptions { lanes: Some(1024), ..Default::default() };
+    let locks = sherman_layout::LockOptions { lanes: Some(1024), ..Default::default() };
     let lease_nanos = lease.as_nanos() as u64;
-    let format =
-        FormatOptions { chunk_bytes: 1 << 20, member_capacity, locks, lease_nanos, ..FormatOptions::default() };
+    let format = FormatOptions {
+        chunk_bytes: 1 << 20,
+        member_capacity,
+        locks,
+        lease_nanos,
+        ..FormatOptions::default()
+    };
     Arc::new(Host::format(region, &format).unwrap())
 }
 
@@ -33,18 +39,15 @@ fn serve(host: Arc<Host>) -> RunningServer {
 }
 
 fn members(server: &RunningServer) -> Vec<MemberInfo> {
-    match server.host().administer(&Request::Members) {
-        Ok(Response::Members(members)) => members,
-        other => panic!("{other:?}"),
-    }
+    server.host().administer(&Request::Members).and_then(calls::Members::expect).unwrap()
 }
 
-fn standing(server: &RunningServer, client: ClientId) -> Option<Standing> {
+fn standing(server: &RunningServer, client: ComputeId) -> Option<Standing> {
     members(server).iter().find(|member| member.client == client).map(|member| member.standing)
 }
 
 fn become_writer(raw: &mut Raw) {
-    assert!(matches!(raw.call(&Request::RedoArea { recovers: false }), Ok(Response::RedoArea { .. })));
+    assert!(raw.call(calls::RedoArea).is_ok());
 }
 
 #[test]
@@ -55,7 +58,7 @@ fn a_client_whose_last_connection_ends_is_gone_at_once_if_it_owned_nothing_and_e
     become_writer(&mut writer);
     let (mut owner, of_owner) = Raw::join(&server);
     let class = ChunkClass { node_bytes: 1024, format: 1 };
-    assert!(matches!(owner.call(&Request::AllocSpans { class, count: 1 }), Ok(Response::Spans(_))));
+    assert!(owner.call(calls::AllocSpans { class, count: 1 }).is_ok());
     drop((reader, writer, owner));
     let began = Instant::now();
     eventually(|| {
@@ -77,11 +80,11 @@ fn only_the_last_connection_counts() {
         std::thread::sleep(Duration::from_millis(2));
         assert_eq!(standing(&server, welcome.client), Some(Standing::Live));
     }
-    assert!(matches!(kept.call(&Request::Renew), Ok(Response::Renewed { .. })));
+    assert!(kept.call(calls::Renew).is_ok());
     drop(kept);
     eventually(|| members(&server).is_empty());
     let again = Raw::again(&server, &welcome).err().map(|goodbye| goodbye.code);
-    assert_eq!(again, Some(GoodbyeCode::Fenced), "it is gone for good");
+    assert_eq!(again, Some(GoodbyeCode::Fenced), "it is permanently gone");
 }
 
 #[test]
@@ -89,11 +92,11 @@ fn a_client_that_leaves_in_order_is_not_lost() {
     let server = serve(leased(LONG, 64));
     let (mut one, _) = Raw::join(&server);
     become_writer(&mut one);
-    assert_eq!(one.call(&Request::Leave), Ok(Response::Done));
+    assert_eq!(one.call(calls::Leave), Ok(()));
     drop(one);
     let (mut other, welcome) = Raw::join(&server);
     become_writer(&mut other);
-    assert_eq!(other.call(&Request::Depart), Ok(Response::Done));
+    assert_eq!(other.call(calls::Depart), Ok(()));
     drop(other);
     std::thread::sleep(Duration::from_millis(20));
     assert_eq!(members(&server).len(), 1);
@@ -135,7 +138,7 @@ fn next_with(server: &RunningServer, old: &Welcome) -> (Raw, Welcome) {
 }
 
 #[test]
-fn one_whose_lease_ran_out_and_that_owned_nothing_is_refused_though_its_id_is_another_s() {
+fn a_client_whose_lease_expired_and_that_owned_nothing_is_refused_after_its_id_is_reissued() {
     let lease = Duration::from_millis(100);
     let server = serve(leased(lease, 4));
     let (mut old, welcome) = Raw::join(&server);
@@ -147,7 +150,11 @@ fn one_whose_lease_ran_out_and_that_owned_nothing_is_refused_though_its_id_is_an
     assert_eq!(again, Some(GoodbyeCode::Fenced));
     become_writer(&mut next);
     drop(old);
-    assert_eq!(standing(&server, successor.client), Some(Standing::Live), "the end of the old one is not its end");
+    assert_eq!(
+        standing(&server, successor.client),
+        Some(Standing::Live),
+        "the end of the old one is not its end"
+    );
 }
 
 #[test]
@@ -156,7 +163,7 @@ fn a_server_other_than_the_first_refuses_an_incarnation_as_soon_as_the_next_is_i
     let enter = |incarnation| Raw::enter(&server, None, member(&server, 2, incarnation, server.boot()));
     let (mut old, _) = enter(1).unwrap();
     become_writer(&mut old);
-    // Server 0 has freed and issued the id, of which this server hears nothing.
+    // Server 0 has freed the id and issued it again, and this server does not know it.
     let (mut new, _) = enter(2).unwrap();
     assert_eq!(old.goodbye().code, GoodbyeCode::Fenced);
     assert_eq!(enter(1).err().map(|goodbye| goodbye.code), Some(GoodbyeCode::Fenced));
@@ -176,12 +183,12 @@ fn silent_connections_without_a_member_are_closed_and_those_of_members_stay() {
     let (mut newcomer, _) = Raw::enter(&server, None, Role::Newcomer).unwrap();
     for _ in 0..10 {
         std::thread::sleep(Duration::from_millis(100));
-        assert!(matches!(busy.call(&Request::Members), Ok(Response::Members(_))));
+        assert!(busy.call(calls::Members).is_ok());
     }
     for idle in [&mut admin, &mut newcomer, &mut busy] {
         assert_eq!(idle.goodbye().code, GoodbyeCode::Idle);
     }
-    assert!(matches!(silent.call(&Request::Renew), Ok(Response::Renewed { .. })));
+    assert!(silent.call(calls::Renew).is_ok());
     assert_eq!(crate::raw::refused(&server, "idle"), 3);
 }
 
@@ -190,7 +197,7 @@ fn a_stranger_cannot_make_the_server_wait_for_a_long_request() {
     let server = serve(leased(LONG, 64));
     let mut raw = Raw::connect(&server, 0);
     raw.hello();
-    // The header of a call that is about to be as long as calls may be.
+    // The header of a call that announces a long body, within the limit of calls.
     let mut header = [0u8; 16];
     header[..4].copy_from_slice(&30_000u32.to_le_bytes());
     header[4] = 2;
@@ -212,13 +219,13 @@ fn a_fabric_whose_endpoints_go_with_calls_in_flight_stays_a_member() {
     }
     std::thread::sleep(Duration::from_millis(20));
     let endpoint = fabric.endpoint().unwrap();
-    let renewed = block_on(&endpoint, call(&endpoint, 0, Request::Renew, &Counters::default()));
-    assert!(matches!(renewed, Ok(Response::Renewed { .. })), "{renewed:?}");
+    let renewed = block_on(&endpoint, call(&endpoint, 0, calls::Renew, &Counters::default()));
+    assert!(renewed.is_ok(), "{renewed:?}");
     let open = server.stats().connections;
     assert!(open <= 8, "{open} connections");
     fabric.abandon();
     drop(endpoint);
-    // It owned nothing: it is gone, and nobody waited for its lease.
+    // The client owned nothing, so it is gone at once, without waiting for its lease.
     eventually(|| members(&server).is_empty());
     assert_eq!(fabric.endpoint().err(), Some(FabricError::Fenced { client: fabric.client() }));
 }

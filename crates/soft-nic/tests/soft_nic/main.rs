@@ -1,4 +1,5 @@
-//! The soft NIC from both sides. What looks at the whole process (`idle`, `descriptors`) is a program of its own.
+//! The soft NIC from both sides. Tests that examine the whole process (`idle`, `descriptors`) are programs of
+//! their own.
 #![cfg(target_os = "linux")]
 
 mod client;

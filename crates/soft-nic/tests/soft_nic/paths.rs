@@ -1,25 +1,28 @@
-//! Another data path beside the control plane: links come and go with their connections, and end with their sessions.
+//! Another data path beside the control plane: links begin and end with their connections, and end with their
+//! sessions.
 
 use crate::raw::{Raw, Reply, eventually, options, start};
 use rustix::event::{EventfdFlags, eventfd};
+use sherman_control::path::DataPath;
+use sherman_control::path::{Attached, Attaching, Link, Stopping};
+use sherman_control::wire::{FrameKind, GoodbyeCode};
+use sherman_control::{Address, JoinOptions};
 use sherman_embedded::host::Session;
-use sherman_fabric::{Caps, ClientId, Endpoint, FabricError, FenceMode, Request, Response, Space};
-use sherman_soft_nic::server::path::{Attached, Attaching, Link, Stopping};
-use sherman_soft_nic::server::{DataPath, Listen, RunningServer, ServerOptions};
-use sherman_soft_nic::wire::{GoodbyeCode, Kind};
-use sherman_soft_nic::{Address, JoinOptions, SoftNicFabric};
+use sherman_fabric::{Caps, ComputeId, Endpoint, FabricError, FenceMode, Request, Space, calls};
+use sherman_soft_nic::SoftNicFabric;
+use sherman_soft_nic::server::{Listen, RunningServer, ServerOptions};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-/// A path whose links only say their own words back, and which says what a test wants when it is to stop.
+/// A path whose links echo their messages. When it must stop, it answers as the test requests.
 #[derive(Debug, Default)]
 struct Echo {
     links: Arc<AtomicU32>,
     exclusive: bool,
     file: Option<OwnedFd>,
-    stopped: Mutex<Vec<(ClientId, u32)>>,
-    /// How often it is not over yet.
+    stopped: Mutex<Vec<(ComputeId, u32)>>,
+    /// How many times it reports that it has not stopped yet.
     slow: Arc<AtomicU32>,
     stalls: bool,
 }
@@ -36,7 +39,7 @@ impl Drop for EchoLink {
 }
 
 #[derive(Debug)]
-struct Slowly(Arc<AtomicU32>, Option<ClientId>);
+struct Slowly(Arc<AtomicU32>, Option<ComputeId>);
 
 impl Stopping for Slowly {
     fn is_over(&mut self) -> Result<bool, FabricError> {
@@ -87,7 +90,11 @@ impl DataPath for Echo {
 }
 
 fn serve(path: &Arc<Echo>, listen: Listen) -> RunningServer {
-    start(ServerOptions { listen: vec![listen], path: Some(Arc::clone(path) as Arc<dyn DataPath>), ..options() })
+    start(ServerOptions {
+        listen: vec![listen],
+        path: Some(Arc::clone(path) as Arc<dyn DataPath>),
+        ..options()
+    })
 }
 
 fn tcp() -> Listen {
@@ -104,7 +111,7 @@ fn join(server: &RunningServer) -> SoftNicFabric {
 
 fn attach(raw: &mut Raw) {
     let mut frame = Vec::new();
-    sherman_soft_nic::wire::frame::put_frame(&mut frame, Kind::Attach, 4, |out| out.push(1)).unwrap();
+    sherman_control::wire::frame::put_frame(&mut frame, FrameKind::Attach, 4, |out| out.push(1)).unwrap();
     raw.send(&frame);
 }
 
@@ -146,7 +153,7 @@ fn a_file_comes_with_a_link_on_a_unix_socket() {
     let mut word = [0; 8];
     assert_eq!(rustix::io::read(&file, &mut word), Ok(8));
     assert_eq!(u64::from_ne_bytes(word), 9);
-    // Words that no frame can hold do not harm the connection of anybody else.
+    // A message that fits no frame does not harm other connections.
     assert!(fabric.attach(0, &[7; 5000]).is_err());
     assert!(fabric.attach(0, &[7; 10]).is_ok());
 }
@@ -160,13 +167,13 @@ fn a_fence_is_answered_when_the_path_has_stopped_the_session_too() {
     let (_fenced, welcome) = Raw::join(&server);
     let (mut link, _) = Raw::again(&server, &welcome).unwrap();
     attach(&mut link);
-    assert!(matches!(link.receive(), Reply::Frame(Kind::Attached, 4, ..)));
-    assert_eq!(fencer.call(&Request::Fence { client: welcome.client }), Ok(Response::Done));
+    assert!(matches!(link.receive(), Reply::Frame(FrameKind::Attached, 4, ..)));
+    assert_eq!(fencer.call(calls::Fence { client: welcome.client }), Ok(()));
     assert_eq!(link.goodbye().code, GoodbyeCode::Fenced, "though it has said nothing");
     assert_eq!(path.slow.load(SeqCst), 0);
     assert_eq!(*path.stopped.lock().unwrap(), [(welcome.client, welcome.incarnation)]);
     assert_eq!(Raw::again(&server, &welcome).err().unwrap().code, GoodbyeCode::Fenced);
-    // Who leaves is stopped too, before the tables hear of it.
+    // A client that leaves is also stopped, before the tables learn of it.
     let fabric = join(&server);
     let client = fabric.client();
     path.slow.store(3, SeqCst);
@@ -176,14 +183,14 @@ fn a_fence_is_answered_when_the_path_has_stopped_the_session_too() {
 }
 
 #[test]
-fn what_keeps_a_path_from_stopping_is_told_to_who_fences() {
+fn a_fencer_learns_why_a_path_cannot_stop() {
     let path = Arc::new(Echo { stalls: true, ..Echo::default() });
     let server = serve(&path, tcp());
     let (mut fencer, _) = Raw::join(&server);
     let (_fenced, welcome) = Raw::join(&server);
     let fence = Request::Fence { client: welcome.client };
     for _ in 0..2 {
-        assert_eq!(fencer.call(&fence), Err(FabricError::OwnerStalled { client: welcome.client }));
+        assert_eq!(fencer.call(fence.clone()), Err(FabricError::OwnerStalled { client: welcome.client }));
     }
     assert_eq!(path.stopped.lock().unwrap().len(), 2, "each attempt asks the path again");
 }
@@ -193,7 +200,7 @@ fn an_exclusive_path_takes_no_lists_in_frames_and_a_server_without_one_no_links(
     let path = Arc::new(Echo { exclusive: true, ..Echo::default() });
     let server = serve(&path, tcp());
     let (mut raw, _) = Raw::join(&server);
-    assert!(raw.call(&Request::Usage).is_ok());
+    assert!(raw.call(calls::Usage).is_ok());
     let mut list = sherman_fabric::WorkList::new(0);
     list.read(Space::Host, 0, 8);
     raw.post(&mut list);
@@ -210,7 +217,7 @@ fn nobody_attaches_twice_nor_before_it_has_introduced_itself() {
     let server = serve(&path, tcp());
     let (mut raw, _) = Raw::join(&server);
     attach(&mut raw);
-    assert!(matches!(raw.receive(), Reply::Frame(Kind::Attached, 4, ..)));
+    assert!(matches!(raw.receive(), Reply::Frame(FrameKind::Attached, 4, ..)));
     attach(&mut raw);
     assert_eq!(raw.goodbye().code, GoodbyeCode::Malformed);
     eventually(|| path.links.load(SeqCst) == 0);

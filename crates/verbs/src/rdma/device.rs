@@ -1,4 +1,4 @@
-//! Devices: found, described, opened.
+//! Finds, describes and opens devices.
 
 use super::masked;
 use crate::VerbsError;
@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-/// What Linux says where something is not there: a function of the library, the kernel's part of it.
+/// Errors of Linux if a function of the library, or its part in the kernel, is missing.
 const EOPNOTSUPP: i32 = 95;
 const ENOSYS: i32 = 38;
 
@@ -40,7 +40,8 @@ impl Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // SAFETY: both are ours, nothing that was made of them is left (children hold an `Arc`), and each is freed once.
+        // SAFETY: `self` owns both, no object made from them still exists (children hold an `Arc`), and each
+        // is freed once.
         unsafe {
             ffi::ibv_dealloc_pd(self.pd.as_ptr());
             ffi::ibv_close_device(self.context.as_ptr());
@@ -48,12 +49,12 @@ impl Drop for Opened {
     }
 }
 
-/// A context that was opened to look at.
+/// A context opened for queries only.
 struct Context(NonNull<ffi::ibv_context>);
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: it is ours, nothing was made of it, and it is closed once.
+        // SAFETY: `self` owns it, no object was made from it, and it is closed once.
         unsafe { ffi::ibv_close_device(self.0.as_ptr()) };
     }
 }
@@ -69,10 +70,11 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens the device that `options` name or else the first with an active port, preferably the one with the address `near`.
+    /// Opens the device that `options` name, or else the first with an active port. Prefers a port with the
+    /// address `near`.
     ///
     /// # Errors
-    /// If there is no library, no device, no active port, or the device cannot do the least.
+    /// If there is no library, no device, no active port, or the device lacks a feature that is needed.
     pub fn open(options: &VerbsOptions, near: Option<IpAddr>) -> Result<Self, VerbsError> {
         let mut found = contexts()?;
         let infos: Vec<DeviceInfo> = found.iter().map(|(name, context)| describe(name, context)).collect();
@@ -85,13 +87,16 @@ impl Device {
         let pd = NonNull::new(unsafe { ffi::ibv_alloc_pd(context.0.as_ptr()) });
         let pd = pd.ok_or_else(|| VerbsError::last("make a protection domain"))?;
         let opened = Arc::new(Opened { context: context.0, pd });
-        // It closes the context from now on.
+        // `opened` closes the context from now on.
         std::mem::forget(context);
         let mut device = Self { opened, name, port, facts: facts.clone(), options: options.clone() };
         facts.masked_cas = masked::works(&device);
         device.facts = facts;
         let (mtu, layer) = (device.mtu().bytes(), device.port.layer);
-        tracing::info!(device = device.name, port = device.port.number, mtu, ?layer, facts = ?device.facts, "RDMA device");
+        tracing::info!(
+            device = device.name, port = device.port.number, mtu, ?layer, facts = ?device.facts,
+            "opened an RDMA device"
+        );
         Ok(device)
     }
 
@@ -100,12 +105,12 @@ impl Device {
         &self.name
     }
 
-    /// What it can do.
+    /// Its features.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// Whether `bytes` of lock lanes can have 16 bits each ([`Facts::narrow_lanes`]).
+    /// Whether lanes in a lock table of `bytes` bytes can have 16 bits each ([`Facts::narrow_lanes`]).
     pub fn has_narrow_lanes(&self, bytes: u64) -> bool {
         self.facts.narrow_lanes(bytes, &self.options)
     }
@@ -115,7 +120,8 @@ impl Device {
         self.options.mtu.map_or(self.port.mtu, |asked| asked.min(self.port.mtu))
     }
 
-    /// Its address, and the index of that in the port's table: the best, or the best that reaches `peer`.
+    /// Its best address, and the index of that address in the port's table. If `peer` is given, the best that
+    /// reaches `peer`.
     pub(super) fn address(
         &self,
         near: Option<IpAddr>,
@@ -130,7 +136,7 @@ impl Device {
 /// Every device that can be opened.
 fn contexts() -> Result<Vec<(String, Context)>, VerbsError> {
     let mut count = 0;
-    // SAFETY: the list is ours until it is freed below.
+    // SAFETY: this function owns the list until it frees it below.
     let list = unsafe { ffi::ibv_get_device_list(&raw mut count) };
     if list.is_null() {
         let error = io::Error::last_os_error();
@@ -147,7 +153,11 @@ fn contexts() -> Result<Vec<(String, Context)>, VerbsError> {
         let (name, context) = unsafe {
             let device = *list.add(at);
             let name = ffi::ibv_get_device_name(device);
-            let name = if name.is_null() { String::new() } else { CStr::from_ptr(name).to_string_lossy().into_owned() };
+            let name = if name.is_null() {
+                String::new()
+            } else {
+                CStr::from_ptr(name).to_string_lossy().into_owned()
+            };
             (name, NonNull::new(ffi::ibv_open_device(device)))
         };
         match context {
@@ -155,7 +165,7 @@ fn contexts() -> Result<Vec<(String, Context)>, VerbsError> {
             None => failed = Some(io::Error::last_os_error()),
         }
     }
-    // SAFETY: it is the list from above, freed once; devices that were opened stay.
+    // SAFETY: it is the list from above, freed once; devices that were opened stay open.
     unsafe { ffi::ibv_free_device_list(list) };
     match (found.is_empty(), failed) {
         (false, _) => Ok(found),
@@ -169,7 +179,7 @@ fn facts(context: &Context) -> Result<Facts, VerbsError> {
     let mut all: ffi::ibv_device_attr_ex = unsafe { std::mem::zeroed() };
     // SAFETY: the context is open and `all` is a place of the right size.
     let code = unsafe { ffi::ibv_query_device_ex(context.0.as_ptr(), ptr::null(), &raw mut all) };
-    super::done(code, "ask an RDMA device what it can do")?;
+    super::done(code, "query an RDMA device")?;
     let plain = &all.orig_attr;
     let number = |value: i32| u32::try_from(value).unwrap_or(0);
     Ok(Facts {
@@ -184,9 +194,13 @@ fn facts(context: &Context) -> Result<Facts, VerbsError> {
     })
 }
 
-/// The longest message that every port takes.
+/// The longest message that every port accepts.
 fn max_message(context: &Context, ports: u8) -> u32 {
-    (1..=ports).filter_map(|number| query_port(context, number)).map(|port| port.max_msg_sz).min().unwrap_or(0)
+    (1..=ports)
+        .filter_map(|number| query_port(context, number))
+        .map(|port| port.max_msg_sz)
+        .min()
+        .unwrap_or(0)
 }
 
 fn query_port(context: &Context, number: u8) -> Option<ffi::ibv_port_attr> {
@@ -197,15 +211,15 @@ fn query_port(context: &Context, number: u8) -> Option<ffi::ibv_port_attr> {
     (code == 0).then_some(port)
 }
 
-/// What there is to choose from.
+/// Describes the device's ports for [`address::choose_port`].
 fn describe(name: &str, context: &Context) -> DeviceInfo {
     // SAFETY: plain numbers, for which zero is valid.
     let mut plain: ffi::ibv_device_attr = unsafe { std::mem::zeroed() };
     // SAFETY: the context is open and `plain` is a place of the right size.
     let code = unsafe { ffi::ibv_query_device(context.0.as_ptr(), &raw mut plain) };
     let count = if code == 0 { plain.phys_port_cnt } else { 0 };
-    let ports =
-        (1..=count).filter_map(|number| Some((number, query_port(context, number)?))).filter_map(|(number, port)| {
+    let ports = (1..=count).filter_map(|number| Some((number, query_port(context, number)?))).filter_map(
+        |(number, port)| {
             let layer = match port.link_layer {
                 2 => Layer::Ethernet,
                 _ => Layer::InfiniBand,
@@ -218,21 +232,24 @@ fn describe(name: &str, context: &Context) -> DeviceInfo {
                 lid: port.lid,
                 gids: gids(name, context, number, port.gid_tbl_len, layer),
             })
-        });
+        },
+    );
     DeviceInfo { name: name.to_owned(), ports: ports.collect() }
 }
 
-/// The addresses of a port: from the kernel in one go, or, where that is too old, one by one.
+/// The addresses of a port. Asks the kernel for all in one call, or, if the kernel is too old, for one at a
+/// time.
 fn gids(name: &str, context: &Context, port: u8, len: i32, layer: Layer) -> Vec<GidEntry> {
     let len = usize::try_from(len).unwrap_or(0).min(256);
-    // The table is of all ports together.
+    // The table holds the entries of all ports.
     let mut table: Vec<ffi::ibv_gid_entry> = Vec::with_capacity(len.max(1) * 8);
-    // SAFETY: the table has room for as many entries as are said, each of the size that the library is told.
-    let found = unsafe { ffi::ibv_query_gid_table(context.0.as_ptr(), table.as_mut_ptr(), table.capacity(), 0) };
+    // SAFETY: the table has room for the stated number of entries, each of the size that the library expects.
+    let found =
+        unsafe { ffi::ibv_query_gid_table(context.0.as_ptr(), table.as_mut_ptr(), table.capacity(), 0) };
     if let Ok(found) = usize::try_from(found)
         && found <= table.capacity()
     {
-        // SAFETY: so many entries were written.
+        // SAFETY: the library wrote `found` entries.
         unsafe { table.set_len(found) };
         let ours = table.iter().filter(|entry| entry.port_num == u32::from(port));
         let entry = |entry: &ffi::ibv_gid_entry| {
@@ -251,7 +268,7 @@ fn gids(name: &str, context: &Context, port: u8, len: i32, layer: Layer) -> Vec<
 
 fn one_gid(name: &str, context: &Context, port: u8, index: u8, layer: Layer) -> Option<GidEntry> {
     let mut gid = ffi::ibv_gid { raw: [0; 16] };
-    // SAFETY: the context is open and `gid` is a place for one.
+    // SAFETY: the context is open and `gid` has room for one.
     let code = unsafe { ffi::ibv_query_gid(context.0.as_ptr(), port, index.into(), &raw mut gid) };
     // SAFETY: every view of a GID is 16 plain bytes.
     let gid = Gid(unsafe { gid.raw });

@@ -1,11 +1,13 @@
-//! A client thread's endpoint: verbs through queue pairs, everything else over the control connections.
+//! A client thread's endpoint: verbs use queue pairs, everything else uses the control connections.
 
+use super::connections::{Connections, Sabotage};
 use super::fabric::Shared;
-use super::station::{Sabotage, Station};
 use crate::wire::Wire;
+use sherman_control::ControlEndpoint;
 use sherman_executor::{Driver, Unpark};
-use sherman_fabric::{Caps, ClientId, Clock, Counters, Endpoint, FabricError, Request, Response, Ticket, WorkList};
-use sherman_soft_nic::SoftNicEndpoint;
+use sherman_fabric::{
+    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, Request, Response, Ticket, WorkList,
+};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -15,70 +17,75 @@ use std::time::Duration;
 
 /// Rounds before the first yield: a NIC answers within a few microseconds.
 const HASTY_ROUNDS: u32 = 64;
-/// How long to ask again without a sleep, in nanoseconds.
+/// How long to poll without a sleep, in nanoseconds.
 const SPIN: u64 = 200_000;
-/// The longest sleep while something is in flight: a completion wakes nobody.
+/// The longest sleep while something is in flight: a completion wakes no thread.
 const NAP: Duration = Duration::from_micros(50);
-/// How often a server's patience is had with the last lists of an endpoint.
+/// How many times `patience` a dropped endpoint waits for its last lists before it gives up.
 const FINISH_PATIENCE: u64 = 4;
 
-/// An endpoint. One per thread: it may be sent to another, not shared.
+/// An endpoint. One per thread: it may be sent to another thread, not shared.
 ///
-/// Dropping it waits until the lists that were posted have executed: nobody else could tell that a lane was not released. Its
-/// links then serve the next endpoint.
+/// Dropping it waits until the posted lists have executed: otherwise no other client could tell that a lane
+/// was not released. The next endpoint then uses its links.
 pub struct VerbsEndpoint {
-    /// Borrowed only for the length of one access; no waker is called meanwhile. There until the drop.
-    station: ManuallyDrop<RefCell<Station>>,
-    /// When the present spin began.
+    /// Borrowed only during one access, and no waker is called in that time. Present until the drop.
+    connections: ManuallyDrop<RefCell<Connections>>,
+    /// When the current spin began.
     began: Cell<u64>,
-    control: SoftNicEndpoint,
+    control: ControlEndpoint,
     shared: Arc<Shared>,
 }
 
 impl VerbsEndpoint {
-    pub(super) fn new(shared: Arc<Shared>, control: SoftNicEndpoint, mut station: Station) -> Self {
-        station.wire = Wire::default();
-        Self { station: ManuallyDrop::new(RefCell::new(station)), began: Cell::new(0), control, shared }
+    pub(super) fn new(shared: Arc<Shared>, control: ControlEndpoint, mut connections: Connections) -> Self {
+        connections.wire = Wire::default();
+        Self {
+            connections: ManuallyDrop::new(RefCell::new(connections)),
+            began: Cell::new(0),
+            control,
+            shared,
+        }
     }
 
-    /// What it asked of its NIC.
+    /// The counters of its use of the NIC.
     pub fn wire(&self) -> Wire {
-        self.station.borrow().wire
+        self.connections.borrow().wire
     }
 
     /// For tests: moves the queue pair to `server` to its error state, as a fault of the device would.
     #[doc(hidden)]
     pub fn end_queue_pair(&self, server: u16) {
-        self.station.borrow_mut().sabotage(server, Sabotage::End);
+        self.connections.borrow_mut().sabotage(server, Sabotage::End);
     }
 
-    /// For tests: names the memory of `server` with a key that it did not give out.
+    /// For tests: names the memory of `server` with a key that the server did not give out.
     #[doc(hidden)]
     pub fn spoil_key(&self, server: u16) {
-        self.station.borrow_mut().sabotage(server, Sabotage::Key);
+        self.connections.borrow_mut().sabotage(server, Sabotage::Key);
     }
 
-    /// For tests: believes that `server` has more memory than it has.
+    /// For tests: assumes that `server` has more memory than it has.
     #[doc(hidden)]
     pub fn believe_more(&self, server: u16) {
-        self.station.borrow_mut().sabotage(server, Sabotage::Beyond);
+        self.connections.borrow_mut().sabotage(server, Sabotage::Beyond);
     }
 
     fn drive(&self) -> bool {
-        let station = &mut *self.station.borrow_mut();
-        station.drive(&self.shared.control, self.shared.patience, || self.control.now());
-        station.flight.has_woken()
+        let connections = &mut *self.connections.borrow_mut();
+        connections.drive(&self.shared.control, self.shared.patience, || self.control.now());
+        connections.flight.has_woken()
     }
 
-    /// Wakes whom the station says, with nothing borrowed: a waker may do anything.
+    /// Calls the wakers of completed lists, with nothing borrowed: a waker may do anything.
     fn wake(&self) {
-        let mut woken = self.station.borrow_mut().flight.take_woken();
+        let mut woken = self.connections.borrow_mut().flight.take_woken();
         woken.drain(..).for_each(Waker::wake);
-        self.station.borrow_mut().flight.give_woken(woken);
+        self.connections.borrow_mut().flight.give_woken(woken);
     }
 
     fn is_idle(&self) -> bool {
-        self.station.borrow().is_idle()
+        self.connections.borrow().is_idle()
     }
 }
 
@@ -90,18 +97,18 @@ impl fmt::Debug for VerbsEndpoint {
 
 impl Drop for VerbsEndpoint {
     fn drop(&mut self) {
-        // SAFETY: this is the end of the endpoint, and nobody looks at the field again.
-        let mut station = unsafe { ManuallyDrop::take(&mut self.station) }.into_inner();
+        // SAFETY: the endpoint is being dropped, and nothing accesses the field again.
+        let mut connections = unsafe { ManuallyDrop::take(&mut self.connections) }.into_inner();
         let shared = &self.shared;
         if shared.control.is_over() {
             return;
         }
         let deadline = self.control.now().saturating_add(shared.patience.saturating_mul(FINISH_PATIENCE));
         let mut rounds = 0u32;
-        while !station.is_idle() {
-            station.drive(&shared.control, shared.patience, || self.control.now());
+        while !connections.is_idle() {
+            connections.drive(&shared.control, shared.patience, || self.control.now());
             if self.control.now() > deadline {
-                station.give_up(&shared.control);
+                connections.give_up(&shared.control);
             }
             match rounds {
                 0..HASTY_ROUNDS => std::thread::yield_now(),
@@ -109,9 +116,9 @@ impl Drop for VerbsEndpoint {
             }
             rounds = rounds.saturating_add(1);
         }
-        // Whoever waited is gone with the endpoint.
-        station.flight = Default::default();
-        shared.give_back(station);
+        // The tasks that waited are gone with the endpoint.
+        connections.flight = Default::default();
+        shared.give_back(connections);
     }
 }
 
@@ -124,36 +131,36 @@ impl Endpoint for VerbsEndpoint {
         self.control.servers()
     }
 
-    fn client(&self) -> ClientId {
+    fn client(&self) -> ComputeId {
         self.control.client()
     }
 
     #[inline]
     fn list(&self, server: u16) -> WorkList {
-        self.station.borrow_mut().flight.list(server)
+        self.connections.borrow_mut().flight.list(server)
     }
 
     #[inline]
     fn recycle(&self, list: WorkList) {
-        self.station.borrow_mut().flight.recycle(list);
+        self.connections.borrow_mut().flight.recycle(list);
     }
 
     #[inline]
     fn post(&self, list: WorkList) -> Ticket {
-        let station = &mut *self.station.borrow_mut();
+        let connections = &mut *self.connections.borrow_mut();
         if self.shared.control.is_over() {
-            return station.flight.refuse_list(list, FabricError::Fenced { client: self.client() });
+            return connections.flight.refuse_list(list, FabricError::Fenced { client: self.client() });
         }
-        station.post(list, || self.control.now())
+        connections.post(list, || self.control.now())
     }
 
     #[inline]
     fn poll(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
-        self.station.borrow_mut().flight.poll_list(ticket, cx)
+        self.connections.borrow_mut().flight.poll_list(ticket, cx)
     }
 
     fn forget(&self, ticket: Ticket) {
-        self.station.borrow_mut().flight.forget(ticket);
+        self.connections.borrow_mut().flight.forget(ticket);
     }
 
     fn call(&self, server: u16, request: Request) -> Ticket {
@@ -202,7 +209,7 @@ impl Driver for VerbsEndpoint {
             }
             return true;
         }
-        // On a soft device who is waited for may need this processor.
+        // On a soft device the other side may need this processor.
         std::thread::yield_now();
         self.control.now().saturating_sub(self.began.get()) < SPIN
     }

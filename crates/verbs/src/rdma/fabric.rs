@@ -1,35 +1,36 @@
-//! One compute server's identity in a cluster whose memory is reached through a NIC.
+//! One compute server's identity in a cluster whose memory it reaches through a NIC.
 
+use super::connections::Connections;
 use super::device::Device;
 use super::endpoint::VerbsEndpoint;
 use super::link::LinkLimits;
-use super::station::Station;
 use crate::VerbsError;
 use crate::options::VerbsOptions;
-use sherman_fabric::{Caps, ClientId, Fabric, FabricError};
-use sherman_soft_nic::client::resolve::resolve;
-use sherman_soft_nic::{Address, JoinError, JoinOptions, SoftNicFabric};
+use sherman_control::ControlFabric;
+use sherman_control::client::resolve::resolve;
+use sherman_control::{Address, JoinError, JoinOptions};
+use sherman_fabric::{Caps, ComputeId, Fabric, FabricError};
 use std::fmt;
 use std::net::{IpAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Sets of links kept for the next endpoint.
+/// How many sets of links are kept for later endpoints.
 const SPARES: usize = 4;
 /// How long the look-up of a server's name may take.
 const LOOK_UP: Duration = Duration::from_secs(5);
-/// Bytes of registered memory of one endpoint: as much as its largest list needs.
+/// Bytes of registered memory of one endpoint. A list that needs more is refused.
 const SLAB: u32 = 4 << 20;
 
 /// Why a cluster cannot be joined through a NIC.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum VerbsJoinError {
-    /// The cluster does not take us.
+    /// The cluster does not admit this client.
     Join(JoinError),
-    /// There is no device to do it with.
+    /// There is no usable device.
     Verbs(VerbsError),
-    /// A server is not reached through a NIC, or not from here.
+    /// A server does not offer RDMA, or its NIC is not reachable from here.
     Attach(FabricError),
 }
 
@@ -38,7 +39,7 @@ impl fmt::Display for VerbsJoinError {
         match self {
             Self::Join(error) => error.fmt(f),
             Self::Verbs(error) => error.fmt(f),
-            Self::Attach(error) => write!(f, "a memory server's memory cannot be reached by RDMA: {error}"),
+            Self::Attach(error) => write!(f, "cannot reach a memory server's memory by RDMA: {error}"),
         }
     }
 }
@@ -53,38 +54,39 @@ impl std::error::Error for VerbsJoinError {
     }
 }
 
-/// One compute server's way into the cluster. Clones and endpoints share its identity; the last to go leaves.
+/// One compute server's access to the cluster. Clones and endpoints share its identity; dropping the last of
+/// them leaves the cluster.
 #[derive(Clone, Debug)]
 pub struct VerbsFabric {
     shared: Arc<Shared>,
 }
 
 impl VerbsFabric {
-    /// Joins the cluster as a new compute server, which leaves when the last of its handles is dropped. Its lease must be
-    /// renewed meanwhile.
+    /// Joins the cluster as a new compute server. It leaves when the last of its handles is dropped. The
+    /// caller must renew its lease meanwhile.
     ///
     /// # Errors
-    /// If there is no device, the cluster does not take us, or its servers are not reached by RDMA.
+    /// If there is no device, the cluster does not admit this client, or its servers are not reachable by
+    /// RDMA.
     pub fn join(options: &JoinOptions, verbs: &VerbsOptions) -> Result<Self, VerbsJoinError> {
         let near = options.servers.first().and_then(from_here);
-        // Before anybody knows us: without it there would be no endpoint.
+        // Before joining: without a device there would be no endpoint.
         let device = Device::open(verbs, near).map_err(VerbsJoinError::Verbs)?;
-        let depth = device
-            .facts
-            .depth(options.servers.len() as u32)
-            .map_err(|lack| VerbsJoinError::Verbs(VerbsError::Lacks { device: device.name().to_owned(), lack }))?;
-        let control = SoftNicFabric::join(options).map_err(VerbsJoinError::Join)?;
+        let depth = device.facts.depth(options.servers.len() as u32).map_err(|lack| {
+            VerbsJoinError::Verbs(VerbsError::Lacks { device: device.name().to_owned(), lack })
+        })?;
+        let control = ControlFabric::join(options).map_err(VerbsJoinError::Join)?;
         let mut caps = control.caps().clone();
         caps.masked_cas &= device.facts.masked_cas;
         let limits = LinkLimits { depth, slab: SLAB, masked_cas: caps.masked_cas, near };
         let patience = u64::try_from(options.patience.as_nanos()).unwrap_or(u64::MAX);
-        let station = Station::connect(&device, &control, &limits).map_err(VerbsJoinError::Attach)?;
-        let spares = Mutex::new(vec![station]);
+        let connections = Connections::connect(&device, &control, &limits).map_err(VerbsJoinError::Attach)?;
+        let spares = Mutex::new(vec![connections]);
         Ok(Self { shared: Arc::new(Shared { spares, control, device, caps, limits, patience }) })
     }
 
     /// Its identity.
-    pub fn client(&self) -> ClientId {
+    pub fn client(&self) -> ComputeId {
         self.shared.control.client()
     }
 
@@ -93,7 +95,7 @@ impl VerbsFabric {
         self.shared.control.servers()
     }
 
-    /// What every server of the cluster and this side can do.
+    /// The capabilities that every server of the cluster and this side support.
     pub fn caps(&self) -> &Caps {
         &self.shared.caps
     }
@@ -103,30 +105,31 @@ impl VerbsFabric {
         &self.shared.device
     }
 
-    /// A new endpoint, for the calling thread: a queue pair to every server, unless an endpoint that is gone left its own.
+    /// Makes an endpoint for the calling thread. It has a queue pair to every server, or reuses the links of
+    /// an endpoint that was dropped.
     ///
     /// # Errors
-    /// As [`SoftNicFabric::endpoint`], and [`FabricError::Unsupported`] if the device has no room.
+    /// As [`ControlFabric::endpoint`], and [`FabricError::Unsupported`] if the device has no room.
     pub fn endpoint(&self) -> Result<VerbsEndpoint, FabricError> {
         let control = self.shared.control.endpoint()?;
-        let station = match self.shared.spares().pop() {
-            Some(station) => station,
-            None => Station::connect(&self.shared.device, &self.shared.control, &self.shared.limits)?,
+        let connections = match self.shared.spares().pop() {
+            Some(connections) => connections,
+            None => Connections::connect(&self.shared.device, &self.shared.control, &self.shared.limits)?,
         };
-        Ok(VerbsEndpoint::new(Arc::clone(&self.shared), control, station))
+        Ok(VerbsEndpoint::new(Arc::clone(&self.shared), control, connections))
     }
 
-    /// The id of the cluster, as [`SoftNicFabric::cluster_id`].
+    /// The id of the cluster, as [`ControlFabric::cluster_id`].
     pub fn cluster_id(&self) -> u64 {
         self.shared.control.cluster_id()
     }
 
-    /// The identity has ended, as [`SoftNicFabric::end`].
+    /// Marks the identity as ended, as [`ControlFabric::end`].
     pub fn end(&self) {
         self.shared.control.end();
     }
 
-    /// Gives the identity up without leaving, as [`SoftNicFabric::abandon`].
+    /// Gives the identity up without leaving, as [`ControlFabric::abandon`].
     pub fn abandon(&self) {
         self.shared.control.abandon();
         self.shared.spares().clear();
@@ -141,35 +144,35 @@ impl Fabric for VerbsFabric {
     }
 }
 
-/// What endpoints share.
+/// The state that endpoints share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// First: their links end before the membership does.
-    spares: Mutex<Vec<Station>>,
-    pub(super) control: SoftNicFabric,
+    /// First field: the links end before the membership does.
+    spares: Mutex<Vec<Connections>>,
+    pub(super) control: ControlFabric,
     pub(super) device: Device,
     pub(super) caps: Caps,
     limits: LinkLimits,
-    /// How long a server may be silent that owes us something, in nanoseconds.
+    /// How long a server with lists in flight may be silent, in nanoseconds.
     pub(super) patience: u64,
 }
 
 impl Shared {
-    fn spares(&self) -> MutexGuard<'_, Vec<Station>> {
-        // Nothing panics while it is locked, so what a poisoned lock guards is still right.
+    fn spares(&self) -> MutexGuard<'_, Vec<Connections>> {
+        // Nothing panics while it is locked, so a poisoned lock still guards a valid value.
         self.spares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The links of an endpoint that is gone.
-    pub(super) fn give_back(&self, station: Station) {
+    /// Keeps the links of a dropped endpoint for a later one, if they are usable.
+    pub(super) fn give_back(&self, connections: Connections) {
         let mut spares = self.spares();
-        if station.is_fit() && spares.len() < SPARES && !self.control.is_over() {
-            spares.push(station);
+        if connections.is_fit() && spares.len() < SPARES && !self.control.is_over() {
+            spares.push(connections);
         }
     }
 }
 
-/// The address of this host from which `server` is reached. Asks the routing table; nothing is sent.
+/// The address of this host from which it reaches `server`. Asks the routing table; sends nothing.
 fn from_here(server: &Address) -> Option<IpAddr> {
     let Address::Tcp(host) = server else { return None };
     let to = resolve(host, Instant::now() + LOOK_UP).ok()?.into_iter().next()?;

@@ -1,28 +1,30 @@
-//! The client's end of a link: a queue pair to one server, and what is in flight on it.
+//! The client's end of a link: a queue pair to one server, and the lists in flight on it.
 
 use super::device::Device;
 use super::queue::{CompletionQueue, Manner, QueuePair};
 use crate::VerbsError;
-use crate::card::{Answer, Card, Place};
 use crate::fault::Fault;
 use crate::plan::Reach;
+use crate::qp_info::{Answer, QpInfo, RegionKey};
 use crate::slab::Extent;
+use sherman_control::Attachment;
+use sherman_control::ControlFabric;
 use sherman_fabric::{FabricError, Ticket};
-use sherman_soft_nic::{Attachment, SoftNicFabric};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The number of a first packet: any, so that packets of a former connection are not taken for this one's.
+/// A random number for the first packet, so that packets of a former connection are not mistaken for packets
+/// of this one.
 pub(super) fn random_packet() -> u32 {
     RandomState::new().build_hasher().finish() as u32 & 0xff_ffff
 }
 
-/// What a completion is called: the server, and the number of its list.
+/// The id of a completion holds the server above this bit, and the number of its list below.
 const SERVER_SHIFT: u32 = 48;
 
-/// The server and the number in the name of a completion.
+/// The server and the list number in the id of a completion.
 pub(super) fn read_id(id: u64) -> (usize, u64) {
     ((id >> SERVER_SHIFT) as usize, id & ((1 << SERVER_SHIFT) - 1))
 }
@@ -36,10 +38,10 @@ pub(super) struct Flying {
     pub(super) extent: Extent,
 }
 
-/// What there is as long as the link is.
+/// The parts that exist while the link is connected.
 #[derive(Debug)]
 pub(super) struct Alive {
-    /// First: destroyed before the server hears of it.
+    /// First field: the queue pair is destroyed before the server learns of it.
     pub(super) pair: QueuePair,
     pub(super) attachment: Attachment,
 }
@@ -49,20 +51,20 @@ pub(super) struct Alive {
 pub(super) struct Link {
     server: u16,
     pub(super) alive: Option<Alive>,
-    /// What is said of everything that is posted after its end.
+    /// The error of everything that is posted after the link ended.
     pub(super) error: Option<FabricError>,
-    /// What went wrong, as long as nobody has asked the server why.
+    /// The fault of the link, until the endpoint has asked the control plane for the cause.
     pub(super) fault: Option<Fault>,
     pub(super) reach: Reach,
-    pub(super) host: Place,
-    pub(super) chip: Place,
+    pub(super) host: RegionKey,
+    pub(super) chip: RegionKey,
     pub(super) flying: VecDeque<Flying>,
     /// Lists that found no room, in order.
     pub(super) waiting: VecDeque<Ticket>,
-    /// Requests that the queue still takes.
+    /// Free entries of the send queue.
     pub(super) room: u32,
     number: u64,
-    /// Since when the oldest list in flight has been waited for.
+    /// When the oldest list in flight became the oldest.
     pub(super) since: u64,
 }
 
@@ -70,7 +72,7 @@ impl Link {
     /// Connects to `server`.
     pub(super) fn connect(
         device: &Device,
-        control: &SoftNicFabric,
+        control: &ControlFabric,
         server: u16,
         cq: &Arc<CompletionQueue>,
         limits: &LinkLimits,
@@ -81,20 +83,20 @@ impl Link {
             (false, false) => Manner::Chain,
         };
         let failed = |error: VerbsError| {
-            tracing::warn!(%error, server, "no link");
+            tracing::warn!(%error, server, "cannot link to a memory server");
             FabricError::Unsupported { what: "make one more queue pair" }
         };
         let mut pair = QueuePair::asking(device, cq, limits.depth, manner).map_err(failed)?;
         let (address, index) = device.address(limits.near, None).map_err(failed)?;
         let rd_atomic = device.facts.rd_atomic(false, &device.options);
         let (queue_pair, packet) = (pair.number(), random_packet());
-        let offer = Card { address, mtu: device.mtu(), rd_atomic, queue_pair, packet };
+        let offer = QpInfo { address, mtu: device.mtu(), rd_atomic, queue_pair, packet };
         let attachment = control.attach(server, &offer.encode())?;
         let answer = Answer::decode(attachment.reply()).map_err(|error| {
-            tracing::warn!(%error, server, "no link");
+            tracing::warn!(%error, server, "cannot link to a memory server");
             FabricError::Unsupported { what: "understand the server's queue pair" }
         })?;
-        pair.connect(device, &offer, index, &answer.card).map_err(failed)?;
+        pair.connect(device, &offer, index, &answer.qp_info).map_err(failed)?;
         let reach = Reach {
             server,
             host_bytes: answer.host.bytes,
@@ -104,16 +106,22 @@ impl Link {
             slab: limits.slab,
         };
         let (host, chip) = (answer.host, answer.chip);
-        Ok(Self { alive: Some(Alive { pair, attachment }), reach, host, chip, ..Self::new(server, limits.depth) })
+        Ok(Self {
+            alive: Some(Alive { pair, attachment }),
+            reach,
+            host,
+            chip,
+            ..Self::new(server, limits.depth)
+        })
     }
 
-    /// A link that never was.
+    /// A link that was never connected.
     pub(super) fn ended(server: u16, error: FabricError) -> Self {
         Self { error: Some(error), ..Self::new(server, 0) }
     }
 
     fn new(server: u16, room: u32) -> Self {
-        let none = Place::default();
+        let none = RegionKey::default();
         let reach = Reach { server, host_bytes: 0, chip_bytes: 0, masked_cas: false, inline: 0, slab: 0 };
         Self {
             server,
@@ -131,7 +139,7 @@ impl Link {
         }
     }
 
-    /// The number of the next list, and what its completion is called.
+    /// The number of the next list, and the id of its completion.
     pub(super) fn next_number(&mut self) -> (u64, u64) {
         self.number = (self.number + 1) & ((1 << SERVER_SHIFT) - 1);
         (self.number, u64::from(self.server) << SERVER_SHIFT | self.number)
@@ -143,15 +151,15 @@ impl Link {
     }
 }
 
-/// What links of an endpoint are made with.
+/// The limits of an endpoint's links.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkLimits {
-    /// Requests of one queue.
+    /// Requests that one queue holds.
     pub(super) depth: u32,
     /// Bytes of the endpoint's registered memory.
     pub(super) slab: u32,
-    /// Whether every server and this side can do a masked CAS.
+    /// Whether every server and this side support masked CAS.
     pub(super) masked_cas: bool,
-    /// The address from which the servers are reached.
+    /// The address from which this host reaches the servers.
     pub(super) near: Option<IpAddr>,
 }

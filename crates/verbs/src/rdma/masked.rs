@@ -1,6 +1,7 @@
-//! Masked CAS: a request of one vendor (mlx5), put together by hand, and tried before it is believed.
+//! Masked CAS: a request of one vendor (mlx5), built by hand, and tested before use.
 //!
-//! Verbs has no such operation. mlx5 devices have, if their firmware allows it, and libmlx5 lets one post a request as bytes:
+//! Verbs has no such operation. mlx5 devices have it, if their firmware allows it, and libmlx5 can post a
+//! request as bytes:
 //!
 //! ```text
 //!  0  control   operation and modifier, queue pair and length in 16 bytes, signalled
@@ -9,16 +10,17 @@
 //! 64  local     length, key, address of what was found
 //! ```
 //!
-//! All of it big-endian. **Never run on a device** that has it: so before a port is used, a queue pair is connected to itself
-//! and asked to swap 16 bits of a word of ours. Only if word and answer are then what they should be is there masked CAS.
+//! All of it is big-endian. This code was **never run on a device** that has the operation. So before it uses
+//! a port, the client connects a queue pair to itself and swaps 16 bits of a word in its own memory. It uses
+//! masked CAS only if the word and the answer are correct.
 
 use super::device::Device;
 use super::memory::{Access, Buffer};
 use super::post::{Batch, Chain};
 use super::queue::{CompletionQueue, Manner, QueuePair};
 use crate::VerbsError;
-use crate::card::{Card, Place};
 use crate::plan::{Task, Work};
+use crate::qp_info::{QpInfo, RegionKey};
 use crate::slab::Extent;
 use rdma_mummy_sys as ffi;
 use sherman_fabric::Space;
@@ -32,10 +34,10 @@ const EIGHT_BYTES: u32 = 8 | (3 - 2);
 const SIGNALLED: u32 = 2 << 2;
 /// Its length in units of 16 bytes.
 const UNITS: u32 = 5;
-/// How long the trial may take.
+/// How long each step of the test may take.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What is compared and swapped.
+/// The operands of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Swap {
     pub(super) compare: u64,
@@ -48,8 +50,14 @@ pub(super) struct Swap {
 #[repr(align(16))]
 pub(super) struct Request(pub(super) [u8; 16 * UNITS as usize]);
 
-/// Puts the request together. The library fills in its place in the queue.
-pub(super) fn request(pair: u32, signalled: bool, remote: (u64, u32), swap: Swap, local: &ffi::ibv_sge) -> Request {
+/// Builds the request. The library fills in its index in the queue.
+pub(super) fn request(
+    pair: u32,
+    signalled: bool,
+    remote: (u64, u32),
+    swap: Swap,
+    local: &ffi::ibv_sge,
+) -> Request {
     let mut bytes = [0; 80];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
     put(0, &(EIGHT_BYTES << 24 | MASKED_CAS).to_be_bytes());
@@ -67,25 +75,28 @@ pub(super) fn request(pair: u32, signalled: bool, remote: (u64, u32), swap: Swap
     Request(bytes)
 }
 
-/// Makes a queue pair that takes the vendor's requests; null if there can be none.
+/// Makes a queue pair that accepts the vendor's requests; null if that is not possible.
 ///
 /// # Safety
-/// As of `ibv_create_qp_ex`: what the attributes name is alive.
-pub(super) unsafe fn create(context: *mut ffi::ibv_context, all: &mut ffi::ibv_qp_init_attr_ex) -> *mut ffi::ibv_qp {
+/// As of `ibv_create_qp_ex`: everything that the attributes name is alive.
+pub(super) unsafe fn create(
+    context: *mut ffi::ibv_context,
+    all: &mut ffi::ibv_qp_init_attr_ex,
+) -> *mut ffi::ibv_qp {
     // SAFETY: plain numbers, for which zero is valid.
     let mut vendor: ffi::mlx5dv_qp_init_attr = unsafe { std::mem::zeroed() };
     vendor.comp_mask = u64::from(ffi::mlx5dv_qp_init_attr_mask::MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS.0);
     vendor.send_ops_flags = u64::from(ffi::mlx5dv_qp_create_send_ops_flags::MLX5DV_QP_EX_WITH_RAW_WQE.0);
-    // SAFETY: as the caller promises; a device of another vendor is refused by the library.
+    // SAFETY: as the caller promises; the library refuses a device of another vendor.
     unsafe { ffi::mlx5dv_create_qp(context, all, &raw mut vendor) }
 }
 
-/// Whether the device does a masked CAS as it should.
+/// Tests whether the device performs a masked CAS correctly.
 pub(super) fn works(device: &Device) -> bool {
     match attempt(device) {
         Ok(works) => works,
         Err(error) => {
-            tracing::debug!(device = device.name(), %error, "no masked CAS");
+            tracing::debug!(device = device.name(), %error, "the device has no masked CAS");
             false
         }
     }
@@ -95,16 +106,18 @@ fn attempt(device: &Device) -> Result<bool, VerbsError> {
     let cq = CompletionQueue::new(&device.opened, 16)?;
     let mut pair = QueuePair::asking(device, &cq, 8, Manner::Raw)?;
     let (address, index) = device.address(None, None)?;
-    let own = Card { address, mtu: device.mtu(), rd_atomic: 1, queue_pair: pair.number(), packet: 0 };
+    let own = QpInfo { address, mtu: device.mtu(), rd_atomic: 1, queue_pair: pair.number(), packet: 0 };
     pair.connect(device, &own, index, &own)?;
     let mut buffer = Buffer::new(&device.opened, 64, Access::Remote)?;
     let word = 0x0011_2233_4455_6677_u64;
     buffer.put(0, &word.to_ne_bytes());
-    let place = Place { base: buffer.address(0), bytes: 8, key: buffer.registration().remote_key() };
+    let place = RegionKey { base: buffer.address(0), bytes: 8, key: buffer.registration().remote_key() };
     let mut chain = Chain::default();
     let mask = 0xffff << 16;
-    // One that must not swap, because a bit under the mask differs; one that must, because only others do.
-    for (compare, swap, after) in [(0x4454 << 16, 0, word), (!mask | 0x4455 << 16, 0xabcd << 16, 0x0011_2233_abcd_6677)]
+    // The first must not swap, because a bit under the mask differs. The second must, because only other bits
+    // differ.
+    for (compare, swap, after) in
+        [(0x4454 << 16, 0, word), (!mask | 0x4455 << 16, 0xabcd << 16, 0x0011_2233_abcd_6677)]
     {
         let before = buffer.word(0);
         let task = Task::MaskedCas { compare, swap, mask };

@@ -1,51 +1,55 @@
 //! The server's side: its memory, registered once, and a queue pair for each link.
 //!
-//! The path is exclusive: a NIC's atomics are atomic among themselves alone, so no list is executed by this process.
+//! The path is exclusive: a NIC's atomics are atomic only among themselves, so this process executes no list.
 //!
-//! **A fence (F6)** ends all queue pairs of the session: each is moved to the error state, in which it answers nothing more, then
-//! reset, which returns only when the device is done with what it was at. The fence is answered after that, and waits for
-//! nothing else. A link that is being made meanwhile is found by it, or finds the flag up ([`DataPath`]'s rule). The pair is destroyed
-//! when its connection ends: until then nobody else gets its number, so the last packets of a fenced client meet no other's.
+//! **A fence (F6)** ends all queue pairs of the session. It moves each to the error state, in which it
+//! answers nothing more, then resets it. The reset returns only when the device has finished its current work
+//! on the pair. The server answers the fence after that, and waits for nothing else. The fence finds a link
+//! that is being made meanwhile, or that link finds the session's flag set ([`DataPath`]'s rule). The pair is
+//! destroyed when its connection ends. Until then no other pair gets its number, so the last packets of a
+//! fenced client reach no other client's pair.
 //!
-//! **On-chip memory** is the device's own where it has as much, else words of host memory, registered by themselves. The
-//! server's CPU clears lanes when memory is formatted and never touches them again, so it needs no way to the device's.
+//! **On-chip memory** is the device's own if the device has enough, else words of host memory with a
+//! registration of their own. The server's CPU clears lanes when memory is formatted and never touches them
+//! again, so it needs no access to the device's memory.
 //!
-//! **Host memory** is both sides'. The CPU stores whole words, into tables that clients only read (chunks, members) and into catalog
-//! entries that nobody knows yet; root words and nodes are clients' alone. So no word is changed by both.
+//! **Host memory** is shared by both sides. The CPU stores whole words, into tables that clients only read
+//! (chunks, members) and into catalog entries that no client knows yet. Root words and nodes belong to the
+//! clients alone. So no word is changed by both.
 
 use super::device::Device;
 use super::memory::{Access, DeviceMemory, Registration};
 use super::queue::{CompletionQueue, QueuePair};
 use crate::VerbsError;
-use crate::card::{Answer, Card, Place};
 use crate::facts::Chip;
+use crate::qp_info::{Answer, QpInfo, RegionKey};
 use rustix::net::getsockname;
+use sherman_control::path::{Attached, Attaching, DataPath, Link, Stopping};
 use sherman_embedded::host::{Host, Session};
 use sherman_fabric::{Caps, FabricError, Memory, Refusal, Space};
-use sherman_memory_server::LaneWidth;
-use sherman_soft_nic::server::path::{Attached, Attaching, DataPath, Link, Stopping};
+use sherman_layout::LaneWidth;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a client is refused with that offers what is no card.
-const NO_CARD: &str = "this is no description of a queue pair";
-/// What a client is refused with whose address does not reach ours.
+/// The refusal of an offer that is not valid queue-pair information.
+const NO_QP_INFO: &str = "the description of the queue pair is malformed";
+/// The refusal of a client whose address this server cannot reach.
 const NO_WAY: &str = "reach the client's RDMA address";
-/// What a client is refused with if the device has no queue pair left.
+/// The refusal if the device has no queue pair left.
 const NO_PAIR: &str = "make one more queue pair";
 
 /// A memory server's memory, reached through a NIC.
 #[derive(Debug)]
 pub struct VerbsPath {
     device: Device,
-    host: Place,
-    chip: Place,
+    host: RegionKey,
+    chip: RegionKey,
     chip_is: Chip,
     caps: Caps,
     links: Arc<Links>,
-    /// What keeps the places alive; unregistered before the memory goes.
+    /// Keeps the registered regions alive. Unregistered before the memory is freed.
     _registered: Registered,
     _memory: Arc<Host>,
 }
@@ -57,7 +61,7 @@ struct Registered {
     _device: Option<DeviceMemory>,
 }
 
-/// The ends of links, by client and incarnation.
+/// The server's ends of links, by client and incarnation.
 type Table = BTreeMap<(u16, u32), Vec<Arc<End>>>;
 
 /// The links of every session.
@@ -66,7 +70,7 @@ struct Links(Mutex<Table>);
 
 impl Links {
     fn table(&self) -> MutexGuard<'_, Table> {
-        // Every change is one insertion or removal, so what a poisoned lock guards is still right.
+        // Every change is one insertion or removal, so a poisoned lock still guards a valid value.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -78,26 +82,27 @@ struct End(Mutex<Option<Held>>);
 #[derive(Debug)]
 struct Held {
     pair: QueuePair,
-    /// Its session is over: it must not be connected any more.
+    /// Its session has ended: it must not be connected any more.
     stopped: bool,
 }
 
 impl End {
     fn held(&self) -> MutexGuard<'_, Option<Held>> {
-        // What it guards is there or not.
+        // The value is present or not, so a poisoned lock still guards a valid value.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets it answer nothing more.
+    /// Stops the queue pair: it answers nothing more.
     fn stop(&self) {
         if let Some(held) = self.held().as_mut() {
             held.stopped = true;
-            // If it cannot be ended, it is reset or destroyed all the same, and until then nobody is told that it is over.
+            // If this fails, the queue pair is still reset or destroyed, and the fence is not answered before
+            // that.
             let _ = held.pair.end();
         }
     }
 
-    /// Waits for the device to be done with it: when this returns, nothing of it executes.
+    /// Waits until the device has finished with the queue pair: when this returns, nothing of it executes.
     fn quiet(&self) {
         let mut held = self.held();
         if held.as_mut().is_some_and(|held| held.pair.reset().is_err()) {
@@ -105,14 +110,14 @@ impl End {
         }
     }
 
-    /// Destroys it.
+    /// Destroys the queue pair.
     fn destroy(&self) {
         drop(self.held().take());
     }
 }
 
 impl VerbsPath {
-    /// Registers the memory of `host` with `device`: all of its pages are locked from now on.
+    /// Registers `memory` with `device`: all of its pages are locked from now on.
     ///
     /// # Errors
     /// If the system or the device does not allow it, or the memory lies in a file.
@@ -123,10 +128,12 @@ impl VerbsPath {
             return Err(VerbsError::System { what: "give an RDMA device memory that lies in a file", error });
         }
         let (start, bytes) = region.place(Space::Host);
-        // SAFETY: the region lies still as long as `memory` lives, which this path keeps until after the registration is
-        // gone. It consists of atomics, and the server's CPU touches what is its own.
+        // SAFETY: the region does not move as long as `memory` lives, and this path keeps `memory` until
+        // after the registration is dropped. The region consists of atomics, and the server's CPU touches
+        // only its own words.
         let host = unsafe { Registration::new(&device.opened, start, bytes, Access::Remote) }?;
-        let host_place = Place { base: start.as_ptr() as u64, bytes: bytes as u64, key: host.remote_key() };
+        let host_place =
+            RegionKey { base: start.as_ptr() as u64, bytes: bytes as u64, key: host.remote_key() };
         let on_chip = region.size(Space::OnChip);
         let mut chip_is = device.facts.chip(on_chip, &device.options);
         let mut given = None;
@@ -134,17 +141,19 @@ impl VerbsPath {
             match DeviceMemory::new(&device.opened, on_chip as usize) {
                 Ok(memory) => given = Some(memory),
                 Err(error) => {
-                    tracing::warn!(%error, "lock lanes lie in host memory");
+                    tracing::warn!(%error, "no device memory for lock lanes: they lie in host memory");
                     chip_is = Chip::Host;
                 }
             }
         }
-        let (mut chip, mut chip_place) = (None, given.as_ref().map_or(Place::default(), DeviceMemory::place));
+        let (mut chip, mut chip_place) =
+            (None, given.as_ref().map_or(RegionKey::default(), DeviceMemory::place));
         if chip_is == Chip::Host {
             let (start, bytes) = region.place(Space::OnChip);
             // SAFETY: as above.
             let words = unsafe { Registration::new(&device.opened, start, bytes, Access::Remote) }?;
-            chip_place = Place { base: start.as_ptr() as u64, bytes: bytes as u64, key: words.remote_key() };
+            chip_place =
+                RegionKey { base: start.as_ptr() as u64, bytes: bytes as u64, key: words.remote_key() };
             chip = Some(words);
         }
         let narrow = memory.superblock().geometry.lock.width == LaneWidth::Bits16;
@@ -172,21 +181,21 @@ impl VerbsPath {
     }
 
     /// Connects the queue pair of `end` to the client's.
-    fn connect(&self, end: &End, offer: &Card, near: Option<IpAddr>) -> Result<Answer, FabricError> {
+    fn connect(&self, end: &End, offer: &QpInfo, near: Option<IpAddr>) -> Result<Answer, FabricError> {
         let Address { address, index } = self.address(offer, near)?;
         let rd_atomic = self.device.facts.rd_atomic(true, &self.device.options).min(offer.rd_atomic);
         let mut held = end.held();
         let Some(Held { pair, stopped: false }) = held.as_mut() else { return Err(unsupported(NO_PAIR)) };
         let (queue_pair, packet) = (pair.number(), super::link::random_packet());
-        let card = Card { address, mtu: self.device.mtu(), rd_atomic, queue_pair, packet };
-        pair.connect(&self.device, &card, index, offer).map_err(|error| {
-            tracing::warn!(%error, ?offer, "a link was not made");
+        let qp_info = QpInfo { address, mtu: self.device.mtu(), rd_atomic, queue_pair, packet };
+        pair.connect(&self.device, &qp_info, index, offer).map_err(|error| {
+            tracing::warn!(%error, ?offer, "cannot link to a client");
             unsupported(NO_WAY)
         })?;
-        Ok(Answer { card, host: self.host, chip: self.chip, chip_is: self.chip_is })
+        Ok(Answer { qp_info, host: self.host, chip: self.chip, chip_is: self.chip_is })
     }
 
-    fn address(&self, offer: &Card, near: Option<IpAddr>) -> Result<Address, FabricError> {
+    fn address(&self, offer: &QpInfo, near: Option<IpAddr>) -> Result<Address, FabricError> {
         let peer = (offer.address.kind, offer.address.gid);
         let found = self.device.address(near, Some(peer));
         let (address, index) = found.map_err(|_| unsupported(NO_WAY))?;
@@ -203,7 +212,7 @@ fn unsupported(what: &'static str) -> FabricError {
     FabricError::Unsupported { what }
 }
 
-/// The address of this host on which `socket` was reached.
+/// The local address of `socket`.
 fn reached_at(socket: BorrowedFd<'_>) -> Option<IpAddr> {
     SocketAddr::try_from(getsockname(socket).ok()?).ok().map(|address| address.ip().to_canonical())
 }
@@ -218,10 +227,10 @@ impl DataPath for VerbsPath {
     }
 
     fn attach(&self, asking: &Attaching<'_>) -> Result<Attached, FabricError> {
-        let offer =
-            Card::decode(asking.body).map_err(|_| FabricError::Refused(Refusal::BadRequest { what: NO_CARD }))?;
+        let offer = QpInfo::decode(asking.body)
+            .map_err(|_| FabricError::Refused(Refusal::BadRequest { what: NO_QP_INFO }))?;
         let no_pair = |error: VerbsError| {
-            tracing::warn!(%error, "a link was not made");
+            tracing::warn!(%error, "cannot link to a client");
             unsupported(NO_PAIR)
         };
         let cq = CompletionQueue::new(&self.device.opened, 1).map_err(no_pair)?;
@@ -230,12 +239,12 @@ impl DataPath for VerbsPath {
         let session = asking.session;
         let key = (session.client().0, session.incarnation());
         self.links.table().entry(key).or_default().push(Arc::clone(&end));
-        // From here on a fence finds it; dropping the link takes it from the table.
+        // From here on a fence finds it; dropping the link removes it from the table.
         let link = PathLink { links: Arc::clone(&self.links), key, end };
         if session.is_over() {
             return Err(FabricError::Fenced { client: session.client() });
         }
-        // A fence that came since has stopped it.
+        // A fence that came in between has stopped it.
         let answer = self.connect(&link.end, &offer, reached_at(asking.socket)).map_err(|error| {
             if session.is_over() { FabricError::Fenced { client: session.client() } } else { error }
         })?;
@@ -250,7 +259,7 @@ impl DataPath for VerbsPath {
     }
 }
 
-/// The ends of a session that is being stopped.
+/// The link ends of a session that is being stopped.
 #[derive(Debug)]
 struct Ends(Vec<Arc<End>>);
 
@@ -267,7 +276,7 @@ impl Drop for Ends {
     }
 }
 
-/// What a connection holds.
+/// The link that a connection holds.
 #[derive(Debug)]
 struct PathLink {
     links: Arc<Links>,
@@ -279,7 +288,7 @@ impl Link for PathLink {}
 
 impl Drop for PathLink {
     fn drop(&mut self) {
-        // Destroyed while a fence can still find it: so none is answered before it is gone.
+        // Destroyed while a fence can still find it: so no fence is answered before it is gone.
         self.end.destroy();
         let mut table = self.links.table();
         if let Some(ends) = table.get_mut(&self.key) {

@@ -1,33 +1,34 @@
-//! Work requests as the library wants them: a list is one chain, rung in once, of which only the last is signalled.
+//! Work requests in the library's format. A list is one chain, posted with one doorbell, and only its last
+//! request is signalled.
 
 use super::masked;
 use super::memory::Buffer;
 use super::queue::QueuePair;
 use crate::VerbsError;
-use crate::card::Place;
 use crate::plan::{Task, Work};
+use crate::qp_info::RegionKey;
 use crate::slab::Extent;
 use rdma_mummy_sys as ffi;
 use sherman_fabric::Space;
 
-/// What all requests of a list have in common.
+/// The data that all requests of a list share.
 #[derive(Debug)]
 pub(super) struct Batch<'b> {
-    /// What its completion is called.
+    /// The id of its completion.
     pub(super) id: u64,
-    /// The server's memory.
-    pub(super) host: &'b Place,
+    /// The server's host memory.
+    pub(super) host: &'b RegionKey,
     /// The server's on-chip memory.
-    pub(super) chip: &'b Place,
+    pub(super) chip: &'b RegionKey,
     /// Registered memory, and the list's part of it.
     pub(super) buffer: &'b Buffer,
     pub(super) extent: Extent,
-    /// The list's own bytes, for what travels inside requests.
+    /// The list's own bytes, for WRITEs that travel inside requests.
     pub(super) arena: &'b [u8],
 }
 
 impl Batch<'_> {
-    /// Where `work` goes, as verbs name it, and the key to it.
+    /// The remote address of `work`, as verbs name it, and its key.
     fn remote(&self, work: &Work) -> (u64, u32) {
         let place = match work.space {
             Space::Host => self.host,
@@ -36,25 +37,27 @@ impl Batch<'_> {
         (place.base + work.offset, place.key)
     }
 
-    /// Where its bytes are on this side.
+    /// The local address of its bytes.
     fn local(&self, work: &Work) -> ffi::ibv_sge {
         let (addr, lkey) = match work.task {
-            // The library copies them while it is called, and asks for no key.
+            // The library copies them during the call, and needs no key.
             Task::Inline { at, .. } => (self.arena[at as usize..][..work.len as usize].as_ptr() as u64, 0),
-            _ => (self.buffer.address(self.extent.start + work.local), self.buffer.registration().local_key()),
+            _ => {
+                (self.buffer.address(self.extent.start + work.local), self.buffer.registration().local_key())
+            }
         };
         ffi::ibv_sge { addr, length: work.len, lkey }
     }
 }
 
-/// Room for the structures of a chain, kept from list to list.
+/// Buffers for the structures of a chain, reused from list to list.
 #[derive(Default)]
 pub(super) struct Chain {
     requests: Vec<ffi::ibv_send_wr>,
     places: Vec<ffi::ibv_sge>,
 }
 
-// SAFETY: the pointers in it are set anew before each use and not looked at in between.
+// SAFETY: the pointers in it are set again before each use and not read in between.
 unsafe impl Send for Chain {}
 
 impl std::fmt::Debug for Chain {
@@ -80,15 +83,25 @@ fn flags(work: &Work, last: bool) -> u32 {
 }
 
 impl Chain {
-    /// Posts `works`, at least one, in order. There is room for them.
-    pub(super) fn post(&mut self, pair: &mut QueuePair, works: &[Work], batch: &Batch<'_>) -> Result<(), VerbsError> {
+    /// Posts `works`, at least one, in order. The caller has checked that there is room.
+    pub(super) fn post(
+        &mut self,
+        pair: &mut QueuePair,
+        works: &[Work],
+        batch: &Batch<'_>,
+    ) -> Result<(), VerbsError> {
         match pair.ex {
             None => self.post_chain(pair, works, batch),
             Some(_) => post_calls(pair, works, batch),
         }
     }
 
-    fn post_chain(&mut self, pair: &mut QueuePair, works: &[Work], batch: &Batch<'_>) -> Result<(), VerbsError> {
+    fn post_chain(
+        &mut self,
+        pair: &mut QueuePair,
+        works: &[Work],
+        batch: &Batch<'_>,
+    ) -> Result<(), VerbsError> {
         self.places.clear();
         self.places.extend(works.iter().map(|work| batch.local(work)));
         self.requests.clear();
@@ -101,28 +114,29 @@ impl Chain {
             request.send_flags = flags(work, at + 1 == works.len());
             let (remote_addr, rkey) = batch.remote(work);
             let rdma = ffi::wr_t { rdma: ffi::rdma_t { remote_addr, rkey } };
-            let atomic =
-                |compare_add, swap| ffi::wr_t { atomic: ffi::atomic_t { remote_addr, compare_add, swap, rkey } };
+            let atomic = |compare_add, swap| ffi::wr_t {
+                atomic: ffi::atomic_t { remote_addr, compare_add, swap, rkey },
+            };
             use ffi::ibv_wr_opcode as op;
             (request.opcode, request.wr) = match work.task {
                 Task::Read => (op::IBV_WR_RDMA_READ, rdma),
                 Task::Write { .. } | Task::Inline { .. } => (op::IBV_WR_RDMA_WRITE, rdma),
                 Task::Cas { compare, swap } => (op::IBV_WR_ATOMIC_CMP_AND_SWP, atomic(compare, swap)),
                 Task::Faa { add } => (op::IBV_WR_ATOMIC_FETCH_AND_ADD, atomic(add, 0)),
-                // Planned only where both sides have it, and then queue pairs are posted to by calls.
+                // Planned only if both sides support it, and then the queue pair is posted to by calls.
                 Task::MaskedCas { .. } => return Err(not_here()),
             };
             self.requests.push(request);
         }
-        // Linked when none of them moves any more.
+        // Linked only now, when no request moves any more.
         let first = self.requests.as_mut_ptr();
         for at in 1..self.requests.len() {
             // SAFETY: both are elements of the vector.
             unsafe { (*first.add(at - 1)).next = first.add(at) };
         }
         let mut bad = std::ptr::null_mut();
-        // SAFETY: the chain and the places it points to are alive during the call, which keeps none of them. What they
-        // name is registered and stays until the completion, or travels inside the request.
+        // SAFETY: the chain and the entries it points to are alive during the call, which keeps none of them.
+        // The memory they name is registered and stays until the completion, or travels inside the request.
         let code = unsafe { ffi::ibv_post_send(pair.qp.as_ptr(), first, &raw mut bad) };
         super::done(code, "post work requests")
     }
@@ -132,20 +146,22 @@ fn not_here() -> VerbsError {
     VerbsError::System { what: "post a masked CAS", error: std::io::ErrorKind::Unsupported.into() }
 }
 
-/// Posts by calls, between a begin and an end that rings.
+/// Posts by calls, between a start call and a completing call that rings the doorbell.
 fn post_calls(pair: &mut QueuePair, works: &[Work], batch: &Batch<'_>) -> Result<(), VerbsError> {
     let Some(ex) = pair.ex.map(std::ptr::NonNull::as_ptr) else { return Err(not_here()) };
     if pair.raw.is_none() && works.iter().any(|work| matches!(work.task, Task::MaskedCas { .. })) {
         return Err(not_here());
     }
-    // SAFETY: the queue pair is alive, was made with all these operations, and nobody else posts to it (`&mut`). What
-    // requests name is registered and stays until the completion, or is copied by the call.
+    // SAFETY: the queue pair is alive, was made with all these operations, and no other code posts to it
+    // (`&mut`). The memory that requests name is registered and stays until the completion, or is copied by
+    // the call.
     unsafe {
         ffi::ibv_wr_start(ex);
         for (at, work) in works.iter().enumerate() {
             let flags = flags(work, at + 1 == works.len());
             (*ex).wr_id = batch.id;
-            // That bytes travel inside is said by how they are set; soft-RoCE wants the flag as well, others do not mind.
+            // The call that sets the bytes already makes them inline. Soft-RoCE needs the flag as well, and
+            // other devices ignore it.
             (*ex).wr_flags = flags;
             let (remote, key) = batch.remote(work);
             let local = batch.local(work);
@@ -161,12 +177,14 @@ fn post_calls(pair: &mut QueuePair, works: &[Work], batch: &Batch<'_>) -> Result
                         let request = masked::request(pair.number(), signalled, (remote, key), swap, &local);
                         ffi::mlx5dv_wr_raw_wqe(raw.as_ptr(), request.0.as_ptr().cast());
                     }
-                    // It has its place in it.
+                    // The request already contains its local address.
                     continue;
                 }
             }
             match work.task {
-                Task::Inline { .. } => ffi::ibv_wr_set_inline_data(ex, local.addr as *mut _, work.len as usize),
+                Task::Inline { .. } => {
+                    ffi::ibv_wr_set_inline_data(ex, local.addr as *mut _, work.len as usize)
+                }
                 _ => ffi::ibv_wr_set_sge(ex, local.lkey, local.addr, local.length),
             }
         }
@@ -179,11 +197,12 @@ mod tests {
     use super::*;
     use ffi::ibv_send_flags as flag;
 
-    /// On soft-RoCE nothing overtakes, so that a fence is asked for shows only here.
+    /// On soft-RoCE no request overtakes another, so only this test shows that the fence flag is set.
     #[test]
     fn fences_inline_bytes_and_the_last_request_are_flagged() {
         let work = |task| Work { verb: 0, space: Space::Host, offset: 0, len: 8, local: 0, task };
-        let (signalled, inline, fence) = (flag::IBV_SEND_SIGNALED.0, flag::IBV_SEND_INLINE.0, flag::IBV_SEND_FENCE.0);
+        let (signalled, inline, fence) =
+            (flag::IBV_SEND_SIGNALED.0, flag::IBV_SEND_INLINE.0, flag::IBV_SEND_FENCE.0);
         for (task, expected) in [
             (Task::Read, 0),
             (Task::Write { fenced: false }, 0),

@@ -1,23 +1,24 @@
-//! Completion queues and queue pairs, from birth to error.
+//! Completion queues and queue pairs, from creation to error.
 //!
-//! A queue pair is born in RESET and led to INIT, to RTR (it answers) and to RTS (it asks). Whatever fails leads to ERR, from where
-//! there is no way back: it is destroyed. After that no device touches its memory.
+//! A queue pair starts in RESET and moves to INIT, to RTR (it answers) and to RTS (it asks). Any failure
+//! leads to ERR, from which it does not return to work: it is destroyed. After that no device touches its
+//! memory.
 
 use super::device::{Device, Opened};
 use crate::VerbsError;
-use crate::card::Card;
 use crate::fault::Fault;
 use crate::options::INLINE;
+use crate::qp_info::QpInfo;
 use rdma_mummy_sys as ffi;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-/// How long an answer may take before a request is sent again: 4.096 µs times two to this, 67 ms.
+/// How long an answer may take before a request is sent again: 4.096 µs times two to this power, 67 ms.
 const TIMEOUT: u8 = 14;
-/// How often it is sent again. With the above, half a second at least until the other side is given up. Not 7, which soft-RoCE
-/// takes for ever.
+/// How often a request is sent again. With `TIMEOUT`, the client waits at least half a second before it gives
+/// up the other side. Not 7: soft-RoCE takes that as infinite.
 const RETRIES: u8 = 6;
-/// Completions that are asked for at a time.
+/// Completions that one call polls.
 const BATCH: usize = 16;
 
 /// A completion queue.
@@ -35,9 +36,9 @@ unsafe impl Sync for CompletionQueue {}
 /// One completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Completion {
-    /// What the request was called.
+    /// The id of the request.
     pub(super) id: u64,
-    /// What went wrong.
+    /// The fault, if the request failed.
     pub(super) fault: Option<Fault>,
 }
 
@@ -45,21 +46,22 @@ impl CompletionQueue {
     pub(super) fn new(opened: &Arc<Opened>, entries: u32) -> Result<Arc<Self>, VerbsError> {
         let entries = i32::try_from(entries.max(1)).unwrap_or(i32::MAX);
         // SAFETY: the context is open; there is no channel, and so no context for its events.
-        let cq = unsafe { ffi::ibv_create_cq(opened.context(), entries, ptr::null_mut(), ptr::null_mut(), 0) };
+        let cq =
+            unsafe { ffi::ibv_create_cq(opened.context(), entries, ptr::null_mut(), ptr::null_mut(), 0) };
         let cq = NonNull::new(cq).ok_or_else(|| VerbsError::last("make a completion queue"))?;
         Ok(Arc::new(Self { cq, _opened: Arc::clone(opened) }))
     }
 
-    /// Hands every completion that has come to `each`.
+    /// Passes every completion that has arrived to `each`.
     pub(super) fn poll(&self, mut each: impl FnMut(Completion)) -> Result<usize, VerbsError> {
         let mut all = 0;
         loop {
             // SAFETY: plain numbers, for which zero is valid.
             let mut found: [ffi::ibv_wc; BATCH] = unsafe { std::mem::zeroed() };
-            // SAFETY: the queue is alive and there is room for so many.
+            // SAFETY: the queue is alive and there is room for `BATCH` completions.
             let count = unsafe { ffi::ibv_poll_cq(self.cq.as_ptr(), BATCH as i32, found.as_mut_ptr()) };
             let Ok(count) = usize::try_from(count) else {
-                return Err(VerbsError::last("ask a completion queue"));
+                return Err(VerbsError::last("poll a completion queue"));
             };
             for wc in &found[..count.min(BATCH)] {
                 each(Completion { id: wc.wr_id, fault: Fault::of_status(wc.status) });
@@ -74,7 +76,7 @@ impl CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        // SAFETY: it is ours, its queue pairs are gone (they hold an `Arc`), and it is destroyed once.
+        // SAFETY: `self` owns it, its queue pairs are gone (they hold an `Arc`), and it is destroyed once.
         unsafe { ffi::ibv_destroy_cq(self.cq.as_ptr()) };
     }
 }
@@ -82,21 +84,21 @@ impl Drop for CompletionQueue {
 /// How requests are posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
-    /// As structures in a chain: every device knows that.
+    /// As structures in a chain: every device supports this.
     Chain,
-    /// By a call each, between a begin and an end.
+    /// By one call per request, between a start call and a completing call.
     Calls,
-    /// The same, and requests of the vendor's among them.
+    /// As `Calls`, and the vendor's requests are possible too.
     Raw,
 }
 
-/// A reliable connection's queue pair.
+/// The queue pair of a reliable connection.
 #[derive(Debug)]
 pub(super) struct QueuePair {
     pub(super) qp: NonNull<ffi::ibv_qp>,
-    /// How it is posted to, unless as a chain.
+    /// The handle for posting by calls; none if requests are posted as a chain.
     pub(super) ex: Option<NonNull<ffi::ibv_qp_ex>>,
-    /// How the vendor's requests are posted.
+    /// The handle for posting the vendor's requests.
     pub(super) raw: Option<NonNull<ffi::mlx5dv_qp_ex>>,
     /// The longest WRITE that travels inside its request.
     pub(super) inline: u32,
@@ -108,14 +110,15 @@ pub(super) struct QueuePair {
 unsafe impl Send for QueuePair {}
 
 impl QueuePair {
-    /// One that asks: up to `depth` requests, WRITEs inside them as long as the device allows.
+    /// Makes a queue pair that asks: up to `depth` requests, with inline WRITEs up to `INLINE` bytes or the
+    /// device's limit.
     pub(super) fn asking(
         device: &Device,
         cq: &Arc<CompletionQueue>,
         depth: u32,
         manner: Manner,
     ) -> Result<Self, VerbsError> {
-        // What is too long for a device is refused; there is no other way to find out.
+        // The device refuses an inline limit that is too large; there is no other way to find its limit.
         let mut refused = None;
         for inline in [INLINE, 128, 64, 32, 0] {
             match Self::create(&device.opened, cq, depth, inline, manner) {
@@ -126,7 +129,7 @@ impl QueuePair {
         Err(refused.unwrap_or(VerbsError::NoDevice))
     }
 
-    /// One that only answers.
+    /// Makes a queue pair that only answers.
     pub(super) fn answering(device: &Device, cq: &Arc<CompletionQueue>) -> Result<Self, VerbsError> {
         Self::create(&device.opened, cq, 1, 0, Manner::Chain)
     }
@@ -150,11 +153,11 @@ impl QueuePair {
             max_recv_sge: 0,
             max_inline_data: inline,
         };
-        // SAFETY: domain, context and completion queue are alive, and the attributes filled in.
+        // SAFETY: domain, context and completion queue are alive, and the attributes are filled in.
         let qp = unsafe {
             match manner {
                 Manner::Chain => {
-                    // The short form is the beginning of the long one.
+                    // The short form of the attributes is the beginning of the long one.
                     ffi::ibv_create_qp(opened.pd(), (&raw mut all).cast())
                 }
                 Manner::Calls | Manner::Raw => {
@@ -177,17 +180,17 @@ impl QueuePair {
         };
         let qp = NonNull::new(qp).ok_or_else(|| VerbsError::last("make a queue pair"))?;
         let (cq, opened) = (Arc::clone(cq), Arc::clone(opened));
-        // What was granted may be more; more than was asked for is not used, so that devices do not differ by it.
+        // The device may grant more than requested. The excess is not used, so that all devices behave alike.
         let inline = all.cap.max_inline_data.min(inline);
         let mut made = Self { qp, ex: None, raw: None, inline, _cq: cq, _opened: opened };
         if manner != Manner::Chain {
-            // SAFETY: it was made with operations to be called.
+            // SAFETY: the queue pair was made with operations for calls.
             made.ex = NonNull::new(unsafe { ffi::ibv_qp_to_qp_ex(qp.as_ptr()) });
-            let ex = made.ex.ok_or_else(|| VerbsError::last("post to a queue pair by calls"))?;
+            let ex = made.ex.ok_or_else(|| VerbsError::last("prepare a queue pair for posts by calls"))?;
             if manner == Manner::Raw {
-                // SAFETY: it was made by the vendor's function.
+                // SAFETY: the queue pair was made by the vendor's function.
                 made.raw = NonNull::new(unsafe { ffi::mlx5dv_qp_ex_from_ibv_qp_ex(ex.as_ptr()) });
-                made.raw.ok_or_else(|| VerbsError::last("post a vendor's requests"))?;
+                made.raw.ok_or_else(|| VerbsError::last("prepare a queue pair for a vendor's requests"))?;
             }
         }
         Ok(made)
@@ -195,17 +198,18 @@ impl QueuePair {
 
     /// Its number.
     pub(super) fn number(&self) -> u32 {
-        // SAFETY: it is alive until `self` is dropped, and its number does not change.
+        // SAFETY: the queue pair is alive until `self` is dropped, and its number does not change.
         unsafe { (*self.qp.as_ptr()).qp_num }
     }
 
-    /// Connects it: `own` is what the other side was told, `gid_index` the place of our address in the port's table.
+    /// Connects it. `own` is the information that the other side got. `gid_index` is the index of this side's
+    /// address in the port's table.
     pub(super) fn connect(
         &mut self,
         device: &Device,
-        own: &Card,
+        own: &QpInfo,
         gid_index: u8,
-        peer: &Card,
+        peer: &QpInfo,
     ) -> Result<(), VerbsError> {
         use ffi::ibv_qp_attr_mask as mask;
         let unreachable = crate::address::AddressError::NoGid;
@@ -217,7 +221,7 @@ impl QueuePair {
         attr.port_num = device.port.number;
         attr.qp_access_flags = access.0;
         let init = mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS;
-        self.modify(attr, init, "ready a queue pair")?;
+        self.modify(attr, init, "initialize a queue pair")?;
 
         let mut attr = attributes(ffi::ibv_qp_state::IBV_QPS_RTR);
         attr.path_mtu = own.mtu.min(peer.mtu) as u32;
@@ -255,13 +259,13 @@ impl QueuePair {
         self.modify(attr, asks, "start a queue pair")
     }
 
-    /// Ends it: it neither asks nor answers any more.
+    /// Moves it to the error state: it neither asks nor answers any more.
     pub(super) fn end(&mut self) -> Result<(), VerbsError> {
         let none = ffi::ibv_qp_attr_mask(0);
-        self.modify(attributes(ffi::ibv_qp_state::IBV_QPS_ERR), none, "end a queue pair")
+        self.modify(attributes(ffi::ibv_qp_state::IBV_QPS_ERR), none, "stop a queue pair")
     }
 
-    /// Puts it back to where it was born. Returns when the device is done with it.
+    /// Moves it back to RESET. Returns when the device has finished with it.
     pub(super) fn reset(&mut self) -> Result<(), VerbsError> {
         let none = ffi::ibv_qp_attr_mask(0);
         self.modify(attributes(ffi::ibv_qp_state::IBV_QPS_RESET), none, "reset a queue pair")
@@ -274,7 +278,7 @@ impl QueuePair {
         what: &'static str,
     ) -> Result<(), VerbsError> {
         let mask = mask | ffi::ibv_qp_attr_mask::IBV_QP_STATE;
-        // SAFETY: it is alive, and the attributes that the mask names are filled in.
+        // SAFETY: the queue pair is alive, and the attributes that the mask names are filled in.
         let code = unsafe { ffi::ibv_modify_qp(self.qp.as_ptr(), &raw mut attr, mask.0 as i32) };
         super::done(code, what)
     }
@@ -289,7 +293,7 @@ fn attributes(state: ffi::ibv_qp_state::Type) -> ffi::ibv_qp_attr {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: it is ours and destroyed once.
+        // SAFETY: `self` owns it, and it is destroyed once.
         unsafe { ffi::ibv_destroy_qp(self.qp.as_ptr()) };
     }
 }

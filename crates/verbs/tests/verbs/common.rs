@@ -1,12 +1,13 @@
-//! Servers in threads of this process, whose memory is reached through the device.
+//! Servers in threads of this process. Clients reach their memory through the device.
 
+use sherman_control::JoinOptions;
+use sherman_control::path::DataPath;
 use sherman_embedded::host::Host;
 use sherman_embedded::{Atomicity, copy::CopyPath, memory::Region};
 use sherman_executor::{Driver, block_on};
 use sherman_fabric::{Counters, Endpoint, FabricError, Space, Ticket, WorkList, execute};
-use sherman_memory_server::{FormatOptions, LaneWidth, LockOptions};
-use sherman_soft_nic::client::JoinOptions;
-use sherman_soft_nic::server::{DataPath, Listen, RunningServer, ServerOptions, SoftNicServer};
+use sherman_layout::{FormatOptions, LaneWidth, LockOptions};
+use sherman_soft_nic::server::{Listen, RunningServer, ServerOptions, SoftNicServer};
 use sherman_verbs::{Device, VerbsEndpoint, VerbsFabric, VerbsJoinError, VerbsOptions, VerbsPath};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -14,14 +15,16 @@ use std::time::{Duration, Instant};
 
 pub(crate) const MEMORY: u64 = 1 << 20;
 pub(crate) const ON_CHIP: usize = 128;
-/// Memory well behind the superblock and the tables, in a chunk that nobody asks for.
+/// Memory well behind the superblock and the tables, in a chunk that no client allocates.
 pub(crate) const SCRATCH: u64 = MEMORY / 2;
 
-/// Whether there is a device to test with.
+/// Whether there is a device for the tests.
 pub(crate) fn has_device() -> bool {
     match Device::open(&VerbsOptions::default(), None) {
         Ok(_) => true,
-        Err(error) if std::env::var_os("SHERMAN_VERBS_REQUIRED").is_some() => panic!("a device is required: {error}"),
+        Err(error) if std::env::var_os("SHERMAN_VERBS_REQUIRED").is_some() => {
+            panic!("a device is required: {error}")
+        }
         Err(error) => {
             eprintln!("skipped: {error}");
             false
@@ -29,7 +32,7 @@ pub(crate) fn has_device() -> bool {
     }
 }
 
-/// A small memory server.
+/// Starts a small memory server.
 pub(crate) fn serve(server: u16, servers: u16, verbs: &VerbsOptions) -> RunningServer {
     let format = FormatOptions {
         server,
@@ -45,8 +48,13 @@ pub(crate) fn serve(server: u16, servers: u16, verbs: &VerbsOptions) -> RunningS
     serve_as(&format, MEMORY as usize, ON_CHIP, verbs)
 }
 
-/// A memory server like that.
-pub(crate) fn serve_as(format: &FormatOptions, memory: usize, on_chip: usize, verbs: &VerbsOptions) -> RunningServer {
+/// Starts a memory server with these options and sizes.
+pub(crate) fn serve_as(
+    format: &FormatOptions,
+    memory: usize,
+    on_chip: usize,
+    verbs: &VerbsOptions,
+) -> RunningServer {
     let region = Region::new(memory, on_chip, Atomicity::Line, CopyPath::fastest()).expect("memory");
     let host = Arc::new(Host::format(region, format).expect("a server"));
     let device = Device::open(verbs, None).expect("a device");
@@ -60,12 +68,12 @@ pub(crate) fn serve_as(format: &FormatOptions, memory: usize, on_chip: usize, ve
     SoftNicServer::start(options).expect("a server")
 }
 
-/// How to join those servers.
+/// Options to join these servers.
 pub(crate) fn options(servers: &[RunningServer]) -> JoinOptions {
     JoinOptions::new(servers.iter().map(|server| server.addresses()[0].clone().into()).collect())
 }
 
-/// A compute server of theirs.
+/// Joins these servers as a compute server.
 pub(crate) fn join(servers: &[RunningServer], verbs: &VerbsOptions) -> Result<VerbsFabric, VerbsJoinError> {
     VerbsFabric::join(&options(servers), verbs)
 }
@@ -75,14 +83,19 @@ pub(crate) fn run(endpoint: &VerbsEndpoint, list: WorkList) -> Result<WorkList, 
     block_on(endpoint, execute(endpoint, list, &Counters::default()))
 }
 
-/// A list of one WRITE of a word.
-pub(crate) fn write(endpoint: &VerbsEndpoint, server: u16, offset: u64, word: u64) -> Result<(), FabricError> {
+/// WRITEs one word.
+pub(crate) fn write(
+    endpoint: &VerbsEndpoint,
+    server: u16,
+    offset: u64,
+    word: u64,
+) -> Result<(), FabricError> {
     let mut list = endpoint.list(server);
     list.write(Space::Host, offset, &word.to_le_bytes());
     run(endpoint, list).map(|list| endpoint.recycle(list))
 }
 
-/// The word there.
+/// READs one word.
 pub(crate) fn read(endpoint: &VerbsEndpoint, server: u16, offset: u64) -> Result<u64, FabricError> {
     let mut list = endpoint.list(server);
     let read = list.read(Space::Host, offset, 8);
@@ -92,7 +105,8 @@ pub(crate) fn read(endpoint: &VerbsEndpoint, server: u16, offset: u64) -> Result
     Ok(word)
 }
 
-/// The outcome of a list that was posted; fails if there is none in time, since who loses one must not hang.
+/// The outcome of a list that was posted. Fails after 20 seconds without one, so that a lost outcome does not
+/// hang the test.
 pub(crate) fn outcome(endpoint: &VerbsEndpoint, ticket: Ticket) -> Result<WorkList, FabricError> {
     let end = Instant::now() + Duration::from_secs(20);
     let mut cx = Context::from_waker(Waker::noop());

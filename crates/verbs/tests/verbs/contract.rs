@@ -1,7 +1,9 @@
-//! The fabric contract F1–F7, with servers in threads of this process.
+//! Tests the fabric contract F1–F7, with servers in threads of this process.
 
 use crate::common::{MEMORY, SCRATCH, has_device, join, serve};
-use sherman_fabric::contract::{Breach, Harness, Participant, Patience, Report, Scratch, on_threads_of, suite};
+use sherman_conformance::contract::{
+    Breach, Harness, Participant, Patience, Report, Scratch, on_threads_of, suite,
+};
 use sherman_soft_nic::server::RunningServer;
 use sherman_verbs::{VerbsEndpoint, VerbsOptions};
 
@@ -25,13 +27,14 @@ impl Harness for Nic {
         1
     }
 
-    /// An emulated machine is slow, not broken.
+    /// Long, because an emulated machine is slow.
     fn patience(&self) -> Patience {
         Patience { nanos: 60_000_000_000, polls: u64::MAX }
     }
 
     fn run(&self, _: u64, participants: Vec<Participant<VerbsEndpoint>>) -> Result<(), Breach> {
-        let servers: Vec<RunningServer> = (0..SERVERS).map(|server| serve(server, SERVERS, &self.0)).collect();
+        let servers: Vec<RunningServer> =
+            (0..SERVERS).map(|server| serve(server, SERVERS, &self.0)).collect();
         on_threads_of(participants, || join(&servers, &self.0))
     }
 }
@@ -43,7 +46,7 @@ fn passes(options: VerbsOptions) {
     let report: Report = suite(&Nic(options));
     println!("{report}");
     assert!(report.is_clean(), "{report}");
-    // Without masked CAS there are no lanes in a word.
+    // Without masked CAS, the tests of lanes within a word are skipped.
     assert!(report.skipped().count() <= 2, "{report}");
 }
 

@@ -1,8 +1,8 @@
-//! What a NIC says when something goes wrong, and what the caller is told.
+//! Tests what a NIC reports when something goes wrong, and which error the caller gets.
 
 use crate::common::{SCRATCH, has_device, join, outcome, read, serve, write};
 use sherman_executor::block_on;
-use sherman_fabric::{Counters, Endpoint, FabricError, Request, Space, call};
+use sherman_fabric::{Counters, Endpoint, FabricError, Space, call, calls};
 use sherman_verbs::{VerbsEndpoint, VerbsOptions};
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ fn options() -> VerbsOptions {
     VerbsOptions::default()
 }
 
-/// A queue pair that fails is the end of its endpoint's way to the server, and of nobody else's.
+/// A queue pair that fails ends the link of its own endpoint to the server, and no other client's link.
 fn breaks(break_it: fn(&VerbsEndpoint), offset: u64) {
     if !has_device() {
         return;
@@ -20,7 +20,7 @@ fn breaks(break_it: fn(&VerbsEndpoint), offset: u64) {
     let (endpoint, beside) = (mine.endpoint().expect("an endpoint"), other.endpoint().expect("an endpoint"));
     write(&endpoint, 0, SCRATCH, 5).expect("all is well");
     break_it(&endpoint);
-    // Several in flight: all of them end, and the first of them had no effect.
+    // Several lists are in flight: all of them end, and the first of them had no effect.
     let tickets: Vec<_> = (0..3u64)
         .map(|at| {
             let mut list = endpoint.list(0);
@@ -38,8 +38,8 @@ fn breaks(break_it: fn(&VerbsEndpoint), offset: u64) {
     let after = write(&endpoint, 0, SCRATCH, 6);
     assert_eq!(after, Err(FabricError::Disconnected { server: 0 }));
     assert_eq!((read(&beside, 0, SCRATCH), read(&beside, 0, SCRATCH + 64)), (Ok(5), Ok(0)));
-    // It gave up its identity: it neither renews nor leaves.
-    let renewed = block_on(&endpoint, call(&endpoint, 0, Request::Renew, &Counters::default()));
+    // The client has given up its identity: it neither renews nor leaves.
+    let renewed = block_on(&endpoint, call(&endpoint, 0, calls::Renew, &Counters::default()));
     assert_eq!(renewed, Err(FabricError::Disconnected { server: 0 }));
 }
 
@@ -74,13 +74,13 @@ fn a_server_that_is_gone_ends_the_identity() {
     assert_eq!(ended, Err(FabricError::Disconnected { server: 1 }));
     assert!(began.elapsed() < Duration::from_secs(5));
     write(&endpoint, 0, SCRATCH, 3).expect("this one is there");
-    // There is no further endpoint, and no further renewal: others recover what is unfinished.
+    // The client gets no further endpoint and no further renewal: others recover its unfinished work.
     assert_eq!(fabric.endpoint().err(), Some(FabricError::Disconnected { server: 1 }));
-    let renewed = block_on(&endpoint, call(&endpoint, 0, Request::Renew, &Counters::default()));
+    let renewed = block_on(&endpoint, call(&endpoint, 0, calls::Renew, &Counters::default()));
     assert_eq!(renewed, Err(FabricError::Disconnected { server: 0 }));
 }
 
-/// Registered memory that lists to a lost server held is for those who wait for it.
+/// When a server is lost, lists that wait for room get the registered memory of the lists to that server.
 #[test]
 fn lists_that_wait_for_room_go_on_when_another_server_is_lost() {
     if !has_device() {
@@ -108,7 +108,7 @@ fn lists_that_wait_for_room_go_on_when_another_server_is_lost() {
 }
 
 #[test]
-fn nothing_of_a_fenced_client_is_executed_and_it_is_told_so() {
+fn nothing_of_a_fenced_client_is_executed_and_it_gets_the_error() {
     if !has_device() {
         return;
     }
@@ -117,21 +117,25 @@ fn nothing_of_a_fenced_client_is_executed_and_it_is_told_so() {
     let (endpoint, beside) = (mine.endpoint().expect("an endpoint"), other.endpoint().expect("an endpoint"));
     write(&endpoint, 0, SCRATCH, 1).expect("all is well");
     let client = endpoint.client();
-    let fenced = block_on(&beside, call(&beside, 0, Request::Fence { client }, &Counters::default()));
+    let fenced = block_on(&beside, call(&beside, 0, calls::Fence { client }, &Counters::default()));
     assert!(fenced.is_ok(), "{fenced:?}");
     let began = Instant::now();
     assert_eq!(write(&endpoint, 0, SCRATCH, 2), Err(FabricError::Fenced { client }));
-    println!("a fenced client was told so after {:?}", began.elapsed());
-    // By the device, long before anybody's patience is at its end.
+    println!("a fenced client got the error after {:?}", began.elapsed());
+    // The device reports it, long before the client's `patience` ends.
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     assert_eq!((read(&beside, 0, SCRATCH), write(&beside, 0, SCRATCH, 3)), (Ok(1), Ok(())));
-    // No new link either.
+    // The client gets no new link either.
     let again = mine.endpoint().map(|endpoint| write(&endpoint, 0, SCRATCH, 4));
-    assert!(matches!(again, Err(FabricError::Fenced { .. }) | Ok(Err(FabricError::Fenced { .. }))), "{again:?}");
+    assert!(
+        matches!(again, Err(FabricError::Fenced { .. }) | Ok(Err(FabricError::Fenced { .. }))),
+        "{again:?}"
+    );
     assert_eq!(read(&beside, 0, SCRATCH), Ok(3));
 }
 
-/// A fence in the midst of a stream of lists: what the client was told is there, and nothing moves after the answer.
+/// A fence during a stream of lists: every acknowledged write is there, and nothing changes after the fence
+/// was answered.
 #[test]
 fn a_fence_stops_a_stream_of_lists() {
     if !has_device() {
@@ -146,7 +150,7 @@ fn a_fence_stops_a_stream_of_lists() {
             let endpoint = mine.endpoint().expect("an endpoint");
             let (mut last, began) = (0, Instant::now());
             loop {
-                assert!(began.elapsed() < Duration::from_secs(20), "nobody stops it");
+                assert!(began.elapsed() < Duration::from_secs(20), "no fence stops it");
                 match write(&endpoint, 0, SCRATCH, last + 1) {
                     Ok(()) => last += 1,
                     Err(error) => {
@@ -157,7 +161,7 @@ fn a_fence_stops_a_stream_of_lists() {
             }
         });
         while read(&beside, 0, SCRATCH).expect("a word") < 20 {}
-        let fenced = block_on(&beside, call(&beside, 0, Request::Fence { client }, &Counters::default()));
+        let fenced = block_on(&beside, call(&beside, 0, calls::Fence { client }, &Counters::default()));
         assert!(fenced.is_ok(), "{fenced:?}");
         let still = read(&beside, 0, SCRATCH).expect("a word");
         std::thread::sleep(Duration::from_millis(300));
@@ -188,7 +192,7 @@ fn bad_verbs_are_refused_before_they_cost_the_link() {
         let refused = crate::common::run(&endpoint, list);
         let due = matches!(refused, Err(FabricError::Misaligned { .. } | FabricError::OutOfBounds { .. }));
         assert!(due, "{refused:?}");
-        // Nothing of it happened, and the link is whole.
+        // Nothing of the list happened, and the link still works.
         assert_eq!(read(&endpoint, 0, SCRATCH), Ok(0));
     }
 }

@@ -1,16 +1,16 @@
-//! Who gets a link and who does not.
+//! Tests which clients get a link and which do not.
 
 use crate::common::{SCRATCH, has_device, join, options as join_options, read, serve, write};
+use sherman_control::path::{Attaching, DataPath};
 use sherman_embedded::host::{Host, Session};
 use sherman_embedded::{Atomicity, copy::CopyPath, memory::Region};
 use sherman_executor::block_on;
-use sherman_fabric::{ClientId, Counters, Endpoint, FabricError, Refusal, Space, execute};
-use sherman_memory_server::FormatOptions;
+use sherman_fabric::{ComputeId, Counters, Endpoint, FabricError, Refusal, Space, execute};
+use sherman_layout::FormatOptions;
 use sherman_soft_nic::SoftNicFabric;
-use sherman_soft_nic::server::path::{Attaching, DataPath};
 use sherman_soft_nic::server::{Listen, ServerOptions, SoftNicServer};
 use sherman_verbs::address::{Address, Gid, GidKind, Layer, Mtu};
-use sherman_verbs::card::Card;
+use sherman_verbs::qp_info::QpInfo;
 use sherman_verbs::{Device, VerbsJoinError, VerbsOptions, VerbsPath};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn lists_in_frames_are_refused_where_a_nic_serves() {
 }
 
 #[test]
-fn what_is_no_card_gets_no_link() {
+fn malformed_queue_pair_info_gets_no_link() {
     if !has_device() {
         return;
     }
@@ -46,7 +46,7 @@ fn what_is_no_card_gets_no_link() {
     assert_eq!(write(&nic, 0, SCRATCH, 1), Ok(()));
 }
 
-/// A link that is asked for while its session ends: the flag is up, whoever looked last.
+/// A client asks for a link after its session has ended. It gets none: the flag is set.
 #[test]
 fn a_session_that_is_over_gets_no_link() {
     if !has_device() {
@@ -56,15 +56,15 @@ fn a_session_that_is_over_gets_no_link() {
     let host = Arc::new(Host::format(region, &FormatOptions::default()).expect("a server"));
     let device = Device::open(&VerbsOptions::default(), None).expect("a device");
     let path = VerbsPath::new(device, host).expect("registered memory");
-    let session = Arc::new(Session::new(ClientId(3), 1).expect("a session"));
+    let session = Arc::new(Session::new(ComputeId(3), 1).expect("a session"));
     session.fence();
     assert!(path.stop(&session).is_over().expect("nothing is in its way"));
     let address = Address { layer: Layer::Ethernet, lid: 0, kind: GidKind::RoceV2, gid: Gid([1; 16]) };
-    let offer = Card { address, mtu: Mtu::M1024, rd_atomic: 1, queue_pair: 17, packet: 0 };
+    let offer = QpInfo { address, mtu: Mtu::M1024, rd_atomic: 1, queue_pair: 17, packet: 0 };
     let (socket, _other) = std::os::unix::net::UnixStream::pair().expect("sockets");
     let asking = Attaching { session: &session, body: &offer.encode(), socket: socket.as_fd() };
     let refused = path.attach(&asking).expect_err("no link");
-    assert_eq!(refused, FabricError::Fenced { client: ClientId(3) });
+    assert_eq!(refused, FabricError::Fenced { client: ComputeId(3) });
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Lists as work requests: how many, in how many calls, with how many completions; queues and buffers that are full.
+//! Tests lists as work requests: how many requests, calls and completions they take, and what happens if
+//! queues and buffers are full.
 
 use crate::common::{SCRATCH, has_device, join, outcome, read, run, serve, write};
 use sherman_fabric::{Endpoint, FabricError, Space};
@@ -18,7 +19,7 @@ fn a_list_is_one_call_and_one_completion() -> Result<(), FabricError> {
     let servers = [serve(0, 1, &options())];
     let fabric = join(&servers, &options()).expect("a cluster");
     let endpoint = fabric.endpoint()?;
-    // What an insert costs: lock and read, then write back and release.
+    // The lists of an insert: lock and read, then write back and release.
     let mut list = endpoint.list(0);
     let lock = list.cas(Space::OnChip, 8, 0, 7);
     let node = list.read(Space::Host, SCRATCH, 1024);
@@ -44,7 +45,7 @@ fn a_list_is_one_call_and_one_completion() -> Result<(), FabricError> {
     let mut list = endpoint.list(0);
     list.write(Space::Host, SCRATCH, &[2; 1000]);
     run(&endpoint, list)?;
-    // An empty list asks nothing of the device.
+    // An empty list sends nothing to the device.
     run(&endpoint, endpoint.list(0))?;
     let large = endpoint.wire();
     assert_eq!((large.lists, large.inline_writes, large.bytes_copied), (3, 2, 2032));
@@ -73,7 +74,7 @@ fn more_lists_than_a_queue_holds_wait_in_order() -> Result<(), FabricError> {
     let servers = [serve(0, 1, &options())];
     let fabric = join(&servers, &options()).expect("a cluster");
     let endpoint = fabric.endpoint()?;
-    // 600 requests, where 256 fit: each list adds one to the sum of those before it.
+    // 600 requests, of which 256 fit: each list adds one to the sum of the lists before it.
     let found = std::cell::RefCell::new(Vec::new());
     let tickets: Vec<_> = (0..300u64)
         .map(|at| {
@@ -117,7 +118,7 @@ fn more_bytes_than_are_registered_wait_too() -> Result<(), FabricError> {
     Ok(())
 }
 
-/// The same work whatever the device is limited to.
+/// Does the same work under any limits of the device.
 fn work(options: &VerbsOptions) -> Result<(), FabricError> {
     let servers = [serve(0, 2, options), serve(1, 2, options)];
     let fabric = join(&servers, options).expect("a cluster");
@@ -171,9 +172,10 @@ fn a_device_and_an_address_may_be_named() -> Result<(), FabricError> {
     let any = sherman_verbs::Device::open(&options(), None).expect("a device");
     let named = VerbsOptions { device: Some(any.name().to_owned()), port: Some(1), ..options() };
     work(&named)?;
-    for wrong in
-        [VerbsOptions { device: Some("nowhere".to_owned()), ..options() }, VerbsOptions { port: Some(99), ..options() }]
-    {
+    for wrong in [
+        VerbsOptions { device: Some("nowhere".to_owned()), ..options() },
+        VerbsOptions { port: Some(99), ..options() },
+    ] {
         let refused = sherman_verbs::Device::open(&wrong, None).expect_err("there is none").to_string();
         assert!(refused.contains("nowhere") || refused.contains("99"), "{refused}");
     }

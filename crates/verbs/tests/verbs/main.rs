@@ -1,5 +1,5 @@
-//! On a real RDMA device, or a soft one. Where there is none these tests say so and pass; with `SHERMAN_VERBS_REQUIRED` set
-//! they fail. In a guest with soft-RoCE: `scripts/verbs-test`.
+//! Tests on an RDMA device, real or soft. Without a device the tests say so and pass; with
+//! `SHERMAN_VERBS_REQUIRED` set they fail. In a guest with soft-RoCE: `scripts/verbs-test`.
 #![cfg(all(feature = "rdma", target_os = "linux"))]
 
 mod common;

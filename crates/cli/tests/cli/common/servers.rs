@@ -1,4 +1,4 @@
-//! Memory servers as processes of their own.
+//! Memory servers as separate processes.
 
 use rustix::process::{Pid, Signal, kill_process};
 use sherman_soft_nic::server::Listen;
@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How they listen.
+/// How the servers listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     Tcp,
@@ -20,35 +20,35 @@ pub enum Transport {
 /// The transports that every suite runs on.
 pub const TRANSPORTS: [Transport; 3] = [Transport::Tcp, Transport::Unix, Transport::Shm];
 
-/// One server process. Killed when it is dropped.
+/// One server process. Dropping it kills the process.
 pub struct Server {
     args: Vec<String>,
     child: Child,
-    /// Where it listens, as in a URL.
+    /// Where the server listens, as in a URL.
     pub address: String,
 }
 
 impl Server {
-    /// Starts one and waits until it listens.
+    /// Starts a server and waits until it listens.
     pub fn start(args: Vec<String>) -> Self {
         let quiet = ["--log".to_owned(), "warn".to_owned()];
         Self::start_telling(args.into_iter().chain(quiet).collect(), Stdio::inherit())
     }
 
-    /// Starts one that tells there what it has to tell.
+    /// Starts a server that logs to `stderr`.
     pub fn start_telling(args: Vec<String>, stderr: Stdio) -> Self {
         let (child, address) = launch(&args, stderr);
         Self { args, child, address }
     }
 
-    /// Asks it to end, as an operator does, and waits for that.
+    /// Asks the server to end, as an operator does, and waits until it has ended.
     pub fn terminate(&mut self) -> ExitStatus {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).expect("a process");
         kill_process(pid, Signal::TERM).expect("it runs");
         self.child.wait().expect("it ends")
     }
 
-    /// Where it listens.
+    /// Where the server listens.
     pub fn listen(&self) -> Listen {
         match self.address.starts_with('/') {
             true => Listen::Unix(PathBuf::from(&self.address)),
@@ -56,13 +56,13 @@ impl Server {
         }
     }
 
-    /// Kills it, as the kernel does: no destructor, no last word.
+    /// Kills the server as the kernel does: no destructor runs and no last message is sent.
     pub fn kill(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
     }
 
-    /// Starts it again, where it listened before.
+    /// Starts the server again at the same address.
     pub fn restart(&mut self) {
         let mut args = self.args.clone();
         if let Some(tcp) = args.iter_mut().find(|arg| arg.starts_with("tcp://")) {
@@ -73,7 +73,7 @@ impl Server {
         self.child = child;
     }
 
-    /// Its process.
+    /// The server's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -86,7 +86,7 @@ impl Drop for Server {
     }
 }
 
-/// Starts `sherman serve` and reads where it listens.
+/// Starts `sherman serve` and reads the address where it listens.
 fn launch(args: &[String], stderr: Stdio) -> (Child, String) {
     let mut child = Command::new(super::program())
         .arg("serve")
@@ -116,8 +116,8 @@ pub struct Servers {
 static CLUSTERS: AtomicU32 = AtomicU32::new(0);
 
 impl Servers {
-    /// Starts `count` servers with `more` arguments each. `{id}` and `{dir}` in them stand for the server's number and for
-    /// the cluster's own directory.
+    /// Starts `count` servers with `more` arguments each. In these arguments `{id}` stands for the server's
+    /// number, and `{dir}` for the cluster's own directory.
     pub fn start(transport: Transport, count: u16, more: &[&str]) -> Self {
         let number = CLUSTERS.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("sherman-test-{}-{number}", std::process::id()));
@@ -139,7 +139,7 @@ impl Servers {
         Self { transport, servers, directory }
     }
 
-    /// The URL that opens it.
+    /// The URL that opens the cluster.
     pub fn url(&self) -> String {
         let scheme = match self.transport {
             Transport::Tcp => "tcp://",
@@ -159,7 +159,7 @@ impl Drop for Servers {
     }
 }
 
-/// Waits until something holds, or fails after `limit`.
+/// Waits until `holds` returns true. Fails after `limit`.
 pub fn wait_until(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + limit;
     while !holds() {

@@ -1,11 +1,11 @@
-//! Writers that are processes of their own, and what is known of their keys when they are gone.
+//! Writers that are separate processes, and what the tests know about a writer's keys after its end.
 //!
-//! A writer is this very program again, at its ignored test `kills::writer`; it keeps a diary on its standard output: what it is about
-//! to do, and what was acknowledged.
+//! A writer process is this same program, running its ignored test `kills::writer`. It writes a diary to its
+//! standard output: each change before it starts, and each acknowledgement.
 
 use rustix::process::{Pid, Signal, kill_process};
-use sherman::{Client, ClientId, Cluster, ClusterOptions, Error, Standing};
-use sherman_suites::{Failure, Ledger, Note};
+use sherman::{Client, Cluster, ClusterOptions, ComputeId, Error, Standing};
+use sherman_conformance::trees::{Failure, Ledger, Note};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What a writer is told: URL, first key, seed; and "leaves" if it is to leave in order when its standard input ends.
+/// The variable with a writer's arguments: URL, first key, seed. A fourth word "leaves" makes the writer
+/// leave in order when its standard input ends.
 const ORDERS: &str = "SHERMAN_TEST_WRITER";
-/// Whether this writer is to leave.
+/// Whether this writer must leave.
 static LEAVE: AtomicBool = AtomicBool::new(false);
-/// How long a writer may take to leave before it is killed.
+/// How long a writer may take to leave. After that the test kills it.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(15);
 /// How often a writer tries to join: for two minutes at least.
 const MOST_JOINS: u32 = 1200;
@@ -25,10 +26,11 @@ const MOST_JOINS: u32 = 1200;
 const KEYS: u64 = 400;
 /// Threads of one writer.
 const THREADS: u64 = 2;
-/// The tree they write to.
+/// The tree that the writers change.
 pub const TREE: &str = "diary";
 
-/// What a writer process does: it writes until it is killed. If it is taken for dead, it goes on as another.
+/// The main function of a writer process. It writes until the test kills it. If the cluster takes it for
+/// dead, it joins again as another client.
 pub fn run_writer() {
     let orders = std::env::var(ORDERS).expect("orders");
     let mut words = orders.split(' ');
@@ -41,9 +43,10 @@ pub fn run_writer() {
             LEAVE.store(true, Ordering::Relaxed);
         });
     }
-    // Ends the line on which the test's name stands, lest the first of the diary is lost.
+    // Ends the line with the test's name. Otherwise the first line of the diary would be lost.
     println!();
-    // It joins again by itself below, so that every identity tells its id. Where packets are lost, even the first join may take a second try.
+    // The automatic rejoin is off: the writer joins again below, so that it prints the id of every identity.
+    // On a lossy network even the first join may need a second try.
     let joined = join_patiently(|| Cluster::open_with(&url, ClusterOptions::new().rejoin(false)));
     let Some(mut cluster) = joined else { return };
     for round in 0.. {
@@ -54,13 +57,13 @@ pub fn run_writer() {
                 scope.spawn(move || write(cluster, first, thread, seed ^ (round << 40)));
             }
         });
-        // All threads have ended: it leaves, it was taken for dead, or a server is gone.
+        // All threads have ended: the writer leaves, or the cluster took it for dead, or a server is gone.
         let Some(next) = join_patiently(|| cluster.join()) else { return };
         cluster = next;
     }
 }
 
-/// Joins, again and again where it fails; `None` if the writer is to leave.
+/// Joins and retries if that fails. Returns `None` if the writer must leave.
 fn join_patiently<E: std::fmt::Display>(join: impl Fn() -> Result<Cluster, E>) -> Option<Cluster> {
     for _ in 0..MOST_JOINS {
         if LEAVE.load(Ordering::Relaxed) {
@@ -75,7 +78,7 @@ fn join_patiently<E: std::fmt::Display>(join: impl Fn() -> Result<Cluster, E>) -
     panic!("a writer cannot join within {MOST_JOINS} tries");
 }
 
-/// Changes this thread's keys until the compute server is at its end.
+/// Changes this thread's keys until the writer must leave or an operation fails.
 fn write(cluster: &Cluster, first: u64, thread: u64, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed ^ (thread << 20));
     let mut work = || -> Result<(), Error> {
@@ -98,32 +101,32 @@ fn write(cluster: &Cluster, first: u64, thread: u64, seed: u64) {
     }
 }
 
-/// This program.
+/// The path of this program.
 pub fn this_program() -> std::path::PathBuf {
     std::env::current_exe().expect("this program")
 }
 
-/// A writer at work, and who reads its diary.
+/// A running writer, and the thread that reads its diary.
 pub struct Writer {
     child: Child,
-    /// The ids that it told, the last one last.
-    ids: Arc<Mutex<Vec<ClientId>>>,
+    /// The ids that the writer printed, in order.
+    ids: Arc<Mutex<Vec<ComputeId>>>,
     reader: Option<JoinHandle<()>>,
 }
 
 impl Writer {
-    /// Starts one, which owns the keys of `slot`.
+    /// Starts a writer that owns the keys of `slot`.
     pub fn start(url: &str, slot: u64, seed: u64, ledger: &Arc<Mutex<Ledger>>) -> Self {
         Self::start_by(Command::new(this_program()), url, slot, seed, ledger)
     }
 
-    /// Starts one that leaves in order when it is asked to ([`Writer::leave`]).
+    /// Starts a writer that leaves in order on request ([`Writer::leave`]).
     pub fn start_polite(url: &str, slot: u64, seed: u64, ledger: &Arc<Mutex<Ledger>>) -> Self {
         let orders = format!("{url} {} {seed} leaves", slot * KEYS);
         Self::start_with(Command::new(this_program()), &orders, ledger)
     }
 
-    /// Starts one by a command that is followed by the arguments.
+    /// Starts a writer with `command`. The writer's arguments are appended to it.
     pub fn start_by(command: Command, url: &str, slot: u64, seed: u64, ledger: &Arc<Mutex<Ledger>>) -> Self {
         Self::start_with(command, &format!("{url} {} {seed}", slot * KEYS), ledger)
     }
@@ -143,10 +146,10 @@ impl Writer {
         let told = Arc::clone(&ids);
         let reader = std::thread::spawn(move || {
             let mut line = String::new();
-            // A line that was cut off by its writer's death was never written.
+            // A line without an end does not count: the writer died while it wrote the line.
             while diary.read_line(&mut line).is_ok_and(|read| read > 0) && line.ends_with('\n') {
                 if let Some(Ok(id)) = line.trim_end().strip_prefix("id ").map(str::parse) {
-                    told.lock().unwrap_or_else(PoisonError::into_inner).push(ClientId(id));
+                    told.lock().unwrap_or_else(PoisonError::into_inner).push(ComputeId(id));
                 } else if let Ok(note) = line.trim_end().parse() {
                     ledger.lock().unwrap_or_else(PoisonError::into_inner).enter(note);
                 }
@@ -157,17 +160,18 @@ impl Writer {
         Self { child, ids, reader: Some(reader) }
     }
 
-    /// Who it is to the cluster.
-    pub fn id(&self) -> ClientId {
-        self.ids().last().copied().unwrap_or(ClientId::NOBODY)
+    /// The writer's present id in the cluster.
+    pub fn id(&self) -> ComputeId {
+        self.ids().last().copied().unwrap_or(ComputeId::NOBODY)
     }
 
-    /// Everyone that it was to the cluster so far.
-    pub fn ids(&self) -> Vec<ClientId> {
+    /// All ids that the writer has had in the cluster so far.
+    pub fn ids(&self) -> Vec<ComputeId> {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Asks it to leave in order and waits for that; afterwards its diary has been read to the end. Whether it left in time.
+    /// Asks the writer to leave in order and waits for its end. Afterwards the diary has been read to the
+    /// end. Returns whether the writer left in time.
     pub fn leave(&mut self) -> bool {
         drop(self.child.stdin.take());
         let end = Instant::now() + LEAVE_PATIENCE;
@@ -182,12 +186,12 @@ impl Writer {
         false
     }
 
-    /// Stops it, or has it go on.
+    /// Sends a signal that stops or continues the writer.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("it lives");
     }
 
-    /// Kills it; afterwards its diary has been read to the end.
+    /// Kills the writer. Afterwards its diary has been read to the end.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -203,7 +207,7 @@ impl Drop for Writer {
     }
 }
 
-/// Waits until a diary has told of so many more changes that were acknowledged.
+/// Waits until the diary contains `changes` more acknowledged changes.
 pub fn await_changes(ledger: &Mutex<Ledger>, changes: u64, limit: Duration) -> Result<(), Failure> {
     let acknowledged = || ledger.lock().unwrap_or_else(PoisonError::into_inner).acknowledged();
     let (end, enough) = (Instant::now() + limit, acknowledged() + changes);
@@ -216,12 +220,13 @@ pub fn await_changes(ledger: &Mutex<Ledger>, changes: u64, limit: Duration) -> R
     Ok(())
 }
 
-/// Everyone who died is recovered, every lane is free, and the tree is sound.
+/// Waits until all dead clients are recovered, then checks that the tree is sound.
 pub fn settle(cluster: &Cluster, limit: Duration) -> Result<(), Failure> {
     let end = Instant::now() + limit;
     loop {
         let members = cluster.members()?;
-        let others = members.iter().filter(|member| member.id != cluster.id() || member.standing != Standing::Live);
+        let others =
+            members.iter().filter(|member| member.id != cluster.id() || member.standing != Standing::Live);
         if others.clone().count() == 0 {
             break;
         }
@@ -236,7 +241,8 @@ pub fn settle(cluster: &Cluster, limit: Duration) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Looks up every key that any diary names; how many changes were acknowledged, and how many keys may hold several things.
+/// Looks up every key that any diary names. Returns how many changes were acknowledged, and how many keys may
+/// hold one of several values.
 pub fn verify(cluster: &Cluster, ledgers: &[Arc<Mutex<Ledger>>]) -> Result<(u64, usize), Failure> {
     let client: Client<u64, u64> = cluster.open_tree(TREE)?.client()?;
     let (mut acknowledged, mut uncertain) = (0, 0);

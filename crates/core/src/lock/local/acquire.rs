@@ -3,7 +3,6 @@
 use super::queue::{Left, Passed, WaiterId};
 use super::word::Word;
 use super::{Fairness, Grant, LocalLockTable};
-use crate::mutant::{Mutant, planted};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -11,9 +10,10 @@ use std::task::{Context, Poll, Waker};
 
 /// A future of a slot: [`LocalLockTable::acquire`].
 ///
-/// Give up by [`cancel`](Self::cancel). Merely dropping it while it waits leaves the queue; if a grant was under way, the
-/// slot goes to the next in the queue or becomes free, except that a lane that was *handed over* and finds nobody else
-/// stays parked with this compute server until somebody here acquires it: see the module.
+/// Give up by [`cancel`](Self::cancel). Dropping the future while it waits leaves the queue. If a grant had
+/// already arrived, the slot goes to the next waiter or becomes free. There is one exception: a lane that was
+/// *handed over* and finds no other waiter stays parked with this compute server, until a thread here
+/// acquires it. See the module.
 #[must_use = "a future does nothing unless polled"]
 #[derive(Debug)]
 pub struct Acquire<'t> {
@@ -27,7 +27,7 @@ pub struct Acquire<'t> {
 enum State {
     Unasked,
     Queued(WaiterId),
-    /// Granted or given up.
+    /// Granted or cancelled.
     Over,
 }
 
@@ -36,22 +36,26 @@ impl<'t> Acquire<'t> {
         Self { table, slot, fairness, state: State::Unasked }
     }
 
-    /// Gives up waiting. `None`: it no longer waits. `Some`: a grant was there already and **the caller holds the slot**.
+    /// Gives up waiting. `None`: the future no longer waits. `Some`: a grant had already arrived and **the
+    /// caller holds the slot**.
     ///
-    /// The last to leave a queue whose lane was left to bargers gets that lane too, so that it is not parked.
+    /// The last waiter to leave a queue whose lane was left to barging threads takes that lane too, so that
+    /// the lane is not parked.
     #[must_use = "a slot that was granted after all must be released"]
     pub fn cancel(mut self) -> Option<Grant> {
         let State::Queued(id) = std::mem::replace(&mut self.state, State::Over) else { return None };
-        self.leave(
-            id,
-            |table, slot| {
-                if table.load(slot).is_kept() { table.try_take(slot, Fairness::Barging) } else { None }
-            },
-        )
+        self.leave(id, |table, slot| {
+            if table.load(slot).is_kept() { table.try_take(slot, Fairness::Barging) } else { None }
+        })
     }
 
-    /// Leaves the queue, and sees to those behind. The grant, if it was there already or `if_last` took it.
-    fn leave(&self, id: WaiterId, if_last: impl FnOnce(&LocalLockTable, usize) -> Option<Grant>) -> Option<Grant> {
+    /// Leaves the queue, and serves the next waiter if needed. Returns the grant, if it had already arrived
+    /// or `if_last` took it.
+    fn leave(
+        &self,
+        id: WaiterId,
+        if_last: impl FnOnce(&LocalLockTable, usize) -> Option<Grant>,
+    ) -> Option<Grant> {
         let (table, slot) = (self.table, self.slot);
         let mut wake = None;
         let mut dropped = None;
@@ -85,10 +89,6 @@ impl<'t> Acquire<'t> {
         }
         let waker = waker.clone();
         let queued = table.locked(slot, |shard| match table.take_or_mark(slot, fairness) {
-            None if planted(Mutant::LostWakeUp) => {
-                table.unmark(slot);
-                Ok(shard.push(slot, fairness, waker))
-            }
             Some(grant) => Err(grant),
             None => Ok(shard.push(slot, fairness, waker)),
         });
@@ -135,9 +135,9 @@ impl<'t> Acquire<'t> {
     }
 }
 
-/// After the first in the queue left: if the slot is free, the new first is to be served instead.
+/// Serves the new first waiter after the first one left, if the slot is free.
 fn serve_next(table: &LocalLockTable, shard: &mut super::Shard, slot: usize) -> Option<Waker> {
-    // Depth before the slot is taken is depth after: only a pass changes it.
+    // The depth before taking the slot equals the depth after: only a pass changes it.
     let grant = table.try_take(slot, Fairness::Barging)?;
     let depth = table.load(slot).depth();
     let (word, waker) = match shard.pass(slot, grant) {
@@ -152,7 +152,7 @@ fn serve_next(table: &LocalLockTable, shard: &mut super::Shard, slot: usize) -> 
 impl Future for Acquire<'_> {
     type Output = Grant;
 
-    /// Pending for ever once it has returned a grant.
+    /// Stays pending permanently once it has returned a grant.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Grant> {
         match self.state {
             State::Unasked => self.ask(cx.waker()),
@@ -167,7 +167,7 @@ impl Drop for Acquire<'_> {
         let State::Queued(id) = std::mem::replace(&mut self.state, State::Over) else { return };
         if let Some(grant) = self.leave(id, |_, _| None) {
             let depth = self.table.load(self.slot).depth();
-            // Nobody else: the slot becomes free, and a lane that was handed over stays parked.
+            // Without another waiter the slot becomes free, and a lane that was handed over stays parked.
             self.table.pass_on(self.slot, grant, depth, Word::free(grant, depth));
         }
     }

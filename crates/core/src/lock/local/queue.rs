@@ -1,16 +1,17 @@
-//! The queues of one shard: who waits for which slot, and which grants have not been picked up yet.
+//! The queues of one shard: the waiters of each slot, and the grants that no waiter has picked up yet.
 //!
-//! Pure bookkeeping under the shard's mutex; it neither calls nor drops wakers, but gives them to the caller to do so
-//! outside. Bounded by the operations in flight: every waiter is an [`Acquire`](super::Acquire) that somebody holds.
+//! Pure bookkeeping under the shard's mutex. It neither calls nor drops wakers; the caller does that outside
+//! the mutex. Its size is bounded by the operations in flight, because every waiter is a live
+//! [`Acquire`](super::Acquire).
 
 use super::{Fairness, Grant};
 use std::collections::VecDeque;
 use std::task::Waker;
 
-/// Tells waiters of a shard apart. Never compared for turns, and 2^64 of them do not run out.
+/// Identifies a waiter within a shard. Ids do not decide turns, and 2^64 of them do not run out.
 pub(super) type WaiterId = u64;
 
-/// One in a queue.
+/// A waiter in a queue.
 #[derive(Debug)]
 pub(super) struct Waiter {
     id: WaiterId,
@@ -18,50 +19,51 @@ pub(super) struct Waiter {
     waker: Waker,
 }
 
-/// A slot that is waited for, or whose grant is on its way.
+/// The queue of a slot that has waiters, or a grant that its waiter has not picked up yet.
 #[derive(Debug, Default)]
 struct Queue {
-    /// First come, first served; ids ascend.
+    /// In order of arrival; ids ascend.
     waiting: VecDeque<Waiter>,
-    /// The holder that does not know yet. There is one holder, so there is one such grant.
+    /// The holder that does not know about its grant yet. There is one holder, so there is at most one such
+    /// grant.
     granted: Option<(WaiterId, Grant)>,
 }
 
 /// The queues of the slots of one shard.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    /// Few at a time, so a scan beats a tree; and entries come and go without allocating.
+    /// Few at a time, so a scan beats a tree, and adding or removing entries does not allocate.
     queues: Vec<(usize, Queue)>,
-    /// The buffer of the last queue that ended, for the next that begins.
+    /// The buffer of the last removed queue, for the next new one.
     spare: VecDeque<Waiter>,
     next_id: WaiterId,
 }
 
-/// To whom a slot was passed.
+/// The result of passing a slot on.
 pub(super) enum Passed {
-    /// The first in the queue holds it now. `more`: others still wait.
+    /// The first waiter holds the slot now. `more`: others still wait.
     Granted { waker: Waker, more: bool },
-    /// The first in the queue is to be told that the slot is free.
+    /// The slot is free, and the caller must wake the first waiter with this waker.
     Announced(Waker),
-    /// Nobody waits.
+    /// The queue is empty.
     Nobody,
 }
 
-/// One who left the queue.
+/// A waiter that left the queue.
 pub(super) struct Left {
-    /// For the caller to drop outside the mutex.
+    /// The caller must drop it outside the mutex.
     pub(super) waiter: Waiter,
     pub(super) was_first: bool,
     pub(super) more: bool,
 }
 
 impl Shard {
-    /// Whom to wake so that everyone looks.
+    /// Returns the wakers of all waiters.
     pub(super) fn wakers(&self) -> Vec<Waker> {
         self.queues.iter().flat_map(|(_, queue)| &queue.waiting).map(|waiter| waiter.waker.clone()).collect()
     }
 
-    /// Queues someone for `slot`.
+    /// Adds a waiter for `slot`.
     pub(super) fn push(&mut self, slot: usize, fairness: Fairness, waker: Waker) -> WaiterId {
         let id = self.next_id;
         self.next_id += 1;
@@ -74,7 +76,7 @@ impl Shard {
         id
     }
 
-    /// Passes `slot`, which the caller holds, to the first in its queue.
+    /// Passes `slot`, which the caller holds, to the first waiter.
     pub(super) fn pass(&mut self, slot: usize, grant: Grant) -> Passed {
         let Some(at) = self.position(slot) else { return Passed::Nobody };
         let queue = &mut self.queues[at].1;
@@ -92,7 +94,7 @@ impl Shard {
         }
     }
 
-    /// The grant that waits for `id`, taken.
+    /// Takes the grant that waits for `id`.
     pub(super) fn take_grant(&mut self, slot: usize, id: WaiterId) -> Option<Grant> {
         let at = self.position(slot)?;
         let grant = self.queues[at].1.granted.take_if(|(granted, _)| *granted == id).map(|(_, grant)| grant);
@@ -100,7 +102,7 @@ impl Shard {
         grant
     }
 
-    /// Takes `id` out of the queue.
+    /// Removes `id` from the queue.
     pub(super) fn leave(&mut self, slot: usize, id: WaiterId) -> Option<Left> {
         let at = self.position(slot)?;
         let waiting = &mut self.queues[at].1.waiting;
@@ -111,7 +113,8 @@ impl Shard {
         Some(left)
     }
 
-    /// Whom to wake for `id` from now on. Returns the waker to drop outside the mutex, if it was another.
+    /// Sets the waker for `id`. If it replaces a different waker, returns that one, which the caller must
+    /// drop outside the mutex.
     pub(super) fn renew(&mut self, slot: usize, id: WaiterId, waker: &Waker) -> Option<Waker> {
         let at = self.position(slot)?;
         let waiting = &mut self.queues[at].1.waiting;
@@ -120,7 +123,7 @@ impl Shard {
         if known.will_wake(waker) { None } else { Some(std::mem::replace(known, waker.clone())) }
     }
 
-    /// How many wait for `slot`.
+    /// Number of waiters for `slot`.
     pub(super) fn waiting(&self, slot: usize) -> usize {
         self.position(slot).map_or(0, |at| self.queues[at].1.waiting.len())
     }
@@ -129,7 +132,7 @@ impl Shard {
         self.queues.iter().position(|(of, _)| *of == slot)
     }
 
-    /// Ends the queue at `at` if nothing is left in it.
+    /// Removes the queue at `at` if it is empty and has no grant.
     fn tidy(&mut self, at: usize) {
         let queue = &self.queues[at].1;
         if queue.waiting.is_empty() && queue.granted.is_none() {
@@ -140,7 +143,7 @@ impl Shard {
 
 #[cfg(all(test, not(loom)))]
 impl Shard {
-    /// Whether nobody waits for anything and no grant is on its way.
+    /// Whether there are no waiters and no grants that a waiter has not picked up.
     pub(super) fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }

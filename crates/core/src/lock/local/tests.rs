@@ -1,4 +1,4 @@
-//! Claims about the local lock table.
+//! Tests of the local lock table.
 
 use super::*;
 use sherman_executor::{Driver, block_on};
@@ -16,41 +16,41 @@ fn table() -> LocalLockTable {
     LocalLockTable::new(2, 8)
 }
 
-/// Counts its wakes.
+/// Counts wakes.
 #[derive(Default)]
-struct Bell(AtomicUsize);
+struct Notifier(AtomicUsize);
 
-impl Wake for Bell {
+impl Wake for Notifier {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// A waiter polled by hand.
-struct Hand<'t> {
+/// A waiter that the test polls by hand.
+struct Waiter<'t> {
     acquire: Acquire<'t>,
-    bell: Arc<Bell>,
+    notifier: Arc<Notifier>,
 }
 
-impl<'t> Hand<'t> {
-    /// Polled once, and queued by that.
+impl<'t> Waiter<'t> {
+    /// Creates a waiter and polls it once, which queues it.
     fn queued(table: &'t LocalLockTable, fairness: Fairness) -> Self {
-        let mut hand = Self { acquire: table.acquire(LANE, fairness), bell: Arc::default() };
+        let mut hand = Self { acquire: table.acquire(LANE, fairness), notifier: Arc::default() };
         assert_eq!(hand.poll(), Poll::Pending);
         hand
     }
 
     fn poll(&mut self) -> Poll<Grant> {
-        let waker = Waker::from(Arc::clone(&self.bell));
+        let waker = Waker::from(Arc::clone(&self.notifier));
         Pin::new(&mut self.acquire).poll(&mut Context::from_waker(&waker))
     }
 
     fn rings(&self) -> usize {
-        self.bell.0.load(Ordering::Relaxed)
+        self.notifier.0.load(Ordering::Relaxed)
     }
 }
 
-fn plan(table: &LocalLockTable) -> Plan {
+fn plan(table: &LocalLockTable) -> ReleasePlan {
     table.plan_release(LANE, 4, true)
 }
 
@@ -59,9 +59,13 @@ fn a_free_slot_is_taken_once() {
     let table = table();
     assert_eq!(table.try_acquire(LANE), Some(Grant::Fresh));
     assert_eq!(table.try_acquire(LANE), None);
-    assert_eq!(table.try_acquire(LaneIndex { server: 0, lane: 5 }), Some(Grant::Fresh), "another server's lane");
-    assert_eq!(plan(&table), Plan::Global, "nobody waits");
-    assert_eq!(table.finish_release(LANE, Plan::Global), Finished::Done);
+    assert_eq!(
+        table.try_acquire(LaneIndex { server: 0, lane: 5 }),
+        Some(Grant::Fresh),
+        "another server's lane"
+    );
+    assert_eq!(plan(&table), ReleasePlan::Global, "nobody waits");
+    assert_eq!(table.finish_release(LANE, ReleasePlan::Global), Finished::Done);
     assert_eq!(table.try_acquire(LANE), Some(Grant::Fresh));
 }
 
@@ -69,17 +73,17 @@ fn a_free_slot_is_taken_once() {
 fn waiters_are_served_first_come_first_served_and_nobody_overtakes() {
     let table = table();
     assert_eq!(table.try_acquire(LANE), Some(Grant::Fresh));
-    let mut waiters: Vec<_> = (0..3).map(|_| Hand::queued(&table, Fairness::Fifo)).collect();
+    let mut waiters: Vec<_> = (0..3).map(|_| Waiter::queued(&table, Fairness::Fifo)).collect();
     assert_eq!(table.waiting(LANE), 3);
     for next in 0..3 {
-        assert_eq!(table.finish_release(LANE, Plan::Global), Finished::Done);
+        assert_eq!(table.finish_release(LANE, ReleasePlan::Global), Finished::Done);
         assert_eq!(table.try_acquire(LANE), None, "the slot is the waiter's before it knows");
-        let rings: Vec<_> = waiters.iter().map(Hand::rings).collect();
+        let rings: Vec<_> = waiters.iter().map(Waiter::rings).collect();
         assert_eq!(rings, (0..3).map(|n| usize::from(n <= next)).collect::<Vec<_>>());
         assert!(waiters.iter_mut().skip(next + 1).all(|later| later.poll().is_pending()));
         assert_eq!(waiters[next].poll(), Poll::Ready(Grant::Fresh));
     }
-    assert_eq!(table.finish_release(LANE, Plan::Global), Finished::Done);
+    assert_eq!(table.finish_release(LANE, ReleasePlan::Global), Finished::Done);
     assert_eq!(table.load(table.slot(LANE)), Word::FREE);
 }
 
@@ -89,8 +93,8 @@ fn a_lane_is_handed_over_at_most_max_times_in_a_row() {
     assert_eq!(table.try_acquire(LANE), Some(Grant::Fresh));
     let mut grants = Vec::new();
     for _ in 0..12 {
-        let mut next = Hand::queued(&table, Fairness::Fifo);
-        let _behind = Hand::queued(&table, Fairness::Fifo);
+        let mut next = Waiter::queued(&table, Fairness::Fifo);
+        let _behind = Waiter::queued(&table, Fairness::Fifo);
         let plan = plan(&table);
         assert_eq!(table.finish_release(LANE, plan), Finished::Done);
         match next.poll() {
@@ -106,36 +110,36 @@ fn a_lane_is_handed_over_at_most_max_times_in_a_row() {
 fn handover_can_be_switched_off() {
     let table = table();
     assert_eq!(table.try_acquire(LANE), Some(Grant::Fresh));
-    let _waiter = Hand::queued(&table, Fairness::Fifo);
-    assert_eq!(table.plan_release(LANE, 4, false), Plan::Global);
-    assert_eq!(table.plan_release(LANE, 0, true), Plan::Global);
-    assert_eq!(table.plan_release(LANE, u32::MAX, true), Plan::HandOver);
+    let _waiter = Waiter::queued(&table, Fairness::Fifo);
+    assert_eq!(table.plan_release(LANE, 4, false), ReleasePlan::Global);
+    assert_eq!(table.plan_release(LANE, 0, true), ReleasePlan::Global);
+    assert_eq!(table.plan_release(LANE, u32::MAX, true), ReleasePlan::HandOver);
 }
 
 #[test]
 fn the_releaser_keeps_the_lock_if_its_heir_is_gone() {
     let table = table();
     assert_eq!(table.try_acquire(LANE), Some(Grant::Fresh));
-    let heir = Hand::queued(&table, Fairness::Fifo);
-    assert_eq!(plan(&table), Plan::HandOver);
+    let heir = Waiter::queued(&table, Fairness::Fifo);
+    assert_eq!(plan(&table), ReleasePlan::HandOver);
     assert_eq!(heir.acquire.cancel(), None);
-    assert_eq!(table.finish_release(LANE, Plan::HandOver), Finished::MustReleaseGlobal);
+    assert_eq!(table.finish_release(LANE, ReleasePlan::HandOver), Finished::MustReleaseGlobal);
     assert_eq!(table.try_acquire(LANE), None, "still held");
-    let mut late = Hand::queued(&table, Fairness::Fifo);
-    assert_eq!(table.finish_release(LANE, Plan::Global), Finished::Done);
+    let mut late = Waiter::queued(&table, Fairness::Fifo);
+    assert_eq!(table.finish_release(LANE, ReleasePlan::Global), Finished::Done);
     assert_eq!(late.poll(), Poll::Ready(Grant::Fresh));
 }
 
 #[test]
-fn who_cancels_too_late_holds_the_lock() {
+fn a_waiter_that_cancels_too_late_holds_the_lock() {
     let table = table();
-    for (plan, grant) in [(Plan::Global, Grant::Fresh), (Plan::HandOver, Grant::HandedOver)] {
+    for (plan, grant) in [(ReleasePlan::Global, Grant::Fresh), (ReleasePlan::HandOver, Grant::HandedOver)] {
         assert_eq!(table.try_acquire(LANE), Some(Grant::Fresh));
-        let waiter = Hand::queued(&table, Fairness::Fifo);
+        let waiter = Waiter::queued(&table, Fairness::Fifo);
         assert_eq!(table.finish_release(LANE, plan), Finished::Done);
         assert_eq!(waiter.acquire.cancel(), Some(grant));
         assert_eq!(table.try_acquire(LANE), None);
-        assert_eq!(table.finish_release(LANE, Plan::Global), Finished::Done);
+        assert_eq!(table.finish_release(LANE, ReleasePlan::Global), Finished::Done);
     }
 }
 
@@ -143,18 +147,18 @@ fn who_cancels_too_late_holds_the_lock() {
 fn a_dropped_waiter_leaves_the_queue_or_passes_its_grant_on() {
     let table = table();
     assert_eq!(table.try_acquire(LANE), Some(Grant::Fresh));
-    let first = Hand::queued(&table, Fairness::Fifo);
-    let second = Hand::queued(&table, Fairness::Fifo);
-    let mut third = Hand::queued(&table, Fairness::Fifo);
+    let first = Waiter::queued(&table, Fairness::Fifo);
+    let second = Waiter::queued(&table, Fairness::Fifo);
+    let mut third = Waiter::queued(&table, Fairness::Fifo);
     drop(second);
     assert_eq!(table.waiting(LANE), 2);
-    assert_eq!(table.finish_release(LANE, Plan::HandOver), Finished::Done);
+    assert_eq!(table.finish_release(LANE, ReleasePlan::HandOver), Finished::Done);
     drop(first);
     assert_eq!(third.rings(), 1);
     assert_eq!(third.poll(), Poll::Ready(Grant::HandedOver));
 
-    let fourth = Hand::queued(&table, Fairness::Fifo);
-    assert_eq!(table.finish_release(LANE, Plan::Global), Finished::Done);
+    let fourth = Waiter::queued(&table, Fairness::Fifo);
+    assert_eq!(table.finish_release(LANE, ReleasePlan::Global), Finished::Done);
     drop(fourth);
     assert_eq!(table.load(table.slot(LANE)), Word::FREE);
 }
@@ -163,12 +167,12 @@ fn a_dropped_waiter_leaves_the_queue_or_passes_its_grant_on() {
 fn a_handover_that_was_dropped_parks_the_lane_for_the_next_acquirer() {
     let table = table();
     assert_eq!(table.try_acquire(LANE), Some(Grant::Fresh));
-    let waiter = Hand::queued(&table, Fairness::Fifo);
-    assert_eq!(table.finish_release(LANE, Plan::HandOver), Finished::Done);
+    let waiter = Waiter::queued(&table, Fairness::Fifo);
+    assert_eq!(table.finish_release(LANE, ReleasePlan::HandOver), Finished::Done);
     drop(waiter);
     assert_eq!(table.try_acquire(LANE), Some(Grant::HandedOver));
     assert_eq!(table.load(table.slot(LANE)).depth(), 1, "the handovers in a row are still counted");
-    assert_eq!(table.finish_release(LANE, Plan::Global), Finished::Done);
+    assert_eq!(table.finish_release(LANE, ReleasePlan::Global), Finished::Done);
     assert_eq!(table.try_acquire(LANE), Some(Grant::Fresh));
 }
 
@@ -176,53 +180,54 @@ fn a_handover_that_was_dropped_parks_the_lane_for_the_next_acquirer() {
 fn bargers_overtake_and_the_overtaken_is_woken_again() {
     let table = table();
     assert_eq!(table.try_acquire(LANE), Some(Grant::Fresh));
-    let mut waiter = Hand::queued(&table, Fairness::Barging);
-    assert_eq!(table.finish_release(LANE, Plan::Global), Finished::Done);
+    let mut waiter = Waiter::queued(&table, Fairness::Barging);
+    assert_eq!(table.finish_release(LANE, ReleasePlan::Global), Finished::Done);
     assert_eq!(waiter.rings(), 1);
-    assert_eq!(table.try_acquire(LANE), None, "who respects the queue does not overtake");
-    let mut barger = Hand { acquire: table.acquire(LANE, Fairness::Barging), bell: Arc::default() };
+    assert_eq!(table.try_acquire(LANE), None, "a client that respects the queue does not overtake");
+    let mut barger = Waiter { acquire: table.acquire(LANE, Fairness::Barging), notifier: Arc::default() };
     assert_eq!(barger.poll(), Poll::Ready(Grant::Fresh));
     assert_eq!(waiter.poll(), Poll::Pending);
-    assert_eq!(plan(&table), Plan::HandOver);
-    assert_eq!(table.finish_release(LANE, Plan::HandOver), Finished::Done);
+    assert_eq!(plan(&table), ReleasePlan::HandOver);
+    assert_eq!(table.finish_release(LANE, ReleasePlan::HandOver), Finished::Done);
     assert_eq!(waiter.rings(), 2);
     assert_eq!(waiter.poll(), Poll::Ready(Grant::HandedOver));
-    assert_eq!(table.finish_release(LANE, Plan::Global), Finished::Done);
+    assert_eq!(table.finish_release(LANE, ReleasePlan::Global), Finished::Done);
     assert_eq!(table.load(table.slot(LANE)), Word::FREE);
 }
 
-/// The mark of waiters is what a releaser goes by: too few and somebody sleeps for ever, too many and lanes are kept for nobody.
+/// A releaser relies on the waiters mark. If the mark is missing, a waiter sleeps permanently. If it is set
+/// in excess, a lane is kept without a waiter.
 #[test]
 fn a_barger_that_takes_a_free_slot_leaves_the_mark_to_those_behind_it_alone() {
     let table = table();
     assert_eq!(table.try_acquire(LANE), Some(Grant::Fresh));
-    let mut first = Hand::queued(&table, Fairness::Barging);
-    let mut second = Hand::queued(&table, Fairness::Barging);
-    assert_eq!(table.finish_release(LANE, Plan::Global), Finished::Done);
+    let mut first = Waiter::queued(&table, Fairness::Barging);
+    let mut second = Waiter::queued(&table, Fairness::Barging);
+    assert_eq!(table.finish_release(LANE, ReleasePlan::Global), Finished::Done);
     assert_eq!(first.poll(), Poll::Ready(Grant::Fresh));
-    assert_eq!(plan(&table), Plan::HandOver, "the second waits");
-    assert_eq!(table.finish_release(LANE, Plan::Global), Finished::Done);
+    assert_eq!(plan(&table), ReleasePlan::HandOver, "the second waits");
+    assert_eq!(table.finish_release(LANE, ReleasePlan::Global), Finished::Done);
     assert_eq!(second.rings(), 1);
     assert_eq!(second.poll(), Poll::Ready(Grant::Fresh));
-    assert_eq!(plan(&table), Plan::Global, "nobody waits");
-    assert_eq!(table.finish_release(LANE, Plan::Global), Finished::Done);
+    assert_eq!(plan(&table), ReleasePlan::Global, "nobody waits");
+    assert_eq!(table.finish_release(LANE, ReleasePlan::Global), Finished::Done);
     assert_eq!(table.load(table.slot(LANE)), Word::FREE);
 }
 
 #[test]
 fn a_woken_barger_that_leaves_wakes_the_next() {
-    for (plan, grant) in [(Plan::Global, Grant::Fresh), (Plan::HandOver, Grant::HandedOver)] {
+    for (plan, grant) in [(ReleasePlan::Global, Grant::Fresh), (ReleasePlan::HandOver, Grant::HandedOver)] {
         for second in [Fairness::Barging, Fairness::Fifo] {
             let table = table();
             assert_eq!(table.try_acquire(LANE), Some(Grant::Fresh));
-            let first = Hand::queued(&table, Fairness::Barging);
-            let mut second = Hand::queued(&table, second);
+            let first = Waiter::queued(&table, Fairness::Barging);
+            let mut second = Waiter::queued(&table, second);
             assert_eq!(table.finish_release(LANE, plan), Finished::Done);
             assert_eq!((first.rings(), second.rings()), (1, 0));
             assert_eq!(first.acquire.cancel(), None);
             assert_eq!(second.rings(), 1);
             assert_eq!(second.poll(), Poll::Ready(grant));
-            assert_eq!(table.finish_release(LANE, Plan::Global), Finished::Done);
+            assert_eq!(table.finish_release(LANE, ReleasePlan::Global), Finished::Done);
             assert_eq!(table.load(table.slot(LANE)), Word::FREE);
         }
     }
@@ -232,10 +237,10 @@ fn a_woken_barger_that_leaves_wakes_the_next() {
 fn the_last_barger_to_cancel_does_not_park_the_lane() {
     let table = table();
     assert_eq!(table.try_acquire(LANE), Some(Grant::Fresh));
-    let waiter = Hand::queued(&table, Fairness::Barging);
-    assert_eq!(table.finish_release(LANE, Plan::HandOver), Finished::Done);
+    let waiter = Waiter::queued(&table, Fairness::Barging);
+    assert_eq!(table.finish_release(LANE, ReleasePlan::HandOver), Finished::Done);
     assert_eq!(waiter.acquire.cancel(), Some(Grant::HandedOver));
-    assert_eq!(table.finish_release(LANE, Plan::Global), Finished::Done);
+    assert_eq!(table.finish_release(LANE, ReleasePlan::Global), Finished::Done);
     assert_eq!(table.load(table.slot(LANE)), Word::FREE);
 }
 
@@ -244,10 +249,10 @@ fn a_queue_that_ended_leaves_nothing_behind() {
     let table = table();
     for _ in 0..100 {
         assert_eq!(table.try_acquire(LANE), Some(Grant::Fresh));
-        let mut waiter = Hand::queued(&table, Fairness::Fifo);
-        assert_eq!(table.finish_release(LANE, Plan::Global), Finished::Done);
+        let mut waiter = Waiter::queued(&table, Fairness::Fifo);
+        assert_eq!(table.finish_release(LANE, ReleasePlan::Global), Finished::Done);
         assert_eq!(waiter.poll(), Poll::Ready(Grant::Fresh));
-        assert_eq!(table.finish_release(LANE, Plan::Global), Finished::Done);
+        assert_eq!(table.finish_release(LANE, ReleasePlan::Global), Finished::Done);
     }
     assert!(table.locked(table.slot(LANE), |shard| shard.is_empty()));
 }
@@ -263,11 +268,12 @@ impl Driver for Nothing {
     }
 }
 
-/// Two compute servers, each with a local table, and one global lane per lane index: all of HOCL but the network.
+/// Two compute servers, each with a local table, and one global lane per lane index: all of HOCL without the
+/// network.
 struct World {
     tables: [LocalLockTable; 2],
     lanes: Vec<AtomicU32>,
-    /// Counted up by a load and a store, so that it comes out right only if nobody interferes.
+    /// Incremented by a load and a store, so the count is right only if no other thread interferes.
     counters: Vec<AtomicU64>,
 }
 
@@ -286,7 +292,9 @@ impl World {
         };
         match grant {
             None => return false,
-            Some(Grant::HandedOver) => assert_eq!(global.load(Ordering::Relaxed), id, "handed over while ours"),
+            Some(Grant::HandedOver) => {
+                assert_eq!(global.load(Ordering::Relaxed), id, "handed over while ours")
+            }
             Some(Grant::Fresh) => {
                 while global.compare_exchange(0, id, Ordering::Acquire, Ordering::Relaxed).is_err() {
                     std::thread::yield_now();
@@ -296,12 +304,12 @@ impl World {
         let counter = &self.counters[lane as usize];
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let plan = table.plan_release(at, 4, true);
-        if plan == Plan::Global {
+        if plan == ReleasePlan::Global {
             global.store(0, Ordering::Release);
         }
         if table.finish_release(at, plan) == Finished::MustReleaseGlobal {
             global.store(0, Ordering::Release);
-            assert_eq!(table.finish_release(at, Plan::Global), Finished::Done);
+            assert_eq!(table.finish_release(at, ReleasePlan::Global), Finished::Done);
         }
         true
     }

@@ -1,13 +1,14 @@
-//! What a slot's 8 bits say: as few as can be, since a table of all lanes should stay in a core's cache.
+//! The 8 bits of a slot. A slot is as small as possible, so that a table of all lanes stays in a core's
+//! cache.
 //!
 //! ```text
 //!  7                      3      2         1       0
 //! | consecutive handovers | KEPT | WAITERS | HELD |
 //! ```
 //!
-//! `KEPT` belongs to a slot that is free: nobody holds it here, but this compute server still holds the global lane, so
-//! whoever takes the slot next has been handed it over. The depth outlives that state. A slot that is free and not kept has
-//! depth 0.
+//! `KEPT` belongs to a free slot: no thread holds the slot, but this compute server still holds the global
+//! lane. So the next thread that takes the slot gets a handover. The depth (consecutive handovers) survives
+//! that state. A slot that is free and not kept has depth 0.
 
 use super::{Fairness, Grant};
 
@@ -21,19 +22,19 @@ const DEPTH_SHIFT: u32 = 3;
 pub(super) struct Word(u8);
 
 impl Word {
-    /// Nobody holds it, nobody waits, and the global lane is not ours.
+    /// No thread holds it, no thread waits, and this compute server does not hold the global lane.
     pub(super) const FREE: Self = Self(0);
 
-    /// The most handovers in a row that can be counted.
+    /// The most consecutive handovers that the word can count.
     pub(super) const MAX_DEPTH: u32 = (u8::MAX >> DEPTH_SHIFT) as u32;
 
-    /// Held, after `depth` handovers in a row.
+    /// Held, after `depth` consecutive handovers.
     pub(super) fn held(depth: u32) -> Self {
         debug_assert!(depth <= Self::MAX_DEPTH);
         Self(HELD | (depth as u8) << DEPTH_SHIFT)
     }
 
-    /// Free such that who takes it gets `grant`.
+    /// Free, such that the next thread that takes it gets `grant`.
     pub(super) fn free(grant: Grant, depth: u32) -> Self {
         debug_assert!(depth <= Self::MAX_DEPTH);
         match grant {
@@ -62,12 +63,12 @@ impl Word {
         self.0 & WAITERS != 0
     }
 
-    /// Handovers in a row so far.
+    /// Consecutive handovers so far.
     pub(super) fn depth(self) -> u32 {
         u32::from(self.0 >> DEPTH_SHIFT)
     }
 
-    /// Whether someone who is not queued may take it.
+    /// Whether a thread that is not queued may take it.
     pub(super) fn is_free_for(self, fairness: Fairness) -> bool {
         match fairness {
             Fairness::Fifo => self.0 & (HELD | WAITERS) == 0,
@@ -75,7 +76,7 @@ impl Word {
         }
     }
 
-    /// What taking it, if it is free, grants.
+    /// The grant that a thread gets when it takes this free slot.
     pub(super) fn grant(self) -> Grant {
         if self.is_kept() { Grant::HandedOver } else { Grant::Fresh }
     }
@@ -85,7 +86,7 @@ impl Word {
         Self((self.0 | HELD) & !KEPT)
     }
 
-    /// The same slot, waited for or not.
+    /// The same slot, with or without waiters.
     pub(super) fn with_waiters(self, waiters: bool) -> Self {
         Self(if waiters { self.0 | WAITERS } else { self.0 & !WAITERS })
     }

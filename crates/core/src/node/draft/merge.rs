@@ -1,17 +1,19 @@
-//! Whole nodes anew: merges, emptied leaves, nodes filled in one go.
+//! Rewrites whole nodes: merges, emptied leaves, nodes filled at once.
 //!
-//! Each moves entries between lines, or makes all of them go, so every line is written with the next version and no older
-//! line is acceptable (I21). Ghosts are left behind, and entries lie in ascending order again.
+//! Each of these moves entries between lines or removes all of them. So every line is written with the next
+//! version and no older line is acceptable (I21). Ghosts (entries outside the fences) are left behind, and
+//! entries are in ascending order again.
 
-use super::{Draft, Place};
+use super::{Draft, NodePlace};
 use crate::node::order::Scratch;
 use crate::node::shape::Body;
 use crate::node::{LINE, Node, Patch, Shape, SortedBody, slots};
 use sherman_fabric::GlobalAddress;
 
 impl<'s> Draft<'s> {
-    /// A node made in one go of `entries`: key and payload of each, one after the other, in ascending order, at most
-    /// [`Shape::capacity`] of them. Not `pending`: linked from the start, for whoever links a tree of nodes at once.
+    /// Creates a node from `entries`: key and payload of each, one after the other, in ascending order, at
+    /// most [`Shape::capacity`] of them. If not `pending`, the node is linked from the start, for a caller
+    /// that links a tree of nodes at once.
     #[expect(clippy::too_many_arguments, reason = "a node is that many things")]
     pub fn filled(
         shape: &'s Shape,
@@ -19,7 +21,7 @@ impl<'s> Draft<'s> {
         low: &[u8],
         high: Option<&[u8]>,
         sibling: GlobalAddress,
-        place: Place,
+        place: NodePlace,
         entries: &[u8],
         pending: bool,
     ) -> Self {
@@ -31,10 +33,13 @@ impl<'s> Draft<'s> {
         draft
     }
 
-    /// Makes `entries`, in ascending order, all that an empty node holds, at the current version.
+    /// Stores `entries`, in ascending order, into an empty node at the current version.
     fn fill_entries(&mut self, entries: &[u8]) -> Patch {
         let shape = self.shape;
-        assert!(entries.len() <= shape.capacity * shape.entry_len(), "a node holds no more than its capacity");
+        assert!(
+            entries.len() <= shape.capacity * shape.entry_len(),
+            "a node holds no more than its capacity"
+        );
         if let Body::Sorted(_) = shape.body {
             return self.fill(&SortedBody::from_entries(shape, entries));
         }
@@ -46,7 +51,7 @@ impl<'s> Draft<'s> {
         self.seal_all()
     }
 
-    /// Takes all entries away from an unsorted leaf: its slots become as if never used.
+    /// Removes all entries from an unsorted leaf. Its slots become as if never used.
     fn wipe(&mut self) {
         let start = match self.shape.body {
             Body::Slots { first_line, .. } | Body::LongSlots { first_line, .. } => first_line * LINE,
@@ -56,16 +61,16 @@ impl<'s> Draft<'s> {
         self.image[start..].fill(0);
     }
 
-    /// Takes all entries out of a leaf.
+    /// Removes all entries from a leaf.
     pub fn clear(&mut self) -> Patch {
         self.next_version();
         self.wipe();
         self.fill_entries(&[])
     }
 
-    /// Takes over all that `right`, the right neighbour, is responsible for: its entries, high fence and sibling. `None`,
-    /// and nothing changed, if both do not fit into one node, if an entry of either is torn, or if `right` does not begin
-    /// where this node ends.
+    /// Takes over everything that `right`, the right neighbour, is responsible for: its entries, high fence
+    /// and sibling. Returns `None` and changes nothing in these cases: both do not fit into one node, an
+    /// entry of either is torn, or `right` does not begin where this node ends.
     pub fn absorb(&mut self, right: &Node<'_>) -> Option<Patch> {
         let left = self.node();
         let same = *left.shape == *right.shape && left.header.level == right.header.level;
@@ -73,7 +78,8 @@ impl<'s> Draft<'s> {
             return None;
         }
         let (mut entries, mut scratch) = (Vec::with_capacity(self.shape.node_bytes), Scratch::default());
-        if !left.collect(&[], None, &mut scratch, &mut entries) || !right.collect(&[], None, &mut scratch, &mut entries)
+        if !left.collect(&[], None, &mut scratch, &mut entries)
+            || !right.collect(&[], None, &mut scratch, &mut entries)
         {
             return None;
         }

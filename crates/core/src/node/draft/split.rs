@@ -1,13 +1,13 @@
 //! Splits: the upper half of a node moves to a new right neighbour.
 
-use super::{Draft, MAX_WINDOW, Place, SplitOff};
+use super::{Draft, MAX_WINDOW, NodePlace, SplitOff};
 use crate::node::order::Scratch;
 use crate::node::{Format, LINE, Patch, SortedBody, slots};
 use sherman_fabric::GlobalAddress;
 
 impl<'s> Draft<'s> {
-    /// Splits a full leaf to make room for a new entry, and puts it.
-    pub fn split_leaf(&mut self, key: &[u8], value: &[u8], place: Place) -> SplitOff<'s> {
+    /// Splits a full leaf to make room for a new entry, and stores the entry.
+    pub fn split_leaf(&mut self, key: &[u8], value: &[u8], place: NodePlace) -> SplitOff<'s> {
         if let Some(mut body) = self.node().sorted() {
             let index = body.find(key).unwrap_or_else(|index| index);
             body.insert(index, key, value);
@@ -21,7 +21,7 @@ impl<'s> Draft<'s> {
         let stays = index < keep;
         let gone: Vec<usize> = ordered.slots().skip(if stays { keep - 1 } else { keep }).collect();
         let mut entry = vec![0; self.shape.entry_len()];
-        // The new entry's place among those that go, if it goes.
+        // The new entry's index among the entries that move right, if it moves right.
         let arrives = index.checked_sub(keep);
         let separator = if arrives == Some(0) {
             key.to_vec()
@@ -36,7 +36,13 @@ impl<'s> Draft<'s> {
             slots::load(self.shape, &self.image, from, 0, &mut entry);
             let (moved, payload) = entry.split_at(key.len());
             let number = number + usize::from(arrives.is_some_and(|arrives| arrives <= number));
-            slots::store(self.shape, &mut right.image, slots::spread(self.shape, number, count), moved, payload);
+            slots::store(
+                self.shape,
+                &mut right.image,
+                slots::spread(self.shape, number, count),
+                moved,
+                payload,
+            );
         }
         if let Some(number) = arrives {
             slots::store(self.shape, &mut right.image, slots::spread(self.shape, number, count), key, value);
@@ -46,13 +52,14 @@ impl<'s> Draft<'s> {
         SplitOff { separator, right, left }
     }
 
-    /// The right half of a split, still empty.
-    fn right_half(&self, separator: &[u8], place: Place) -> Draft<'s> {
+    /// Creates the right half of a split, still empty.
+    fn right_half(&self, separator: &[u8], place: NodePlace) -> Draft<'s> {
         let high = self.node().high();
         Draft::new(self.shape, self.header.level, separator, high.as_deref(), self.header.sibling, place)
     }
 
-    /// How many of `total` entries stay left. Keys appended at the right edge of the tree leave full nodes behind.
+    /// How many of `total` entries stay left. If keys are appended at the right edge of the tree, the left
+    /// node stays full.
     fn split_point(&self, total: usize, appended: bool) -> usize {
         if appended && self.header.flags.high_open { total - 1 } else { total / 2 }
     }
@@ -64,9 +71,10 @@ impl<'s> Draft<'s> {
         self.next_version();
     }
 
-    /// Whether a change of fences may leave the lines as they are.
+    /// Whether a change of fences may leave the other lines unchanged.
     fn header_suffices(&self) -> bool {
-        self.shape.format == Format::LineStamped && self.header.version.wrapping_sub(self.header.floor) < MAX_WINDOW
+        self.shape.format == Format::LineStamped
+            && self.header.version.wrapping_sub(self.header.floor) < MAX_WINDOW
     }
 
     fn header_patch(&mut self) -> Patch {
@@ -78,7 +86,8 @@ impl<'s> Draft<'s> {
         }
     }
 
-    /// The left half of an unsorted leaf: entries at or above the separator cease to exist by the fence alone.
+    /// Cuts an unsorted leaf down to its left half. The new fence alone removes the entries at or above the
+    /// separator.
     fn cut_slots(
         &mut self,
         separator: &[u8],
@@ -107,8 +116,8 @@ impl<'s> Draft<'s> {
         self.seal_all()
     }
 
-    /// Splits a sorted node whose body, with the new entry at `index`, has become too large.
-    pub fn split_sorted(&mut self, mut body: SortedBody, index: usize, place: Place) -> SplitOff<'s> {
+    /// Splits a sorted node whose body is too large with the new entry at `index`.
+    pub fn split_sorted(&mut self, mut body: SortedBody, index: usize, place: NodePlace) -> SplitOff<'s> {
         let keep = self.split_point(body.len(), index + 1 == body.len());
         let upper = body.split_off(keep);
         let separator = upper.key(0).to_vec();

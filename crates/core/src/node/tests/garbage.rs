@@ -1,8 +1,9 @@
-//! Bytes that are not a node: a stale pointer may lead to anything, and nothing there may stop a client.
+//! Bytes that are not a node: a stale pointer may lead to any bytes, and none of them may crash or block a
+//! client.
 
 use super::*;
 use crate::node::header::{AT_CHECKSUM, AT_STAMP};
-use crate::node::{Header, Kind, LINE, Lookup, Position, Removed, Scratch, get_u16, put_u16, put_u64};
+use crate::node::{Header, LINE, Lookup, NodeKind, Position, Removed, Scratch, get_u16, put_u16, put_u64};
 
 fn shapes(format: Format) -> Vec<Shape> {
     let leaves = [(8, 8, 256), (1, 0, 256), (20, 8, 320), (8, 53, 576), (100, 100, 1344)];
@@ -13,7 +14,8 @@ fn shapes(format: Format) -> Vec<Shape> {
         .collect()
 }
 
-/// Makes an image pass validation as often as its format allows, so that what lies behind is reached.
+/// Makes an image pass validation as often as its format allows, so that the tests reach the code behind
+/// validation.
 fn make_plausible(shape: &Shape, image: &mut [u8], level: u8, numbers: &mut Numbers) {
     let keep_count = get_u16(image, 6) % (shape.capacity as u16 + 1);
     image[0] = 0xa0 | image[0] & 0x0f;
@@ -28,7 +30,8 @@ fn make_plausible(shape: &Shape, image: &mut [u8], level: u8, numbers: &mut Numb
             let version = get_u16(image, 12);
             let window = version.wrapping_sub(get_u16(image, 14));
             for line in 0..shape.lines() {
-                let back = if line < shape.header_lines { 0 } else { numbers.below(usize::from(window) + 1) as u16 };
+                let back =
+                    if line < shape.header_lines { 0 } else { numbers.below(usize::from(window) + 1) as u16 };
                 put_u16(image, line * LINE + AT_STAMP, version.wrapping_sub(back));
             }
         }
@@ -40,7 +43,7 @@ fn make_plausible(shape: &Shape, image: &mut [u8], level: u8, numbers: &mut Numb
     }
 }
 
-/// Asks everything a client may ask. Returns whether the image was taken for a node.
+/// Calls everything that a client may call. Returns whether the image was accepted as a node.
 fn ask_everything(shape: &Shape, image: &[u8], level: u8, keys: &[Vec<u8>]) -> bool {
     let _ = Header::decode(image);
     let _ = Node::open(shape, image, level);
@@ -48,8 +51,9 @@ fn ask_everything(shape: &Shape, image: &[u8], level: u8, keys: &[Vec<u8>]) -> b
     let entries = node.entries();
     assert!(entries.len() <= shape.capacity);
     let _ = (node.low(), node.high(), node.entries_whole());
-    // Costs more than all the rest: for some of the images.
-    if keys.iter().flatten().fold(0, |sum: u8, byte| sum.wrapping_add(*byte)).wrapping_add(image[20]) % 4 == 0 {
+    // This costs more than everything else, so only some of the images get it.
+    if keys.iter().flatten().fold(0, |sum: u8, byte| sum.wrapping_add(*byte)).wrapping_add(image[20]) % 4 == 0
+    {
         merge_everything(shape, &node, level);
     }
     let mut value = Vec::new();
@@ -59,7 +63,7 @@ fn ask_everything(shape: &Shape, image: &[u8], level: u8, keys: &[Vec<u8>]) -> b
         if let Some(body) = node.sorted() {
             let _ = body.responsible(key).map(|index| (body.key(index), body.payload(index)));
         }
-        if shape.kind == Kind::Internal {
+        if shape.kind == NodeKind::Internal {
             continue;
         }
         if let Lookup::Found(slot) = node.find(key) {
@@ -80,7 +84,7 @@ fn ask_everything(shape: &Shape, image: &[u8], level: u8, keys: &[Vec<u8>]) -> b
     true
 }
 
-/// Whatever is found is inside the fences, and no more than there can be.
+/// Asserts that all collected entries are inside the fences, and are at most as many as possible.
 fn collect_everything(node: &Node<'_>, key: &[u8]) {
     let (mut scratch, mut out) = (Scratch::default(), Vec::new());
     let shape = node.shape;
@@ -91,10 +95,13 @@ fn collect_everything(node: &Node<'_>, key: &[u8]) {
     {
         out.clear();
         let whole = node.collect(first, last, &mut scratch, &mut out);
-        assert!(out.len() <= capacity && out.len().is_multiple_of(shape.entry_len()) && (whole || out.is_empty()));
+        assert!(
+            out.len() <= capacity && out.len().is_multiple_of(shape.entry_len()) && (whole || out.is_empty())
+        );
         assert!(out.len() <= node.len() * shape.entry_len());
-        if matches!(shape.format, Format::LineStamped | Format::TwoLevel) && shape.kind == Kind::Leaf {
-            let keys: Vec<&[u8]> = out.chunks(shape.entry_len()).map(|entry| &entry[..shape.key_len]).collect();
+        if matches!(shape.format, Format::LineStamped | Format::TwoLevel) && shape.kind == NodeKind::Leaf {
+            let keys: Vec<&[u8]> =
+                out.chunks(shape.entry_len()).map(|entry| &entry[..shape.key_len]).collect();
             assert!(keys.is_sorted_by(|a, b| a < b), "ascending, each once");
             assert!(keys.iter().all(|key| node.position(key) == Position::Inside && *key >= first));
             assert!(last.is_none_or(|last| keys.iter().all(|key| *key <= last)));
@@ -102,7 +109,7 @@ fn collect_everything(node: &Node<'_>, key: &[u8]) {
     }
 }
 
-/// The node takes a neighbour over, and is taken over by one.
+/// Merges a neighbour into the node, and the node into a neighbour.
 fn merge_everything(shape: &Shape, node: &Node<'_>, level: u8) {
     let mut draft = Draft::of(shape, node, Vec::new());
     if let Some(high) = node.high() {
@@ -111,12 +118,13 @@ fn merge_everything(shape: &Shape, node: &Node<'_>, level: u8) {
             assert!(Node::open_marked(shape, draft.image(), level).is_ok());
         }
     }
-    let mut left = Draft::new(shape, level, &vec![0; shape.key_len], Some(&node.low()), GlobalAddress::NULL, place(1));
+    let mut left =
+        Draft::new(shape, level, &vec![0; shape.key_len], Some(&node.low()), GlobalAddress::NULL, place(1));
     if left.absorb(node).is_some() {
         assert!(Node::open_marked(shape, left.image(), level).is_ok_and(|merged| merged.len() <= node.len()));
     }
     let mut free = draft.clone();
-    free.free(ClientId(1));
+    free.free(ComputeId(1));
     assert!(Node::open_marked(shape, free.image(), level).is_ok());
     draft.clear();
     assert!(Node::open_marked(shape, draft.image(), level).is_ok_and(|node| node.is_empty()));
@@ -127,7 +135,7 @@ fn random_bytes_never_panic() {
     for format in Format::ALL {
         let (mut images, mut taken) = (0, 0);
         for shape in shapes(format) {
-            let level = u8::from(shape.kind == Kind::Internal);
+            let level = u8::from(shape.kind == NodeKind::Internal);
             let numbers = &mut Numbers(u64::from(format.number()));
             for round in 0..16_000 {
                 let mut image = numbers.bytes(shape.node_bytes);
@@ -146,7 +154,7 @@ fn random_bytes_never_panic() {
 fn mutated_nodes_never_panic() {
     for format in Format::ALL {
         let (mut images, mut taken) = (0, 0);
-        for shape in shapes(format).iter().filter(|shape| shape.kind == Kind::Leaf) {
+        for shape in shapes(format).iter().filter(|shape| shape.kind == NodeKind::Leaf) {
             let numbers = &mut Numbers(u64::from(format.number()) << 8);
             let mut draft = whole_range(shape, 0, 1);
             for _ in 0..shape.capacity() {
@@ -196,10 +204,13 @@ fn a_node_of_another_tree_level_or_format_is_refused() {
         let draft = whole_range(&shape, 0, 1);
         assert!(Node::open(&shape, draft.image(), 0).is_ok());
         assert_eq!(Node::open(&shape, draft.image(), 1).err(), Some(Reject::NotThis));
-        let stranger = Shape::new(Kind::Leaf, format, TREE + 1, 256, 8, 8).expect("legal");
+        let stranger = Shape::new(NodeKind::Leaf, format, TREE + 1, 256, 8, 8).expect("legal");
         assert_eq!(Node::open(&stranger, draft.image(), 0).err(), Some(Reject::NotThis));
         for other in Format::ALL.into_iter().filter(|other| *other != format) {
-            assert_eq!(Node::open(&leaf_shape(other, 8, 8, 256), draft.image(), 0).err(), Some(Reject::NotThis));
+            assert_eq!(
+                Node::open(&leaf_shape(other, 8, 8, 256), draft.image(), 0).err(),
+                Some(Reject::NotThis)
+            );
         }
         assert_eq!(Node::open(&shape, &[0; 256], 0).err(), Some(Reject::NotThis), "memory never written");
     }
@@ -207,8 +218,9 @@ fn a_node_of_another_tree_level_or_format_is_refused() {
 
 #[test]
 fn a_node_of_another_tree_is_not_taken_for_a_torn_one() {
-    // A place went from a tree of long keys to one of short keys: of the lines that were fences, some now hold entries
-    // older than the header. Who still has the old pointer must learn that it is stale, not read again for ever.
+    // A place moved from a tree of long keys to one of short keys. Some lines that were fences now hold
+    // entries older than the header. A reader with the old pointer must learn that it is stale, and not retry
+    // permanently.
     let short = leaf_shape(Format::LineStamped, 8, 8, 1024);
     let mut draft = whole_range(&short, 0, 5);
     for key in 0..short.capacity() as u64 {
@@ -216,6 +228,6 @@ fn a_node_of_another_tree_is_not_taken_for_a_torn_one() {
     }
     draft.split_leaf(&1000_u64.to_be_bytes(), &[1; 8], place(1));
     assert!(Node::open(&short, draft.image(), 0).is_ok());
-    let long = Shape::new(Kind::Leaf, Format::LineStamped, TREE + 1, 1024, 100, 8).expect("legal");
+    let long = Shape::new(NodeKind::Leaf, Format::LineStamped, TREE + 1, 1024, 100, 8).expect("legal");
     assert_eq!(Node::open(&long, draft.image(), 0).err(), Some(crate::node::Reject::NotThis));
 }

@@ -1,8 +1,8 @@
-//! The very bytes, as they lie in the memory of servers that outlive the clients.
+//! The exact bytes, as they lie in the memory of servers that outlive the clients.
 //!
-//! A difference here is a new format version: nodes written by the last release would be misread. Either the change was
-//! not meant, or `docs/LAYOUT.md`, the format version in the superblock and the images change together:
-//! `SHERMAN_WRITE_GOLDEN=1 cargo test -p sherman-core --lib golden` writes them anew.
+//! A difference here is a new format version: nodes written by the last release would be misread. Either the
+//! change was a mistake, or `docs/LAYOUT.md`, the format version in the superblock and the images must change
+//! together. `SHERMAN_WRITE_GOLDEN=1 cargo test -p sherman-core --lib golden` writes the images again.
 
 use super::*;
 use crate::node::{LINE, SortedBody};
@@ -17,7 +17,8 @@ fn images() -> Vec<(String, Vec<u8>)> {
         images.push((name("leaf-wide-key"), leaf(format, 20, 8, 256)));
         images.push((name("internal"), internal(format)));
         let leaf_shape = leaf_shape(format, 8, 8, 256);
-        let pending = Draft::new(&leaf_shape, 0, &key(8, 0x40), Some(&key(8, 0x80)), sibling(), place(0x0102));
+        let pending =
+            Draft::new(&leaf_shape, 0, &key(8, 0x40), Some(&key(8, 0x80)), sibling(), place(0x0102));
         images.push((name("pending"), pending.image().to_vec()));
         let mut free = pending.clone();
         free.free(place(0).owner);
@@ -38,10 +39,11 @@ fn sibling() -> GlobalAddress {
     GlobalAddress::new(0x0201, 0x0000_0403_0605)
 }
 
-/// Three entries, put in no order, one of them updated.
+/// A leaf of three entries, stored in no particular order, one of them updated.
 fn leaf(format: Format, key_len: usize, value_len: usize, bytes: usize) -> Vec<u8> {
     let shape = leaf_shape(format, key_len, value_len, bytes);
-    let mut draft = Draft::new(&shape, 0, &key(key_len, 0x10), Some(&key(key_len, 0xf0)), sibling(), place(0x0102));
+    let mut draft =
+        Draft::new(&shape, 0, &key(key_len, 0x10), Some(&key(key_len, 0xf0)), sibling(), place(0x0102));
     draft.link();
     for (last, value) in [(0x33, 1), (0x11, 2), (0x22, 3), (0x11, 4)] {
         put(&mut draft, &key(key_len, last), &vec![value; value_len]);
@@ -49,7 +51,7 @@ fn leaf(format: Format, key_len: usize, value_len: usize, bytes: usize) -> Vec<u
     draft.into_image()
 }
 
-/// Three children.
+/// An internal node with three children.
 fn internal(format: Format) -> Vec<u8> {
     let shape = internal_shape(format, 8, 256);
     let mut draft = Draft::new(&shape, 2, &[0; 8], None, GlobalAddress::NULL, place(0x0102));
@@ -62,7 +64,8 @@ fn internal(format: Format) -> Vec<u8> {
     draft.into_image()
 }
 
-/// A full leaf whose upper half has become ghosts, one of whose slots is used again.
+/// A full leaf whose upper half has become ghosts (entries outside the fences). One ghost's slot is used
+/// again.
 fn leaf_after_split() -> Vec<u8> {
     let shape = leaf_shape(Format::LineStamped, 8, 8, 256);
     let mut draft = whole_range(&shape, 0, 0xffff);
@@ -73,7 +76,7 @@ fn leaf_after_split() -> Vec<u8> {
     draft.into_image()
 }
 
-/// Sixteen bytes a row, four rows a line.
+/// Sixteen bytes per row, four rows per line.
 fn to_text(image: &[u8]) -> String {
     let mut text = String::new();
     for (number, line) in image.chunks(LINE).enumerate() {
@@ -92,12 +95,13 @@ fn file(name: &str) -> PathBuf {
 
 #[test]
 fn nodes_lie_in_memory_byte_for_byte_as_they_always_did() {
-    let write_anew = std::env::var_os("SHERMAN_WRITE_GOLDEN").is_some();
+    let write_again = std::env::var_os("SHERMAN_WRITE_GOLDEN").is_some();
     for (name, image) in images() {
-        if write_anew {
+        if write_again {
             std::fs::write(file(&name), to_text(&image)).expect("the golden folder can be written");
         }
-        let golden = std::fs::read_to_string(file(&name)).unwrap_or_else(|error| panic!("{name}.hex: {error}"));
+        let golden =
+            std::fs::read_to_string(file(&name)).unwrap_or_else(|error| panic!("{name}.hex: {error}"));
         let found = to_text(&image);
         for (row, (was, is)) in golden.lines().zip(found.lines()).enumerate() {
             assert_eq!(was, is, "{name}.hex, row {}: a difference means a new format version", row + 1);

@@ -1,14 +1,14 @@
-//! What the node formats promise, as claims (`docs/LAYOUT.md`).
+//! Tests of what the node formats promise (`docs/LAYOUT.md`).
 //!
 //! | module | claims about |
 //! |---|---|
 //! | [`model`] | contents: upserts and splits against a `BTreeMap`, for every format and many sizes |
 //! | [`whole`] | removes, merges, emptied and filled nodes, scans: against a `BTreeMap` |
-//! | [`patches`] | a patch's bytes are enough, few, and safe to cut anywhere |
-//! | [`torn`] | what a reader may make of units of different moments |
+//! | [`patches`] | a patch has all bytes it needs, few others, and is safe to cut anywhere |
+//! | [`torn`] | what a reader may conclude from units of different moments |
 //! | [`serial`] | versions that wrap, and the window of legal stamps |
 //! | [`garbage`] | bytes that are not a node |
-//! | [`golden`] | the very bytes, as they lie in memory |
+//! | [`golden`] | the exact bytes, as they lie in memory |
 //! | [`tables`] | the figures in `docs/LAYOUT.md` |
 
 #![allow(clippy::single_range_in_vec_init, reason = "the steps of a patch are ranges")]
@@ -22,10 +22,10 @@ mod tables;
 mod torn;
 mod whole;
 
-use super::draft::{Place, Upsert};
+use super::draft::{NodePlace, Upsert};
 use super::{Draft, Format, Node, Patch, Shape, ShapeError, TreeShape};
 use sherman_fabric::control::TreeSpec;
-use sherman_fabric::{ClientId, GlobalAddress};
+use sherman_fabric::{ComputeId, GlobalAddress};
 
 /// A key and its value.
 pub(super) type Pair = (Vec<u8>, Vec<u8>);
@@ -34,7 +34,12 @@ pub(super) type Pair = (Vec<u8>, Vec<u8>);
 pub(super) const TREE: u32 = 7;
 
 /// The shapes of a test tree.
-pub(super) fn tree_shape(format: Format, key: usize, value: usize, bytes: usize) -> Result<TreeShape, ShapeError> {
+pub(super) fn tree_shape(
+    format: Format,
+    key: usize,
+    value: usize,
+    bytes: usize,
+) -> Result<TreeShape, ShapeError> {
     let spec = TreeSpec {
         format: format.number(),
         key_len: key as u16,
@@ -47,27 +52,29 @@ pub(super) fn tree_shape(format: Format, key: usize, value: usize, bytes: usize)
 
 /// A leaf's shape, which must exist.
 pub(super) fn leaf_shape(format: Format, key: usize, value: usize, bytes: usize) -> Shape {
-    Shape::new(super::Kind::Leaf, format, TREE, bytes, key, value).expect("a legal leaf")
+    Shape::new(super::NodeKind::Leaf, format, TREE, bytes, key, value).expect("a legal leaf")
 }
 
 /// An internal node's shape, which must exist.
 pub(super) fn internal_shape(format: Format, key: usize, bytes: usize) -> Shape {
-    Shape::new(super::Kind::Internal, format, TREE, bytes, key, super::shape::CHILD).expect("a legal internal node")
+    Shape::new(super::NodeKind::Internal, format, TREE, bytes, key, super::shape::CHILD)
+        .expect("a legal internal node")
 }
 
 /// A place for a new node.
-pub(super) fn place(version: u16) -> Place {
-    Place { address: GlobalAddress::new(3, 0x5000), version, owner: ClientId(9) }
+pub(super) fn place(version: u16) -> NodePlace {
+    NodePlace { address: GlobalAddress::new(3, 0x5000), version, owner: ComputeId(9) }
 }
 
 /// An empty, linked node over all keys.
 pub(super) fn whole_range(shape: &Shape, level: u8, version: u16) -> Draft<'_> {
-    let mut draft = Draft::new(shape, level, &vec![0; shape.key_len], None, GlobalAddress::NULL, place(version));
+    let mut draft =
+        Draft::new(shape, level, &vec![0; shape.key_len], None, GlobalAddress::NULL, place(version));
     draft.link();
     draft
 }
 
-/// Puts a pair that must find room, and gives its patch.
+/// Stores a pair for which there must be room, and returns the patch.
 pub(super) fn put(draft: &mut Draft<'_>, key: &[u8], value: &[u8]) -> Patch {
     match draft.upsert(key, value, &mut Vec::new()) {
         Upsert::Updated(patch) | Upsert::Inserted(patch) => patch,
@@ -75,7 +82,7 @@ pub(super) fn put(draft: &mut Draft<'_>, key: &[u8], value: &[u8]) -> Patch {
     }
 }
 
-/// The draft's image, seen as a reader sees it, marks or not.
+/// The draft's image as a reader sees it, with any marks.
 pub(super) fn seen<'a>(shape: &'a Shape, draft: &'a Draft<'_>) -> Node<'a> {
     Node::open_marked(shape, draft.image(), draft.header().level).expect("a draft is always a valid node")
 }
@@ -102,8 +109,8 @@ impl Numbers {
         bytes
     }
 
-    /// A key out of a few hundred, so that updates happen: the lowest, the highest, keys that differ only at the end
-    /// (as numbers do) and keys that differ at once.
+    /// Returns one of a few hundred keys, so that updates happen. They include the lowest key, the highest,
+    /// keys that differ only at the end (as numbers do), and keys that differ in the first bytes.
     pub(super) fn key(&mut self, len: usize) -> Vec<u8> {
         let mut key = match self.below(16) {
             0 => return vec![0; len],

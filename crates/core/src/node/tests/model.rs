@@ -7,15 +7,17 @@ use std::collections::BTreeMap;
 const KEYS: [usize; 8] = [1, 7, 8, 16, 19, 20, 100, 1024];
 const VALUES: [usize; 8] = [0, 1, 8, 44, 52, 53, 100, 1000];
 const NODES: [usize; 7] = [256, 320, 512, 1024, 4096, 16384, 65536];
-/// Filling a leaf up takes time with the square of its entries: more than this show nothing new.
+/// Filling a leaf takes time quadratic in its entries. Larger leaves show nothing new.
 const MOST_ENTRIES: usize = 600;
 
-/// Runs `claim` for each shape of a leaf that there is, and returns how many there were.
+/// Runs `claim` for each valid leaf shape, and returns their number.
 fn for_all_leaves(mut claim: impl FnMut(&Shape, &mut Numbers)) -> usize {
     let mut shapes = 0;
     for format in Format::ALL {
         for (key, value, bytes) in sizes() {
-            let Ok(shape) = Shape::new(crate::node::Kind::Leaf, format, TREE, bytes, key, value) else { continue };
+            let Ok(shape) = Shape::new(crate::node::NodeKind::Leaf, format, TREE, bytes, key, value) else {
+                continue;
+            };
             if shape.capacity() > MOST_ENTRIES {
                 continue;
             }
@@ -27,10 +29,11 @@ fn for_all_leaves(mut claim: impl FnMut(&Shape, &mut Numbers)) -> usize {
 }
 
 fn sizes() -> impl Iterator<Item = (usize, usize, usize)> {
-    KEYS.into_iter().flat_map(|key| VALUES.into_iter().flat_map(move |value| NODES.map(|bytes| (key, value, bytes))))
+    KEYS.into_iter()
+        .flat_map(|key| VALUES.into_iter().flat_map(move |value| NODES.map(|bytes| (key, value, bytes))))
 }
 
-/// Everything a reader can ask of the leaf agrees with the model.
+/// Asserts that everything a reader can ask of the leaf agrees with the model.
 fn assert_holds(shape: &Shape, image: &[u8], model: &BTreeMap<Vec<u8>, Vec<u8>>, strangers: &[Vec<u8>]) {
     let node = Node::open(shape, image, 0).expect("a finished leaf is valid");
     let expected: Vec<Pair> = model.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
@@ -52,8 +55,8 @@ fn assert_holds(shape: &Shape, image: &[u8], model: &BTreeMap<Vec<u8>, Vec<u8>>,
     }
 }
 
-/// Upserts random pairs inside the fences until the leaf is full; returns the key and value that found no room, or
-/// `None` if the keys ran out first.
+/// Upserts random pairs inside the fences until the leaf is full. Returns the key and value that found no
+/// room, or `None` if the keys ran out first.
 fn fill_up(
     shape: &Shape,
     draft: &mut Draft<'_>,
@@ -63,7 +66,8 @@ fn fill_up(
     let key_len = shape.key_len;
     let mut old = Vec::new();
     for tries in 0..shape.capacity() * 4 + 50 {
-        // A few hundred keys collide often; where many fit, most are wide apart.
+        // Keys from the set of a few hundred collide often. The others are mostly far apart, to fill large
+        // leaves.
         let key = if tries % 4 == 0 || key_len == 1 { numbers.key(key_len) } else { numbers.bytes(key_len) };
         let value = numbers.bytes(shape.payload_len);
         if seen(shape, draft).position(&key) != Position::Inside {
@@ -88,7 +92,8 @@ fn a_leaf_holds_what_was_put_and_splits_into_the_models_halves() {
     let shapes = for_all_leaves(|shape, numbers| {
         let mut draft = whole_range(shape, 0, 1);
         let mut model = BTreeMap::new();
-        // Splits narrow the leaf and leave ghosts behind: filling it up again must reuse every slot.
+        // Splits narrow the leaf and leave ghosts (entries outside the fences) behind. Filling it again must
+        // reuse every slot.
         for round in 0..3 {
             let Some((key, value)) = fill_up(shape, &mut draft, &mut model, numbers) else {
                 assert_holds(shape, draft.image(), &model, &[]);
@@ -103,7 +108,7 @@ fn a_leaf_holds_what_was_put_and_splits_into_the_models_halves() {
             assert!(!moved.is_empty() && !model.is_empty(), "both halves hold something");
 
             let right = Node::open_marked(shape, split.right.image(), 0).expect("a valid right half");
-            assert!(right.header.flags.pending && right.header.owner == ClientId(9));
+            assert!(right.header.flags.pending && right.header.owner == ComputeId(9));
             assert_eq!((right.low(), right.high()), (split.separator.clone(), high));
             assert_eq!(right.header.sibling, before.sibling);
             assert_eq!(right.header.version, 40 + round);
@@ -178,7 +183,13 @@ fn body_of(shape: &Shape, model: &BTreeMap<Vec<u8>, Vec<u8>>) -> SortedBody {
     body
 }
 
-fn assert_leads(shape: &Shape, image: &[u8], level: u8, model: &BTreeMap<Vec<u8>, Vec<u8>>, numbers: &mut Numbers) {
+fn assert_leads(
+    shape: &Shape,
+    image: &[u8],
+    level: u8,
+    model: &BTreeMap<Vec<u8>, Vec<u8>>,
+    numbers: &mut Numbers,
+) {
     let node = Node::open_marked(shape, image, level).expect("a valid internal node");
     let body = node.sorted().expect("internal nodes are sorted");
     assert_eq!(usize::from(node.header.count), model.len(), "a count of what there is: {shape:?}");
@@ -200,8 +211,10 @@ fn an_internal_node_leads_every_key_to_the_child_responsible_also_after_splits()
     let mut shapes = 0;
     for format in Format::ALL {
         for (key_len, bytes) in KEYS.into_iter().flat_map(|key| NODES.map(|bytes| (key, bytes))) {
-            let kind = crate::node::Kind::Internal;
-            let Ok(shape) = Shape::new(kind, format, TREE, bytes, key_len, crate::node::shape::CHILD) else { continue };
+            let kind = crate::node::NodeKind::Internal;
+            let Ok(shape) = Shape::new(kind, format, TREE, bytes, key_len, crate::node::shape::CHILD) else {
+                continue;
+            };
             shapes += 1;
             let numbers = &mut Numbers(shapes);
             let mut draft = whole_range(&shape, 2, 1);

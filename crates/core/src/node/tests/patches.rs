@@ -1,9 +1,9 @@
-//! A patch's bytes are enough, few, and safe to cut anywhere (I24–I26 of `docs/INVARIANTS.md`).
+//! A patch has all bytes it needs, few others, and is safe to cut anywhere (I24–I26 of `docs/INVARIANTS.md`).
 
 use super::*;
 use crate::node::{Flags, LINE, SortedBody};
 
-/// A node, what it becomes, and how.
+/// A node image before and after a change, and the patch.
 struct Change {
     old: Vec<u8>,
     new: Vec<u8>,
@@ -21,21 +21,31 @@ impl Change {
     }
 
     fn assert_complete(&self, shape: &Shape) {
-        assert!(self.after(self.patch.steps().len()) == self.new, "bytes are missing from {:?}: {shape:?}", self.patch);
+        assert!(
+            self.after(self.patch.steps().len()) == self.new,
+            "bytes are missing from {:?}: {shape:?}",
+            self.patch
+        );
         assert!(self.patch.steps().iter().all(|range| !range.is_empty() && range.end <= shape.node_bytes));
     }
 
-    /// Every state that a client's death at unit grain can leave. Without redo each step is one unit (F1, F7).
+    /// Every state that a client's death between units can leave. Without redo each step is one unit (F1,
+    /// F7).
     fn states_of_a_crash(&self) -> Vec<Vec<u8>> {
         for range in self.patch.steps() {
-            assert_eq!(range.start / LINE, (range.end - 1) / LINE, "a step without redo lies inside one unit");
+            assert_eq!(
+                range.start / LINE,
+                (range.end - 1) / LINE,
+                "a step without redo lies inside one unit"
+            );
         }
         (0..=self.patch.steps().len()).map(|steps| self.after(steps)).collect()
     }
 }
 
 fn entries(shape: &Shape, level: u8, image: &[u8]) -> Vec<Pair> {
-    let node = Node::open_marked(shape, image, level).expect("a prefix of a patch without redo is a valid node");
+    let node =
+        Node::open_marked(shape, image, level).expect("a prefix of a patch without redo is a valid node");
     assert!(node.entries_whole(), "and its entries are whole");
     node.entries()
 }
@@ -59,7 +69,7 @@ const SIZES: [(usize, usize, usize); 9] = [
     (1024, 100, 16384),
 ];
 
-/// Fills a leaf at random and hands every change to `check`; the last is a split, with its right half.
+/// Fills a leaf at random and passes every change to `check`. A split comes with its right half.
 fn for_all_changes(mut check: impl FnMut(&Shape, &Change, Option<(&Draft<'_>, &Pair)>)) {
     for format in Format::ALL {
         for (round, (key_len, value_len, bytes)) in (0..6).flat_map(|round| SIZES.map(|size| (round, size))) {
@@ -161,7 +171,12 @@ fn what_may_go_without_redo_is_what_the_design_says() {
         };
         let appended = split.is_some() && change.patch.steps().len() == 1;
         let long_but_header_only = shape.format == Format::LineStamped && narrow && appended;
-        assert_eq!(!change.patch.needs_redo(64), free_of_redo || long_but_header_only, "{:?} {shape:?}", change.patch);
+        assert_eq!(
+            !change.patch.needs_redo(64),
+            free_of_redo || long_but_header_only,
+            "{:?} {shape:?}",
+            change.patch
+        );
     });
 }
 
@@ -236,7 +251,10 @@ fn a_line_stamped_split_is_the_header_line_and_at_most_one_entry_line() {
     let mut kinds = [0; 2];
     for_all_changes(|shape, change, split| {
         let Some((right, (key, _))) = split else { return };
-        if shape.format != Format::LineStamped || shape.header_lines > 1 || shape.key_len + shape.payload_len > 60 {
+        if shape.format != Format::LineStamped
+            || shape.header_lines > 1
+            || shape.key_len + shape.payload_len > 60
+        {
             return;
         }
         let stays_left = Node::open_marked(shape, right.image(), 0).expect("valid").low() > *key;

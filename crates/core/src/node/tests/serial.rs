@@ -16,7 +16,7 @@ fn with_stamp(image: &[u8], line: usize, stamp: u16) -> Vec<u8> {
 }
 
 #[test]
-fn a_version_of_65535_is_followed_by_0_and_both_ends_of_the_window_are_told_apart() {
+fn a_version_of_65535_is_followed_by_0_and_both_ends_of_the_window_differ() {
     let shape = leaf_shape(Format::LineStamped, 8, 8, 256);
     let mut draft = whole_range(&shape, 0, u16::MAX);
     for key in 0..9 {
@@ -50,7 +50,7 @@ fn sorted_formats_wrap_too() {
     }
 }
 
-/// Fills the leaf up with keys just below its high fence and splits it.
+/// Fills the leaf with keys just below its high fence and splits it.
 fn fill_and_split(shape: &Shape, draft: &mut Draft<'_>, top: &mut u64) -> (Vec<u8>, Patch) {
     let mut model: BTreeMap<u64, u64> = BTreeMap::new();
     let node = draft.node();
@@ -98,24 +98,30 @@ fn a_split_at_the_limit_of_the_window_rewrites_every_line_and_raises_the_floor()
         if rewrites.last() == Some(&splits) {
             for line in 1..4 {
                 let mut mixed = draft.image().to_vec();
-                mixed[line * LINE..(line + 1) * LINE].copy_from_slice(&before[line * LINE..(line + 1) * LINE]);
-                assert_eq!(Node::open(&shape, &mixed, 0).err(), Some(Reject::Torn), "an older line {line} is refused");
+                mixed[line * LINE..(line + 1) * LINE]
+                    .copy_from_slice(&before[line * LINE..(line + 1) * LINE]);
+                assert_eq!(
+                    Node::open(&shape, &mixed, 0).err(),
+                    Some(Reject::Torn),
+                    "an older line {line} is refused"
+                );
             }
         }
     }
     assert_eq!(rewrites, [1 << 14], "version - floor never reaches 2^14");
 }
 
-/// A READ whose fetches are spread over so many changes that stamps wrap is accepted although it is torn. Nothing in the image can tell:
-/// F8 (`docs/FABRIC.md`) bounds the time, and so the changes, between two fetches of one READ.
+/// A reader accepts a torn image if enough changes happen between its fetches that the stamps wrap. Nothing
+/// in the image can show that. F8 (`docs/FABRIC.md`) bounds the time, and so the changes, between two fetches
+/// of one READ.
 #[test]
 fn a_torn_image_passes_only_if_49153_changes_or_more_lie_between_its_fetches() {
     let shape = leaf_shape(Format::LineStamped, 8, 8, 256);
     let version: u16 = 30_000;
     let mut image = whole_range(&shape, 0, version).image().to_vec();
-    // The widest window there is.
+    // The widest possible window.
     put_u16(&mut image, AT_FLOOR, version - ((1 << 14) - 1));
-    // The header was fetched; then line 3, rewritten by the last of so many changes.
+    // The reader fetched the header, and then line 3, which the last of `changes` changes rewrote.
     let accepted = |changes: u32| {
         let stamp = (u32::from(version) + changes) as u16;
         Node::open(&shape, &with_stamp(&image, 3, stamp), 0).is_ok()
@@ -137,7 +143,7 @@ fn a_torn_entry_of_several_lines_passes_only_after_65536_changes_of_it() {
         let patch = put(&mut draft, &number(5), &[change as u8 | 1; 100]);
         let entry = patch.steps()[0].clone();
         let mut mixed = draft.image().to_vec();
-        // The first line of the entry was fetched before all that, the others after.
+        // The reader fetched the first line of the entry before all changes, and the others after.
         let line = entry.start / LINE * LINE..(entry.start / LINE + 1) * LINE;
         mixed[line.clone()].copy_from_slice(&old[line]);
         let node = Node::open(&shape, &mixed, 0).expect("the node itself is whole");

@@ -1,11 +1,13 @@
-//! What a reader may make of units of different moments (F1, F2).
+//! What a reader may conclude from units of different moments (F1, F2).
 //!
-//! A [`History`] is a node of four lines going through a series of writes, unit by unit, and beside it what the tree (the
-//! node and its siblings) held at each moment. A reader's image takes each line from any moment whatever; its operation
-//! spans the moments of its earliest and latest line. What it reads is a **violation** if no moment in that span allows
-//! it: a key said to be absent that was there throughout, or a value that was never current.
+//! A [`History`] is a node of four lines that goes through a series of writes, unit by unit. It also records
+//! what the tree (the node and its siblings) held at each moment. A reader's image takes each line from any
+//! moment. Its operation spans the moments of its earliest and latest line. A result is a **violation** if no
+//! moment in that span allows it: a key reported absent that was there throughout, or a value that was never
+//! current.
 //!
-//! All mixtures of all histories here are tried, none is sampled, except where a node must have more lines.
+//! The tests try all mixtures of all histories here, without sampling, except where a node must have more
+//! lines.
 
 mod check;
 mod history;
@@ -15,7 +17,8 @@ use super::*;
 use check::{Violation, violations, violations_among_samples};
 use history::{History, Op, Rule};
 
-/// All that can happen to a full leaf: ghosts, their slots reused, the sibling changed behind its back, a merge.
+/// Everything that can happen to a full leaf: ghosts (entries outside the fences), reuse of their slots,
+/// changes in the sibling, a merge.
 const LIFE: [Op; 14] = [
     Op::Put(60),
     Op::Split(15),
@@ -42,11 +45,13 @@ fn life(shape: &Shape, version: u16, rule: Rule) -> History<'_> {
     history
 }
 
-/// A few shapes of four lines: narrow and wide fences, one to many entries to a line.
+/// A few shapes of four lines: narrow and wide fences, one to many entries per line.
 fn small_leaves(format: Format) -> Vec<Shape> {
     [(8, 8), (8, 22), (20, 8), (1, 0)]
         .into_iter()
-        .filter_map(|(key, value)| Shape::new(crate::node::Kind::Leaf, format, TREE, 256, key, value).ok())
+        .filter_map(|(key, value)| {
+            Shape::new(crate::node::NodeKind::Leaf, format, TREE, 256, key, value).ok()
+        })
         .collect()
 }
 
@@ -120,9 +125,10 @@ fn two_level_accepts_torn_nodes_where_units_tear_and_none_where_verbs_are_atomic
     let shape = leaf_shape(Format::TwoLevel, 8, 8, 256);
     let history = life(&shape, 1, Rule::Sound);
     let (_, found) = violations(&history);
-    let smallest = found.iter().min_by_key(|violation| violation.span()).expect("the paper's format is not safe");
+    let smallest =
+        found.iter().min_by_key(|violation| violation.span()).expect("the paper's format is not safe");
     println!("{} violations, the smallest: {}", found.len(), smallest.show(&history));
-    assert!(smallest.times.iter().any(|time| *time != smallest.times[0]), "a whole image misleads nobody");
+    assert!(smallest.times.iter().any(|time| *time != smallest.times[0]), "a whole image misleads no reader");
     let atomic = life(&shape, 1, Rule::VerbsAreAtomic);
     for seed in 0..60 {
         let random = History::random_with(&shape, seed, 60, Rule::VerbsAreAtomic);
@@ -141,7 +147,7 @@ fn without_the_floor_a_reader_misses_keys() {
     assert!(!found.is_empty(), "this test cannot see what the floor is for");
 }
 
-/// A leaf whose place is freed and used again twice.
+/// A leaf whose place is freed and reused twice.
 fn second_hand(shape: &Shape, rule: Rule) -> History<'_> {
     let mut history = History::new(shape, 0xffff, rule, &[10, 20, 30, 60]);
     history.run(Op::FreeAndReuse { low: 5, keys: &[15, 20, 25] }, false);
@@ -153,7 +159,7 @@ fn second_hand(shape: &Shape, rule: Rule) -> History<'_> {
 #[test]
 fn without_a_version_that_goes_on_a_reader_is_misled_by_lines_of_the_places_last_user() {
     let shape = leaf_shape(Format::LineStamped, 8, 8, 256);
-    let (_, found) = violations(&second_hand(&shape, Rule::ReuseBeginsAnew));
+    let (_, found) = violations(&second_hand(&shape, Rule::ReuseRestartsVersions));
     assert!(!found.is_empty(), "this test cannot see what the version of a place is for");
 }
 

@@ -1,14 +1,15 @@
-//! Removes, merges, emptied and filled nodes, and scans: every format holds, and gives back, what a `BTreeMap` would.
+//! Removes, merges, emptied and filled nodes, and scans: every format holds and returns what a `BTreeMap`
+//! would.
 
 use super::*;
 use crate::node::stream::stamp_of;
-use crate::node::{Kind, Lookup, Position, Removed, Scratch, SortedBody};
+use crate::node::{Lookup, NodeKind, Position, Removed, Scratch, SortedBody};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Key lengths that fit a word, exceed one, straddle lines, and are the longest.
+/// Key lengths that fit a word, exceed a word, straddle lines, and are the maximum.
 const KEYS: [usize; 6] = [1, 7, 8, 16, 100, 1024];
 
 /// Leaves of every format with short and long entries, narrow and wide fences.
@@ -18,12 +19,12 @@ fn leaves() -> Vec<Shape> {
         for key in KEYS {
             for value in [0, 8, 52, 100] {
                 for bytes in [256, 1024, 4096, 16384] {
-                    shapes.extend(Shape::new(Kind::Leaf, format, TREE, bytes, key, value).ok());
+                    shapes.extend(Shape::new(NodeKind::Leaf, format, TREE, bytes, key, value).ok());
                 }
             }
         }
     }
-    // The largest of the smallest entries take long and show nothing new.
+    // Large leaves of small entries take long and show nothing new.
     shapes.retain(|shape| shape.capacity() <= 300);
     assert!(shapes.len() > 150, "only {} shapes are legal", shapes.len());
     shapes
@@ -33,7 +34,11 @@ fn packed<'a>(entries: impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>) -> Vec<
     entries.flat_map(|(key, value)| [&key[..], &value[..]].concat()).collect()
 }
 
-fn within<'a>(model: &'a Model, first: &[u8], last: Option<&[u8]>) -> impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)> {
+fn within<'a>(
+    model: &'a Model,
+    first: &[u8],
+    last: Option<&[u8]>,
+) -> impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)> {
     let empty = last.is_some_and(|last| last < first);
     let high = if empty { Bound::Excluded(first) } else { last.map_or(Bound::Unbounded, Bound::Included) };
     let low = Bound::Included(first);
@@ -47,7 +52,7 @@ fn key_inside(node: &Node<'_>, numbers: &mut Numbers) -> Option<Vec<u8>> {
         .find(|key| node.position(key) == Position::Inside)
 }
 
-/// Everything that reads a whole node agrees with the model.
+/// Asserts that everything that reads a whole node agrees with the model.
 fn assert_collects(node: &Node<'_>, model: &Model, scratch: &mut Scratch, numbers: &mut Numbers) {
     assert_eq!((node.len(), node.is_empty()), (model.len(), model.is_empty()), "{:?}", node.shape);
     let mut out = vec![0xee; 3];
@@ -56,14 +61,14 @@ fn assert_collects(node: &Node<'_>, model: &Model, scratch: &mut Scratch, number
     for _ in 0..6 {
         ranges.push((numbers.key(len), (numbers.below(4) > 0).then(|| numbers.key(len))));
     }
-    // Bounds that are keys of the node, and that are its fences.
+    // Bounds that are keys of the node, and bounds that are its fences.
     if let (Some(first), Some(last)) = (model.keys().next(), model.keys().nth(model.len() / 2)) {
         ranges.push((first.clone(), Some(last.clone())));
         ranges.push((last.clone(), None));
         ranges.push((last.clone(), Some(last.clone())));
     }
     ranges.push((node.low(), node.high()));
-    // Bounds of other lengths than a key's compare as bytes too.
+    // Bounds whose length differs from a key's also compare as bytes.
     ranges.push((vec![0x80], Some([&numbers.key(len)[..], &[0]].concat())));
     for (first, last) in ranges {
         out.truncate(3);
@@ -74,7 +79,8 @@ fn assert_collects(node: &Node<'_>, model: &Model, scratch: &mut Scratch, number
     }
 }
 
-/// A leaf of random entries whose upper half was split off again and again, so that it is full of ghosts.
+/// A leaf of random entries whose upper half was split off repeatedly, so that it is full of ghosts (entries
+/// outside the fences).
 fn narrowed<'s>(shape: &'s Shape, numbers: &mut Numbers) -> (Draft<'s>, Model) {
     let mut draft = whole_range(shape, 0, 0xfff0);
     let mut model = Model::new();
@@ -104,7 +110,7 @@ fn narrowed<'s>(shape: &'s Shape, numbers: &mut Numbers) -> (Draft<'s>, Model) {
     (draft, model)
 }
 
-/// Applies a patch to an old image: what a memory server holds afterwards.
+/// Applies a patch to an old image. Returns what the memory server then holds.
 fn patched(old: &[u8], draft: &Draft<'_>, patch: &Patch) -> Vec<u8> {
     let mut image = old.to_vec();
     for step in patch.steps() {
@@ -123,10 +129,12 @@ fn what_is_removed_is_gone_and_nothing_else_is() {
         for _ in 0..2 * shape.capacity().min(60) {
             let node = draft.node();
             let known = model.keys().nth(numbers.below(model.len().max(1))).cloned();
-            let Some(key) = (if numbers.below(3) == 0 { key_inside(&node, numbers) } else { known }) else { break };
+            let Some(key) = (if numbers.below(3) == 0 { key_inside(&node, numbers) } else { known }) else {
+                break;
+            };
             let (before, version) = (draft.image().to_vec(), draft.header().version);
             if numbers.below(3) == 0 {
-                // Slots that became empty, and ghosts, are used again.
+                // Empty slots and slots of ghosts are used again.
                 let value = numbers.bytes(shape.payload_len);
                 if draft.upsert(&key, &value, &mut old) != Upsert::Full {
                     model.insert(key, value);
@@ -138,13 +146,15 @@ fn what_is_removed_is_gone_and_nothing_else_is() {
                     assert_eq!(old, value);
                     patched(&before, &draft, &patch);
                     if shape.format == Format::LineStamped {
-                        let lines =
-                            &draft.image().as_chunks().0[patch.steps()[0].start / 64..patch.steps()[0].end / 64];
+                        let lines = &draft.image().as_chunks().0
+                            [patch.steps()[0].start / 64..patch.steps()[0].end / 64];
                         assert!(lines.iter().all(|line| stamp_of(line) == version), "I19");
                     }
                     let entry = shape.entry_len();
                     match shape.format {
-                        Format::LineStamped if entry <= 60 => assert_eq!(patch.bytes(), 4, "bitmap and stamp"),
+                        Format::LineStamped if entry <= 60 => {
+                            assert_eq!(patch.bytes(), 4, "bitmap and stamp")
+                        }
                         Format::LineStamped => assert_eq!(patch.bytes(), entry.div_ceil(58) * 64),
                         Format::TwoLevel => assert_eq!(patch.bytes(), entry + 1),
                         Format::Sorted | Format::SortedStamped => assert_eq!(patch.bytes(), shape.node_bytes),
@@ -163,7 +173,8 @@ fn what_is_removed_is_gone_and_nothing_else_is() {
     }
 }
 
-/// The right neighbour of `left`: entries from its high fence on, some of them ghosts if `ghosts`.
+/// The right neighbour of `left`, with entries from the high fence of `left` on. If `ghosts`, some of them
+/// are ghosts.
 fn neighbour<'s>(
     shape: &'s Shape,
     left: &Draft<'_>,
@@ -184,7 +195,8 @@ fn neighbour<'s>(
     }
     if ghosts && model.len() > 2 {
         let highest = model.keys().next_back().cloned().expect("some");
-        let Some(new) = key_inside(&draft.node(), numbers).filter(|new| !model.contains_key(new) && *new < highest)
+        let Some(new) =
+            key_inside(&draft.node(), numbers).filter(|new| !model.contains_key(new) && *new < highest)
         else {
             return (draft, model);
         };
@@ -213,7 +225,10 @@ fn a_leaf_absorbs_its_neighbour_without_ghosts_iff_both_fit() {
             let fits = model.len() + other.len() <= shape.capacity();
             let Some(patch) = left.absorb(&right) else {
                 assert!(!fits, "{} and {} would fit: {shape:?}", model.len(), other.len());
-                assert!(left.image() == before.image() && left.header() == before.header(), "nothing changes");
+                assert!(
+                    left.image() == before.image() && left.header() == before.header(),
+                    "nothing changes"
+                );
                 refused += 1;
                 continue;
             };
@@ -235,7 +250,7 @@ fn a_leaf_absorbs_its_neighbour_without_ghosts_iff_both_fit() {
                 node.value_into(slot, &mut found);
                 assert_eq!(found, *value);
             }
-            // No ghost came along: there is exactly the room there should be.
+            // No ghost was merged, so the free room is exact.
             let room = shape.capacity() - model.len();
             for _ in 0..room {
                 let Some(key) = key_inside(&left.node(), numbers) else { break };
@@ -291,7 +306,9 @@ fn a_cleared_leaf_keeps_its_fences_and_nothing_else() {
         assert_eq!((node.header.version, node.header.floor), (version, version), "I21");
         assert_collects(&node, &Model::new(), &mut Scratch::default(), numbers);
         let mut model = Model::new();
-        while let Some(key) = key_inside(&draft.node(), numbers).filter(|_| model.len() < shape.capacity().min(40)) {
+        while let Some(key) =
+            key_inside(&draft.node(), numbers).filter(|_| model.len() < shape.capacity().min(40))
+        {
             let value = numbers.bytes(shape.payload_len);
             put(&mut draft, &key, &value);
             if model.insert(key, value).is_some() && shape.key_len == 1 {
@@ -317,8 +334,11 @@ fn a_filled_node_holds_its_entries_in_order_and_is_like_one_that_was_put_togethe
             let filled = Draft::filled(&shape, 0, &low, None, sibling, place(0xffff), &entries, pending);
             let node = seen(&shape, &filled);
             assert_eq!((node.header.flags.pending, node.header.flags.free), (pending, false));
-            assert_eq!(node.header.owner, if pending { place(0).owner } else { ClientId::NOBODY });
-            assert_eq!((node.header.sibling, node.header.version, node.header.floor), (sibling, 0xffff, 0xffff));
+            assert_eq!(node.header.owner, if pending { place(0).owner } else { ComputeId::NOBODY });
+            assert_eq!(
+                (node.header.sibling, node.header.version, node.header.floor),
+                (sibling, 0xffff, 0xffff)
+            );
             assert_collects(&node, &model, &mut Scratch::default(), numbers);
             if !matches!(shape.format, Format::LineStamped | Format::TwoLevel) {
                 continue;
@@ -330,7 +350,7 @@ fn a_filled_node_holds_its_entries_in_order_and_is_like_one_that_was_put_togethe
             if !pending {
                 put_together.link();
             }
-            // Which slots entries lie in is the writer's choice.
+            // The writer may choose the slots of the entries.
             assert_eq!(put_together.node().entries(), filled.node().entries(), "{shape:?}");
             assert_eq!(put_together.header(), filled.header(), "{shape:?}");
         }
@@ -396,7 +416,8 @@ fn a_scan_of_a_key_that_an_unlocked_image_shows_twice_gives_it_once() {
         for last in 1..=8 {
             put(&mut draft, &[&vec![0; key_len - 1][..], &[last * 10]].concat(), &vec![last; value_len]);
         }
-        // The slot of key 60 at an earlier moment, when key 20 was there; since then it was removed and put elsewhere.
+        // The slot of key 60 at an earlier moment, when it held key 20. Since then key 20 was removed and
+        // stored elsewhere.
         let key = |last: u8| [&vec![0; key_len - 1][..], &[last]].concat();
         let Lookup::Found(slot) = draft.node().find(&key(60)) else { panic!("it was put") };
         let mut image = draft.into_image();
@@ -436,14 +457,14 @@ fn the_free_mark_is_one_unit_and_leaves_the_version() {
     for shape in leaves() {
         let (mut draft, _) = narrowed(&shape, &mut Numbers(9));
         let (old, before) = (draft.image().to_vec(), *draft.header());
-        let patch = draft.free(ClientId(0x0304));
+        let patch = draft.free(ComputeId(0x0304));
         assert_eq!(patch.steps(), &[0..64]);
         assert!(!patch.needs_redo(64));
         let image = patched(&old, &draft, &patch);
         assert_eq!(Node::open(&shape, &image, 0).err(), Some(crate::node::Reject::Free));
         let node = Node::open_marked(&shape, &image, 0).expect("valid all the same");
         assert_eq!((node.header.version, node.header.floor), (before.version, before.floor), "I23");
-        assert_eq!(node.header.owner, ClientId(0x0304));
+        assert_eq!(node.header.owner, ComputeId(0x0304));
     }
 }
 

@@ -1,22 +1,25 @@
-//! A figure as a file of its own: all its panels and tables, with their style.
+//! Renders a figure as a separate file: all its panels and tables, with their style.
 
 use super::panel::{self, Drawn, WIDTH};
 use super::style::{TEXTURES, drawings, themes};
 use super::svg::{Anchor, Drawing, TEXT, at, escape, width, wrap};
 use crate::figures::model::{Figure, Table};
 
-/// Around everything, and between panels.
+/// The margin, and the gap between panels.
 const GAP: f64 = 24.0;
-/// Panels side by side at most.
+/// The most panels side by side.
 const COLUMNS: usize = 3;
-/// From one row of a table to the next.
+/// The height of a table row.
 const ROW: f64 = 18.0;
 
-/// The SVG of a figure.
+/// Returns the SVG of a figure.
 pub fn svg(figure: &Figure) -> String {
     let columns = figure.panels.len().clamp(1, COLUMNS);
-    let tables: Vec<(f64, &Table, Vec<f64>)> =
-        figure.tables.iter().map(|table| (columns_of(table).iter().sum(), table, columns_of(table))).collect();
+    let tables: Vec<(f64, &Table, Vec<f64>)> = figure
+        .tables
+        .iter()
+        .map(|table| (columns_of(table).iter().sum(), table, columns_of(table)))
+        .collect();
     let inner = tables.iter().map(|(wide, ..)| *wide).fold(columns as f64 * (WIDTH + GAP) - GAP, f64::max);
     let mut drawing = Drawing::default();
     let mut y = GAP + 14.0;
@@ -42,9 +45,11 @@ pub fn svg(figure: &Figure) -> String {
     let (wide, high) = (at(inner + 2.0 * GAP), at(y));
     let described: Vec<String> = figure.panels.iter().map(panel::described).collect();
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" role=\"img\" aria-labelledby=\"t d\" width=\"{wide}\" \
-         height=\"{high}\" viewBox=\"0 0 {wide} {high}\">\n<title id=\"t\">{}</title>\n<desc id=\"d\">{} {}</desc>\n\
-         <style>\n{}{}</style>\n{TEXTURES}\n<rect class=\"sheet\" width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{}\n</svg>\n",
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" role=\"img\" aria-labelledby=\"t d\" \
+         width=\"{wide}\" height=\"{high}\" viewBox=\"0 0 {wide} {high}\">\n\
+         <title id=\"t\">{}</title>\n<desc id=\"d\">{} {}</desc>\n\
+         <style>\n{}{}</style>\n{TEXTURES}\n\
+         <rect class=\"sheet\" width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{}\n</svg>\n",
         escape(figure.title),
         escape(&figure.about),
         escape(&described.join(" ")),
@@ -54,7 +59,7 @@ pub fn svg(figure: &Figure) -> String {
     )
 }
 
-/// How wide a table's columns are.
+/// Returns the widths of a table's columns.
 fn columns_of(table: &Table) -> Vec<f64> {
     let count = table.rows.iter().map(Vec::len).fold(table.columns.len(), usize::max);
     let cells = |column: usize| {
@@ -64,7 +69,7 @@ fn columns_of(table: &Table) -> Vec<f64> {
     (0..count).map(|column| cells(column).map(|cell| width(cell, TEXT)).fold(20.0, f64::max) + 16.0).collect()
 }
 
-/// Draws a table below `top`, and gives its lower end.
+/// Draws a table below `top`, and returns its lower edge.
 fn draw_table(drawing: &mut Drawing, table: &Table, columns: &[f64], wide: f64, top: f64) -> f64 {
     let mut y = top;
     if !table.title.is_empty() {

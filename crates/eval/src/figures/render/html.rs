@@ -1,4 +1,4 @@
-//! The page: one file, which asks for nothing else.
+//! The page: one file that loads nothing else.
 
 use super::section::{section, table};
 use super::style::{TEXTURES, drawings, themes};
@@ -12,16 +12,17 @@ use sherman_sim::nic::Params;
 /// The style of the page.
 const STYLE: &str = include_str!("page.css");
 
-/// What it is, for who comes upon it.
-const ABOUT: &str = "Sherman is a B+Tree on disaggregated memory, published at SIGMOD 2022 and measured there on eight machines with \
-100 Gbit/s RDMA. These pages repeat every experiment of that paper without the machines: the real index code runs against a model of \
-the NICs, in virtual time. A model can show which technique helps, how much, and why; it cannot show how fast a given \
-machine is. So each figure is set beside the numbers that the paper states.";
+/// An introduction for new readers.
+const ABOUT: &str = "Sherman is a B+Tree on disaggregated memory, published at SIGMOD 2022. The paper \
+measures it on eight machines with 100 Gbit/s RDMA. This page repeats every experiment of the paper without \
+the machines: the real index code runs on a model of the NICs, in virtual time. A model can show which \
+technique helps, how much, and why. It cannot show how fast a given machine is. So each figure also shows \
+the numbers that the paper states.";
 
-/// The figure by which parameters of the model were set.
+/// The figure that was used to set parameters of the model.
 const CALIBRATION: &str = "hocl";
 
-/// The page of these figures.
+/// Returns the page of these figures.
 pub fn page(scale: &Scale, figures: &[Figure]) -> String {
     let mut body = String::new();
     body += &format!("<svg class=\"defs\" aria-hidden=\"true\">{TEXTURES}</svg>\n<header>\n");
@@ -33,30 +34,33 @@ pub fn page(scale: &Scale, figures: &[Figure]) -> String {
         body += &section(figure);
     }
     body += &parameters();
-    body += "</main>\n<footer><p>Beside this page lie <code>results.json</code> with every number on it, <code>claims.md</code> with \
-             every claim, and an SVG of each figure. The same program at the same scale makes the same bytes, on any \
-             machine.</p></footer>\n";
+    body += "</main>\n<footer><p>In the folder of this page are <code>results.json</code> with every \
+             number on it, <code>claims.md</code> with every claim, and an SVG of each figure. The same \
+             program at the same scale makes the same bytes on any machine.</p></footer>\n";
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" \
+         content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" href=\"data:,\">\n\
-         <title>Sherman’s evaluation, on a model of its machines</title>\n<style>\n{}{}{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
+         <title>Sherman’s evaluation, on a model of its machines</title>\n\
+         <style>\n{}{}{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
         themes(),
         drawings()
     )
 }
 
-/// How many of the judged claims are close, in large letters.
+/// Returns the share of judged claims that are close, in large letters.
 fn tally(figures: &[Figure]) -> String {
     let summary = Summary::of(figures);
     let Summary { judged, within_1_5, beyond_3 } = summary;
     if judged == 0 {
-        return "<p class=\"faint\">None of the figures on this page has a claim by which the model is judged.</p>\n"
+        return "<p class=\"faint\">The figures on this page have no claims that judge the model.</p>\n"
             .to_owned();
     }
     format!(
-        "<dl class=\"tally\">\n<div><dt>numbers of the paper by which the model is judged</dt><dd>{judged}</dd></div>\n\
+        "<dl class=\"tally\">\n\
+         <div><dt>numbers of the paper that judge the model</dt><dd>{judged}</dd></div>\n\
          <div><dt>within a factor of {CLOSE}</dt><dd>{within_1_5} <small>{}&nbsp;%</small></dd></div>\n\
          <div><dt>beyond a factor of {FAR}</dt><dd>{beyond_3}</dd></div>\n</dl>\n{}",
         summary.percent(),
@@ -64,7 +68,7 @@ fn tally(figures: &[Figure]) -> String {
     )
 }
 
-/// What is left of the tally without the figure that parameters were set by: its agreement is no evidence.
+/// Returns the tally without the figure that was used to set parameters: its agreement is no evidence.
 fn without_calibration(figures: &[Figure]) -> String {
     let others: Vec<Figure> = figures.iter().filter(|figure| figure.name != CALIBRATION).cloned().collect();
     if others.len() == figures.len() {
@@ -75,13 +79,15 @@ fn without_calibration(figures: &[Figure]) -> String {
     let rest = match judged {
         0 => String::new(),
         _ => format!(
-            " Without it, {judged} numbers are judged: {within_1_5} ({}&nbsp;%) are within {CLOSE}, {beyond_3} beyond {FAR}.",
+            " Without it, {judged} numbers are judged: {within_1_5} ({}&nbsp;%) are within {CLOSE}, \
+             {beyond_3} beyond {FAR}.",
             summary.percent()
         ),
     };
     format!(
-        "<p>Some parameters of the model were set by the paper’s <a href=\"#{CALIBRATION}\">experiment on locks alone</a>, whose \
-         agreement is therefore no evidence.{rest}</p>\n"
+        "<p>Some parameters of the model were set with the paper’s \
+         <a href=\"#{CALIBRATION}\">experiment on locks alone</a>. Its agreement is therefore no \
+         evidence.{rest}</p>\n"
     )
 }
 
@@ -93,18 +99,20 @@ fn how_to_read(scale: &Scale) -> String {
         "This is the full scale"
     };
     let times = if runs == 1 { "one run".to_owned() } else { format!("{runs} runs") };
-    let whiskers = if runs == 1 { "" } else { " Whiskers span the least and the most of the runs." };
+    let whiskers = if runs == 1 { "" } else { " Whiskers show the lowest and the highest run." };
     format!(
-        "<p class=\"faint\">{size}: {} keys, {} operations measured in each experiment, {times} of each, first seed {seed}. What the \
-         paper says is drawn hollow and dotted.{whiskers} A number within a factor of {CLOSE} of the paper’s is called close, within \
-         {FAR} apart, and beyond that far.</p>\n",
+        "<p class=\"faint\">{size}: {} keys, {} operations measured in each experiment, {times} of each, \
+         first seed {seed}. The paper’s numbers are drawn hollow and dotted.{whiskers} A number is called \
+         close if it is within a factor of {CLOSE} of the paper’s, apart if it is within {FAR}, and far \
+         beyond that.</p>\n",
         grouped(keys),
         grouped(operations)
     )
 }
 
 fn contents(figures: &[Figure]) -> String {
-    let mut list = String::from("<nav aria-labelledby=\"contents\">\n<h2 id=\"contents\">Figures</h2>\n<ol>\n");
+    let mut list =
+        String::from("<nav aria-labelledby=\"contents\">\n<h2 id=\"contents\">Figures</h2>\n<ol>\n");
     for figure in figures {
         let judged = figure.claims.iter().filter(|claim| claim.judged);
         let close = judged.clone().filter(|claim| Distance::of(claim) == Distance::Close).count();
@@ -112,12 +120,13 @@ fn contents(figures: &[Figure]) -> String {
             0 => String::new(),
             judged => format!("<span>{close} of {judged} close</span>"),
         };
-        list += &format!("<li><a href=\"#{}\">{}</a>{told}</li>\n", escape(figure.name), escape(figure.title));
+        list +=
+            &format!("<li><a href=\"#{}\">{}</a>{told}</li>\n", escape(figure.name), escape(figure.title));
     }
     list + "<li><a href=\"#parameters\">The model’s parameters</a></li>\n</ol>\n</nav>\n"
 }
 
-/// Every parameter of the model.
+/// Lists every parameter of the model.
 fn parameters() -> String {
     let mut params = Params::PAPER;
     let rows = Params::FIELDS.map(|(name, field)| {
@@ -135,9 +144,11 @@ fn parameters() -> String {
     let parameters =
         Table { title: "NICs and CPUs of the paper’s machines".to_owned(), columns, rows: rows.to_vec() };
     format!(
-        "<section id=\"parameters\" aria-labelledby=\"parameters-h\">\n<h2 id=\"parameters-h\">The model’s parameters</h2>\n\
-         <p>They are from what the paper measures in isolation, the experiment on locks alone above all, and from public figures of \
-         the NIC and its bus. Where each is from stands beside it in the code.</p>\n{}</section>\n",
+        "<section id=\"parameters\" aria-labelledby=\"parameters-h\">\n\
+         <h2 id=\"parameters-h\">The model’s parameters</h2>\n\
+         <p>They come from what the paper measures in isolation, mainly the experiment on locks alone, and \
+         from public figures of the NIC and its bus. The code states the source of each parameter.</p>\n\
+         {}</section>\n",
         table(&parameters)
     )
 }

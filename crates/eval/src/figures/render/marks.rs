@@ -1,42 +1,42 @@
-//! What is in a plot: bars, lines, and the whiskers of several runs.
+//! The marks of a plot: bars, lines, and the whiskers of several runs.
 
 use super::panel::{Frame, is_drawn};
 use super::style::{Look, Marker};
 use super::svg::{Anchor, Drawing, SMALL, at, escape, width};
-use crate::figures::model::{Kind, Panel, Point, Series};
+use crate::figures::model::{Panel, PanelKind, Point, Series};
 use crate::figures::text::{number, trimmed};
 
-/// More groups of bars than anybody could read.
+/// The most groups of bars: more than a person can read.
 const GROUPS: f64 = 200.0;
-/// Bars are no wider than this.
+/// The greatest width of a bar.
 const WIDEST: f64 = 34.0;
-/// Lines have about so many markers at most.
+/// The most markers on a line, approximately.
 const MARKERS: usize = 16;
-/// Half a marker.
+/// Half the size of a marker.
 const HALF: f64 = 3.6;
 
-/// The group of a bar: its x must be an index.
+/// Returns the group of a bar. Its x must be an index.
 pub fn group(x: f64) -> Option<usize> {
     ((0.0..GROUPS).contains(&x) && libm::floor(x) == x).then_some(x as usize)
 }
 
-/// How many groups of bars a panel has.
+/// Returns the number of groups of bars in a panel.
 pub fn groups(panel: &Panel) -> usize {
     let points = panel.series.iter().flat_map(|series| &series.points).filter(|point| is_drawn(panel, point));
     let used = points.filter_map(|point| group(point.x)).map(|group| group + 1).max().unwrap_or(0);
     used.max(panel.x.categories.len())
 }
 
-/// What a group is called.
+/// Returns the name of a group.
 pub fn group_name(panel: &Panel, group: usize) -> String {
     panel.x.categories.get(group).cloned().unwrap_or_else(|| group.to_string())
 }
 
-/// What a point says when pointed at.
+/// Returns the tooltip of a point.
 fn title(panel: &Panel, series: &Series, point: &Point) -> String {
     let at = match group(point.x).and_then(|group| panel.x.categories.get(group)) {
         Some(name) => name.clone(),
-        None if panel.kind == Kind::Bars => String::new(),
+        None if panel.kind == PanelKind::Bars => String::new(),
         None => format!("{} {}", panel.x.label, number(point.x)).trim().to_owned(),
     };
     let spread = if point.most > point.least {
@@ -53,18 +53,19 @@ fn open(drawing: &mut Drawing, look: Look) {
     drawing.push(&format!("<g class=\"{}\" fill=\"{1}\" stroke=\"{1}\">", look.class(), look.colour()));
 }
 
-/// The span of several runs, if it can be seen.
+/// Draws the spread of several runs, if it is large enough to see.
 fn whisker(drawing: &mut Drawing, frame: &Frame, x: f64, half: f64, point: &Point) {
     let (Some(low), Some(high)) = (frame.y.place(point.least), frame.y.place(point.most)) else { return };
     if low - high < 1.0 {
         return;
     }
     let [left, right, x, low, high] = [x - half, x + half, x, low, high].map(at);
-    drawing
-        .push(&format!("<path class=\"whisker\" d=\"M{left} {high}H{right}M{x} {high}V{low}M{left} {low}H{right}\"/>"));
+    drawing.push(&format!(
+        "<path class=\"whisker\" d=\"M{left} {high}H{right}M{x} {high}V{low}M{left} {low}H{right}\"/>"
+    ));
 }
 
-/// Draws groups of bars. A group has room for as many as the fullest; one with fewer is in the middle.
+/// Draws groups of bars. Every group has room for the largest group's bars. Smaller groups are centred.
 pub fn bars(drawing: &mut Drawing, panel: &Panel, looks: &[Look], frame: &Frame) {
     let groups = groups(panel);
     let members = |wanted: usize| {
@@ -77,8 +78,9 @@ pub fn bars(drawing: &mut Drawing, panel: &Panel, looks: &[Look], frame: &Frame)
     let most = (0..groups).map(|group| members(group).count()).max().unwrap_or(0);
     let room = (frame.right - frame.left) / groups.max(1) as f64;
     let wide = (room * 0.84 / most.max(1) as f64).min(WIDEST);
-    // Some numbers without the others would only puzzle.
-    let labelled = (0..groups).flat_map(members).all(|(_, _, point)| width(&short(point.y), SMALL) <= wide + 1.0);
+    // Label all bars or none: partial labels would confuse.
+    let labelled =
+        (0..groups).flat_map(members).all(|(_, _, point)| width(&short(point.y), SMALL) <= wide + 1.0);
     for group in 0..groups {
         let count = members(group).count();
         let middle = frame.left + room * (group as f64 + 0.5);
@@ -95,7 +97,7 @@ struct Bar<'p> {
     wide: f64,
     look: Look,
     point: &'p Point,
-    /// Whether its number is written above it.
+    /// Whether the number is written above the bar.
     labelled: bool,
 }
 
@@ -106,7 +108,7 @@ fn bar(drawing: &mut Drawing, frame: &Frame, bar: &Bar<'_>, title: &str) {
     let inner = (wide * 0.88).max(wide - 2.0).max(0.4);
     let (top, height) = (y.min(base), (y - base).abs().max(0.5));
     open(drawing, look);
-    drawing.rect((left, top), (inner, height), look.mark(Kind::Bars), look.texture(), title);
+    drawing.rect((left, top), (inner, height), look.mark(PanelKind::Bars), look.texture(), title);
     drawing.push("</g>");
     let middle = left + inner / 2.0;
     whisker(drawing, frame, middle, (inner / 4.0).min(4.0), point);
@@ -116,7 +118,7 @@ fn bar(drawing: &mut Drawing, frame: &Frame, bar: &Bar<'_>, title: &str) {
     }
 }
 
-/// A number in the little room above a bar: three digits.
+/// Formats a number for the small space above a bar: three digits.
 fn short(value: f64) -> String {
     let (value, unit) = if value.abs() < 1e4 { (value, "") } else { (value / 1e3, "k") };
     let size = value.abs();
@@ -132,15 +134,16 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Draws curves with markers. Where a point cannot be drawn, its neighbours are joined.
+/// Draws curves with markers. A point that cannot be drawn is skipped, and the line joins its neighbours.
 pub fn lines(drawing: &mut Drawing, panel: &Panel, looks: &[Look], frame: &Frame) {
-    // The paper's lie below ours.
+    // The paper's curves lie below the measured ones.
     let order = panel.series.iter().zip(looks);
     let (paper, ours): (Vec<_>, Vec<_>) = order.partition(|(_, look)| look.paper);
     for (series, &look) in paper.into_iter().chain(ours) {
         let drawn = series.points.iter().filter(|point| is_drawn(panel, point));
-        let places: Vec<_> =
-            drawn.filter_map(|point| Some((frame.x.place(point.x)?, frame.y.place(point.y)?, point))).collect();
+        let places: Vec<_> = drawn
+            .filter_map(|point| Some((frame.x.place(point.x)?, frame.y.place(point.y)?, point)))
+            .collect();
         open(drawing, look);
         let path: Vec<String> = places.iter().map(|(x, y, _)| format!("{} {}", at(*x), at(*y))).collect();
         if path.len() > 1 {
@@ -166,18 +169,23 @@ fn curve(drawing: &mut Drawing, look: Look, path: &str) {
 }
 
 fn marker(drawing: &mut Drawing, look: Look, (x, y): (f64, f64), title: &str) {
-    let class = look.mark(Kind::Lines);
+    let class = look.mark(PanelKind::Lines);
     let h = HALF;
     let corners = |corners: &[(f64, f64)]| {
-        let corners: Vec<String> = corners.iter().map(|(dx, dy)| format!("{} {}", at(x + dx), at(y + dy))).collect();
+        let corners: Vec<String> =
+            corners.iter().map(|(dx, dy)| format!("{} {}", at(x + dx), at(y + dy))).collect();
         format!("path class=\"{class}\" d=\"M{}Z\"", corners.join("L"))
     };
     let (shape, name) = match look.marker() {
         Marker::Circle => {
             (format!("circle class=\"{class}\" cx=\"{}\" cy=\"{}\" r=\"{}\"", at(x), at(y), at(h)), "circle")
         }
-        Marker::Square => (corners(&[(-h, -h), (h, -h), (h, h), (-h, h)].map(|(a, b)| (a * 0.9, b * 0.9))), "path"),
-        Marker::Diamond => (corners(&[(0.0, -1.3 * h), (1.3 * h, 0.0), (0.0, 1.3 * h), (-1.3 * h, 0.0)]), "path"),
+        Marker::Square => {
+            (corners(&[(-h, -h), (h, -h), (h, h), (-h, h)].map(|(a, b)| (a * 0.9, b * 0.9))), "path")
+        }
+        Marker::Diamond => {
+            (corners(&[(0.0, -1.3 * h), (1.3 * h, 0.0), (0.0, 1.3 * h), (-1.3 * h, 0.0)]), "path")
+        }
         Marker::Cross => {
             let (a, b) = (0.45 * h, 1.15 * h);
             let arm = [(0.0, -a), (b - a, -b), (b, a - b), (a, 0.0), (b, b - a), (b - a, b)];
@@ -194,11 +202,13 @@ fn marker(drawing: &mut Drawing, look: Look, (x, y): (f64, f64), title: &str) {
     }
 }
 
-/// Draws how a series looks in the legend, around the height `y`.
-pub fn swatch(drawing: &mut Drawing, kind: Kind, look: Look, (x, y): (f64, f64), wide: f64) {
+/// Draws the look of a series for the legend, centred at the height `y`.
+pub fn swatch(drawing: &mut Drawing, kind: PanelKind, look: Look, (x, y): (f64, f64), wide: f64) {
     match kind {
-        Kind::Bars => drawing.rect((x + 0.5, y - 5.0), (wide - 1.0, 10.0), look.mark(kind), look.texture(), ""),
-        Kind::Lines => {
+        PanelKind::Bars => {
+            drawing.rect((x + 0.5, y - 5.0), (wide - 1.0, 10.0), look.mark(kind), look.texture(), "")
+        }
+        PanelKind::Lines => {
             let [from, to, height] = [x, x + wide, y].map(at);
             curve(drawing, look, &format!("{from} {height}L{to} {height}"));
             marker(drawing, look, (x + wide / 2.0, y), "");

@@ -1,5 +1,5 @@
-//! Figures as pictures: an SVG for each, and a page of all of them. Nothing but text is needed to make them, and nothing but
-//! themselves to read them: no script, no font, no request.
+//! Renders figures as pictures: an SVG for each, and a page of all of them. The renderer writes only text.
+//! The pictures need no script, no font, and no request.
 //!
 //! | module | what |
 //! |---|---|
@@ -7,9 +7,9 @@
 //! | [`scale`] | axes |
 //! | [`style`] | colours, textures, dashes and markers, light and dark |
 //! | [`panel`] | a plot: frame, axes, legend |
-//! | [`marks`] | what is in it: bars, lines |
-//! | [`alone`] | a figure as a file of its own |
-//! | [`html`], [`section`] | the page, and what it says of a figure |
+//! | [`marks`] | bars and lines in the plot |
+//! | [`alone`] | a figure as a separate file |
+//! | [`html`], [`section`] | the page, and its section about a figure |
 
 mod alone;
 mod html;

@@ -1,49 +1,50 @@
-//! A plot: heading, legend, axes, and the frame that its marks are drawn in.
+//! A plot: heading, legend, axes, and the frame for its marks.
 //!
-//! It is as wide as a phone's page, so that text needs no shrinking there; a wide page has several side by side.
+//! A plot is as wide as a phone's page, so that its text need not shrink there. A wide page shows several
+//! plots side by side.
 
 use super::marks;
 use super::scale::{Scale, Tick};
 use super::style::{Look, looks};
 use super::svg::{Anchor, Drawing, SMALL, TEXT, at, width, wrap};
-use crate::figures::model::{Kind, Panel, Point};
+use crate::figures::model::{Panel, PanelKind, Point};
 use crate::figures::text::{number, short};
 
-/// How wide a panel is.
+/// The width of a panel.
 pub const WIDTH: f64 = 352.0;
-/// How high its plot is.
+/// The height of its plot.
 const PLOT: f64 = 176.0;
-/// From one line of text to the next.
+/// The height of a line of text.
 const LINE: f64 = 14.0;
-/// More values of lines than this are not named one by one.
+/// With more x values than this, lines do not name every value.
 const NAMED: usize = 12;
 
-/// Text from the bottom to the top: its angle in degrees, with sine and cosine.
+/// Text from bottom to top: its angle in degrees, with sine and cosine.
 const UPRIGHT: (f64, f64, f64) = (90.0, 1.0, 0.0);
-/// How names that are too long may slant, the flattest first.
+/// The possible slants of names that are too long, the flattest first.
 const SLANTS: [(f64, f64, f64); 3] = [(35.0, 0.574, 0.819), (50.0, 0.766, 0.643), UPRIGHT];
 
-/// A panel, drawn.
+/// A drawn panel.
 pub struct Drawn {
     /// The markup inside `<svg>` or `<g>`.
     pub markup: String,
-    /// How high it is.
+    /// Its height.
     pub height: f64,
 }
 
-/// Where a panel's marks go.
+/// The area of a panel's marks.
 pub struct Frame {
     /// From left to right.
     pub x: Scale,
     /// From bottom to top.
     pub y: Scale,
-    /// The left end.
+    /// The left edge.
     pub left: f64,
-    /// The right end.
+    /// The right edge.
     pub right: f64,
-    /// The upper end.
+    /// The upper edge.
     pub top: f64,
-    /// The lower end.
+    /// The lower edge.
     pub bottom: f64,
 }
 
@@ -67,12 +68,12 @@ pub fn draw(panel: &Panel) -> Drawn {
     let frame = Frame { x, y: y.between(bottom, top), left, right, top, bottom };
     y_axis(&mut drawing, &frame, &ticks);
     let mut height = match panel.kind {
-        Kind::Bars => group_names(&mut drawing, panel, &frame),
-        Kind::Lines => x_axis(&mut drawing, panel, &frame),
+        PanelKind::Bars => group_names(&mut drawing, panel, &frame),
+        PanelKind::Lines => x_axis(&mut drawing, panel, &frame),
     };
     match panel.kind {
-        Kind::Bars => marks::bars(&mut drawing, panel, &looks, &frame),
-        Kind::Lines => marks::lines(&mut drawing, panel, &looks, &frame),
+        PanelKind::Bars => marks::bars(&mut drawing, panel, &looks, &frame),
+        PanelKind::Lines => marks::lines(&mut drawing, panel, &looks, &frame),
     }
     if points(panel).next().is_none() {
         let middle = (f64::midpoint(frame.left, frame.right), f64::midpoint(frame.top, frame.bottom));
@@ -85,26 +86,28 @@ pub fn draw(panel: &Panel) -> Drawn {
     Drawn { markup: drawing.markup, height: height + 4.0 }
 }
 
-/// Every point that can be drawn.
+/// Returns every point that can be drawn.
 pub fn points(panel: &Panel) -> impl Iterator<Item = &Point> {
     let all = panel.series.iter().flat_map(|series| &series.points);
     all.filter(|point| is_drawn(panel, point))
 }
 
-/// Whether a point can be drawn: it has numbers, and logarithms of them where they are needed.
+/// Returns whether a point can be drawn: its coordinates are numbers, and have logarithms where the axis
+/// needs them.
 pub fn is_drawn(panel: &Panel, point: &Point) -> bool {
     let fits = |value: f64, log: bool| value.is_finite() && (!log || value > 0.0);
-    let group = panel.kind == Kind::Lines || marks::group(point.x).is_some();
-    group && fits(point.x, panel.kind == Kind::Lines && panel.x.log) && fits(point.y, panel.y.log)
+    let group = panel.kind == PanelKind::Lines || marks::group(point.x).is_some();
+    group && fits(point.x, panel.kind == PanelKind::Lines && panel.x.log) && fits(point.y, panel.y.log)
 }
 
 fn y_scale(panel: &Panel) -> Scale {
     let values = || points(panel).flat_map(|point| [point.y, point.least, point.most]);
-    // A curve that stays near its top is looked at closely; a bar's length must be true.
+    // A curve near its maximum gets a zoomed axis. An axis of bars starts at zero, because the length of a
+    // bar must be true.
     let (least, most) = values()
         .filter(|value| value.is_finite())
         .fold((f64::INFINITY, 0.0), |(least, most), value| (f64::min(least, value), f64::max(most, value)));
-    let near = panel.kind == Kind::Lines && least > 0.8 * most && least < most;
+    let near = panel.kind == PanelKind::Lines && least > 0.8 * most && least < most;
     Scale::round(values(), panel.y.log, !near)
 }
 
@@ -124,9 +127,9 @@ fn heading(drawing: &mut Drawing, panel: &Panel) -> f64 {
     lines.len() as f64 * LINE + 4.0
 }
 
-/// Draws the legend below `top`, in as many lines as it needs, and gives its lower end.
+/// Draws the legend below `top`, in as many lines as it needs, and returns its lower edge.
 fn legend(drawing: &mut Drawing, panel: &Panel, looks: &[Look], top: f64) -> f64 {
-    let (swatch, gap) = (if panel.kind == Kind::Lines { 24.0 } else { 11.0 }, 12.0);
+    let (swatch, gap) = (if panel.kind == PanelKind::Lines { 24.0 } else { 11.0 }, 12.0);
     let (mut x, mut y, mut any) = (0.0, top, false);
     for (series, &look) in panel.series.iter().zip(looks).filter(|(series, _)| !series.name.is_empty()) {
         let wide = swatch + 5.0 + width(&series.name, TEXT);
@@ -155,19 +158,23 @@ fn y_axis(drawing: &mut Drawing, frame: &Frame, ticks: &[Tick]) {
     drawing.line((frame.left, frame.y.base()), (frame.right, frame.y.base()), "axis");
 }
 
-/// Names groups of bars, and gives where the names end.
+/// Draws the names of groups of bars, and returns their lower edge.
 fn group_names(drawing: &mut Drawing, panel: &Panel, frame: &Frame) -> f64 {
     let groups = marks::groups(panel);
     let room = (frame.right - frame.left) / groups.max(1) as f64;
-    let names: Vec<(f64, String)> =
-        (0..groups).map(|group| (frame.left + room * (group as f64 + 0.5), marks::group_name(panel, group))).collect();
+    let names: Vec<(f64, String)> = (0..groups)
+        .map(|group| (frame.left + room * (group as f64 + 0.5), marks::group_name(panel, group)))
+        .collect();
     name_places(drawing, frame, &names, room - 6.0)
 }
 
-/// Names places below the plot, each with so much room: upright in a few lines if they fit, else aslant. Gives where they end.
+/// Draws names below the plot, each in `room`. The names are horizontal in a few lines if they fit, otherwise
+/// slanted. Returns their lower edge.
 fn name_places(drawing: &mut Drawing, frame: &Frame, names: &[(f64, String)], room: f64) -> f64 {
     let wrapped: Vec<Vec<String>> = names.iter().map(|(_, name)| wrap(name, TEXT, room)).collect();
-    let fits = wrapped.iter().all(|lines| lines.len() <= 3 && lines.iter().all(|line| width(line, TEXT) <= room + 4.0));
+    let fits = wrapped
+        .iter()
+        .all(|lines| lines.len() <= 3 && lines.iter().all(|line| width(line, TEXT) <= room + 4.0));
     if fits {
         for ((x, _), lines) in names.iter().zip(&wrapped) {
             for (number, line) in lines.iter().enumerate() {
@@ -177,7 +184,8 @@ fn name_places(drawing: &mut Drawing, frame: &Frame, names: &[(f64, String)], ro
         return frame.bottom + 6.0 + wrapped.iter().map(Vec::len).max().unwrap_or(0) as f64 * 12.5;
     }
     let longest = names.iter().map(|(_, name)| width(name, TEXT)).fold(0.0, f64::max);
-    let fits = |&(_, _, cosine): &(f64, f64, f64)| names.iter().all(|(x, name)| width(name, TEXT) * cosine <= *x);
+    let fits =
+        |&(_, _, cosine): &(f64, f64, f64)| names.iter().all(|(x, name)| width(name, TEXT) * cosine <= *x);
     let (degrees, sine, _) = SLANTS.into_iter().find(fits).unwrap_or(UPRIGHT);
     for (x, name) in names {
         drawing.turned((x + 4.0, frame.bottom + 13.0), -degrees, Anchor::End, "", name);
@@ -185,7 +193,7 @@ fn name_places(drawing: &mut Drawing, frame: &Frame, names: &[(f64, String)], ro
     frame.bottom + 16.0 + longest * sine
 }
 
-/// Names values of an axis of numbers, or of categories, and gives where the names end.
+/// Draws the values or categories of the x axis, and returns their lower edge.
 fn x_axis(drawing: &mut Drawing, panel: &Panel, frame: &Frame) -> f64 {
     let named = panel.x.categories.len();
     if named > 0 {
@@ -202,7 +210,7 @@ fn x_axis(drawing: &mut Drawing, panel: &Panel, frame: &Frame) -> f64 {
     frame.bottom + 18.0
 }
 
-/// The values that were measured, if they are few, as far as their names do not meet; else round ones.
+/// Returns the measured values if they are few, otherwise round values. Omits labels that would overlap.
 fn x_ticks(panel: &Panel, frame: &Frame) -> Vec<Tick> {
     let mut values: Vec<f64> = points(panel).map(|point| point.x).collect();
     values.sort_by(f64::total_cmp);
@@ -231,11 +239,11 @@ fn x_ticks(panel: &Panel, frame: &Frame) -> Vec<Tick> {
     kept
 }
 
-/// What a panel shows, for those who do not see it.
+/// Describes a panel for readers who cannot see it.
 pub fn described(panel: &Panel) -> String {
     let kind = match panel.kind {
-        Kind::Bars => "Bars",
-        Kind::Lines => "Lines",
+        PanelKind::Bars => "Bars",
+        PanelKind::Lines => "Lines",
     };
     let log = if panel.y.log { ", logarithmic" } else { "" };
     let over = if panel.x.label.is_empty() { String::new() } else { format!(" by {}", panel.x.label) };
@@ -251,7 +259,7 @@ pub fn described(panel: &Panel) -> String {
     format!("{kind} of {}{log}{over}. {}.", panel.y.label, series.collect::<Vec<_>>().join("; "))
 }
 
-/// A panel as an `<svg>` element of a page, with `id` to begin the names of its parts.
+/// Returns a panel as an `<svg>` element of a page. `id` is the prefix of its parts' ids.
 pub fn element(panel: &Panel, id: &str) -> String {
     let Drawn { markup, height } = draw(panel);
     let (title, about) = (super::svg::escape(&panel.title), super::svg::escape(&described(panel)));

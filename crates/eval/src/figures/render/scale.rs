@@ -1,41 +1,41 @@
-//! Axes: which values they span, where those lie, and which of them are named.
+//! Axes: their range, the positions of values, and the labelled values.
 
 use crate::figures::text::{short, trimmed};
 
-/// About how many values an axis names.
+/// The approximate number of labelled values on an axis.
 const TICKS: f64 = 6.0;
 
-/// The span of an axis, and where its values lie.
+/// The range of an axis, and the positions of its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     low: f64,
     high: f64,
     log: bool,
-    /// The distance of the values that a linear axis names.
+    /// The distance between labelled values of a linear axis.
     step: f64,
-    /// Where `low` and `high` lie, in units of the drawing.
+    /// The positions of `low` and `high`, in units of the drawing.
     from: f64,
     to: f64,
 }
 
-/// A value with a line, and what it is called; nothing if the line is only a help for the eye.
+/// A value with a line, and its label. The label is empty for a helper line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tick {
-    /// Where.
+    /// The value.
     pub value: f64,
-    /// Its name.
+    /// The label.
     pub label: String,
 }
 
 impl Scale {
-    /// A scale for these values with round ends. `zero` asks for one that contains zero, if it is linear.
+    /// Makes a scale for these values with round ends. With `zero`, a linear scale includes zero.
     pub fn round(values: impl Iterator<Item = f64>, log: bool, zero: bool) -> Self {
         let (least, most) = span(values, log);
         let (low, high, step) = if log { decades(least, most) } else { steps(least, most, zero) };
         Self { low, high, log, step, from: 0.0, to: 1.0 }
     }
 
-    /// A scale that spans just these values.
+    /// Makes a scale that spans exactly these values.
     pub fn tight(values: impl Iterator<Item = f64>, log: bool) -> Self {
         let (low, high) = span(values, log);
         let (low, high) = match (low < high, log) {
@@ -46,13 +46,14 @@ impl Scale {
         Self { low, high, log, step: step(high - low), from: 0.0, to: 1.0 }
     }
 
-    /// The same scale between two places of the drawing.
+    /// Returns the same scale between two positions of the drawing.
     #[must_use]
     pub fn between(self, from: f64, to: f64) -> Self {
         Self { from, to, ..self }
     }
 
-    /// Where a value lies; nowhere if it is no number, infinite, or has no logarithm. What is beyond an end lies there.
+    /// Returns the position of a value. `None` if it is not a number, infinite, or has no logarithm on a
+    /// logarithmic scale. Values beyond an end are placed at that end.
     pub fn place(&self, value: f64) -> Option<f64> {
         if !value.is_finite() || (self.log && value <= 0.0) {
             return None;
@@ -65,13 +66,13 @@ impl Scale {
         Some(self.from + part.clamp(0.0, 1.0) * (self.to - self.from))
     }
 
-    /// Where bars stand: at zero, or at the least value if there is none.
+    /// Returns the base of bars: zero, or the nearest end if the axis does not include zero.
     pub fn base(&self) -> f64 {
         let value = if self.log { self.low } else { self.low.max(0.0).min(self.high) };
         self.place(value).unwrap_or(self.from)
     }
 
-    /// Values to name, ascending.
+    /// Returns the values to label, ascending.
     pub fn ticks(&self) -> Vec<Tick> {
         if self.log { self.log_ticks() } else { self.linear_ticks() }
     }
@@ -85,16 +86,18 @@ impl Scale {
         let values = (0..=count).map(|index| (first + index as f64) * step);
         values
             .map(|value| {
-                let label = if value.abs() >= 1e4 { short(value) } else { trimmed(format!("{value:.decimals$}")) };
+                let label =
+                    if value.abs() >= 1e4 { short(value) } else { trimmed(format!("{value:.decimals$}")) };
                 Tick { value, label }
             })
             .collect()
     }
 
-    /// Decades with names and their parts without; with names for some parts if there are few decades, and none for some decades if
-    /// there are many.
+    /// Returns the decades with labels, and their parts without labels. With few decades some parts get
+    /// labels; with many decades some decades have none.
     fn log_ticks(&self) -> Vec<Tick> {
-        let (first, last) = (libm::floor(libm::log10(self.low)) as i32, libm::ceil(libm::log10(self.high)) as i32);
+        let (first, last) =
+            (libm::floor(libm::log10(self.low)) as i32, libm::ceil(libm::log10(self.high)) as i32);
         let decades = libm::log10(self.high) - libm::log10(self.low);
         let named: &[u32] = match decades {
             _ if decades <= 1.3 => &[1, 2, 3, 5],
@@ -117,7 +120,8 @@ impl Scale {
     }
 }
 
-/// The least and the most of what can be drawn; something to draw an empty axis by if there is nothing.
+/// Returns the lowest and the highest value that can be drawn. Without such values, returns a default for an
+/// empty axis.
 fn span(values: impl Iterator<Item = f64>, log: bool) -> (f64, f64) {
     let drawn = values.filter(|value| value.is_finite() && (!log || *value > 0.0));
     let (least, most) = drawn.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
@@ -126,7 +130,7 @@ fn span(values: impl Iterator<Item = f64>, log: bool) -> (f64, f64) {
     if least <= most { (least, most) } else { (1.0, 10.0) }
 }
 
-/// Round ends on a linear scale.
+/// Returns round ends on a linear scale.
 fn steps(least: f64, most: f64, zero: bool) -> (f64, f64, f64) {
     let (least, most) = if zero { (least.min(0.0), most.max(0.0)) } else { (least, most) };
     let (least, most) = if least < most { (least, most) } else { (least - 1.0, most + 1.0) };
@@ -134,7 +138,8 @@ fn steps(least: f64, most: f64, zero: bool) -> (f64, f64, f64) {
     (libm::floor(least / step + 1e-9) * step, libm::ceil(most / step - 1e-9) * step, step)
 }
 
-/// Round ends on a logarithmic scale: 1, 2 or 5 times a power of ten, and the lower one below the least value, so that its bar is seen.
+/// Returns round ends on a logarithmic scale: 1, 2 or 5 times a power of ten. The lower end is below the
+/// lowest value, so that its bar is visible.
 fn decades(least: f64, most: f64) -> (f64, f64, f64) {
     let round = |value: f64| {
         let decade = libm::floor(libm::log10(value)) as i32;
@@ -145,7 +150,7 @@ fn decades(least: f64, most: f64) -> (f64, f64, f64) {
     if low > 0.0 && high.is_finite() { (low, high, 1.0) } else { (least, most.max(least * 10.0), 1.0) }
 }
 
-/// A round distance between the lines of an axis that spans so much.
+/// Returns a round distance between the lines of an axis with this span.
 fn step(span: f64) -> f64 {
     let rough = span / TICKS;
     let unit = power(libm::floor(libm::log10(rough)) as i32);
@@ -153,7 +158,7 @@ fn step(span: f64) -> f64 {
     parts.into_iter().find(|&step| step >= rough * (1.0 - 1e-9)).unwrap_or(10.0 * unit)
 }
 
-/// A power of ten, the nearest number to it there is.
+/// Returns a power of ten, as the nearest floating-point number.
 fn power(exponent: i32) -> f64 {
     format!("1e{exponent}").parse().unwrap_or(1.0)
 }
@@ -191,7 +196,9 @@ mod tests {
     #[test]
     fn nothing_odd_has_a_place_and_everything_else_lies_between_the_ends() {
         for log in [false, true] {
-            for values in [&[][..], &[5.0], &[0.0], &[1e-300, 1e300], &[f64::NAN, 2.0], &[-1.0, f64::INFINITY]] {
+            for values in
+                [&[][..], &[5.0], &[0.0], &[1e-300, 1e300], &[f64::NAN, 2.0], &[-1.0, f64::INFINITY]]
+            {
                 let scale = Scale::round(values.iter().copied(), log, true).between(10.0, 110.0);
                 assert_eq!((scale.place(f64::NAN), scale.place(f64::INFINITY)), (None, None));
                 for &value in values.iter().filter(|value| value.is_finite()) {
@@ -200,7 +207,9 @@ mod tests {
                     assert!(place.is_some() || (log && value <= 0.0), "{value}");
                 }
                 assert!((10.0..=110.0).contains(&scale.base()));
-                assert!(scale.ticks().len() < 6000 && scale.ticks().iter().all(|tick| tick.value.is_finite()));
+                assert!(
+                    scale.ticks().len() < 6000 && scale.ticks().iter().all(|tick| tick.value.is_finite())
+                );
             }
         }
     }

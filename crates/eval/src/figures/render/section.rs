@@ -1,4 +1,4 @@
-//! What the page says of one figure.
+//! The section of the page about one figure.
 
 use super::panel::{self, is_drawn};
 use super::svg::escape;
@@ -6,11 +6,12 @@ use crate::figures::judge::Distance;
 use crate::figures::model::{Claim, Figure, Panel, Table};
 use crate::figures::text::{factor, number};
 
-/// The section of a figure.
+/// Returns the section of a figure.
 pub fn section(figure: &Figure) -> String {
     let name = escape(figure.name);
     let mut html = format!(
-        "<section id=\"{name}\" aria-labelledby=\"{name}-h\">\n<p class=\"where\">{}</p>\n<h2 id=\"{name}-h\">{}</h2>\n\
+        "<section id=\"{name}\" aria-labelledby=\"{name}-h\">\n<p class=\"where\">{}</p>\n\
+         <h2 id=\"{name}-h\">{}</h2>\n\
          <p class=\"about\">{}</p>\n",
         escape(figure.paper),
         escape(figure.title),
@@ -19,10 +20,12 @@ pub fn section(figure: &Figure) -> String {
     if !figure.panels.is_empty() {
         html += "<div class=\"panels\">\n";
         for (index, panel) in figure.panels.iter().enumerate() {
-            html +=
-                &format!("<figure class=\"panel\">{}</figure>\n", panel::element(panel, &format!("{name}-{index}")));
+            html += &format!(
+                "<figure class=\"panel\">{}</figure>\n",
+                panel::element(panel, &format!("{name}-{index}"))
+            );
         }
-        html += "</div>\n<details>\n<summary>The same as numbers</summary>\n";
+        html += "</div>\n<details>\n<summary>The same data as numbers</summary>\n";
         html += &figure.panels.iter().map(|panel| table(&numbers(panel))).collect::<String>();
         html += "</details>\n";
     }
@@ -31,14 +34,18 @@ pub fn section(figure: &Figure) -> String {
     html + "</section>\n"
 }
 
-/// A table in a box of its own, which scrolls if it is too wide. Its first column names rows.
+/// Returns a table in a box that scrolls if it is too wide. Its first column names the rows.
 pub fn table(table: &Table) -> String {
     let count = table.rows.iter().map(Vec::len).fold(table.columns.len(), usize::max);
-    // A column of numbers is one in which every cell that says something begins like one.
+    // A column is numeric if every cell that is not empty begins like a number.
     let numeric: Vec<bool> = (0..count)
         .map(|column| {
-            let mut cells =
-                table.rows.iter().filter_map(|row| row.get(column)).filter(|cell| !cell.is_empty()).peekable();
+            let mut cells = table
+                .rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .filter(|cell| !cell.is_empty())
+                .peekable();
             column > 0 && cells.peek().is_some() && cells.all(|cell| is_number(cell))
         })
         .collect();
@@ -61,12 +68,15 @@ pub fn table(table: &Table) -> String {
     html + "</tbody>\n</table></div>\n"
 }
 
-/// The beginning of a table up to its first heading. What can scroll can be reached by keys.
+/// Returns the beginning of a table up to its first heading. A scrollable box is reachable by keyboard.
 fn opening(title: &str) -> String {
     let label = escape(title);
     let caption = if label.is_empty() { String::new() } else { format!("<caption>{label}</caption>") };
     let label = if label.is_empty() { "table".to_owned() } else { label };
-    format!("<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{label}\"><table>{caption}\n<thead><tr>")
+    format!(
+        "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{label}\"><table>{caption}\n\
+         <thead><tr>"
+    )
 }
 
 fn is_number(cell: &str) -> bool {
@@ -74,7 +84,7 @@ fn is_number(cell: &str) -> bool {
     cell.is_empty() || cell.starts_with(|first: char| first.is_ascii_digit() || first == '∞')
 }
 
-/// A panel as a table: a row for each place, a column for each series.
+/// Returns a panel as a table: a row per position, a column per series.
 fn numbers(panel: &Panel) -> Table {
     let mut places: Vec<f64> = panel::points(panel).map(|point| point.x).collect();
     places.sort_by(f64::total_cmp);
@@ -83,7 +93,8 @@ fn numbers(panel: &Panel) -> Table {
         let category = panel.x.categories.iter().enumerate().find(|(index, _)| *index as f64 == x);
         category.map_or_else(|| number(x), |(_, name)| name.clone())
     };
-    let columns = std::iter::once(panel.x.label.clone()).chain(panel.series.iter().map(|series| series.name.clone()));
+    let columns =
+        std::iter::once(panel.x.label.clone()).chain(panel.series.iter().map(|series| series.name.clone()));
     let row = |x: f64| {
         let values = panel.series.iter().map(|series| {
             let point = series.points.iter().find(|point| point.x == x && is_drawn(panel, point));
@@ -95,18 +106,21 @@ fn numbers(panel: &Panel) -> Table {
     Table { title, columns: columns.collect(), rows: places.into_iter().map(row).collect() }
 }
 
-/// The paper's numbers against ours. How far they are apart is told by a word, a shape and the weight of the letters, not by colour
-/// alone.
+/// Returns the paper's numbers against the measured ones. A word, a shape and the font weight show the
+/// distance, not colour alone.
 fn claims(claims: &[Claim]) -> String {
     if claims.is_empty() {
         return String::new();
     }
-    // On a phone a row is laid out in two lines: the roles keep it a row.
+    // On a phone a row has two lines. The roles keep it one row for screen readers.
     let mut html = String::from(
-        "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"Against the paper\"><table class=\"claims\" role=\"table\">\
+        "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"Against the paper\">\
+         <table class=\"claims\" role=\"table\">\
          <caption>Against the paper</caption>\n<thead role=\"rowgroup\"><tr role=\"row\">",
     );
-    for (name, class) in [("claim", ""), ("paper", "n"), ("measured", "n"), ("factor", "n"), ("so it is", "verdict")] {
+    for (name, class) in
+        [("claim", ""), ("paper", "n"), ("measured", "n"), ("factor", "n"), ("verdict", "verdict")]
+    {
         html += &format!("<th scope=\"col\" role=\"columnheader\" class=\"{class}\">{name}</th>");
     }
     html += "</tr></thead>\n<tbody role=\"rowgroup\">\n";
@@ -115,7 +129,8 @@ fn claims(claims: &[Claim]) -> String {
     }
     html += "</tbody>\n</table></div>\n";
     if claims.iter().any(|claim| !claim.judged) {
-        html += "<p class=\"where\">A hollow sign marks what is told for completeness: the model is not judged by it.</p>\n";
+        html += "<p class=\"where\">A hollow sign marks a claim that is shown for completeness: the model \
+                 is not judged by it.</p>\n";
     }
     html
 }
@@ -132,11 +147,13 @@ fn row(claim: &Claim) -> String {
     };
     let unit = if claim.unit.is_empty() { String::new() } else { format!(" {}", escape(claim.unit)) };
     let word = distance.word();
-    // What is not judged is not shouted about.
+    // Claims that are not judged are not emphasized.
     let class = if claim.judged { word } else { "faint" };
     format!(
-        "<tr role=\"row\"><th scope=\"row\" role=\"rowheader\">{}<code>{}</code></th><td role=\"cell\" class=\"n\">{}{unit}</td>\
-         <td role=\"cell\" class=\"n\">{}{unit}</td><td role=\"cell\" class=\"n {class}\">{}</td><td role=\"cell\" class=\"verdict {class}\"><span aria-hidden=\"true\">{sign}</span> {word}</td></tr>\n",
+        "<tr role=\"row\"><th scope=\"row\" role=\"rowheader\">{}<code>{}</code></th>\
+         <td role=\"cell\" class=\"n\">{}{unit}</td><td role=\"cell\" class=\"n\">{}{unit}</td>\
+         <td role=\"cell\" class=\"n {class}\">{}</td><td role=\"cell\" class=\"verdict {class}\">\
+         <span aria-hidden=\"true\">{sign}</span> {word}</td></tr>\n",
         escape(&claim.what),
         escape(&claim.key),
         number(claim.paper),

@@ -1,22 +1,22 @@
 //! Colours, textures, dashes and markers.
 //!
-//! A system looks the same in every figure. Colour never tells alone: bars have textures and lines have dashes and markers, so that
-//! a grey print can be read. What the paper says is hollow and dotted.
+//! A system looks the same in every figure. Colour is never the only distinction: bars have textures, and
+//! lines have dashes and markers, so that a grey print is readable. The paper's values are hollow and dotted.
 
-use crate::figures::model::{Kind, Series};
+use crate::figures::model::{PanelKind, Series};
 use std::fmt::Write;
 
-/// How a series looks.
+/// The look of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Its number: its class is `s` and this.
+    /// Its slot in the palette. Its class is `s` and this number.
     pub slot: usize,
     /// Whether it is the paper's.
     pub paper: bool,
 }
 
-/// What has that number: name, colour on light, colour on dark, texture, dashes, marker.
-struct Slot {
+/// A slot of the palette: name, colour on light, colour on dark, texture, dashes, marker.
+struct PaletteSlot {
     name: &'static str,
     light: &'static str,
     dark: &'static str,
@@ -30,13 +30,13 @@ struct Slot {
 pub enum Marker {
     /// Round.
     Circle,
-    /// On its side.
+    /// A square on its side.
     Square,
-    /// On its corner.
+    /// A square on its corner.
     Diamond,
-    /// Pointing up.
+    /// A triangle pointing up.
     Up,
-    /// Pointing down.
+    /// A triangle pointing down.
     Down,
     /// Two strokes.
     Cross,
@@ -49,11 +49,11 @@ const fn slot(
     texture: Option<u8>,
     dashes: &'static str,
     marker: Marker,
-) -> Slot {
-    Slot { name, light, dark, texture, dashes, marker }
+) -> PaletteSlot {
+    PaletteSlot { name, light, dark, texture, dashes, marker }
 }
 
-const SLOTS: [Slot; 11] = [
+const SLOTS: [PaletteSlot; 11] = [
     slot("fg", "#a7b0ba", "#6f7b88", Some(0), "1 3", Marker::Down),
     slot("fg+cache", "#93a0ad", "#7f8c99", Some(3), "7 3 1 3", Marker::Diamond),
     slot("fg+", "#8b97a4", "#94a2b1", None, "5 3", Marker::Square),
@@ -64,14 +64,15 @@ const SLOTS: [Slot; 11] = [
     slot("ours", "#cc4f33", "#ef8066", Some(3), "10 3", Marker::Up),
     slot("", "#4f7a34", "#8dbd6d", Some(1), "3 2", Marker::Diamond),
     slot("", "#a2437f", "#d883b8", Some(2), "6 2 1 2", Marker::Cross),
-    // The paper's where there is only one of it.
+    // The look of the paper's series if there is only one.
     slot("the paper", "#586573", "#a0acb9", None, "", Marker::Square),
 ];
 
-/// Which looks series get that have no system's name, in order.
+/// The slots, in order, for series without the name of a system.
 const OTHERS: [usize; 10] = [6, 7, 4, 3, 5, 8, 9, 2, 1, 0];
 
-/// The looks of a panel's series. The paper's and ours of the same thing share a colour.
+/// Returns the looks of a panel's series. The paper's series and the measured series of the same system share
+/// a colour.
 pub fn looks(series: &[Series]) -> Vec<Look> {
     let own = |base: &str| match base {
         "" => Some(SLOTS.len() - 1),
@@ -83,7 +84,7 @@ pub fn looks(series: &[Series]) -> Vec<Look> {
             bases.push(base);
         }
     }
-    // Systems first: what has no look of its own takes none of theirs.
+    // Systems first, so that a series without its own look does not take theirs.
     let mut names: Vec<(String, usize)> =
         bases.iter().filter_map(|base| own(base).map(|slot| (base.clone(), slot))).collect();
     for base in bases.into_iter().filter(|base| own(base).is_none()) {
@@ -95,59 +96,64 @@ pub fn looks(series: &[Series]) -> Vec<Look> {
     series.iter().map(|series| Look { slot: slot(&base(&series.name)), paper: series.paper }).collect()
 }
 
-/// The name of a series without the word that it is the paper's.
+/// Returns the name of a series without the words for "paper".
 fn base(name: &str) -> String {
     let name = name.to_lowercase();
-    let name = ["the paper's", "paper's", "(paper)", "paper"].iter().fold(name, |name, word| name.replace(word, ""));
+    let name =
+        ["the paper's", "paper's", "(paper)", "paper"].iter().fold(name, |name, word| name.replace(word, ""));
     name.trim_matches([' ', ',', ':', '–', '-', '·']).to_owned()
 }
 
 impl Look {
-    /// Its class.
+    /// Returns its class.
     pub fn class(self) -> String {
         format!("s{}", self.slot)
     }
 
-    /// Its colour, for readers of drawings that know no variables.
+    /// Returns its colour, for viewers that do not support CSS variables.
     pub fn colour(self) -> &'static str {
         SLOTS[self.slot].light
     }
 
-    /// The texture of its bars.
+    /// Returns the texture of its bars.
     pub fn texture(self) -> Option<u8> {
         if self.paper { None } else { SLOTS[self.slot].texture }
     }
 
-    /// The dashes of its line.
+    /// Returns the dashes of its line.
     pub fn dashes(self) -> &'static str {
         if self.paper { "1 3" } else { SLOTS[self.slot].dashes }
     }
 
-    /// The marker of its points.
+    /// Returns the marker of its points.
     pub fn marker(self) -> Marker {
         SLOTS[self.slot].marker
     }
 
-    /// What its marks are called, for the style.
-    pub fn mark(self, kind: Kind) -> &'static str {
+    /// Returns the style class of its marks.
+    pub fn mark(self, kind: PanelKind) -> &'static str {
         match (kind, self.paper) {
-            (Kind::Bars, false) => "bar",
-            (Kind::Bars, true) => "bar paper",
-            (Kind::Lines, false) => "mark",
-            (Kind::Lines, true) => "mark paper",
+            (PanelKind::Bars, false) => "bar",
+            (PanelKind::Bars, true) => "bar paper",
+            (PanelKind::Lines, false) => "mark",
+            (PanelKind::Lines, true) => "mark paper",
         }
     }
 }
 
-/// Textures that bars refer to; they are in a document once.
+/// Textures that bars refer to. A document contains them once.
 pub const TEXTURES: &str = "<defs>\
-<pattern id=\"texture-0\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\"><path d=\"M0 0V5\" class=\"weave\"/></pattern>\
-<pattern id=\"texture-1\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(-45)\"><path d=\"M0 0V5\" class=\"weave\"/></pattern>\
-<pattern id=\"texture-2\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\"><path d=\"M0 2.5H5\" class=\"weave\"/></pattern>\
-<pattern id=\"texture-3\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\"><circle cx=\"2.5\" cy=\"2.5\" r=\"1\" class=\"dot\"/></pattern>\
+<pattern id=\"texture-0\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" \
+patternTransform=\"rotate(45)\"><path d=\"M0 0V5\" class=\"weave\"/></pattern>\
+<pattern id=\"texture-1\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" \
+patternTransform=\"rotate(-45)\"><path d=\"M0 0V5\" class=\"weave\"/></pattern>\
+<pattern id=\"texture-2\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\">\
+<path d=\"M0 2.5H5\" class=\"weave\"/></pattern>\
+<pattern id=\"texture-3\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\">\
+<circle cx=\"2.5\" cy=\"2.5\" r=\"1\" class=\"dot\"/></pattern>\
 </defs>";
 
-/// Colours of everything but series, as name, light, dark.
+/// Colours of everything except series, as name, light, dark.
 const COLOURS: [(&str, &str, &str); 8] = [
     ("paper", "#ffffff", "#14181d"),
     ("card", "#f6f7f9", "#1b2027"),
@@ -159,7 +165,7 @@ const COLOURS: [(&str, &str, &str); 8] = [
     ("far", "#a92c1a", "#ff9480"),
 ];
 
-/// The variables of one theme.
+/// Returns the variables of one theme.
 fn variables(dark: bool) -> String {
     let mut css = format!("color-scheme:{};", if dark { "dark" } else { "light" });
     for (name, light, darker) in COLOURS {
@@ -171,17 +177,18 @@ fn variables(dark: bool) -> String {
     css
 }
 
-/// Both themes, by what the reader prefers; paper is light.
+/// Returns both themes. The reader's preference chooses one; print uses the light one.
 pub fn themes() -> String {
     let (light, dark) = (variables(false), variables(true));
     format!(":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n")
 }
 
-/// The style of drawings, on their own and in the page.
+/// Returns the style of drawings, for separate files and for the page.
 pub fn drawings() -> String {
     let mut css = String::from(
         "\
-.chart text{font:11px system-ui,-apple-system,\"Segoe UI\",Roboto,\"Helvetica Neue\",Arial,sans-serif;fill:var(--ink,#1b232c);stroke:none}
+.chart text{font:11px system-ui,-apple-system,\"Segoe UI\",Roboto,\"Helvetica Neue\",Arial,sans-serif;
+fill:var(--ink,#1b232c);stroke:none}
 .chart .small{font-size:10px;fill:var(--faint,#586573)}
 .chart .heading{font-size:12px;font-weight:600}
 .chart .big{font-size:16px;font-weight:600}

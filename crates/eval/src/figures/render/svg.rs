@@ -1,13 +1,13 @@
-//! Shapes and text of a drawing.
+//! Writes shapes and text of a drawing.
 
 use crate::figures::text::trimmed;
 
-/// The size of most text, in units of the drawing; a phone shows a unit as about a pixel.
+/// The size of most text, in units of the drawing. On a phone a unit is about a pixel.
 pub const TEXT: f64 = 11.0;
 /// The size of the smallest text.
 pub const SMALL: f64 = 10.0;
 
-/// Text that is no markup. Characters that no XML may have are left out.
+/// Escapes markup. Omits characters that XML does not allow.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -25,12 +25,13 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// A coordinate, to a hundredth.
+/// Formats a coordinate, to a hundredth.
 pub fn at(value: f64) -> String {
     trimmed(format!("{value:.2}"))
 }
 
-/// About how wide text is. There is no font to ask: it is the reader's. Rather too wide than too narrow.
+/// Estimates the width of text. The reader's font is unknown, so the estimate is rather too wide than too
+/// narrow.
 pub fn width(text: &str, size: f64) -> f64 {
     let letters = text.chars().map(|letter| match letter {
         'i' | 'j' | 'l' | 't' | 'f' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' | ' ' | '(' | ')' => 0.34,
@@ -42,12 +43,13 @@ pub fn width(text: &str, size: f64) -> f64 {
     letters.sum::<f64>() * size
 }
 
-/// Breaks text at spaces into lines that are no wider than `room`; words that are wider, after hyphens; and what is still too wide
-/// not at all.
+/// Breaks text at spaces into lines no wider than `room`. Words that are wider break after hyphens. A part
+/// that is still too wide stays whole.
 pub fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
-        let parts: Vec<&str> = if width(word, size) > room { word.split_inclusive('-').collect() } else { vec![word] };
+        let parts: Vec<&str> =
+            if width(word, size) > room { word.split_inclusive('-').collect() } else { vec![word] };
         for (number, part) in parts.into_iter().enumerate() {
             let space = if number == 0 { " " } else { "" };
             match lines.last_mut() {
@@ -62,7 +64,7 @@ pub fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
     lines
 }
 
-/// Which end of a text is at its place.
+/// Which part of a text is at its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
     /// Its beginning.
@@ -73,7 +75,7 @@ pub enum Anchor {
     End,
 }
 
-/// A drawing as it grows.
+/// A drawing under construction.
 #[derive(Debug, Default)]
 pub struct Drawing {
     /// Its markup.
@@ -91,7 +93,7 @@ impl Drawing {
         self.turned((x, y), 0.0, anchor, class, text);
     }
 
-    /// Adds text, turned by so many degrees.
+    /// Adds text, rotated by this many degrees.
     pub fn turned(&mut self, (x, y): (f64, f64), degrees: f64, anchor: Anchor, class: &str, text: &str) {
         let (x, y) = (at(x), at(y));
         let anchor = match anchor {
@@ -100,8 +102,11 @@ impl Drawing {
             Anchor::End => " text-anchor=\"end\"",
         };
         let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
-        let turn =
-            if degrees == 0.0 { String::new() } else { format!(" transform=\"rotate({} {x} {y})\"", at(degrees)) };
+        let turn = if degrees == 0.0 {
+            String::new()
+        } else {
+            format!(" transform=\"rotate({} {x} {y})\"", at(degrees))
+        };
         self.push(&format!("<text x=\"{x}\" y=\"{y}\"{anchor}{class}{turn}>{}</text>", escape(text)));
     }
 
@@ -111,10 +116,18 @@ impl Drawing {
         self.push(&format!("<path class=\"{class}\" d=\"M{x1} {y1}L{x2} {y2}\"/>"));
     }
 
-    /// Adds a rectangle, filled by a texture if there is one, which says `title` when pointed at.
-    pub fn rect(&mut self, (x, y): (f64, f64), (w, h): (f64, f64), class: &str, texture: Option<u8>, title: &str) {
+    /// Adds a rectangle, with a texture if one is given. `title` is its tooltip.
+    pub fn rect(
+        &mut self,
+        (x, y): (f64, f64),
+        (w, h): (f64, f64),
+        class: &str,
+        texture: Option<u8>,
+        title: &str,
+    ) {
         let place = format!("x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"", at(x), at(y), at(w), at(h));
-        let title = if title.is_empty() { String::new() } else { format!("<title>{}</title>", escape(title)) };
+        let title =
+            if title.is_empty() { String::new() } else { format!("<title>{}</title>", escape(title)) };
         self.push(&format!("<rect class=\"{class}\" {place}>{title}</rect>"));
         if let Some(texture) = texture {
             self.push(&format!("<rect class=\"texture\" fill=\"url(#texture-{texture})\" {place}/>"));

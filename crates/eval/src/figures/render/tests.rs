@@ -73,10 +73,13 @@ fn a_page_of_no_figures_is_a_page() {
 }
 
 #[test]
-fn what_the_model_was_set_by_is_told_apart() {
+fn the_calibration_of_the_model_is_reported_separately() {
     let mut figures = sample::figures();
     assert!(!page(&Scale::quick(1), &figures).contains("no evidence"));
     figures[0].name = "hocl";
     let page = page(&Scale::quick(1), &figures);
-    assert!(page.contains("<dd>3</dd>") && page.contains("Without it, 1 numbers are judged: 0 (0&nbsp;%)"), "{page}");
+    assert!(
+        page.contains("<dd>3</dd>") && page.contains("Without it, 1 numbers are judged: 0 (0&nbsp;%)"),
+        "{page}"
+    );
 }

@@ -1,17 +1,18 @@
-//! How a cluster and its compute servers are set up: every combination, or few that have every pair of settings.
+//! Settings of a cluster and its compute servers: every combination, or a few that cover every pair of
+//! settings.
 
 use super::super::scenario::{Scenario, Shape};
 use crate::rng::Rng;
 use sherman_core::{Format, Techniques};
-use sherman_memory_server::{LaneWidth, ReleaseMode};
+use sherman_layout::{LaneWidth, ReleaseMode};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// How many ways each setting can be set, in the order of [`Setup::of`].
+/// Number of values of each setting, in the order of [`Setup::of`].
 const CHOICES: [usize; 11] = [2, 2, 2, 2, 2, 2, 4, 3, 2, 3, 2];
-/// The settings from here on need not be combined in every way.
+/// Index of the first setting that is not combined in every way.
 const TURNS_FROM: usize = 7;
-/// Rows tried for each that is taken.
+/// Number of candidate rows for each row that is taken.
 const TRIES: usize = 64;
 
 const FORMATS: [Format; 4] = [Format::LineStamped, Format::Sorted, Format::SortedStamped, Format::TwoLevel];
@@ -20,7 +21,8 @@ const SHAPES: [Shape; 3] = [Shape::Four, Shape::WideKeys, Shape::LongEntries];
 
 type Row = [usize; CHOICES.len()];
 
-/// What is fixed about a cluster, a tree and its compute servers. All log what they do: others are not crash-safe.
+/// The fixed settings of a cluster, a tree and its compute servers. All of them write redo records, because
+/// the others are not crash-safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// The techniques, with `redo`.
@@ -29,11 +31,11 @@ pub struct Setup {
     pub format: Format,
     /// How lanes are released.
     pub release: ReleaseMode,
-    /// Their width.
+    /// The width of lanes.
     pub width: LaneWidth,
     /// The tree's shape.
     pub shape: Shape,
-    /// Memory servers.
+    /// Number of memory servers.
     pub servers: u16,
 }
 
@@ -59,18 +61,21 @@ impl Setup {
         }
     }
 
-    /// Few of them that have every pair of settings between them. The first is ours.
+    /// Returns a few setups that together cover every pair of settings. The first is `Techniques::OURS`.
     pub fn pairwise() -> Vec<Self> {
         let mut wanting = BTreeSet::new();
         for (one, ways) in CHOICES.iter().enumerate() {
             for (other, others) in CHOICES.iter().enumerate().skip(one + 1) {
-                wanting.extend((0..*ways).flat_map(|way| (0..*others).map(move |second| (one, way, other, second))));
+                wanting.extend(
+                    (0..*ways).flat_map(|way| (0..*others).map(move |second| (one, way, other, second))),
+                );
             }
         }
         let pairs = |row: &Row| {
             let row = *row;
-            (0..row.len())
-                .flat_map(move |one| (one + 1..row.len()).map(move |other| (one, row[one], other, row[other])))
+            (0..row.len()).flat_map(move |one| {
+                (one + 1..row.len()).map(move |other| (one, row[one], other, row[other]))
+            })
         };
         let mut rng = Rng::new(0x5041_4952);
         let mut rows: Vec<Row> = Vec::new();
@@ -81,8 +86,10 @@ impl Setup {
             });
             rows.push(next);
             let tried = (0..TRIES).map(|_| CHOICES.map(|ways| rng.below(ways)));
-            next = tried.max_by_key(|row| pairs(row).filter(|pair| wanting.contains(pair)).count()).unwrap_or(next);
-            // Chance may leave a pair out for ever: the first that is wanting is put in.
+            next = tried
+                .max_by_key(|row| pairs(row).filter(|pair| wanting.contains(pair)).count())
+                .unwrap_or(next);
+            // Random rows may never contain some pair, so set the first missing pair.
             if let Some(&(one, way, other, second)) = wanting.first() {
                 (next[one], next[other]) = (way, second);
             }
@@ -90,7 +97,7 @@ impl Setup {
         rows.iter().map(Self::of).collect()
     }
 
-    /// Every combination of techniques with every format; the other settings take turns.
+    /// Returns every combination of techniques with every format. The other settings take turns.
     pub fn all() -> Vec<Self> {
         let (fixed, turns) = CHOICES.split_at(TURNS_FROM);
         let row = |number: usize| {
@@ -98,7 +105,8 @@ impl Setup {
             for (way, ways) in row.iter_mut().zip(fixed) {
                 (*way, rest) = (rest % ways, rest / ways);
             }
-            // As many turns as there are combinations of them, in an order that has no period in common with the above.
+            // There are as many turns as combinations of these settings. Their order has no period in common
+            // with the rows above.
             let mut rest = number.wrapping_mul(7) % turns.iter().product::<usize>();
             for (way, ways) in row[TURNS_FROM..].iter_mut().zip(turns) {
                 (*way, rest) = (rest % ways, rest / ways);
@@ -108,7 +116,7 @@ impl Setup {
         (0..fixed.iter().product()).map(|number| Self::of(&row(number))).collect()
     }
 
-    /// The scenario of such a cluster, with two others that live on.
+    /// Returns the scenario of such a cluster, with two other compute servers that survive.
     pub(super) fn scenario(&self, lease_nanos: u64) -> Scenario {
         Scenario {
             shape: self.shape,
@@ -155,7 +163,11 @@ mod tests {
         assert_eq!(setups[0].techniques, Techniques::OURS);
         let has = |one: &dyn Fn(&Setup) -> bool| setups.iter().any(one);
         for format in FORMATS {
-            assert!(RELEASES.iter().all(|&release| has(&|setup| setup.format == format && setup.release == release)));
+            assert!(
+                RELEASES
+                    .iter()
+                    .all(|&release| has(&|setup| setup.format == format && setup.release == release))
+            );
             assert!(has(&|setup| setup.format == format && !setup.techniques.combine));
             assert!(has(&|setup| setup.format == format && setup.servers == 2));
         }
@@ -168,8 +180,9 @@ mod tests {
         assert_eq!(all.len(), 64 * FORMATS.len());
         let fixed = |setup: &Setup| format!("{:?} {:?}", setup.techniques, setup.format);
         assert_eq!(all.iter().map(fixed).collect::<BTreeSet<_>>().len(), all.len());
-        let turns =
-            |setup: &Setup| format!("{:?} {:?} {:?} {}", setup.release, setup.width, setup.shape, setup.servers);
+        let turns = |setup: &Setup| {
+            format!("{:?} {:?} {:?} {}", setup.release, setup.width, setup.shape, setup.servers)
+        };
         assert_eq!(all.iter().map(turns).collect::<BTreeSet<_>>().len(), 36);
     }
 }

@@ -1,38 +1,44 @@
-//! What the one that is going to die does, with whom it shares the tree, and what they report.
+//! The tasks of the victim and of the clients that share a second tree with it, and their reports.
 
 use super::super::catalog::bulk_load;
 use super::super::check::Property;
 use super::super::script::Script;
-use super::plot::{Deed, OTHER};
+use super::operation::{OTHER, VictimStep};
 use crate::endpoint::SimEndpoint;
 use crate::history::{Op, OpId, Outcome};
 use sherman_core::{Error, Worker};
 
-/// The first of the clients under whose names a load, or a removal of everything, is written down: one for each key.
+/// The first client id for the operations of a bulk load or a clear. The history records one operation per
+/// key, each under an id of its own.
 const ONE_FOR_EACH: u32 = 1_000;
 
-/// How often a key is removed by one removal of everything.
+/// How many times one clear may remove a key.
 const MOST_TIMES_CLEARED: u32 = 3;
 
-/// Does one thing after the other.
-pub(super) async fn act(mut script: Script, deeds: Vec<Deed>, keys: Vec<u64>, worker: Worker<SimEndpoint>) {
-    for deed in deeds {
-        match deed {
-            Deed::One(key, op) => script.one(&worker, key, op).await,
-            Deed::Sweep => script.sweep(&worker).await,
-            Deed::Load(keys) => load(&script, &keys, &worker).await,
-            Deed::Clear => clear(&script, &keys, &worker).await,
-            Deed::Create => {
+/// Runs the steps one after the other.
+pub(super) async fn act(
+    mut script: Script,
+    steps: Vec<VictimStep>,
+    keys: Vec<u64>,
+    worker: Worker<SimEndpoint>,
+) {
+    for step in steps {
+        match step {
+            VictimStep::One(key, op) => script.one(&worker, key, op).await,
+            VictimStep::Sweep => script.sweep(&worker).await,
+            VictimStep::Load(keys) => load(&script, &keys, &worker).await,
+            VictimStep::Clear => clear(&script, &keys, &worker).await,
+            VictimStep::Create => {
                 let spec = script.scenario.shape.spec(script.scenario.format);
                 excuse(&script, &worker, worker.tree(OTHER, &spec).await.map(drop));
             }
-            Deed::Drop => excuse(&script, &worker, worker.drop_tree(OTHER).await.map(drop)),
+            VictimStep::Drop => excuse(&script, &worker, worker.drop_tree(OTHER).await.map(drop)),
         }
     }
     script.end();
 }
 
-/// Uses the second tree, as long as there is one.
+/// Uses the second tree while it exists.
 pub(super) async fn visit_other(script: Script, create: bool, worker: Worker<SimEndpoint>) {
     for round in 0..3 {
         let visited = async {
@@ -51,11 +57,11 @@ pub(super) async fn visit_other(script: Script, create: bool, worker: Worker<Sim
     script.end();
 }
 
-/// Trouble, unless the tree is gone, or the client is at its end.
+/// Reports an error as trouble, unless the tree is gone or the client has been terminated.
 fn excuse(script: &Script, worker: &Worker<SimEndpoint>, outcome: Result<(), Error>) {
     match outcome {
         Ok(()) | Err(Error::NoSuchTree { .. }) => {}
-        Err(_) if worker.compute().is_doomed() => {}
+        Err(_) if worker.compute().is_terminated() => {}
         Err(error) => script.record.trouble(Property::Progress, format!("client {}: {error}", script.client)),
     }
 }
@@ -66,7 +72,7 @@ fn invoke_all(script: &Script, keys: &[u64], op: impl Fn(u64) -> Op) -> Vec<OpId
     each.map(|(client, &key)| history.invoke(client, key, op(key))).collect()
 }
 
-/// Loads `keys`: all at one moment, or none.
+/// Bulk-loads `keys`: all at one moment, or none.
 async fn load(script: &Script, keys: &[u64], worker: &Worker<SimEndpoint>) {
     let value = |key: u64| 20_000 + key;
     let calls = invoke_all(script, keys, |key| Op::Insert(value(key)));
@@ -85,10 +91,12 @@ async fn load(script: &Script, keys: &[u64], worker: &Worker<SimEndpoint>) {
     }
 }
 
-/// Removes everything, each leaf at a moment of its own: what each key held then is not told. A leaf that was cleared may merge
-/// with one that was not yet, so what others have put there meanwhile goes too.
+/// Clears the tree, each leaf at a separate moment. The client does not learn the removed values. A cleared
+/// leaf may merge with a leaf that is not cleared yet, so entries that other clients insert meanwhile are
+/// removed too.
 async fn clear(script: &Script, keys: &[u64], worker: &Worker<SimEndpoint>) {
-    let calls: Vec<OpId> = (0..MOST_TIMES_CLEARED).flat_map(|_| invoke_all(script, keys, |_| Op::Remove)).collect();
+    let calls: Vec<OpId> =
+        (0..MOST_TIMES_CLEARED).flat_map(|_| invoke_all(script, keys, |_| Op::Remove)).collect();
     let outcome = worker.clear(&script.tree).await.map(drop);
     let mut history = script.record.history.borrow_mut();
     for call in calls {

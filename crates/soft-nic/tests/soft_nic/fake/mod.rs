@@ -1,16 +1,19 @@
-//! A memory server without memory, which misbehaves as it is told: what a client must survive is not what a good server does.
+//! A memory server without memory that misbehaves as the test requests. A client must also survive what a
+//! good server never does.
 
-use sherman_fabric::{Caps, ClientId, FenceMode, Refusal, Request, Response};
-use sherman_soft_nic::auth::{self, Secret};
-use sherman_soft_nic::client::{Address, JoinOptions};
-use sherman_soft_nic::wire::errors::put_error;
-use sherman_soft_nic::wire::frame::put_frame;
-use sherman_soft_nic::wire::requests::take_request;
-use sherman_soft_nic::wire::responses::put_response;
-use sherman_soft_nic::wire::{
-    FrameHeader, Goodbye, GoodbyeCode, HEADER_BYTES, Hello, Introduce, Kind, ListDecoder, MAX_FRAME, MAX_REPLY,
-    MAX_TRANSFER, MAX_VERBS, Next, Role, VERSION, Welcome,
+use sherman_control::auth::{self, Secret};
+use sherman_control::wire::errors::put_error;
+use sherman_control::wire::frame::put_frame;
+use sherman_control::wire::requests::take_request;
+use sherman_control::wire::responses::put_response;
+use sherman_control::wire::{
+    FrameHeader, FrameKind, Goodbye, GoodbyeCode, HEADER_BYTES, Hello, Introduce, MAX_FRAME, MAX_REPLY,
+    MAX_TRANSFER, MAX_VERBS, Role, VERSION, Welcome,
 };
+use sherman_control::{Address, JoinOptions};
+use sherman_fabric::control::Renewal;
+use sherman_fabric::{Caps, ComputeId, FenceMode, Refusal, Request, Response};
+use sherman_soft_nic::verbs::{ListDecoder, Next};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -18,37 +21,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The id and incarnation that everybody gets.
-pub const CLIENT: ClientId = ClientId(7);
+/// The id and incarnation that every client gets.
+pub const CLIENT: ComputeId = ComputeId(7);
 pub const INCARNATION: u32 = 3;
 /// The cluster of all fakes.
 pub const CLUSTER: u64 = 100;
-/// What every READ finds.
+/// The byte that every READ returns.
 pub const FOUND: u8 = 0xab;
 
-/// What becomes of a list.
+/// How the server treats a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lists {
-    /// It is answered, after so long.
+    /// Answers it, after this time.
     Answer(Duration),
-    /// Nothing.
+    /// Does not answer it.
     Silence,
-    /// The connection is closed.
+    /// Closes the connection.
     Close,
 }
 
-/// How it behaves.
+/// The server's behavior.
 #[derive(Clone, Debug)]
 pub struct Manners {
     pub server: u16,
     pub servers: u16,
-    /// Changes when it is "started anew".
+    /// Changes when the test "restarts" the server.
     pub boot: u64,
     pub lists: Lists,
     pub renews: bool,
     /// The identity of its memory.
     pub memory: u64,
-    /// What it says is declared lost.
+    /// The servers that it reports as declared lost.
     pub lost: Vec<u16>,
     pub secret: Option<Secret>,
 }
@@ -78,8 +81,16 @@ impl Fake {
         let listener = UnixListener::bind(&path).unwrap();
         let lists = Lists::Answer(Duration::ZERO);
         let memory = 100 + u64::from(server);
-        let manners =
-            Manners { server, servers, boot: 1 + number, lists, renews: true, memory, lost: Vec::new(), secret: None };
+        let manners = Manners {
+            server,
+            servers,
+            boot: 1 + number,
+            lists,
+            renews: true,
+            memory,
+            lost: Vec::new(),
+            secret: None,
+        };
         let shared = Arc::new(Shared {
             manners: Mutex::new(manners),
             open: Mutex::default(),
@@ -119,7 +130,7 @@ impl Fake {
         }
     }
 
-    /// Dies.
+    /// Stops listening, and closes every connection.
     pub fn die(&self) {
         *self.shared.listening.lock().unwrap() = false;
         let _ = UnixStream::connect(&self.path);
@@ -127,17 +138,17 @@ impl Fake {
         self.cut();
     }
 
-    /// The requests it was asked.
+    /// The requests that it received.
     pub fn calls(&self) -> Vec<Request> {
         self.shared.calls.lock().unwrap().clone()
     }
 
-    /// Lists whose every byte arrived.
+    /// How many lists arrived completely.
     pub fn lists(&self) -> u64 {
         self.shared.lists.load(Ordering::SeqCst)
     }
 
-    /// Connections that there have been.
+    /// How many connections it has accepted.
     pub fn accepted(&self) -> u64 {
         self.shared.accepted.load(Ordering::SeqCst)
     }
@@ -149,7 +160,7 @@ impl Drop for Fake {
     }
 }
 
-/// A cluster of fakes, and how to join it: quick to lose patience.
+/// A cluster of fakes, and the options to join it, with short time limits.
 pub fn cluster(servers: u16) -> (Vec<Fake>, JoinOptions) {
     let fakes: Vec<Fake> = (0..servers).map(|server| Fake::start(server, servers)).collect();
     let mut options = JoinOptions::new(fakes.iter().map(Fake::address).collect());
@@ -167,7 +178,12 @@ fn read_frame(stream: &mut UnixStream) -> Option<(FrameHeader, Vec<u8>)> {
     Some((header, body))
 }
 
-fn write_frame(stream: &mut UnixStream, kind: Kind, tag: u64, write: impl FnOnce(&mut Vec<u8>)) -> Option<()> {
+fn write_frame(
+    stream: &mut UnixStream,
+    kind: FrameKind,
+    tag: u64,
+    write: impl FnOnce(&mut Vec<u8>),
+) -> Option<()> {
     let mut out = Vec::new();
     put_frame(&mut out, kind, tag, write).unwrap();
     stream.write_all(&out).ok()
@@ -178,26 +194,30 @@ fn serve(mut stream: UnixStream, shared: &Shared) -> Option<()> {
     let secret = manners.secret.as_ref();
     let nonce = auth::nonce().unwrap();
     let hello = Hello { version_min: VERSION, version_max: VERSION, needs_secret: secret.is_some(), nonce };
-    write_frame(&mut stream, Kind::Hello, 0, |out| hello.put(out))?;
+    write_frame(&mut stream, FrameKind::Hello, 0, |out| hello.put(out))?;
     let (_, body) = read_frame(&mut stream)?;
     let introduce = Introduce::take(&body).unwrap();
     let goodbye = |code| Goodbye { code, error: None };
     if !auth::client_is_genuine(secret, introduce.covered, &nonce, &introduce.mac) {
-        return write_frame(&mut stream, Kind::Goodbye, 0, |out| goodbye(GoodbyeCode::BadSecret).put(out));
+        return write_frame(&mut stream, FrameKind::Goodbye, 0, |out| {
+            goodbye(GoodbyeCode::BadSecret).put(out)
+        });
     }
     if let Role::Member { boot, .. } = introduce.message.role
         && boot != 0
         && boot != manners.boot
     {
-        return write_frame(&mut stream, Kind::Goodbye, 0, |out| goodbye(GoodbyeCode::Restarted).put(out));
+        return write_frame(&mut stream, FrameKind::Goodbye, 0, |out| {
+            goodbye(GoodbyeCode::Restarted).put(out)
+        });
     }
     let theirs = introduce.message.nonce;
-    write_frame(&mut stream, Kind::Welcome, 0, |out| {
+    write_frame(&mut stream, FrameKind::Welcome, 0, |out| {
         welcome(&manners).put(out, |covered| auth::server_mac(secret, covered, &theirs, &nonce));
     })?;
     while let Some((header, body)) = read_frame(&mut stream) {
         match header.kind {
-            Kind::Call => answer(&mut stream, shared, header.tag, &body)?,
+            FrameKind::Call => answer(&mut stream, shared, header.tag, &body)?,
             _ => execute(&mut stream, shared, &header, &body)?,
         }
     }
@@ -242,12 +262,12 @@ fn answer(stream: &mut UnixStream, shared: &Shared, tag: u64, body: &[u8]) -> Op
     let response = match request {
         Request::Renew if !shared.manners.lock().unwrap().renews => {
             let refusal = Refusal::NotAMember { client: CLIENT };
-            return write_frame(stream, Kind::Refused, tag, |out| put_error(out, &refusal.into()));
+            return write_frame(stream, FrameKind::Refused, tag, |out| put_error(out, &refusal.into()));
         }
-        Request::Renew => Response::Renewed { expired: Vec::new(), short: false },
+        Request::Renew => Response::Renewed(Renewal { expired: Vec::new(), short: false }),
         _ => Response::Done,
     };
-    write_frame(stream, Kind::Answer, tag, |out| put_response(out, &response).unwrap())
+    write_frame(stream, FrameKind::Answer, tag, |out| put_response(out, &response).unwrap())
 }
 
 fn execute(stream: &mut UnixStream, shared: &Shared, header: &FrameHeader, body: &[u8]) -> Option<()> {
@@ -261,7 +281,7 @@ fn execute(stream: &mut UnixStream, shared: &Shared, header: &FrameHeader, body:
                 rest = &rest[used..];
                 results += verb.result_bytes() as usize;
             }
-            write_frame(stream, Kind::ListDone, header.tag, |out| out.resize(out.len() + results, FOUND))
+            write_frame(stream, FrameKind::ListDone, header.tag, |out| out.resize(out.len() + results, FOUND))
         }
         Lists::Silence => Some(()),
         Lists::Close => stream.shutdown(std::net::Shutdown::Both).ok().and(None),

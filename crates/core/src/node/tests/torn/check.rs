@@ -1,11 +1,11 @@
-//! Judges what a reader makes of a mixture.
+//! Judges what a reader concludes from a mixture of lines.
 
 use super::super::*;
 use super::history::History;
 use crate::node::{LINE, Lookup, Position, Scratch};
 use std::collections::BTreeMap;
 
-/// What a reader concludes about a key; 0 stands for a value of no bytes.
+/// What a reader concludes about a key. 0 stands for an empty value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Absent,
@@ -28,7 +28,7 @@ impl Violation {
         last - first
     }
 
-    /// The violation in words.
+    /// The violation as text.
     pub(super) fn show(&self, history: &History<'_>) -> String {
         let mut text = format!("key {} is {:?} though at no moment it was so.", self.key, self.outcome);
         for (line, &time) in self.times.iter().enumerate() {
@@ -49,7 +49,8 @@ fn window(times: &[usize]) -> (usize, usize) {
 
 const KEYS: [u8; 15] = [0, 5, 10, 11, 12, 15, 20, 21, 25, 30, 50, 60, 61, 63, 0xff];
 
-/// All that a reader can conclude from an image, each with the moments that allow it, as bits; `None` if rejected.
+/// Everything that a reader can conclude from an image, each with the moments that allow it, as bits. `None`
+/// if the reader rejects the image.
 type Conclusions = Option<Vec<(u8, Outcome, u64)>>;
 
 fn conclude(history: &History<'_>, image: &[u8]) -> Conclusions {
@@ -74,9 +75,14 @@ fn conclude(history: &History<'_>, image: &[u8]) -> Conclusions {
         };
         if let Some(scanned) = &scanned {
             let mut entries = scanned.chunks_exact(history.shape.entry_len());
-            let met = entries.find(|entry| entry[..bytes.len()] == bytes).map(|entry| found(&entry[bytes.len()..]));
-            assert_eq!(met.is_some(), outcome != Outcome::Absent, "a scan and a lookup of one image disagree on {key}");
-            // Of a key that is there twice, the scan may have met the other one.
+            let met =
+                entries.find(|entry| entry[..bytes.len()] == bytes).map(|entry| found(&entry[bytes.len()..]));
+            assert_eq!(
+                met.is_some(),
+                outcome != Outcome::Absent,
+                "a scan and a lookup of one image disagree on {key}"
+            );
+            // If the image shows a key twice, the scan may have returned the other entry.
             if let Some(met) = met.filter(|met| *met != outcome) {
                 conclusions.push((key, met, allowed(history, key, met)));
             }
@@ -86,7 +92,7 @@ fn conclude(history: &History<'_>, image: &[u8]) -> Conclusions {
     Some(conclusions)
 }
 
-/// A value of mixed bytes was never current: no moment allows it.
+/// The outcome for a value. A value of mixed bytes was never current, so no moment allows it.
 fn found(value: &[u8]) -> Outcome {
     let first = value.first().copied().unwrap_or(0);
     Outcome::Found(if value.iter().all(|byte| *byte == first) { first } else { 0xff })
@@ -131,14 +137,15 @@ pub(super) fn judge(history: &History<'_>, times: &[usize]) -> Vec<Violation> {
     found
 }
 
-/// How many mixtures a reader accepts and the violations among them, of *all* mixtures of a node of four lines.
+/// Tries *all* mixtures of a node of four lines. Returns how many a reader accepts, and the violations among
+/// them.
 pub(super) fn violations(history: &History<'_>) -> (usize, Vec<Violation>) {
     let moments = history.moments.len();
     assert!(history.shape.lines() == 4 && (2..=64).contains(&moments), "{moments} moments are too many");
     let [heads, firsts, seconds, thirds] = std::array::from_fn(|line| alike(history, line));
     let (mut accepted, mut found) = (0, Vec::new());
     for choice in product([&heads, &firsts, &seconds, &thirds]) {
-        // One conclusion serves all moments that share these bytes.
+        // One conclusion is valid for all moments that share these bytes.
         let image = mixture(history, &choice.map(|times| times[0]));
         let Some(conclusions) = conclude(history, &image) else { continue };
         for times in product(choice) {
@@ -149,7 +156,7 @@ pub(super) fn violations(history: &History<'_>) -> (usize, Vec<Violation>) {
     (accepted, found)
 }
 
-/// The moments in classes: those of one class have the same bytes in `line`.
+/// Groups the moments into classes. All moments of a class have the same bytes in `line`.
 fn alike(history: &History<'_>, line: usize) -> Vec<Vec<usize>> {
     let mut classes: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
     for (time, moment) in history.moments.iter().enumerate() {
@@ -158,15 +165,20 @@ fn alike(history: &History<'_>, line: usize) -> Vec<Vec<usize>> {
     classes.into_values().collect()
 }
 
-/// Every way to take one of each.
+/// Every combination of one element from each vector.
 fn product<T>(of: [&Vec<T>; 4]) -> impl Iterator<Item = [&T; 4]> {
     let [a, b, c, d] = of;
-    a.iter()
-        .flat_map(move |a| b.iter().flat_map(move |b| c.iter().flat_map(move |c| d.iter().map(move |d| [a, b, c, d]))))
+    a.iter().flat_map(move |a| {
+        b.iter().flat_map(move |b| c.iter().flat_map(move |c| d.iter().map(move |d| [a, b, c, d])))
+    })
 }
 
-/// Like [`violations`], for nodes of more lines, of `count` random mixtures within short spans.
-pub(super) fn violations_among_samples(history: &History<'_>, seed: u64, count: usize) -> (usize, Vec<Violation>) {
+/// Like [`violations`], for nodes of more lines: tries `count` random mixtures within short spans.
+pub(super) fn violations_among_samples(
+    history: &History<'_>,
+    seed: u64,
+    count: usize,
+) -> (usize, Vec<Violation>) {
     let mut numbers = Numbers(seed);
     let moments = history.moments.len();
     assert!(moments <= 64, "{moments} moments are too many");

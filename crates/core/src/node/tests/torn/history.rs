@@ -1,4 +1,4 @@
-//! The moments of a node, and what the tree held at each.
+//! The moments of a node, and the contents of the tree at each.
 
 use super::super::*;
 use crate::node::header::AT_FLOOR;
@@ -6,51 +6,53 @@ use crate::node::stream::{set_stamp, stamp_of};
 use crate::node::{LINE, Position, Removed};
 use std::collections::BTreeMap;
 
-/// Small keys and values; a value is never used twice.
+/// Small keys and values. Each value is used only once.
 pub(super) type Contents = BTreeMap<u8, u8>;
 
-/// One moment: after one more unit was written.
+/// One moment: the state after one more unit was written.
 pub(super) struct Moment {
     pub(super) image: Vec<u8>,
-    /// What the tree held: two states while an operation is under way, for it may count or not count yet.
+    /// The contents of the tree. There are two during an operation, because its effect may or may not count
+    /// yet.
     pub(super) tree: Vec<Contents>,
     pub(super) after: String,
 }
 
-/// What happens to the node, or to the tree beside it. Keys come with fresh values.
+/// What happens to the node, or to other nodes of the tree. Every put uses a fresh value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
-    /// An entry write.
+    /// Writes an entry.
     Put(u8),
-    /// An entry erased in place.
+    /// Erases an entry in place.
     Remove(u8),
-    /// A split that also inserts.
+    /// Splits the node and inserts a key.
     Split(u8),
-    /// A key that moved to the sibling changes there.
+    /// Changes a key that moved to the sibling.
     PutInSibling(u8),
-    /// A key that moved to the sibling goes.
+    /// Removes a key that moved to the sibling.
     RemoveFromSibling(u8),
-    /// All siblings come back: the node is written whole.
+    /// Merges all siblings back: the node is written whole.
     Merge,
-    /// All the node's entries go: it is written whole.
+    /// Removes all the node's entries: it is written whole.
     Clear,
-    /// The node's keys go elsewhere, it is marked free, and its place takes a new node from `low` on that holds `keys`.
+    /// Moves the node's keys elsewhere and marks the node free. Its place takes a new node from `low` on that
+    /// holds `keys`.
     FreeAndReuse { low: u8, keys: &'static [u8] },
 }
 
 /// What the writers do wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// Nothing.
+    /// Nothing is wrong.
     Sound,
-    /// Nothing, and a whole WRITE is one moment.
+    /// Nothing is wrong, and a whole WRITE is one moment.
     VerbsAreAtomic,
-    /// A whole rewrite leaves floor where it was.
+    /// A whole rewrite does not raise the floor.
     FloorNeverRises,
-    /// An entry write leaves its line's stamp alone.
+    /// An entry write does not change its line's stamp.
     EntriesKeepTheirStamp,
-    /// The next user of a place has the version of the last.
-    ReuseBeginsAnew,
+    /// The next node in a place starts with the version of the last one.
+    ReuseRestartsVersions,
 }
 
 /// A node's moments.
@@ -64,7 +66,7 @@ pub(super) struct History<'s> {
 }
 
 impl<'s> History<'s> {
-    /// Begins with a linked node over all keys that holds `keys`.
+    /// Begins with a linked node over all keys, which holds `keys`.
     pub(super) fn new(shape: &'s Shape, version: u16, rule: Rule, keys: &[u8]) -> Self {
         let mut history =
             Self { shape, moments: Vec::new(), rule, tree: Contents::new(), fresh: 0, first_floor: version };
@@ -79,7 +81,7 @@ impl<'s> History<'s> {
         history
     }
 
-    /// A random life of at most `limit` moments.
+    /// A random history of at most `limit` moments.
     pub(super) fn random(shape: &'s Shape, seed: u64, limit: usize) -> Self {
         Self::random_with(shape, seed, limit, Rule::Sound)
     }
@@ -128,7 +130,8 @@ impl<'s> History<'s> {
         &self.moments[self.moments.len() - 1].image
     }
 
-    /// Runs `op` if it can happen now. A WRITE's units land in ascending order, or `backwards`.
+    /// Runs `op` if it is possible now. A WRITE's units land in ascending order, or in descending order if
+    /// `backwards`.
     pub(super) fn run(&mut self, op: Op, backwards: bool) {
         let image = self.image().to_vec();
         let node = Node::open(self.shape, &image, 0).expect("between operations the node is valid");
@@ -179,7 +182,7 @@ impl<'s> History<'s> {
         self.write_entry(op, draft, &patch, tree, backwards);
     }
 
-    /// Writes a change of one entry, with the stamps the rule wants.
+    /// Writes a change of one entry, with the stamps that the rule requires.
     fn write_entry(&mut self, op: Op, draft: Draft<'_>, patch: &Patch, tree: Contents, backwards: bool) {
         let mut image = draft.into_image();
         if self.rule == Rule::EntriesKeepTheirStamp {
@@ -203,7 +206,7 @@ impl<'s> History<'s> {
         self.write(op, draft.image(), split.left.steps(), tree, backwards);
     }
 
-    /// The tree changes, the node does not.
+    /// Changes the tree, but not the node.
     fn elsewhere(&mut self, op: Op, change: impl FnOnce(&mut Contents)) {
         let image = self.image().to_vec();
         let mut tree = self.tree.clone();
@@ -211,7 +214,7 @@ impl<'s> History<'s> {
         self.write(op, &image, &[], tree, false);
     }
 
-    /// Whatever the siblings hold is in one node by now, if it fits, and comes back.
+    /// Merges everything that the siblings hold back into the node, if it fits.
     fn merge(&mut self, op: Op, node: &Node<'_>, mut draft: Draft<'_>, backwards: bool) {
         let Some(high) = node.high() else { return };
         let keys: Vec<u8> = self.tree.keys().copied().filter(|key| self.key(*key) >= high).collect();
@@ -234,7 +237,7 @@ impl<'s> History<'s> {
         self.write(op, draft.image(), patch.steps(), tree, backwards);
     }
 
-    /// A linked node of `keys` from `low` on with an open high fence.
+    /// A linked node with `keys`, from `low` on, with an open high fence.
     fn made_of(&self, low: &[u8], keys: &[u8], version: u16) -> Draft<'s> {
         let entry = |key: &u8| [self.key(*key), self.value(self.tree[key])].concat();
         let entries: Vec<u8> = keys.iter().flat_map(entry).collect();
@@ -242,7 +245,7 @@ impl<'s> History<'s> {
     }
 
     fn reuse(&mut self, op: Op, mut draft: Draft<'_>, low: u8, keys: &[u8], backwards: bool) {
-        let patch = draft.free(ClientId(5));
+        let patch = draft.free(ComputeId(5));
         let tree = self.tree.clone();
         self.write(op, draft.image(), patch.steps(), tree, false);
         for &key in keys {
@@ -253,21 +256,30 @@ impl<'s> History<'s> {
                 });
             }
         }
-        // Keys of the range that the new node does not hold have gone meanwhile, before it is made.
-        let gone: Vec<u8> = self.tree.keys().copied().filter(|key| *key >= low && !keys.contains(key)).collect();
+        // Other clients removed the keys of the range that the new node does not hold, before the new node is
+        // made.
+        let gone: Vec<u8> =
+            self.tree.keys().copied().filter(|key| *key >= low && !keys.contains(key)).collect();
         for key in gone {
             self.elsewhere(op, |tree| {
                 tree.remove(&key);
             });
         }
-        let step = u16::from(self.rule != Rule::ReuseBeginsAnew);
+        let step = u16::from(self.rule != Rule::ReuseRestartsVersions);
         let made = self.made_of(&self.key(low), keys, draft.header().version.wrapping_add(step));
         let tree = self.tree.clone();
         self.write(op, made.image(), &[0..self.shape.node_bytes], tree, backwards);
     }
 
-    /// Lands the units of `steps` one by one.
-    fn write(&mut self, op: Op, new: &[u8], steps: &[std::ops::Range<usize>], tree: Contents, backwards: bool) {
+    /// Writes the units of `steps` one by one.
+    fn write(
+        &mut self,
+        op: Op,
+        new: &[u8],
+        steps: &[std::ops::Range<usize>],
+        tree: Contents,
+        backwards: bool,
+    ) {
         let mut new = new.to_vec();
         if self.rule == Rule::FloorNeverRises {
             crate::node::put_u16(&mut new, AT_FLOOR, self.first_floor);

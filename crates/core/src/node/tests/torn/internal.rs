@@ -1,10 +1,10 @@
-//! Internal nodes: a reader sees one of the states its writer made, or nothing.
+//! Internal nodes: a reader sees a state that the writer made, or rejects the image.
 
 use super::super::*;
 use super::safe_formats;
 use crate::node::{LINE, SortedBody};
 
-/// What a reader takes from an internal node.
+/// What a reader reads from an internal node.
 type State = (Vec<Pair>, Vec<u8>, Option<Vec<u8>>, GlobalAddress);
 
 fn state(node: &Node<'_>) -> State {
@@ -14,7 +14,7 @@ fn state(node: &Node<'_>) -> State {
 struct Moments<'s> {
     shape: &'s Shape,
     images: Vec<Vec<u8>>,
-    /// The states that were current at each moment: two while a write is under way.
+    /// The states that were current at each moment. There are two during a write.
     states: Vec<Vec<State>>,
 }
 
@@ -55,7 +55,8 @@ impl Moments<'_> {
     }
 }
 
-/// Separators come and the node splits, takes its neighbour back and loses a child, at `version`; children are numbered by their separator.
+/// Adds separators, splits the node, merges its neighbour back, and removes a child, starting at `version`.
+/// Children are numbered by their separator.
 fn life(shape: &Shape, version: u16, keys: &[u8]) -> usize {
     let key = |number: u8| [vec![0; shape.key_len - 1], vec![number]].concat();
     let mut draft = whole_range(shape, 1, version);
@@ -63,7 +64,8 @@ fn life(shape: &Shape, version: u16, keys: &[u8]) -> usize {
     body.insert(0, &key(0), &[0; 8]);
     body.insert(1, &key(100), &[100; 8]);
     draft.set_body(&body);
-    let mut moments = Moments { shape, images: vec![draft.image().to_vec()], states: vec![vec![state(&draft.node())]] };
+    let mut moments =
+        Moments { shape, images: vec![draft.image().to_vec()], states: vec![vec![state(&draft.node())]] };
     let mut neighbour = None;
     for &number in keys {
         let mut body = draft.node().sorted().expect("sorted");

@@ -1,0 +1,241 @@
+//! The result of an exploration: fields for programs, a table for people.
+
+use crate::sim::args::ExploreArgs;
+use serde::Serialize;
+use sherman_eval::report::grouped;
+use sherman_sim::tree::{Explored, Violation};
+use std::fmt;
+
+/// A violation, and the schedule that shows it.
+#[derive(Debug, Serialize)]
+pub struct ViolationReport {
+    /// The seed that replays the schedule.
+    pub seed: u64,
+    /// The checker that found the violation.
+    pub property: String,
+    /// The finding.
+    pub what: String,
+    /// The scenario of the schedule.
+    pub scenario: String,
+}
+
+/// A planted bug, and whether the exploration found it.
+#[derive(Debug, Serialize)]
+pub struct PlantedReport {
+    /// Its name.
+    pub name: &'static str,
+    /// What the bug does wrong.
+    pub what: &'static str,
+    /// Whether the exploration found it.
+    pub found: bool,
+}
+
+/// The share of schedules in which each event happened, from 0 to 1.
+#[derive(Debug, Serialize)]
+pub struct ShareReport {
+    /// A node was created.
+    pub split: f64,
+    /// Nodes were merged.
+    pub merge: f64,
+    /// Internal nodes were merged.
+    pub internal_merge: f64,
+    /// The root was replaced by its only child.
+    pub shrink: f64,
+    /// A place that had held a node was reused.
+    pub reuse: f64,
+    /// A range was scanned.
+    pub scan: f64,
+    /// A compute server died.
+    pub death: f64,
+    /// Two or more compute servers died.
+    pub deaths: f64,
+    /// A live compute server was declared dead, or lost a connection.
+    pub terminated: f64,
+    /// A compute server was recovered while others continued.
+    pub recovery: f64,
+    /// A compute server rejoined with a new identity.
+    pub rejoin: f64,
+    /// An id was issued again.
+    pub reissue: f64,
+    /// A memory server restarted.
+    pub restart: f64,
+    /// Exactly one compute server lost a memory server.
+    pub cut_off: f64,
+    /// A compute server left in order while others continued.
+    pub departure: f64,
+    /// Trees were opened, created or dropped.
+    pub catalog: f64,
+}
+
+/// The result. The field names are those of the JSON.
+#[derive(Debug, Serialize)]
+pub struct ExploreReport {
+    /// Schedules run and checked.
+    pub schedules: u64,
+    /// The seed of the first.
+    pub seed: u64,
+    /// Whether clients died and connections broke.
+    pub crashes: bool,
+    /// The planted bug, if there was one.
+    pub mutant: Option<PlantedReport>,
+    /// The format of the trees, or `mixed`.
+    pub format: &'static str,
+    /// Schedules that violated a property.
+    pub violations: u64,
+    /// The first few of them.
+    pub first_violations: Vec<ViolationReport>,
+    /// Compute servers that died, over all schedules.
+    pub crash_points: u64,
+    /// The sum of the trace hashes of all schedules: equal for equal schedules, whatever the number of
+    /// threads.
+    pub trace_hash: String,
+    /// The median number of verbs of a schedule.
+    pub median_verbs: u32,
+    /// The lowest number of clients of any schedule.
+    pub fewest_clients: u32,
+    /// The share of schedules with a unique trace.
+    pub distinct: f64,
+    /// What happened in the schedules.
+    pub shares: ShareReport,
+    /// Threads that ran schedules.
+    pub threads: usize,
+    /// The time the exploration took, in seconds.
+    pub seconds: f64,
+    /// Schedules per second, including the checks.
+    pub schedules_per_second: f64,
+    /// The options that replay these schedules.
+    #[serde(skip)]
+    again: String,
+}
+
+impl ExploreReport {
+    /// Makes the report of an exploration.
+    pub fn new(args: &ExploreArgs, threads: usize, seconds: f64, explored: &Explored) -> Self {
+        let found = explored.violated > 0;
+        let of = explored.with;
+        Self {
+            schedules: explored.schedules,
+            seed: args.seed,
+            crashes: args.world.hunt().crashes(),
+            mutant: args.world.planted.report(found),
+            format: args.world.hunt().format().map_or("mixed", sherman::Format::name),
+            violations: explored.violated,
+            first_violations: explored.violations.iter().map(ViolationReport::of).collect(),
+            crash_points: explored.crash_points,
+            trace_hash: format!("{:#018x}", explored.trace_hash()),
+            median_verbs: explored.median_verbs(),
+            fewest_clients: explored.fewest_clients,
+            distinct: explored.distinct(),
+            shares: ShareReport {
+                split: explored.share(of.split),
+                merge: explored.share(of.merge),
+                internal_merge: explored.share(of.internal_merge),
+                shrink: explored.share(of.shrink),
+                reuse: explored.share(of.reuse),
+                scan: explored.share(of.scan),
+                death: explored.share(of.death),
+                deaths: explored.share(of.deaths),
+                terminated: explored.share(of.terminated),
+                recovery: explored.share(of.recovery),
+                rejoin: explored.share(of.rejoin),
+                reissue: explored.share(of.reissue),
+                restart: explored.share(of.restart),
+                cut_off: explored.share(of.cut_off),
+                departure: explored.share(of.departure),
+                catalog: explored.share(of.catalog),
+            },
+            threads,
+            seconds,
+            schedules_per_second: if seconds > 0.0 { explored.schedules as f64 / seconds } else { 0.0 },
+            again: args.world.again(),
+        }
+    }
+}
+
+impl ViolationReport {
+    /// Converts a violation for the report.
+    pub fn of(violation: &Violation) -> Self {
+        let Violation { seed, property, what, scenario, .. } = violation;
+        Self {
+            seed: *seed,
+            property: format!("{property:?}").to_lowercase(),
+            what: what.clone(),
+            scenario: scenario.clone(),
+        }
+    }
+}
+
+impl fmt::Display for ExploreReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        let crashes = if self.crashes { ", with crashes" } else { "" };
+        writeln!(
+            f,
+            "{} schedules from seed {}, {} trees{crashes}",
+            grouped(self.schedules),
+            self.seed,
+            self.format
+        )?;
+        let rate = grouped(self.schedules_per_second as u64);
+        writeln!(f, "{:.1} s on {} threads, {rate} schedules a second", self.seconds, self.threads)?;
+        writeln!(f)?;
+        let ShareReport { split, merge, internal_merge, shrink, reuse, scan, .. } = self.shares;
+        let ShareReport { death, deaths, terminated, recovery, rejoin, reissue, .. } = self.shares;
+        let ShareReport { restart, cut_off, departure, catalog, .. } = self.shares;
+        for (what, value) in [
+            ("with a death", percent(death)),
+            ("with several deaths", percent(deaths)),
+            ("with a client terminated", percent(terminated)),
+            ("with a recovery", percent(recovery)),
+            ("with a client rejoined", percent(rejoin)),
+            ("with an id reissued", percent(reissue)),
+            ("with a server restarted", percent(restart)),
+            ("with a client cut off", percent(cut_off)),
+            ("with a client that left", percent(departure)),
+            ("with other trees", percent(catalog)),
+            ("crash points", grouped(self.crash_points)),
+        ]
+        .into_iter()
+        .filter(|_| self.crashes)
+        .chain([
+            ("verbs, median", grouped(self.median_verbs.into())),
+            ("clients, at least", self.fewest_clients.to_string()),
+            ("distinct", format!("{:.2} %", 100.0 * self.distinct)),
+            ("with a split", percent(split)),
+            ("with a merge", percent(merge)),
+            ("with an internal merge", percent(internal_merge)),
+            ("with a root shrink", percent(shrink)),
+            ("with a reused node", percent(reuse)),
+            ("with a range", percent(scan)),
+            ("trace hash", self.trace_hash.clone()),
+        ]) {
+            writeln!(f, "{what:<26}{value}")?;
+        }
+        match &self.mutant {
+            None if self.violations == 0 => write!(f, "violations                none"),
+            None => {
+                write!(f, "violations                {}", grouped(self.violations))?;
+                self.first_violations.iter().try_for_each(|violation| self.show(f, violation))
+            }
+            Some(planted) => {
+                writeln!(f, "planted                   {}: {}", planted.name, planted.what)?;
+                match self.first_violations.first() {
+                    None => {
+                        write!(f, "found                     no, in {} schedules", grouped(self.schedules))
+                    }
+                    Some(violation) => {
+                        write!(f, "found                     after {} schedules", grouped(self.schedules))?;
+                        self.show(f, violation)
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl ExploreReport {
+    fn show(&self, f: &mut fmt::Formatter<'_>, violation: &ViolationReport) -> fmt::Result {
+        let ViolationReport { seed, property, what, .. } = violation;
+        write!(f, "\n\nseed {seed}: {property}: {what}\nsherman sim replay --seed {seed}{}", self.again)
+    }
+}

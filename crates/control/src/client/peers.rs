@@ -1,0 +1,162 @@
+//! An identity, and the servers that know it.
+//!
+//! **The cluster decides which servers are lost.** Server 0 reports them when a client joins. If it declares
+//! a server lost later, that ends the identity of every member. So the set of lost servers never changes
+//! during the life of an identity.
+//!
+//! **A server that cannot be reached is not lost.** It may run, and other clients may reach it. The reason
+//! may be a refused connection, a missing socket, a restart of the server, another memory, or silence. In
+//! every case this client cannot finish its work there. The error is [`FabricError::Disconnected`], and the
+//! client's identity ends (I40).
+
+use super::connect::{ConnectError, Connected, connect};
+use super::options::JoinOptions;
+use crate::wire::Role;
+use sherman_fabric::{ComputeId, FabricError};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// After a connection broke: how long the server may take to say whether it has fenced this client.
+const PROBE: Duration = Duration::from_millis(250);
+
+/// The facts about one server since this client joined the cluster.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Known {
+    /// The boot number under which the server knows this client.
+    pub(crate) boot: u64,
+    /// The identity of its memory.
+    pub(crate) memory: u64,
+    /// Whether the cluster has declared it lost.
+    pub(crate) lost: bool,
+}
+
+/// An identity and its servers.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    pub(crate) options: JoinOptions,
+    pub(crate) client: ComputeId,
+    pub(crate) incarnation: u32,
+    /// The cluster that this client joined.
+    pub(crate) cluster: u64,
+    /// Indexed by server.
+    known: Vec<Known>,
+    /// Indexed by server: whether it could not be reached. A list in flight there may have left a lane held
+    /// (I40).
+    cut: Vec<AtomicBool>,
+    /// Whether any server is cut.
+    broken: AtomicBool,
+}
+
+/// The moment at which [`Peers::now`] was 0. The whole process has only one, because times noted under one
+/// identity are compared under the next.
+fn epoch() -> Instant {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    *EPOCH.get_or_init(Instant::now)
+}
+
+impl Peers {
+    pub(crate) fn new(
+        options: JoinOptions,
+        client: ComputeId,
+        incarnation: u32,
+        cluster: u64,
+        known: Vec<Known>,
+    ) -> Self {
+        let cut = known.iter().map(|_| AtomicBool::new(false)).collect();
+        Self { options, client, incarnation, cluster, known, cut, broken: AtomicBool::new(false) }
+    }
+
+    /// Nanoseconds since the first call in this process.
+    pub(crate) fn now(&self) -> u64 {
+        epoch().elapsed().as_nanos() as u64
+    }
+
+    pub(crate) fn servers(&self) -> u16 {
+        self.options.servers.len() as u16
+    }
+
+    pub(crate) fn fenced(&self) -> FabricError {
+        FabricError::Fenced { client: self.client }
+    }
+
+    /// Whether some server could not be reached, which ends this identity.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    /// Whether `server` could not be reached.
+    #[inline]
+    pub(crate) fn is_cut(&self, server: u16) -> bool {
+        self.cut.get(usize::from(server)).is_some_and(|cut| cut.load(Ordering::Acquire))
+    }
+
+    /// Whether the cluster has declared `server` lost.
+    pub(crate) fn is_lost(&self, server: u16) -> bool {
+        self.known.get(usize::from(server)).is_some_and(|known| known.lost)
+    }
+
+    /// How this identity introduces itself to `server`.
+    pub(crate) fn role(&self, server: u16) -> Role {
+        let Known { boot, memory, .. } = self.known.get(usize::from(server)).copied().unwrap_or_default();
+        let (client, incarnation, cluster) = (self.client, self.incarnation, self.cluster);
+        Role::Member { client, incarnation, boot, cluster, memory }
+    }
+
+    /// Makes a new connection to `server`, which must be the same server, memory and boot as before.
+    pub(crate) fn connect(&self, server: u16, deadline: Instant) -> Result<Connected, ConnectError> {
+        let index = usize::from(server);
+        let (Some(address), Some(known)) = (self.options.servers.get(index), self.known.get(index)) else {
+            return Err(ConnectError::Confused { what: "the list of servers has no such number" });
+        };
+        let connected = connect(address, self.options.secret.as_ref(), self.role(server), deadline)?;
+        let welcome = &connected.welcome;
+        if (welcome.client, welcome.incarnation) != (self.client, self.incarnation) {
+            return Err(ConnectError::Confused { what: "it takes this client for another one" });
+        }
+        if (welcome.server, welcome.memory, welcome.cluster) != (server, known.memory, self.cluster) {
+            return Err(ConnectError::Confused { what: "it has another number, memory or cluster" });
+        }
+        if welcome.boot != known.boot {
+            return Err(ConnectError::Restarted);
+        }
+        Ok(connected)
+    }
+
+    /// Explains why `server` cannot be connected to: it has fenced this client, it has no room for one more
+    /// connection, or this identity ends.
+    pub(crate) fn explain(&self, server: u16, error: &ConnectError) -> FabricError {
+        if error.means_fenced() {
+            return self.fenced();
+        }
+        match error.as_fabric_error(server) {
+            FabricError::Disconnected { .. } => {
+                tracing::warn!(server, %error, "cannot reach a memory server; this client's identity ends");
+                self.break_off(server)
+            }
+            other => other,
+        }
+    }
+
+    /// Explains why a connection to `server` broke; everything in flight on it ends in the returned error. If
+    /// the server does not say that it has fenced this client, this identity ends, whatever happened to the
+    /// server.
+    pub(crate) fn explain_break(&self, server: u16) -> FabricError {
+        if !self.is_cut(server)
+            && let Err(error) = self.connect(server, Instant::now() + PROBE)
+            && error.means_fenced()
+        {
+            return self.fenced();
+        }
+        self.break_off(server)
+    }
+
+    /// Ends this identity because of `server`.
+    fn break_off(&self, server: u16) -> FabricError {
+        if let Some(cut) = self.cut.get(usize::from(server)) {
+            cut.store(true, Ordering::Release);
+        }
+        self.broken.store(true, Ordering::Release);
+        FabricError::Disconnected { server }
+    }
+}

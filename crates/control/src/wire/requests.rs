@@ -1,0 +1,207 @@
+//! Control requests as bytes: the body of a `Call`.
+
+use super::bytes::{Put, Reader, WireError};
+use sherman_fabric::control::{ChunkClass, MOST_FREED, TreeSpec};
+use sherman_fabric::{ComputeId, Request};
+
+/// Appends a request. Fails, and appends nothing, if this version of the protocol does not know it.
+pub fn put_request(out: &mut Vec<u8>, request: &Request) -> Result<(), WireError> {
+    match request {
+        Request::Join => out.put_u8(1),
+        Request::Leave => out.put_u8(2),
+        Request::AllocSpans { class, count } => {
+            out.put_u8(3);
+            put_class(out, class);
+            out.put_u16(*count);
+        }
+        Request::FreeSpans { spans } if spans.len() > MOST_FREED => {
+            let (asked, limit) = (spans.len() as u64, MOST_FREED as u64);
+            return Err(WireError::TooLarge { what: "spans to give back", asked, limit });
+        }
+        Request::FreeSpans { spans } => {
+            out.put_u8(4);
+            out.put_several(spans, |out, (offset, free)| {
+                out.put_u64(*offset);
+                out.put_u8((*free).into());
+            });
+        }
+        Request::RedoArea => out.put_u8(5),
+        Request::CreateTree { name, spec, id, root } => {
+            out.put_u8(6);
+            out.put_text(name);
+            put_spec(out, spec);
+            out.put_u32(*id);
+            out.put_u64(*root);
+        }
+        Request::NewTreeId => out.put_u8(7),
+        Request::OpenTree { name } => {
+            out.put_u8(8);
+            out.put_text(name);
+        }
+        Request::ListTrees => out.put_u8(9),
+        Request::DropTree { name, id } => {
+            out.put_u8(10);
+            out.put_text(name);
+            out.put_u32(*id);
+        }
+        Request::Fence { client } => put_whom(out, 11, *client),
+        Request::Usage => out.put_u8(12),
+        Request::Renew => out.put_u8(13),
+        Request::Depart => out.put_u8(14),
+        Request::Suspect { client } => put_whom(out, 15, *client),
+        Request::Condemn { client } => put_whom(out, 16, *client),
+        Request::SpansOf { client, from } => {
+            put_whom(out, 17, *client);
+            out.put_u64(*from);
+        }
+        Request::Retire { client } => put_whom(out, 18, *client),
+        Request::Members => out.put_u8(19),
+        Request::Stats => out.put_u8(20),
+        Request::Servers => out.put_u8(21),
+        Request::DeclareLost { server } => {
+            out.put_u8(22);
+            out.put_u16(*server);
+        }
+        Request::Relieve { client } => put_whom(out, 23, *client),
+        Request::Short => out.put_u8(24),
+        Request::Succeed { client, incarnation } => {
+            put_whom(out, 25, *client);
+            out.put_u32(*incarnation);
+        }
+        _ => return Err(WireError::NoEncoding),
+    }
+    Ok(())
+}
+
+/// Decodes the request that is all of `bytes`.
+pub fn take_request(bytes: &[u8]) -> Result<Request, WireError> {
+    let mut reader = Reader::new(bytes);
+    let request = read_request(&mut reader)?;
+    reader.finish()?;
+    Ok(request)
+}
+
+fn read_request(reader: &mut Reader<'_>) -> Result<Request, WireError> {
+    Ok(match reader.u8()? {
+        1 => Request::Join,
+        2 => Request::Leave,
+        3 => Request::AllocSpans { class: read_class(reader)?, count: reader.u16()? },
+        4 => {
+            let one = |reader: &mut Reader<'_>| {
+                Ok((reader.u64()?, reader.flag("flag for a span with free places")?))
+            };
+            Request::FreeSpans { spans: reader.at_most("spans to give back", MOST_FREED, 9, one)? }
+        }
+        5 => Request::RedoArea,
+        6 => Request::CreateTree {
+            name: reader.text()?.to_owned(),
+            spec: read_spec(reader)?,
+            id: reader.u32()?,
+            root: reader.u64()?,
+        },
+        7 => Request::NewTreeId,
+        8 => Request::OpenTree { name: reader.text()?.to_owned() },
+        9 => Request::ListTrees,
+        10 => Request::DropTree { name: reader.text()?.to_owned(), id: reader.u32()? },
+        11 => Request::Fence { client: read_client(reader)? },
+        12 => Request::Usage,
+        13 => Request::Renew,
+        14 => Request::Depart,
+        15 => Request::Suspect { client: read_client(reader)? },
+        16 => Request::Condemn { client: read_client(reader)? },
+        17 => Request::SpansOf { client: read_client(reader)?, from: reader.u64()? },
+        18 => Request::Retire { client: read_client(reader)? },
+        19 => Request::Members,
+        20 => Request::Stats,
+        21 => Request::Servers,
+        22 => Request::DeclareLost { server: reader.u16()? },
+        23 => Request::Relieve { client: read_client(reader)? },
+        24 => Request::Short,
+        25 => Request::Succeed { client: read_client(reader)?, incarnation: reader.u32()? },
+        other => return Err(WireError::Unknown { what: "request", found: other.into() }),
+    })
+}
+
+fn put_whom(out: &mut Vec<u8>, number: u8, client: ComputeId) {
+    out.put_u8(number);
+    out.put_u16(client.0);
+}
+
+fn read_client(reader: &mut Reader<'_>) -> Result<ComputeId, WireError> {
+    reader.u16().map(ComputeId)
+}
+
+pub(super) fn put_class(out: &mut Vec<u8>, class: &ChunkClass) {
+    out.put_u32(class.node_bytes);
+    out.put_u8(class.format);
+}
+
+pub(super) fn read_class(reader: &mut Reader<'_>) -> Result<ChunkClass, WireError> {
+    Ok(ChunkClass { node_bytes: reader.u32()?, format: reader.u8()? })
+}
+
+pub(super) fn put_spec(out: &mut Vec<u8>, spec: &TreeSpec) {
+    out.put_u8(spec.format);
+    out.put_u16(spec.key_len);
+    out.put_u32(spec.value_len);
+    out.put_u32(spec.leaf_bytes);
+    out.put_u32(spec.internal_bytes);
+}
+
+pub(super) fn read_spec(reader: &mut Reader<'_>) -> Result<TreeSpec, WireError> {
+    Ok(TreeSpec {
+        format: reader.u8()?,
+        key_len: reader.u16()?,
+        value_len: reader.u32()?,
+        leaf_bytes: reader.u32()?,
+        internal_bytes: reader.u32()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+    use super::*;
+
+    #[test]
+    fn every_request_is_decoded_to_what_was_encoded() {
+        samples::round_trips(&samples::requests(), |out, each| put_request(out, each).unwrap(), take_request);
+    }
+
+    #[test]
+    fn garbage_is_never_read_past() {
+        samples::garbage(&samples::requests(), |out, each| put_request(out, each).unwrap(), take_request);
+    }
+
+    #[test]
+    fn the_longest_request_fits_a_call() {
+        let spec = TreeSpec { format: 0, key_len: 8, value_len: 8, leaf_bytes: 1024, internal_bytes: 1024 };
+        let mut out = Vec::new();
+        put_request(&mut out, &Request::CreateTree { name: "x".repeat(128), spec, id: 1, root: 1 }).unwrap();
+        let most = super::super::frame::MAX_CALL as usize;
+        assert!(out.len() < most / 2);
+        out.clear();
+        put_request(&mut out, &Request::FreeSpans { spans: vec![(u64::MAX, true); MOST_FREED] }).unwrap();
+        assert!(out.len() < most);
+    }
+
+    #[test]
+    fn more_spans_than_one_request_gives_back_are_neither_sent_nor_taken() {
+        let spans = vec![(64, true); MOST_FREED + 1];
+        let mut out = vec![7];
+        let too_many = put_request(&mut out, &Request::FreeSpans { spans: spans.clone() });
+        assert!(matches!(too_many, Err(WireError::TooLarge { .. })) && out == [7]);
+        let mut hostile = vec![4];
+        hostile.put_several(&spans, |out, (offset, free)| {
+            out.put_u64(*offset);
+            out.put_u8((*free).into());
+        });
+        assert!(matches!(take_request(&hostile), Err(WireError::TooLarge { .. })));
+        let mut claims = vec![4];
+        claims.put_u32(u32::MAX);
+        assert!(matches!(take_request(&claims), Err(WireError::TooLarge { .. })));
+        claims.truncate(1);
+        claims.put_u32(MOST_FREED as u32);
+        assert_eq!(take_request(&claims), Err(WireError::Truncated));
+    }
+}

@@ -1,0 +1,226 @@
+//! One value of each kind that crosses the wire, and checks that every codec must pass.
+
+use super::bytes::WireError;
+use super::words::JOIN_BY_CALL;
+use fastrand::Rng;
+use sherman_fabric::control::{
+    CatalogReply, ChunkClass, Extent, MemberInfo, Renewal, Span, Standing, TreeInfo, TreeSpec, Usage,
+};
+use sherman_fabric::stats::{HotWord, RefusedCount};
+use sherman_fabric::{
+    ComputeId, FabricError, GlobalAddress, Refusal, Request, Response, ServerInfo, ServerStats, Space,
+    Verdict,
+};
+use std::fmt::Debug;
+
+const CLIENT: ComputeId = ComputeId(0xfffe);
+const CLASS: ChunkClass = ChunkClass { node_bytes: 65_536, format: 3 };
+const SPEC: TreeSpec =
+    TreeSpec { format: 2, key_len: 1024, value_len: 70_000, leaf_bytes: 65_536, internal_bytes: 1024 };
+
+pub(super) fn requests() -> Vec<Request> {
+    let name = || "bestellungen-ö".to_owned();
+    vec![
+        Request::Join,
+        Request::Leave,
+        Request::AllocSpans { class: CLASS, count: 0xfffe },
+        Request::FreeSpans { spans: Vec::new() },
+        Request::FreeSpans { spans: vec![(u64::MAX, true), (64, false)] },
+        Request::RedoArea,
+        Request::CreateTree { name: name(), spec: SPEC, id: 7, root: u64::MAX - 3 },
+        Request::NewTreeId,
+        Request::OpenTree { name: String::new() },
+        Request::ListTrees,
+        Request::DropTree { name: name(), id: u32::MAX },
+        Request::Fence { client: CLIENT },
+        Request::Usage,
+        Request::Renew,
+        Request::Depart,
+        Request::Suspect { client: CLIENT },
+        Request::Condemn { client: CLIENT },
+        Request::SpansOf { client: CLIENT, from: 0 },
+        Request::Short,
+        Request::Succeed { client: CLIENT, incarnation: u32::MAX },
+        Request::Retire { client: CLIENT },
+        Request::Relieve { client: CLIENT },
+        Request::Members,
+        Request::Stats,
+        Request::Servers,
+        Request::DeclareLost { server: 0xfffe },
+    ]
+}
+
+pub(super) fn responses() -> Vec<Response> {
+    let tree = |name: &str| TreeInfo { id: 9, name: name.to_owned(), spec: SPEC, root_word: 1 << 40 };
+    let member = |standing| MemberInfo {
+        client: CLIENT,
+        standing,
+        incarnation: 3,
+        age: 1 << 50,
+        lease_left: 17,
+        recoverer: ComputeId(2),
+    };
+    vec![
+        Response::Done,
+        Response::Joined { client: CLIENT },
+        Response::Spans(Vec::new()),
+        Response::Spans(vec![
+            Span { class: CLASS, offset: 1 << 47, bytes: 8 << 20, fresh: true },
+            Span { class: CLASS, offset: 64, bytes: 1024, fresh: false },
+        ]),
+        Response::RedoArea(Extent { offset: 4096, bytes: 65_536 }),
+        Response::TreeId { id: u32::MAX },
+        Response::Tree(CatalogReply { info: tree("orders"), created: true }),
+        Response::Tree(CatalogReply { info: tree(""), created: false }),
+        Response::Trees(vec![tree("a"), tree("b"), tree(&"c".repeat(128))]),
+        Response::Trees(Vec::new()),
+        Response::Usage(Usage {
+            chunks: 9,
+            chunks_used: 8,
+            chunk_bytes: 7,
+            bytes_owned: 6,
+            bytes_free: 5,
+            members: vec![ComputeId(1), CLIENT],
+        }),
+        Response::Renewed(Renewal { expired: Vec::new(), short: false }),
+        Response::Renewed(Renewal { expired: vec![CLIENT, ComputeId(1)], short: true }),
+        Response::Verdict(Verdict::Alive { lease_left: u64::MAX }),
+        Response::Verdict(Verdict::Recover),
+        Response::Verdict(Verdict::Recovering { by: CLIENT }),
+        Response::Verdict(Verdict::Displaced { by: ComputeId(1) }),
+        Response::Verdict(Verdict::Gone),
+        Response::Verdict(Verdict::Inherit),
+        Response::Members(vec![member(Standing::Live), member(Standing::Leaving), member(Standing::Dead)]),
+        Response::Stats(Box::new(stats())),
+        Response::Servers(vec![
+            ServerInfo { memory: u64::MAX, lost: false },
+            ServerInfo { memory: 0, lost: true },
+        ]),
+    ]
+}
+
+/// Counters that all differ.
+fn stats() -> ServerStats {
+    ServerStats {
+        server: 3,
+        boot: u64::MAX,
+        uptime_nanos: 2,
+        host_bytes: 3,
+        on_chip_bytes: 4,
+        connections: 5,
+        accepted: 6,
+        refused: vec![
+            RefusedCount { reason: "bad_secret".into(), count: 7 },
+            RefusedCount { reason: "malformed".into(), count: 8 },
+        ],
+        lists: 9,
+        lists_failed: 10,
+        reads: 11,
+        writes: 12,
+        cas: 13,
+        cas_failed: 14,
+        faa: 15,
+        bytes_read: 16,
+        bytes_written: 17,
+        bytes_in: 18,
+        bytes_out: 19,
+        calls: 20,
+        fences: 21,
+        ids: 24,
+        ids_free: 25,
+        members_live: 26,
+        members_leaving: 27,
+        members_dead: 28,
+        members_waiting: 29,
+        chunks: 30,
+        chunks_used: 31,
+        bytes_owned: 32,
+        bytes_free: 33,
+        hottest: vec![HotWord { space: Space::OnChip, offset: 22, failed: 23 }],
+    }
+}
+
+pub(super) fn errors() -> Vec<FabricError> {
+    let address = GlobalAddress::new(65_535, 77);
+    let refusals = [
+        Refusal::OutOfMemory,
+        Refusal::TooManyMembers,
+        Refusal::TooManyTrees,
+        Refusal::NoSuchTree { name: "nein".into() },
+        Refusal::BadName,
+        Refusal::NotHere,
+        Refusal::NotAMember { client: CLIENT },
+        Refusal::Fenced { client: CLIENT },
+        Refusal::BadRequest { what: "the root word is null" },
+        Refusal::Unreachable { server: 1 },
+        Refusal::OtherCluster { server: 2 },
+        Refusal::OtherMemory { server: 3 },
+        Refusal::OtherCount { servers: 0xfffe },
+    ];
+    let errors = [
+        FabricError::OutOfBounds { space: Space::Host, address, len: u64::MAX },
+        FabricError::Misaligned { space: Space::OnChip, address },
+        FabricError::TooLarge { asked: 1 << 60, limit: 64 },
+        FabricError::NoSuchServer { server: 9 },
+        FabricError::Fenced { client: CLIENT },
+        FabricError::ServerLost { server: 1 },
+        FabricError::Disconnected { server: 2 },
+        FabricError::OwnerStalled { client: CLIENT },
+        FabricError::SlowRead { server: 2 },
+        FabricError::Unsupported { what: JOIN_BY_CALL },
+    ];
+    errors.into_iter().chain(refusals.map(FabricError::Refused)).collect()
+}
+
+/// Checks that each value decodes to itself. Cut anywhere, or with an extra byte, it must be refused.
+pub(super) fn round_trips<T: PartialEq + Debug>(
+    samples: &[T],
+    put: impl Fn(&mut Vec<u8>, &T),
+    take: impl Fn(&[u8]) -> Result<T, WireError>,
+) {
+    for sample in samples {
+        let mut bytes = Vec::new();
+        put(&mut bytes, sample);
+        assert_eq!(take(&bytes).as_ref(), Ok(sample));
+        for end in 0..bytes.len() {
+            assert!(take(&bytes[..end]).is_err(), "{sample:?} cut at {end}");
+        }
+        bytes.push(0);
+        assert_eq!(take(&bytes), Err(WireError::Leftover), "{sample:?}");
+    }
+}
+
+/// Checks damaged values and random bytes: each is refused, or decodes to a value that then decodes to
+/// itself.
+pub(super) fn garbage<T: PartialEq + Debug>(
+    samples: &[T],
+    put: impl Fn(&mut Vec<u8>, &T),
+    take: impl Fn(&[u8]) -> Result<T, WireError>,
+) {
+    let mut random = Rng::with_seed(0x5eed);
+    let (mut taken, mut refused) = (0, 0);
+    for round in 0..100_000 {
+        let mut bytes = Vec::new();
+        if round % 4 == 0 {
+            let len = random.usize(..64);
+            bytes.extend(std::iter::repeat_with(|| random.u8(..27)).take(len));
+        } else {
+            put(&mut bytes, &samples[random.usize(..samples.len())]);
+            for _ in 0..random.usize(..4) {
+                let at = random.usize(..bytes.len());
+                bytes[at] = if random.bool() { random.u8(..) } else { bytes[at] ^ (1 << random.u8(..8)) };
+            }
+            bytes.truncate(random.usize(bytes.len() / 2..=bytes.len()));
+        }
+        match take(&bytes) {
+            Ok(value) => {
+                taken += 1;
+                let mut again = Vec::new();
+                put(&mut again, &value);
+                assert_eq!(take(&again), Ok(value));
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(taken > 1_000 && refused > 1_000, "{taken} {refused}");
+}

@@ -1,0 +1,225 @@
+//! Broken rules of reads and changes of a tree, and of their records (`crate::seam`).
+
+use super::get::Seen;
+use super::merge::{MERGE, MergePart, Merged};
+use super::range::{Direction, Scan, Took};
+use super::separator::Separator;
+use super::write::{LoggedPart, SplitPart};
+use super::{CATALOG_SERVER, TreeState};
+use crate::cause::Cause;
+use crate::error::Error;
+use crate::lock::{Lanes, Locked};
+use crate::mutant::{Mutant, planted};
+use crate::node::draft::NodePlace;
+use crate::node::{Lookup, Node, Position, SplitOff};
+use crate::op::Op;
+use crate::redo::RedoSlot;
+use crate::root::RootWord;
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, WorkList};
+use std::ops::ControlFlow;
+
+pub(super) fn look_up(leaf: &Node<'_>, key: &[u8], value: &mut Vec<u8>) -> Option<Result<Seen, Cause>> {
+    let position = leaf.position(key);
+    if position == Position::Right && planted(Mutant::NoRightStep) {
+        return Some(Ok(Seen::Absent));
+    }
+    if position == Position::Inside || !planted(Mutant::FencesIgnored) {
+        return None;
+    }
+    Some(Ok(match leaf.find(key) {
+        Lookup::Found(slot) => {
+            leaf.value_into(slot, value);
+            Seen::Found
+        }
+        _ => Seen::Absent,
+    }))
+}
+
+pub(super) fn is_elsewhere(scan: &Scan, leaf: &Node<'_>) -> Option<Option<Took>> {
+    let gap =
+        !scan.over && scan.direction == Direction::Forward && leaf.position(&scan.cursor) == Position::Left;
+    (gap && planted(Mutant::ScanSkipsGap)).then_some(None)
+}
+
+/// Ends a scan at a leaf that has split.
+pub(super) fn take(scan: &mut Scan, leaf: &Node<'_>) -> Option<Result<Took, Cause>> {
+    let split = !scan.over && leaf.position(&scan.cursor) == Position::Right;
+    (split && planted(Mutant::ScanStopsRight)).then(|| {
+        scan.over = true;
+        Ok(Took::All)
+    })
+}
+
+pub(super) fn reverse() -> Option<()> {
+    planted(Mutant::ScanNotReversed).then_some(())
+}
+
+/// Posts the separator of a split before the sibling is written.
+pub(super) async fn put_by_split<E: Endpoint>(
+    op: &Op<'_, E>,
+    tree: &TreeState,
+    split: &SplitOff<'_>,
+    place: NodePlace,
+) -> Option<Result<(), Error>> {
+    if planted(Mutant::ParentBeforeSibling) {
+        op.post_separator(tree, 1, split.separator.clone(), place.address).await;
+    }
+    None
+}
+
+pub(super) fn is_linked() -> Option<Result<bool, Error>> {
+    (planted(Mutant::SeparatorUnverified) || planted(Mutant::ParentBeforeSibling)).then_some(Ok(true))
+}
+
+/// Gives the old root's lane back before the growth.
+pub(super) async fn grow_under<E: Endpoint>(
+    op: &Op<'_, E>,
+    tree: &TreeState,
+    locked: Locked,
+    root: RootWord,
+    separator: Separator,
+    place: NodePlace,
+) -> ControlFlow<Result<bool, Error>, (Locked, Separator)> {
+    if !planted(Mutant::GrowthWithoutLane) {
+        return ControlFlow::Continue((locked, separator));
+    }
+    ControlFlow::Break(match op.release(locked.done(op)).await {
+        Ok(()) => op.write_root(tree, root, separator, place).await,
+        Err(error) => Err(error.into()),
+    })
+}
+
+/// Writes the root word of a growth whatever it holds.
+pub(super) async fn swap_root<E: Endpoint>(
+    op: &Op<'_, E>,
+    tree: &TreeState,
+    record: &[WorkList],
+    [old, new]: [RootWord; 2],
+) -> Option<Result<bool, FabricError>> {
+    // A load also raises the root, but it has a record.
+    let grows = record.is_empty() && new.level == old.level + 1;
+    if !grows || !planted(Mutant::TornRoot) {
+        return None;
+    }
+    let mut list = op.endpoint().list(CATALOG_SERVER);
+    list.write(Space::Host, tree.info.root_word, &new.to_bits().to_le_bytes());
+    Some(op.execute(list).await.map(|list| {
+        op.endpoint().recycle(list);
+        true
+    }))
+}
+
+pub(super) fn give_back_root() -> Option<()> {
+    planted(Mutant::LostGrowthLeaks).then_some(())
+}
+
+/// Writes a merge, but reuses its place too early, or releases the lanes before the free mark.
+pub(super) async fn write_merge<E: Endpoint>(
+    op: &Op<'_, E>,
+    tree: &TreeState,
+    lanes: Lanes,
+    nodes: [GlobalAddress; 3],
+    merged: &Merged<'_>,
+) -> ControlFlow<Result<(), Error>, Lanes> {
+    if planted(Mutant::ReuseBeforeUnlink) {
+        let claim = op.claim_merged(tree, nodes, merged);
+        op.free_merged(tree, nodes, merged, claim);
+        return ControlFlow::Break(op.post_merge(tree, lanes, nodes, merged).await);
+    }
+    if !planted(Mutant::LanesBeforeFreeMark) {
+        return ControlFlow::Continue(lanes);
+    }
+    let written = async {
+        let claim = op.claim_merged(tree, nodes, merged);
+        op.post_merge(tree, lanes, nodes, merged).await?;
+        for list in
+            op.merge_lists(tree, &[MergePart::FreeMark, MergePart::Hint], nodes, merged, &[None, None])
+        {
+            op.endpoint().recycle(op.execute(list).await?);
+        }
+        op.free_merged(tree, nodes, merged, claim);
+        Ok(())
+    };
+    ControlFlow::Break(written.await)
+}
+
+pub(super) fn merge_parts() -> Option<&'static [MergePart]> {
+    use MergePart::{Cleared, FreeMark, Hint, Left, Parent, ParentCleared, ParentRecord, Record};
+    const UNMARKED: [MergePart; 6] = [Record, Left, ParentRecord, Parent, ParentCleared, Cleared];
+    const HINT_FIRST: [MergePart; MERGE.len()] =
+        [Hint, Record, Left, ParentRecord, Parent, ParentCleared, FreeMark, Cleared];
+    if planted(Mutant::NoFreeMark) || planted(Mutant::LanesBeforeFreeMark) {
+        return Some(&UNMARKED);
+    }
+    planted(Mutant::HintBeforeMark).then_some(&HINT_FIRST)
+}
+
+pub(super) fn logged_parts() -> Option<&'static [LoggedPart]> {
+    use LoggedPart::{Cleared, Data, Record};
+    if planted(Mutant::RecordAfterData) {
+        return Some(&[Data, Record, Cleared]);
+    }
+    planted(Mutant::RecordClearedEarly).then_some(&[Record, Cleared, Data, Cleared])
+}
+
+pub(super) fn split_parts() -> Option<&'static [SplitPart]> {
+    use SplitPart::{Cleared, Linked, Node, Record, Sibling};
+    planted(Mutant::HeaderBeforeSibling).then_some(&[Record, Node, Sibling, Linked, Cleared])
+}
+
+pub(super) fn push_hint() -> Option<()> {
+    planted(Mutant::HintForgotten).then_some(())
+}
+
+/// Waits for a redo slot without asking whether the tree is still there.
+pub(super) async fn wait_for_slot<E: Endpoint>(op: &Op<'_, E>) -> Option<Result<(), Error>> {
+    if planted(Mutant::LoadWaits) { Some(op.retry(Cause::RedoSlots).await) } else { None }
+}
+
+/// Clears a tree that was empty a moment before.
+pub(super) async fn collapse<E: Endpoint>(op: &Op<'_, E>, tree: &TreeState) -> Option<Result<(), Error>> {
+    if !planted(Mutant::LoadClears) {
+        return None;
+    }
+    let cleared = async {
+        if op.is_empty(tree).await? {
+            op.worker.clear(tree).await?;
+        }
+        Ok(())
+    };
+    cleared.await.err().map(Err)
+}
+
+/// Replaces the root word without the root's lane.
+pub(super) async fn end_tree<E: Endpoint>(
+    op: &Op<'_, E>,
+    tree: &TreeState,
+    slot: &Option<RedoSlot>,
+) -> Option<Result<RootWord, Error>> {
+    if !planted(Mutant::DropWithoutLane) {
+        return None;
+    }
+    let ended = async {
+        loop {
+            tree.forget_root();
+            let root = op.root(tree).await?;
+            if op.swap_out(tree, root, slot).await.map_err(Error::after_post)? {
+                return Ok(root);
+            }
+            op.retry(Cause::RootMoved).await?;
+        }
+    };
+    Some(ended.await)
+}
+
+pub(super) fn right_to_left() -> Option<()> {
+    planted(Mutant::DropLeftFirst).then_some(())
+}
+
+pub(crate) fn clear() -> Option<()> {
+    planted(Mutant::RecordNotCleared).then_some(())
+}
+
+pub(crate) fn after_post(source: &FabricError) -> Option<Error> {
+    planted(Mutant::OutcomeClaimed).then(|| source.clone().into())
+}

@@ -1,0 +1,113 @@
+//! An entry of the catalog, on server 0: the root word, the id, the shape and the name of one tree.
+
+use crate::bytes::{LINE, get_u16, get_u32, get_u64, put};
+use crate::geometry::CATALOG_ENTRY_BYTES;
+use sherman_fabric::control::{TreeInfo, TreeSpec};
+use twox_hash::XxHash3_64;
+
+/// The longest name in bytes.
+pub const NAME_BYTES_MAX: usize = 128;
+
+/// Bytes of an entry.
+pub const ENTRY: usize = CATALOG_ENTRY_BYTES as usize;
+const AT_ROOT: usize = 0;
+/// Offset of the word with the id. An entry exists while the id is not 0.
+pub const AT_ID: usize = 8;
+const AT_NAME_LEN: usize = 12;
+const AT_FORMAT: usize = 14;
+const AT_KEY_LEN: usize = 16;
+const AT_VALUE_LEN: usize = 20;
+const AT_LEAF_BYTES: usize = 24;
+const AT_INTERNAL_BYTES: usize = 28;
+const AT_CHECKSUM: usize = 56;
+/// Offset of the name.
+pub const AT_NAME: usize = 64;
+
+const _: () = assert!(AT_ROOT == 0 && AT_ID.is_multiple_of(8) && AT_NAME_LEN + 2 <= AT_ID + 8);
+const _: () = assert!(AT_INTERNAL_BYTES + 4 <= AT_CHECKSUM && AT_CHECKSUM + 8 == LINE as usize);
+const _: () = assert!(AT_NAME + NAME_BYTES_MAX <= ENTRY);
+
+/// The checksum over everything but the root word and the checksum itself.
+fn checksum(entry: &[u8; ENTRY]) -> u64 {
+    let mut copy = *entry;
+    put(&mut copy, AT_ROOT, [0; 8]);
+    put(&mut copy, AT_CHECKSUM, [0; 8]);
+    XxHash3_64::oneshot(&copy)
+}
+
+/// The entry of a tree whose root word holds `root`.
+pub fn encode(info: &TreeInfo, root: u64) -> [u8; ENTRY] {
+    let mut entry = [0; ENTRY];
+    let name = info.name.as_bytes();
+    put(&mut entry, AT_ROOT, root.to_le_bytes());
+    put(&mut entry, AT_ID, info.id.to_le_bytes());
+    put(&mut entry, AT_NAME_LEN, (name.len() as u16).to_le_bytes());
+    put(&mut entry, AT_FORMAT, [info.spec.format]);
+    put(&mut entry, AT_KEY_LEN, info.spec.key_len.to_le_bytes());
+    put(&mut entry, AT_VALUE_LEN, info.spec.value_len.to_le_bytes());
+    put(&mut entry, AT_LEAF_BYTES, info.spec.leaf_bytes.to_le_bytes());
+    put(&mut entry, AT_INTERNAL_BYTES, info.spec.internal_bytes.to_le_bytes());
+    entry[AT_NAME..AT_NAME + name.len()].copy_from_slice(name);
+    let sum = checksum(&entry);
+    put(&mut entry, AT_CHECKSUM, sum.to_le_bytes());
+    entry
+}
+
+/// The tree in an entry whose root word lies at `root_word`; `None` if the entry is empty.
+pub fn decode(entry: &[u8; ENTRY], root_word: u64) -> Result<Option<TreeInfo>, &'static str> {
+    let id = get_u32(entry, AT_ID);
+    if id == 0 {
+        return Ok(None);
+    }
+    if checksum(entry) != get_u64(entry, AT_CHECKSUM) {
+        return Err("has a wrong checksum");
+    }
+    let name = entry[AT_NAME..AT_NAME + NAME_BYTES_MAX].get(..usize::from(get_u16(entry, AT_NAME_LEN)));
+    let name = name.and_then(|name| std::str::from_utf8(name).ok()).ok_or("has an invalid name")?;
+    let spec = TreeSpec {
+        format: entry[AT_FORMAT],
+        key_len: get_u16(entry, AT_KEY_LEN),
+        value_len: get_u32(entry, AT_VALUE_LEN),
+        leaf_bytes: get_u32(entry, AT_LEAF_BYTES),
+        internal_bytes: get_u32(entry, AT_INTERNAL_BYTES),
+    };
+    Ok(Some(TreeInfo { id, name: name.to_owned(), spec, root_word }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPEC: TreeSpec =
+        TreeSpec { format: 2, key_len: 8, value_len: 16, leaf_bytes: 1024, internal_bytes: 512 };
+    const ROOT: u64 = 0x0001_0000_0000_2a40;
+
+    #[test]
+    fn the_golden_image_of_an_entry_does_not_change() {
+        let info = TreeInfo { id: 7, name: "orders".to_owned(), spec: SPEC, root_word: 0 };
+        let image = encode(&info, ROOT);
+        let mut rows = image.chunks(16).map(|row| row.iter().map(|b| format!("{b:02x}")).collect::<String>());
+        for row in include_str!("golden/catalog_entry.hex").lines() {
+            assert_eq!(rows.next().as_deref(), Some(row));
+        }
+        assert_eq!(rows.next(), None);
+        assert_eq!(decode(&image, 0), Ok(Some(info)));
+    }
+
+    #[test]
+    fn random_entries_never_panic() {
+        let mut rng = fastrand::Rng::with_seed(11);
+        let info = TreeInfo { id: 7, name: "orders".to_owned(), spec: SPEC, root_word: 0 };
+        for round in 0..200_000 {
+            let mut entry = encode(&info, ROOT);
+            let from = if round % 2 == 0 { 0 } else { rng.usize(..ENTRY) };
+            rng.fill(&mut entry[from..]);
+            if round % 4 == 1 {
+                put(&mut entry, AT_NAME_LEN, rng.u16(..).to_le_bytes());
+            }
+            let sum = checksum(&entry);
+            put(&mut entry, AT_CHECKSUM, sum.to_le_bytes());
+            let _ = decode(&entry, 0);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! A world with a tree in it, for scenarios and tests.
+
+use super::scenario::Scenario;
+use crate::endpoint::{SimEndpoint, SimFabric};
+use crate::knobs::Knobs;
+use crate::sim::Sim;
+use sherman_core::{ComputeOptions, ComputeServer, Error, TreeState, Walk, Worker};
+use sherman_fabric::{Endpoint, Fabric, Memory, Space, calls};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The name of the tree.
+pub(super) const TREE: &str = "tree";
+/// Longer than any schedule, unless time jumps.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A simulated world that holds one tree.
+///
+/// Its methods run outside any schedule. They are for tests, and panic if the world was set up wrongly.
+#[derive(Debug)]
+pub struct Fixture {
+    /// The world.
+    pub sim: Sim,
+    /// The scenario of the tree.
+    pub scenario: Scenario,
+}
+
+/// A compute server of the world.
+#[derive(Clone, Debug)]
+pub struct Compute {
+    /// Its identity.
+    pub fabric: SimFabric,
+    /// The state that its threads share.
+    pub shared: Arc<ComputeServer>,
+    /// The state of the tree in this compute server.
+    pub tree: Arc<TreeState>,
+}
+
+impl Compute {
+    /// Adds a thread to the compute server.
+    pub fn worker(&self) -> Worker<SimEndpoint> {
+        let endpoint = self.fabric.endpoint().expect("a compute server of this schedule");
+        Worker::new(endpoint, Arc::clone(&self.shared))
+    }
+}
+
+impl Fixture {
+    /// Formats the world.
+    pub fn new(scenario: Scenario, knobs: Knobs) -> Self {
+        let sim = Sim::new(&scenario.config(knobs)).expect("a scenario's world can be formatted");
+        Self { sim, scenario }
+    }
+
+    /// Adds a compute server, which opens or creates the tree.
+    pub fn join(&mut self) -> Compute {
+        join(&mut self.sim, &self.scenario)
+    }
+
+    /// Runs a future while no other task runs.
+    pub fn quiet<F: Future>(&mut self, future: F) -> F::Output {
+        self.sim.block_on(future).expect("alone, nothing has to be waited for")
+    }
+
+    /// Inserts keys and values by number.
+    pub fn load(&mut self, compute: &Compute, pairs: impl IntoIterator<Item = (u64, u64)>) {
+        let worker = compute.worker();
+        for (key, value) in pairs {
+            let op = worker.op();
+            let (key, value) = (self.scenario.key(key), self.scenario.value(value));
+            let mut old = Vec::new();
+            self.quiet(op.insert(&compute.tree, &key, &value, &mut old))
+                .expect("a quiet tree takes what fits");
+        }
+    }
+
+    /// Inserts keys and values by number, while another client holds every lane except that of the leaf. So
+    /// leaves are split, but their separators cannot be posted.
+    pub fn load_unposted(&mut self, compute: &Compute, pairs: &[(u64, u64)]) {
+        let worker = compute.worker();
+        let lanes = compute.shared.geometry().lock.count;
+        let mut left = pairs.to_vec();
+        for (server, lane) in
+            (0..self.scenario.servers).flat_map(|server| (0..lanes).map(move |lane| (server, lane)))
+        {
+            self.hold_lanes(compute, 0xff);
+            let (at, bytes) = compute.shared.geometry().lane_byte_range(lane);
+            self.sim.memory(server).store(Space::OnChip, at, &[0; 8][..bytes as usize]);
+            left.retain(|&(key, value)| {
+                let op = worker.op_within(Duration::ZERO);
+                let (key, value) = (self.scenario.key(key), self.scenario.value(value));
+                let mut old = Vec::new();
+                let insert = op.insert(&compute.tree, &key, &value, &mut old);
+                self.sim.block_on(insert).is_ok_and(|outcome| outcome.is_err())
+            });
+        }
+        self.hold_lanes(compute, 0);
+        self.load(compute, left);
+    }
+
+    /// Creates another tree with the keys below `keys`, and removes them while another client holds all other
+    /// lanes. The result is an empty tree of several leaves, none of which could be merged.
+    pub fn create_unmerged(&mut self, compute: &Compute, name: &str, keys: u64) -> Arc<TreeState> {
+        let worker = compute.worker();
+        let spec = self.scenario.shape.spec(self.scenario.format);
+        let tree = self.quiet(worker.tree(name, &spec)).expect("a tree can be created");
+        let other = Compute { tree: Arc::clone(&tree), ..compute.clone() };
+        self.load(&other, (0..keys).map(|key| (key, 1)));
+        let lanes = compute.shared.geometry().lock.count;
+        let mut left: Vec<u64> = (0..keys).collect();
+        for (server, lane) in
+            (0..self.scenario.servers).flat_map(|server| (0..lanes).map(move |lane| (server, lane)))
+        {
+            self.hold_lanes(compute, 0xff);
+            let (at, bytes) = compute.shared.geometry().lane_byte_range(lane);
+            self.sim.memory(server).store(Space::OnChip, at, &[0; 8][..bytes as usize]);
+            left.retain(|&key| {
+                let op = worker.op_within(Duration::ZERO);
+                let (key, mut old) = (self.scenario.key(key), Vec::new());
+                let remove = op.remove(&tree, &key, &mut old);
+                self.sim.block_on(remove).is_ok_and(|outcome| outcome.is_err())
+            });
+        }
+        self.hold_lanes(compute, 0);
+        assert!(left.is_empty(), "every lane was free once");
+        tree
+    }
+
+    fn hold_lanes(&mut self, compute: &Compute, byte: u8) {
+        for server in 0..self.scenario.servers {
+            for lane in 0..compute.shared.geometry().lock.count {
+                let (at, bytes) = compute.shared.geometry().lane_byte_range(lane);
+                self.sim.memory(server).store(Space::OnChip, at, &[byte; 8][..bytes as usize]);
+            }
+        }
+    }
+
+    /// Removes keys by number.
+    pub fn unload(&mut self, compute: &Compute, keys: impl IntoIterator<Item = u64>) {
+        let worker = compute.worker();
+        for key in keys {
+            let op = worker.op();
+            let key = self.scenario.key(key);
+            let mut old = Vec::new();
+            self.quiet(op.remove(&compute.tree, &key, &mut old)).expect("a quiet tree gives what it has");
+        }
+    }
+
+    /// Looks keys up by number, so that the cache holds the path to them.
+    pub fn warm(&mut self, compute: &Compute, keys: impl IntoIterator<Item = u64>) {
+        let worker = compute.worker();
+        for key in keys {
+            let op = worker.op();
+            let key = self.scenario.key(key);
+            let mut value = Vec::new();
+            self.quiet(op.get(&compute.tree, &key, &mut value)).expect("a quiet tree answers");
+        }
+    }
+
+    /// Makes a compute server leave the cluster permanently. Its free places are lost.
+    pub fn leave(&mut self, compute: &Compute) {
+        let worker = compute.worker();
+        for server in (0..self.scenario.servers).rev() {
+            let leave =
+                sherman_fabric::call(worker.endpoint(), server, calls::Leave, worker.endpoint().counters());
+            self.quiet(leave).expect("a member may leave");
+        }
+    }
+
+    /// Walks all nodes of the tree.
+    pub fn walk(&mut self, compute: &Compute) -> Result<Walk, Error> {
+        let worker = compute.worker();
+        let op = worker.op();
+        self.sim
+            .block_on(op.walk(&compute.tree))
+            .unwrap_or(Err(Error::Unsupported { what: "a walk that must wait" }))
+    }
+}
+
+/// Returns the options of the compute servers of a scenario.
+pub(super) fn options(scenario: &Scenario) -> ComputeOptions {
+    ComputeOptions {
+        techniques: scenario.techniques,
+        timeout: TIMEOUT,
+        cache_bytes: 64 << 10,
+        allow_torn_reads: scenario.allow_torn_reads,
+    }
+}
+
+/// Adds a compute server to `sim`. It opens or creates the tree.
+///
+/// # Panics
+/// If the world was set up wrongly: this is for tests.
+pub fn join(sim: &mut Sim, scenario: &Scenario) -> Compute {
+    const ALONE: &str = "alone, nothing has to be waited for";
+    let fabric = sim.join().expect("a scenario has fewer compute servers than ids");
+    let options = options(scenario);
+    let endpoint = fabric.endpoint().expect("a compute server of this schedule");
+    let shared = sim.block_on(ComputeServer::open(&endpoint, options)).expect(ALONE);
+    let shared = shared.expect("a formatted cluster can be opened");
+    let worker = Worker::new(endpoint, Arc::clone(&shared));
+    let spec = scenario.shape.spec(scenario.format);
+    let tree = sim.block_on(worker.tree(TREE, &spec)).expect(ALONE).expect("a tree can be opened");
+    Compute { fabric, shared, tree }
+}
