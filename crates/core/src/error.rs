@@ -2,7 +2,7 @@
 
 use crate::cause::Cause;
 use crate::node::ShapeError;
-use sherman_fabric::{ComputeId, FabricError, GlobalAddress, Refusal};
+use sherman_fabric::{ComputeId, FabricError, GlobalAddress, Refusal, TreeTypes};
 use sherman_layout::SuperblockError;
 use std::fmt;
 use std::time::Duration;
@@ -37,6 +37,15 @@ pub enum Error {
         asked: u64,
         /// The value that the tree has.
         found: u64,
+    },
+    /// The tree was created with other types of keys or values.
+    TypeMismatch {
+        /// Its name.
+        name: String,
+        /// The types that the caller asked for.
+        asked: Box<TreeTypes>,
+        /// The types that the tree has.
+        found: Box<TreeTypes>,
     },
     /// There is no such tree.
     NoSuchTree {
@@ -199,6 +208,11 @@ impl fmt::Display for Error {
             Self::TreeMismatch { name, what, asked, found } => {
                 write!(f, "tree {name:?} exists with {what} {found}, not {asked}")
             }
+            Self::TypeMismatch { name, asked, found } => {
+                let TreeTypes { key, value } = &**found;
+                write!(f, "tree {name:?} holds keys of type {key} and values of type {value}")?;
+                write!(f, ", not {} and {}", asked.key, asked.value)
+            }
             Self::NoSuchTree { name } => write!(f, "there is no tree named {name:?}"),
             Self::BadRange => write!(f, "the range ends before it begins"),
             Self::NotEmpty => {
@@ -285,10 +299,12 @@ mod tests {
     fn every_error_says_what_happened_in_one_line() {
         let address = GlobalAddress::new(1, 64);
         let lost = FabricError::ServerLost { server: 3 };
+        let types = |key| Box::new(TreeTypes::new(key, "u64").unwrap());
         let errors = [
             Error::KeySize { expected: 8, found: 9 },
             Error::ValueSize { expected: 8, found: 9 },
             Error::TreeMismatch { name: "t".into(), what: "key size", asked: 1, found: 2 },
+            Error::TypeMismatch { name: "t".into(), asked: types("i64"), found: types("u64\n") },
             Error::NoSuchTree { name: "t".into() },
             Error::BadRange,
             Error::NotEmpty,

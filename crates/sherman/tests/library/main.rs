@@ -14,3 +14,4 @@ mod network;
 mod panics;
 mod strays;
 mod suites;
+mod types;
