@@ -7,6 +7,7 @@
 mod inputs;
 
 use inputs::{frames, input};
+use sherman_fuzzing::source::Source;
 use sherman_fuzzing::{Reached, TARGETS, Target};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -84,4 +85,24 @@ fn bytes_that_are_no_frame_are_refused_and_never_read_past() {
     let seconds = began.elapsed().as_secs_f64();
     println!("{count} inputs in {seconds:.1} s, {:.0} a second, {taken} understood", count as f64 / seconds);
     assert!((count / 5..count * 9 / 10).contains(&taken), "{taken} of {count} were understood");
+}
+
+#[test]
+fn an_input_that_is_used_up_goes_on_as_zeroes() {
+    let mut source = Source::new(&[1, 2, 3]);
+    assert_eq!((source.u16(), source.is_empty()), (0x201, false));
+    assert_eq!((source.bytes(3), source.is_empty()), (vec![3, 0, 0], true));
+    assert_eq!((source.byte(), source.u64(), source.below(7), source.key(2)), (0, 0, 0, vec![0, 0]));
+}
+
+#[test]
+fn damage_stays_inside() {
+    let mut image = [7; 70];
+    for seed in 0..=255_u8 {
+        let input: Vec<u8> =
+            (0..80).map(|at: u8| at.wrapping_mul(seed).wrapping_add(seed >> 3)).collect();
+        Source::new(&input).damage(&mut image);
+    }
+    assert!(image.iter().any(|byte| *byte != 7));
+    Source::new(&[1]).damage(&mut []);
 }
