@@ -35,10 +35,10 @@ pub struct Progress {
 }
 
 /// The function that runs an experiment.
-pub type Runner<'r> = &'r (dyn Fn(&Job) -> Result<Measured, BenchError> + Sync);
+pub(super) type Runner<'r> = &'r (dyn Fn(&Job) -> Result<Measured, BenchError> + Sync);
 
 /// The function that receives the progress.
-pub type Watcher<'w> = &'w (dyn Fn(Progress) + Sync);
+pub(super) type Watcher<'w> = &'w (dyn Fn(Progress) + Sync);
 
 /// Runs the experiments of `sources` that `cache` does not have, on `threads` threads, and draws the figures.
 /// After a failure, the other threads stop when their current experiments end.
