@@ -42,7 +42,6 @@ mod serve;
 mod servers;
 mod sim;
 mod target;
-mod units;
 
 use args::{Arguments, Command};
 use clap::Parser;

@@ -23,36 +23,19 @@ const OFFSET: u64 = 0x2545_f491_4f6c_dd1d;
 /// Values of at least this size carry a tag of their key.
 const TAGGED_VALUE: usize = 8;
 
-/// Whether hot keys are neighbours.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub enum HotKeys {
-    /// Spread over the key range.
-    #[default]
-    Scattered,
-    /// Next to each other.
-    Clustered,
-}
-
-impl HotKeys {
-    /// Returns the name on the command line and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Scattered => "scattered",
-            Self::Clustered => "clustered",
-        }
+sherman_fabric::named! {
+    /// Whether hot keys are neighbours.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+    pub enum HotKeys {
+        /// Spread over the key range.
+        #[default]
+        Scattered => "scattered",
+        /// Next to each other.
+        Clustered => "clustered",
     }
 }
 
-impl std::str::FromStr for HotKeys {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let all = [Self::Scattered, Self::Clustered];
-        all.into_iter()
-            .find(|hot| hot.name() == name)
-            .ok_or_else(|| "available are scattered, clustered".to_owned())
-    }
-}
+crate::parsed_by_name!(HotKeys, "available are ");
 
 /// Why a set of keys is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,31 +7,17 @@ use std::time::Instant;
 /// The longest latency that is recorded exactly: longer than the deadline of any operation.
 const LONGEST_NANOS: u64 = 60_000_000_000;
 
-/// Operations whose latency is reported separately.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum Timed {
-    Get,
-    Insert,
-    Update,
-    ReadModifyWrite,
-    Range,
-    Remove,
-}
-
-impl Timed {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Get, Self::Insert, Self::Update, Self::ReadModifyWrite, Self::Range, Self::Remove];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Insert => "insert",
-            Self::Update => "update",
-            Self::ReadModifyWrite => "read_modify_write",
-            Self::Range => "range",
-            Self::Remove => "remove",
-        }
+sherman_fabric::named! {
+    /// Operations whose latency is reported separately.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(usize)]
+    pub(crate) enum Timed {
+        Get => "get",
+        Insert => "insert",
+        Update => "update",
+        ReadModifyWrite => "read_modify_write",
+        Range => "range",
+        Remove => "remove",
     }
 }
 

@@ -17,6 +17,7 @@
 //! | [`stats`] | the counters of a memory server |
 //! | [`tickets`] | tables of what is in flight, by ticket, for backends |
 //! | [`memory`] | a memory server's access to its own memory |
+//! | [`named!`] | enums whose values have names |
 
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,7 @@ pub mod counters;
 pub mod endpoint;
 pub mod error;
 pub mod memory;
+mod named;
 pub mod stats;
 pub mod tickets;
 pub mod work;
