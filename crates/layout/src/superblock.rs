@@ -11,7 +11,6 @@
 use crate::bytes::{get_u16, get_u32, get_u64, put};
 use crate::geometry::{Geometry, LaneWidth, LockGeometry, ReleaseMode};
 use sherman_fabric::Space;
-use std::fmt;
 use twox_hash::XxHash3_64;
 
 /// Bytes of the superblock.
@@ -88,51 +87,33 @@ pub struct Superblock {
     pub geometry: Geometry,
 }
 
-/// Why bytes are not a superblock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SuperblockError {
-    /// The magic is missing: this memory was never formatted, or its formatting did not finish.
-    NotFormatted,
-    /// It was formatted by another version.
-    VersionMismatch {
-        /// The version in memory.
-        found: u32,
-        /// The version this crate supports.
-        supported: u32,
-    },
-    /// It uses features that this crate does not know.
-    UnknownFeatures {
-        /// The unknown required bits.
-        bits: u64,
-    },
-    /// It is damaged.
-    Corrupt {
-        /// The violated condition.
-        what: &'static str,
-    },
-}
-
-impl fmt::Display for SuperblockError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotFormatted => write!(f, "the memory is not formatted"),
-            Self::VersionMismatch { found, supported } => {
-                write!(
-                    f,
-                    "the memory has format version {found}; this build supports {supported}. Dump its trees \
-                     with the build that made it, start on empty memory, and load them again"
-                )
-            }
-            Self::UnknownFeatures { bits } => {
-                write!(f, "the memory uses features {bits:#x} that this build does not know")
-            }
-            Self::Corrupt { what } => write!(f, "the superblock is corrupt: {what}"),
-        }
+sherman_fabric::errors! {
+    /// Why bytes are not a superblock.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum SuperblockError {
+        /// The magic is missing: this memory was never formatted, or its formatting did not finish.
+        NotFormatted => "the memory is not formatted",
+        /// It was formatted by another version.
+        VersionMismatch {
+            /// The version in memory.
+            found: u32,
+            /// The version this crate supports.
+            supported: u32,
+        } => "the memory has format version {found}; this build supports {supported}. Dump its trees with \
+            the build that made it, start on empty memory, and load them again",
+        /// It uses features that this crate does not know.
+        UnknownFeatures {
+            /// The unknown required bits.
+            bits: u64,
+        } => "the memory uses features {bits:#x} that this build does not know",
+        /// It is damaged.
+        Corrupt {
+            /// The violated condition.
+            what: &'static str,
+        } => "the superblock is corrupt: {what}",
     }
 }
-
-impl std::error::Error for SuperblockError {}
 
 impl Superblock {
     /// Encodes the superblock.

@@ -23,7 +23,6 @@ use sherman_layout::{
     ChunkEntry, ClientWord, FormatError, FormatOptions, Geometry, MemberEntry, SUPERBLOCK_BYTES, Superblock,
     SuperblockError,
 };
-use std::fmt;
 
 mod census;
 mod enlist;
@@ -38,50 +37,31 @@ mod membership_tests;
 #[cfg(test)]
 mod tests;
 
-/// Why a memory cannot be opened. Nothing was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// There is no superblock that this build understands.
-    Superblock(SuperblockError),
-    /// The memory is smaller than when it was formatted.
-    Truncated {
-        /// Which memory.
-        space: Space,
-        /// Bytes found.
-        found: u64,
-        /// Bytes needed.
-        expected: u64,
-    },
-    /// A table is damaged.
-    Corrupt {
-        /// Which table.
-        table: &'static str,
-        /// Which of its entries.
-        entry: u64,
-        /// What is wrong with it.
-        what: &'static str,
-    },
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Superblock(error) => write!(f, "{error}"),
-            Self::Truncated { space, found, expected } => {
-                write!(f, "{space:?} memory has {found} bytes; it was formatted with {expected}")
-            }
-            Self::Corrupt { table, entry, what } => write!(f, "the {table} is corrupt: entry {entry} {what}"),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Superblock(error) => Some(error),
-            Self::Truncated { .. } | Self::Corrupt { .. } => None,
-        }
+sherman_fabric::errors! {
+    /// Why a memory cannot be opened. Nothing was written.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum OpenError {
+        /// There is no superblock that this build understands.
+        Superblock(error: SuperblockError) => "{error}" because error,
+        /// The memory is smaller than when it was formatted.
+        Truncated {
+            /// Which memory.
+            space: Space,
+            /// Bytes found.
+            found: u64,
+            /// Bytes needed.
+            expected: u64,
+        } => "{space:?} memory has {found} bytes; it was formatted with {expected}",
+        /// A table is damaged.
+        Corrupt {
+            /// Which table.
+            table: &'static str,
+            /// Which of its entries.
+            entry: u64,
+            /// What is wrong with it.
+            what: &'static str,
+        } => "the {table} is corrupt: entry {entry} {what}",
     }
 }
 
