@@ -139,9 +139,9 @@ impl<E: Endpoint> Actor<E> {
         self.until("all participants to meet", |stage| stage.all_arrived(meeting)).await;
     }
 
-    /// An empty list.
-    pub(super) fn list(&self, server: u16) -> WorkList {
-        self.endpoint.list(server)
+    /// An empty list for the scenario's server.
+    pub(super) fn list(&self) -> WorkList {
+        self.endpoint.list(self.facts().server())
     }
 
     /// Posts at once. The caller awaits the result later.
@@ -174,15 +174,20 @@ impl<E: Endpoint> Actor<E> {
         self.done(self.post(list)).await
     }
 
+    /// One READ from the scenario's server, as one round trip.
+    pub(super) async fn read(&self, space: Space, offset: u64, len: usize) -> Result<Vec<u8>, Breach> {
+        self.read_from(self.facts().server(), space, offset, len).await
+    }
+
     /// One READ, as one round trip.
-    pub(super) async fn read(
+    pub(super) async fn read_from(
         &self,
         server: u16,
         space: Space,
         offset: u64,
         len: usize,
     ) -> Result<Vec<u8>, Breach> {
-        let mut list = self.list(server);
+        let mut list = self.endpoint.list(server);
         let read = list.read(space, offset, len as u32);
         let list = self.run(list).await?;
         let bytes = list.bytes(read).to_vec();
@@ -190,20 +195,25 @@ impl<E: Endpoint> Actor<E> {
         Ok(bytes)
     }
 
-    /// One READ of a word.
-    pub(super) async fn word(&self, server: u16, space: Space, offset: u64) -> Result<u64, Breach> {
-        Ok(word_at(&self.read(server, space, offset, 8).await?, 0))
+    /// One READ of a word of the scenario's server.
+    pub(super) async fn word(&self, space: Space, offset: u64) -> Result<u64, Breach> {
+        Ok(word_at(&self.read(space, offset, 8).await?, 0))
+    }
+
+    /// One WRITE to the scenario's server, as one round trip.
+    pub(super) async fn write(&self, space: Space, offset: u64, data: &[u8]) -> Result<(), Breach> {
+        self.write_to(self.facts().server(), space, offset, data).await
     }
 
     /// One WRITE, as one round trip.
-    pub(super) async fn write(
+    pub(super) async fn write_to(
         &self,
         server: u16,
         space: Space,
         offset: u64,
         data: &[u8],
     ) -> Result<(), Breach> {
-        let mut list = self.list(server);
+        let mut list = self.endpoint.list(server);
         list.write(space, offset, data);
         let list = self.run(list).await?;
         self.endpoint.recycle(list);

@@ -51,7 +51,7 @@ async fn bump<E: Endpoint>(actor: Actor<E>, first: usize) -> Result<(), Breach> 
         let units = first + start..first + (start + 1 + actor.below(3) as usize).min(UNITS / 2);
         let values: Vec<u64> = units.clone().map(|unit| stage.add(unit, 1) + 1).collect();
         let data: Vec<u8> = values.iter().flat_map(|&value| fill(value, facts.unit())).collect();
-        actor.write(facts.server(), Space::Host, facts.host(units.start as u64), &data).await?;
+        actor.write(Space::Host, facts.host(units.start as u64), &data).await?;
         for (unit, value) in units.zip(values) {
             stage.set(UNITS + unit, value);
         }
@@ -71,7 +71,7 @@ async fn read_in_window<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<()
         let mut in_flight = Vec::new();
         for _ in 0..=actor.below(IN_FLIGHT) {
             let completed: Vec<u64> = (0..UNITS).map(|unit| stage.get(UNITS + unit)).collect();
-            let mut list = actor.list(facts.server());
+            let mut list = actor.list();
             let read = list.read(Space::Host, facts.host(0), (UNITS * facts.unit()) as u32);
             in_flight.push((completed, read, actor.post(list)));
         }
@@ -97,7 +97,7 @@ async fn keep_reads<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<(), Br
     let completed = |unit: usize| stage.get(UNITS + unit);
     actor.meet().await;
     while actor.looks_on(writers) {
-        let mut list = actor.list(facts.server());
+        let mut list = actor.list();
         let read = list.read(Space::Host, facts.host(0), (UNITS * facts.unit()) as u32);
         let list = actor.run(list).await?;
         let first_look = list.bytes(read).to_vec();
@@ -107,7 +107,7 @@ async fn keep_reads<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<(), Br
                 stage.finished() >= writers || (0..UNITS).map(completed).sum::<u64>() > seen + 2
             })
             .await;
-        actor.read(facts.server(), Space::Host, facts.host(0), facts.unit()).await?;
+        actor.read(Space::Host, facts.host(0), facts.unit()).await?;
         actor
             .check(list.bytes(read) == first_look, || "the buffer of a completed READ changed".to_owned())?;
         actor.endpoint().recycle(list);

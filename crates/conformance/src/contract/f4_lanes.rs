@@ -41,7 +41,6 @@ fn lanes<E: Endpoint + 'static>(space: Space) -> Cast<E> {
 
 async fn take_and_release<E: Endpoint>(actor: Actor<E>, space: Space) -> Result<(), Breach> {
     let facts = actor.facts();
-    let server = facts.server();
     let word = if space == Space::Host { facts.host(0) } else { facts.chip(0) };
     let shift = actor.index() * LANE_BITS;
     let (mask, held) = (LANE << shift, (actor.index() + 1) << shift);
@@ -49,7 +48,7 @@ async fn take_and_release<E: Endpoint>(actor: Actor<E>, space: Space) -> Result<
     for _ in 0..facts.rounds {
         // The bits outside the mask are noise, and a backend must ignore them.
         let noise = actor.below(u64::MAX) & !mask;
-        let mut list = actor.list(server);
+        let mut list = actor.list();
         let take = list.masked_cas(space, word, noise, held | !mask, mask);
         let old = actor.run(list).await?.old(take);
         actor.check(old & mask == 0, || {
@@ -59,7 +58,7 @@ async fn take_and_release<E: Endpoint>(actor: Actor<E>, space: Space) -> Result<
             format!("the lanes of {old:#x} hold values that no client wrote")
         })?;
 
-        let mut list = actor.list(server);
+        let mut list = actor.list();
         if facts.caps.write_releases && actor.below(4) > 0 {
             list.write(space, word + shift / 8, &0_u16.to_le_bytes());
             actor.run(list).await?;
@@ -72,7 +71,7 @@ async fn take_and_release<E: Endpoint>(actor: Actor<E>, space: Space) -> Result<
         }
     }
     actor.meet().await;
-    let word = actor.word(server, space, word).await?;
+    let word = actor.word(space, word).await?;
     actor.check(word == 0, || format!("every lane was released, but the word is {word:#x}"))
 }
 

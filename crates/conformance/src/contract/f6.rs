@@ -63,7 +63,7 @@ fn can_fence(facts: &Facts) -> Result<(), &'static str> {
 /// The units of both victims, and the word that each adds to.
 async fn victims_memory<E: Endpoint>(actor: &Actor<E>) -> Result<Vec<u8>, Breach> {
     let facts = actor.facts();
-    actor.read(facts.server(), Space::Host, facts.host(0), 2 * UNITS as usize * facts.unit()).await
+    actor.read(Space::Host, facts.host(0), 2 * UNITS as usize * facts.unit()).await
 }
 
 async fn fence<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
@@ -99,7 +99,7 @@ async fn fence<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
 fn victims_list<E: Endpoint>(actor: &Actor<E>, which: u64, value: u64) -> WorkList {
     let facts = actor.facts();
     let first = which * UNITS;
-    let mut list = actor.list(facts.server());
+    let mut list = actor.list();
     let data = fill(value, facts.unit());
     list.write(Space::Host, facts.host(first + actor.below(UNITS - 1)), &data);
     list.faa(Space::Host, facts.host(first + UNITS - 1), 1);
@@ -150,8 +150,8 @@ async fn go_on<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     let offset = facts.host(2 * UNITS);
     actor.meet().await;
     for value in 1.. {
-        actor.write(facts.server(), Space::Host, offset, &fill(value, facts.unit())).await?;
-        let there = actor.word(facts.server(), Space::Host, offset).await?;
+        actor.write(Space::Host, offset, &fill(value, facts.unit())).await?;
+        let there = actor.word(Space::Host, offset).await?;
         actor.check(there == value, || {
             format!("a client that was not fenced wrote {value} and found {there}")
         })?;

@@ -43,7 +43,7 @@ async fn fail<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     actor.meet().await;
     for round in 1..=facts.rounds_together() {
         let (bad, kind) = (actor.below(VERBS), actor.below(4));
-        let mut list = actor.list(facts.server());
+        let mut list = actor.list();
         for verb in 0..VERBS {
             if verb == bad {
                 add_bad_verb(&mut list, kind, facts.host(verb), round);
@@ -86,7 +86,7 @@ async fn look<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
         // look like a gap.
         let mut happened = None;
         for verb in (0..VERBS).rev().filter(|&verb| verb != bad) {
-            let value = actor.word(facts.server(), Space::Host, facts.host(verb)).await?;
+            let value = actor.word(Space::Host, facts.host(verb)).await?;
             if value == round {
                 actor.check(verb < bad, || {
                     format!("verb {bad} of the list was bad, but verb {verb} executed")
@@ -108,7 +108,7 @@ pub(super) async fn still_usable<E: Endpoint>(
     offset: u64,
     value: u64,
 ) -> Result<bool, Breach> {
-    let mut list = actor.list(actor.facts().server());
+    let mut list = actor.list();
     list.write(Space::Host, offset, &value.to_le_bytes());
     let read = list.read(Space::Host, offset, 8);
     match actor.outcome(actor.post(list)).await {
