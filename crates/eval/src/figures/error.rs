@@ -33,13 +33,6 @@ sherman_fabric::errors! {
             /// The error.
             error: BenchError,
         } => "an experiment failed: {error}. Its job: {job:?}" because error,
-        /// A figure used an experiment that it had not planned.
-        Unplanned {
-            /// The figure.
-            figure: &'static str,
-            /// The experiment.
-            job: Box<Job>,
-        } => "figure {figure} uses an experiment that it did not plan: {job:?}",
     }
 }
 
@@ -54,7 +47,7 @@ impl FiguresError {
         match self {
             Self::Unknown { .. } => Some("only"),
             Self::Output { .. } => Some("out"),
-            Self::Program(_) | Self::Experiment { .. } | Self::Unplanned { .. } => None,
+            Self::Program(_) | Self::Experiment { .. } => None,
         }
     }
 }
