@@ -46,6 +46,7 @@ mod bounds;
 pub mod choice;
 pub mod endpoint;
 pub mod explore;
+mod flights;
 mod hash;
 pub mod history;
 pub mod knobs;
