@@ -128,23 +128,7 @@ impl Superblock {
         put(out, AT_MEMORY_ID, self.memory_id.to_le_bytes());
         put(out, AT_SERVER, self.server.to_le_bytes());
         put(out, AT_SERVERS, self.servers.to_le_bytes());
-        put(out, AT_MEMORY_BYTES, g.memory_bytes.to_le_bytes());
-        put(out, AT_CHUNK_BYTES, g.chunk_bytes.to_le_bytes());
-        put(out, AT_CHUNKS_OFFSET, g.chunks_offset.to_le_bytes());
-        put(out, AT_CHUNKS, g.chunks.to_le_bytes());
-        put(out, AT_REDO_SLOT_BYTES, g.redo_slot_bytes.to_le_bytes());
-        put(out, AT_REDO_AREA_BYTES, g.redo_area_bytes.to_le_bytes());
-        put(out, AT_SPAN_TABLE_OFFSET, g.span_table_offset.to_le_bytes());
-        put(out, AT_SPAN_PLACES, g.span_places.to_le_bytes());
-        put(out, AT_MEMBER_OFFSET, g.member_offset.to_le_bytes());
-        put(out, AT_CLIENT_OFFSET, g.client_offset.to_le_bytes());
-        put(out, AT_CHUNK_TABLE_OFFSET, g.chunk_table_offset.to_le_bytes());
-        put(out, AT_CATALOG_OFFSET, g.catalog_offset.to_le_bytes());
-        put(out, AT_MEMBER_CAPACITY, g.member_capacity.to_le_bytes());
-        put(out, AT_CATALOG_CAPACITY, g.catalog_capacity.to_le_bytes());
-        put(out, AT_LEASE, g.lease_nanos.to_le_bytes());
-        put(out, AT_SERVER_OFFSET, g.server_offset.to_le_bytes());
-        put(out, AT_SERVER_CAPACITY, g.server_capacity.to_le_bytes());
+        put_geometry(out, g);
         put(out, AT_LOCK_OFFSET, g.lock.offset.to_le_bytes());
         put(out, AT_LANES, g.lock.count.to_le_bytes());
         put(out, AT_LOCK_SPACE, [space_number(g.lock.space)]);
@@ -214,26 +198,40 @@ fn decode_geometry(bytes: &[u8]) -> Result<Geometry, &'static str> {
             _ => return Err("the release mode is unknown"),
         },
     };
-    Ok(Geometry {
-        memory_bytes: get_u64(bytes, AT_MEMORY_BYTES),
-        chunk_bytes: get_u64(bytes, AT_CHUNK_BYTES),
-        chunks_offset: get_u64(bytes, AT_CHUNKS_OFFSET),
-        chunks: get_u32(bytes, AT_CHUNKS),
-        redo_slot_bytes: get_u32(bytes, AT_REDO_SLOT_BYTES),
-        redo_area_bytes: get_u64(bytes, AT_REDO_AREA_BYTES),
-        member_offset: get_u64(bytes, AT_MEMBER_OFFSET),
-        member_capacity: get_u32(bytes, AT_MEMBER_CAPACITY),
-        client_offset: get_u64(bytes, AT_CLIENT_OFFSET),
-        chunk_table_offset: get_u64(bytes, AT_CHUNK_TABLE_OFFSET),
-        span_places: get_u32(bytes, AT_SPAN_PLACES),
-        span_table_offset: get_u64(bytes, AT_SPAN_TABLE_OFFSET),
-        catalog_offset: get_u64(bytes, AT_CATALOG_OFFSET),
-        catalog_capacity: get_u32(bytes, AT_CATALOG_CAPACITY),
-        lease_nanos: get_u64(bytes, AT_LEASE),
-        server_offset: get_u64(bytes, AT_SERVER_OFFSET),
-        server_capacity: get_u32(bytes, AT_SERVER_CAPACITY),
-        lock,
-    })
+    Ok(read_geometry(bytes, lock))
+}
+
+/// Makes the functions that write and read a geometry, apart from its lock table.
+macro_rules! geometry {
+    ($($field:ident: $get:ident at $at:ident,)+) => {
+        fn put_geometry(out: &mut [u8], geometry: &Geometry) {
+            $(put(out, $at, geometry.$field.to_le_bytes());)+
+        }
+
+        fn read_geometry(bytes: &[u8], lock: LockGeometry) -> Geometry {
+            Geometry { $($field: $get(bytes, $at),)+ lock }
+        }
+    };
+}
+
+geometry! {
+    memory_bytes: get_u64 at AT_MEMORY_BYTES,
+    chunk_bytes: get_u64 at AT_CHUNK_BYTES,
+    chunks_offset: get_u64 at AT_CHUNKS_OFFSET,
+    chunks: get_u32 at AT_CHUNKS,
+    redo_slot_bytes: get_u32 at AT_REDO_SLOT_BYTES,
+    redo_area_bytes: get_u64 at AT_REDO_AREA_BYTES,
+    member_offset: get_u64 at AT_MEMBER_OFFSET,
+    member_capacity: get_u32 at AT_MEMBER_CAPACITY,
+    client_offset: get_u64 at AT_CLIENT_OFFSET,
+    chunk_table_offset: get_u64 at AT_CHUNK_TABLE_OFFSET,
+    span_places: get_u32 at AT_SPAN_PLACES,
+    span_table_offset: get_u64 at AT_SPAN_TABLE_OFFSET,
+    catalog_offset: get_u64 at AT_CATALOG_OFFSET,
+    catalog_capacity: get_u32 at AT_CATALOG_CAPACITY,
+    lease_nanos: get_u64 at AT_LEASE,
+    server_offset: get_u64 at AT_SERVER_OFFSET,
+    server_capacity: get_u32 at AT_SERVER_CAPACITY,
 }
 
 const fn space_number(space: Space) -> u8 {
