@@ -2,7 +2,7 @@
 
 use crate::cause::Cause;
 use crate::node::ShapeError;
-use sherman_fabric::{ComputeId, FabricError, GlobalAddress, Refusal};
+use sherman_fabric::{ComputeId, FabricError, GlobalAddress, Refusal, TreeTypes};
 use sherman_layout::SuperblockError;
 use std::time::Duration;
 
@@ -38,6 +38,21 @@ sherman_fabric::errors! {
             /// The value that the tree has.
             found: u64,
         } => "tree {name:?} exists with {what} {found}, not {asked}",
+        /// The tree was created with other types of keys or values.
+        TypeMismatch {
+            /// Its name.
+            name: String,
+            /// The types that the caller asked for.
+            asked: Box<TreeTypes>,
+            /// The types that the tree has.
+            found: Box<TreeTypes>,
+        } => (
+            "tree {name:?} holds keys of type {} and values of type {}, not {} and {}",
+            found.key,
+            found.value,
+            asked.key,
+            asked.value,
+        ),
         /// There is no such tree.
         NoSuchTree {
             /// The requested name.
@@ -199,10 +214,12 @@ mod tests {
     fn every_error_says_what_happened_in_one_line() {
         let address = GlobalAddress::new(1, 64);
         let lost = FabricError::ServerLost { server: 3 };
+        let types = |key| Box::new(TreeTypes::new(key, "u64").unwrap());
         let errors = [
             Error::KeySize { expected: 8, found: 9 },
             Error::ValueSize { expected: 8, found: 9 },
             Error::TreeMismatch { name: "t".into(), what: "key size", asked: 1, found: 2 },
+            Error::TypeMismatch { name: "t".into(), asked: types("i64"), found: types("u64\n") },
             Error::NoSuchTree { name: "t".into() },
             Error::BadRange,
             Error::NotEmpty,

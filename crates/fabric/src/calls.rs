@@ -8,7 +8,7 @@ use crate::control::{
     CatalogReply, ChunkClass, Extent, MemberInfo, Renewal, ServerInfo, Span, TreeInfo, TreeSpec,
     Usage as InUse, Verdict,
 };
-use crate::{ComputeId, FabricError, Request, Response, ServerStats};
+use crate::{ComputeId, FabricError, Request, Response, ServerStats, TreeTypes};
 
 /// A control request whose reply has a type.
 pub trait Call {
@@ -102,7 +102,7 @@ calls! {
     FreeSpans { spans: Vec<(u64, bool)> } -> () = Response::Done => ();
     SpansOf { client: ComputeId, from: u64 } -> Vec<Span> = Response::Spans(spans) => spans;
     RedoArea -> Extent = Response::RedoArea(area) => area;
-    CreateTree { name: String, spec: TreeSpec, id: u32, root: u64 } -> CatalogReply
+    CreateTree { name: String, spec: TreeSpec, types: Option<TreeTypes>, id: u32, root: u64 } -> CatalogReply
         = Response::Tree(tree) => tree;
     NewTreeId -> u32 = Response::TreeId { id } => id;
     OpenTree { name: String } -> CatalogReply = Response::Tree(tree) => tree;

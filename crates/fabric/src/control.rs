@@ -5,6 +5,7 @@
 //! the type of its reply.
 
 use crate::stats::ServerStats;
+use crate::tree_types::TreeTypes;
 use std::fmt;
 
 /// A compute server's identity, which it writes into lock lanes and free marks. 0 means no client.
@@ -59,6 +60,8 @@ pub struct TreeInfo {
     pub name: String,
     /// Its shape.
     pub spec: TreeSpec,
+    /// The types of its keys and values. `None` if its creator gave none.
+    pub types: Option<TreeTypes>,
     /// The root word's offset in server 0's host memory.
     pub root_word: u64,
 }
@@ -108,6 +111,8 @@ pub enum Request {
         name: String,
         /// Shape.
         spec: TreeSpec,
+        /// The types of its keys and values, if the catalog should keep them. No server compares them.
+        types: Option<TreeTypes>,
         /// The id that every node of the tree carries, from [`Request::NewTreeId`].
         id: u32,
         /// The first root word.

@@ -14,6 +14,7 @@
 //! | [`counters`] | round trips, verbs and bytes, counted the same for every backend |
 //! | [`control`] | the few requests that a memory server's CPU answers |
 //! | [`calls`] | those requests, each with the type of its reply |
+//! | [`tree_types`] | the names of a tree's key and value types |
 //! | [`stats`] | the counters of a memory server |
 //! | [`tickets`] | tables of what is in flight, by ticket, for backends |
 //! | [`memory`] | a memory server's access to its own memory |
@@ -33,6 +34,7 @@ pub mod memory;
 mod named;
 pub mod stats;
 pub mod tickets;
+pub mod tree_types;
 pub mod work;
 
 pub use address::{GlobalAddress, Space};
@@ -44,4 +46,5 @@ pub use endpoint::{Clock, Endpoint, Fabric, Ticket, call, execute, sleep_until, 
 pub use error::FabricError;
 pub use memory::Memory;
 pub use stats::ServerStats;
+pub use tree_types::{TreeTypes, TypeName};
 pub use work::{Verb, VerbId, WorkList};

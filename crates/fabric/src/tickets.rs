@@ -1,8 +1,8 @@
 //! The state of an endpoint between `post` and `poll`: anything by ticket, and a pool of empty lists.
 //!
-//! Every backend keeps its lists and calls in these tables. Both are bounded. A ticket is a slot and the slot's generation. So polling a ticket twice gives an error
-//! and never another ticket's list. Nothing is allocated once the slots and the pool have grown to what the
-//! caller keeps in flight.
+//! Every backend keeps its lists and calls in these tables. Both are bounded. A ticket is a slot and the
+//! slot's generation. So polling a ticket twice gives an error and never another ticket's list. Nothing is
+//! allocated once the slots and the pool have grown to what the caller keeps in flight.
 
 use crate::{FabricError, Ticket, WorkList};
 

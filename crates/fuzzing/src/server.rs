@@ -4,7 +4,7 @@
 use crate::source::Source;
 use crate::{Reached, superblock};
 use sherman_fabric::control::{ChunkClass, TreeSpec};
-use sherman_fabric::{ComputeId, Memory, Request, Seen, Space};
+use sherman_fabric::{ComputeId, Memory, Request, Seen, Space, TreeTypes};
 use sherman_layout::testing::{VecMemory, small_options};
 use sherman_layout::{FormatOptions, Geometry, SUPERBLOCK_BYTES};
 use sherman_memory_server::{MemoryServer, OpenError};
@@ -149,6 +149,7 @@ fn request(source: &mut Source<'_>) -> Request {
                 leaf_bytes: 64 * u32::from(source.byte()),
                 internal_bytes: 1024,
             },
+            types: TreeTypes::new(&name(), "u64"),
             id: source.below(6) as u32,
             root: u64::from(source.byte()),
         },

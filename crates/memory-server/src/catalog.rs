@@ -18,7 +18,7 @@
 use crate::bytes::load_host;
 use crate::server::OpenError;
 use sherman_fabric::control::{TreeInfo, TreeSpec};
-use sherman_fabric::{Memory, Refusal, Space};
+use sherman_fabric::{Memory, Refusal, Space, TreeTypes};
 use sherman_layout::bytes::{LINE, get_u64, put};
 use sherman_layout::catalog::{AT_ID, AT_NAME, ENTRY, NAME_BYTES_MAX, decode, encode};
 use sherman_layout::geometry::{Geometry, NEXT_TREE_ID_OFFSET};
@@ -120,7 +120,7 @@ impl Catalog {
         geometry: &Geometry,
         new: NewTree<'_>,
     ) -> Result<(TreeInfo, bool), Refusal> {
-        let NewTree { name, spec, id, root } = new;
+        let NewTree { name, spec, types, id, root } = new;
         check_name(name)?;
         if let Some(existing) = self.open(memory, name) {
             return Ok((existing.clone(), false));
@@ -137,7 +137,8 @@ impl Catalog {
         }
         let index = self.place_for(memory, name).ok_or(Refusal::TooManyTrees)?;
         self.clear(memory, geometry, index);
-        let info = TreeInfo { id, name: name.to_owned(), spec, root_word: geometry.root_word(index) };
+        let root_word = geometry.root_word(index);
+        let info = TreeInfo { id, name: name.to_owned(), spec, types, root_word };
         let (entry, at) = (encode(&info, root), geometry.catalog_entry(index));
         let mut first_line = [0; LINE as usize];
         first_line.copy_from_slice(&entry[..LINE as usize]);
@@ -201,6 +202,7 @@ fn has_ended(memory: &dyn Memory, tree: &TreeInfo) -> bool {
 pub(crate) struct NewTree<'a> {
     pub(crate) name: &'a str,
     pub(crate) spec: TreeSpec,
+    pub(crate) types: Option<TreeTypes>,
     pub(crate) id: u32,
     pub(crate) root: u64,
 }

@@ -16,7 +16,7 @@ use roll::{LEASE, Roll};
 use sherman_fabric::control::{
     CatalogReply, ChunkClass, Extent, Renewal, TreeInfo, TreeSpec, Usage, Verdict,
 };
-use sherman_fabric::{ComputeId, Memory, Refusal, Request, Response, Space};
+use sherman_fabric::{ComputeId, Memory, Refusal, Request, Response, Space, TreeTypes};
 use sherman_layout::FormatOptions;
 use sherman_layout::testing::{VecMemory, small_options};
 use std::collections::{BTreeMap, BTreeSet};
@@ -341,7 +341,8 @@ impl Model {
             68..80 => Request::RedoArea,
             80..84 => Request::NewTreeId,
             84..88 if self.ids > 0 && !self.ids_used.contains(&self.ids) => {
-                Request::CreateTree { name, spec: SPEC, id: self.ids, root: root_of(self.ids) }
+                let (id, types) = (self.ids, types_of(self.ids));
+                Request::CreateTree { name, spec: SPEC, types, id, root: root_of(id) }
             }
             88..90 => Request::OpenTree { name },
             90..92 => {
@@ -357,7 +358,13 @@ impl Model {
 }
 
 fn known(info: &TreeInfo) -> Known {
+    assert_eq!(info.types, types_of(info.id));
     Known { id: info.id, root_word: info.root_word }
+}
+
+/// The types of the tree with this id. Every third tree has none.
+fn types_of(id: u32) -> Option<TreeTypes> {
+    TreeTypes::new(&format!("K{id}"), "u64").filter(|_| !id.is_multiple_of(3))
 }
 
 /// The first root word of the tree with this id.

@@ -368,8 +368,8 @@ impl MemoryServer {
         let geometry = &self.superblock.geometry;
         let catalog = &mut self.root.as_mut().ok_or(Refusal::NotHere)?.catalog;
         match request {
-            Request::CreateTree { name, spec, id, root } => {
-                let new = NewTree { name, spec: *spec, id: *id, root: *root };
+            Request::CreateTree { name, spec, types, id, root } => {
+                let new = NewTree { name, spec: *spec, types: *types, id: *id, root: *root };
                 let (info, created) = catalog.create(memory, geometry, new)?;
                 Ok(Response::Tree(CatalogReply { info, created }))
             }

@@ -1,10 +1,11 @@
 //! Trees by name: opening existing trees, describing and dropping them.
 
 use crate::cluster::Cluster;
-use crate::codec::{Key, Value};
+use crate::codec::{Key, Value, tree_types};
 use crate::tree::{RawTree, Tree};
 use sherman_core::node::TreeShape;
 use sherman_core::{Error, Format};
+use sherman_fabric::TreeTypes;
 use sherman_fabric::control::TreeInfo;
 
 /// The fixed properties of a tree.
@@ -17,6 +18,8 @@ pub struct TreeDescription {
     pub id: u32,
     /// The format of the tree's nodes.
     pub format: Format,
+    /// The types of keys and values. `None` if the tree's creator gave none.
+    pub types: Option<TreeTypes>,
     /// Bytes of a key.
     pub key_bytes: usize,
     /// Bytes of a value.
@@ -44,6 +47,7 @@ impl TryFrom<TreeInfo> for TreeDescription {
             name: info.name,
             id: info.id,
             format: leaf.format(),
+            types: info.types,
             key_bytes: leaf.key_len(),
             value_bytes: leaf.payload_len(),
             leaf_bytes: leaf.node_bytes(),
@@ -81,8 +85,8 @@ impl Cluster {
     /// Opens the existing tree `name`, with any options.
     ///
     /// # Errors
-    /// [`Error::TreeMismatch`] if the tree's keys or values have other sizes. [`Error::NoSuchTree`]: this
-    /// call does not create a tree.
+    /// [`Error::TreeMismatch`] if the tree's keys or values have other sizes. [`Error::TypeMismatch`] if the
+    /// tree was created with other types. [`Error::NoSuchTree`]: this call does not create a tree.
     ///
     /// ```
     /// # use sherman::Error;
@@ -103,10 +107,11 @@ impl Cluster {
                 return Err(Error::TreeMismatch { name: name.to_owned(), what, asked, found });
             }
         }
+        tree.state().check_types(tree_types::<K, V>().as_ref())?;
         Ok(tree.typed())
     }
 
-    /// Opens the existing tree `name`, for keys and values as byte strings.
+    /// Opens the existing tree `name`, for keys and values as byte strings, whatever its types.
     ///
     /// # Errors
     /// [`Error::NoSuchTree`]: this call does not create a tree.

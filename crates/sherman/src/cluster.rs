@@ -2,7 +2,7 @@
 
 pub(crate) use crate::any::AnyEndpoint;
 use crate::any::AnyFabric;
-use crate::codec::{Key, Value};
+use crate::codec::{Key, Value, tree_types};
 use crate::error::OpenError;
 use crate::event::{Event, Listener};
 use crate::identity::{Identity, Seated};
@@ -318,24 +318,41 @@ impl Cluster {
 
     /// Opens the tree `name`, or creates it empty, with default options for these types.
     ///
+    /// The catalog keeps the names of the types ([`Value::type_name`]) with a new tree, and later calls must
+    /// name the same types. [`raw_tree`](Self::raw_tree) creates trees without types, which open with any
+    /// types of their sizes.
+    ///
     /// # Errors
-    /// [`Error::TreeMismatch`] if it exists with other key or value sizes or options; [`Error::OutOfMemory`].
+    /// [`Error::TreeMismatch`] if it exists with other key or value sizes or options; [`Error::TypeMismatch`]
+    /// if it exists with other types; [`Error::OutOfMemory`].
+    ///
+    /// ```
+    /// # let cluster = sherman::Cluster::open("embedded:?memory=64MiB")?;
+    /// cluster.tree::<u64, u64>("orders")?;
+    /// let refused = cluster.tree::<i64, u64>("orders").expect_err("other keys");
+    /// assert_eq!(
+    ///     refused.to_string(),
+    ///     "tree \"orders\" holds keys of type u64 and values of type u64, not i64 and u64"
+    /// );
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn tree<K: Key, V: Value>(&self, name: &str) -> Result<Tree<K, V>, Error> {
         self.tree_with(name, &TreeOptions::new())
     }
 
-    /// Opens the tree `name`, or creates it empty.
+    /// As [`tree`](Self::tree), with other options.
     pub fn tree_with<K: Key, V: Value>(
         &self,
         name: &str,
         options: &TreeOptions,
     ) -> Result<Tree<K, V>, Error> {
-        let options = options.clone().sizes(K::LEN, V::LEN);
-        Ok(self.raw_tree(name, &options)?.typed())
+        let (spec, types) = (options.clone().sizes(K::LEN, V::LEN).spec()?, tree_types::<K, V>());
+        let tree = self.run(async |worker| worker.typed_tree(name, &spec, types.as_ref()).await)?;
+        Ok(self.adopt(tree).typed())
     }
 
     /// Opens the tree `name`, or creates it empty, for keys and values as byte strings of the sizes in
-    /// `options`.
+    /// `options`. Opens typed trees too, and creates a tree without types.
     pub fn raw_tree(&self, name: &str, options: &TreeOptions) -> Result<RawTree, Error> {
         let spec = options.spec()?;
         Ok(self.adopt(self.run(async |worker| worker.tree(name, &spec).await)?))

@@ -186,6 +186,7 @@ pub use sherman_embedded::{Atomicity, EmbeddedError};
 pub use sherman_fabric::control::{ComputeId, Standing, TreeInfo, TreeSpec};
 pub use sherman_fabric::stats::{HotWord, RefusedCount, ServerStats};
 pub use sherman_fabric::{GlobalAddress, Refusal, Space, Verdict};
+pub use sherman_fabric::{TreeTypes, TypeName};
 pub use sherman_layout::{LaneWidth, ReleaseMode};
 pub use sherman_metrics::MetricsListener;
 #[cfg(target_os = "linux")]

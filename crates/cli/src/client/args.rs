@@ -61,6 +61,9 @@ pub struct CreateArgs {
 }
 
 const TREES_HELP: &str = "\
+Programs give the types of keys and values when they create a tree with the library. A tree that
+this command created has no types, shown as -, and programs can open it with any types of its sizes.
+
 Exit code: 0 on success, also if there are no trees; 2 for invalid usage; 3 if the operation failed.
 
 Examples:

@@ -1,7 +1,7 @@
 //! Converts keys and values between bytes and text.
 //!
-//! A tree knows the sizes of its keys and values, not their types. A [`Form`] is a text representation of
-//! bytes. A [`Column`] is a form that fits the size in a tree.
+//! The command handles keys and values as byte strings, whatever the types of the tree. A [`Form`] is a text
+//! representation of bytes. A [`Column`] is a form that fits the size in a tree.
 //!
 //! The bytes are the same as those of the library's codecs. Integers are big-endian with the sign bit
 //! flipped. Text is [`ShortBytes`](sherman::ShortBytes). The order of the bytes is therefore the order of the

@@ -1,4 +1,4 @@
-//! `sherman trees`: lists the trees of a cluster, and their shapes.
+//! `sherman trees`: lists the trees of a cluster, their shapes and their types.
 
 use super::args::TreesArgs;
 use super::column::Form;
@@ -37,7 +37,18 @@ pub fn as_json(tree: &TreeDescription) -> Value {
         "entries_per_internal": tree.entries_per_internal,
         "key_type": Form::of_size(tree.key_bytes).name(),
         "value_type": Form::of_size(tree.value_bytes).name(),
+        "types": tree.types.map(|types| json!({
+            "key": types.key.as_str(),
+            "value": types.value.as_str(),
+        })),
     })
+}
+
+/// What the table shows for the types of a tree that was created without types.
+const NO_TYPE: &str = "-";
+
+fn key_type(tree: &TreeDescription) -> String {
+    tree.types.map_or(NO_TYPE.to_owned(), |types| types.key.to_string())
 }
 
 /// The trees as a table of text.
@@ -50,16 +61,18 @@ impl fmt::Display for Table<'_> {
             return write!(f, "there are no trees");
         }
         let width = trees.iter().map(|tree| tree.name.chars().count()).max().unwrap_or(0).max("tree".len());
+        let key_types = trees.iter().map(|tree| key_type(tree).chars().count());
+        let key_width = key_types.max().unwrap_or(0).max("key type".len());
         write!(
             f,
-            "{:<width$}{:>8}{:>10}{:>10}{:>10}{:>14}{:>16}  format",
-            "tree", "id", "key", "value", "leaf", "internal node", "entries/leaf"
+            "{:<width$}{:>8}{:>10}{:>10}{:>10}{:>14}{:>16}  {:<14}  {:<key_width$}  value type",
+            "tree", "id", "key", "value", "leaf", "internal node", "entries/leaf", "format", "key type"
         )?;
         for tree in *trees {
             let bytes = |bytes: usize| format!("{bytes} B");
             write!(
                 f,
-                "\n{:<width$}{:>8}{:>10}{:>10}{:>10}{:>14}{:>16}  {}",
+                "\n{:<width$}{:>8}{:>10}{:>10}{:>10}{:>14}{:>16}  {:<14}  {:<key_width$}  {}",
                 tree.name,
                 tree.id,
                 bytes(tree.key_bytes),
@@ -67,7 +80,9 @@ impl fmt::Display for Table<'_> {
                 bytes(tree.leaf_bytes),
                 bytes(tree.internal_bytes),
                 tree.entries_per_leaf,
-                tree.format.name()
+                tree.format.name(),
+                key_type(tree),
+                tree.types.map_or(NO_TYPE.to_owned(), |types| types.value.to_string())
             )?;
         }
         Ok(())
@@ -80,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trees_are_listed_by_name_with_their_shapes() {
+    fn trees_are_listed_by_name_with_their_shapes_and_types() {
         let cluster = cluster();
         assert_eq!(Table(&described(&cluster).expect("trees")).to_string(), "there are no trees");
         cluster.tree::<u64, [u8; 24]>("users").expect("a tree");
@@ -96,5 +111,17 @@ mod tests {
         let json = as_json(&trees[1]);
         assert_eq!((json["key_type"].as_str(), json["value_type"].as_str()), (Some("u64"), Some("hex")));
         assert_eq!((json["value_size"].as_u64(), json["entries_per_leaf"].as_u64()), (Some(24), Some(15)));
+        assert!(lines[0].ends_with("  format          key type  value type"), "{said}");
+        assert!(lines[2].ends_with("  line-stamped    u64       [u8; 24]"), "{said}");
+        assert_eq!(json["types"], json!({ "key": "u64", "value": "[u8; 24]" }));
+    }
+
+    #[test]
+    fn a_tree_of_byte_strings_has_no_types() {
+        let cluster = cluster();
+        cluster.raw_tree("raw", &sherman::TreeOptions::new()).expect("a tree");
+        let trees = described(&cluster).expect("trees");
+        assert!(Table(&trees).to_string().ends_with("  line-stamped    -         -"), "{}", Table(&trees));
+        assert_eq!(as_json(&trees[0])["types"], Value::Null);
     }
 }

@@ -49,6 +49,31 @@ fn a_tree_is_cleared_and_dropped() {
 }
 
 #[test]
+fn the_command_shows_the_types_of_trees_and_creates_trees_without_types() {
+    let servers = Servers::start(Transport::Unix, 1, SMALL);
+    let url = servers.url();
+    let cluster = Cluster::open(&url).expect("a member");
+    cluster.tree::<i64, (u32, u32)>("typed").expect("a tree");
+    assert!(on(&url, "put 1 100 --tree plain --create --key-type u64", "").status.success());
+    let plain = cluster.tree::<u64, u64>("plain").expect("a tree").client().expect("a client");
+    assert_eq!(plain.get(1), Ok(Some(100)));
+    for line in ["trees", "stats"] {
+        let shown = text(&on(&url, line, "").stdout);
+        assert!(shown.contains("  key type  value type\n"), "{shown}");
+        assert!(shown.contains("  -         -\n") && shown.contains("  i64       (u32, u32)\n"), "{shown}");
+        let json = on(&url, &format!("{line} --json"), "").stdout;
+        let json: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+        let types = [&json["trees"][0]["types"], &json["trees"][1]["types"]];
+        let expected = [serde_json::Value::Null, serde_json::json!({ "key": "i64", "value": "(u32, u32)" })];
+        assert_eq!(types, expected.each_ref(), "{json}");
+    }
+    // The command works with bytes, so it opens the typed tree too.
+    assert!(on(&url, "put -1 7 --tree typed --key-type i64", "").status.success());
+    let typed = cluster.open_tree::<i64, (u32, u32)>("typed").expect("a tree").client().expect("a client");
+    assert_eq!(typed.get(-1), Ok(Some((0, 7))));
+}
+
+#[test]
 fn a_command_that_fails_leaves_no_empty_tree_behind() {
     let servers = Servers::start(Transport::Unix, 1, SMALL);
     let url = servers.url();

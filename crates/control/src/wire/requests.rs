@@ -2,7 +2,7 @@
 
 use super::bytes::{Put, Reader, WireError};
 use sherman_fabric::control::{ChunkClass, MOST_FREED, TreeSpec};
-use sherman_fabric::{ComputeId, Request};
+use sherman_fabric::{ComputeId, Request, TreeTypes, TypeName};
 
 /// Appends a request. Fails, and appends nothing, if this version of the protocol does not know it.
 pub fn put_request(out: &mut Vec<u8>, request: &Request) -> Result<(), WireError> {
@@ -26,10 +26,11 @@ pub fn put_request(out: &mut Vec<u8>, request: &Request) -> Result<(), WireError
             });
         }
         Request::RedoArea => out.put_u8(5),
-        Request::CreateTree { name, spec, id, root } => {
+        Request::CreateTree { name, spec, types, id, root } => {
             out.put_u8(6);
             out.put_text(name);
             put_spec(out, spec);
+            put_types(out, types.as_ref());
             out.put_u32(*id);
             out.put_u64(*root);
         }
@@ -96,6 +97,7 @@ fn read_request(reader: &mut Reader<'_>) -> Result<Request, WireError> {
         6 => Request::CreateTree {
             name: reader.text()?.to_owned(),
             spec: read_spec(reader)?,
+            types: read_types(reader)?,
             id: reader.u32()?,
             root: reader.u64()?,
         },
@@ -158,6 +160,25 @@ pub(super) fn read_spec(reader: &mut Reader<'_>) -> Result<TreeSpec, WireError> 
     })
 }
 
+pub(super) fn put_types(out: &mut Vec<u8>, types: Option<&TreeTypes>) {
+    out.put_u8(types.is_some().into());
+    for name in types.iter().flat_map(|types| [&types.key, &types.value]) {
+        out.put_text(name.as_str());
+    }
+}
+
+pub(super) fn read_types(reader: &mut Reader<'_>) -> Result<Option<TreeTypes>, WireError> {
+    if !reader.flag("flag for a tree with types")? {
+        return Ok(None);
+    }
+    let mut name = || {
+        let text = reader.text()?;
+        let unknown = WireError::Unknown { what: "length of a type name", found: text.len() as u64 };
+        TypeName::new(text).ok_or(unknown)
+    };
+    Ok(Some(TreeTypes { key: name()?, value: name()? }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::samples;
@@ -177,12 +198,28 @@ mod tests {
     fn the_longest_request_fits_a_call() {
         let spec = TreeSpec { format: 0, key_len: 8, value_len: 8, leaf_bytes: 1024, internal_bytes: 1024 };
         let mut out = Vec::new();
-        put_request(&mut out, &Request::CreateTree { name: "x".repeat(128), spec, id: 1, root: 1 }).unwrap();
+        let types = TreeTypes::new(&"x".repeat(31), &"x".repeat(31));
+        let create = Request::CreateTree { name: "x".repeat(128), spec, types, id: 1, root: 1 };
+        put_request(&mut out, &create).unwrap();
         let most = super::super::frame::MAX_CALL as usize;
         assert!(out.len() < most / 2);
         out.clear();
         put_request(&mut out, &Request::FreeSpans { spans: vec![(u64::MAX, true); MOST_FREED] }).unwrap();
         assert!(out.len() < most);
+    }
+
+    #[test]
+    fn a_type_name_of_a_wrong_length_is_refused() {
+        for (key, value) in [("", "u64"), ("u64", ""), (&"x".repeat(32)[..], "u64"), ("u64", &"x".repeat(99))]
+        {
+            let mut bytes = vec![1];
+            bytes.put_text(key);
+            bytes.put_text(value);
+            let refused = read_types(&mut Reader::new(&bytes));
+            assert!(matches!(refused, Err(WireError::Unknown { .. })), "{key:?} {value:?}: {refused:?}");
+        }
+        assert!(read_types(&mut Reader::new(&[2])).is_err());
+        assert_eq!(read_types(&mut Reader::new(&[0])), Ok(None));
     }
 
     #[test]

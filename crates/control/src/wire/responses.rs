@@ -1,7 +1,7 @@
 //! Answers to control requests as bytes: the body of an `Answer`.
 
 use super::bytes::{Put, Reader, WireError};
-use super::requests::{put_class, put_spec, read_class, read_spec};
+use super::requests::{put_class, put_spec, put_types, read_class, read_spec, read_types};
 use super::stats::{put_stats, read_stats};
 use sherman_fabric::control::{
     CatalogReply, Extent, MOST_EXPIRED, MOST_LISTED, MemberInfo, Renewal, Span, Standing, TreeInfo, Usage,
@@ -130,13 +130,14 @@ fn read_span(reader: &mut Reader<'_>) -> Result<Span, WireError> {
     Ok(Span { class, offset, bytes, fresh: reader.flag("flag for a span that was never used")? })
 }
 
-/// Bytes of a tree with an empty name.
-const TREE_AT_LEAST: usize = 4 + 4 + 15 + 8;
+/// Bytes of a tree with an empty name and without types.
+const TREE_AT_LEAST: usize = 4 + 4 + 15 + 1 + 8;
 
 fn put_tree(out: &mut Vec<u8>, info: &TreeInfo) {
     out.put_u32(info.id);
     out.put_text(&info.name);
     put_spec(out, &info.spec);
+    put_types(out, info.types.as_ref());
     out.put_u64(info.root_word);
 }
 
@@ -145,6 +146,7 @@ fn read_tree(reader: &mut Reader<'_>) -> Result<TreeInfo, WireError> {
         id: reader.u32()?,
         name: reader.text()?.to_owned(),
         spec: read_spec(reader)?,
+        types: read_types(reader)?,
         root_word: reader.u64()?,
     })
 }

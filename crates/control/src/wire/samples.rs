@@ -9,7 +9,7 @@ use sherman_fabric::control::{
 use sherman_fabric::stats::{HotWord, RefusedCount};
 use sherman_fabric::{
     ComputeId, FabricError, GlobalAddress, Refusal, Request, Response, ServerInfo, ServerStats, Space,
-    Verdict,
+    TreeTypes, Verdict,
 };
 use std::fmt::Debug;
 
@@ -17,6 +17,10 @@ const CLIENT: ComputeId = ComputeId(0xfffe);
 const CLASS: ChunkClass = ChunkClass { node_bytes: 65_536, format: 3 };
 const SPEC: TreeSpec =
     TreeSpec { format: 2, key_len: 1024, value_len: 70_000, leaf_bytes: 65_536, internal_bytes: 1024 };
+
+fn types() -> Option<TreeTypes> {
+    TreeTypes::new("(u64, u32)", "Größe#0123abcd")
+}
 
 pub(super) fn requests() -> Vec<Request> {
     let name = || "bestellungen-ö".to_owned();
@@ -27,7 +31,8 @@ pub(super) fn requests() -> Vec<Request> {
         Request::FreeSpans { spans: Vec::new() },
         Request::FreeSpans { spans: vec![(u64::MAX, true), (64, false)] },
         Request::RedoArea,
-        Request::CreateTree { name: name(), spec: SPEC, id: 7, root: u64::MAX - 3 },
+        Request::CreateTree { name: name(), spec: SPEC, types: None, id: 7, root: u64::MAX - 3 },
+        Request::CreateTree { name: name(), spec: SPEC, types: types(), id: 8, root: 64 },
         Request::NewTreeId,
         Request::OpenTree { name: String::new() },
         Request::ListTrees,
@@ -51,7 +56,10 @@ pub(super) fn requests() -> Vec<Request> {
 }
 
 pub(super) fn responses() -> Vec<Response> {
-    let tree = |name: &str| TreeInfo { id: 9, name: name.to_owned(), spec: SPEC, root_word: 1 << 40 };
+    let tree = |name: &str, types| {
+        let name = name.to_owned();
+        TreeInfo { id: 9, name, spec: SPEC, types, root_word: 1 << 40 }
+    };
     let member = |standing| MemberInfo {
         client: CLIENT,
         standing,
@@ -70,9 +78,9 @@ pub(super) fn responses() -> Vec<Response> {
         ]),
         Response::RedoArea(Extent { offset: 4096, bytes: 65_536 }),
         Response::TreeId { id: u32::MAX },
-        Response::Tree(CatalogReply { info: tree("orders"), created: true }),
-        Response::Tree(CatalogReply { info: tree(""), created: false }),
-        Response::Trees(vec![tree("a"), tree("b"), tree(&"c".repeat(128))]),
+        Response::Tree(CatalogReply { info: tree("orders", types()), created: true }),
+        Response::Tree(CatalogReply { info: tree("", None), created: false }),
+        Response::Trees(vec![tree("a", types()), tree("b", None), tree(&"c".repeat(128), types())]),
         Response::Trees(Vec::new()),
         Response::Usage(Usage {
             chunks: 9,

@@ -520,7 +520,8 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         if let Some((tree, listed)) = self.trees.get(&record.tree) {
             return Ok((Arc::clone(tree), *listed));
         }
-        let info = TreeInfo { id: record.tree, name: String::new(), spec: record.spec, root_word: 0 };
+        let (name, spec) = (String::new(), record.spec);
+        let info = TreeInfo { id: record.tree, name, spec, types: None, root_word: 0 };
         let invariant = "I25: a record has the shape of its tree";
         let tree =
             TreeState::new(info, 0, false).map_err(|_| Error::Corrupt { address: record.node, invariant })?;

@@ -44,7 +44,7 @@ use crate::redo::{Record, RecordKind};
 use crate::root::RootWord;
 use crate::worker::Worker;
 use sherman_fabric::control::{CatalogReply, TreeInfo, TreeSpec};
-use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Refusal, calls};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Refusal, TreeTypes, calls};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -185,6 +185,19 @@ impl TreeState {
         }
         Ok(())
     }
+
+    /// Refuses types other than the tree's own. Without types, on either side, there is nothing to compare:
+    /// the caller uses byte strings, or the tree's creator gave no types.
+    pub fn check_types(&self, asked: Option<&TreeTypes>) -> Result<(), Error> {
+        match (asked, &self.info.types) {
+            (Some(asked), Some(found)) if asked != found => Err(Error::TypeMismatch {
+                name: self.info.name.clone(),
+                asked: Box::new(*asked),
+                found: Box::new(*found),
+            }),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl<E: Endpoint> Worker<E> {
@@ -196,14 +209,27 @@ impl<E: Endpoint> Worker<E> {
         TreeState::new(info, self.compute.options().cache_bytes, false)
     }
 
-    /// Opens the tree `name`, or creates it as one empty leaf. Refuses a tree of another shape.
+    /// Opens the tree `name`, or creates it as one empty leaf, without types. Refuses a tree of another
+    /// shape.
     pub async fn tree(&self, name: &str, spec: &TreeSpec) -> Result<Arc<TreeState>, Error> {
+        self.typed_tree(name, spec, None).await
+    }
+
+    /// Opens the tree `name`, or creates it as one empty leaf. Refuses a tree of another shape or of other
+    /// types.
+    pub async fn typed_tree(
+        &self,
+        name: &str,
+        spec: &TreeSpec,
+        types: Option<&TreeTypes>,
+    ) -> Result<Arc<TreeState>, Error> {
         self.check_spec(spec)?;
         let tree = match self.open_tree(name).await {
-            Err(Error::NoSuchTree { .. }) => self.create_tree(name, spec).await?,
+            Err(Error::NoSuchTree { .. }) => self.create_tree(name, spec, types).await?,
             other => other?,
         };
         tree.check_spec(spec)?;
+        tree.check_types(types)?;
         Ok(tree)
     }
 
@@ -236,7 +262,12 @@ impl<E: Endpoint> Worker<E> {
     }
 
     /// Writes the first leaf, then registers the tree. A client that loses the race opens the winner's tree.
-    async fn create_tree(&self, name: &str, spec: &TreeSpec) -> Result<Arc<TreeState>, Error> {
+    async fn create_tree(
+        &self,
+        name: &str,
+        spec: &TreeSpec,
+        types: Option<&TreeTypes>,
+    ) -> Result<Arc<TreeState>, Error> {
         if name.is_empty() || name.len() > 128 {
             return Err(Error::Refused(Refusal::BadName));
         }
@@ -252,7 +283,8 @@ impl<E: Endpoint> Worker<E> {
         let mut leaf =
             Draft::new(&shape.leaf, 0, &vec![0; shape.leaf.key_len()], None, GlobalAddress::NULL, place);
         let root = RootWord { address: place.address, level: 0 }.to_bits();
-        let info = TreeInfo { id, name: name.to_owned(), spec: *spec, root_word: 0 };
+        let (spec, types) = (*spec, types.copied());
+        let info = TreeInfo { id, name: name.to_owned(), spec, types, root_word: 0 };
         let record = Record {
             made: place.address,
             made_version: place.version,
@@ -260,7 +292,7 @@ impl<E: Endpoint> Worker<E> {
             ..Record::about(RecordKind::Grow, self.compute.client(), &info, GlobalAddress::NULL, 0, 0)
         };
         let slot = op.write_made(shape.leaf.class(), place, leaf.image(), &record).await?;
-        let request = calls::CreateTree { name: name.to_owned(), spec: *spec, id, root };
+        let request = calls::CreateTree { name: name.to_owned(), spec, types, id, root };
         let (answer, created) = match op.call(CATALOG_SERVER, request).await {
             Ok(CatalogReply { info, created }) => (Ok(info), created),
             // Only a refusal is certain to have created nothing. If the answer was lost, the tree may exist.

@@ -12,7 +12,7 @@ use sherman_fabric::control::{
 use sherman_fabric::stats::{HotWord, RefusedCount};
 use sherman_fabric::{
     Caps, ComputeId, FabricError, FenceMode, GlobalAddress, Refusal, Request, Response, Seen, ServerInfo,
-    ServerStats, Space, Verdict, WorkList,
+    ServerStats, Space, TreeTypes, Verdict, WorkList,
 };
 use sherman_soft_nic::verbs;
 
@@ -119,6 +119,12 @@ pub(crate) fn spec(source: &mut Source<'_>) -> TreeSpec {
     }
 }
 
+/// Returns the types of a tree, if it has any.
+fn types(source: &mut Source<'_>) -> Option<TreeTypes> {
+    let names = ["", "u64", "Größe"];
+    TreeTypes::new(source.pick(&names), source.pick(&names))
+}
+
 fn request(source: &mut Source<'_>) -> Request {
     match source.below(25) {
         0 => Request::Join,
@@ -133,8 +139,8 @@ fn request(source: &mut Source<'_>) -> Request {
         }
         4 => Request::RedoArea,
         5 => {
-            let (name, spec) = (name(source), spec(source));
-            Request::CreateTree { name, spec, id: u32::from(source.byte()), root: source.u64() }
+            let (name, spec, types) = (name(source), spec(source), types(source));
+            Request::CreateTree { name, spec, types, id: u32::from(source.byte()), root: source.u64() }
         }
         6 => Request::NewTreeId,
         7 => Request::OpenTree { name: name(source) },
@@ -163,6 +169,7 @@ fn response(source: &mut Source<'_>) -> Response {
         id: u32::from(source.u16()),
         name: name(source),
         spec: spec(source),
+        types: types(source),
         root_word: source.u64(),
     };
     match source.below(13) {

@@ -16,7 +16,7 @@ fn catalog() -> (VecMemory, Geometry, Catalog) {
 }
 
 fn tree(name: &str, id: u32) -> NewTree<'_> {
-    NewTree { name, spec: SPEC, id, root: ROOT }
+    NewTree { name, spec: SPEC, types: None, id, root: ROOT }
 }
 
 #[test]
@@ -29,6 +29,28 @@ fn creating_twice_gives_the_first_tree() {
     let other = NewTree { spec: TreeSpec { key_len: 9, ..SPEC }, root: 64, ..tree("orders", second) };
     assert_eq!(catalog.create(&memory, &geometry, other), Ok((info, false)));
     assert_eq!(catalog.list(&memory).len(), 1);
+}
+
+#[test]
+fn a_tree_keeps_the_types_it_was_created_with() {
+    let (memory, geometry, mut catalog) = catalog();
+    let ids = [1, 2, 3].map(|_| catalog.new_tree_id(&memory).unwrap());
+    let types = |key| TreeTypes::new(key, "(u64, u32)");
+    let typed = |name, id, types| NewTree { types, ..tree(name, id) };
+    let (info, created) = catalog.create(&memory, &geometry, typed("orders", ids[0], types("u64"))).unwrap();
+    assert_eq!((info.types, created), (types("u64"), true));
+    let late = catalog.create(&memory, &geometry, typed("orders", ids[1], types("i64")));
+    assert_eq!(late, Ok((info.clone(), false)), "the client compares the types");
+    catalog.create(&memory, &geometry, typed("plain", ids[1], None)).unwrap();
+    for catalog in [&catalog, &Catalog::load(&memory, &geometry).unwrap()] {
+        assert_eq!(catalog.open(&memory, "orders"), Some(&info));
+        assert_eq!(catalog.open(&memory, "plain").unwrap().types, None);
+    }
+    // A tree that takes over the entry of another tree does not inherit its types.
+    end(&memory, &info);
+    let (again, _) = catalog.create(&memory, &geometry, tree("orders", ids[2])).unwrap();
+    assert_eq!((again.types, again.root_word), (None, info.root_word));
+    assert_eq!(Catalog::load(&memory, &geometry), Ok(catalog));
 }
 
 #[test]
@@ -109,7 +131,8 @@ fn a_full_catalog_refuses_new_trees_and_still_knows_the_old() {
 fn a_damaged_catalog_is_refused() {
     let (memory, geometry, mut catalog) = catalog();
     let id = catalog.new_tree_id(&memory).unwrap();
-    catalog.create(&memory, &geometry, tree("a", id)).unwrap();
+    let types = TreeTypes::new("u64", "i64");
+    catalog.create(&memory, &geometry, NewTree { types, ..tree("a", id) }).unwrap();
     for byte in 8..ENTRY as u64 {
         let copy = memory.clone();
         let at = geometry.catalog_entry(0) + byte;

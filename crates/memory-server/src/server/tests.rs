@@ -37,7 +37,7 @@ impl World {
 }
 
 fn tree(name: &str, id: u32) -> Request {
-    Request::CreateTree { name: name.to_owned(), spec: SPEC, id, root: 64 }
+    Request::CreateTree { name: name.to_owned(), spec: SPEC, types: None, id, root: 64 }
 }
 
 fn root_only() -> [Request; 5] {

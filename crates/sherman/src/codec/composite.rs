@@ -7,6 +7,10 @@ use std::cmp::Reverse;
 impl<T: Value> Value for Option<T> {
     const LEN: usize = 1 + T::LEN;
 
+    fn type_name() -> String {
+        format!("Option<{}>", T::type_name())
+    }
+
     fn encode(&self, bytes: &mut [u8]) {
         let (there, value) = bytes.split_at_mut(1);
         self.is_some().encode(there);
@@ -29,6 +33,10 @@ impl<T: Key> Key for Option<T> {}
 impl<T: Value> Value for Reverse<T> {
     const LEN: usize = T::LEN;
 
+    fn type_name() -> String {
+        format!("Reverse<{}>", T::type_name())
+    }
+
     fn encode(&self, bytes: &mut [u8]) {
         self.0.encode(bytes);
         bytes.iter_mut().for_each(|byte| *byte = !*byte);
@@ -42,12 +50,23 @@ impl<T: Value> Value for Reverse<T> {
 
 impl<T: Key> Key for Reverse<T> {}
 
+fn tuple_name(elements: &[String]) -> String {
+    match elements {
+        [only] => format!("({only},)"),
+        several => format!("({})", several.join(", ")),
+    }
+}
+
 macro_rules! tuples {
     ($(($($name:ident $at:tt),+))*) => {$(
         /// The elements one after the other. Each has a fixed length, so the order of the bytes is the order
         /// of the tuple.
         impl<$($name: Value),+> Value for ($($name,)+) {
             const LEN: usize = 0 $(+ $name::LEN)+;
+
+            fn type_name() -> String {
+                tuple_name(&[$($name::type_name()),+])
+            }
 
             #[inline]
             fn encode(&self, bytes: &mut [u8]) {

@@ -18,8 +18,10 @@
 //! | structs, by [`record!`](crate::record) | if asked for | field after field |
 //! | `()` | no: a key has at least one byte | 0 |
 //!
-//! The catalog stores sizes, not types. A tree can be opened with other types of the same sizes, and its
-//! bytes are then read as those types. In that case `decode` returns some value of the type; it never panics.
+//! The catalog keeps the sizes and the names of a tree's types, and a tree opens only with the types it was
+//! created with. A name says nothing about a struct's fields. A tree of byte strings has no types, so it
+//! opens with any types of its sizes, and its bytes are then read as those types. If they encode no value of
+//! the type, `decode` returns some value; it never panics.
 
 mod composite;
 mod encoded;
@@ -30,12 +32,14 @@ mod short_layout;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod type_name;
 
 pub(crate) use encoded::{OnStack, Packed, Rows, encode_change, owned};
 pub use scalars::Total;
 pub use short_bytes::{ShortBytes, TooLong};
 pub use short_layout::ShortLayout;
 pub use stored::{Arg, PrefixKey, Stored};
+pub(crate) use type_name::tree_types;
 
 /// A value of fixed size.
 ///
@@ -46,6 +50,10 @@ pub use stored::{Arg, PrefixKey, Stored};
 ///
 /// impl sherman::Value for Celsius {
 ///     const LEN: usize = 4;
+///
+///     fn type_name() -> String {
+///         "Celsius".to_owned()
+///     }
 ///
 ///     fn encode(&self, bytes: &mut [u8]) {
 ///         self.0.encode(bytes);
@@ -65,13 +73,21 @@ pub trait Value: Sized {
     /// Number of bytes of the encoding.
     const LEN: usize;
 
+    /// The name of the type. The catalog keeps it with a tree, and the tree then opens only with types of the
+    /// same names. So it must stay the same for as long as there are trees of the type.
+    ///
+    /// Types with the same name should have the same encoding. Include what changes it, as `[u8; 16]` does.
+    /// The catalog shortens a name of more than 31 bytes to its first 22 bytes, a `#` and a hash. If a type
+    /// has an empty name, trees of it are created without types, and any tree of its sizes opens with it.
+    fn type_name() -> String;
+
     /// Writes the value to `bytes`, which has [`Value::LEN`] bytes. It must write all of them.
     fn encode(&self, bytes: &mut [u8]);
 
     /// Reads the value from `bytes`, which has [`Value::LEN`] bytes written by [`Value::encode`].
     ///
-    /// If the tree was written with another type of the same size, the bytes may be anything. In that case
-    /// return some value, do not panic.
+    /// If the tree was written as byte strings or with another type of the same name, the bytes may be
+    /// anything. In that case return some value, do not panic.
     fn decode(bytes: &[u8]) -> Self;
 }
 
@@ -83,6 +99,10 @@ pub trait Key: Value + Ord {}
 
 impl<const N: usize> Value for [u8; N] {
     const LEN: usize = N;
+
+    fn type_name() -> String {
+        format!("[u8; {N}]")
+    }
 
     fn encode(&self, bytes: &mut [u8]) {
         bytes.copy_from_slice(self);
@@ -99,6 +119,10 @@ impl<const N: usize> Key for [u8; N] {}
 
 impl Value for () {
     const LEN: usize = 0;
+
+    fn type_name() -> String {
+        "()".to_owned()
+    }
 
     fn encode(&self, _bytes: &mut [u8]) {}
 

@@ -7,6 +7,10 @@
 /// So the order is certain to be that of its fields from first to last, which is the order of the bytes. The
 /// macro keeps attributes and other derives.
 ///
+/// The name of the struct is its [type name](crate::Value::type_name). A tree does not open with a struct of
+/// another name, not even if only the name has changed. If the fields change and their total size stays the
+/// same, the tree opens and its bytes are misread: give the changed struct a new name.
+///
 /// ```
 /// sherman::record! {
 ///     /// Readings are ordered by sensor, then by time.
@@ -75,6 +79,10 @@ macro_rules! record {
         impl $crate::Value for $name {
             const LEN: usize = 0 $(+ <$type as $crate::Value>::LEN)*;
 
+            fn type_name() -> ::std::string::String {
+                ::std::string::String::from(::std::stringify!($name))
+            }
+
             #[allow(unused_variables)]
             fn encode(&self, bytes: &mut [u8]) {
                 $(
@@ -99,6 +107,10 @@ macro_rules! record {
 
         impl $crate::Value for $name {
             const LEN: usize = <$field as $crate::Value>::LEN;
+
+            fn type_name() -> ::std::string::String {
+                ::std::string::String::from(::std::stringify!($name))
+            }
 
             fn encode(&self, bytes: &mut [u8]) {
                 <$field as $crate::Value>::encode(&self.0, bytes);

@@ -4,9 +4,13 @@ use super::{Key, Value};
 use std::cmp::Ordering;
 
 macro_rules! integers {
-    ($($unsigned:ty, $signed:ty);*) => {$(
+    ($($unsigned:ident, $signed:ident);*) => {$(
         impl Value for $unsigned {
             const LEN: usize = size_of::<Self>();
+
+            fn type_name() -> String {
+                stringify!($unsigned).to_owned()
+            }
 
             #[inline]
             fn encode(&self, bytes: &mut [u8]) {
@@ -25,6 +29,10 @@ macro_rules! integers {
 
         impl Value for $signed {
             const LEN: usize = size_of::<Self>();
+
+            fn type_name() -> String {
+                stringify!($signed).to_owned()
+            }
 
             #[inline]
             fn encode(&self, bytes: &mut [u8]) {
@@ -47,6 +55,10 @@ integers!(u8, i8; u16, i16; u32, i32; u64, i64; u128, i128);
 impl Value for bool {
     const LEN: usize = 1;
 
+    fn type_name() -> String {
+        "bool".to_owned()
+    }
+
     fn encode(&self, bytes: &mut [u8]) {
         u8::from(*self).encode(bytes);
     }
@@ -61,6 +73,10 @@ impl Key for bool {}
 
 impl Value for char {
     const LEN: usize = 4;
+
+    fn type_name() -> String {
+        "char".to_owned()
+    }
 
     fn encode(&self, bytes: &mut [u8]) {
         u32::from(*self).encode(bytes);
@@ -93,9 +109,13 @@ impl Key for char {}
 pub struct Total<F>(pub F);
 
 macro_rules! floats {
-    ($($float:ty, $bits:ty);*) => {$(
+    ($($float:ident, $bits:ident);*) => {$(
         impl Value for $float {
             const LEN: usize = size_of::<Self>();
+
+            fn type_name() -> String {
+                stringify!($float).to_owned()
+            }
 
             fn encode(&self, bytes: &mut [u8]) {
                 self.to_bits().encode(bytes);
@@ -108,6 +128,10 @@ macro_rules! floats {
 
         impl Value for Total<$float> {
             const LEN: usize = size_of::<$float>();
+
+            fn type_name() -> String {
+                format!("Total<{}>", <$float>::type_name())
+            }
 
             fn encode(&self, bytes: &mut [u8]) {
                 const SIGN: $bits = 1 << (<$bits>::BITS - 1);

@@ -87,6 +87,10 @@ impl<const N: usize> ShortBytes<N> {
 impl<const N: usize> Value for ShortBytes<N> {
     const LEN: usize = N + Self::TAIL;
 
+    fn type_name() -> String {
+        format!("ShortBytes<{N}>")
+    }
+
     fn encode(&self, bytes: &mut [u8]) {
         let (padded, len) = bytes.split_at_mut(N);
         padded.copy_from_slice(&self.bytes);

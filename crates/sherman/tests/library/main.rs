@@ -15,3 +15,4 @@ mod network;
 mod panics;
 mod strays;
 mod suites;
+mod types;

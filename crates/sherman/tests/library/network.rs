@@ -92,6 +92,15 @@ fn operations_do_what_they_do_to_a_map() -> Result<(), Failure> {
 }
 
 #[test]
+fn a_tree_does_not_open_with_other_types() -> Result<(), Failure> {
+    for transport in TRANSPORTS {
+        let servers = Servers::start(transport, 2)?;
+        crate::types::other_types_are_refused(&servers.open()?, &servers.open()?);
+    }
+    Ok(())
+}
+
+#[test]
 fn threads_of_many_compute_servers_lose_nothing() -> Result<(), Failure> {
     for transport in TRANSPORTS {
         let servers = Servers::start(transport, 2)?;

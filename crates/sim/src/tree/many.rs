@@ -107,37 +107,3 @@ impl Many {
 fn lock(sum: &Mutex<Sum>) -> MutexGuard<'_, Sum> {
     sum.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::knobs::Knobs;
-    use crate::tree::Scenario;
-    use sherman_core::Format;
-
-    fn explore(threads: usize, seeds: Range<u64>, only_first: bool) -> Explored {
-        // READs tear, and the two-level format does not detect that, so some schedules violate a property.
-        let make = || {
-            let choose =
-                |draw| Scenario { allow_torn_reads: true, ..Scenario::drawn(draw, Format::TwoLevel) };
-            (Explorer::new(choose, Knobs::swarm), ())
-        };
-        Many { seeds, threads, only_first }.explore(make, |_, _| ())
-    }
-
-    #[test]
-    fn totals_do_not_depend_on_the_number_of_threads() {
-        let seeds = 5_000_000_000..5_000_003_000;
-        let [one, three] = [1, 3].map(|threads| explore(threads, seeds.clone(), false));
-        assert_eq!((one.schedules, three.schedules), (3_000, 3_000));
-        assert_eq!(one.hashes, three.hashes);
-        assert!(one.violated > 1 && one.violated == three.violated);
-        let [a, b] =
-            [&one, &three].map(|of| of.violations.iter().map(|violation| violation.seed).collect::<Vec<_>>());
-        assert_eq!(a, b);
-        assert!(a.is_sorted() && a.len() <= 8);
-        let first = explore(2, seeds.clone(), true);
-        assert_eq!((first.violated, first.violations[0].seed), (1, a[0]));
-        assert_eq!(first.schedules, a[0] - seeds.start + 1, "nothing after the first violation counts");
-    }
-}

@@ -73,18 +73,3 @@ impl Mix {
         Asked::Get
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mix_draws_every_kind_about_as_often_as_it_says() {
-        let mut rng = Rng::new(3);
-        let drawn: Vec<Asked> = (0..1_600).map(|_| Mix::SHRINK.draw(&mut rng)).collect();
-        let count = |kind| drawn.iter().filter(|&&asked| asked == kind).count();
-        assert!((800..1_000).contains(&count(Asked::Remove)), "{}", count(Asked::Remove));
-        assert!((140..260).contains(&count(Asked::Range)), "{}", count(Asked::Range));
-        assert_eq!(count(Asked::InsertIfAbsent), 0);
-    }
-}

@@ -1,5 +1,7 @@
 //! A compute server dies after each of its effects, in every kind of operation.
 
+mod setups;
+
 use sherman_sim::tree::crash::{CrashCase, Enumerated, Setup, VictimOp};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -9,6 +9,7 @@ mod detached;
 mod ended;
 mod exhaustive;
 mod exhaustive_merge;
+mod exploring;
 mod growth;
 mod lives;
 mod lost;
