@@ -7,7 +7,7 @@
 
 use super::actor::{Actor, fill, uniform, word_at};
 use super::report::{Breach, Rule};
-use super::scenario::{Scenario, always, on_chip, role};
+use super::scenario::{Scenario, always, on_chip, role, scenario};
 use super::stage::Facts;
 use sherman_fabric::{Endpoint, Space};
 use std::ops::Range;
@@ -17,67 +17,47 @@ const UNITS: u64 = 12;
 
 pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
     vec![
-        Scenario {
-            rule: Rule::F1,
-            name: "whole_units_are_never_torn",
-            needs: always,
-            cast: |_| {
-                vec![
-                    role(0, |actor| write_whole_units(actor, UNITS)),
-                    role(0, |actor| read_whole_units(actor, 1)),
-                    role(1, |actor| read_whole_units(actor, 1)),
-                ]
-            },
-        },
-        Scenario {
-            rule: Rule::F1,
-            name: "two_writers_of_a_unit_never_mix",
-            needs: always,
-            cast: |_| {
-                vec![
-                    role(0, |actor| write_whole_units(actor, 2)),
-                    role(1, |actor| write_whole_units(actor, 2)),
-                    role(1, |actor| read_whole_units(actor, 2)),
-                ]
-            },
-        },
-        Scenario {
-            rule: Rule::F1,
-            name: "parts_of_a_unit_are_written_atomically_and_alone",
-            needs: always,
-            cast: |_| {
-                vec![
-                    role(0, |actor| write_parts(actor, 0)),
-                    role(1, |actor| write_parts(actor, 1)),
-                    role(0, write_across_a_border),
-                    role(1, |actor| read_parts(actor, 3)),
-                ]
-            },
-        },
-        Scenario {
-            rule: Rule::F1,
-            name: "an_atomic_leaves_the_rest_of_its_unit_alone",
-            needs: |facts| if facts.unit() >= 16 { Ok(()) } else { Err("a unit is one word") },
-            cast: |_| {
+        scenario(Rule::F1, "whole_units_are_never_torn", always, |_| {
+            vec![
+                role(0, |actor| write_whole_units(actor, UNITS)),
+                role(0, |actor| read_whole_units(actor, 1)),
+                role(1, |actor| read_whole_units(actor, 1)),
+            ]
+        }),
+        scenario(Rule::F1, "two_writers_of_a_unit_never_mix", always, |_| {
+            vec![
+                role(0, |actor| write_whole_units(actor, 2)),
+                role(1, |actor| write_whole_units(actor, 2)),
+                role(1, |actor| read_whole_units(actor, 2)),
+            ]
+        }),
+        scenario(Rule::F1, "parts_of_a_unit_are_written_atomically_and_alone", always, |_| {
+            vec![
+                role(0, |actor| write_parts(actor, 0)),
+                role(1, |actor| write_parts(actor, 1)),
+                role(0, write_across_a_border),
+                role(1, |actor| read_parts(actor, 3)),
+            ]
+        }),
+        scenario(
+            Rule::F1,
+            "an_atomic_leaves_the_rest_of_its_unit_alone",
+            |facts| if facts.unit() >= 16 { Ok(()) } else { Err("a unit is one word") },
+            |_| {
                 vec![
                     role(0, bump_first_word),
                     role(1, write_other_words),
                     role(0, |a| read_beside_atomic(a, 2)),
                 ]
             },
-        },
-        Scenario {
-            rule: Rule::F1,
-            name: "on_chip_words_are_never_torn",
-            needs: on_chip,
-            cast: |_| {
-                vec![
-                    role(0, write_chip_words),
-                    role(1, write_chip_words),
-                    role(1, |actor| read_chip_words(actor, 2)),
-                ]
-            },
-        },
+        ),
+        scenario(Rule::F1, "on_chip_words_are_never_torn", on_chip, |_| {
+            vec![
+                role(0, write_chip_words),
+                role(1, write_chip_words),
+                role(1, |actor| read_chip_words(actor, 2)),
+            ]
+        }),
     ]
 }
 

@@ -9,7 +9,7 @@
 
 use super::actor::{Actor, fill, unit_words};
 use super::report::{Breach, Rule};
-use super::scenario::{Scenario, always, role};
+use super::scenario::{Scenario, always, role, scenario};
 use sherman_fabric::{Endpoint, Space};
 
 /// Units with a window each. Stage word `u` holds the last value posted for unit `u`, and word `UNITS + u`
@@ -20,24 +20,16 @@ const IN_FLIGHT: u64 = 3;
 
 pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
     vec![
-        Scenario {
-            rule: Rule::F2,
-            name: "every_unit_of_a_read_is_from_its_window",
-            needs: always,
-            cast: |_| {
-                vec![
-                    role(0, |actor| bump(actor, 0)),
-                    role(1, |actor| bump(actor, UNITS / 2)),
-                    role(0, |actor| read_in_window(actor, 2)),
-                ]
-            },
-        },
-        Scenario {
-            rule: Rule::F2,
-            name: "a_completed_read_does_not_change",
-            needs: always,
-            cast: |_| vec![role(0, |actor| bump(actor, 0)), role(1, |actor| keep_reads(actor, 1))],
-        },
+        scenario(Rule::F2, "every_unit_of_a_read_is_from_its_window", always, |_| {
+            vec![
+                role(0, |actor| bump(actor, 0)),
+                role(1, |actor| bump(actor, UNITS / 2)),
+                role(0, |actor| read_in_window(actor, 2)),
+            ]
+        }),
+        scenario(Rule::F2, "a_completed_read_does_not_change", always, |_| {
+            vec![role(0, |actor| bump(actor, 0)), role(1, |actor| keep_reads(actor, 1))]
+        }),
     ]
 }
 

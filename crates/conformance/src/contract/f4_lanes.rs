@@ -6,7 +6,7 @@
 
 use super::actor::Actor;
 use super::report::{Breach, Rule};
-use super::scenario::{Cast, Scenario, on_chip, role};
+use super::scenario::{Cast, Scenario, on_chip, role, scenario};
 use super::stage::Facts;
 use sherman_fabric::{Endpoint, Space};
 
@@ -16,18 +16,13 @@ const LANE: u64 = (1 << LANE_BITS) - 1;
 
 pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
     vec![
-        Scenario {
-            rule: Rule::F4,
-            name: "lanes_of_a_host_word_do_not_disturb_each_other",
-            needs: masked,
-            cast: |_| lanes(Space::Host),
-        },
-        Scenario {
-            rule: Rule::F4,
-            name: "lanes_of_an_on_chip_word_do_not_disturb_each_other",
-            needs: |facts| masked(facts).and_then(|()| on_chip(facts)),
-            cast: |_| lanes(Space::OnChip),
-        },
+        scenario(Rule::F4, "lanes_of_a_host_word_do_not_disturb_each_other", masked, |_| lanes(Space::Host)),
+        scenario(
+            Rule::F4,
+            "lanes_of_an_on_chip_word_do_not_disturb_each_other",
+            |facts| masked(facts).and_then(|()| on_chip(facts)),
+            |_| lanes(Space::OnChip),
+        ),
     ]
 }
 

@@ -7,7 +7,7 @@
 
 use super::actor::{Actor, fill, unit_words, word_at};
 use super::report::{Breach, Rule};
-use super::scenario::{Cast, Scenario, always, role, two_servers};
+use super::scenario::{Cast, Scenario, always, role, scenario, two_servers};
 use sherman_fabric::{Endpoint, Space};
 
 /// Number of owners that take turns.
@@ -19,24 +19,15 @@ const TURN: usize = 0;
 
 pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
     vec![
-        Scenario {
-            rule: Rule::F5,
-            name: "what_completed_is_visible_to_the_next_owner",
-            needs: always,
-            cast: |facts| owners(vec![facts.server()]),
-        },
-        Scenario {
-            rule: Rule::F5,
-            name: "what_completed_is_visible_on_every_server",
-            needs: two_servers,
-            cast: |facts| owners((0..facts.scratch.servers.min(3)).collect()),
-        },
-        Scenario {
-            rule: Rule::F5,
-            name: "a_pointer_on_one_server_follows_what_completed_on_another",
-            needs: two_servers,
-            cast: |_| vec![role(0, publish), role(0, follow), role(1, follow)],
-        },
+        scenario(Rule::F5, "what_completed_is_visible_to_the_next_owner", always, |facts| {
+            owners(vec![facts.server()])
+        }),
+        scenario(Rule::F5, "what_completed_is_visible_on_every_server", two_servers, |facts| {
+            owners((0..facts.scratch.servers.min(3)).collect())
+        }),
+        scenario(Rule::F5, "a_pointer_on_one_server_follows_what_completed_on_another", two_servers, |_| {
+            vec![role(0, publish), role(0, follow), role(1, follow)]
+        }),
     ]
 }
 

@@ -11,7 +11,7 @@
 
 use super::actor::{Actor, fill};
 use super::report::{Breach, Rule};
-use super::scenario::{Scenario, role};
+use super::scenario::{Scenario, role, scenario};
 use super::stage::Facts;
 use sherman_fabric::control::Verdict;
 use sherman_fabric::{Call, ComputeId, Endpoint, FabricError, FenceMode, Space, WorkList, call, calls};
@@ -31,25 +31,18 @@ const IN_FLIGHT: usize = 4;
 const IN_VAIN: u32 = 4;
 
 pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
-    let executes = Scenario {
-        rule: Rule::F6,
-        name: "nothing_of_a_fenced_client_executes",
-        needs: can_fence,
-        cast: |_| {
-            vec![
-                role(0, fence),
-                role(1, |actor| write_until_fenced(actor, 0)),
-                role(1, |actor| write_until_fenced(actor, 1)),
-                role(2, go_on),
-            ]
-        },
-    };
-    let retired = Scenario {
-        rule: Rule::F6,
-        name: "a_fenced_client_stays_refused_when_its_id_is_retired",
-        needs: can_fence,
-        cast: |_| vec![role(0, retire), role(1, knock_repeatedly)],
-    };
+    let executes = scenario(Rule::F6, "nothing_of_a_fenced_client_executes", can_fence, |_| {
+        vec![
+            role(0, fence),
+            role(1, |actor| write_until_fenced(actor, 0)),
+            role(1, |actor| write_until_fenced(actor, 1)),
+            role(2, go_on),
+        ]
+    });
+    let retired =
+        scenario(Rule::F6, "a_fenced_client_stays_refused_when_its_id_is_retired", can_fence, |_| {
+            vec![role(0, retire), role(1, knock_repeatedly)]
+        });
     vec![executes, retired]
 }
 

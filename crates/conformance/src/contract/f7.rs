@@ -7,7 +7,7 @@
 
 use super::actor::{Actor, fill};
 use super::report::{Breach, Rule};
-use super::scenario::{Scenario, always, role};
+use super::scenario::{Scenario, always, role, scenario};
 use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, WorkList};
 
 /// Verbs of the list. Verb `i` writes unit `i`, except the bad verb.
@@ -19,12 +19,9 @@ const LOOKED: usize = 1;
 const CLOSED: usize = 2;
 
 pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
-    vec![Scenario {
-        rule: Rule::F7,
-        name: "a_list_that_fails_took_effect_as_a_prefix",
-        needs: always,
-        cast: |_| vec![role(0, fail), role(1, look)],
-    }]
+    vec![scenario(Rule::F7, "a_list_that_fails_took_effect_as_a_prefix", always, |_| {
+        vec![role(0, fail), role(1, look)]
+    })]
 }
 
 /// Adds a verb that must fail.

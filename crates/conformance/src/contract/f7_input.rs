@@ -6,7 +6,7 @@
 use super::actor::{Actor, uniform};
 use super::f7::still_usable;
 use super::report::{Breach, Rule};
-use super::scenario::{Scenario, always, role};
+use super::scenario::{Scenario, always, role, scenario};
 use super::stage::Facts;
 use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkList, call, calls};
 
@@ -14,12 +14,9 @@ use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkLi
 const TRIED: u32 = 1 << 24;
 
 pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
-    vec![Scenario {
-        rule: Rule::F7,
-        name: "bad_input_is_refused_and_changes_nothing",
-        needs: always,
-        cast: |_| vec![role(0, refuse_all), role(1, |actor| be_undisturbed(actor, 1))],
-    }]
+    vec![scenario(Rule::F7, "bad_input_is_refused_and_changes_nothing", always, |_| {
+        vec![role(0, refuse_all), role(1, |actor| be_undisturbed(actor, 1))]
+    })]
 }
 
 /// The error that a case must end in.
