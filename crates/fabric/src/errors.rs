@@ -41,7 +41,8 @@ macro_rules! errors {
                 $variant:ident
                 $({ $($(#[$field_note:meta])* $field:ident: $field_type:ty,)+ })?
                 $(($inner:ident: $inner_type:ty))?
-                => $($text:literal)? $(($($message:tt)+))? $(because $source:ident)? $(through $through:ident)?,
+                => $($text:literal)? $(($($message:tt)+))?
+                    $(because $source:ident)? $(through $through:ident)?,
             )+
         }
     ) => {

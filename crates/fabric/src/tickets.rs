@@ -177,7 +177,8 @@ impl Pool {
 /// The most empty lists that an endpoint keeps whose lists finish inside `post`.
 const POOL_LISTS: usize = 64;
 
-/// The outcomes of lists that finish inside `post`, until they are polled. `T` is what else a ticket may name.
+/// The outcomes of lists that finish inside `post`, until they are polled. `T` is what else a ticket may
+/// name.
 #[derive(Debug)]
 pub struct Outcomes<T> {
     /// Lists that completed.
