@@ -22,6 +22,8 @@
 //! | [`progress`] | the bar on a terminal |
 //! | [`target`] | which cluster a command uses |
 #![forbid(unsafe_code)]
+// A command exports nothing: `pub` means that another file of the command uses the item.
+#![allow(unreachable_pub)]
 
 mod args;
 mod bench;
@@ -40,7 +42,6 @@ mod serve;
 mod servers;
 mod sim;
 mod target;
-mod units;
 
 use args::{Arguments, Command};
 use clap::Parser;

@@ -44,7 +44,7 @@ pub fn runs(text: &str) -> Result<usize, String> {
 
 /// Parses a number of bytes.
 pub fn size(text: &str) -> Result<usize, String> {
-    let bytes = crate::units::parse_bytes(text).and_then(|bytes| usize::try_from(bytes).ok());
+    let bytes = sherman_layout::units::parse_bytes(text).and_then(|bytes| usize::try_from(bytes).ok());
     bytes.ok_or_else(|| "write a size, as in 512, 1KiB or 64MiB".to_owned())
 }
 

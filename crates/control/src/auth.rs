@@ -43,61 +43,36 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Why a secret cannot be used.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum SecretError {
-    /// It is too short.
-    TooShort {
-        /// Bytes it has.
-        bytes: usize,
-    },
-    /// It is longer than [`MAX_SECRET`].
-    TooLong,
-    /// Users other than its owner and group may read or write its file, or its group may write it.
-    Exposed {
-        /// The file.
-        path: std::path::PathBuf,
-        /// Its mode, as in `chmod`.
-        mode: u32,
-    },
-    /// Its file cannot be read.
-    Unreadable {
-        /// The file.
-        path: std::path::PathBuf,
-        /// Why.
-        error: std::io::Error,
-    },
-}
-
-impl fmt::Display for SecretError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooShort { bytes } => {
-                write!(f, "the cluster's secret has {bytes} bytes; it needs at least {MIN_SECRET}")
-            }
-            Self::TooLong => write!(f, "the cluster's secret has more than {MAX_SECRET} bytes"),
-            Self::Exposed { path, mode } => {
-                let path = path.display();
-                write!(
-                    f,
-                    "the file with the cluster's secret, {path}, has mode {mode:04o}: other users may read \
-                     or change it. Run: chmod 600 {path}"
-                )
-            }
-            Self::Unreadable { path, error } => {
-                write!(f, "the cluster's secret cannot be read from {}: {error}", path.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for SecretError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Unreadable { error, .. } => Some(error),
-            Self::TooShort { .. } | Self::TooLong | Self::Exposed { .. } => None,
-        }
+sherman_fabric::errors! {
+    /// Why a secret cannot be used.
+    #[derive(Debug)]
+    #[non_exhaustive]
+    pub enum SecretError {
+        /// It is too short.
+        TooShort {
+            /// Bytes it has.
+            bytes: usize,
+        } => "the cluster's secret has {bytes} bytes; it needs at least {MIN_SECRET}",
+        /// It is longer than [`MAX_SECRET`].
+        TooLong => "the cluster's secret has more than {MAX_SECRET} bytes",
+        /// Users other than its owner and group may read or write its file, or its group may write it.
+        Exposed {
+            /// The file.
+            path: std::path::PathBuf,
+            /// Its mode, as in `chmod`.
+            mode: u32,
+        } => (
+            "the file with the cluster's secret, {path}, has mode {mode:04o}: other users may read or change \
+                it. Run: chmod 600 {path}",
+            path = path.display(),
+        ),
+        /// Its file cannot be read.
+        Unreadable {
+            /// The file.
+            path: std::path::PathBuf,
+            /// Why.
+            error: std::io::Error,
+        } => ("the cluster's secret cannot be read from {}: {error}", path.display()) because error,
     }
 }
 

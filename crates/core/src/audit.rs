@@ -97,31 +97,20 @@ pub struct Finding {
     pub detail: String,
 }
 
-/// A part of a memory server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// A lock lane.
-    Lane,
-    /// A client's word: its fence and its redo area.
-    ClientWord,
-    /// A slot of a redo area.
-    RedoSlot,
-    /// A place for a node.
-    Place,
-    /// A span: a few places of a chunk.
-    Span,
-}
-
-impl Part {
-    /// Its name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Lane => "lane",
-            Self::ClientWord => "client word",
-            Self::RedoSlot => "redo slot",
-            Self::Place => "place",
-            Self::Span => "span",
-        }
+sherman_fabric::named! {
+    /// A part of a memory server.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Part {
+        /// A lock lane.
+        Lane => "lane",
+        /// A client's word: its fence and its redo area.
+        ClientWord => "client word",
+        /// A slot of a redo area.
+        RedoSlot => "redo slot",
+        /// A place for a node.
+        Place => "place",
+        /// A span: a few places of a chunk.
+        Span => "span",
     }
 }
 

@@ -2,76 +2,43 @@
 
 use std::cell::Cell;
 
-/// A reason to retry or wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(usize)]
-#[non_exhaustive]
-pub enum Cause {
-    /// The image mixes units of different moments.
-    TornNode,
-    /// The requested entry was torn.
-    TornEntry,
-    /// The READ took so long that versions may have wrapped: 4-bit ones (paper §4.4), or those of lines (F8).
-    SlowRead,
-    /// A pointer led to a freed node, a node that does not cover the key, or no node of this tree.
-    StalePointer,
-    /// The node is written but not yet linked.
-    NodePending,
-    /// The key has moved to a right sibling.
-    MovedRight,
-    /// Another compute server holds the lane.
-    LaneHeld,
-    /// Another thread of this compute server holds the lane.
-    LocalQueue,
-    /// The root word changed while this operation tried to change it (growth, bulk load, drop).
-    RootMoved,
-    /// All redo slots of this compute server on that memory server are in use.
-    RedoSlots,
-    /// The value changed between the read and the exchange.
-    ValueChanged,
-    /// The nodes to be merged changed meanwhile.
-    Merge,
-    /// No memory server has free memory. The operation waits for other clients to give some back.
-    Memory,
+sherman_fabric::named! {
+    /// A reason to retry or wait.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[repr(usize)]
+    #[non_exhaustive]
+    pub enum Cause {
+        /// The image mixes units of different moments.
+        TornNode => "torn_node",
+        /// The requested entry was torn.
+        TornEntry => "torn_entry",
+        /// The READ took so long that versions may have wrapped: 4-bit ones (paper §4.4), or those of lines
+        /// (F8).
+        SlowRead => "slow_read",
+        /// A pointer led to a freed node, a node that does not cover the key, or no node of this tree.
+        StalePointer => "stale_pointer",
+        /// The node is written but not yet linked.
+        NodePending => "node_pending",
+        /// The key has moved to a right sibling.
+        MovedRight => "moved_right",
+        /// Another compute server holds the lane.
+        LaneHeld => "lane_held",
+        /// Another thread of this compute server holds the lane.
+        LocalQueue => "local_queue",
+        /// The root word changed while this operation tried to change it (growth, bulk load, drop).
+        RootMoved => "root_moved",
+        /// All redo slots of this compute server on that memory server are in use.
+        RedoSlots => "redo_slots",
+        /// The value changed between the read and the exchange.
+        ValueChanged => "value_changed",
+        /// The nodes to be merged changed meanwhile.
+        Merge => "merge",
+        /// No memory server has free memory. The operation waits for other clients to give some back.
+        Memory => "memory",
+    }
 }
 
 impl Cause {
-    /// All causes, in order of their counters.
-    pub const ALL: [Self; 13] = [
-        Self::TornNode,
-        Self::TornEntry,
-        Self::SlowRead,
-        Self::StalePointer,
-        Self::NodePending,
-        Self::MovedRight,
-        Self::LaneHeld,
-        Self::LocalQueue,
-        Self::RootMoved,
-        Self::RedoSlots,
-        Self::ValueChanged,
-        Self::Merge,
-        Self::Memory,
-    ];
-
-    /// Its name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TornNode => "torn_node",
-            Self::TornEntry => "torn_entry",
-            Self::SlowRead => "slow_read",
-            Self::StalePointer => "stale_pointer",
-            Self::NodePending => "node_pending",
-            Self::MovedRight => "moved_right",
-            Self::LaneHeld => "lane_held",
-            Self::LocalQueue => "local_queue",
-            Self::RootMoved => "root_moved",
-            Self::RedoSlots => "redo_slots",
-            Self::ValueChanged => "value_changed",
-            Self::Merge => "merge",
-            Self::Memory => "memory",
-        }
-    }
-
     /// The same text for the user whose operation timed out on this cause.
     pub const fn waiting_for(self) -> &'static str {
         match self {

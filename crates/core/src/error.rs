@@ -4,152 +4,162 @@ use crate::cause::Cause;
 use crate::node::ShapeError;
 use sherman_fabric::{ComputeId, FabricError, GlobalAddress, Refusal, TreeTypes};
 use sherman_layout::SuperblockError;
-use std::fmt;
 use std::time::Duration;
 
-/// Why an operation failed. Unless the variant says otherwise, the operation changed nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Error {
-    /// The key does not have the tree's key size.
-    KeySize {
-        /// Key bytes of the tree.
-        expected: usize,
-        /// Bytes of the given key.
-        found: usize,
-    },
-    /// The value does not have the tree's value size.
-    ValueSize {
-        /// Value bytes of the tree.
-        expected: usize,
-        /// Bytes of the given value.
-        found: usize,
-    },
-    /// No node can have this shape.
-    Shape(ShapeError),
-    /// The tree exists with another shape.
-    TreeMismatch {
-        /// Its name.
-        name: String,
-        /// The property that differs.
-        what: &'static str,
-        /// The value that the caller asked for.
-        asked: u64,
-        /// The value that the tree has.
-        found: u64,
-    },
-    /// The tree was created with other types of keys or values.
-    TypeMismatch {
-        /// Its name.
-        name: String,
-        /// The types that the caller asked for.
-        asked: Box<TreeTypes>,
-        /// The types that the tree has.
-        found: Box<TreeTypes>,
-    },
-    /// There is no such tree.
-    NoSuchTree {
-        /// The requested name.
-        name: String,
-    },
-    /// A range ends before it begins, or begins and ends at the same excluded key.
-    BadRange,
-    /// A bulk load needs a tree without entries.
-    NotEmpty,
-    /// A bulk load needs keys in strictly ascending order.
-    Unsorted {
-        /// The number, from 0, of the first entry whose key is not above the key before it.
-        at: u64,
-    },
-    /// No memory server has a free chunk left.
-    OutOfMemory,
-    /// The deadline passed while the operation was waiting.
-    Timeout {
-        /// The cause of the wait.
-        cause: Cause,
-        /// How long it waited.
-        waited: Duration,
-    },
-    /// The cluster or its fabric does not support the request.
-    Unsupported {
-        /// The unsupported thing.
-        what: &'static str,
-    },
-    /// A memory server answered a request with a reply that does not fit it. The server may be of another
-    /// version.
-    UnexpectedReply {
-        /// The request's name.
-        request: &'static str,
-    },
-    /// A memory server's memory is not formatted for this version.
-    Superblock {
-        /// The server.
-        server: u16,
-        /// The problem.
-        error: SuperblockError,
-    },
-    /// A node breaks an invariant of `docs/INVARIANTS.md` that no concurrency explains.
-    Corrupt {
-        /// The node.
-        address: GlobalAddress,
-        /// The broken invariant.
-        invariant: &'static str,
-    },
-    /// This compute server's identity has ended: other clients fenced it, or it ended the identity itself.
-    /// The operation changed nothing. A `Cluster` joins again by itself, so a new call can succeed.
-    Fenced {
-        /// Its former id.
-        client: ComputeId,
-    },
-    /// A memory server is lost. The operation changed nothing.
-    ServerLost {
-        /// The server.
-        server: u16,
-    },
-    /// Another compute server is paused in the middle of a change and cannot be fenced, because only its
-    /// death can stop it (shared memory). It keeps what it holds until it runs again or dies. The operation
-    /// changed nothing.
-    OwnerStalled {
-        /// That compute server.
-        client: ComputeId,
-    },
-    /// A list that carried the change failed after it was posted: the change may or may not have happened.
-    /// The client never retries it silently. Read the key to find out.
-    OutcomeUnknown {
-        /// How the list failed.
-        source: FabricError,
-    },
-    /// This compute server's identity has ended. It could not join the cluster again within the operation's
-    /// deadline, or the cluster refuses it. The operation changed nothing.
-    NotRejoined {
-        /// How long the operation waited for a new identity.
-        waited: Duration,
-        /// Why the last attempt to join failed.
-        reason: String,
-    },
-    /// This compute server's identity ended during a bulk load. Nothing was loaded. The load cannot resume by
-    /// itself, because it has consumed entries. Start it again with all entries.
-    LoadInterrupted,
-    /// The session has the most operations in flight that it allows. Await some first. Nothing was changed.
-    TooManyInFlight {
-        /// The most operations in flight.
-        limit: usize,
-    },
-    /// The session was dropped, and could not finish the operation in time. The operation may or may not have
-    /// happened.
-    SessionDropped,
-    /// The handle was dropped, or its worker threads are gone, before the operation was accepted. Nothing was
-    /// changed.
-    HandleClosed,
-    /// The system could not start a thread.
-    Thread {
-        /// The reason.
-        kind: std::io::ErrorKind,
-    },
-    /// A memory server refused a request.
-    Refused(Refusal),
-    /// Another failure of the fabric.
-    Fabric(FabricError),
+sherman_fabric::errors! {
+    /// Why an operation failed. Unless the variant says otherwise, the operation changed nothing.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum Error {
+        /// The key does not have the tree's key size.
+        KeySize {
+            /// Key bytes of the tree.
+            expected: usize,
+            /// Bytes of the given key.
+            found: usize,
+        } => "this tree's keys have {expected} bytes, not {found}",
+        /// The value does not have the tree's value size.
+        ValueSize {
+            /// Value bytes of the tree.
+            expected: usize,
+            /// Bytes of the given value.
+            found: usize,
+        } => "this tree's values have {expected} bytes, not {found}",
+        /// No node can have this shape.
+        Shape(error: ShapeError) => "{error}" because error,
+        /// The tree exists with another shape.
+        TreeMismatch {
+            /// Its name.
+            name: String,
+            /// The property that differs.
+            what: &'static str,
+            /// The value that the caller asked for.
+            asked: u64,
+            /// The value that the tree has.
+            found: u64,
+        } => "tree {name:?} exists with {what} {found}, not {asked}",
+        /// The tree was created with other types of keys or values.
+        TypeMismatch {
+            /// Its name.
+            name: String,
+            /// The types that the caller asked for.
+            asked: Box<TreeTypes>,
+            /// The types that the tree has.
+            found: Box<TreeTypes>,
+        } => (
+            "tree {name:?} holds keys of type {} and values of type {}, not {} and {}",
+            found.key,
+            found.value,
+            asked.key,
+            asked.value,
+        ),
+        /// There is no such tree.
+        NoSuchTree {
+            /// The requested name.
+            name: String,
+        } => "there is no tree named {name:?}",
+        /// A range ends before it begins, or begins and ends at the same excluded key.
+        BadRange => "the range ends before it begins",
+        /// A bulk load needs a tree without entries.
+        NotEmpty => "a bulk load needs an empty tree: clear the tree, or insert the entries",
+        /// A bulk load needs keys in strictly ascending order.
+        Unsorted {
+            /// The number, from 0, of the first entry whose key is not above the key before it.
+            at: u64,
+        } => "a bulk load needs strictly ascending keys: entry {at} is not above the entry before it",
+        /// No memory server has a free chunk left.
+        OutOfMemory => "no memory server has a free chunk: give the cluster more memory",
+        /// The deadline passed while the operation was waiting.
+        Timeout {
+            /// The cause of the wait.
+            cause: Cause,
+            /// How long it waited.
+            waited: Duration,
+        } => ("gave up after {waited:?}: {}", cause.waiting_for()),
+        /// The cluster or its fabric does not support the request.
+        Unsupported {
+            /// The unsupported thing.
+            what: &'static str,
+        } => "not supported here: {what}",
+        /// A memory server answered a request with a reply that does not fit it. The server may be of another
+        /// version.
+        UnexpectedReply {
+            /// The request's name.
+            request: &'static str,
+        } => ("{}", FabricError::UnexpectedReply { request }),
+        /// A memory server's memory is not formatted for this version.
+        Superblock {
+            /// The server.
+            server: u16,
+            /// The problem.
+            error: SuperblockError,
+        } => "memory server {server}: {error}" because error,
+        /// A node breaks an invariant of `docs/INVARIANTS.md` that no concurrency explains.
+        Corrupt {
+            /// The node.
+            address: GlobalAddress,
+            /// The broken invariant.
+            invariant: &'static str,
+        } => "the node at {address} is corrupt: {invariant}",
+        /// This compute server's identity has ended: other clients fenced it, or it ended the identity
+        /// itself. The operation changed nothing. A `Cluster` joins again by itself, so a new call can
+        /// succeed.
+        Fenced {
+            /// Its former id.
+            client: ComputeId,
+        } => "identity {client} of this compute server has ended, and nothing was changed: try again",
+        /// A memory server is lost. The operation changed nothing.
+        ServerLost {
+            /// The server.
+            server: u16,
+        } => "memory server {server} was declared lost",
+        /// Another compute server is paused in the middle of a change and cannot be fenced, because only its
+        /// death can stop it (shared memory). It keeps what it holds until it runs again or dies. The
+        /// operation changed nothing.
+        OwnerStalled {
+            /// That compute server.
+            client: ComputeId,
+        } => "compute server {client} is stopped in the middle of a change: continue or kill its process",
+        /// A list that carried the change failed after it was posted: the change may or may not have
+        /// happened. The client never retries it silently. Read the key to find out.
+        OutcomeUnknown {
+            /// How the list failed.
+            source: FabricError,
+        } => "the change may or may not have happened ({source}); read the key to find out" because source,
+        /// This compute server's identity has ended. It could not join the cluster again within the
+        /// operation's deadline, or the cluster refuses it. The operation changed nothing.
+        NotRejoined {
+            /// How long the operation waited for a new identity.
+            waited: Duration,
+            /// Why the last attempt to join failed.
+            reason: String,
+        } => "could not join the cluster again within {waited:.1?}, and nothing was changed: {reason}",
+        /// This compute server's identity ended during a bulk load. Nothing was loaded. The load cannot
+        /// resume by itself, because it has consumed entries. Start it again with all entries.
+        LoadInterrupted => "the connection to the cluster ended during a bulk load, and nothing was loaded: \
+            start the load again",
+        /// The session has the most operations in flight that it allows. Await some first. Nothing was
+        /// changed.
+        TooManyInFlight {
+            /// The most operations in flight.
+            limit: usize,
+        } => "{limit} operations are in flight already: await some first",
+        /// The session was dropped, and could not finish the operation in time. The operation may or may not
+        /// have happened.
+        SessionDropped => "the session was dropped before the operation finished",
+        /// The handle was dropped, or its worker threads are gone, before the operation was accepted. Nothing
+        /// was changed.
+        HandleClosed => "the handle's worker threads have ended, and the operation did not begin",
+        /// The system could not start a thread.
+        Thread {
+            /// The reason.
+            kind: std::io::ErrorKind,
+        } => "the system could not start a thread: {kind}",
+        /// A memory server refused a request.
+        Refused(refusal: Refusal) => "{refusal}" because refusal,
+        /// Another failure of the fabric.
+        Fabric(error: FabricError) => "{error}" because error,
+    }
 }
 
 impl Error {
@@ -192,101 +202,6 @@ impl From<FabricError> for Error {
 impl From<ShapeError> for Error {
     fn from(error: ShapeError) -> Self {
         Self::Shape(error)
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::KeySize { expected, found } => {
-                write!(f, "this tree's keys have {expected} bytes, not {found}")
-            }
-            Self::ValueSize { expected, found } => {
-                write!(f, "this tree's values have {expected} bytes, not {found}")
-            }
-            Self::Shape(error) => write!(f, "{error}"),
-            Self::TreeMismatch { name, what, asked, found } => {
-                write!(f, "tree {name:?} exists with {what} {found}, not {asked}")
-            }
-            Self::TypeMismatch { name, asked, found } => {
-                let TreeTypes { key, value } = &**found;
-                write!(f, "tree {name:?} holds keys of type {key} and values of type {value}")?;
-                write!(f, ", not {} and {}", asked.key, asked.value)
-            }
-            Self::NoSuchTree { name } => write!(f, "there is no tree named {name:?}"),
-            Self::BadRange => write!(f, "the range ends before it begins"),
-            Self::NotEmpty => {
-                write!(f, "a bulk load needs an empty tree: clear the tree, or insert the entries")
-            }
-            Self::Unsorted { at } => {
-                write!(
-                    f,
-                    "a bulk load needs strictly ascending keys: entry {at} is not above the entry before it"
-                )
-            }
-            Self::OutOfMemory => write!(f, "no memory server has a free chunk: give the cluster more memory"),
-            Self::Timeout { cause, waited } => write!(f, "gave up after {waited:?}: {}", cause.waiting_for()),
-            Self::Unsupported { what } => write!(f, "not supported here: {what}"),
-            Self::UnexpectedReply { request } => {
-                write!(f, "{}", FabricError::UnexpectedReply { request })
-            }
-            Self::Superblock { server, error } => write!(f, "memory server {server}: {error}"),
-            Self::Corrupt { address, invariant } => {
-                write!(f, "the node at {address} is corrupt: {invariant}")
-            }
-            Self::Fenced { client } => {
-                write!(
-                    f,
-                    "identity {client} of this compute server has ended, and nothing was changed: try again"
-                )
-            }
-            Self::ServerLost { server } => write!(f, "memory server {server} was declared lost"),
-            Self::OwnerStalled { client } => {
-                write!(
-                    f,
-                    "compute server {client} is stopped in the middle of a change: continue or kill its \
-                     process"
-                )
-            }
-            Self::OutcomeUnknown { source } => {
-                write!(f, "the change may or may not have happened ({source}); read the key to find out")
-            }
-            Self::NotRejoined { waited, reason } => {
-                write!(
-                    f,
-                    "could not join the cluster again within {waited:.1?}, and nothing was changed: {reason}"
-                )
-            }
-            Self::LoadInterrupted => {
-                write!(
-                    f,
-                    "the connection to the cluster ended during a bulk load, and nothing was loaded: start \
-                     the load again"
-                )
-            }
-            Self::TooManyInFlight { limit } => {
-                write!(f, "{limit} operations are in flight already: await some first")
-            }
-            Self::SessionDropped => write!(f, "the session was dropped before the operation finished"),
-            Self::HandleClosed => {
-                write!(f, "the handle's worker threads have ended, and the operation did not begin")
-            }
-            Self::Thread { kind } => write!(f, "the system could not start a thread: {kind}"),
-            Self::Refused(refusal) => write!(f, "{refusal}"),
-            Self::Fabric(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Shape(error) => Some(error),
-            Self::Superblock { error, .. } => Some(error),
-            Self::OutcomeUnknown { source } | Self::Fabric(source) => Some(source),
-            Self::Refused(refusal) => Some(refusal),
-            _ => None,
-        }
     }
 }
 

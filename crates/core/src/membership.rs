@@ -69,14 +69,14 @@ pub(crate) struct Pulse {
 impl Pulse {
     /// Records that the thread took a lane.
     #[inline]
-    pub fn took(&self) {
+    pub(crate) fn took(&self) {
         self.held.store(self.held.load(Relaxed).wrapping_add(1), Relaxed);
         self.beat();
     }
 
     /// Records that the thread gave a lane back.
     #[inline]
-    pub fn gave(&self) {
+    pub(crate) fn gave(&self) {
         self.held.store(self.held.load(Relaxed).wrapping_sub(1), Relaxed);
         self.beat();
     }
@@ -87,7 +87,7 @@ impl Pulse {
     }
 
     /// Whether the thread holds any lane.
-    pub fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.held.load(Relaxed) != 0
     }
 }
@@ -112,12 +112,12 @@ fn wake(waker: &Mutex<Option<Waker>>) {
 }
 
 impl Membership {
-    pub fn is_terminated(&self) -> bool {
+    pub(crate) fn is_terminated(&self) -> bool {
         self.terminated.load(Acquire)
     }
 
     /// Ends this identity. Returns whether it had not been terminated before.
-    pub fn terminate(&self) -> bool {
+    pub(crate) fn terminate(&self) -> bool {
         let first = !self.terminated.swap(true, Release);
         wake(&self.keeper);
         wake(&self.recoverer);
@@ -127,20 +127,20 @@ impl Membership {
     /// Whether an error ends this identity. An unreachable server does, unless the cluster has declared it
     /// lost ([`FabricError::ServerLost`]). A client that continued without that server would leave state
     /// there that no client cleans up (I40).
-    pub fn is_fatal(error: &FabricError) -> bool {
+    pub(crate) fn is_fatal(error: &FabricError) -> bool {
         seam!(membership::is_fatal(error));
         matches!(error, FabricError::Fenced { .. } | FabricError::Disconnected { .. })
     }
 
     /// Records a suspect for the recoverer.
-    pub fn suspect(&self, client: ComputeId) {
+    pub(crate) fn suspect(&self, client: ComputeId) {
         if lock(&self.suspects).insert(client) {
             wake(&self.recoverer);
         }
     }
 
     /// Records several suspects.
-    pub fn suspect_all(&self, clients: &[ComputeId]) {
+    pub(crate) fn suspect_all(&self, clients: &[ComputeId]) {
         if !clients.is_empty() {
             lock(&self.suspects).extend(clients);
             wake(&self.recoverer);
@@ -148,30 +148,30 @@ impl Membership {
     }
 
     /// Asks the recoverer to give back unused memory.
-    pub fn want_memory(&self) {
+    pub(crate) fn want_memory(&self) {
         self.short.store(true, Release);
         wake(&self.recoverer);
     }
 
     /// Returns whether the recoverer must give back unused memory, and resets the request.
-    pub fn take_want(&self) -> bool {
+    pub(crate) fn take_want(&self) -> bool {
         self.short.swap(false, Acquire)
     }
 
     /// Whether the recoverer has work to do.
-    pub fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.has_suspects() || self.short.load(Acquire)
     }
 
     /// Whether the last attempt to fence `client` failed: the client is alive, and paused in the middle of a
     /// change.
     #[inline]
-    pub fn is_stalled(&self, client: ComputeId) -> bool {
+    pub(crate) fn is_stalled(&self, client: ComputeId) -> bool {
         self.stalls.load(Relaxed) != 0 && lock(&self.stalled).contains(&client)
     }
 
     /// Sets whether `client` is stalled.
-    pub fn set_stalled(&self, client: ComputeId, is: bool) {
+    pub(crate) fn set_stalled(&self, client: ComputeId, is: bool) {
         if !is && self.stalls.load(Relaxed) == 0 {
             return;
         }
@@ -185,58 +185,58 @@ impl Membership {
     }
 
     /// Takes the suspects recorded since the last call.
-    pub fn take_suspects(&self) -> BTreeSet<ComputeId> {
+    pub(crate) fn take_suspects(&self) -> BTreeSet<ComputeId> {
         std::mem::take(&mut lock(&self.suspects))
     }
 
-    pub fn has_suspects(&self) -> bool {
+    pub(crate) fn has_suspects(&self) -> bool {
         !lock(&self.suspects).is_empty()
     }
 
     /// Sets the waker of the keeper, which is woken when this identity ends.
-    pub fn set_keeper(&self, waker: &Waker) {
+    pub(crate) fn set_keeper(&self, waker: &Waker) {
         *lock(&self.keeper) = Some(waker.clone());
     }
 
     /// Sets the waker of the recoverer, which is woken when there is a suspect.
-    pub fn set_recoverer(&self, waker: &Waker) {
+    pub(crate) fn set_recoverer(&self, waker: &Waker) {
         *lock(&self.recoverer) = Some(waker.clone());
     }
 
     /// Wakes the recoverer.
-    pub fn wake_recoverer(&self) {
+    pub(crate) fn wake_recoverer(&self) {
         wake(&self.recoverer);
     }
 
     /// When the keeper must renew the lease next.
-    pub fn next_renewal(&self) -> u64 {
+    pub(crate) fn next_renewal(&self) -> u64 {
         self.next_renewal.load(Relaxed)
     }
 
-    pub fn renew_next(&self, at: u64) {
+    pub(crate) fn renew_next(&self, at: u64) {
         self.next_renewal.store(at, Relaxed);
     }
 
-    pub fn count_renewal(&self) {
+    pub(crate) fn count_renewal(&self) {
         self.renewals.fetch_add(1, Relaxed);
     }
 
-    pub fn count_recovery(&self) {
+    pub(crate) fn count_recovery(&self) {
         self.recoveries.fetch_add(1, Relaxed);
     }
 
-    pub fn participation(&self) -> Participation {
+    pub(crate) fn participation(&self) -> Participation {
         Participation { renewals: self.renewals.load(Relaxed), recoveries: self.recoveries.load(Relaxed) }
     }
 
     /// Begins to recover `client`, unless another thread of this compute server is recovering it.
-    pub fn begin_recovery(&self, client: ComputeId) -> Option<Recovering<'_>> {
+    pub(crate) fn begin_recovery(&self, client: ComputeId) -> Option<Recovering<'_>> {
         let alone = lock(&self.recovering).insert(client);
         alone.then(|| Recovering { membership: self, client })
     }
 
     /// Creates a pulse for one more thread.
-    pub fn pulse(&self) -> Arc<Pulse> {
+    pub(crate) fn pulse(&self) -> Arc<Pulse> {
         let pulse = Arc::default();
         let mut pulses = lock(&self.pulses);
         pulses.retain(|known| known.strong_count() > 0);
@@ -245,12 +245,12 @@ impl Membership {
     }
 
     /// Whether some thread holds a lane, or has a list in flight that may take or release one.
-    pub fn holds_lanes(&self) -> bool {
+    pub(crate) fn holds_lanes(&self) -> bool {
         lock(&self.pulses).iter().filter_map(Weak::upgrade).any(|pulse| pulse.holds())
     }
 
     /// Whether some thread has held a lane for too long without progress.
-    pub fn is_wedged(&self, watch: &mut Watch, now: u64, lease: u64) -> bool {
+    pub(crate) fn is_wedged(&self, watch: &mut Watch, now: u64, lease: u64) -> bool {
         let pulses = lock(&self.pulses);
         let mut still = Vec::new();
         let mut wedged = false;

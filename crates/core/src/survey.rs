@@ -40,7 +40,7 @@ pub struct Surveyed {
 }
 
 /// Returns every place for a node on a server.
-pub fn survey<M: Memory + ?Sized>(memory: &M, geometry: &Geometry, server: u16) -> Vec<Surveyed> {
+pub fn survey(memory: &dyn Memory, geometry: &Geometry, server: u16) -> Vec<Surveyed> {
     let mut places = Vec::new();
     let word = |offset| memory.load_u64(Space::Host, offset);
     for index in 0..geometry.chunks {

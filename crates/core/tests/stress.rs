@@ -9,6 +9,7 @@
 //! `SHERMAN_STRESS_SECONDS=60 cargo test -p sherman-core --test stress -- --nocapture` runs longer and prints
 //! what it did.
 #![cfg(not(loom))]
+#![allow(unreachable_pub, reason = "a test exports nothing")]
 
 mod support;
 

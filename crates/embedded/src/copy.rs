@@ -195,11 +195,25 @@ fn gather(bytes: &[u8]) -> u64 {
     bytes.first().map_or(0, |byte| u64::from(*byte))
 }
 
-/// The fast path. Every block clobbers all vector registers that it or its `vzeroupper` changes.
+/// The fast path.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) mod avx {
     use std::arch::asm;
     use std::sync::atomic::{AtomicU32, AtomicU64};
+
+    /// A block of instructions. It clobbers all vector registers, because its `vzeroupper` changes them.
+    macro_rules! vector_asm {
+        ($($part:tt)*) => {
+            asm!(
+                $($part)*
+                out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _,
+                out("ymm4") _, out("ymm5") _, out("ymm6") _, out("ymm7") _,
+                out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _,
+                out("ymm12") _, out("ymm13") _, out("ymm14") _, out("ymm15") _,
+                options(nostack)
+            )
+        };
+    }
 
     /// Copies `lines` lines out of shared memory.
     ///
@@ -211,7 +225,7 @@ pub(crate) mod avx {
         // SAFETY: the moves stay within the caller's ranges. The loop runs `lines` times, so not at all for
         // 0.
         unsafe {
-            asm!(
+            vector_asm!(
                 "test {n}, {n}",
                 "jz 3f",
                 "2:",
@@ -228,11 +242,6 @@ pub(crate) mod avx {
                 n = inout(reg) lines => _,
                 from = inout(reg) from => _,
                 into = inout(reg) into => _,
-                out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _,
-                out("ymm4") _, out("ymm5") _, out("ymm6") _, out("ymm7") _,
-                out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _,
-                out("ymm12") _, out("ymm13") _, out("ymm14") _, out("ymm15") _,
-                options(nostack)
             );
         }
     }
@@ -246,7 +255,7 @@ pub(crate) mod avx {
     pub(crate) unsafe fn store_lines(into: *const AtomicU64, from: *const u8, lines: usize) {
         // SAFETY: as in `load_lines`.
         unsafe {
-            asm!(
+            vector_asm!(
                 "test {n}, {n}",
                 "jz 3f",
                 "2:",
@@ -263,11 +272,6 @@ pub(crate) mod avx {
                 n = inout(reg) lines => _,
                 from = inout(reg) from => _,
                 into = inout(reg) into => _,
-                out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _,
-                out("ymm4") _, out("ymm5") _, out("ymm6") _, out("ymm7") _,
-                out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _,
-                out("ymm12") _, out("ymm13") _, out("ymm14") _, out("ymm15") _,
-                options(nostack)
             );
         }
     }
@@ -293,7 +297,7 @@ pub(crate) mod avx {
         // SAFETY: the moves stay within the caller's ranges. The loop runs `lines` times, so not at all for
         // 0.
         unsafe {
-            asm!(
+            vector_asm!(
                 "vmovdqa ymm4, [{group}]",
                 "vmovdqa ymm5, [{group} + 32]",
                 "test {n}, {n}",
@@ -328,11 +332,6 @@ pub(crate) mod avx {
                 from = inout(reg) from => _,
                 into = inout(reg) into => _,
                 moved = out(reg) moved,
-                out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _,
-                out("ymm4") _, out("ymm5") _, out("ymm6") _, out("ymm7") _,
-                out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _,
-                out("ymm12") _, out("ymm13") _, out("ymm14") _, out("ymm15") _,
-                options(nostack)
             );
         }
         moved

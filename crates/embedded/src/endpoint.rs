@@ -12,7 +12,7 @@ use crate::gate::Gate;
 use crate::halt::{Cut, Random, may_be_last};
 use crate::verbs;
 use sherman_executor::{Driver, Timers};
-use sherman_fabric::tickets::{NO_ROOM, NOT_A_CALL, NOT_A_LIST, Pool, TicketKind, Tickets, kind, unknown};
+use sherman_fabric::tickets::{NO_ROOM, NOT_A_CALL, NOT_A_LIST, Outcomes, TicketKind, kind, unknown};
 use sherman_fabric::{
     Caps, Clock, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Space, Ticket,
     WorkList,
@@ -28,31 +28,13 @@ pub struct EmbeddedEndpoint {
     membership: Arc<Membership>,
     gate: Arc<Gate>,
     /// Borrowed only for one access at a time. The endpoint calls nothing else meanwhile.
-    flight: RefCell<Flight>,
+    flight: RefCell<Outcomes<Other>>,
     timers: Timers,
     counters: Counters,
     /// The endpoint's number within its member.
     number: u64,
     /// Whether this endpoint of a halted member has done its last action.
     over: Cell<bool>,
-}
-
-/// The most empty lists that an endpoint keeps.
-const POOL_LISTS: usize = 64;
-
-#[derive(Debug)]
-struct Flight {
-    done: Tickets<WorkList>,
-    others: Tickets<Other>,
-    pool: Pool,
-}
-
-impl Flight {
-    /// Whether the tables can keep one more outcome of either kind.
-    #[inline]
-    fn has_room(&self) -> bool {
-        self.done.has_room() && self.others.has_room()
-    }
 }
 
 /// The meaning of a ticket that names no completed list.
@@ -67,11 +49,9 @@ enum Other {
 impl EmbeddedEndpoint {
     pub(crate) fn new(membership: Arc<Membership>) -> Self {
         let gate = membership.member.new_gate();
-        let (done, others) = (Tickets::new(TicketKind::Done), Tickets::new(TicketKind::Other));
-        let flight = Flight { done, others, pool: Pool::new(POOL_LISTS) };
         let (number, over) = (membership.member.number_endpoint(), Cell::new(membership.member.is_halted()));
         let (timers, counters) = (Timers::new(), Counters::default());
-        Self { membership, gate, flight: RefCell::new(flight), timers, counters, number, over }
+        Self { membership, gate, flight: RefCell::default(), timers, counters, number, over }
     }
 
     fn cluster(&self) -> &EmbeddedCluster {
@@ -169,7 +149,7 @@ impl EmbeddedEndpoint {
 
     /// Takes the call under `ticket`, or returns `None` if it cannot be answered yet.
     fn take_call(&self, ticket: Ticket) -> Result<Option<Call>, FabricError> {
-        let Flight { done, others, .. } = &mut *self.flight.borrow_mut();
+        let Outcomes { done, others, .. } = &mut *self.flight.borrow_mut();
         if kind(ticket) == TicketKind::Done {
             return Err(if done.get_mut(ticket).is_some() { NOT_A_CALL } else { unknown(ticket) });
         }
@@ -233,24 +213,14 @@ impl Endpoint for EmbeddedEndpoint {
 
     #[inline]
     fn poll(&self, ticket: Ticket, _: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
-        if kind(ticket) == TicketKind::Done
-            && let Some(list) = self.flight.borrow_mut().done.take(ticket)
-        {
+        if let Some(list) = self.flight.borrow_mut().take_done(ticket) {
             return Poll::Ready(Ok(list));
         }
         self.poll_other(ticket)
     }
 
     fn forget(&self, ticket: Ticket) {
-        let flight = &mut *self.flight.borrow_mut();
-        match kind(ticket) {
-            TicketKind::Done => {
-                if let Some(list) = flight.done.take(ticket) {
-                    flight.pool.give(list);
-                }
-            }
-            TicketKind::Other => drop(flight.others.take(ticket)),
-        }
+        self.flight.borrow_mut().forget(ticket);
     }
 
     fn call(&self, server: u16, request: Request) -> Ticket {

@@ -2,6 +2,7 @@
 //! cache with room for all internal nodes answers less than 99.9 % of lookups.
 //!
 //! `cargo run --release -p sherman-eval --example cache_curve -- --keys 10M`
+#![allow(unreachable_pub, reason = "an example exports nothing")]
 
 mod support;
 

@@ -1,6 +1,7 @@
 //! Measures the cost of a lookup in a small and a large tree, and the far-memory bytes per entry by format.
 //!
 //! `cargo run --release -p sherman-eval --example scaling`
+#![allow(unreachable_pub, reason = "an example exports nothing")]
 
 mod support;
 

@@ -49,7 +49,7 @@ pub(crate) struct Driver<'a, A> {
 }
 
 impl<'a, A: Access> Driver<'a, A> {
-    pub fn new(
+    pub(crate) fn new(
         access: &'a A,
         limits: &'a Limits<'a>,
         recorder: &'a RefCell<Recorder>,
@@ -61,7 +61,7 @@ impl<'a, A: Access> Driver<'a, A> {
     }
 
     /// Performs at most `quota` operations, fewer if time runs out or another client fails.
-    pub async fn run(mut self, quota: u64) -> Result<(), BenchError> {
+    pub(crate) async fn run(mut self, quota: u64) -> Result<(), BenchError> {
         let mut latest = None;
         for count in 0..quota {
             let late = latest.zip(self.limits.deadline).is_some_and(|(now, deadline)| now >= deadline);

@@ -3,67 +3,72 @@
 use sherman::{EmbeddedError, Error, OpenError};
 use std::fmt;
 
-/// Why a run has no result.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum BenchError {
-    /// An option that cannot be met.
-    Option {
-        /// Its name, as on the command line without dashes.
-        option: &'static str,
-        /// What is wrong, and what is allowed.
-        reason: String,
-    },
-    /// The cluster could not be opened.
-    Open(OpenError),
-    /// The tree could not be created.
-    Create(Error),
-    /// An operation failed.
-    Operation {
-        /// The phase: loading, warming up, measuring or checking.
-        phase: &'static str,
-        /// The error of the operation.
-        error: Error,
-    },
-    /// The index gave a wrong answer.
-    Wrong {
-        /// Description of the wrong answer.
-        what: &'static str,
-        /// The index of the key.
-        index: u64,
-    },
-    /// The tree does not hold as many entries as were inserted.
-    Entries {
-        /// How many it holds.
-        found: u64,
-        /// How many were inserted.
-        expected: u64,
-    },
-    /// The tree breaks invariants.
-    Broken {
-        /// The number of violations.
-        count: u64,
-        /// The first violation: its number and text.
-        first: &'static str,
-    },
-    /// The named tree does not exist; the text lists the existing trees.
-    NoTree(String),
-    /// The name for the benchmark's own tree is taken. The benchmark does not touch that tree.
-    NotOurs {
-        /// The name.
-        tree: String,
-    },
-    /// The benchmark's own tree could not be dropped.
-    Left {
-        /// Its name.
-        tree: String,
-        /// The reason.
-        error: Error,
-        /// Why the run itself failed, if it did.
-        after: Option<Box<BenchError>>,
-    },
-    /// The system refused to start a thread, or a thread panicked.
-    Thread(String),
+sherman_fabric::errors! {
+    /// Why a run has no result.
+    #[derive(Debug)]
+    #[non_exhaustive]
+    pub enum BenchError {
+        /// An option that cannot be met.
+        Option {
+            /// Its name, as on the command line without dashes.
+            option: &'static str,
+            /// What is wrong, and what is allowed.
+            reason: String,
+        } => "{reason}",
+        /// The cluster could not be opened.
+        Open(error: OpenError) => "{error}" because error,
+        /// The tree could not be created.
+        Create(error: Error) => "{error}" because error,
+        /// An operation failed.
+        Operation {
+            /// The phase: loading, warming up, measuring or checking.
+            phase: &'static str,
+            /// The error of the operation.
+            error: Error,
+        } => "{phase}: {error}" because error,
+        /// The index gave a wrong answer.
+        Wrong {
+            /// Description of the wrong answer.
+            what: &'static str,
+            /// The index of the key.
+            index: u64,
+        } => "the index gave a wrong answer: {what} (key number {index})",
+        /// The tree does not hold as many entries as were inserted.
+        Entries {
+            /// How many it holds.
+            found: u64,
+            /// How many were inserted.
+            expected: u64,
+        } => "the index holds {found} entries, but {expected} were inserted",
+        /// The tree breaks invariants.
+        Broken {
+            /// The number of violations.
+            count: u64,
+            /// The first violation: its number and text.
+            first: &'static str,
+        } => "the tree breaks {count} invariants, first {first}",
+        /// The named tree does not exist; the text lists the existing trees.
+        NoTree(reason: String) => "{reason}",
+        /// The name for the benchmark's own tree is taken. The benchmark does not touch that tree.
+        NotOurs {
+            /// The name.
+            tree: String,
+        } => "a tree named {tree:?} already exists and was not changed. Run the command again",
+        /// The benchmark's own tree could not be dropped.
+        Left {
+            /// Its name.
+            tree: String,
+            /// The reason.
+            error: Error,
+            /// Why the run itself failed, if it did.
+            after: Option<Box<BenchError>>,
+        } => (
+            "{}cannot drop the benchmark's tree {tree:?}: {error}. Remove it with \"sherman drop\"",
+            after.as_ref().map_or_else(String::new, |after| format!("{after}; then ")),
+        ) because error,
+        /// The system refused to start a thread, or a thread panicked.
+        Thread(reason: String) => "a thread of the benchmark failed: {reason}",
+    }
 }
 
 impl BenchError {
@@ -98,50 +103,6 @@ impl BenchError {
             Self::Wrong { .. } | Self::Entries { .. } | Self::Broken { .. } => true,
             Self::Create(error) | Self::Operation { error, .. } => matches!(error, Error::Corrupt { .. }),
             _ => false,
-        }
-    }
-}
-
-impl fmt::Display for BenchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Option { reason, .. } => write!(f, "{reason}"),
-            Self::Open(error) => write!(f, "{error}"),
-            Self::Create(error) => write!(f, "{error}"),
-            Self::Operation { phase, error } => write!(f, "{phase}: {error}"),
-            Self::Wrong { what, index } => {
-                write!(f, "the index gave a wrong answer: {what} (key number {index})")
-            }
-            Self::Entries { found, expected } => {
-                write!(f, "the index holds {found} entries, but {expected} were inserted")
-            }
-            Self::Broken { count, first } => {
-                write!(f, "the tree breaks {count} invariants, first {first}")
-            }
-            Self::NoTree(reason) => write!(f, "{reason}"),
-            Self::NotOurs { tree } => {
-                write!(f, "a tree named {tree:?} already exists and was not changed. Run the command again")
-            }
-            Self::Left { tree, error, after } => {
-                if let Some(after) = after {
-                    write!(f, "{after}; then ")?;
-                }
-                write!(
-                    f,
-                    "cannot drop the benchmark's tree {tree:?}: {error}. Remove it with \"sherman drop\""
-                )
-            }
-            Self::Thread(reason) => write!(f, "a thread of the benchmark failed: {reason}"),
-        }
-    }
-}
-
-impl std::error::Error for BenchError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Open(error) => Some(error),
-            Self::Create(error) | Self::Operation { error, .. } | Self::Left { error, .. } => Some(error),
-            _ => None,
         }
     }
 }

@@ -14,8 +14,6 @@
 //! A key is a big-endian number in the first eight bytes of the key size, followed by zeros. Shorter keys
 //! have fewer values. An index without a value is refused, never wrapped.
 
-use std::fmt;
-
 /// Odd multipliers of the bijective hash.
 const MULTIPLIERS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9];
 /// Added first, so that index 0 is not key 0.
@@ -23,70 +21,41 @@ const OFFSET: u64 = 0x2545_f491_4f6c_dd1d;
 /// Values of at least this size carry a tag of their key.
 const TAGGED_VALUE: usize = 8;
 
-/// Whether hot keys are neighbours.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub enum HotKeys {
-    /// Spread over the key range.
-    #[default]
-    Scattered,
-    /// Next to each other.
-    Clustered,
-}
-
-impl HotKeys {
-    /// Returns the name on the command line and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Scattered => "scattered",
-            Self::Clustered => "clustered",
-        }
+sherman_fabric::named! {
+    /// Whether hot keys are neighbours.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+    pub enum HotKeys {
+        /// Spread over the key range.
+        #[default]
+        Scattered => "scattered",
+        /// Next to each other.
+        Clustered => "clustered",
     }
 }
 
-impl std::str::FromStr for HotKeys {
-    type Err = String;
+crate::parsed_by_name!(HotKeys, "available are ");
 
-    fn from_str(name: &str) -> Result<Self, String> {
-        let all = [Self::Scattered, Self::Clustered];
-        all.into_iter()
-            .find(|hot| hot.name() == name)
-            .ok_or_else(|| "available are scattered, clustered".to_owned())
+sherman_fabric::errors! {
+    /// Why a set of keys is not possible.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum KeysError {
+        /// A workload needs at least one key.
+        None => "there must be at least one key",
+        /// Keys have 1 to 1024 bytes.
+        Size {
+            /// Bytes asked for.
+            asked: usize,
+        } => "keys have 1 to 1024 bytes, not {asked}",
+        /// Keys of that size have too few values.
+        TooMany {
+            /// Keys asked for.
+            asked: u64,
+            /// The most keys of that size.
+            limit: u64,
+        } => "keys of that size have {limit} values, too few for {asked} keys",
     }
 }
-
-/// Why a set of keys is not possible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum KeysError {
-    /// A workload needs at least one key.
-    None,
-    /// Keys have 1 to 1024 bytes.
-    Size {
-        /// Bytes asked for.
-        asked: usize,
-    },
-    /// Keys of that size have too few values.
-    TooMany {
-        /// Keys asked for.
-        asked: u64,
-        /// The most keys of that size.
-        limit: u64,
-    },
-}
-
-impl fmt::Display for KeysError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => write!(f, "there must be at least one key"),
-            Self::Size { asked } => write!(f, "keys have 1 to 1024 bytes, not {asked}"),
-            Self::TooMany { asked, limit } => {
-                write!(f, "keys of that size have {limit} values, too few for {asked} keys")
-            }
-        }
-    }
-}
-
-impl std::error::Error for KeysError {}
 
 /// The keys of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

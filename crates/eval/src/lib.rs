@@ -28,6 +28,21 @@
 //! ```
 #![forbid(unsafe_code)]
 
+/// Implements `FromStr` for an enum of `named!`. The error is a text that ends with the available names.
+macro_rules! parsed_by_name {
+    ($type:ty, $error:literal) => {
+        impl std::str::FromStr for $type {
+            type Err = String;
+
+            fn from_str(name: &str) -> Result<Self, String> {
+                let known = || Self::ALL.map(Self::name).join(", ");
+                Self::from_name(name).ok_or_else(|| format!(concat!($error, "{}"), known()))
+            }
+        }
+    };
+}
+pub(crate) use parsed_by_name;
+
 mod access;
 mod audit_report;
 pub mod bench;

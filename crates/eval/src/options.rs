@@ -33,36 +33,19 @@ pub enum Length {
     Operations(u64),
 }
 
-/// How the keys are loaded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Load {
-    /// As one sorted sequence, in bulk.
-    #[default]
-    Bulk,
-    /// One by one, in a shuffled order.
-    Insert,
-}
-
-impl Load {
-    /// Returns the name on the command line and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Bulk => "bulk",
-            Self::Insert => "insert",
-        }
+sherman_fabric::named! {
+    /// How the keys are loaded.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Load {
+        /// As one sorted sequence, in bulk.
+        #[default]
+        Bulk => "bulk",
+        /// One by one, in a shuffled order.
+        Insert => "insert",
     }
 }
 
-impl std::str::FromStr for Load {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let all = [Self::Bulk, Self::Insert];
-        all.into_iter()
-            .find(|load| load.name() == name)
-            .ok_or_else(|| "available are bulk, insert".to_owned())
-    }
-}
+crate::parsed_by_name!(Load, "available are ");
 
 /// The options of a run.
 #[derive(Clone, Debug)]

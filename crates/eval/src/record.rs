@@ -7,31 +7,17 @@ use std::time::Instant;
 /// The longest latency that is recorded exactly: longer than the deadline of any operation.
 const LONGEST_NANOS: u64 = 60_000_000_000;
 
-/// Operations whose latency is reported separately.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum Timed {
-    Get,
-    Insert,
-    Update,
-    ReadModifyWrite,
-    Range,
-    Remove,
-}
-
-impl Timed {
-    pub const ALL: [Self; 6] =
-        [Self::Get, Self::Insert, Self::Update, Self::ReadModifyWrite, Self::Range, Self::Remove];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Insert => "insert",
-            Self::Update => "update",
-            Self::ReadModifyWrite => "read_modify_write",
-            Self::Range => "range",
-            Self::Remove => "remove",
-        }
+sherman_fabric::named! {
+    /// Operations whose latency is reported separately.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(usize)]
+    pub(crate) enum Timed {
+        Get => "get",
+        Insert => "insert",
+        Update => "update",
+        ReadModifyWrite => "read_modify_write",
+        Range => "range",
+        Remove => "remove",
     }
 }
 
@@ -52,23 +38,23 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    pub fn new() -> Result<Self, BenchError> {
+    pub(crate) fn new() -> Result<Self, BenchError> {
         let histogram = || Histogram::new_with_bounds(1, LONGEST_NANOS, 3);
         let latencies = Timed::ALL.iter().map(|_| histogram()).collect::<Result<_, _>>();
         let latencies = latencies.map_err(|error| BenchError::Thread(format!("no histogram: {error:?}")))?;
         Ok(Self { latencies, operations: 0, added: 0, removed: 0, ranges: 0, range_entries: 0 })
     }
 
-    pub fn record(&mut self, timed: Timed, from: Instant, to: Instant) {
+    pub(crate) fn record(&mut self, timed: Timed, from: Instant, to: Instant) {
         let nanos = u64::try_from(to.duration_since(from).as_nanos()).unwrap_or(LONGEST_NANOS);
         self.latencies[timed as usize].saturating_record(nanos.max(1));
     }
 
-    pub fn latencies(&self, timed: Timed) -> &Histogram<u64> {
+    pub(crate) fn latencies(&self, timed: Timed) -> &Histogram<u64> {
         &self.latencies[timed as usize]
     }
 
-    pub fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.latencies.iter_mut().zip(&other.latencies) {
             // All histograms have the same bounds, so this cannot fail.
             let _ = mine.add(theirs);

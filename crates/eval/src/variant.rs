@@ -16,78 +16,34 @@
 //!   pseudo-code. `ours` uses increasing backoff there. Elsewhere all variants use it.
 
 use sherman::{Format, Techniques};
-use std::fmt;
-use std::str::FromStr;
 
-/// A system, or a step from one to another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub enum Variant {
-    /// FG: lanes in host memory, released by FAA; sorted leaves with a checksum; no cache.
-    Fg,
-    /// FG with an index cache.
-    FgCache,
-    /// FG+: with the cache, and lanes released by WRITE.
-    FgPlus,
-    /// Write-back and release in one list.
-    Combine,
-    /// Lanes in on-chip memory.
-    OnChip,
-    /// A local lock table, with its queue and handover.
-    Hierarchical,
-    /// The complete paper: two-level versions.
-    Sherman,
-    /// This project's defaults.
-    #[default]
-    Ours,
-}
-
-/// No variant has this name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownVariant;
-
-impl fmt::Display for UnknownVariant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no variant has this name; available are {}", Variant::ALL.map(Variant::name).join(", "))
+sherman_fabric::named! {
+    /// A system, or a step from one to another.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+    pub enum Variant {
+        /// FG: lanes in host memory, released by FAA; sorted leaves with a checksum; no cache.
+        Fg => "fg",
+        /// FG with an index cache.
+        FgCache => "fg+cache",
+        /// FG+: with the cache, and lanes released by WRITE.
+        FgPlus => "fg+",
+        /// Write-back and release in one list.
+        Combine => "+combine",
+        /// Lanes in on-chip memory.
+        OnChip => "+on-chip",
+        /// A local lock table, with its queue and handover.
+        Hierarchical => "+hierarchical",
+        /// The complete paper: two-level versions.
+        Sherman => "sherman",
+        /// This project's defaults.
+        #[default]
+        Ours => "ours",
     }
 }
 
-impl std::error::Error for UnknownVariant {}
-
-impl FromStr for Variant {
-    type Err = UnknownVariant;
-
-    fn from_str(name: &str) -> Result<Self, UnknownVariant> {
-        Self::ALL.into_iter().find(|variant| variant.name() == name).ok_or(UnknownVariant)
-    }
-}
+crate::parsed_by_name!(Variant, "no variant has this name; available are ");
 
 impl Variant {
-    /// All variants. Each contains the ones before it, with few exceptions.
-    pub const ALL: [Self; 8] = [
-        Self::Fg,
-        Self::FgCache,
-        Self::FgPlus,
-        Self::Combine,
-        Self::OnChip,
-        Self::Hierarchical,
-        Self::Sherman,
-        Self::Ours,
-    ];
-
-    /// Returns the name on the command line and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fg => "fg",
-            Self::FgCache => "fg+cache",
-            Self::FgPlus => "fg+",
-            Self::Combine => "+combine",
-            Self::OnChip => "+on-chip",
-            Self::Hierarchical => "+hierarchical",
-            Self::Sherman => "sherman",
-            Self::Ours => "ours",
-        }
-    }
-
     /// Returns the techniques of its compute servers.
     pub const fn techniques(self) -> Techniques {
         match self {
@@ -146,8 +102,7 @@ mod tests {
         for variant in Variant::ALL {
             assert_eq!(variant.name().parse(), Ok(variant));
         }
-        assert_eq!("FG".parse::<Variant>(), Err(UnknownVariant));
-        assert!(UnknownVariant.to_string().contains("fg+cache"));
+        assert!("FG".parse::<Variant>().is_err_and(|error| error.contains("fg+cache")));
     }
 
     #[test]

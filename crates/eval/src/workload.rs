@@ -17,36 +17,36 @@
 use crate::keys::Keys;
 use crate::zipf::Zipf;
 use fastrand::Rng;
-use std::fmt;
-use std::str::FromStr;
 
-/// A mix of operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub enum Workload {
-    /// The paper's: all inserts.
-    WriteOnly,
-    /// The paper's: half inserts, half lookups.
-    WriteIntensive,
-    /// The paper's: 5 % inserts.
-    ReadIntensive,
-    /// Lookups only.
-    ReadOnly,
-    /// The paper's: ranges only.
-    RangeOnly,
-    /// The paper's: half inserts, half ranges.
-    RangeWrite,
-    /// YCSB A: half lookups, half updates.
-    YcsbA,
-    /// YCSB B: 95 % lookups, 5 % updates.
-    YcsbB,
-    /// YCSB C: lookups only.
-    YcsbC,
-    /// YCSB D: 95 % lookups of the keys inserted last, 5 % inserts of new keys.
-    YcsbD,
-    /// YCSB E: 95 % short ranges, 5 % inserts of new keys.
-    YcsbE,
-    /// YCSB F: half lookups, half read-modify-writes.
-    YcsbF,
+sherman_fabric::named! {
+    /// A mix of operations.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+    pub enum Workload {
+        /// The paper's: all inserts.
+        WriteOnly => "write-only",
+        /// The paper's: half inserts, half lookups.
+        WriteIntensive => "write-intensive",
+        /// The paper's: 5 % inserts.
+        ReadIntensive => "read-intensive",
+        /// Lookups only.
+        ReadOnly => "read-only",
+        /// The paper's: ranges only.
+        RangeOnly => "range-only",
+        /// The paper's: half inserts, half ranges.
+        RangeWrite => "range-write",
+        /// YCSB A: half lookups, half updates.
+        YcsbA => "ycsb-a",
+        /// YCSB B: 95 % lookups, 5 % updates.
+        YcsbB => "ycsb-b",
+        /// YCSB C: lookups only.
+        YcsbC => "ycsb-c",
+        /// YCSB D: 95 % lookups of the keys inserted last, 5 % inserts of new keys.
+        YcsbD => "ycsb-d",
+        /// YCSB E: 95 % short ranges, 5 % inserts of new keys.
+        YcsbE => "ycsb-e",
+        /// YCSB F: half lookups, half read-modify-writes.
+        YcsbF => "ycsb-f",
+    }
 }
 
 /// One action of a client. Numbers are indexes of [`Keys`].
@@ -110,40 +110,6 @@ impl Mix {
 }
 
 impl Workload {
-    /// All workloads.
-    pub const ALL: [Self; 12] = [
-        Self::WriteOnly,
-        Self::WriteIntensive,
-        Self::ReadIntensive,
-        Self::ReadOnly,
-        Self::RangeOnly,
-        Self::RangeWrite,
-        Self::YcsbA,
-        Self::YcsbB,
-        Self::YcsbC,
-        Self::YcsbD,
-        Self::YcsbE,
-        Self::YcsbF,
-    ];
-
-    /// Returns the name on the command line and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::WriteOnly => "write-only",
-            Self::WriteIntensive => "write-intensive",
-            Self::ReadIntensive => "read-intensive",
-            Self::ReadOnly => "read-only",
-            Self::RangeOnly => "range-only",
-            Self::RangeWrite => "range-write",
-            Self::YcsbA => "ycsb-a",
-            Self::YcsbB => "ycsb-b",
-            Self::YcsbC => "ycsb-c",
-            Self::YcsbD => "ycsb-d",
-            Self::YcsbE => "ycsb-e",
-            Self::YcsbF => "ycsb-f",
-        }
-    }
-
     const fn mix(self) -> Mix {
         match self {
             Self::WriteOnly => Mix::paper(100),
@@ -184,25 +150,7 @@ impl Workload {
     }
 }
 
-/// No workload has this name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownWorkload;
-
-impl fmt::Display for UnknownWorkload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no workload has this name; available are {}", Workload::ALL.map(Workload::name).join(", "))
-    }
-}
-
-impl std::error::Error for UnknownWorkload {}
-
-impl FromStr for Workload {
-    type Err = UnknownWorkload;
-
-    fn from_str(name: &str) -> Result<Self, UnknownWorkload> {
-        Self::ALL.into_iter().find(|workload| workload.name() == name).ok_or(UnknownWorkload)
-    }
-}
+crate::parsed_by_name!(Workload, "no workload has this name; available are ");
 
 /// A mix, and the other parameters of the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -531,7 +479,7 @@ mod tests {
         for workload in Workload::ALL {
             assert_eq!(workload.name().parse(), Ok(workload));
         }
-        assert_eq!("write-sometimes".parse::<Workload>(), Err(UnknownWorkload));
-        assert!(UnknownWorkload.to_string().contains("available are write-only, write-intensive"));
+        let error = "write-sometimes".parse::<Workload>().expect_err("unknown");
+        assert!(error.starts_with("no workload has this name; available are write-only, write-intensive"));
     }
 }

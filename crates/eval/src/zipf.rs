@@ -10,7 +10,6 @@
 //! every machine.
 
 use fastrand::Rng;
-use std::fmt;
 
 /// Terms of the zeta sum that are added one by one. The rest is an integral with corrections, exact to 12
 /// digits.
@@ -28,31 +27,20 @@ pub struct Zipf {
     two: f64,
 }
 
-/// Why a distribution is not possible.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum ZipfError {
-    /// The method needs an exponent from 0 to below 1.
-    Theta {
-        /// The exponent asked for.
-        asked: f64,
-    },
-    /// There must be at least one rank.
-    Empty,
-}
-
-impl fmt::Display for ZipfError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Theta { asked } => {
-                write!(f, "the skew must be at least 0 (uniform) and below 1, not {asked}; 0.99 is usual")
-            }
-            Self::Empty => write!(f, "there must be at least one rank to draw"),
-        }
+sherman_fabric::errors! {
+    /// Why a distribution is not possible.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    #[non_exhaustive]
+    pub enum ZipfError {
+        /// The method needs an exponent from 0 to below 1.
+        Theta {
+            /// The exponent asked for.
+            asked: f64,
+        } => "the skew must be at least 0 (uniform) and below 1, not {asked}; 0.99 is usual",
+        /// There must be at least one rank.
+        Empty => "there must be at least one rank to draw",
     }
 }
-
-impl std::error::Error for ZipfError {}
 
 impl Zipf {
     /// Makes ranks 0 to `n - 1` with exponent `theta`; 0 is uniform.

@@ -389,96 +389,63 @@ pub enum Response {
     Stats(Box<ServerStats>),
 }
 
-/// Why a memory server refused a request. The request changed nothing. For the width of its tag see
-/// [`FabricError`](crate::FabricError).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-#[repr(u64)]
-pub enum Refusal {
-    /// No span of the class and no chunk is free.
-    OutOfMemory,
-    /// No member id is free.
-    TooManyMembers,
-    /// The catalog is full.
-    TooManyTrees,
-    /// No tree has this name.
-    NoSuchTree {
-        /// The name asked for.
-        name: String,
-    },
-    /// The name is empty or longer than 128 bytes.
-    BadName,
-    /// This server does not answer this request. Only server 0 keeps members and catalog.
-    NotHere,
-    /// The client is not a member.
-    NotAMember {
-        /// The sender, or the client to fence.
-        client: ComputeId,
-    },
-    /// The client is fenced on this server (F6).
-    Fenced {
-        /// The sender.
-        client: ComputeId,
-    },
-    /// The cluster counts a memory server as present, but the client did not reach it.
-    Unreachable {
-        /// The unreachable server.
-        server: u16,
-    },
-    /// The memory of a server belongs to another cluster.
-    OtherCluster {
-        /// The server with that memory.
-        server: u16,
-    },
-    /// A memory server has another memory than the cluster knows. It was restarted empty, or another server
-    /// is in its place.
-    OtherMemory {
-        /// The server with that memory.
-        server: u16,
-    },
-    /// The client expects another number of memory servers than the cluster has.
-    OtherCount {
-        /// Number of servers in the cluster.
-        servers: u16,
-    },
-    /// The request's values are invalid.
-    BadRequest {
-        /// The invalid value.
-        what: &'static str,
-    },
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutOfMemory => write!(f, "the memory server has no free memory"),
-            Self::TooManyMembers => write!(f, "the cluster has no free member id"),
-            Self::TooManyTrees => write!(f, "the cluster's catalog of trees is full"),
-            Self::NoSuchTree { name } => write!(f, "there is no tree named {name:?}"),
-            Self::BadName => write!(f, "bad tree name: it must have 1 to 128 bytes"),
-            Self::NotHere => write!(f, "only memory server 0 answers this request"),
-            Self::NotAMember { client } => write!(f, "client {client} is not a member of the cluster"),
-            Self::Fenced { client } => write!(f, "client {client} has been fenced"),
-            Self::Unreachable { server } => {
-                write!(
-                    f,
-                    "the client cannot reach memory server {server}, which the cluster counts as present"
-                )
-            }
-            Self::OtherCluster { server } => write!(f, "memory server {server} belongs to another cluster"),
-            Self::OtherMemory { server } => {
-                write!(
-                    f,
-                    "memory server {server} lost its memory: it was restarted empty, or is another server"
-                )
-            }
-            Self::OtherCount { servers } => write!(
-                f,
-                "the client lists another number of memory servers than the cluster has ({servers})"
-            ),
-            Self::BadRequest { what } => write!(f, "malformed request: {what}"),
-        }
+crate::errors! {
+    /// Why a memory server refused a request. The request changed nothing. For the width of its tag see
+    /// [`FabricError`](crate::FabricError).
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    #[repr(u64)]
+    pub enum Refusal {
+        /// No span of the class and no chunk is free.
+        OutOfMemory => "the memory server has no free memory",
+        /// No member id is free.
+        TooManyMembers => "the cluster has no free member id",
+        /// The catalog is full.
+        TooManyTrees => "the cluster's catalog of trees is full",
+        /// No tree has this name.
+        NoSuchTree {
+            /// The name asked for.
+            name: String,
+        } => "there is no tree named {name:?}",
+        /// The name is empty or longer than 128 bytes.
+        BadName => "bad tree name: it must have 1 to 128 bytes",
+        /// This server does not answer this request. Only server 0 keeps members and catalog.
+        NotHere => "only memory server 0 answers this request",
+        /// The client is not a member.
+        NotAMember {
+            /// The sender, or the client to fence.
+            client: ComputeId,
+        } => "client {client} is not a member of the cluster",
+        /// The client is fenced on this server (F6).
+        Fenced {
+            /// The sender.
+            client: ComputeId,
+        } => "client {client} has been fenced",
+        /// The cluster counts a memory server as present, but the client did not reach it.
+        Unreachable {
+            /// The unreachable server.
+            server: u16,
+        } => "the client cannot reach memory server {server}, which the cluster counts as present",
+        /// The memory of a server belongs to another cluster.
+        OtherCluster {
+            /// The server with that memory.
+            server: u16,
+        } => "memory server {server} belongs to another cluster",
+        /// A memory server has another memory than the cluster knows. It was restarted empty, or another
+        /// server is in its place.
+        OtherMemory {
+            /// The server with that memory.
+            server: u16,
+        } => "memory server {server} lost its memory: it was restarted empty, or is another server",
+        /// The client expects another number of memory servers than the cluster has.
+        OtherCount {
+            /// Number of servers in the cluster.
+            servers: u16,
+        } => "the client lists another number of memory servers than the cluster has ({servers})",
+        /// The request's values are invalid.
+        BadRequest {
+            /// The invalid value.
+            what: &'static str,
+        } => "malformed request: {what}",
     }
 }
-
-impl std::error::Error for Refusal {}

@@ -32,31 +32,23 @@ impl Tally {
         self.reads + self.writes + self.atomics
     }
 
-    /// The sum of both.
+    /// Joins each count of both.
     #[inline]
-    fn plus(&self, other: &Self) -> Self {
+    fn with(&self, other: &Self, join: impl Fn(u64, u64) -> u64) -> Self {
         Self {
-            round_trips: self.round_trips.wrapping_add(other.round_trips),
-            reads: self.reads.wrapping_add(other.reads),
-            writes: self.writes.wrapping_add(other.writes),
-            atomics: self.atomics.wrapping_add(other.atomics),
-            calls: self.calls.wrapping_add(other.calls),
-            bytes_read: self.bytes_read.wrapping_add(other.bytes_read),
-            bytes_written: self.bytes_written.wrapping_add(other.bytes_written),
+            round_trips: join(self.round_trips, other.round_trips),
+            reads: join(self.reads, other.reads),
+            writes: join(self.writes, other.writes),
+            atomics: join(self.atomics, other.atomics),
+            calls: join(self.calls, other.calls),
+            bytes_read: join(self.bytes_read, other.bytes_read),
+            bytes_written: join(self.bytes_written, other.bytes_written),
         }
     }
 
     /// The counts since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            round_trips: self.round_trips - earlier.round_trips,
-            reads: self.reads - earlier.reads,
-            writes: self.writes - earlier.writes,
-            atomics: self.atomics - earlier.atomics,
-            calls: self.calls - earlier.calls,
-            bytes_read: self.bytes_read - earlier.bytes_read,
-            bytes_written: self.bytes_written - earlier.bytes_written,
-        }
+        self.with(earlier, |now, then| now - then)
     }
 }
 
@@ -70,7 +62,7 @@ impl Counters {
     /// Adds `done` to the totals.
     #[inline]
     pub(crate) fn add(&self, done: &Tally) {
-        self.0.set(self.0.get().plus(done));
+        self.0.set(self.0.get().with(done, u64::wrapping_add));
     }
 }
 

@@ -18,6 +18,7 @@
 //! | [`stats`] | the counters of a memory server |
 //! | [`tickets`] | tables of what is in flight, by ticket, for backends |
 //! | [`memory`] | a memory server's access to its own memory |
+//! | [`named!`], [`errors!`] | enums whose values have names or messages |
 
 #![forbid(unsafe_code)]
 
@@ -28,7 +29,9 @@ pub mod control;
 pub mod counters;
 pub mod endpoint;
 pub mod error;
+mod errors;
 pub mod memory;
+mod named;
 pub mod stats;
 pub mod tickets;
 pub mod tree_types;

@@ -174,6 +174,54 @@ impl Pool {
     }
 }
 
+/// The most empty lists that an endpoint keeps whose lists finish inside `post`.
+const POOL_LISTS: usize = 64;
+
+/// The outcomes of lists that finish inside `post`, until they are polled. `T` is what else a ticket may
+/// name.
+#[derive(Debug)]
+pub struct Outcomes<T> {
+    /// Lists that completed.
+    pub done: Tickets<WorkList>,
+    /// Everything else, such as errors.
+    pub others: Tickets<T>,
+    /// Empty lists.
+    pub pool: Pool,
+}
+
+impl<T> Default for Outcomes<T> {
+    fn default() -> Self {
+        let (done, others) = (Tickets::new(TicketKind::Done), Tickets::new(TicketKind::Other));
+        Self { done, others, pool: Pool::new(POOL_LISTS) }
+    }
+}
+
+impl<T> Outcomes<T> {
+    /// Whether the tables can keep one more outcome of either kind.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.done.has_room() && self.others.has_room()
+    }
+
+    /// Takes the completed list under `ticket`.
+    #[inline]
+    pub fn take_done(&mut self, ticket: Ticket) -> Option<WorkList> {
+        if kind(ticket) == TicketKind::Done { self.done.take(ticket) } else { None }
+    }
+
+    /// Drops what `ticket` names.
+    pub fn forget(&mut self, ticket: Ticket) {
+        match kind(ticket) {
+            TicketKind::Done => {
+                if let Some(list) = self.done.take(ticket) {
+                    self.pool.give(list);
+                }
+            }
+            TicketKind::Other => drop(self.others.take(ticket)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

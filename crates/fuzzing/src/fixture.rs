@@ -50,7 +50,7 @@ pub(crate) fn join(cluster: &Arc<EmbeddedCluster>, techniques: Techniques) -> Fi
 
 impl Fixture {
     /// Creates a cluster whose members have a lease of `lease_nanos`, and a tree with some entries.
-    pub fn new(source: &mut Source<'_>, lease_nanos: u64) -> Self {
+    pub(crate) fn new(source: &mut Source<'_>, lease_nanos: u64) -> Self {
         let format = source.pick(&[
             Format::LineStamped,
             Format::LineStamped,
@@ -101,7 +101,7 @@ impl Fixture {
     }
 
     /// Finds every place in memory that has the mark of a node.
-    pub fn find_nodes(&mut self) {
+    pub(crate) fn find_nodes(&mut self) {
         self.nodes.clear();
         for server in 0..SERVERS {
             let memory = self.cluster.memory(server).expect("it has so many servers");
@@ -116,7 +116,7 @@ impl Fixture {
         }
     }
 
-    pub fn some_node(&self, source: &mut Source<'_>) -> GlobalAddress {
+    pub(crate) fn some_node(&self, source: &mut Source<'_>) -> GlobalAddress {
         if self.nodes.is_empty() { GlobalAddress::NULL } else { self.nodes[source.below(self.nodes.len())] }
     }
 
@@ -127,7 +127,7 @@ impl Fixture {
     }
 
     /// Corrupts one thing.
-    pub fn damage(&self, source: &mut Source<'_>) {
+    pub(crate) fn damage(&self, source: &mut Source<'_>) {
         let (what, victim) = (source.byte(), self.some_node(source));
         if victim.is_null() {
             return;
@@ -162,7 +162,7 @@ impl Fixture {
     }
 
     /// Makes client `by` the holder of the node's lane.
-    pub fn take_lane(&self, node: GlobalAddress, by: u16) {
+    pub(crate) fn take_lane(&self, node: GlobalAddress, by: u16) {
         let (space, word, mask, shift) = self.geometry.lane_word(self.geometry.lane_of(node));
         let memory = self.cluster.memory(node.server()).expect("found there");
         let old = memory.load_u64(space, word);
@@ -170,7 +170,7 @@ impl Fixture {
     }
 
     /// Points the root word at `node`, or at an arbitrary address.
-    pub fn move_root(&self, node: GlobalAddress, source: &mut Source<'_>) {
+    pub(crate) fn move_root(&self, node: GlobalAddress, source: &mut Source<'_>) {
         let level = source.byte() & 0x3f;
         let bits = if level & 1 == 0 {
             RootWord { address: node, level: level >> 1 & 3 }.to_bits()

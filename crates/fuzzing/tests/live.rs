@@ -11,6 +11,7 @@
 //!
 //! It takes a few seconds. `SHERMAN_FUZZ_FRAMES=10000000` makes it send that many frames.
 #![cfg(target_os = "linux")]
+#![allow(unreachable_pub, reason = "a test exports nothing")]
 
 mod inputs;
 #[path = "../../soft-nic/tests/raw/mod.rs"]

@@ -3,6 +3,7 @@
 //!
 //! Each target runs in a thread of its own under a watchdog. If an input does not end, the watchdog reports
 //! its seed.
+#![allow(unreachable_pub, reason = "a test exports nothing")]
 
 mod inputs;
 

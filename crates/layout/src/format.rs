@@ -10,7 +10,6 @@ use crate::geometry::{
 };
 use crate::geometry::{Geometry, LaneWidth, LockGeometry, ReleaseMode, TABLES_OFFSET};
 use sherman_fabric::{GlobalAddress, Space};
-use std::fmt;
 use std::time::Duration;
 
 /// Bytes of a full lock table: the on-chip memory of the paper's NICs.
@@ -98,54 +97,35 @@ impl Default for FormatOptions {
     }
 }
 
-/// Why a memory cannot be formatted. Nothing was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FormatError {
-    /// The host memory cannot hold the reserved area and one chunk.
-    TooSmall {
-        /// Available bytes.
-        memory: u64,
-        /// Bytes needed at least.
-        minimum: u64,
-    },
-    /// The on-chip memory cannot hold the lock table.
-    OnChipTooSmall {
-        /// Available bytes.
-        on_chip: u64,
-        /// Bytes needed at least.
-        minimum: u64,
-    },
-    /// The caller drew no random number as the memory's identity.
-    NoIdentity,
-    /// The options do not fit together.
-    BadGeometry {
-        /// The violated condition.
-        what: &'static str,
-    },
-}
-
-impl fmt::Display for FormatError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooSmall { memory, minimum } => {
-                write!(
-                    f,
-                    "{memory} bytes of memory are too few: the reserved area and one chunk need {minimum}"
-                )
-            }
-            Self::OnChipTooSmall { on_chip, minimum } => write!(
-                f,
-                "{on_chip} bytes of on-chip memory are too few: the lock table needs {minimum}; \
-                 choose fewer lanes or put it in host memory"
-            ),
-            Self::NoIdentity => write!(f, "the memory has no identity: the system gives no random numbers"),
-            Self::BadGeometry { what } => write!(f, "the memory cannot be laid out: {what}"),
-        }
+sherman_fabric::errors! {
+    /// Why a memory cannot be formatted. Nothing was written.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum FormatError {
+        /// The host memory cannot hold the reserved area and one chunk.
+        TooSmall {
+            /// Available bytes.
+            memory: u64,
+            /// Bytes needed at least.
+            minimum: u64,
+        } => "{memory} bytes of memory are too few: the reserved area and one chunk need {minimum}",
+        /// The on-chip memory cannot hold the lock table.
+        OnChipTooSmall {
+            /// Available bytes.
+            on_chip: u64,
+            /// Bytes needed at least.
+            minimum: u64,
+        } => "{on_chip} bytes of on-chip memory are too few: the lock table needs {minimum}; choose fewer \
+            lanes or put it in host memory",
+        /// The caller drew no random number as the memory's identity.
+        NoIdentity => "the memory has no identity: the system gives no random numbers",
+        /// The options do not fit together.
+        BadGeometry {
+            /// The violated condition.
+            what: &'static str,
+        } => "the memory cannot be laid out: {what}",
     }
 }
-
-impl std::error::Error for FormatError {}
 
 /// Hands out line-aligned regions one after another.
 struct Cursor(u64);

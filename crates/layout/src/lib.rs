@@ -10,6 +10,7 @@
 //! | [`format`](mod@format) | options of a new server, and the geometry that follows from them |
 //! | [`chunk`], [`span`], [`client`] | entries of the tables that every server has |
 //! | [`member`], [`catalog`] | entries of the tables of server 0 |
+//! | [`units`] | parses sizes and times with units, for options of servers and clients |
 //! | [`bytes`] | little-endian fields at constant offsets |
 //! | [`testing`] | a plain memory for tests and simulators |
 
@@ -25,6 +26,7 @@ pub mod member;
 pub mod span;
 pub mod superblock;
 pub mod testing;
+pub mod units;
 
 pub use chunk::ChunkEntry;
 pub use client::ClientWord;

@@ -11,7 +11,6 @@
 use crate::bytes::{get_u16, get_u32, get_u64, put};
 use crate::geometry::{Geometry, LaneWidth, LockGeometry, ReleaseMode};
 use sherman_fabric::Space;
-use std::fmt;
 use twox_hash::XxHash3_64;
 
 /// Bytes of the superblock.
@@ -88,51 +87,33 @@ pub struct Superblock {
     pub geometry: Geometry,
 }
 
-/// Why bytes are not a superblock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SuperblockError {
-    /// The magic is missing: this memory was never formatted, or its formatting did not finish.
-    NotFormatted,
-    /// It was formatted by another version.
-    VersionMismatch {
-        /// The version in memory.
-        found: u32,
-        /// The version this crate supports.
-        supported: u32,
-    },
-    /// It uses features that this crate does not know.
-    UnknownFeatures {
-        /// The unknown required bits.
-        bits: u64,
-    },
-    /// It is damaged.
-    Corrupt {
-        /// The violated condition.
-        what: &'static str,
-    },
-}
-
-impl fmt::Display for SuperblockError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotFormatted => write!(f, "the memory is not formatted"),
-            Self::VersionMismatch { found, supported } => {
-                write!(
-                    f,
-                    "the memory has format version {found}; this build supports {supported}. Dump its trees \
-                     with the build that made it, start on empty memory, and load them again"
-                )
-            }
-            Self::UnknownFeatures { bits } => {
-                write!(f, "the memory uses features {bits:#x} that this build does not know")
-            }
-            Self::Corrupt { what } => write!(f, "the superblock is corrupt: {what}"),
-        }
+sherman_fabric::errors! {
+    /// Why bytes are not a superblock.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum SuperblockError {
+        /// The magic is missing: this memory was never formatted, or its formatting did not finish.
+        NotFormatted => "the memory is not formatted",
+        /// It was formatted by another version.
+        VersionMismatch {
+            /// The version in memory.
+            found: u32,
+            /// The version this crate supports.
+            supported: u32,
+        } => "the memory has format version {found}; this build supports {supported}. Dump its trees with \
+            the build that made it, start on empty memory, and load them again",
+        /// It uses features that this crate does not know.
+        UnknownFeatures {
+            /// The unknown required bits.
+            bits: u64,
+        } => "the memory uses features {bits:#x} that this build does not know",
+        /// It is damaged.
+        Corrupt {
+            /// The violated condition.
+            what: &'static str,
+        } => "the superblock is corrupt: {what}",
     }
 }
-
-impl std::error::Error for SuperblockError {}
 
 impl Superblock {
     /// Encodes the superblock.
@@ -147,23 +128,7 @@ impl Superblock {
         put(out, AT_MEMORY_ID, self.memory_id.to_le_bytes());
         put(out, AT_SERVER, self.server.to_le_bytes());
         put(out, AT_SERVERS, self.servers.to_le_bytes());
-        put(out, AT_MEMORY_BYTES, g.memory_bytes.to_le_bytes());
-        put(out, AT_CHUNK_BYTES, g.chunk_bytes.to_le_bytes());
-        put(out, AT_CHUNKS_OFFSET, g.chunks_offset.to_le_bytes());
-        put(out, AT_CHUNKS, g.chunks.to_le_bytes());
-        put(out, AT_REDO_SLOT_BYTES, g.redo_slot_bytes.to_le_bytes());
-        put(out, AT_REDO_AREA_BYTES, g.redo_area_bytes.to_le_bytes());
-        put(out, AT_SPAN_TABLE_OFFSET, g.span_table_offset.to_le_bytes());
-        put(out, AT_SPAN_PLACES, g.span_places.to_le_bytes());
-        put(out, AT_MEMBER_OFFSET, g.member_offset.to_le_bytes());
-        put(out, AT_CLIENT_OFFSET, g.client_offset.to_le_bytes());
-        put(out, AT_CHUNK_TABLE_OFFSET, g.chunk_table_offset.to_le_bytes());
-        put(out, AT_CATALOG_OFFSET, g.catalog_offset.to_le_bytes());
-        put(out, AT_MEMBER_CAPACITY, g.member_capacity.to_le_bytes());
-        put(out, AT_CATALOG_CAPACITY, g.catalog_capacity.to_le_bytes());
-        put(out, AT_LEASE, g.lease_nanos.to_le_bytes());
-        put(out, AT_SERVER_OFFSET, g.server_offset.to_le_bytes());
-        put(out, AT_SERVER_CAPACITY, g.server_capacity.to_le_bytes());
+        put_geometry(out, g);
         put(out, AT_LOCK_OFFSET, g.lock.offset.to_le_bytes());
         put(out, AT_LANES, g.lock.count.to_le_bytes());
         put(out, AT_LOCK_SPACE, [space_number(g.lock.space)]);
@@ -233,26 +198,40 @@ fn decode_geometry(bytes: &[u8]) -> Result<Geometry, &'static str> {
             _ => return Err("the release mode is unknown"),
         },
     };
-    Ok(Geometry {
-        memory_bytes: get_u64(bytes, AT_MEMORY_BYTES),
-        chunk_bytes: get_u64(bytes, AT_CHUNK_BYTES),
-        chunks_offset: get_u64(bytes, AT_CHUNKS_OFFSET),
-        chunks: get_u32(bytes, AT_CHUNKS),
-        redo_slot_bytes: get_u32(bytes, AT_REDO_SLOT_BYTES),
-        redo_area_bytes: get_u64(bytes, AT_REDO_AREA_BYTES),
-        member_offset: get_u64(bytes, AT_MEMBER_OFFSET),
-        member_capacity: get_u32(bytes, AT_MEMBER_CAPACITY),
-        client_offset: get_u64(bytes, AT_CLIENT_OFFSET),
-        chunk_table_offset: get_u64(bytes, AT_CHUNK_TABLE_OFFSET),
-        span_places: get_u32(bytes, AT_SPAN_PLACES),
-        span_table_offset: get_u64(bytes, AT_SPAN_TABLE_OFFSET),
-        catalog_offset: get_u64(bytes, AT_CATALOG_OFFSET),
-        catalog_capacity: get_u32(bytes, AT_CATALOG_CAPACITY),
-        lease_nanos: get_u64(bytes, AT_LEASE),
-        server_offset: get_u64(bytes, AT_SERVER_OFFSET),
-        server_capacity: get_u32(bytes, AT_SERVER_CAPACITY),
-        lock,
-    })
+    Ok(read_geometry(bytes, lock))
+}
+
+/// Makes the functions that write and read a geometry, apart from its lock table.
+macro_rules! geometry {
+    ($($field:ident: $get:ident at $at:ident,)+) => {
+        fn put_geometry(out: &mut [u8], geometry: &Geometry) {
+            $(put(out, $at, geometry.$field.to_le_bytes());)+
+        }
+
+        fn read_geometry(bytes: &[u8], lock: LockGeometry) -> Geometry {
+            Geometry { $($field: $get(bytes, $at),)+ lock }
+        }
+    };
+}
+
+geometry! {
+    memory_bytes: get_u64 at AT_MEMORY_BYTES,
+    chunk_bytes: get_u64 at AT_CHUNK_BYTES,
+    chunks_offset: get_u64 at AT_CHUNKS_OFFSET,
+    chunks: get_u32 at AT_CHUNKS,
+    redo_slot_bytes: get_u32 at AT_REDO_SLOT_BYTES,
+    redo_area_bytes: get_u64 at AT_REDO_AREA_BYTES,
+    member_offset: get_u64 at AT_MEMBER_OFFSET,
+    member_capacity: get_u32 at AT_MEMBER_CAPACITY,
+    client_offset: get_u64 at AT_CLIENT_OFFSET,
+    chunk_table_offset: get_u64 at AT_CHUNK_TABLE_OFFSET,
+    span_places: get_u32 at AT_SPAN_PLACES,
+    span_table_offset: get_u64 at AT_SPAN_TABLE_OFFSET,
+    catalog_offset: get_u64 at AT_CATALOG_OFFSET,
+    catalog_capacity: get_u32 at AT_CATALOG_CAPACITY,
+    lease_nanos: get_u64 at AT_LEASE,
+    server_offset: get_u64 at AT_SERVER_OFFSET,
+    server_capacity: get_u32 at AT_SERVER_CAPACITY,
 }
 
 const fn space_number(space: Space) -> u8 {

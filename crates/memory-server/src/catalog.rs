@@ -59,12 +59,12 @@ pub(crate) struct Catalog {
 
 impl Catalog {
     /// Writes the initial tree id counter of a new server.
-    pub(crate) fn format<M: Memory + ?Sized>(memory: &M) {
+    pub(crate) fn format(memory: &dyn Memory) {
         memory.store_u64(Space::Host, NEXT_TREE_ID_OFFSET, 1);
     }
 
     /// Loads the catalog from memory.
-    pub(crate) fn load<M: Memory + ?Sized>(memory: &M, geometry: &Geometry) -> Result<Self, OpenError> {
+    pub(crate) fn load(memory: &dyn Memory, geometry: &Geometry) -> Result<Self, OpenError> {
         let corrupt =
             |index: u32, what| OpenError::Corrupt { table: "catalog", entry: u64::from(index), what };
         let next_tree_id = memory.load_u64(Space::Host, NEXT_TREE_ID_OFFSET);
@@ -92,7 +92,7 @@ impl Catalog {
     }
 
     /// A tree id that was never issued before.
-    pub(crate) fn new_tree_id<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<u32, Refusal> {
+    pub(crate) fn new_tree_id(&mut self, memory: &dyn Memory) -> Result<u32, Refusal> {
         let id = u32::try_from(self.next_tree_id).map_err(|_| Refusal::TooManyTrees)?;
         self.next_tree_id += 1;
         memory.store_u64(Space::Host, NEXT_TREE_ID_OFFSET, self.next_tree_id);
@@ -100,12 +100,12 @@ impl Catalog {
     }
 
     /// The tree named `name`.
-    pub(crate) fn open<M: Memory + ?Sized>(&self, memory: &M, name: &str) -> Option<&TreeInfo> {
+    pub(crate) fn open(&self, memory: &dyn Memory, name: &str) -> Option<&TreeInfo> {
         self.trees.iter().flatten().find(|tree| tree.name == name && !has_ended(memory, tree))
     }
 
     /// All trees, by name.
-    pub(crate) fn list<M: Memory + ?Sized>(&self, memory: &M) -> Vec<TreeInfo> {
+    pub(crate) fn list(&self, memory: &dyn Memory) -> Vec<TreeInfo> {
         let mut trees: Vec<_> =
             self.trees.iter().flatten().filter(|tree| !has_ended(memory, tree)).cloned().collect();
         trees.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -114,9 +114,9 @@ impl Catalog {
 
     /// Enters a tree and returns it with `true`. If a tree of that name exists, returns that tree with
     /// `false`.
-    pub(crate) fn create<M: Memory + ?Sized>(
+    pub(crate) fn create(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         geometry: &Geometry,
         new: NewTree<'_>,
     ) -> Result<(TreeInfo, bool), Refusal> {
@@ -151,9 +151,9 @@ impl Catalog {
     }
 
     /// Removes the entry of a tree that has ended.
-    pub(crate) fn drop_tree<M: Memory + ?Sized>(
+    pub(crate) fn drop_tree(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         geometry: &Geometry,
         name: &str,
         id: u32,
@@ -177,7 +177,7 @@ impl Catalog {
     /// The entry for a new tree named `name`. First choice is the entry of an ended tree of that name, since
     /// two entries must not have one name. Otherwise it is an empty entry, or else the entry of any ended
     /// tree.
-    fn place_for<M: Memory + ?Sized>(&self, memory: &M, name: &str) -> Option<u32> {
+    fn place_for(&self, memory: &dyn Memory, name: &str) -> Option<u32> {
         let same_name = self.entries().find(|(_, tree)| tree.is_some_and(|tree| tree.name == name));
         let empty = || self.entries().find(|(_, tree)| tree.is_none());
         let left_over = || self.entries().find(|(_, tree)| tree.is_some_and(|tree| has_ended(memory, tree)));
@@ -185,7 +185,7 @@ impl Catalog {
     }
 
     /// Clears an entry, if there is one, by one word.
-    fn clear<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, index: u32) {
+    fn clear(&mut self, memory: &dyn Memory, geometry: &Geometry, index: u32) {
         if self.trees[index as usize].take().is_some() {
             memory.store_u64(Space::Host, geometry.catalog_entry(index) + AT_ID as u64, 0);
         }
@@ -193,7 +193,7 @@ impl Catalog {
 }
 
 /// Whether a client has replaced the root word by null. No client undoes that.
-fn has_ended<M: Memory + ?Sized>(memory: &M, tree: &TreeInfo) -> bool {
+fn has_ended(memory: &dyn Memory, tree: &TreeInfo) -> bool {
     memory.load_u64(Space::Host, tree.root_word) == 0
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct ChunkTable {
 
 impl ChunkTable {
     /// Loads the table from memory.
-    pub(crate) fn load<M: Memory + ?Sized>(memory: &M, geometry: &Geometry) -> Result<Self, OpenError> {
+    pub(crate) fn load(memory: &dyn Memory, geometry: &Geometry) -> Result<Self, OpenError> {
         let bytes = load_host(memory, geometry.chunk_table_offset, geometry.chunk_table_bytes());
         let mut table = Self { entries: Vec::new(), first_unused: 0 };
         for index in 0..geometry.chunks {
@@ -77,9 +77,9 @@ impl ChunkTable {
     }
 
     /// Takes an unused chunk into use.
-    pub(crate) fn take<M: Memory + ?Sized>(
+    pub(crate) fn take(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         geometry: &Geometry,
         entry: ChunkEntry,
     ) -> Result<u32, Refusal> {

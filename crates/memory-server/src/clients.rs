@@ -41,8 +41,8 @@ fn areas_of(geometry: &Geometry, index: u32) -> impl Iterator<Item = u64> {
 
 impl ClientTable {
     /// Loads the table from memory.
-    pub(crate) fn load<M: Memory + ?Sized>(
-        memory: &M,
+    pub(crate) fn load(
+        memory: &dyn Memory,
         geometry: &Geometry,
         chunks: &ChunkTable,
     ) -> Result<Self, OpenError> {
@@ -78,27 +78,21 @@ impl ClientTable {
         clients.filter(|(word, _)| word.redo_area.is_some() && !word.fenced).map(|(_, id)| ComputeId(id))
     }
 
-    fn set<M: Memory + ?Sized>(
-        &mut self,
-        memory: &M,
-        geometry: &Geometry,
-        client: ComputeId,
-        word: ClientWord,
-    ) {
+    fn set(&mut self, memory: &dyn Memory, geometry: &Geometry, client: ComputeId, word: ClientWord) {
         memory.store_u64(Space::Host, geometry.client_entry(client), word.to_bits());
         self.words[usize::from(client.0)] = word;
     }
 
     /// Marks `client` fenced.
-    pub(crate) fn fence<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, client: ComputeId) {
+    pub(crate) fn fence(&mut self, memory: &dyn Memory, geometry: &Geometry, client: ComputeId) {
         let word = ClientWord { fenced: true, ..self.get(client) };
         self.set(memory, geometry, client, word);
     }
 
     /// Where `client`'s redo area begins. Assigns one if it has none.
-    pub(crate) fn redo_area<M: Memory + ?Sized>(
+    pub(crate) fn redo_area(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         geometry: &Geometry,
         chunks: &mut ChunkTable,
         client: ComputeId,
@@ -119,7 +113,7 @@ impl ClientTable {
     }
 
     /// Forgets `client`: frees its redo area, if it has one, and lifts its fence.
-    pub(crate) fn retire<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, client: ComputeId) {
+    pub(crate) fn retire(&mut self, memory: &dyn Memory, geometry: &Geometry, client: ComputeId) {
         let area = self.get(client).redo_area;
         self.set(memory, geometry, client, ClientWord::default());
         self.free_areas.extend(area);
@@ -136,7 +130,7 @@ impl ClientTable {
     }
 
     /// Takes back `client`'s redo area, if it has one.
-    pub(crate) fn release<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, client: ComputeId) {
+    pub(crate) fn release(&mut self, memory: &dyn Memory, geometry: &Geometry, client: ComputeId) {
         let word = self.get(client);
         if let Some(area) = word.redo_area {
             self.set(memory, geometry, client, ClientWord { redo_area: None, ..word });

@@ -29,7 +29,7 @@ use sherman_layout::{MemberEntry, MemberState};
 
 impl MemberTable {
     /// Called with every request. With the first request after the table was loaded, all leases start again.
-    pub(crate) fn begin<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, now: u64) {
+    pub(crate) fn begin(&mut self, memory: &dyn Memory, geometry: &Geometry, now: u64) {
         if self.begun {
             return;
         }
@@ -41,13 +41,7 @@ impl MemberTable {
     }
 
     /// Starts the lease of `client`, a live member, again from now.
-    pub(crate) fn renew<M: Memory + ?Sized>(
-        &mut self,
-        memory: &M,
-        geometry: &Geometry,
-        client: ComputeId,
-        now: u64,
-    ) {
+    pub(crate) fn renew(&mut self, memory: &dyn Memory, geometry: &Geometry, client: ComputeId, now: u64) {
         let lease_until = now.saturating_add(geometry.lease_nanos);
         self.set(memory, geometry, client, MemberEntry { lease_until, ..self.get(client) });
     }
@@ -74,9 +68,9 @@ impl MemberTable {
 
     /// Tells `asker`, a live member, what it must do about `client`. A live member whose lease has run out is
     /// dead from now on. This holds for the suspect and for its recoverer.
-    pub(crate) fn suspect<M: Memory + ?Sized>(
+    pub(crate) fn suspect(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         geometry: &Geometry,
         asker: ComputeId,
         client: ComputeId,
@@ -93,9 +87,9 @@ impl MemberTable {
     }
 
     /// Makes `asker` the recoverer of `client`, whose lease has ended, unless another member recovers it.
-    fn appoint<M: Memory + ?Sized>(
+    fn appoint(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         geometry: &Geometry,
         asker: ComputeId,
         client: ComputeId,
@@ -126,9 +120,9 @@ impl MemberTable {
 
     /// Tells `asker`, a live member, what it must do about its own former identity. The lease of that
     /// identity ends.
-    pub(crate) fn succeed<M: Memory + ?Sized>(
+    pub(crate) fn succeed(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         geometry: &Geometry,
         asker: ComputeId,
         (client, incarnation): (ComputeId, u32),
@@ -145,9 +139,9 @@ impl MemberTable {
     }
 
     /// Ends the lease of `client` now.
-    pub(crate) fn condemn<M: Memory + ?Sized>(
+    pub(crate) fn condemn(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         geometry: &Geometry,
         client: ComputeId,
     ) -> Result<(), Refusal> {
@@ -164,7 +158,7 @@ impl MemberTable {
     /// Lets `client`, a live member, depart. It keeps its id until another member has taken over its places.
     /// The members that it was recovering lose their recoverer: it departs in order, so it has nothing in
     /// flight.
-    pub(crate) fn depart<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, client: ComputeId) {
+    pub(crate) fn depart(&mut self, memory: &dyn Memory, geometry: &Geometry, client: ComputeId) {
         self.give_up(memory, geometry, client);
         self.set_state(memory, geometry, client, MemberState::Leaving);
     }

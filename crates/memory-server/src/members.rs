@@ -39,7 +39,7 @@ pub(crate) struct MemberTable {
 
 impl MemberTable {
     /// Loads the table from memory.
-    pub(crate) fn load<M: Memory + ?Sized>(memory: &M, geometry: &Geometry) -> Result<Self, OpenError> {
+    pub(crate) fn load(memory: &dyn Memory, geometry: &Geometry) -> Result<Self, OpenError> {
         let corrupt =
             |entry: u32, what| OpenError::Corrupt { table: "member table", entry: u64::from(entry), what };
         let bytes = load_host(memory, geometry.member_offset, geometry.member_table_bytes());
@@ -101,9 +101,9 @@ impl MemberTable {
 
     /// Issues the next free id, with a lease from now on. The id of a fenced member is not free: a fenced
     /// member cannot leave, and its recoverer lifts the fence before it frees the id.
-    pub(crate) fn join<M: Memory + ?Sized>(
+    pub(crate) fn join(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         geometry: &Geometry,
         now: u64,
     ) -> Result<ComputeId, Refusal> {
@@ -122,7 +122,7 @@ impl MemberTable {
 
     /// Takes `client`'s id back. Before that, clears it as the recoverer of other members, so that no entry
     /// ever names a recoverer whose id is free.
-    pub(crate) fn release<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, client: ComputeId) {
+    pub(crate) fn release(&mut self, memory: &dyn Memory, geometry: &Geometry, client: ComputeId) {
         self.give_up(memory, geometry, client);
         self.set_state(memory, geometry, client, MemberState::Free);
     }
@@ -133,7 +133,7 @@ impl MemberTable {
     }
 
     /// Clears `client` as the recoverer of every member that it was recovering.
-    pub(crate) fn give_up<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, client: ComputeId) {
+    pub(crate) fn give_up(&mut self, memory: &dyn Memory, geometry: &Geometry, client: ComputeId) {
         for id in (0..=geometry.member_capacity as u16).map(ComputeId) {
             let entry = self.get(id);
             if entry.recoverer == client && entry.state.needs_recovery() {
@@ -143,9 +143,9 @@ impl MemberTable {
     }
 
     /// Changes the state and clears the recoverer.
-    pub(crate) fn set_state<M: Memory + ?Sized>(
+    pub(crate) fn set_state(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         geometry: &Geometry,
         client: ComputeId,
         state: MemberState,
@@ -163,9 +163,9 @@ impl MemberTable {
     /// Stores an entry word by word, the word with the state last. In an entry that needs no recovery, the
     /// word with the recoverer has no meaning and is not stored. Otherwise the last recoverer would be lost
     /// one word before the id is free.
-    pub(crate) fn set<M: Memory + ?Sized>(
+    pub(crate) fn set(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         geometry: &Geometry,
         client: ComputeId,
         entry: MemberEntry,

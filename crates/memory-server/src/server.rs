@@ -23,7 +23,6 @@ use sherman_layout::{
     ChunkEntry, ClientWord, FormatError, FormatOptions, Geometry, MemberEntry, SUPERBLOCK_BYTES, Superblock,
     SuperblockError,
 };
-use std::fmt;
 
 mod census;
 mod enlist;
@@ -38,50 +37,31 @@ mod membership_tests;
 #[cfg(test)]
 mod tests;
 
-/// Why a memory cannot be opened. Nothing was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// There is no superblock that this build understands.
-    Superblock(SuperblockError),
-    /// The memory is smaller than when it was formatted.
-    Truncated {
-        /// Which memory.
-        space: Space,
-        /// Bytes found.
-        found: u64,
-        /// Bytes needed.
-        expected: u64,
-    },
-    /// A table is damaged.
-    Corrupt {
-        /// Which table.
-        table: &'static str,
-        /// Which of its entries.
-        entry: u64,
-        /// What is wrong with it.
-        what: &'static str,
-    },
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Superblock(error) => write!(f, "{error}"),
-            Self::Truncated { space, found, expected } => {
-                write!(f, "{space:?} memory has {found} bytes; it was formatted with {expected}")
-            }
-            Self::Corrupt { table, entry, what } => write!(f, "the {table} is corrupt: entry {entry} {what}"),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Superblock(error) => Some(error),
-            Self::Truncated { .. } | Self::Corrupt { .. } => None,
-        }
+sherman_fabric::errors! {
+    /// Why a memory cannot be opened. Nothing was written.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum OpenError {
+        /// There is no superblock that this build understands.
+        Superblock(error: SuperblockError) => "{error}" because error,
+        /// The memory is smaller than when it was formatted.
+        Truncated {
+            /// Which memory.
+            space: Space,
+            /// Bytes found.
+            found: u64,
+            /// Bytes needed.
+            expected: u64,
+        } => "{space:?} memory has {found} bytes; it was formatted with {expected}",
+        /// A table is damaged.
+        Corrupt {
+            /// Which table.
+            table: &'static str,
+            /// Which of its entries.
+            entry: u64,
+            /// What is wrong with it.
+            what: &'static str,
+        } => "the {table} is corrupt: entry {entry} {what}",
     }
 }
 
@@ -119,7 +99,7 @@ impl MemoryServer {
     /// Zeroes only the reserved area and the lock table, unless [`wipe_chunks`](FormatOptions::wipe_chunks)
     /// says otherwise. If formatting is cut short, the memory is not formatted: formatting clears the magic
     /// first and writes it last.
-    pub fn format<M: Memory + ?Sized>(memory: &M, options: &FormatOptions) -> Result<Self, FormatError> {
+    pub fn format(memory: &dyn Memory, options: &FormatOptions) -> Result<Self, FormatError> {
         let geometry = options.plan(memory.size(Space::Host), memory.size(Space::OnChip))?;
         if options.memory_id == 0 {
             return Err(FormatError::NoIdentity);
@@ -154,7 +134,7 @@ impl MemoryServer {
     }
 
     /// Opens a formatted memory. The state is the same as when the memory was last used.
-    pub fn open<M: Memory + ?Sized>(memory: &M) -> Result<Self, OpenError> {
+    pub fn open(memory: &dyn Memory) -> Result<Self, OpenError> {
         let expect = |space, expected| {
             let found = memory.size(space);
             if found < expected { Err(OpenError::Truncated { space, found, expected }) } else { Ok(()) }
@@ -234,7 +214,7 @@ impl MemoryServer {
     }
 
     /// All trees, by name; none where there is no catalog.
-    pub fn trees<M: Memory + ?Sized>(&self, memory: &M) -> Vec<TreeInfo> {
+    pub fn trees(&self, memory: &dyn Memory) -> Vec<TreeInfo> {
         self.root.as_ref().map_or_else(Vec::new, |root| root.catalog.list(memory))
     }
 
@@ -247,9 +227,9 @@ impl MemoryServer {
     ///
     /// A [`Request::Fence`] is marked here, so that [`MemoryServer::is_fenced`] returns true from now on. The
     /// backend sends the answer only when every endpoint of that client has stopped on this server.
-    pub fn handle<M: Memory + ?Sized>(
+    pub fn handle(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         from: ComputeId,
         request: &Request,
         now: u64,
@@ -288,9 +268,9 @@ impl MemoryServer {
 
     /// Answers one request of an operator. An operator needs no membership. `now` is the server's time in
     /// nanoseconds.
-    pub fn administer<M: Memory + ?Sized>(
+    pub fn administer(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         request: &Request,
         now: u64,
     ) -> Result<Response, Refusal> {
@@ -327,7 +307,7 @@ impl MemoryServer {
         if known { Ok(()) } else { Err(Refusal::NotAMember { client: from }) }
     }
 
-    fn join<M: Memory + ?Sized>(&mut self, memory: &M, now: u64) -> Result<ComputeId, Refusal> {
+    fn join(&mut self, memory: &dyn Memory, now: u64) -> Result<ComputeId, Refusal> {
         self.reap(memory, now);
         let root = self.root.as_mut().ok_or(Refusal::NotHere)?;
         root.members.join(memory, &self.superblock.geometry, now)
@@ -335,7 +315,7 @@ impl MemoryServer {
 
     /// Releases everything that the client has here. The member entry goes last: if the server stops
     /// half-way, the client is still a member and may leave again.
-    fn leave<M: Memory + ?Sized>(&mut self, memory: &M, from: ComputeId) -> Result<Response, Refusal> {
+    fn leave(&mut self, memory: &dyn Memory, from: ComputeId) -> Result<Response, Refusal> {
         self.admit(from)?;
         let geometry = &self.superblock.geometry;
         self.spans.disown(memory, geometry, &self.chunks, from);
@@ -346,9 +326,9 @@ impl MemoryServer {
         Ok(Response::Done)
     }
 
-    fn memory_request<M: Memory + ?Sized>(
+    fn memory_request(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         from: ComputeId,
         request: &Request,
     ) -> Result<Response, Refusal> {
@@ -375,9 +355,9 @@ impl MemoryServer {
         }
     }
 
-    fn catalog_request<M: Memory + ?Sized>(
+    fn catalog_request(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         from: ComputeId,
         request: &Request,
     ) -> Result<Response, Refusal> {
@@ -408,12 +388,12 @@ impl MemoryServer {
 
     /// Reports the memory in use and the members known here. Server 0 reports live members, other servers
     /// report members with a redo area. Fenced members are never reported.
-    fn usage<M: Memory + ?Sized>(&self, memory: &M, from: ComputeId) -> Result<Response, Refusal> {
+    fn usage(&self, memory: &dyn Memory, from: ComputeId) -> Result<Response, Refusal> {
         self.admit(from)?;
         Ok(self.used(memory))
     }
 
-    fn used<M: Memory + ?Sized>(&self, memory: &M) -> Response {
+    fn used(&self, memory: &dyn Memory) -> Response {
         let members = match &self.root {
             Some(root) => root.members.live().filter(|&client| !self.is_fenced(client)).collect(),
             None => self.clients.active().collect(),

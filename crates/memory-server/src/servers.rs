@@ -30,16 +30,12 @@ pub(crate) struct ServerTable {
 impl ServerTable {
     /// Writes the table of a new server 0, with its own memory as the first entry. The rest of the table is
     /// zero.
-    pub(crate) fn format<M: Memory + ?Sized>(memory: &M, geometry: &Geometry, own: u64) {
+    pub(crate) fn format(memory: &dyn Memory, geometry: &Geometry, own: u64) {
         memory.store_u64(Space::Host, geometry.server_entry(0), own);
     }
 
     /// Loads the table from memory.
-    pub(crate) fn load<M: Memory + ?Sized>(
-        memory: &M,
-        geometry: &Geometry,
-        own: u64,
-    ) -> Result<Self, OpenError> {
+    pub(crate) fn load(memory: &dyn Memory, geometry: &Geometry, own: u64) -> Result<Self, OpenError> {
         let bytes = load_host(memory, geometry.server_offset, geometry.server_table_bytes());
         let mut entries: Vec<ServerEntry> = Vec::new();
         for (words, server) in bytes.chunks_exact(SERVER_ENTRY_BYTES as usize).zip(0u64..) {
@@ -72,13 +68,7 @@ impl ServerTable {
     }
 
     /// Records the memory of `server`, which the table does not have yet.
-    pub(crate) fn enlist<M: Memory + ?Sized>(
-        &mut self,
-        memory: &M,
-        geometry: &Geometry,
-        server: u16,
-        identity: u64,
-    ) {
+    pub(crate) fn enlist(&mut self, memory: &dyn Memory, geometry: &Geometry, server: u16, identity: u64) {
         if let Some(entry) = self.entries.get_mut(usize::from(server)) {
             memory.store_u64(Space::Host, geometry.server_entry(server), identity);
             entry.memory = identity;
@@ -86,7 +76,7 @@ impl ServerTable {
     }
 
     /// Marks `server` lost.
-    pub(crate) fn declare_lost<M: Memory + ?Sized>(&mut self, memory: &M, geometry: &Geometry, server: u16) {
+    pub(crate) fn declare_lost(&mut self, memory: &dyn Memory, geometry: &Geometry, server: u16) {
         if let Some(entry) = self.entries.get_mut(usize::from(server)) {
             memory.store_u64(Space::Host, geometry.server_entry(server) + WORD, LOST);
             entry.lost = true;

@@ -61,8 +61,8 @@ pub(crate) struct SpanTable {
 
 impl SpanTable {
     /// Loads the table from memory.
-    pub(crate) fn load<M: Memory + ?Sized>(
-        memory: &M,
+    pub(crate) fn load(
+        memory: &dyn Memory,
         geometry: &Geometry,
         chunks: &ChunkTable,
     ) -> Result<Self, OpenError> {
@@ -98,16 +98,16 @@ impl SpanTable {
         self.unowned.entry(class).or_default()
     }
 
-    fn set<M: Memory + ?Sized>(memory: &M, geometry: &Geometry, (index, number): Name, owner: ComputeId) {
+    fn set(memory: &dyn Memory, geometry: &Geometry, (index, number): Name, owner: ComputeId) {
         let word = SpanWord { issued: true, owner };
         memory.store_u64(Space::Host, geometry.span_entry(index, number), word.to_bits());
     }
 
     /// Gives `owner` up to `count` spans of `class`, at least one. First come spans that may have free
     /// places, then unused spans, then spans of an unused chunk. It leaves `spare` unused chunks alone.
-    pub(crate) fn alloc<M: Memory + ?Sized>(
+    pub(crate) fn alloc(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         geometry: &Geometry,
         chunks: &mut ChunkTable,
         (owner, class): (ComputeId, ChunkClass),
@@ -154,9 +154,9 @@ impl SpanTable {
 
     /// Takes spans back from their owner: the offset of each, and whether it has free places. Takes all or
     /// none.
-    pub(crate) fn free<M: Memory + ?Sized>(
+    pub(crate) fn free(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         geometry: &Geometry,
         chunks: &ChunkTable,
         from: ComputeId,
@@ -179,9 +179,9 @@ impl SpanTable {
 
     /// Makes one span unowned. The hint is stored first: if the server stops in between, the span still has
     /// its owner.
-    fn release<M: Memory + ?Sized>(
+    fn release(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         geometry: &Geometry,
         chunks: &ChunkTable,
         owner: ComputeId,
@@ -205,9 +205,9 @@ impl SpanTable {
 
     /// Makes all spans of `owner` unowned, with whatever free places they have. Each span commits by itself:
     /// if the server stops, the caller repeats the request.
-    pub(crate) fn disown<M: Memory + ?Sized>(
+    pub(crate) fn disown(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         geometry: &Geometry,
         chunks: &ChunkTable,
         owner: ComputeId,
@@ -241,12 +241,7 @@ impl SpanTable {
     }
 
     /// Bytes of spans that members own, and bytes of unowned spans that may have free places.
-    pub(crate) fn usage<M: Memory + ?Sized>(
-        &self,
-        memory: &M,
-        geometry: &Geometry,
-        chunks: &ChunkTable,
-    ) -> (u64, u64) {
+    pub(crate) fn usage(&self, memory: &dyn Memory, geometry: &Geometry, chunks: &ChunkTable) -> (u64, u64) {
         let bytes = |&(index, number): &Name| match chunks.get(index) {
             Some(ChunkEntry::Nodes { class }) => geometry.span_range(index, class.node_bytes, number).1,
             _ => 0,
@@ -264,12 +259,7 @@ impl SpanTable {
 
 impl Unowned {
     /// Takes a span whose hint is set, if there is one among the next `most`.
-    fn take_hinted<M: Memory + ?Sized>(
-        &mut self,
-        memory: &M,
-        geometry: &Geometry,
-        most: usize,
-    ) -> Option<Name> {
+    fn take_hinted(&mut self, memory: &dyn Memory, geometry: &Geometry, most: usize) -> Option<Name> {
         let names = self.used.range(self.cursor..).chain(self.used.range(..self.cursor));
         let mut last = self.cursor;
         let mut found = None;

@@ -21,7 +21,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 /// A value on its way back to the caller.
-pub trait FromBytes {
+pub(crate) trait FromBytes {
     /// Takes the value out of a buffer.
     fn from_bytes(bytes: &[u8]) -> Self;
 }
@@ -32,13 +32,13 @@ impl FromBytes for () {
 }
 
 /// A `T` on its way back to the caller.
-pub trait Wire<T>: FromBytes {
+pub(crate) trait Wire<T>: FromBytes {
     /// The value itself.
     fn decode(self) -> T;
 }
 
 /// A value that is decoded at once.
-pub struct Plain<T>(T);
+pub(crate) struct Plain<T>(T);
 
 impl<T: Stored> FromBytes for Plain<T> {
     #[inline]

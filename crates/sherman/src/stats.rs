@@ -9,53 +9,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The highest number of round trips that has its own count. Higher numbers count as this one.
 const MOST_ROUND_TRIPS: usize = 64;
 
-/// The operations that are counted separately. Each operation of a batch counts separately. Clearing,
-/// checking and bulk loading are not counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(usize)]
-#[non_exhaustive]
-pub enum OpKind {
-    /// A lookup.
-    Get,
-    /// An insert of a new key.
-    Insert,
-    /// An insert that replaced a value.
-    Update,
-    /// A removal, whether the key was present or not.
-    Remove,
-    /// An insert that happens only if the key is absent.
-    InsertIfAbsent,
-    /// A compare-and-exchange. An `update` is a [`OpKind::Get`] and, if it changes the value, one or more of
-    /// these.
-    CompareExchange,
-    /// One read of a range, which covers a few leaves. A long range is many of these. A first, last or next
-    /// entry is one, and a count of all entries is one per 32 leaves.
-    Range,
-}
-
-impl OpKind {
-    /// All kinds.
-    pub const ALL: [Self; 7] = [
-        Self::Get,
-        Self::Insert,
-        Self::Update,
-        Self::Remove,
-        Self::InsertIfAbsent,
-        Self::CompareExchange,
-        Self::Range,
-    ];
-
-    /// The kind's name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Insert => "insert",
-            Self::Update => "update",
-            Self::Remove => "remove",
-            Self::InsertIfAbsent => "insert_if_absent",
-            Self::CompareExchange => "compare_exchange",
-            Self::Range => "range",
-        }
+sherman_fabric::named! {
+    /// The operations that are counted separately. Each operation of a batch counts separately. Clearing,
+    /// checking and bulk loading are not counted.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    #[repr(usize)]
+    #[non_exhaustive]
+    pub enum OpKind {
+        /// A lookup.
+        Get => "get",
+        /// An insert of a new key.
+        Insert => "insert",
+        /// An insert that replaced a value.
+        Update => "update",
+        /// A removal, whether the key was present or not.
+        Remove => "remove",
+        /// An insert that happens only if the key is absent.
+        InsertIfAbsent => "insert_if_absent",
+        /// A compare-and-exchange. An `update` is a [`OpKind::Get`] and, if it changes the value, one or more
+        /// of these.
+        CompareExchange => "compare_exchange",
+        /// One read of a range, which covers a few leaves. A long range is many of these. A first, last or
+        /// next entry is one, and a count of all entries is one per 32 leaves.
+        Range => "range",
     }
 }
 

@@ -9,44 +9,11 @@ use crate::builder::{EmbeddedBuilder, Place};
 use crate::error::OpenError;
 use sherman_embedded::Atomicity;
 use sherman_fabric::Space;
+use sherman_layout::units::{parse_bytes, parse_time};
 use sherman_layout::{LaneWidth, ReleaseMode};
 #[cfg(all(feature = "verbs", target_os = "linux"))]
 use sherman_verbs::{VerbsOptions, options::PARAMETERS as VERBS_PARAMETERS};
 use std::time::Duration;
-
-/// Parses a number of bytes: plain, or with one of `B KB MB GB TB KiB MiB GiB TiB`.
-fn parse_bytes(text: &str) -> Option<u64> {
-    let unit = |unit: &str| {
-        let units =
-            ["B", "KB", "MB", "GB", "TB"].iter().zip(0..).map(|(name, power)| (*name, 1000_u64.pow(power)));
-        let binary = ["", "KiB", "MiB", "GiB", "TiB"]
-            .iter()
-            .zip(0..)
-            .map(|(name, power)| (*name, 1024_u64.pow(power)));
-        units.chain(binary).find(|(name, _)| *name == unit).map(|(_, bytes)| bytes)
-    };
-    with_unit(text, unit)
-}
-
-/// Parses a time: a whole number followed by one of `us ms s m h`.
-fn parse_time(text: &str) -> Option<Duration> {
-    let unit = |unit: &str| match unit {
-        "us" => Some(1_000),
-        "ms" => Some(1_000_000),
-        "s" => Some(1_000_000_000),
-        "m" => Some(60_000_000_000),
-        "h" => Some(3_600_000_000_000),
-        _ => None,
-    };
-    with_unit(text, unit).map(Duration::from_nanos)
-}
-
-/// Parses a whole number and multiplies it with the unit behind it.
-fn with_unit(text: &str, unit: impl FnOnce(&str) -> Option<u64>) -> Option<u64> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    text[..digits].parse::<u64>().ok()?.checked_mul(unit(text[digits..].trim())?)
-}
 
 /// Parses a URL.
 pub(crate) fn parse(url: &str) -> Result<Place, OpenError> {

@@ -7,7 +7,7 @@ use sherman_control::ControlEndpoint;
 use sherman_embedded::shared::{execute, only_reads};
 use sherman_executor::{Driver, Unpark};
 use sherman_fabric::control::Span;
-use sherman_fabric::tickets::{NO_ROOM, Pool, TicketKind, Tickets, kind, unknown};
+use sherman_fabric::tickets::{NO_ROOM, Outcomes, unknown};
 use sherman_fabric::{
     Caps, Clock, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Space, Ticket,
     WorkList,
@@ -19,15 +19,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// The most empty lists that an endpoint keeps.
-const POOL_LISTS: usize = 64;
 /// The most span requests that an endpoint remembers.
 const MAX_REQUESTS: usize = 16;
 
 /// An endpoint, one per thread. It may move to another thread, but threads cannot share it.
 pub struct ShmEndpoint {
     /// Borrowed for one access only; no other code runs while it is borrowed.
-    flight: RefCell<Flight>,
+    flight: RefCell<Outcomes<FabricError>>,
     /// Indexed by server.
     mapped: Vec<MappedServer>,
     /// Indexed by server: the error of a link that the server has ended.
@@ -39,19 +37,10 @@ pub struct ShmEndpoint {
     fabric: Arc<Inner>,
 }
 
-#[derive(Debug)]
-struct Flight {
-    done: Tickets<WorkList>,
-    failed: Tickets<FabricError>,
-    pool: Pool,
-}
-
 impl ShmEndpoint {
     pub(crate) fn new(fabric: Arc<Inner>, control: ControlEndpoint, mapped: Vec<MappedServer>) -> Self {
-        let (done, failed) = (Tickets::new(TicketKind::Done), Tickets::new(TicketKind::Other));
-        let flight = RefCell::new(Flight { done, failed, pool: Pool::new(POOL_LISTS) });
         let ends = mapped.iter().map(|_| OnceCell::new()).collect();
-        Self { flight, mapped, ends, control, requests: RefCell::default(), fabric }
+        Self { flight: RefCell::default(), mapped, ends, control, requests: RefCell::default(), fabric }
     }
 
     #[inline]
@@ -116,14 +105,14 @@ impl ShmEndpoint {
     fn fail(&self, list: WorkList, error: FabricError) -> Ticket {
         let flight = &mut *self.flight.borrow_mut();
         flight.pool.give(list);
-        flight.failed.put(error)
+        flight.others.put(error)
     }
 
     /// Out of line together with its whole result, as in `embedded`.
     #[cold]
     #[inline(never)]
     fn poll_failed(&self, ticket: Ticket) -> Poll<Result<WorkList, FabricError>> {
-        let failed = self.flight.borrow_mut().failed.take(ticket);
+        let failed = self.flight.borrow_mut().others.take(ticket);
         Poll::Ready(Err(failed.unwrap_or_else(|| unknown(ticket))))
     }
 }
@@ -174,11 +163,7 @@ impl Endpoint for ShmEndpoint {
     fn post(&self, mut list: WorkList) -> Ticket {
         // A list executes only if its outcome can be kept. Otherwise its ticket reports an error, and that
         // error must be true.
-        let has_room = {
-            let flight = self.flight.borrow();
-            flight.done.has_room() && flight.failed.has_room()
-        };
-        if !has_room {
+        if !self.flight.borrow().has_room() {
             return NO_ROOM;
         }
         match self.execute(&mut list) {
@@ -189,24 +174,14 @@ impl Endpoint for ShmEndpoint {
 
     #[inline]
     fn poll(&self, ticket: Ticket, _: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
-        if kind(ticket) == TicketKind::Done
-            && let Some(list) = self.flight.borrow_mut().done.take(ticket)
-        {
+        if let Some(list) = self.flight.borrow_mut().take_done(ticket) {
             return Poll::Ready(Ok(list));
         }
         self.poll_failed(ticket)
     }
 
     fn forget(&self, ticket: Ticket) {
-        let flight = &mut *self.flight.borrow_mut();
-        match kind(ticket) {
-            TicketKind::Done => {
-                if let Some(list) = flight.done.take(ticket) {
-                    flight.pool.give(list);
-                }
-            }
-            TicketKind::Other => drop(flight.failed.take(ticket)),
-        }
+        self.flight.borrow_mut().forget(ticket);
     }
 
     fn call(&self, server: u16, request: Request) -> Ticket {

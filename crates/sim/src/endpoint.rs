@@ -168,7 +168,7 @@ impl Endpoint for SimEndpoint {
             return Poll::Pending;
         }
         let (error, learnt) = (flight.error.take(), flight.fetched ^ flight.posted.rotate_left(1));
-        let list = world.flights.close(slot);
+        let list = world.flights.end(slot);
         world.learn(learnt ^ u64::from(error.is_some()));
         match error {
             None => Poll::Ready(Ok(list)),
@@ -199,7 +199,7 @@ impl Endpoint for SimEndpoint {
             return Poll::Pending;
         }
         let (response, error, learnt) = (flight.response.take(), flight.error.take(), flight.fetched);
-        let _ = world.flights.close(slot);
+        let _ = world.flights.end(slot);
         world.learn(learnt);
         match (response, error) {
             (Some(response), None) => Poll::Ready(Ok(response)),

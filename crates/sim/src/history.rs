@@ -140,36 +140,24 @@ impl fmt::Display for OpId {
     }
 }
 
-/// An invalid recording. It is always a fault of the harness, never of the system under test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Misuse {
-    /// The id belongs to another history, or to this one before `clear`.
-    UnknownOp(OpId),
-    /// The operation has already returned, failed or ended with an unknown outcome.
-    AlreadyEnded(OpId),
-    /// A call recorded offline returns before it was invoked, or beyond [`TIME_LIMIT`].
-    BadTimes {
-        /// Time of the invocation.
-        invoked: u64,
-        /// Time of the return, if any.
-        returned: Option<u64>,
-    },
-}
-
-impl fmt::Display for Misuse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Misuse::UnknownOp(id) => write!(f, "operation {id} is not of this history"),
-            Misuse::AlreadyEnded(id) => write!(f, "operation {id} has already ended"),
-            Misuse::BadTimes { invoked, returned } => {
-                write!(f, "a call cannot run from time {invoked} to {returned:?}")
-            }
-        }
+sherman_fabric::errors! {
+    /// An invalid recording. It is always a fault of the harness, never of the system under test.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum Misuse {
+        /// The id belongs to another history, or to this one before `clear`.
+        UnknownOp(id: OpId) => "operation {id} is not of this history",
+        /// The operation has already returned, failed or ended with an unknown outcome.
+        AlreadyEnded(id: OpId) => "operation {id} has already ended",
+        /// A call recorded offline returns before it was invoked, or beyond [`TIME_LIMIT`].
+        BadTimes {
+            /// Time of the invocation.
+            invoked: u64,
+            /// Time of the return, if any.
+            returned: Option<u64>,
+        } => "a call cannot run from time {invoked} to {returned:?}",
     }
 }
-
-impl std::error::Error for Misuse {}
 
 /// The operations of one run. Reuse it with [`History::clear`]: recording then allocates nothing.
 #[derive(Clone, Debug, Default)]

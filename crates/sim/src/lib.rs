@@ -46,6 +46,7 @@ mod bounds;
 pub mod choice;
 pub mod endpoint;
 pub mod explore;
+mod flights;
 mod hash;
 pub mod history;
 pub mod knobs;
@@ -58,7 +59,8 @@ pub mod scheduler;
 pub mod sim;
 pub mod tasks;
 pub mod trace;
-// The unit tests of this crate need no tree. Without it they are built in a third of the time; `tests/` runs it.
+// The unit tests of this crate need no tree. Without it they are built in a third of the time; `tests/` runs
+// it.
 #[cfg(not(test))]
 pub mod tree;
 mod world;

@@ -1,6 +1,7 @@
 //! A server that has no descriptor left waits for one. The test has its own file, because the limit applies
 //! to the whole process.
 #![cfg(target_os = "linux")]
+#![allow(unreachable_pub, reason = "a test exports nothing")]
 
 mod raw;
 

@@ -1,6 +1,7 @@
 //! A server without requests sleeps. The test has its own file, because it examines the threads of its
 //! process.
 #![cfg(target_os = "linux")]
+#![allow(unreachable_pub, reason = "a test exports nothing")]
 
 mod raw;
 

@@ -13,7 +13,6 @@
 //! **InfiniBand.** A local id is enough inside one subnet. Across subnets every packet carries the GID (GRH).
 
 use crate::options::VerbsOptions;
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The size of a packet's payload.
@@ -170,48 +169,34 @@ pub struct DeviceInfo {
     pub ports: Vec<PortInfo>,
 }
 
-/// Why no port or no address was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AddressError {
-    /// There is no such device.
-    NoSuchDevice {
-        /// The name asked for.
-        name: String,
-        /// The names of all devices.
-        there_are: Vec<String>,
-    },
-    /// The device has no such port.
-    NoSuchPort {
-        /// The port asked for.
-        port: u8,
-    },
-    /// No port is active.
-    NoActivePort,
-    /// The port has no such address.
-    NoSuchGid {
-        /// The index asked for.
-        gid: u8,
-    },
-    /// The port has no address, or none that reaches the address of the other side.
-    NoGid,
-}
-
-impl fmt::Display for AddressError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSuchDevice { name, there_are } => {
-                write!(f, "there is no RDMA device {name:?}; there are: {}", there_are.join(", "))
-            }
-            Self::NoSuchPort { port } => write!(f, "no usable RDMA device has port {port}"),
-            Self::NoActivePort => write!(f, "no port of an RDMA device is active"),
-            Self::NoSuchGid { gid } => write!(f, "the port has no address with index {gid}"),
-            Self::NoGid => write!(f, "the port has no address that reaches the other side"),
-        }
+sherman_fabric::errors! {
+    /// Why no port or no address was found.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum AddressError {
+        /// There is no such device.
+        NoSuchDevice {
+            /// The name asked for.
+            name: String,
+            /// The names of all devices.
+            there_are: Vec<String>,
+        } => ("there is no RDMA device {name:?}; there are: {}", there_are.join(", ")),
+        /// The device has no such port.
+        NoSuchPort {
+            /// The port asked for.
+            port: u8,
+        } => "no usable RDMA device has port {port}",
+        /// No port is active.
+        NoActivePort => "no port of an RDMA device is active",
+        /// The port has no such address.
+        NoSuchGid {
+            /// The index asked for.
+            gid: u8,
+        } => "the port has no address with index {gid}",
+        /// The port has no address, or none that reaches the address of the other side.
+        NoGid => "the port has no address that reaches the other side",
     }
 }
-
-impl std::error::Error for AddressError {}
 
 /// Chooses a device and one of its ports, by index. Among several active ports it prefers a port with the
 /// address `near`, otherwise it takes the first.

@@ -20,7 +20,6 @@
 
 use crate::address::{Address, Gid, GidKind, Layer, Mtu};
 use crate::facts::Chip;
-use std::fmt;
 
 /// The version of this format.
 pub const VERSION: u16 = 1;
@@ -70,44 +69,28 @@ pub struct Answer {
     pub chip_is: Chip,
 }
 
-/// Why bytes are not valid queue-pair information.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum QpInfoError {
-    /// There are too few or too many bytes.
-    Length {
-        /// The number of bytes found.
-        found: usize,
-    },
-    /// The version is unknown.
-    Version {
-        /// The version found.
-        found: u16,
-    },
-    /// A field has an invalid value.
-    Field {
-        /// Which field.
-        what: &'static str,
-    },
-}
-
-impl fmt::Display for QpInfoError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Length { found } => write!(f, "{found} bytes are not a description of a queue pair"),
-            Self::Version { found } => {
-                write!(
-                    f,
-                    "the description of the queue pair has version {found}, but this build knows version \
-                     {VERSION}"
-                )
-            }
-            Self::Field { what } => write!(f, "the description of the queue pair has an invalid {what}"),
-        }
+sherman_fabric::errors! {
+    /// Why bytes are not valid queue-pair information.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum QpInfoError {
+        /// There are too few or too many bytes.
+        Length {
+            /// The number of bytes found.
+            found: usize,
+        } => "{found} bytes are not a description of a queue pair",
+        /// The version is unknown.
+        Version {
+            /// The version found.
+            found: u16,
+        } => "the description of the queue pair has version {found}, but this build knows version {VERSION}",
+        /// A field has an invalid value.
+        Field {
+            /// Which field.
+            what: &'static str,
+        } => "the description of the queue pair has an invalid {what}",
     }
 }
-
-impl std::error::Error for QpInfoError {}
 
 impl QpInfo {
     /// Encodes it as an offer.

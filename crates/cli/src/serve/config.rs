@@ -33,7 +33,7 @@ impl FromStr for Bytes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bytes = crate::units::parse_bytes(text).map(Self);
+        let bytes = sherman_layout::units::parse_bytes(text).map(Self);
         bytes.ok_or_else(|| "write a size, as in 512MiB or 8GiB".to_owned())
     }
 }
@@ -57,7 +57,9 @@ impl FromStr for Time {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        crate::units::parse_time(text).map(Self).ok_or_else(|| "write a time, as in 500ms or 3s".to_owned())
+        sherman_layout::units::parse_time(text)
+            .map(Self)
+            .ok_or_else(|| "write a time, as in 500ms or 3s".to_owned())
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::sim::args::ExploreArgs;
 use serde::Serialize;
 use sherman_eval::report::grouped;
-use sherman_sim::tree::{Explored, Violation};
+use sherman_sim::tree::{Explored, Shares, Violation};
 use std::fmt;
 
 /// A violation, and the schedule that shows it.
@@ -28,43 +28,6 @@ pub struct PlantedReport {
     pub what: &'static str,
     /// Whether the exploration found it.
     pub found: bool,
-}
-
-/// The share of schedules in which each event happened, from 0 to 1.
-#[derive(Debug, Serialize)]
-pub struct ShareReport {
-    /// A node was created.
-    pub split: f64,
-    /// Nodes were merged.
-    pub merge: f64,
-    /// Internal nodes were merged.
-    pub internal_merge: f64,
-    /// The root was replaced by its only child.
-    pub shrink: f64,
-    /// A place that had held a node was reused.
-    pub reuse: f64,
-    /// A range was scanned.
-    pub scan: f64,
-    /// A compute server died.
-    pub death: f64,
-    /// Two or more compute servers died.
-    pub deaths: f64,
-    /// A live compute server was declared dead, or lost a connection.
-    pub terminated: f64,
-    /// A compute server was recovered while others continued.
-    pub recovery: f64,
-    /// A compute server rejoined with a new identity.
-    pub rejoin: f64,
-    /// An id was issued again.
-    pub reissue: f64,
-    /// A memory server restarted.
-    pub restart: f64,
-    /// Exactly one compute server lost a memory server.
-    pub cut_off: f64,
-    /// A compute server left in order while others continued.
-    pub departure: f64,
-    /// Trees were opened, created or dropped.
-    pub catalog: f64,
 }
 
 /// The result. The field names are those of the JSON.
@@ -95,8 +58,8 @@ pub struct ExploreReport {
     pub fewest_clients: u32,
     /// The share of schedules with a unique trace.
     pub distinct: f64,
-    /// What happened in the schedules.
-    pub shares: ShareReport,
+    /// The share of schedules in which each event happened, from 0 to 1.
+    pub shares: Shares<f64>,
     /// Threads that ran schedules.
     pub threads: usize,
     /// The time the exploration took, in seconds.
@@ -112,7 +75,6 @@ impl ExploreReport {
     /// Makes the report of an exploration.
     pub fn new(args: &ExploreArgs, threads: usize, seconds: f64, explored: &Explored) -> Self {
         let found = explored.violated > 0;
-        let of = explored.with;
         Self {
             schedules: explored.schedules,
             seed: args.seed,
@@ -126,24 +88,7 @@ impl ExploreReport {
             median_verbs: explored.median_verbs(),
             fewest_clients: explored.fewest_clients,
             distinct: explored.distinct(),
-            shares: ShareReport {
-                split: explored.share(of.split),
-                merge: explored.share(of.merge),
-                internal_merge: explored.share(of.internal_merge),
-                shrink: explored.share(of.shrink),
-                reuse: explored.share(of.reuse),
-                scan: explored.share(of.scan),
-                death: explored.share(of.death),
-                deaths: explored.share(of.deaths),
-                terminated: explored.share(of.terminated),
-                recovery: explored.share(of.recovery),
-                rejoin: explored.share(of.rejoin),
-                reissue: explored.share(of.reissue),
-                restart: explored.share(of.restart),
-                cut_off: explored.share(of.cut_off),
-                departure: explored.share(of.departure),
-                catalog: explored.share(of.catalog),
-            },
+            shares: explored.with.map(|schedules| explored.share(schedules)),
             threads,
             seconds,
             schedules_per_second: if seconds > 0.0 { explored.schedules as f64 / seconds } else { 0.0 },
@@ -179,9 +124,9 @@ impl fmt::Display for ExploreReport {
         let rate = grouped(self.schedules_per_second as u64);
         writeln!(f, "{:.1} s on {} threads, {rate} schedules a second", self.seconds, self.threads)?;
         writeln!(f)?;
-        let ShareReport { split, merge, internal_merge, shrink, reuse, scan, .. } = self.shares;
-        let ShareReport { death, deaths, terminated, recovery, rejoin, reissue, .. } = self.shares;
-        let ShareReport { restart, cut_off, departure, catalog, .. } = self.shares;
+        let Shares { split, merge, internal_merge, shrink, reuse, scan, .. } = self.shares;
+        let Shares { death, deaths, terminated, recovery, rejoin, reissue, .. } = self.shares;
+        let Shares { restart, cut_off, departure, catalog, .. } = self.shares;
         for (what, value) in [
             ("with a death", percent(death)),
             ("with several deaths", percent(deaths)),

@@ -1,6 +1,7 @@
 //! The real command, and clusters of real processes. All tests are one program, because building one takes as
 //! long as building all of them.
 #![cfg(target_os = "linux")]
+#![allow(unreachable_pub, reason = "a test exports nothing")]
 
 mod bench;
 mod check;

@@ -39,7 +39,7 @@ pub(super) struct Actor<E> {
 }
 
 impl<E: Endpoint> Actor<E> {
-    pub fn new(endpoint: Rc<E>, stage: Arc<Stage>, index: usize) -> Self {
+    pub(super) fn new(endpoint: Rc<E>, stage: Arc<Stage>, index: usize) -> Self {
         // Odd and so never zero, because xorshift cannot leave zero.
         let random = (stage.facts.seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1;
         Self {
@@ -55,46 +55,46 @@ impl<E: Endpoint> Actor<E> {
         }
     }
 
-    pub fn waiting(&self) -> Waiting {
+    pub(super) fn waiting(&self) -> Waiting {
         Rc::clone(&self.waiting)
     }
 
-    pub fn endpoint(&self) -> &E {
+    pub(super) fn endpoint(&self) -> &E {
         &self.endpoint
     }
 
-    pub fn counters(&self) -> &Counters {
+    pub(super) fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    pub fn stage(&self) -> &Stage {
+    pub(super) fn stage(&self) -> &Stage {
         &self.stage
     }
 
-    pub fn facts(&self) -> &Facts {
+    pub(super) fn facts(&self) -> &Facts {
         &self.stage.facts
     }
 
     /// Its number among the participants, from 0.
-    pub fn index(&self) -> u64 {
+    pub(super) fn index(&self) -> u64 {
         self.index as u64
     }
 
     /// The rounds of an observed writer, from 1. There are at least as many as asked for. They continue until
     /// observers have looked as often, so that a slow observer still has something to see.
-    pub fn observed_rounds(&self) -> impl Iterator<Item = u64> + '_ {
+    pub(super) fn observed_rounds(&self) -> impl Iterator<Item = u64> + '_ {
         let rounds = self.facts().rounds;
         (1..).take_while(move |&round| round <= rounds || self.stage.looks() < rounds)
     }
 
     /// Counts one look of an observer. Returns whether some of the writers are still writing.
-    pub fn looks_on(&self, writers: u64) -> bool {
+    pub(super) fn looks_on(&self, writers: u64) -> bool {
         self.stage.look();
         self.stage.finished() < writers
     }
 
     /// A random number below `limit`, by xorshift. The same seed gives the same numbers on every machine.
-    pub fn below(&self, limit: u64) -> u64 {
+    pub(super) fn below(&self, limit: u64) -> u64 {
         let mut x = self.random.get();
         x ^= x << 13;
         x ^= x >> 7;
@@ -104,16 +104,16 @@ impl<E: Endpoint> Actor<E> {
     }
 
     /// Fails with a breach of the scenario's rule unless `holds`.
-    pub fn check(&self, holds: bool, detail: impl FnOnce() -> String) -> Result<(), Breach> {
+    pub(super) fn check(&self, holds: bool, detail: impl FnOnce() -> String) -> Result<(), Breach> {
         if holds { Ok(()) } else { Err(self.breach(detail())) }
     }
 
-    pub fn breach(&self, detail: impl Display) -> Breach {
+    pub(super) fn breach(&self, detail: impl Display) -> Breach {
         self.stage.breach(format!("participant {}: {detail}", self.index))
     }
 
     /// Lets the other participants run, without blocking the thread.
-    pub async fn pause(&self) {
+    pub(super) async fn pause(&self) {
         let pauses = self.pauses.get() + 1;
         self.pauses.set(pauses);
         if pauses.is_multiple_of(PAUSES_PER_SLEEP) {
@@ -124,7 +124,7 @@ impl<E: Endpoint> Actor<E> {
     }
 
     /// Waits until `shown` is true of the stage. [`bounded`] limits this wait like every other.
-    pub async fn until(&self, what: &'static str, shown: impl Fn(&Stage) -> bool) {
+    pub(super) async fn until(&self, what: &'static str, shown: impl Fn(&Stage) -> bool) {
         while !shown(&self.stage) {
             self.waiting.set(what);
             self.pause().await;
@@ -132,25 +132,25 @@ impl<E: Endpoint> Actor<E> {
     }
 
     /// Waits until every participant has arrived.
-    pub async fn meet(&self) {
+    pub(super) async fn meet(&self) {
         let meeting = self.meetings.get() + 1;
         self.meetings.set(meeting);
         self.stage.arrive();
         self.until("all participants to meet", |stage| stage.all_arrived(meeting)).await;
     }
 
-    /// An empty list.
-    pub fn list(&self, server: u16) -> WorkList {
-        self.endpoint.list(server)
+    /// An empty list for the scenario's server.
+    pub(super) fn list(&self) -> WorkList {
+        self.endpoint.list(self.facts().server())
     }
 
     /// Posts at once. The caller awaits the result later.
-    pub fn post(&self, list: WorkList) -> Execute<'_, E> {
+    pub(super) fn post(&self, list: WorkList) -> Execute<'_, E> {
         execute(&*self.endpoint, list, &self.counters)
     }
 
     /// The outcome of a list, which may be an error.
-    pub async fn outcome(&self, posted: Execute<'_, E>) -> Result<WorkList, FabricError> {
+    pub(super) async fn outcome(&self, posted: Execute<'_, E>) -> Result<WorkList, FabricError> {
         self.waiting.set("a list to complete");
         let result = posted.await;
         // Where verbs finish inline, nothing else would yield the thread, and no bound would ever be checked.
@@ -163,20 +163,31 @@ impl<E: Endpoint> Actor<E> {
     }
 
     /// The results of a legal list, which must complete.
-    pub async fn done(&self, posted: Execute<'_, E>) -> Result<WorkList, Breach> {
+    pub(super) async fn done(&self, posted: Execute<'_, E>) -> Result<WorkList, Breach> {
         self.outcome(posted)
             .await
             .map_err(|error| self.breach(format_args!("a legal list ended in error: {error}")))
     }
 
     /// Posts a legal list and waits for it.
-    pub async fn run(&self, list: WorkList) -> Result<WorkList, Breach> {
+    pub(super) async fn run(&self, list: WorkList) -> Result<WorkList, Breach> {
         self.done(self.post(list)).await
     }
 
+    /// One READ from the scenario's server, as one round trip.
+    pub(super) async fn read(&self, space: Space, offset: u64, len: usize) -> Result<Vec<u8>, Breach> {
+        self.read_from(self.facts().server(), space, offset, len).await
+    }
+
     /// One READ, as one round trip.
-    pub async fn read(&self, server: u16, space: Space, offset: u64, len: usize) -> Result<Vec<u8>, Breach> {
-        let mut list = self.list(server);
+    pub(super) async fn read_from(
+        &self,
+        server: u16,
+        space: Space,
+        offset: u64,
+        len: usize,
+    ) -> Result<Vec<u8>, Breach> {
+        let mut list = self.endpoint.list(server);
         let read = list.read(space, offset, len as u32);
         let list = self.run(list).await?;
         let bytes = list.bytes(read).to_vec();
@@ -184,14 +195,25 @@ impl<E: Endpoint> Actor<E> {
         Ok(bytes)
     }
 
-    /// One READ of a word.
-    pub async fn word(&self, server: u16, space: Space, offset: u64) -> Result<u64, Breach> {
-        Ok(word_at(&self.read(server, space, offset, 8).await?, 0))
+    /// One READ of a word of the scenario's server.
+    pub(super) async fn word(&self, space: Space, offset: u64) -> Result<u64, Breach> {
+        Ok(word_at(&self.read(space, offset, 8).await?, 0))
+    }
+
+    /// One WRITE to the scenario's server, as one round trip.
+    pub(super) async fn write(&self, space: Space, offset: u64, data: &[u8]) -> Result<(), Breach> {
+        self.write_to(self.facts().server(), space, offset, data).await
     }
 
     /// One WRITE, as one round trip.
-    pub async fn write(&self, server: u16, space: Space, offset: u64, data: &[u8]) -> Result<(), Breach> {
-        let mut list = self.list(server);
+    pub(super) async fn write_to(
+        &self,
+        server: u16,
+        space: Space,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), Breach> {
+        let mut list = self.endpoint.list(server);
         list.write(space, offset, data);
         let list = self.run(list).await?;
         self.endpoint.recycle(list);

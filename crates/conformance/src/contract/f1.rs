@@ -7,7 +7,7 @@
 
 use super::actor::{Actor, fill, uniform, word_at};
 use super::report::{Breach, Rule};
-use super::scenario::{Scenario, always, on_chip, role};
+use super::scenario::{Scenario, always, on_chip, role, scenario};
 use super::stage::Facts;
 use sherman_fabric::{Endpoint, Space};
 use std::ops::Range;
@@ -17,67 +17,47 @@ const UNITS: u64 = 12;
 
 pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
     vec![
-        Scenario {
-            rule: Rule::F1,
-            name: "whole_units_are_never_torn",
-            needs: always,
-            cast: |_| {
-                vec![
-                    role(0, |actor| write_whole_units(actor, UNITS)),
-                    role(0, |actor| read_whole_units(actor, 1)),
-                    role(1, |actor| read_whole_units(actor, 1)),
-                ]
-            },
-        },
-        Scenario {
-            rule: Rule::F1,
-            name: "two_writers_of_a_unit_never_mix",
-            needs: always,
-            cast: |_| {
-                vec![
-                    role(0, |actor| write_whole_units(actor, 2)),
-                    role(1, |actor| write_whole_units(actor, 2)),
-                    role(1, |actor| read_whole_units(actor, 2)),
-                ]
-            },
-        },
-        Scenario {
-            rule: Rule::F1,
-            name: "parts_of_a_unit_are_written_atomically_and_alone",
-            needs: always,
-            cast: |_| {
-                vec![
-                    role(0, |actor| write_parts(actor, 0)),
-                    role(1, |actor| write_parts(actor, 1)),
-                    role(0, write_across_a_border),
-                    role(1, |actor| read_parts(actor, 3)),
-                ]
-            },
-        },
-        Scenario {
-            rule: Rule::F1,
-            name: "an_atomic_leaves_the_rest_of_its_unit_alone",
-            needs: |facts| if facts.unit() >= 16 { Ok(()) } else { Err("a unit is one word") },
-            cast: |_| {
+        scenario(Rule::F1, "whole_units_are_never_torn", always, |_| {
+            vec![
+                role(0, |actor| write_whole_units(actor, UNITS)),
+                role(0, |actor| read_whole_units(actor, 1)),
+                role(1, |actor| read_whole_units(actor, 1)),
+            ]
+        }),
+        scenario(Rule::F1, "two_writers_of_a_unit_never_mix", always, |_| {
+            vec![
+                role(0, |actor| write_whole_units(actor, 2)),
+                role(1, |actor| write_whole_units(actor, 2)),
+                role(1, |actor| read_whole_units(actor, 2)),
+            ]
+        }),
+        scenario(Rule::F1, "parts_of_a_unit_are_written_atomically_and_alone", always, |_| {
+            vec![
+                role(0, |actor| write_parts(actor, 0)),
+                role(1, |actor| write_parts(actor, 1)),
+                role(0, write_across_a_border),
+                role(1, |actor| read_parts(actor, 3)),
+            ]
+        }),
+        scenario(
+            Rule::F1,
+            "an_atomic_leaves_the_rest_of_its_unit_alone",
+            |facts| if facts.unit() >= 16 { Ok(()) } else { Err("a unit is one word") },
+            |_| {
                 vec![
                     role(0, bump_first_word),
                     role(1, write_other_words),
                     role(0, |a| read_beside_atomic(a, 2)),
                 ]
             },
-        },
-        Scenario {
-            rule: Rule::F1,
-            name: "on_chip_words_are_never_torn",
-            needs: on_chip,
-            cast: |_| {
-                vec![
-                    role(0, write_chip_words),
-                    role(1, write_chip_words),
-                    role(1, |actor| read_chip_words(actor, 2)),
-                ]
-            },
-        },
+        ),
+        scenario(Rule::F1, "on_chip_words_are_never_torn", on_chip, |_| {
+            vec![
+                role(0, write_chip_words),
+                role(1, write_chip_words),
+                role(1, |actor| read_chip_words(actor, 2)),
+            ]
+        }),
     ]
 }
 
@@ -93,7 +73,7 @@ async fn write_whole_units<E: Endpoint>(actor: Actor<E>, units: u64) -> Result<(
         let first = actor.below(units);
         let count = 1 + actor.below((units - first).min(4));
         let data = vec![value(&actor, round); count as usize * facts.unit()];
-        actor.write(facts.server(), Space::Host, facts.host(first), &data).await?;
+        actor.write(Space::Host, facts.host(first), &data).await?;
     }
     actor.stage().finish();
     Ok(())
@@ -103,8 +83,7 @@ async fn read_whole_units<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<
     let facts = actor.facts();
     actor.meet().await;
     while actor.looks_on(writers) {
-        let bytes =
-            actor.read(facts.server(), Space::Host, facts.host(0), UNITS as usize * facts.unit()).await?;
+        let bytes = actor.read(Space::Host, facts.host(0), UNITS as usize * facts.unit()).await?;
         for (index, unit) in bytes.chunks_exact(facts.unit()).enumerate() {
             actor.check(uniform(unit).is_some(), || format!("unit {index} is torn: {unit:02x?}"))?;
         }
@@ -131,8 +110,8 @@ async fn write_parts<E: Endpoint>(actor: Actor<E>, which: usize) -> Result<(), B
     for round in actor.observed_rounds() {
         let (unit, value) = (actor.below(PARTED), value(&actor, round));
         let offset = facts.host(unit) + part.start as u64;
-        actor.write(facts.server(), Space::Host, offset, &vec![value; part.len()]).await?;
-        let found = actor.read(facts.server(), Space::Host, offset, part.len()).await?;
+        actor.write(Space::Host, offset, &vec![value; part.len()]).await?;
+        let found = actor.read(Space::Host, offset, part.len()).await?;
         actor.check(uniform(&found) == Some(value), || {
             format!(
                 "the only writer of bytes {part:?} of unit {unit} wrote {value:#x} and then read {found:02x?}"
@@ -149,7 +128,7 @@ async fn write_across_a_border<E: Endpoint>(actor: Actor<E>) -> Result<(), Breac
     actor.meet().await;
     for round in actor.observed_rounds() {
         let data = vec![value(&actor, round); 2 * half];
-        actor.write(facts.server(), Space::Host, facts.host(BORDER) + half as u64, &data).await?;
+        actor.write(Space::Host, facts.host(BORDER) + half as u64, &data).await?;
     }
     actor.stage().finish();
     Ok(())
@@ -161,8 +140,7 @@ async fn read_parts<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<(), Br
     let (left, right) = (part(facts, 0), part(facts, 1));
     actor.meet().await;
     while actor.looks_on(writers) {
-        let bytes =
-            actor.read(facts.server(), Space::Host, facts.host(0), (BORDER as usize + 2) * unit).await?;
+        let bytes = actor.read(Space::Host, facts.host(0), (BORDER as usize + 2) * unit).await?;
         let (parted, border) = bytes.split_at(BORDER as usize * unit);
         for bytes in parted.chunks_exact(unit) {
             let whole = uniform(&bytes[left.clone()]).is_some() && uniform(&bytes[right.clone()]).is_some();
@@ -190,7 +168,7 @@ async fn bump_first_word<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     actor.meet().await;
     for round in actor.observed_rounds() {
         let before = (round - 1) * BOTH_HALVES;
-        let mut list = actor.list(facts.server());
+        let mut list = actor.list();
         let id = match round % 2 {
             0 => list.faa(Space::Host, facts.host(0), BOTH_HALVES),
             _ => list.cas(Space::Host, facts.host(0), before, before + BOTH_HALVES),
@@ -210,8 +188,8 @@ async fn write_other_words<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     actor.meet().await;
     for round in actor.observed_rounds() {
         let value = value(&actor, round);
-        actor.write(facts.server(), Space::Host, offset, &vec![value; len]).await?;
-        let found = actor.read(facts.server(), Space::Host, offset, len).await?;
+        actor.write(Space::Host, offset, &vec![value; len]).await?;
+        let found = actor.read(Space::Host, offset, len).await?;
         actor.check(uniform(&found) == Some(value), || {
             format!("wrote {value:#x} beside a word that atomics change, and then read {found:02x?}")
         })?;
@@ -224,7 +202,7 @@ async fn read_beside_atomic<E: Endpoint>(actor: Actor<E>, writers: u64) -> Resul
     let facts = actor.facts();
     actor.meet().await;
     while actor.looks_on(writers) {
-        let bytes = actor.read(facts.server(), Space::Host, facts.host(0), facts.unit()).await?;
+        let bytes = actor.read(Space::Host, facts.host(0), facts.unit()).await?;
         let word = word_at(&bytes, 0);
         actor.check(word >> 32 == word & 0xffff_ffff, || format!("an atomic's word is torn: {word:#x}"))?;
         actor.check(uniform(&bytes[8..]).is_some(), || {
@@ -243,7 +221,7 @@ async fn write_chip_words<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     for round in actor.observed_rounds() {
         let word = u64::from(value(&actor, round)) * 0x0101_0101_0101_0101;
         let offset = facts.chip(actor.below(CHIP_WORDS));
-        actor.write(facts.server(), Space::OnChip, offset, &fill(word, 8)).await?;
+        actor.write(Space::OnChip, offset, &fill(word, 8)).await?;
     }
     actor.stage().finish();
     Ok(())
@@ -253,7 +231,7 @@ async fn read_chip_words<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<(
     let facts = actor.facts();
     actor.meet().await;
     while actor.looks_on(writers) {
-        let mut list = actor.list(facts.server());
+        let mut list = actor.list();
         let mut reads: Vec<_> =
             (0..CHIP_WORDS).map(|index| list.read(Space::OnChip, facts.chip(index), 8)).collect();
         reads.push(list.read(Space::OnChip, facts.chip(0), 8 * CHIP_WORDS as u32));

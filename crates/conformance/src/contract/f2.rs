@@ -9,7 +9,7 @@
 
 use super::actor::{Actor, fill, unit_words};
 use super::report::{Breach, Rule};
-use super::scenario::{Scenario, always, role};
+use super::scenario::{Scenario, always, role, scenario};
 use sherman_fabric::{Endpoint, Space};
 
 /// Units with a window each. Stage word `u` holds the last value posted for unit `u`, and word `UNITS + u`
@@ -20,24 +20,16 @@ const IN_FLIGHT: u64 = 3;
 
 pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
     vec![
-        Scenario {
-            rule: Rule::F2,
-            name: "every_unit_of_a_read_is_from_its_window",
-            needs: always,
-            cast: |_| {
-                vec![
-                    role(0, |actor| bump(actor, 0)),
-                    role(1, |actor| bump(actor, UNITS / 2)),
-                    role(0, |actor| read_in_window(actor, 2)),
-                ]
-            },
-        },
-        Scenario {
-            rule: Rule::F2,
-            name: "a_completed_read_does_not_change",
-            needs: always,
-            cast: |_| vec![role(0, |actor| bump(actor, 0)), role(1, |actor| keep_reads(actor, 1))],
-        },
+        scenario(Rule::F2, "every_unit_of_a_read_is_from_its_window", always, |_| {
+            vec![
+                role(0, |actor| bump(actor, 0)),
+                role(1, |actor| bump(actor, UNITS / 2)),
+                role(0, |actor| read_in_window(actor, 2)),
+            ]
+        }),
+        scenario(Rule::F2, "a_completed_read_does_not_change", always, |_| {
+            vec![role(0, |actor| bump(actor, 0)), role(1, |actor| keep_reads(actor, 1))]
+        }),
     ]
 }
 
@@ -51,7 +43,7 @@ async fn bump<E: Endpoint>(actor: Actor<E>, first: usize) -> Result<(), Breach> 
         let units = first + start..first + (start + 1 + actor.below(3) as usize).min(UNITS / 2);
         let values: Vec<u64> = units.clone().map(|unit| stage.add(unit, 1) + 1).collect();
         let data: Vec<u8> = values.iter().flat_map(|&value| fill(value, facts.unit())).collect();
-        actor.write(facts.server(), Space::Host, facts.host(units.start as u64), &data).await?;
+        actor.write(Space::Host, facts.host(units.start as u64), &data).await?;
         for (unit, value) in units.zip(values) {
             stage.set(UNITS + unit, value);
         }
@@ -71,7 +63,7 @@ async fn read_in_window<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<()
         let mut in_flight = Vec::new();
         for _ in 0..=actor.below(IN_FLIGHT) {
             let completed: Vec<u64> = (0..UNITS).map(|unit| stage.get(UNITS + unit)).collect();
-            let mut list = actor.list(facts.server());
+            let mut list = actor.list();
             let read = list.read(Space::Host, facts.host(0), (UNITS * facts.unit()) as u32);
             in_flight.push((completed, read, actor.post(list)));
         }
@@ -97,7 +89,7 @@ async fn keep_reads<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<(), Br
     let completed = |unit: usize| stage.get(UNITS + unit);
     actor.meet().await;
     while actor.looks_on(writers) {
-        let mut list = actor.list(facts.server());
+        let mut list = actor.list();
         let read = list.read(Space::Host, facts.host(0), (UNITS * facts.unit()) as u32);
         let list = actor.run(list).await?;
         let first_look = list.bytes(read).to_vec();
@@ -107,7 +99,7 @@ async fn keep_reads<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<(), Br
                 stage.finished() >= writers || (0..UNITS).map(completed).sum::<u64>() > seen + 2
             })
             .await;
-        actor.read(facts.server(), Space::Host, facts.host(0), facts.unit()).await?;
+        actor.read(Space::Host, facts.host(0), facts.unit()).await?;
         actor
             .check(list.bytes(read) == first_look, || "the buffer of a completed READ changed".to_owned())?;
         actor.endpoint().recycle(list);

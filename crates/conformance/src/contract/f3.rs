@@ -88,11 +88,11 @@ async fn write_pair<E: Endpoint>(actor: Actor<E>, order: Order) -> Result<(), Br
     let facts = actor.facts();
     actor.meet().await;
     for value in actor.observed_rounds() {
-        let mut list = actor.list(facts.server());
+        let mut list = actor.list();
         add_write(&mut list, facts, order, false, value);
         if order == Order::TwoLists {
             let first = actor.post(list);
-            let mut list = actor.list(facts.server());
+            let mut list = actor.list();
             add_write(&mut list, facts, order, true, value);
             let second = actor.post(list);
             actor.done(first).await?;
@@ -108,23 +108,22 @@ async fn write_pair<E: Endpoint>(actor: Actor<E>, order: Order) -> Result<(), Br
 
 async fn observe_pair<E: Endpoint>(actor: Actor<E>, order: Order) -> Result<(), Breach> {
     let facts = actor.facts();
-    let server = facts.server();
     let body_len = BODY as usize * facts.unit();
     actor.meet().await;
     while actor.looks_on(1) {
         let (second, first) = match order {
             Order::ChipFirst => {
-                let body = actor.read(server, Space::Host, facts.host(0), body_len).await?;
+                let body = actor.read(Space::Host, facts.host(0), body_len).await?;
                 let newest = unit_words(&body, facts.unit()).max().unwrap_or(0);
-                (newest, actor.word(server, Space::OnChip, facts.chip(0)).await?)
+                (newest, actor.word(Space::OnChip, facts.chip(0)).await?)
             }
             Order::ChipLast => {
-                let second = actor.word(server, Space::OnChip, facts.chip(0)).await?;
-                (second, oldest(&actor, server, body_len).await?)
+                let second = actor.word(Space::OnChip, facts.chip(0)).await?;
+                (second, oldest(&actor, body_len).await?)
             }
             _ => {
-                let second = actor.word(server, Space::Host, facts.host(BODY)).await?;
-                (second, oldest(&actor, server, body_len).await?)
+                let second = actor.word(Space::Host, facts.host(BODY)).await?;
+                (second, oldest(&actor, body_len).await?)
             }
         };
         actor.check(first >= second, || {
@@ -138,8 +137,8 @@ async fn observe_pair<E: Endpoint>(actor: Actor<E>, order: Order) -> Result<(), 
 }
 
 /// The oldest value in the first place.
-async fn oldest<E: Endpoint>(actor: &Actor<E>, server: u16, len: usize) -> Result<u64, Breach> {
-    let body = actor.read(server, Space::Host, actor.facts().host(0), len).await?;
+async fn oldest<E: Endpoint>(actor: &Actor<E>, len: usize) -> Result<u64, Breach> {
+    let body = actor.read(Space::Host, actor.facts().host(0), len).await?;
     Ok(unit_words(&body, actor.facts().unit()).min().unwrap_or(0))
 }
 
@@ -149,7 +148,7 @@ async fn write_slots<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     for value in actor.observed_rounds() {
         let mut in_flight = Vec::new();
         for slot in 0..SLOTS {
-            let mut list = actor.list(facts.server());
+            let mut list = actor.list();
             list.write(Space::Host, facts.host(slot), &fill(value, facts.unit()));
             in_flight.push(actor.post(list));
         }
@@ -166,8 +165,8 @@ async fn observe_slots<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<(),
     actor.meet().await;
     while actor.looks_on(writers) {
         let (one, other) = (actor.below(SLOTS), actor.below(SLOTS));
-        let seen = actor.word(facts.server(), Space::Host, facts.host(one)).await?;
-        let then = actor.word(facts.server(), Space::Host, facts.host(other)).await?;
+        let seen = actor.word(Space::Host, facts.host(one)).await?;
+        let then = actor.word(Space::Host, facts.host(other)).await?;
         // A slot before `one` was posted earlier in the same generation. A slot after `one` was posted in the
         // generation before.
         let least = if other <= one { seen } else { seen.saturating_sub(1) };
@@ -185,12 +184,12 @@ async fn observe_slots<E: Endpoint>(actor: Actor<E>, writers: u64) -> Result<(),
 /// the one after.
 async fn see_own_verbs<E: Endpoint>(actor: Actor<E>, first: u64) -> Result<(), Breach> {
     let facts = actor.facts();
-    let (server, unit) = (facts.server(), facts.unit());
+    let unit = facts.unit();
     let (data, word) = (facts.host(first), facts.host(first + 1));
     actor.meet().await;
     for round in 1..=facts.rounds_by(2) {
         let value = round * 10;
-        let mut list = actor.list(server);
+        let mut list = actor.list();
         list.write(Space::Host, data, &fill(value, unit));
         let read = list.read(Space::Host, data, unit as u32);
         list.write(Space::Host, word, &value.to_le_bytes());
@@ -203,11 +202,11 @@ async fn see_own_verbs<E: Endpoint>(actor: Actor<E>, first: u64) -> Result<(), B
             format!("[WRITE {value}, READ, WRITE {value}, CAS, FAA, CAS] found {olds:?}")
         })?;
 
-        let mut list = actor.list(server);
+        let mut list = actor.list();
         list.write(Space::Host, data, &fill(value + 5, unit));
         list.faa(Space::Host, word, 2);
         let first_list = actor.post(list);
-        let mut list = actor.list(server);
+        let mut list = actor.list();
         let read = list.read(Space::Host, data, unit as u32);
         let faa = list.faa(Space::Host, word, 0);
         let second_list = actor.post(list);
@@ -227,7 +226,7 @@ async fn see_own_verbs<E: Endpoint>(actor: Actor<E>, first: u64) -> Result<(), B
 /// Tests the READ that shares a list with a lock's CAS (`docs/INVARIANTS.md`), and a READ that follows an
 /// FAA.
 async fn read_after_atomic<E: Endpoint>(actor: &Actor<E>, word: u64, now: u64) -> Result<(), Breach> {
-    let mut list = actor.list(actor.facts().server());
+    let mut list = actor.list();
     list.cas(Space::Host, word, now, now + 1);
     let after_cas = list.read(Space::Host, word, 8);
     list.faa(Space::Host, word, 1);
@@ -242,12 +241,12 @@ async fn read_after_atomic<E: Endpoint>(actor: &Actor<E>, word: u64, now: u64) -
 /// Posts a READ and atomics, then a fenced WRITE of the same place, in one list and in two.
 async fn write_after_reading<E: Endpoint>(actor: Actor<E>, first: u64) -> Result<(), Breach> {
     let facts = actor.facts();
-    let (server, len) = (facts.server(), BODY as usize * facts.unit());
+    let len = BODY as usize * facts.unit();
     let (body, word) = (facts.host(first), facts.host(first + BODY));
     actor.meet().await;
     for round in 0..facts.rounds_by(2) {
         let value = round * 10;
-        let mut list = actor.list(server);
+        let mut list = actor.list();
         let read = list.read(Space::Host, body, len as u32);
         let faa = list.faa(Space::Host, word, 1);
         list.write_fenced(Space::Host, body, &fill(value + 5, len));
@@ -259,11 +258,11 @@ async fn write_after_reading<E: Endpoint>(actor: Actor<E>, first: u64) -> Result
             format!("[READ, FAA, fenced WRITE] over {value}: the READ found {body_read:?}, the FAA {found}")
         })?;
 
-        let mut list = actor.list(server);
+        let mut list = actor.list();
         let read = list.read(Space::Host, body, len as u32);
         let cas = list.cas(Space::Host, word, value + 5, value + 7);
         let first_list = actor.post(list);
-        let mut list = actor.list(server);
+        let mut list = actor.list();
         list.write_fenced(Space::Host, body, &fill(value + 10, len));
         list.write_fenced(Space::Host, word, &(value + 10).to_le_bytes());
         let second_list = actor.post(list);
@@ -273,7 +272,7 @@ async fn write_after_reading<E: Endpoint>(actor: Actor<E>, first: u64) -> Result
         actor.check(body_read.iter().all(|&word| word == value + 5) && found == value + 5, || {
             format!("[READ, CAS], then a fenced WRITE, over {}: {body_read:?} and {found}", value + 5)
         })?;
-        let last = actor.word(server, Space::Host, word).await?;
+        let last = actor.word(Space::Host, word).await?;
         actor.check(last == value + 10, || {
             format!("a fenced WRITE of {} was overtaken: {last}", value + 10)
         })?;

@@ -50,12 +50,12 @@ fn word_of(facts: &Facts, space: Space, index: u64) -> u64 {
 /// Adds to one word by FAA, and every fourth time by CAS. The final sum must be exact.
 async fn add<E: Endpoint>(actor: Actor<E>, space: Space) -> Result<(), Breach> {
     let facts = actor.facts();
-    let (server, word) = (facts.server(), word_of(facts, space, 0));
+    let word = word_of(facts, space, 0);
     let mut last = 0;
     actor.meet().await;
     for round in 0..facts.rounds {
         loop {
-            let mut list = actor.list(server);
+            let mut list = actor.list();
             let by_cas = round % 4 == 3;
             let id = if by_cas { list.cas(space, word, last, last + 1) } else { list.faa(space, word, 1) };
             let list = actor.run(list).await?;
@@ -69,7 +69,7 @@ async fn add<E: Endpoint>(actor: Actor<E>, space: Space) -> Result<(), Breach> {
         }
     }
     actor.meet().await;
-    let (sum, due) = (actor.word(server, space, word).await?, facts.rounds * CONTENDERS as u64);
+    let (sum, due) = (actor.word(space, word).await?, facts.rounds * CONTENDERS as u64);
     actor.check(sum == due, || format!("{due} additions of one gave the sum {sum}"))
 }
 
@@ -83,11 +83,11 @@ fn winner_word(turn: u64) -> usize {
 /// all losers see the same winner.
 async fn race<E: Endpoint>(actor: Actor<E>, space: Space) -> Result<(), Breach> {
     let (facts, stage) = (actor.facts(), actor.stage());
-    let (server, word, me) = (facts.server(), word_of(facts, space, 0), actor.index() + 1);
+    let (word, me) = (word_of(facts, space, 0), actor.index() + 1);
     let mut now = 0;
     for turn in 1..=facts.rounds_together() {
         let next = turn << 16 | me;
-        let mut list = actor.list(server);
+        let mut list = actor.list();
         let cas = list.cas(space, word, now, next);
         let list = actor.run(list).await?;
         now = if list.swapped(cas) { next } else { list.old(cas) };
@@ -98,7 +98,7 @@ async fn race<E: Endpoint>(actor: Actor<E>, space: Space) -> Result<(), Breach> 
         actor.meet().await;
         let won = stage.get(winner_word(turn));
         actor.check(now == won, || format!("turn {turn} was won with {won:#x}, but {me} saw {now:#x}"))?;
-        let there = actor.word(server, space, word).await?;
+        let there = actor.word(space, word).await?;
         actor
             .check(there == won, || format!("turn {turn} was won with {won:#x}, but {there:#x} is there"))?;
         actor.meet().await;
@@ -111,7 +111,7 @@ async fn race<E: Endpoint>(actor: Actor<E>, space: Space) -> Result<(), Breach> 
 /// in one list, by WRITE if `caps.write_releases`, else by CAS.
 async fn count_under_lock<E: Endpoint>(actor: Actor<E>, space: Space) -> Result<(), Breach> {
     let facts = actor.facts();
-    let (server, lock, me) = (facts.server(), word_of(facts, space, 1), actor.index() + 1);
+    let (lock, me) = (word_of(facts, space, 1), actor.index() + 1);
     let (data, len, rounds) = (facts.host(2), 2 * facts.unit(), facts.rounds_by(4));
     let same = |bytes: &[u8]| {
         let mut words = unit_words(bytes, facts.unit());
@@ -120,7 +120,7 @@ async fn count_under_lock<E: Endpoint>(actor: Actor<E>, space: Space) -> Result<
     actor.meet().await;
     for _ in 0..rounds {
         loop {
-            let mut list = actor.list(server);
+            let mut list = actor.list();
             let cas = list.cas(space, lock, 0, me);
             let list = actor.run(list).await?;
             if list.swapped(cas) {
@@ -129,14 +129,14 @@ async fn count_under_lock<E: Endpoint>(actor: Actor<E>, space: Space) -> Result<
             actor.endpoint().recycle(list);
             actor.pause().await;
         }
-        let bytes = actor.read(server, Space::Host, data, len).await?;
+        let bytes = actor.read(Space::Host, data, len).await?;
         let Some(count) = same(&bytes) else {
             let found: Vec<_> = unit_words(&bytes, facts.unit()).collect();
             return Err(
                 actor.breach(format_args!("under the lock the two units of the counter are {found:?}"))
             );
         };
-        let mut list = actor.list(server);
+        let mut list = actor.list();
         list.write(Space::Host, data, &fill(count + 1, len));
         if facts.caps.write_releases {
             list.write(space, lock, &0_u64.to_le_bytes());
@@ -149,7 +149,7 @@ async fn count_under_lock<E: Endpoint>(actor: Actor<E>, space: Space) -> Result<
         }
     }
     actor.meet().await;
-    let (count, due) = (same(&actor.read(server, Space::Host, data, len).await?), rounds * CONTENDERS as u64);
+    let (count, due) = (same(&actor.read(Space::Host, data, len).await?), rounds * CONTENDERS as u64);
     actor.check(count == Some(due), || format!("{due} increments under a lock gave the count {count:?}"))
 }
 
@@ -168,7 +168,7 @@ async fn model<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
         let mask = if facts.caps.masked_cas { 0xffff_u64 << (16 * actor.below(4)) } else { u64::MAX };
         let mask = if actor.below(2) == 0 { u64::MAX } else { mask };
         let (right, swap) = (actor.below(3) > 0, actor.below(u64::MAX));
-        let mut list = actor.list(facts.server());
+        let mut list = actor.list();
         let (id, new) = match actor.below(3) {
             0 => (list.faa(space, offset, swap), model.wrapping_add(swap)),
             _ => {
@@ -182,7 +182,7 @@ async fn model<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
             format!("{space:?} word was {model:#x}, an atomic found {found:#x}")
         })?;
         *model = new;
-        let there = actor.word(facts.server(), space, offset).await?;
+        let there = actor.word(space, offset).await?;
         actor.check(there == new, || {
             format!("{space:?} word became {new:#x} by an atomic, {there:#x} is there")
         })?;

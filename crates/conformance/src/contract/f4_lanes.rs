@@ -6,7 +6,7 @@
 
 use super::actor::Actor;
 use super::report::{Breach, Rule};
-use super::scenario::{Cast, Scenario, on_chip, role};
+use super::scenario::{Cast, Scenario, on_chip, role, scenario};
 use super::stage::Facts;
 use sherman_fabric::{Endpoint, Space};
 
@@ -16,18 +16,13 @@ const LANE: u64 = (1 << LANE_BITS) - 1;
 
 pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
     vec![
-        Scenario {
-            rule: Rule::F4,
-            name: "lanes_of_a_host_word_do_not_disturb_each_other",
-            needs: masked,
-            cast: |_| lanes(Space::Host),
-        },
-        Scenario {
-            rule: Rule::F4,
-            name: "lanes_of_an_on_chip_word_do_not_disturb_each_other",
-            needs: |facts| masked(facts).and_then(|()| on_chip(facts)),
-            cast: |_| lanes(Space::OnChip),
-        },
+        scenario(Rule::F4, "lanes_of_a_host_word_do_not_disturb_each_other", masked, |_| lanes(Space::Host)),
+        scenario(
+            Rule::F4,
+            "lanes_of_an_on_chip_word_do_not_disturb_each_other",
+            |facts| masked(facts).and_then(|()| on_chip(facts)),
+            |_| lanes(Space::OnChip),
+        ),
     ]
 }
 
@@ -41,7 +36,6 @@ fn lanes<E: Endpoint + 'static>(space: Space) -> Cast<E> {
 
 async fn take_and_release<E: Endpoint>(actor: Actor<E>, space: Space) -> Result<(), Breach> {
     let facts = actor.facts();
-    let server = facts.server();
     let word = if space == Space::Host { facts.host(0) } else { facts.chip(0) };
     let shift = actor.index() * LANE_BITS;
     let (mask, held) = (LANE << shift, (actor.index() + 1) << shift);
@@ -49,7 +43,7 @@ async fn take_and_release<E: Endpoint>(actor: Actor<E>, space: Space) -> Result<
     for _ in 0..facts.rounds {
         // The bits outside the mask are noise, and a backend must ignore them.
         let noise = actor.below(u64::MAX) & !mask;
-        let mut list = actor.list(server);
+        let mut list = actor.list();
         let take = list.masked_cas(space, word, noise, held | !mask, mask);
         let old = actor.run(list).await?.old(take);
         actor.check(old & mask == 0, || {
@@ -59,7 +53,7 @@ async fn take_and_release<E: Endpoint>(actor: Actor<E>, space: Space) -> Result<
             format!("the lanes of {old:#x} hold values that no client wrote")
         })?;
 
-        let mut list = actor.list(server);
+        let mut list = actor.list();
         if facts.caps.write_releases && actor.below(4) > 0 {
             list.write(space, word + shift / 8, &0_u16.to_le_bytes());
             actor.run(list).await?;
@@ -72,7 +66,7 @@ async fn take_and_release<E: Endpoint>(actor: Actor<E>, space: Space) -> Result<
         }
     }
     actor.meet().await;
-    let word = actor.word(server, space, word).await?;
+    let word = actor.word(space, word).await?;
     actor.check(word == 0, || format!("every lane was released, but the word is {word:#x}"))
 }
 

@@ -11,7 +11,7 @@
 
 use super::actor::{Actor, fill};
 use super::report::{Breach, Rule};
-use super::scenario::{Scenario, role};
+use super::scenario::{Scenario, role, scenario};
 use super::stage::Facts;
 use sherman_fabric::control::Verdict;
 use sherman_fabric::{Call, ComputeId, Endpoint, FabricError, FenceMode, Space, WorkList, call, calls};
@@ -31,25 +31,18 @@ const IN_FLIGHT: usize = 4;
 const IN_VAIN: u32 = 4;
 
 pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
-    let executes = Scenario {
-        rule: Rule::F6,
-        name: "nothing_of_a_fenced_client_executes",
-        needs: can_fence,
-        cast: |_| {
-            vec![
-                role(0, fence),
-                role(1, |actor| write_until_fenced(actor, 0)),
-                role(1, |actor| write_until_fenced(actor, 1)),
-                role(2, go_on),
-            ]
-        },
-    };
-    let retired = Scenario {
-        rule: Rule::F6,
-        name: "a_fenced_client_stays_refused_when_its_id_is_retired",
-        needs: can_fence,
-        cast: |_| vec![role(0, retire), role(1, knock_repeatedly)],
-    };
+    let executes = scenario(Rule::F6, "nothing_of_a_fenced_client_executes", can_fence, |_| {
+        vec![
+            role(0, fence),
+            role(1, |actor| write_until_fenced(actor, 0)),
+            role(1, |actor| write_until_fenced(actor, 1)),
+            role(2, go_on),
+        ]
+    });
+    let retired =
+        scenario(Rule::F6, "a_fenced_client_stays_refused_when_its_id_is_retired", can_fence, |_| {
+            vec![role(0, retire), role(1, knock_repeatedly)]
+        });
     vec![executes, retired]
 }
 
@@ -63,7 +56,7 @@ fn can_fence(facts: &Facts) -> Result<(), &'static str> {
 /// The units of both victims, and the word that each adds to.
 async fn victims_memory<E: Endpoint>(actor: &Actor<E>) -> Result<Vec<u8>, Breach> {
     let facts = actor.facts();
-    actor.read(facts.server(), Space::Host, facts.host(0), 2 * UNITS as usize * facts.unit()).await
+    actor.read(Space::Host, facts.host(0), 2 * UNITS as usize * facts.unit()).await
 }
 
 async fn fence<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
@@ -99,7 +92,7 @@ async fn fence<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
 fn victims_list<E: Endpoint>(actor: &Actor<E>, which: u64, value: u64) -> WorkList {
     let facts = actor.facts();
     let first = which * UNITS;
-    let mut list = actor.list(facts.server());
+    let mut list = actor.list();
     let data = fill(value, facts.unit());
     list.write(Space::Host, facts.host(first + actor.below(UNITS - 1)), &data);
     list.faa(Space::Host, facts.host(first + UNITS - 1), 1);
@@ -150,8 +143,8 @@ async fn go_on<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     let offset = facts.host(2 * UNITS);
     actor.meet().await;
     for value in 1.. {
-        actor.write(facts.server(), Space::Host, offset, &fill(value, facts.unit())).await?;
-        let there = actor.word(facts.server(), Space::Host, offset).await?;
+        actor.write(Space::Host, offset, &fill(value, facts.unit())).await?;
+        let there = actor.word(Space::Host, offset).await?;
         actor.check(there == value, || {
             format!("a client that was not fenced wrote {value} and found {there}")
         })?;

@@ -7,7 +7,7 @@
 
 use super::actor::{Actor, fill};
 use super::report::{Breach, Rule};
-use super::scenario::{Scenario, always, role};
+use super::scenario::{Scenario, always, role, scenario};
 use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, WorkList};
 
 /// Verbs of the list. Verb `i` writes unit `i`, except the bad verb.
@@ -19,12 +19,9 @@ const LOOKED: usize = 1;
 const CLOSED: usize = 2;
 
 pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
-    vec![Scenario {
-        rule: Rule::F7,
-        name: "a_list_that_fails_took_effect_as_a_prefix",
-        needs: always,
-        cast: |_| vec![role(0, fail), role(1, look)],
-    }]
+    vec![scenario(Rule::F7, "a_list_that_fails_took_effect_as_a_prefix", always, |_| {
+        vec![role(0, fail), role(1, look)]
+    })]
 }
 
 /// Adds a verb that must fail.
@@ -43,7 +40,7 @@ async fn fail<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     actor.meet().await;
     for round in 1..=facts.rounds_together() {
         let (bad, kind) = (actor.below(VERBS), actor.below(4));
-        let mut list = actor.list(facts.server());
+        let mut list = actor.list();
         for verb in 0..VERBS {
             if verb == bad {
                 add_bad_verb(&mut list, kind, facts.host(verb), round);
@@ -86,7 +83,7 @@ async fn look<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
         // look like a gap.
         let mut happened = None;
         for verb in (0..VERBS).rev().filter(|&verb| verb != bad) {
-            let value = actor.word(facts.server(), Space::Host, facts.host(verb)).await?;
+            let value = actor.word(Space::Host, facts.host(verb)).await?;
             if value == round {
                 actor.check(verb < bad, || {
                     format!("verb {bad} of the list was bad, but verb {verb} executed")
@@ -108,7 +105,7 @@ pub(super) async fn still_usable<E: Endpoint>(
     offset: u64,
     value: u64,
 ) -> Result<bool, Breach> {
-    let mut list = actor.list(actor.facts().server());
+    let mut list = actor.list();
     list.write(Space::Host, offset, &value.to_le_bytes());
     let read = list.read(Space::Host, offset, 8);
     match actor.outcome(actor.post(list)).await {

@@ -6,7 +6,7 @@
 use super::actor::{Actor, uniform};
 use super::f7::still_usable;
 use super::report::{Breach, Rule};
-use super::scenario::{Scenario, always, role};
+use super::scenario::{Scenario, always, role, scenario};
 use super::stage::Facts;
 use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkList, call, calls};
 
@@ -14,12 +14,9 @@ use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkLi
 const TRIED: u32 = 1 << 24;
 
 pub(super) fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
-    vec![Scenario {
-        rule: Rule::F7,
-        name: "bad_input_is_refused_and_changes_nothing",
-        needs: always,
-        cast: |_| vec![role(0, refuse_all), role(1, |actor| be_undisturbed(actor, 1))],
-    }]
+    vec![scenario(Rule::F7, "bad_input_is_refused_and_changes_nothing", always, |_| {
+        vec![role(0, refuse_all), role(1, |actor| be_undisturbed(actor, 1))]
+    })]
 }
 
 /// The error that a case must end in.
@@ -111,16 +108,15 @@ fn cases(facts: &Facts) -> Vec<(&'static str, Due, Add)> {
 
 async fn refuse_all<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     let facts = actor.facts();
-    let server = facts.server();
     let cases = cases(facts);
     let (before, bad, after) = (facts.host(0), facts.host(1), facts.host(2));
     // The bytes before the end of memory do not belong to the suite. So they are compared, not expected to be
     // zero.
-    let last_word = actor.word(server, Space::Host, facts.scratch.host_bytes - 8).await?;
+    let last_word = actor.word(Space::Host, facts.scratch.host_bytes - 8).await?;
     actor.meet().await;
     for turn in 0..cases.len() {
         let (name, due, add) = cases[(turn + facts.run() as usize) % cases.len()];
-        let mut list = actor.list(server);
+        let mut list = actor.list();
         list.write(Space::Host, before, &[1; 8]);
         add(&mut list, facts);
         list.write(Space::Host, after, &[1; 8]);
@@ -128,9 +124,9 @@ async fn refuse_all<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
         if !still_usable(&actor, facts.host(3), turn as u64 + 1).await? {
             break;
         }
-        let unchanged = actor.read(server, Space::Host, bad, 2 * facts.unit()).await?;
+        let unchanged = actor.read(Space::Host, bad, 2 * facts.unit()).await?;
         actor.check(uniform(&unchanged) == Some(0), || format!("{name} was refused, but changed memory"))?;
-        let last = actor.word(server, Space::Host, facts.scratch.host_bytes - 8).await?;
+        let last = actor.word(Space::Host, facts.scratch.host_bytes - 8).await?;
         actor.check(last == last_word, || format!("{name} was refused, but changed the last word"))?;
     }
     let nowhere = actor.endpoint().servers();
@@ -157,8 +153,8 @@ async fn be_undisturbed<E: Endpoint>(actor: Actor<E>, misbehaving: u64) -> Resul
     let facts = actor.facts();
     actor.meet().await;
     for value in 1.. {
-        actor.write(facts.server(), Space::Host, facts.host(4), &u64::to_le_bytes(value)).await?;
-        let found = actor.word(facts.server(), Space::Host, facts.host(4)).await?;
+        actor.write(Space::Host, facts.host(4), &u64::to_le_bytes(value)).await?;
+        let found = actor.word(Space::Host, facts.host(4)).await?;
         actor.check(found == value, || {
             format!("wrote {value} beside a client's bad lists and found {found}")
         })?;

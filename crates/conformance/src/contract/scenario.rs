@@ -21,6 +21,16 @@ pub(super) struct Scenario<E> {
     pub cast: fn(&Facts) -> Cast<E>,
 }
 
+/// A test of `rule`.
+pub(super) fn scenario<E>(
+    rule: Rule,
+    name: &'static str,
+    needs: fn(&Facts) -> Result<(), &'static str>,
+    cast: fn(&Facts) -> Cast<E>,
+) -> Scenario<E> {
+    Scenario { rule, name, needs, cast }
+}
+
 /// One participant: a group, and an async function of its [`Actor`].
 pub(super) fn role<E, F>(group: usize, body: impl FnOnce(Actor<E>) -> F + Send + 'static) -> (usize, Role<E>)
 where
@@ -47,16 +57,18 @@ pub(super) fn two_servers(facts: &Facts) -> Result<(), &'static str> {
 
 /// Every scenario, in the order of the rules.
 fn scenarios<E: Endpoint + 'static>() -> Vec<Scenario<E>> {
-    let mut all = f1::scenarios();
-    all.extend(f2::scenarios());
-    all.extend(f3::scenarios());
-    all.extend(f4::scenarios());
-    all.extend(f4_lanes::scenarios());
-    all.extend(f5::scenarios());
-    all.extend(f6::scenarios());
-    all.extend(f7::scenarios());
-    all.extend(f7_input::scenarios());
-    all
+    let of_rules = [
+        f1::scenarios(),
+        f2::scenarios(),
+        f3::scenarios(),
+        f4::scenarios(),
+        f4_lanes::scenarios(),
+        f5::scenarios(),
+        f6::scenarios(),
+        f7::scenarios(),
+        f7_input::scenarios(),
+    ];
+    of_rules.into_iter().flatten().collect()
 }
 
 /// Runs every scenario on `harness`, as often as `harness` asks for, up to its first breach.

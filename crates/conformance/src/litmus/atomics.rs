@@ -1,43 +1,38 @@
 //! F4: atomics against each other, and locks built from them. F3 where a lock and its data share a list.
 
 use super::stage::{Count, Stage, first_word};
-use super::{About, LitmusSite, Program};
+use super::{About, LitmusSite, Program, about};
 use crate::contract::Rule;
 use sherman_fabric::{Caps, Endpoint, FabricError, Space, WorkList};
 use std::time::{Duration, Instant};
 
 /// The descriptions of the programs.
 pub(super) const ABOUT: [About; 5] = [
-    About {
-        name: "faa-sum",
-        rule: Rule::F4,
-        violation: "two FAAs of one word returned the same value, or one was lost",
-        weak: "",
-    },
-    About {
-        name: "cas-increments",
-        rule: Rule::F4,
-        violation: "two CASes succeeded from the same value, or one was lost",
-        weak: "a CAS failed",
-    },
-    About {
-        name: "lock-by-write",
-        rule: Rule::F4,
-        violation: "two clients held a lock (taken by CAS, released by WRITE) at once, or a release was lost",
-        weak: "another client held the lock",
-    },
-    About {
-        name: "lock-and-read",
-        rule: Rule::F3,
-        violation: "a READ in the list of the CAS that took the lock missed a WRITE of the previous holder",
-        weak: "another client held the lock",
-    },
-    About {
-        name: "neighbouring-lanes",
-        rule: Rule::F4,
-        violation: "a CAS of a neighbouring lane overwrote what the holder wrote to its lane of 16 bits",
-        weak: "",
-    },
+    about("faa-sum", Rule::F4, "two FAAs of one word returned the same value, or one was lost", ""),
+    about(
+        "cas-increments",
+        Rule::F4,
+        "two CASes succeeded from the same value, or one was lost",
+        "a CAS failed",
+    ),
+    about(
+        "lock-by-write",
+        Rule::F4,
+        "two clients held a lock (taken by CAS, released by WRITE) at once, or a release was lost",
+        "another client held the lock",
+    ),
+    about(
+        "lock-and-read",
+        Rule::F3,
+        "a READ in the list of the CAS that took the lock missed a WRITE of the previous holder",
+        "another client held the lock",
+    ),
+    about(
+        "neighbouring-lanes",
+        Rule::F4,
+        "a CAS of a neighbouring lane overwrote what the holder wrote to its lane of 16 bits",
+        "",
+    ),
 ];
 
 pub(super) fn programs<E: Endpoint>() -> Vec<Program<E>> {
@@ -77,20 +72,16 @@ pub(super) fn programs<E: Endpoint>() -> Vec<Program<E>> {
 }
 
 fn add<E: Endpoint>(stage: &Stage, endpoint: &E) -> Result<Count, FabricError> {
-    let mut count = Count::default();
     let (space, word) = stage.place.word(0);
     let mut last = None;
-    while !stage.is_over() {
-        count.rounds += 1;
-        let (list, faa) = stage.post(endpoint, |list| list.faa(space, word, 1))?;
-        let old = list.old(faa);
-        endpoint.recycle(list);
+    stage.repeat(|count| {
+        let old = stage.post(endpoint, |list| list.faa(space, word, 1), WorkList::old)?;
         if last.is_some_and(|last| old <= last) {
             count.violate(|| format!("the word went from {last:?} to {old}"));
         }
         last = Some(old);
-    }
-    Ok(count)
+        Ok(())
+    })
 }
 
 fn increment<E: Endpoint>(stage: &Stage, endpoint: &E) -> Result<Count, FabricError> {
@@ -163,8 +154,7 @@ fn lock_then_count<E: Endpoint, const ID: u64>(stage: &Stage, endpoint: &E) -> R
         if held != ID {
             count.violate(|| format!("client {ID} took the lock, but then the lock held {held}"));
         }
-        let (list, ()) = stage.post(endpoint, |list| unlock(stage, list, now + 1))?;
-        endpoint.recycle(list);
+        stage.send(endpoint, |list| unlock(stage, list, now + 1))?;
     }
     Ok(count)
 }
@@ -173,19 +163,17 @@ fn lock_and_read<E: Endpoint, const ID: u64>(stage: &Stage, endpoint: &E) -> Res
     let mut count = Count::default();
     let ((space, word), (count_space, at)) = (stage.place.word(1), protected(stage));
     while !stage.is_over() {
-        let (list, (cas, read)) = stage.post(endpoint, |list| {
-            let cas = list.cas(space, word, 0, ID);
-            (cas, list.read(count_space, at, 8))
-        })?;
-        let (taken, now) = (list.swapped(cas), first_word(&list, read));
-        endpoint.recycle(list);
+        let (taken, now) = stage.post(
+            endpoint,
+            |list| (list.cas(space, word, 0, ID), list.read(count_space, at, 8)),
+            |list, (cas, read)| (list.swapped(cas), first_word(list, read)),
+        )?;
         if !taken {
             count.weak += 1;
             continue;
         }
         count.rounds += 1;
-        let (list, ()) = stage.post(endpoint, |list| unlock(stage, list, now + 1))?;
-        endpoint.recycle(list);
+        stage.send(endpoint, |list| unlock(stage, list, now + 1))?;
     }
     Ok(count)
 }
@@ -193,16 +181,12 @@ fn lock_and_read<E: Endpoint, const ID: u64>(stage: &Stage, endpoint: &E) -> Res
 /// Takes its own lane by masked CAS, looks at it and releases it by WRITE. Another participant does the same
 /// with a neighbouring lane of the word.
 fn hold_lane<E: Endpoint, const BYTE: u64>(stage: &Stage, endpoint: &E) -> Result<Count, FabricError> {
-    let mut count = Count::default();
     let (space, word) = stage.place.word(2);
     let (shift, mask) = (8 * BYTE, 0xffff << (8 * BYTE));
-    while !stage.is_over() {
-        count.rounds += 1;
+    stage.repeat(|count| {
         let mine = count.rounds % 0xffff + 1;
-        let (list, cas) =
-            stage.post(endpoint, |list| list.masked_cas(space, word, 0, mine << shift, mask))?;
-        let old = (list.old(cas) & mask) >> shift;
-        endpoint.recycle(list);
+        let take = |list: &mut WorkList| list.masked_cas(space, word, 0, mine << shift, mask);
+        let old = (stage.post(endpoint, take, WorkList::old)? & mask) >> shift;
         let held = (stage.read(endpoint, (space, word))? & mask) >> shift;
         if old != 0 || held != mine {
             count.violate(|| {
@@ -211,8 +195,6 @@ fn hold_lane<E: Endpoint, const BYTE: u64>(stage: &Stage, endpoint: &E) -> Resul
                 )
             });
         }
-        let (list, _) = stage.post(endpoint, |list| list.write(space, word + BYTE, &[0; 2]))?;
-        endpoint.recycle(list);
-    }
-    Ok(count)
+        stage.send(endpoint, |list| list.write(space, word + BYTE, &[0; 2]))
+    })
 }

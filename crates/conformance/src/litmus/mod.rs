@@ -52,6 +52,10 @@ pub struct About {
     pub weak: &'static str,
 }
 
+const fn about(name: &'static str, rule: Rule, violation: &'static str, weak: &'static str) -> About {
+    About { name, rule, violation, weak }
+}
+
 /// The result of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {

@@ -112,35 +112,46 @@ impl Stage {
         self.rounds.load(Relaxed)
     }
 
-    /// Executes one list.
-    pub(super) fn post<E: Endpoint, T>(
+    /// Repeats `round` until the program ends. `round` gets the counts, with its own number in `rounds`.
+    pub(super) fn repeat(
+        &self,
+        mut round: impl FnMut(&mut Count) -> Result<(), FabricError>,
+    ) -> Result<Count, FabricError> {
+        let mut count = Count::default();
+        while !self.is_over() {
+            count.rounds += 1;
+            round(&mut count)?;
+        }
+        Ok(count)
+    }
+
+    /// Executes one list, and looks at its results.
+    pub(super) fn post<E: Endpoint, T, R>(
         &self,
         endpoint: &E,
         fill: impl FnOnce(&mut WorkList) -> T,
-    ) -> Result<(WorkList, T), FabricError> {
+        look: impl FnOnce(&WorkList, T) -> R,
+    ) -> Result<R, FabricError> {
         let mut list = endpoint.list(self.place.server);
         let ids = fill(&mut list);
-        Ok((block_on(endpoint, execute(endpoint, list, &Counters::default()))?, ids))
+        let list = block_on(endpoint, execute(endpoint, list, &Counters::default()))?;
+        let seen = look(&list, ids);
+        endpoint.recycle(list);
+        Ok(seen)
     }
 
-    /// Writes one word.
-    pub(super) fn write<E: Endpoint>(
+    /// Executes one list that has no results to look at.
+    pub(super) fn send<E: Endpoint, T>(
         &self,
         endpoint: &E,
-        at: (Space, u64),
-        word: u64,
+        fill: impl FnOnce(&mut WorkList) -> T,
     ) -> Result<(), FabricError> {
-        let (list, _) = self.post(endpoint, |list| list.write(at.0, at.1, &word.to_le_bytes()))?;
-        endpoint.recycle(list);
-        Ok(())
+        self.post(endpoint, fill, |_, _| ())
     }
 
     /// Reads one word.
     pub(super) fn read<E: Endpoint>(&self, endpoint: &E, at: (Space, u64)) -> Result<u64, FabricError> {
-        let (list, read) = self.post(endpoint, |list| list.read(at.0, at.1, 8))?;
-        let word = first_word(&list, read);
-        endpoint.recycle(list);
-        Ok(word)
+        self.post(endpoint, |list| list.read(at.0, at.1, 8), first_word)
     }
 
     /// Compares and swaps one word. Returns the old word.
@@ -151,10 +162,7 @@ impl Stage {
         from: u64,
         to: u64,
     ) -> Result<u64, FabricError> {
-        let (list, cas) = self.post(endpoint, |list| list.cas(at.0, at.1, from, to))?;
-        let old = list.old(cas);
-        endpoint.recycle(list);
-        Ok(old)
+        self.post(endpoint, |list| list.cas(at.0, at.1, from, to), WorkList::old)
     }
 }
 
@@ -179,11 +187,11 @@ pub(super) fn line_of(word: u64) -> [u8; 64] {
 pub(super) fn clear<E: Endpoint>(place: &LitmusSite, endpoint: &E) -> Result<(), FabricError> {
     let stage = Stage::new(place.clone(), Duration::ZERO);
     for at in (0..LitmusSite::HOST_BYTES).step_by(1024) {
-        let (list, _) = stage.post(endpoint, |list| list.write(Space::Host, place.host + at, &[0; 1024]))?;
-        endpoint.recycle(list);
+        stage.send(endpoint, |list| list.write(Space::Host, place.host + at, &[0; 1024]))?;
     }
     for word in 0..LitmusSite::ON_CHIP_BYTES / 8 * u64::from(place.on_chip.is_some()) {
-        stage.write(endpoint, place.word(word), 0)?;
+        let (space, at) = place.word(word);
+        stage.send(endpoint, |list| list.write(space, at, &[0; 8]))?;
     }
     Ok(())
 }

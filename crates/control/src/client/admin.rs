@@ -13,7 +13,6 @@ use crate::wire::requests::put_request;
 use crate::wire::responses::take_response;
 use crate::wire::{FrameHeader, FrameKind, Goodbye, HEADER_BYTES, Role, WireError, errors};
 use sherman_fabric::{Call, FabricError, Request, Response, Seen};
-use std::fmt;
 use std::time::Instant;
 
 /// An operator's access to a cluster.
@@ -31,30 +30,14 @@ pub struct Found {
     pub seen: Seen,
 }
 
-/// Why an operator gets no answer.
-#[derive(Debug)]
-pub enum AdminError {
-    /// The server cannot be reached, or is not the expected one.
-    Connect(JoinError),
-    /// The server refused the request, or its reply does not fit the request.
-    Refused(FabricError),
-}
-
-impl fmt::Display for AdminError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Connect(error) => write!(f, "{error}"),
-            Self::Refused(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-impl std::error::Error for AdminError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Connect(error) => Some(error),
-            Self::Refused(error) => Some(error),
-        }
+sherman_fabric::errors! {
+    /// Why an operator gets no answer.
+    #[derive(Debug)]
+    pub enum AdminError {
+        /// The server cannot be reached, or is not the expected one.
+        Connect(error: JoinError) => "{error}" because error,
+        /// The server refused the request, or its reply does not fit the request.
+        Refused(error: FabricError) => "{error}" because error,
     }
 }
 

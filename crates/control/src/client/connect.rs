@@ -11,7 +11,6 @@ use crate::wire::{
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use sherman_fabric::{FabricError, Refusal};
-use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -27,76 +26,48 @@ pub(crate) struct Connected {
     pub(crate) welcome: Welcome,
 }
 
-/// Why there is no connection to a server.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// No process listens there.
-    Refused(io::Error),
-    /// It cannot be reached in time, or the connection broke.
-    Unreachable(io::Error),
-    /// It sent bytes that are not part of the protocol.
-    Protocol(WireError),
-    /// It does not speak this build's version of the protocol.
-    Version {
-        /// The oldest version it speaks.
-        min: u16,
-        /// The newest version it speaks.
-        max: u16,
-    },
-    /// It wants proof of a secret, and this client has none.
-    NeedsSecret,
-    /// It does not know the secret.
-    Impostor,
-    /// It ended the connection and gave a reason.
-    Goodbye(Goodbye),
-    /// The system has no random numbers.
-    NoRandomness,
-    /// It was restarted since this client first connected to it.
-    Restarted,
-    /// It mistakes this client for another one, or is not the expected server.
-    Confused {
-        /// The mismatch.
-        what: &'static str,
-    },
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(error) | Self::Unreachable(error) => write!(f, "{error}. Is it running?"),
-            Self::Protocol(error) => write!(f, "it does not answer like a memory server: {error}"),
-            Self::Version { min, max } => {
-                write!(
-                    f,
-                    "it speaks versions {min} to {max} of the protocol, but this build speaks version \
-                     {VERSION}"
-                )
-            }
-            Self::NeedsSecret => {
-                write!(f, "it requires the cluster's secret: name the secret's file with secret-file=")
-            }
-            Self::Impostor => write!(f, "it does not know the cluster's secret"),
-            Self::Goodbye(Goodbye { code, error: None }) => write!(f, "{}", code.says()),
-            Self::Goodbye(Goodbye { code, error: Some(error) }) => write!(f, "{}: {error}", code.says()),
-            Self::NoRandomness => write!(f, "the system has no random numbers for a handshake"),
-            Self::Restarted => write!(f, "{}", GoodbyeCode::Restarted.says()),
-            Self::Confused { what } => write!(f, "it is not the expected memory server: {what}"),
-        }
-    }
-}
-
-impl std::error::Error for ConnectError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Refused(error) | Self::Unreachable(error) => Some(error),
-            Self::Protocol(error) => Some(error),
-            _ => None,
-        }
+sherman_fabric::errors! {
+    /// Why there is no connection to a server.
+    #[derive(Debug)]
+    #[non_exhaustive]
+    pub enum ConnectError {
+        /// No process listens there.
+        Refused(error: io::Error) => "{error}. Is it running?" because error,
+        /// It cannot be reached in time, or the connection broke.
+        Unreachable(error: io::Error) => "{error}. Is it running?" because error,
+        /// It sent bytes that are not part of the protocol.
+        Protocol(error: WireError) => "it does not answer like a memory server: {error}" because error,
+        /// It does not speak this build's version of the protocol.
+        Version {
+            /// The oldest version it speaks.
+            min: u16,
+            /// The newest version it speaks.
+            max: u16,
+        } => "it speaks versions {min} to {max} of the protocol, but this build speaks version {VERSION}",
+        /// It wants proof of a secret, and this client has none.
+        NeedsSecret => "it requires the cluster's secret: name the secret's file with secret-file=",
+        /// It does not know the secret.
+        Impostor => "it does not know the cluster's secret",
+        /// It ended the connection and gave a reason.
+        Goodbye(goodbye: Goodbye) => "{goodbye}",
+        /// The system has no random numbers.
+        NoRandomness => "the system has no random numbers for a handshake",
+        /// It was restarted since this client first connected to it.
+        Restarted => ("{}", GoodbyeCode::Restarted.says()),
+        /// It mistakes this client for another one, or is not the expected server.
+        Confused {
+            /// The mismatch.
+            what: &'static str,
+        } => "it is not the expected memory server: {what}",
     }
 }
 
 impl ConnectError {
+    /// Whether the server did not answer at all.
+    pub(super) fn is_out_of_reach(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Unreachable(_))
+    }
+
     /// The error of an endpoint that cannot be made without this connection.
     pub(crate) fn as_fabric_error(&self, server: u16) -> FabricError {
         match self {

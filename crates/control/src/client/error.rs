@@ -4,73 +4,82 @@ use super::connect::ConnectError;
 use super::options::Address;
 use crate::wire::MAX_SERVERS;
 use sherman_fabric::FabricError;
-use std::fmt;
 use std::io;
 
-/// Why [`SoftNicFabric::join`](super::SoftNicFabric::join) failed.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum JoinError {
-    /// The list names no memory server, but a cluster has at least one.
-    NoServers,
-    /// The list names more memory servers than a cluster can have.
-    TooManyServers {
-        /// How many the list names.
-        asked: usize,
-    },
-    /// A server cannot be reached, or refuses this client.
-    Connect {
-        /// Its number.
-        server: u16,
-        /// The address that was tried.
-        address: Address,
-        /// Why.
-        error: ConnectError,
-    },
-    /// The first server of the list is not server 0, which alone admits members.
-    NotTheFirst {
-        /// The address that was tried.
-        address: Address,
-    },
-    /// The server at an address has another number: the list is in the wrong order.
-    WrongServer {
-        /// The address of the server.
-        address: Address,
-        /// Its place in the list.
-        expected: u16,
-        /// The number of the server found there.
-        found: u16,
-    },
-    /// The cluster and the list have different numbers of servers.
-    WrongCount {
-        /// The address of the server that reported it.
-        address: Address,
-        /// Servers in the list.
-        listed: u16,
-        /// Servers in the cluster.
-        found: u16,
-    },
-    /// The memory of a server belongs to another cluster than the memory of server 0.
-    OtherCluster {
-        /// Its number.
-        server: u16,
-        /// The address that was tried.
-        address: Address,
-        /// The address of server 0.
-        first: Address,
-    },
-    /// A server has another memory than the one that the cluster knows.
-    OtherMemory {
-        /// Its number.
-        server: u16,
-        /// The address that was tried.
-        address: Address,
-    },
-    /// Server 0 issued an identity and then refused to renew it: this client was too slow, or the server is
-    /// broken.
-    Renew(FabricError),
-    /// The system has no event counter for this client.
-    System(io::Error),
+sherman_fabric::errors! {
+    /// Why [`SoftNicFabric::join`](super::SoftNicFabric::join) failed.
+    #[derive(Debug)]
+    #[non_exhaustive]
+    pub enum JoinError {
+        /// The list names no memory server, but a cluster has at least one.
+        NoServers => "a cluster needs at least one memory server",
+        /// The list names more memory servers than a cluster can have.
+        TooManyServers {
+            /// How many the list names.
+            asked: usize,
+        } => "{asked} memory servers are too many: a cluster has at most {MAX_SERVERS}",
+        /// A server cannot be reached, or refuses this client.
+        Connect {
+            /// Its number.
+            server: u16,
+            /// The address that was tried.
+            address: Address,
+            /// Why.
+            error: ConnectError,
+        } => (
+            "{}memory server {server} at {address}: {error}",
+            if error.is_out_of_reach() { "cannot reach " } else { "" },
+        ) because error,
+        /// The first server of the list is not server 0, which alone admits members.
+        NotTheFirst {
+            /// The address that was tried.
+            address: Address,
+        } => "{address} is not memory server 0: list the servers in their order",
+        /// The server at an address has another number: the list is in the wrong order.
+        WrongServer {
+            /// The address of the server.
+            address: Address,
+            /// Its place in the list.
+            expected: u16,
+            /// The number of the server found there.
+            found: u16,
+        } => "{address} is memory server {found}, not {expected}: list the servers in their order",
+        /// The cluster and the list have different numbers of servers.
+        WrongCount {
+            /// The address of the server that reported it.
+            address: Address,
+            /// Servers in the list.
+            listed: u16,
+            /// Servers in the cluster.
+            found: u16,
+        } => "{address} belongs to a cluster of {found} memory servers, not {listed}: list all of them",
+        /// The memory of a server belongs to another cluster than the memory of server 0.
+        OtherCluster {
+            /// Its number.
+            server: u16,
+            /// The address that was tried.
+            address: Address,
+            /// The address of server 0.
+            first: Address,
+        } => "memory server {server} at {address} belongs to another cluster than memory server 0 at \
+            {first}: either the list mixes servers of two clusters, or memory server 0 was restarted empty \
+            and lost its cluster",
+        /// A server has another memory than the one that the cluster knows.
+        OtherMemory {
+            /// Its number.
+            server: u16,
+            /// The address that was tried.
+            address: Address,
+        } => "memory server {server} at {address} lost its memory (it was restarted empty), or is another \
+            server than the one that joined this cluster. Start it with its old file. If its memory is \
+            permanently gone, run \"sherman declare-lost {server}\"",
+        /// Server 0 issued an identity and then refused to renew it: this client was too slow, or the server
+        /// is broken.
+        Renew(error: FabricError) => "the cluster does not renew the lease of the new compute server: {error}"
+            because error,
+        /// The system has no event counter for this client.
+        System(error: io::Error) => "the system has no event counter for a client: {error}" because error,
+    }
 }
 
 impl JoinError {
@@ -88,69 +97,6 @@ impl JoinError {
             | Self::WrongCount { .. }
             | Self::OtherCluster { .. }
             | Self::OtherMemory { .. } => false,
-        }
-    }
-}
-
-impl fmt::Display for JoinError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoServers => write!(f, "a cluster needs at least one memory server"),
-            Self::TooManyServers { asked } => {
-                write!(f, "{asked} memory servers are too many: a cluster has at most {MAX_SERVERS}")
-            }
-            Self::Connect {
-                server,
-                address,
-                error: error @ (ConnectError::Refused(_) | ConnectError::Unreachable(_)),
-            } => {
-                write!(f, "cannot reach memory server {server} at {address}: {error}")
-            }
-            Self::Connect { server, address, error } => {
-                write!(f, "memory server {server} at {address}: {error}")
-            }
-            Self::NotTheFirst { address } => {
-                write!(f, "{address} is not memory server 0: list the servers in their order")
-            }
-            Self::WrongServer { address, expected, found } => {
-                write!(
-                    f,
-                    "{address} is memory server {found}, not {expected}: list the servers in their order"
-                )
-            }
-            Self::WrongCount { address, listed, found } => {
-                write!(
-                    f,
-                    "{address} belongs to a cluster of {found} memory servers, not {listed}: list all of them"
-                )
-            }
-            Self::OtherCluster { server, address, first } => write!(
-                f,
-                "memory server {server} at {address} belongs to another cluster than memory server 0 at \
-                 {first}: either the list mixes servers of two clusters, or memory server 0 was restarted \
-                 empty and lost its cluster"
-            ),
-            Self::OtherMemory { server, address } => write!(
-                f,
-                "memory server {server} at {address} lost its memory (it was restarted empty), or is another \
-                 server than the one that joined this cluster. Start it with its old file. If its memory is \
-                 permanently gone, run \"sherman declare-lost {server}\""
-            ),
-            Self::Renew(error) => {
-                write!(f, "the cluster does not renew the lease of the new compute server: {error}")
-            }
-            Self::System(error) => write!(f, "the system has no event counter for a client: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for JoinError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Connect { error, .. } => Some(error),
-            Self::Renew(error) => Some(error),
-            Self::System(error) => Some(error),
-            _ => None,
         }
     }
 }

@@ -1,57 +1,40 @@
 //! Reading and writing little-endian bytes, within the bounds of the input.
 
 use sherman_fabric::Space;
-use std::fmt;
 
-/// Why bytes are not a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WireError {
-    /// They end in the middle of a value.
-    Truncated,
-    /// They continue after the end of the message.
-    Leftover,
-    /// A number that has no meaning.
-    Unknown {
-        /// The kind of thing that it should have named.
-        what: &'static str,
-        /// The number.
-        found: u64,
-    },
-    /// A count or length above its limit.
-    TooLarge {
-        /// The thing that is counted or measured.
-        what: &'static str,
-        /// The count or length.
-        asked: u64,
-        /// The limit.
-        limit: u64,
-    },
-    /// Text that is not UTF-8.
-    NotText,
-    /// A connection does not begin with the bytes of this protocol.
-    NotSherman,
-    /// A value that this version of the protocol has no bytes for.
-    NoEncoding,
-}
-
-impl fmt::Display for WireError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Truncated => write!(f, "the message ends too early"),
-            Self::Leftover => write!(f, "bytes that do not belong to the message follow it"),
-            Self::Unknown { what, found } => write!(f, "{found} is not a valid {what}"),
-            Self::TooLarge { what, asked, limit } => {
-                write!(f, "too many {what}: {asked}, the limit is {limit}")
-            }
-            Self::NotText => write!(f, "a text is not UTF-8"),
-            Self::NotSherman => write!(f, "the other side does not speak this protocol"),
-            Self::NoEncoding => write!(f, "this version of the protocol cannot express this value"),
-        }
+sherman_fabric::errors! {
+    /// Why bytes are not a message.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum WireError {
+        /// They end in the middle of a value.
+        Truncated => "the message ends too early",
+        /// They continue after the end of the message.
+        Leftover => "bytes that do not belong to the message follow it",
+        /// A number that has no meaning.
+        Unknown {
+            /// The kind of thing that it should have named.
+            what: &'static str,
+            /// The number.
+            found: u64,
+        } => "{found} is not a valid {what}",
+        /// A count or length above its limit.
+        TooLarge {
+            /// The thing that is counted or measured.
+            what: &'static str,
+            /// The count or length.
+            asked: u64,
+            /// The limit.
+            limit: u64,
+        } => "too many {what}: {asked}, the limit is {limit}",
+        /// Text that is not UTF-8.
+        NotText => "a text is not UTF-8",
+        /// A connection does not begin with the bytes of this protocol.
+        NotSherman => "the other side does not speak this protocol",
+        /// A value that this version of the protocol has no bytes for.
+        NoEncoding => "this version of the protocol cannot express this value",
     }
 }
-
-impl std::error::Error for WireError {}
 
 /// The rest of a message that is still to be read.
 #[derive(Clone, Copy, Debug)]

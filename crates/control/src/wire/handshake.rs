@@ -28,6 +28,7 @@ use super::bytes::{Put, Reader, WireError};
 use super::errors::{put_error, read_error};
 use super::frame::VERSION;
 use sherman_fabric::{Caps, ComputeId, FabricError, FenceMode, Seen};
+use std::fmt;
 
 /// The first bytes of every `Hello`.
 pub const MAGIC: [u8; 8] = *b"SHERMAN\x01";
@@ -418,6 +419,13 @@ pub struct Goodbye {
     pub code: GoodbyeCode,
     /// The error behind the reason, if there is one.
     pub error: Option<FabricError>,
+}
+
+impl fmt::Display for Goodbye {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code.says())?;
+        self.error.as_ref().map_or(Ok(()), |error| write!(f, ": {error}"))
+    }
 }
 
 impl Goodbye {

@@ -50,7 +50,7 @@ pub(super) struct Layout {
 
 impl Layout {
     /// Returns the layout of copies of nodes of this shape.
-    pub fn new(shape: &Shape) -> Self {
+    pub(super) fn new(shape: &Shape) -> Self {
         let key_words = shape.key_len().div_ceil(8);
         let room = shape.capacity() + 2 + shape.capacity() / 32;
         if key_words == 1 {
@@ -95,14 +95,14 @@ pub(super) struct Meta {
 }
 
 impl Meta {
-    pub fn to_bits(self) -> u64 {
+    pub(super) fn to_bits(self) -> u64 {
         self.count as u64 & 0xffff
             | u64::from(self.version) << 16
             | u64::from(self.level) << 32
             | u64::from(self.high_open) << 40
     }
 
-    pub fn from_bits(bits: u64) -> Self {
+    pub(super) fn from_bits(bits: u64) -> Self {
         Self {
             count: bits as usize & 0xffff,
             version: (bits >> 16) as u16,

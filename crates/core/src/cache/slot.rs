@@ -50,7 +50,7 @@ fn not_greater(line: &[AtomicU64; LINE_WORDS], key: u64) -> usize {
 
 impl CacheSlot<'_> {
     #[inline(always)]
-    pub fn word(&self, at: usize) -> u64 {
+    pub(super) fn word(&self, at: usize) -> u64 {
         self.lines[at / LINE_WORDS][at % LINE_WORDS].load(Ordering::Relaxed)
     }
 
@@ -59,13 +59,13 @@ impl CacheSlot<'_> {
     }
 
     #[inline(always)]
-    pub fn meta(&self) -> Meta {
+    pub(super) fn meta(&self) -> Meta {
         Meta::from_bits(self.word(META))
     }
 
     /// Returns what `look` saw, if all of it is from one moment.
     #[inline(always)]
-    pub fn read<T>(&self, mut look: impl FnMut() -> T) -> Option<T> {
+    pub(super) fn read<T>(&self, mut look: impl FnMut() -> T) -> Option<T> {
         let sequence = &self.lines[0][SEQUENCE];
         for _ in 0..TRIES {
             let before = sequence.load(Ordering::Acquire);
@@ -95,7 +95,7 @@ impl CacheSlot<'_> {
 
     /// The child responsible for `key` according to the copy of the node at `address` and `level`.
     #[inline(always)]
-    pub fn child<K: SearchKey>(&self, address: u64, level: u8, key: K) -> Says {
+    pub(super) fn child<K: SearchKey>(&self, address: u64, level: u8, key: K) -> Says {
         self.read(|| {
             if self.word(ADDRESS) != address {
                 return Says::Other;
@@ -111,7 +111,7 @@ impl CacheSlot<'_> {
 
     /// Whether `key` is inside the fences.
     #[inline(always)]
-    pub fn covers<K: SearchKey>(&self, meta: Meta, key: K) -> bool {
+    pub(super) fn covers<K: SearchKey>(&self, meta: Meta, key: K) -> bool {
         if K::SHORT {
             return self.word(SHORT_LOW) <= key.word(0)
                 && (meta.high_open || self.word(SHORT_HIGH) > key.word(0));
@@ -122,7 +122,7 @@ impl CacheSlot<'_> {
 
     /// Returns the entry responsible for `key` (the last whose key is not greater) and its child.
     #[inline(always)]
-    pub fn responsible<K: SearchKey>(&self, meta: Meta, key: K) -> Option<(usize, u64)> {
+    pub(super) fn responsible<K: SearchKey>(&self, meta: Meta, key: K) -> Option<(usize, u64)> {
         let count = meta.count.min(self.layout.room);
         if K::SHORT {
             return self.responsible_short(count, key.word(0));
@@ -176,27 +176,27 @@ impl CacheSlot<'_> {
     }
 
     /// Whether the key of entry `index` is `key`.
-    pub fn has_key<K: SearchKey>(&self, index: usize, key: K) -> bool {
+    pub(super) fn has_key<K: SearchKey>(&self, index: usize, key: K) -> bool {
         let at = self.layout.keys_at + index * self.layout.key_words;
         key.compare(self.layout.key_words, |word| self.word(at + word)).is_eq()
     }
 
     /// The child of entry `index`.
-    pub fn child_at(&self, index: usize) -> u64 {
+    pub(super) fn child_at(&self, index: usize) -> u64 {
         self.word(self.layout.children_at + index)
     }
 
     /// Marks the copy as used in `epoch`. Writes only if the mark changes, so that lines that are read often
     /// stay clean.
     #[inline(always)]
-    pub fn touch(&self, epoch: u64) {
+    pub(super) fn touch(&self, epoch: u64) {
         if self.word(USED) != epoch {
             self.set(USED, epoch);
         }
     }
 
     /// Stores a copy in the slot. The caller makes sure that `body` fits.
-    pub fn fill(&self, address: u64, meta: Meta, low: &[u8], high: Option<&[u8]>, body: &SortedBody) {
+    pub(super) fn fill(&self, address: u64, meta: Meta, low: &[u8], high: Option<&[u8]>, body: &SortedBody) {
         let layout = self.layout;
         self.write(|| {
             self.set(ADDRESS, address);
@@ -217,7 +217,7 @@ impl CacheSlot<'_> {
     }
 
     /// Inserts an entry before `index`. The caller makes sure that there is room.
-    pub fn insert(&self, meta: Meta, index: usize, key: &[u8], child: u64) {
+    pub(super) fn insert(&self, meta: Meta, index: usize, key: &[u8], child: u64) {
         let layout = self.layout;
         self.write(|| {
             for at in (index..meta.count).rev() {
@@ -237,7 +237,7 @@ impl CacheSlot<'_> {
     }
 
     /// Empties the slot.
-    pub fn vacate(&self) {
+    pub(super) fn vacate(&self) {
         self.write(|| self.set(ADDRESS, 0));
     }
 

@@ -43,7 +43,7 @@ pub(super) fn slots_in(limit: usize, layout: &Layout) -> u32 {
 
 impl Store {
     /// Creates a store of `slots` slots, at least one.
-    pub fn new(layout: Layout, slots: u32) -> Self {
+    pub(super) fn new(layout: Layout, slots: u32) -> Self {
         let slot_bytes = layout.lines * size_of::<CacheLine>();
         let segment_shift = match (SEGMENT_BYTES / slot_bytes).max(1).ilog2() {
             _ if slots as usize * slot_bytes >= LARGE_BYTES => slots.next_power_of_two().ilog2(),
@@ -61,24 +61,24 @@ impl Store {
 
     /// The current table; `None` before the first copy.
     #[inline(always)]
-    pub fn table(&self) -> Option<&Table> {
+    pub(super) fn table(&self) -> Option<&Table> {
         self.tables.current()
     }
 
     /// Adds the slot with the copy of the node at `address` to the table, which holds `count` others. Returns
     /// how many bytes that took.
-    pub fn publish(&self, address: GlobalAddress, slot: u32, count: usize) -> usize {
+    pub(super) fn publish(&self, address: GlobalAddress, slot: u32, count: usize) -> usize {
         self.tables.insert(address, slot, count)
     }
 
     /// Bytes the store takes before its first slot is used.
-    pub fn base_bytes(&self) -> usize {
+    pub(super) fn base_bytes(&self) -> usize {
         size_of_val(&*self.segments)
     }
 
     /// Slot `index`, if its segment was allocated.
     #[inline(always)]
-    pub fn slot(&self, index: u32) -> Option<CacheSlot<'_>> {
+    pub(super) fn slot(&self, index: u32) -> Option<CacheSlot<'_>> {
         let words = self.segments.get((index >> self.segment_shift) as usize)?.get()?.as_ref()?;
         let lines = words.as_chunks().0;
         let within = index & ((1 << self.segment_shift) - 1);
@@ -88,7 +88,7 @@ impl Store {
 
     /// Allocates the segment of slot `index` if it is not allocated yet. Returns how many bytes the slot
     /// takes. If there is no memory, the slot does not exist.
-    pub fn allocate(&self, index: u32) -> usize {
+    pub(super) fn allocate(&self, index: u32) -> usize {
         if let Some(segment) = self.segments.get((index >> self.segment_shift) as usize) {
             let first = index >> self.segment_shift << self.segment_shift;
             let slots = (self.slots - first).min(1 << self.segment_shift) as usize;
@@ -100,7 +100,7 @@ impl Store {
     /// Returns the child responsible for `key` according to the copy of the node at `address` and `level`, if
     /// a copy covers the key. Marks the copy as used in `epoch`.
     #[inline(always)]
-    pub fn child<K: SearchKey>(
+    pub(super) fn child<K: SearchKey>(
         &self,
         address: GlobalAddress,
         level: u8,
@@ -124,7 +124,7 @@ impl Store {
     }
 
     /// The version of the copy of the node at `address`.
-    pub fn version(&self, address: GlobalAddress) -> Option<u16> {
+    pub(super) fn version(&self, address: GlobalAddress) -> Option<u16> {
         self.table()?.find(address, |index| {
             let slot = self.slot(index)?;
             slot.read(|| (slot.word(ADDRESS) == address.to_bits()).then(|| slot.meta().version)).flatten()
@@ -132,7 +132,7 @@ impl Store {
     }
 
     /// The slot that holds the copy of the node at `address`. Only under the cache's lock.
-    pub fn holder(&self, address: GlobalAddress) -> Option<(u32, CacheSlot<'_>)> {
+    pub(super) fn holder(&self, address: GlobalAddress) -> Option<(u32, CacheSlot<'_>)> {
         self.table()?.find(address, |index| {
             let slot = self.slot(index)?;
             (slot.word(ADDRESS) == address.to_bits()).then_some((index, slot))

@@ -26,13 +26,13 @@ pub(super) struct Tables {
 impl Tables {
     /// The current table, once something was inserted.
     #[inline(always)]
-    pub fn current(&self) -> Option<&Table> {
+    pub(super) fn current(&self) -> Option<&Table> {
         self.generations.get(self.current.load(Ordering::Acquire))?.get()
     }
 
     /// Adds a slot to the `count` slots already in the table. Returns how many bytes that took. Only under
     /// the cache's lock, like every change of a table.
-    pub fn insert(&self, address: GlobalAddress, slot: u32, count: usize) -> usize {
+    pub(super) fn insert(&self, address: GlobalAddress, slot: u32, count: usize) -> usize {
         let mut generation = self.current.load(Ordering::Relaxed);
         let mut taken = 0;
         while (FIRST_PLACES << generation) / 2 <= count && generation + 1 < GENERATIONS {
@@ -79,7 +79,7 @@ impl Table {
 
     /// Calls `ask` for each slot that may hold the copy of `address`, and returns its first answer.
     #[inline(always)]
-    pub fn find<T>(&self, address: GlobalAddress, mut ask: impl FnMut(u32) -> Option<T>) -> Option<T> {
+    pub(super) fn find<T>(&self, address: GlobalAddress, mut ask: impl FnMut(u32) -> Option<T>) -> Option<T> {
         let hash = hash(address);
         let mask = self.words.len() - 1;
         let home = self.home(hash);
@@ -119,7 +119,7 @@ impl Table {
     }
 
     /// Removes a slot.
-    pub fn remove(&self, address: GlobalAddress, slot: u32) {
+    pub(super) fn remove(&self, address: GlobalAddress, slot: u32) {
         let hash = hash(address);
         let wanted = u64::from(hash) << 32 | u64::from(slot + 1);
         let mask = self.words.len() - 1;
@@ -149,7 +149,7 @@ impl Table {
     }
 
     /// Removes all slots.
-    pub fn clear(&self) {
+    pub(super) fn clear(&self) {
         for word in &self.words {
             word.store(0, Ordering::Release);
         }

@@ -325,27 +325,27 @@ impl IndexCache {
 mod moving {
     use super::*;
 
-    pub const VERSIONS: u64 = 64;
-    pub const ENTRIES: u64 = 40;
+    pub(super) const VERSIONS: u64 = 64;
+    pub(super) const ENTRIES: u64 = 40;
 
-    pub fn separator(version: u64, index: u64) -> u64 {
+    pub(super) fn separator(version: u64, index: u64) -> u64 {
         if index == 0 { 0 } else { index * 1000 + version * 7 }
     }
 
-    pub fn copy(node: u64, version: u64) -> Copy {
+    pub(super) fn copy(node: u64, version: u64) -> Copy {
         let child = |index| GlobalAddress::new(node as u16, (1 + version * ENTRIES + index) * 64);
         let entry = |index| (key(separator(version, index)), child(index));
         Copy { level: 1, version: 0, low: key(0), high: None, entries: (0..ENTRIES).map(entry).collect() }
     }
 
-    pub fn key(number: u64) -> Vec<u8> {
+    pub(super) fn key(number: u64) -> Vec<u8> {
         let mut key = vec![0; 8];
         key.extend(number.to_be_bytes());
         key
     }
 
     /// Whether `node` had `child` for `number` in the version that `child` encodes.
-    pub fn is_true(child: GlobalAddress, node: u64, number: u64) -> bool {
+    pub(super) fn is_true(child: GlobalAddress, node: u64, number: u64) -> bool {
         let Some(told) = (child.offset() / 64).checked_sub(1) else { return false };
         let (version, index) = (told / ENTRIES, told % ENTRIES);
         let next = if index + 1 == ENTRIES { u64::MAX } else { separator(version, index + 1) };

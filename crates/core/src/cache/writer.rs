@@ -27,7 +27,7 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Takes a slot for another copy: a free slot, or one whose copy it evicts.
-    pub fn take<'s>(&mut self, store: &'s Store, slots: u32) -> Option<(u32, CacheSlot<'s>)> {
+    pub(super) fn take<'s>(&mut self, store: &'s Store, slots: u32) -> Option<(u32, CacheSlot<'s>)> {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.fresh < slots => {
@@ -59,7 +59,7 @@ impl Writer {
     }
 
     /// Drops the copy in a slot and puts the slot on the free list.
-    pub fn drop_copy(&mut self, store: &Store, index: u32, slot: CacheSlot<'_>) {
+    pub(super) fn drop_copy(&mut self, store: &Store, index: u32, slot: CacheSlot<'_>) {
         self.empty(store, index, slot);
         self.free.push(index);
     }
@@ -73,7 +73,7 @@ impl Writer {
     }
 
     /// Drops every copy.
-    pub fn clear(&mut self, store: &Store) {
+    pub(super) fn clear(&mut self, store: &Store) {
         if let Some(table) = store.table() {
             table.clear();
         }

@@ -56,17 +56,17 @@ impl Nodes {
 
 impl Locked {
     /// The node's bytes.
-    pub fn image(&self) -> &[u8] {
+    pub(crate) fn image(&self) -> &[u8] {
         self.list.bytes(self.read)
     }
 
     /// The bytes of the other node, if it was read too.
-    pub fn also(&self) -> Option<&[u8]> {
+    pub(crate) fn also(&self) -> Option<&[u8]> {
         self.also.map(|read| self.list.bytes(read))
     }
 
     /// Recycles the buffers and keeps the lane.
-    pub fn done<E: Endpoint>(self, op: &Op<'_, E>) -> Held {
+    pub(crate) fn done<E: Endpoint>(self, op: &Op<'_, E>) -> Held {
         op.endpoint().recycle(self.list);
         self.held
     }

@@ -32,13 +32,13 @@ pub(crate) struct ReadAll {
 
 impl ReadAll {
     /// The bytes of the requested node number `index`.
-    pub fn image(&self, index: usize) -> &[u8] {
+    pub(crate) fn image(&self, index: usize) -> &[u8] {
         let (list, read) = self.places[index];
         self.lists[list].bytes(read)
     }
 
     /// Recycles the buffers.
-    pub fn recycle<E: Endpoint>(self, op: &Op<'_, E>) {
+    pub(crate) fn recycle<E: Endpoint>(self, op: &Op<'_, E>) {
         self.lists.into_iter().for_each(|list| op.endpoint().recycle(list));
     }
 }
@@ -50,12 +50,12 @@ pub(crate) struct Lanes(Vec<Held>);
 
 impl LockedSeveral {
     /// The bytes of the requested node number `index`.
-    pub fn image(&self, index: usize) -> &[u8] {
+    pub(crate) fn image(&self, index: usize) -> &[u8] {
         self.read.image(index)
     }
 
     /// Recycles the buffers and keeps the lanes.
-    pub fn done<E: Endpoint>(self, op: &Op<'_, E>) -> Lanes {
+    pub(crate) fn done<E: Endpoint>(self, op: &Op<'_, E>) -> Lanes {
         self.read.recycle(op);
         self.lanes
     }

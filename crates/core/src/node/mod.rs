@@ -48,27 +48,27 @@ pub use shape::{NodeKind, Shape, ShapeError, TreeShape};
 pub use sorted::SortedBody;
 pub use view::{Lookup, Node, Position, Reject};
 
-/// How a tree's nodes are laid out, and how a reader recognises a torn image. Chosen per tree, fixed in the
-/// catalog.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Format {
-    /// The default: every 64-byte line carries a 16-bit stamp; an entry write is one WRITE inside one line.
-    LineStamped = 1,
-    /// The paper's format: 4-bit front and rear versions around the node and around each entry. Safe only
-    /// where a whole verb is atomic (`caps.verb_atomic`): under F1 and F2 a reader can accept front old,
-    /// middle new, rear old.
-    TwoLevel = 2,
-    /// FG's format: sorted leaves, the whole node written back, a checksum over it.
-    Sorted = 3,
-    /// FG's leaf with a stamp in every line instead of the checksum.
-    SortedStamped = 4,
+sherman_fabric::named! {
+    /// How a tree's nodes are laid out, and how a reader recognises a torn image. Chosen per tree, fixed in
+    /// the catalog.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[repr(u8)]
+    pub enum Format {
+        /// The default: every 64-byte line carries a 16-bit stamp; an entry write is one WRITE inside one
+        /// line.
+        LineStamped = 1 => "line-stamped",
+        /// The paper's format: 4-bit front and rear versions around the node and around each entry. Safe only
+        /// where a whole verb is atomic (`caps.verb_atomic`): under F1 and F2 a reader can accept front old,
+        /// middle new, rear old.
+        TwoLevel = 2 => "two-level",
+        /// FG's format: sorted leaves, the whole node written back, a checksum over it.
+        Sorted = 3 => "sorted",
+        /// FG's leaf with a stamp in every line instead of the checksum.
+        SortedStamped = 4 => "sorted-stamped",
+    }
 }
 
 impl Format {
-    /// All formats.
-    pub const ALL: [Self; 4] = [Self::LineStamped, Self::TwoLevel, Self::Sorted, Self::SortedStamped];
-
     /// The number stored in nodes and in the catalog.
     pub const fn number(self) -> u8 {
         self as u8
@@ -77,21 +77,6 @@ impl Format {
     /// The format with this number.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.number() == number)
-    }
-
-    /// Its name on the command line and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::LineStamped => "line-stamped",
-            Self::TwoLevel => "two-level",
-            Self::Sorted => "sorted",
-            Self::SortedStamped => "sorted-stamped",
-        }
-    }
-
-    /// The format with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
     /// Whether lines carry stamps.

@@ -4,7 +4,6 @@ use super::header::{AT_CHECKSUM, AT_STAMP, FIXED};
 use super::stream::Stream;
 use super::{Format, LINE};
 use sherman_fabric::control::{ChunkClass, TreeSpec};
-use std::fmt;
 
 /// The longest key.
 pub const MAX_KEY: usize = 1024;
@@ -64,61 +63,41 @@ pub struct Shape {
     pub(super) capacity: usize,
 }
 
-/// Why no node can have this shape.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ShapeError {
-    /// Keys have 1 to 1024 bytes.
-    KeyLength {
-        /// The requested length.
-        asked: usize,
-    },
-    /// Node sizes are multiples of 64 from 256 to 65536.
-    NodeSize {
-        /// The requested size.
-        asked: usize,
-    },
-    /// The node would hold fewer than four entries.
-    TooSmall {
-        /// Leaf or internal.
-        kind: NodeKind,
-        /// Its size.
-        node_bytes: usize,
-        /// How many entries it would hold.
-        entries: usize,
-    },
-    /// No format has this number.
-    UnknownFormat {
-        /// The number found.
-        number: u8,
-    },
-}
-
-impl fmt::Display for ShapeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::KeyLength { asked } => write!(f, "keys have 1 to {MAX_KEY} bytes, not {asked}"),
-            Self::NodeSize { asked } => {
-                write!(
-                    f,
-                    "node sizes are multiples of {LINE} from {MIN_NODE} to {MAX_NODE} bytes, not {asked}"
-                )
-            }
-            Self::TooSmall { kind, node_bytes, entries } => {
-                let kind = if *kind == NodeKind::Leaf { "a leaf" } else { "an internal node" };
-                write!(
-                    f,
-                    "{kind} of {node_bytes} bytes would hold {entries} entries, but must hold at least \
-                     {MIN_ENTRIES}: "
-                )?;
-                write!(f, "choose larger nodes, or shorter keys and values")
-            }
-            Self::UnknownFormat { number } => write!(f, "this version does not know node format {number}"),
-        }
+sherman_fabric::errors! {
+    /// Why no node can have this shape.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum ShapeError {
+        /// Keys have 1 to 1024 bytes.
+        KeyLength {
+            /// The requested length.
+            asked: usize,
+        } => "keys have 1 to {MAX_KEY} bytes, not {asked}",
+        /// Node sizes are multiples of 64 from 256 to 65536.
+        NodeSize {
+            /// The requested size.
+            asked: usize,
+        } => "node sizes are multiples of {LINE} from {MIN_NODE} to {MAX_NODE} bytes, not {asked}",
+        /// The node would hold fewer than four entries.
+        TooSmall {
+            /// Leaf or internal.
+            kind: NodeKind,
+            /// Its size.
+            node_bytes: usize,
+            /// How many entries it would hold.
+            entries: usize,
+        } => (
+            "{} of {node_bytes} bytes would hold {entries} entries, but must hold at least {MIN_ENTRIES}: \
+                choose larger nodes, or shorter keys and values",
+            if *kind == NodeKind::Leaf { "a leaf" } else { "an internal node" },
+        ),
+        /// No format has this number.
+        UnknownFormat {
+            /// The number found.
+            number: u8,
+        } => "this version does not know node format {number}",
     }
 }
-
-impl std::error::Error for ShapeError {}
 
 impl Shape {
     pub(super) fn new(

@@ -52,7 +52,7 @@ pub(crate) struct Sibling {
 
 impl Sibling {
     /// Returns the right neighbour of `node`. There must be one: the key lies right of the node's high fence.
-    pub fn of(node: &Node<'_>) -> Self {
+    pub(crate) fn of(node: &Node<'_>) -> Self {
         Self { address: node.header.sibling, low: node.high().unwrap_or_default() }
     }
 }

@@ -102,7 +102,7 @@ impl UnfinishedDrops {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(remains);
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 

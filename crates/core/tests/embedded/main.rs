@@ -1,5 +1,6 @@
 //! The tree on embedded memory, with an endpoint that makes every verb an await point.
 #![cfg(not(loom))]
+#![allow(unreachable_pub, reason = "a test exports nothing")]
 
 /// Forwards the clock and the driver of an endpoint that wraps another one as `inner`.
 macro_rules! forward_clock_and_driver {

@@ -1,4 +1,5 @@
 //! Embedded memory: the fabric contract, atomicity of lines and lanes, fences, halts and bad input.
+#![allow(unreachable_pub, reason = "a test exports nothing")]
 
 mod common;
 mod contract;

@@ -37,7 +37,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    pub fn new(operations: u64, release_bytes: u64, leaf_bytes: u64) -> Result<Self, BenchError> {
+    pub(super) fn new(operations: u64, release_bytes: u64, leaf_bytes: u64) -> Result<Self, BenchError> {
         Ok(Self {
             meter: Meter::new(operations),
             all: Latencies::new()?,
@@ -86,7 +86,7 @@ impl Ledger {
         self.note_cache(op);
     }
 
-    pub fn measured(&self) -> Measured {
+    pub(super) fn measured(&self) -> Measured {
         let writes = self.writes.count();
         let measured = self.meter.measured();
         Measured {
@@ -120,7 +120,7 @@ pub(super) struct Warmth {
 
 impl Warmth {
     /// For nodes of `span` keys each. The cache has room for `share` of these nodes.
-    pub fn new(quiet: Quiet, keys: u64, span: u64, share: f64, salt: u64) -> Self {
+    pub(super) fn new(quiet: Quiet, keys: u64, span: u64, share: f64, salt: u64) -> Self {
         let nodes = keys.div_ceil(span) + 1;
         let share = (share.clamp(0.0, 1.0) * 4_294_967_296.0) as u64;
         Self { quiet, seen: RefCell::new(vec![0; nodes.div_ceil(64) as usize]), span, share, salt }
@@ -157,7 +157,7 @@ pub(super) struct Client {
 
 impl Client {
     /// Runs until all clients together have done the operations of the experiment, or one has failed.
-    pub async fn run(mut self) {
+    pub(super) async fn run(mut self) {
         self.worker.endpoint().spend(self.delay_nanos);
         let (mut key, mut value) = (vec![0; self.generator.keys().key_size()], vec![0; self.value_size]);
         let mut seen = Vec::new();

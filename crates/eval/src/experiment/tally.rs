@@ -13,21 +13,21 @@ const LONGEST_NANOS: u64 = 60_000_000_000;
 pub(super) struct Latencies(Histogram<u64>);
 
 impl Latencies {
-    pub fn new() -> Result<Self, BenchError> {
+    pub(super) fn new() -> Result<Self, BenchError> {
         let histogram = Histogram::new_with_bounds(1, LONGEST_NANOS, 3);
         histogram.map(Self).map_err(|error| BenchError::Thread(format!("no histogram: {error:?}")))
     }
 
-    pub fn record(&mut self, nanos: u64) {
+    pub(super) fn record(&mut self, nanos: u64) {
         self.0.saturating_record(nanos.max(1));
     }
 
-    pub fn quantiles(&self) -> Quantiles {
+    pub(super) fn quantiles(&self) -> Quantiles {
         let at = |quantile| self.0.value_at_quantile(quantile) as f64 / 1e3;
         Quantiles { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999) }
     }
 
-    pub fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         self.0.len()
     }
 }
@@ -37,11 +37,11 @@ impl Latencies {
 pub(super) struct Counts(BTreeMap<u64, u64>);
 
 impl Counts {
-    pub fn add(&mut self, number: u64) {
+    pub(super) fn add(&mut self, number: u64) {
         *self.0.entry(number).or_default() += 1;
     }
 
-    pub fn pairs(&self) -> Vec<(u64, u64)> {
+    pub(super) fn pairs(&self) -> Vec<(u64, u64)> {
         self.0.iter().map(|(&number, &count)| (number, count)).collect()
     }
 }
@@ -64,19 +64,19 @@ pub(super) struct Meter {
 
 impl Meter {
     /// Measures `operations` after a warm-up of a quarter as many.
-    pub fn new(operations: u64) -> Self {
+    pub(super) fn new(operations: u64) -> Self {
         let operations = operations.max(1);
         Self { warm_up: operations / 4, measured: operations, done: 0, began: 0, ended: 0, verbs: (0, 0) }
     }
 
     /// Returns whether clients must stop.
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.done >= self.warm_up + self.measured
     }
 
     /// Counts a completed operation, and returns whether it is measured. Calls `verbs` when the measurement
     /// begins or ends.
-    pub fn count(&mut self, now: u64, verbs: impl FnOnce() -> u64) -> bool {
+    pub(super) fn count(&mut self, now: u64, verbs: impl FnOnce() -> u64) -> bool {
         if self.is_over() {
             return false;
         }
@@ -93,7 +93,7 @@ impl Meter {
     }
 
     /// Returns the throughput. Other fields are not filled in.
-    pub fn measured(&self) -> Measured {
+    pub(super) fn measured(&self) -> Measured {
         let nanos = self.ended.saturating_sub(self.began).max(1);
         Measured {
             operations: self.measured,

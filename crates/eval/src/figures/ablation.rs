@@ -34,11 +34,6 @@ pub(super) fn job(scale: &Scale, variant: Variant, workload: Workload, zipf: f64
     Job::Tree(tree(scale, variant, workload, zipf))
 }
 
-/// Returns the jobs of all bars.
-pub(super) fn jobs(scale: &Scale, zipf: f64) -> Vec<Job> {
-    MIXES.iter().flat_map(|&mix| VARIANTS.map(|variant| job(scale, variant, mix, zipf))).collect()
-}
-
 /// Returns the panels: throughput, median and 99th percentile.
 pub(super) fn panels(scale: &Scale, outcomes: &dyn Outcomes, zipf: f64) -> Vec<Panel> {
     let panel = |title: &str, y, metric: Metric| {

@@ -13,11 +13,7 @@ use crate::workload::Workload;
 
 /// The figure.
 pub(super) const SOURCE: Source =
-    Source { name: "ablation-skewed", title: "What each technique contributes: skewed", jobs, draw };
-
-fn jobs(scale: &Scale) -> Vec<Job> {
-    ablation::jobs(scale, SKEW)
-}
+    Source { name: "ablation-skewed", title: "What each technique contributes: skewed", draw };
 
 /// Returns the job of a step, write-intensive.
 fn step(scale: &Scale, variant: Variant) -> Job {
@@ -34,8 +30,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     claims.extend(read_intensive(scale, outcomes));
     claims.extend(absolutes(scale, outcomes));
     Figure {
-        name: SOURCE.name,
-        title: SOURCE.title,
         paper: "Figure 10, §5.2.1",
         about: "From FG+ (FG with a cache and locks released by WRITE) to Sherman, one technique at a time: \
                 write-back and release in one list; locks in on-chip memory; local lock tables with queue \
@@ -48,8 +42,8 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
                 what a dead client left."
             .to_owned(),
         panels,
-        tables: Vec::new(),
         claims,
+        ..Figure::default()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::variant::Variant;
 use crate::workload::Workload;
 
 /// The figure.
-pub(super) const SOURCE: Source = Source { name: "cache-size", title: "Size of the index cache", jobs, draw };
+pub(super) const SOURCE: Source = Source { name: "cache-size", title: "Size of the index cache", draw };
 
 const MEGABYTES: [u64; 6] = [100, 200, 300, 400, 500, 600];
 const STATED: u64 = paper::INDEX_CACHE_BYTES >> 20;
@@ -26,10 +26,6 @@ fn job(scale: &Scale, variant: Variant, megabytes: u64) -> Job {
         fill_cache: true,
         ..tree(scale, variant, Workload::WriteIntensive, UNIFORM)
     })
-}
-
-fn jobs(scale: &Scale) -> Vec<Job> {
-    VARIANTS.iter().flat_map(|&variant| MEGABYTES.map(|megabytes| job(scale, variant, megabytes))).collect()
 }
 
 /// The share of descents that hit the cache.
@@ -50,8 +46,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     hits.push(paper_series("sherman, paper", [exact(STATED as f64, paper::INDEX_CACHE_HIT_RATIO)]));
     let size = || axis("MB of index cache for 1000 million entries");
     Figure {
-        name: SOURCE.name,
-        title: SOURCE.title,
         paper: "Figure 15 (c), §5.6.2",
         about: "Write-intensive, uniform. A descent that finds the leaf's parent in the cache needs no \
                 round trip for it. Any other descent reads the parent first. Sizes are those of the paper \
@@ -62,7 +56,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
             lines("Throughput", size(), axis("Mops"), curves(parts::mops)),
             lines("Hit ratio", size(), axis("share of descents"), hits),
         ],
-        tables: Vec::new(),
         claims: vec![judged(
             "sensitivity.index_cache.hit_ratio",
             format!("sherman, {STATED} MB: hit ratio"),
@@ -70,5 +63,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
             mean(outcomes.of(&job(scale, Variant::Sherman, STATED)), hit_ratio),
             "",
         )],
+        ..Figure::default()
     }
 }

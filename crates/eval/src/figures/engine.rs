@@ -11,7 +11,6 @@ use super::plan::{Outcomes, Scale, Source};
 use crate::error::BenchError;
 use crate::experiment::{Job, Measured};
 use std::any::Any;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -35,10 +34,10 @@ pub struct Progress {
 }
 
 /// The function that runs an experiment.
-pub type Runner<'r> = &'r (dyn Fn(&Job) -> Result<Measured, BenchError> + Sync);
+pub(super) type Runner<'r> = &'r (dyn Fn(&Job) -> Result<Measured, BenchError> + Sync);
 
 /// The function that receives the progress.
-pub type Watcher<'w> = &'w (dyn Fn(Progress) + Sync);
+pub(super) type Watcher<'w> = &'w (dyn Fn(Progress) + Sync);
 
 /// Runs the experiments of `sources` that `cache` does not have, on `threads` threads, and draws the figures.
 /// After a failure, the other threads stop when their current experiments end.
@@ -89,7 +88,7 @@ pub fn run(
     let State { found, failure, .. } = work.state.into_inner().unwrap_or_else(PoisonError::into_inner);
     match failure {
         Some(failure) => Err(failure),
-        None => draw(sources, scale, found),
+        None => Ok(draw(sources, scale, &found)),
     }
 }
 
@@ -97,7 +96,7 @@ pub fn run(
 /// run, so it appears once.
 fn distinct(sources: &[Source], scale: &Scale) -> BTreeMap<String, Job> {
     let mut jobs = BTreeMap::new();
-    for job in sources.iter().flat_map(|source| (source.jobs)(scale)) {
+    for job in sources.iter().flat_map(|source| source.jobs(scale)) {
         for run in 0..scale.runs {
             let job = job.clone().with_seed(scale.seed.wrapping_add(run));
             jobs.insert(text(&job), job);
@@ -186,46 +185,24 @@ fn said(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// The results for the figures: all runs of an experiment together.
-struct Runs {
-    by_first: BTreeMap<String, Vec<Measured>>,
-    /// An experiment that a figure used but did not plan.
-    unplanned: RefCell<Option<Job>>,
-}
+struct Runs(BTreeMap<String, Vec<Measured>>);
 
 impl Outcomes for Runs {
     fn of(&self, job: &Job) -> &[Measured] {
-        let runs = self.by_first.get(&text(job));
-        runs.map_or_else(
-            || {
-                self.unplanned.borrow_mut().get_or_insert_with(|| job.clone());
-                &[][..]
-            },
-            Vec::as_slice,
-        )
+        self.0.get(&text(job)).map_or(&[], Vec::as_slice)
     }
 }
 
-fn draw(
-    sources: &[Source],
-    scale: &Scale,
-    found: BTreeMap<String, (u64, Measured)>,
-) -> Result<Vec<Figure>, FiguresError> {
-    let mut figures = Vec::new();
-    for source in sources {
-        let mut by_first = BTreeMap::new();
-        for job in (source.jobs)(scale) {
+fn draw(sources: &[Source], scale: &Scale, found: &BTreeMap<String, (u64, Measured)>) -> Vec<Figure> {
+    let draw = |source: &Source| {
+        let runs = source.jobs(scale).into_iter().map(|job| {
             let seeds = (0..scale.runs).map(|run| scale.seed.wrapping_add(run));
             let runs = seeds.filter_map(|seed| found.get(&text(&job.clone().with_seed(seed))));
-            by_first.insert(text(&job), runs.map(|(_, measured)| measured.clone()).collect());
-        }
-        let runs = Runs { by_first, unplanned: RefCell::new(None) };
-        let figure = (source.draw)(scale, &runs);
-        if let Some(job) = runs.unplanned.into_inner() {
-            return Err(FiguresError::Unplanned { figure: source.name, job: Box::new(job) });
-        }
-        figures.push(figure);
-    }
-    Ok(figures)
+            (text(&job), runs.map(|(_, measured)| measured.clone()).collect())
+        });
+        source.figure(scale, &Runs(runs.collect()))
+    };
+    sources.iter().map(draw).collect()
 }
 
 #[cfg(test)]

@@ -92,18 +92,8 @@ fn draw_jobs(name: &'static str, jobs: &[Job], outcomes: &dyn Outcomes) -> Figur
 
 fn sources() -> Vec<Source> {
     vec![
-        Source {
-            name: "first",
-            title: "First",
-            jobs: first_jobs,
-            draw: |s, o| draw_jobs("first", &first_jobs(s), o),
-        },
-        Source {
-            name: "second",
-            title: "Second",
-            jobs: second_jobs,
-            draw: |s, o| draw_jobs("second", &second_jobs(s), o),
-        },
+        Source { name: "first", title: "First", draw: |s, o| draw_jobs("first", &first_jobs(s), o) },
+        Source { name: "second", title: "Second", draw: |s, o| draw_jobs("second", &second_jobs(s), o) },
     ]
 }
 
@@ -221,19 +211,6 @@ fn progress_ends_at_all_and_counts_what_was_kept() {
     })
     .expect("figures");
     assert_eq!(again.into_inner().expect("alive"), [Progress { left: None, ..last }]);
-}
-
-#[test]
-fn a_figure_must_have_asked_for_what_it_is_drawn_from() {
-    let folder = Folder::new("unplanned");
-    let sources = [Source {
-        name: "greedy",
-        title: "",
-        jobs: first_jobs,
-        draw: |s, o| draw_jobs("greedy", &second_jobs(s), o),
-    }];
-    let error = run(&sources, &scale(), 1, &folder.0, &|job| Ok(fake(job)), &|_| ()).expect_err("unplanned");
-    assert!(matches!(error, FiguresError::Unplanned { figure: "greedy", .. }), "{error}");
 }
 
 #[test]

@@ -5,40 +5,35 @@ use crate::experiment::Job;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Why there are no figures.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum FiguresError {
-    /// No figure has this name.
-    Unknown {
-        /// The name.
-        name: String,
-        /// The known names.
-        known: Vec<&'static str>,
-    },
-    /// A file or folder cannot be written.
-    Output {
-        /// The path.
-        path: PathBuf,
-        /// The reason.
-        reason: String,
-    },
-    /// The running program could not be read, so it is unknown which kept results belong to it.
-    Program(String),
-    /// An experiment failed.
-    Experiment {
-        /// The experiment.
-        job: Box<Job>,
-        /// The error.
-        error: BenchError,
-    },
-    /// A figure used an experiment that it had not planned.
-    Unplanned {
-        /// The figure.
-        figure: &'static str,
-        /// The experiment.
-        job: Box<Job>,
-    },
+sherman_fabric::errors! {
+    /// Why there are no figures.
+    #[derive(Debug)]
+    #[non_exhaustive]
+    pub enum FiguresError {
+        /// No figure has this name.
+        Unknown {
+            /// The name.
+            name: String,
+            /// The known names.
+            known: Vec<&'static str>,
+        } => ("there is no figure {name:?}; available are {}", known.join(", ")),
+        /// A file or folder cannot be written.
+        Output {
+            /// The path.
+            path: PathBuf,
+            /// The reason.
+            reason: String,
+        } => ("cannot write {}: {reason}", path.display()),
+        /// The running program could not be read, so it is unknown which kept results belong to it.
+        Program(reason: String) => "cannot read the file of the running program: {reason}",
+        /// An experiment failed.
+        Experiment {
+            /// The experiment.
+            job: Box<Job>,
+            /// The error.
+            error: BenchError,
+        } => "an experiment failed: {error}. Its job: {job:?}" because error,
+    }
 }
 
 impl FiguresError {
@@ -52,32 +47,7 @@ impl FiguresError {
         match self {
             Self::Unknown { .. } => Some("only"),
             Self::Output { .. } => Some("out"),
-            Self::Program(_) | Self::Experiment { .. } | Self::Unplanned { .. } => None,
-        }
-    }
-}
-
-impl fmt::Display for FiguresError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown { name, known } => {
-                write!(f, "there is no figure {name:?}; available are {}", known.join(", "))
-            }
-            Self::Output { path, reason } => write!(f, "cannot write {}: {reason}", path.display()),
-            Self::Program(reason) => write!(f, "cannot read the file of the running program: {reason}"),
-            Self::Experiment { job, error } => write!(f, "an experiment failed: {error}. Its job: {job:?}"),
-            Self::Unplanned { figure, job } => {
-                write!(f, "figure {figure} uses an experiment that it did not plan: {job:?}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for FiguresError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Experiment { error, .. } => Some(error),
-            _ => None,
+            Self::Program(_) | Self::Experiment { .. } => None,
         }
     }
 }

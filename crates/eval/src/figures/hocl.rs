@@ -9,7 +9,7 @@ use super::plan::{Outcomes, Scale, Source};
 use crate::experiment::{Job, LockKind};
 
 /// The figure.
-pub(super) const SOURCE: Source = Source { name: "hocl", title: "HOCL, part by part", jobs, draw };
+pub(super) const SOURCE: Source = Source { name: "hocl", title: "HOCL, part by part", draw };
 
 const KINDS: [(LockKind, &str); 5] = [
     (LockKind::Host, "host memory"),
@@ -23,10 +23,6 @@ fn job(scale: &Scale, kind: LockKind) -> Job {
     Job::Locks(parts::locks(scale, kind))
 }
 
-fn jobs(scale: &Scale) -> Vec<Job> {
-    KINDS.map(|(kind, _)| job(scale, kind)).into()
-}
-
 fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     let ours = |metric: Metric| {
         let bar =
@@ -36,8 +32,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     let panel =
         |title: &str, y, series| -> Panel { bars(title, names("", KINDS.map(|(_, name)| name)), y, series) };
     Figure {
-        name: SOURCE.name,
-        title: SOURCE.title,
         paper: "Figure 16, §5.7",
         about: "176 threads on 8 compute servers take and release 10,240 locks of one memory server, drawn \
                 with zipf 0.99. The steps lead from locks in host memory, taken by CAS and released by \
@@ -58,8 +52,8 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
                 vec![ours(parts::p99), paper_series("paper", paper_p99())],
             ),
         ],
-        tables: Vec::new(),
         claims: claims(scale, outcomes),
+        ..Figure::default()
     }
 }
 

@@ -11,17 +11,13 @@ use crate::workload::Workload;
 
 /// The figure.
 pub(super) const SOURCE: Source =
-    Source { name: "hot-keys", title: "Hot keys scattered and clustered", jobs, draw };
+    Source { name: "hot-keys", title: "Hot keys scattered and clustered", draw };
 
 const VARIANTS: [Variant; 3] = [Variant::FgPlus, Variant::Sherman, Variant::Ours];
 const PLACES: [HotKeys; 2] = [HotKeys::Scattered, HotKeys::Clustered];
 
 fn job(scale: &Scale, variant: Variant, hot: HotKeys) -> Job {
     Job::Tree(TreeJob { hot, ..tree(scale, variant, Workload::WriteIntensive, SKEW) })
-}
-
-fn jobs(scale: &Scale) -> Vec<Job> {
-    PLACES.iter().flat_map(|&hot| VARIANTS.map(|variant| job(scale, variant, hot))).collect()
 }
 
 fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
@@ -51,8 +47,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         "paper, over fg+",
     ];
     Figure {
-        name: SOURCE.name,
-        title: SOURCE.title,
         paper: "ours; the experiment of figure 10, §5.2.1",
         about: "Write-intensive, zipf 0.99. The paper does not say whether the most frequent keys are \
                 neighbours. If they are scattered, each hot key has its own leaf. If they are clustered, \
@@ -65,6 +59,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
             panel("99th percentile of latency", log_axis("µs"), parts::p99),
         ],
         tables: vec![table("Effect on throughput", &columns, VARIANTS.map(row).into())],
-        claims: Vec::new(),
+        ..Figure::default()
     }
 }

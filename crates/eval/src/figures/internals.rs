@@ -19,11 +19,6 @@ pub(super) fn job(scale: &Scale, variant: Variant) -> Job {
     Job::Tree(tree(scale, variant, Workload::WriteIntensive, SKEW))
 }
 
-/// Returns all experiments.
-pub(super) fn jobs(scale: &Scale) -> Vec<Job> {
-    VARIANTS.map(|variant| job(scale, variant)).into()
-}
-
 /// Returns for every system the share of operations that `within` accepts, at each `x`. Omits shares of zero,
 /// which a logarithmic axis cannot show.
 pub(super) fn shares(

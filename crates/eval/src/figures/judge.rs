@@ -5,9 +5,9 @@ use serde::Serialize;
 use std::fmt;
 
 /// A factor up to this is close.
-pub const CLOSE: f64 = 1.5;
+pub(super) const CLOSE: f64 = 1.5;
 /// A factor up to this is apart; a larger factor is far.
-pub const FAR: f64 = 3.0;
+pub(super) const FAR: f64 = 3.0;
 
 /// The distance between a measured number and the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -29,7 +29,7 @@ impl Hash {
 }
 
 /// The folder of kept results.
-pub struct Kept {
+pub(super) struct Kept {
     folder: PathBuf,
     /// The hash of the program.
     program: Hash,
@@ -45,7 +45,7 @@ struct Entry {
 
 impl Kept {
     /// Opens the folder for the running program. Creates the folder if it does not exist.
-    pub fn open(folder: &Path) -> Result<Self, FiguresError> {
+    pub(super) fn open(folder: &Path) -> Result<Self, FiguresError> {
         std::fs::create_dir_all(folder).map_err(|error| FiguresError::output(folder, error))?;
         let program = std::env::current_exe().and_then(std::fs::read);
         let program = program.map_err(|error| FiguresError::Program(error.to_string()))?;
@@ -53,14 +53,14 @@ impl Kept {
     }
 
     /// Returns the result of the experiment with this JSON, if there is a valid one.
-    pub fn find(&self, job: &str) -> Option<Measured> {
+    pub(super) fn find(&self, job: &str) -> Option<Measured> {
         let text = std::fs::read_to_string(self.path(job)).ok()?;
         let entry: Entry = serde_json::from_str(&text).ok()?;
         (entry.job == job).then_some(entry.measured)
     }
 
     /// Keeps a result.
-    pub fn keep(&self, job: &str, measured: &Measured) -> Result<(), FiguresError> {
+    pub(super) fn keep(&self, job: &str, measured: &Measured) -> Result<(), FiguresError> {
         let path = self.path(job);
         let entry = Entry { job: job.to_owned(), measured: measured.clone() };
         let text = serde_json::to_string(&entry).map_err(|error| FiguresError::output(&path, error))?;

@@ -10,7 +10,7 @@ use crate::workload::Workload;
 use sherman::TreeOptions;
 
 /// The figure.
-pub(super) const SOURCE: Source = Source { name: "key-size", title: "Longer keys", jobs, draw };
+pub(super) const SOURCE: Source = Source { name: "key-size", title: "Longer keys", draw };
 
 const KEYS: [usize; 4] = [16, 64, 256, 1024];
 const VARIANTS: [Variant; 3] = [Variant::FgPlus, Variant::Sherman, Variant::Ours];
@@ -49,12 +49,6 @@ fn job(scale: &Scale, variant: Variant, key_size: usize, zipf: f64) -> Job {
     })
 }
 
-fn jobs(scale: &Scale) -> Vec<Job> {
-    let bars =
-        |zipf| KEYS.iter().flat_map(move |&key| VARIANTS.map(|variant| job(scale, variant, key, zipf)));
-    SKEWS.iter().flat_map(|&(zipf, _)| bars(zipf)).collect()
-}
-
 fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     let panel = |(zipf, title): (f64, &str)| {
         let bar = |variant: Variant| {
@@ -83,8 +77,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         std::iter::once(key.to_string()).chain(cells).collect()
     });
     Figure {
-        name: SOURCE.name,
-        title: SOURCE.title,
         paper: "Figure 15 (a) and (b), §5.6.1",
         about: "Write-intensive, with a fifth of the entries of the other experiments. Leaves hold 32 \
                 entries for every key size, so they grow with the keys. Every operation reads a leaf, so \
@@ -122,6 +114,7 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
                 "",
             ),
         ],
+        ..Figure::default()
     }
 }
 

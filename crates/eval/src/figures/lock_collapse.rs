@@ -8,7 +8,7 @@ use crate::experiment::{Job, LockJob, LockKind};
 
 /// The figure.
 pub(super) const SOURCE: Source =
-    Source { name: "lock-collapse", title: "RDMA locks collapse under contention", jobs, draw };
+    Source { name: "lock-collapse", title: "RDMA locks collapse under contention", draw };
 
 /// Seven compute servers, so that none shares the memory server's machine.
 const COMPUTE: u16 = 7;
@@ -24,10 +24,6 @@ fn job(scale: &Scale, kind: LockKind, zipf: f64) -> Job {
     Job::Locks(LockJob { zipf, compute: COMPUTE, ..parts::locks(scale, kind) })
 }
 
-fn jobs(scale: &Scale) -> Vec<Job> {
-    KINDS.iter().flat_map(|&(kind, _)| SKEWS.map(|zipf| job(scale, kind, zipf))).collect()
-}
-
 fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     let panel = |title: &str, label: &str, metric: Metric| {
         let curve = |&(kind, name): &(LockKind, &str)| {
@@ -38,8 +34,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         lines(title, skews, log_axis(label), KINDS.iter().map(curve).collect())
     };
     Figure {
-        name: SOURCE.name,
-        title: SOURCE.title,
         paper: "Figure 2, §3.2.2",
         about: format!(
             "{} threads on {COMPUTE} compute servers take and release {} locks of one memory server, as \
@@ -55,7 +49,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
             panel("Median latency", "µs", parts::p50),
             panel("99th percentile of latency", "µs", parts::p99),
         ],
-        tables: Vec::new(),
-        claims: Vec::new(),
+        ..Figure::default()
     }
 }

@@ -1,9 +1,9 @@
 //! Every figure and table of the paper's evaluation and motivation, with the measured results next to the
 //! paper's.
 //!
-//! Each figure has its own file. The file lists the experiments, draws the figure from their results, and
-//! compares it with the paper's numbers. Those numbers are all in [`paper`]. [`run`] runs the experiments of
-//! several figures, each once, and draws the figures; [`Output`] writes them.
+//! Each figure has its own file. The file draws the figure from the results of its experiments, and compares
+//! it with the paper's numbers. Those numbers are all in [`paper`]. [`run`] runs the experiments of several
+//! figures, each once, and draws the figures; [`Output`] writes them.
 //!
 //! Besides the figures:
 //!

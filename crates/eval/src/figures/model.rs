@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// A figure or table of the paper, with the paper's numbers and the measured ones.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figure {
     /// Its name on the command line, and the name of its files.
     pub name: &'static str,

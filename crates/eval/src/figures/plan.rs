@@ -3,6 +3,7 @@
 use super::model::Figure;
 use crate::experiment::{Job, Measured};
 use serde::Serialize;
+use std::cell::RefCell;
 
 /// The scale of experiments.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -33,20 +34,44 @@ impl Scale {
 
 /// The results of the experiments.
 pub trait Outcomes {
-    /// Returns the runs of a job, by ascending seed: `seed`, `seed + 1`, and so on. The figure must have
-    /// planned the job.
+    /// Returns the runs of a job, by ascending seed: `seed`, `seed + 1`, and so on. Empty before the
+    /// experiments have run.
     fn of(&self, job: &Job) -> &[Measured];
 }
 
-/// The source of a figure: its experiments, and the function that draws it.
+/// The source of a figure.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
     /// Its name on the command line, and the name of its files.
     pub name: &'static str,
     /// Its heading.
     pub title: &'static str,
-    /// The experiments, with the scale's seed. Several figures may share an experiment, which is run once.
-    pub jobs: fn(&Scale) -> Vec<Job>,
-    /// Draws the figure.
+    /// Draws the figure, without its name and its heading.
     pub draw: fn(&Scale, &dyn Outcomes) -> Figure,
+}
+
+impl Source {
+    /// Returns the experiments of the figure, with the scale's seed: those that it asks for when it is drawn
+    /// without results. Several figures may share an experiment, which is run once.
+    pub fn jobs(&self, scale: &Scale) -> Vec<Job> {
+        let asked = Asked::default();
+        (self.draw)(scale, &asked);
+        asked.0.into_inner()
+    }
+
+    /// Draws the figure from results.
+    pub fn figure(&self, scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
+        Figure { name: self.name, title: self.title, ..(self.draw)(scale, outcomes) }
+    }
+}
+
+/// No results: remembers which were asked for.
+#[derive(Default)]
+struct Asked(RefCell<Vec<Job>>);
+
+impl Outcomes for Asked {
+    fn of(&self, job: &Job) -> &[Measured] {
+        self.0.borrow_mut().push(job.clone());
+        &[]
+    }
 }

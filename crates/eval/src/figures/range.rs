@@ -9,20 +9,13 @@ use crate::variant::Variant;
 use crate::workload::Workload;
 
 /// The figure.
-pub(super) const SOURCE: Source = Source { name: "range", title: "Range queries", jobs, draw };
+pub(super) const SOURCE: Source = Source { name: "range", title: "Range queries", draw };
 
 const SIZES: [u64; 2] = [100, 1000];
 const VARIANTS: [Variant; 3] = [Variant::FgPlus, Variant::Sherman, Variant::Ours];
-const MIXES: [Workload; 2] = [Workload::RangeOnly, Workload::RangeWrite];
 
 fn job(scale: &Scale, variant: Variant, workload: Workload, range_size: u64) -> Job {
     Job::Tree(TreeJob { range_size, ..tree(scale, variant, workload, SKEW) })
-}
-
-fn jobs(scale: &Scale) -> Vec<Job> {
-    let bars =
-        |mix| SIZES.iter().flat_map(move |&size| VARIANTS.map(|variant| job(scale, variant, mix, size)));
-    MIXES.into_iter().flat_map(bars).collect()
 }
 
 /// The throughput of ranges alone, in millions per second.
@@ -56,8 +49,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         of(Variant::Sherman) / of(Variant::FgPlus)
     };
     Figure {
-        name: SOURCE.name,
-        title: SOURCE.title,
         paper: "Figure 12, §5.3",
         about: "Ranges that begin at skewed keys, in two mixes: ranges alone, and ranges while every second \
                 client only inserts. The second panel shows the rate of the ranges. Alone, Sherman pays a \
@@ -68,7 +59,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
             panel("Range-only", Workload::RangeOnly, parts::mops),
             panel("Range-write: ranges", Workload::RangeWrite, range_mops),
         ],
-        tables: Vec::new(),
         claims: vec![
             judged(
                 "range.range_only_100_fg_plus_over_sherman",
@@ -92,5 +82,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
                 "",
             ),
         ],
+        ..Figure::default()
     }
 }

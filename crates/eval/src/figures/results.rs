@@ -23,7 +23,7 @@ struct Results<'f> {
 }
 
 /// Returns `results.json`. NaN and infinity become `null`.
-pub fn json(scale: &Scale, figures: &[Figure]) -> serde_json::Result<String> {
+pub(super) fn json(scale: &Scale, figures: &[Figure]) -> serde_json::Result<String> {
     let summary = Summary::of(figures);
     let results = Results { schema: SCHEMA, scale, params: Params::PAPER, summary, figures };
     Ok(serde_json::to_string_pretty(&results)? + "\n")
@@ -37,7 +37,7 @@ fn round(value: f64) -> f64 {
 }
 
 /// Rounds all numbers of a figure to six significant digits.
-pub fn rounded(figure: &Figure) -> Figure {
+pub(super) fn rounded(figure: &Figure) -> Figure {
     let point = |point: &Point| Point {
         x: round(point.x),
         y: round(point.y),
@@ -57,7 +57,7 @@ pub fn rounded(figure: &Figure) -> Figure {
 }
 
 /// Returns `claims.md`: every claim of every figure, and how many of the judged ones are close.
-pub fn claims(figures: &[Figure]) -> String {
+pub(super) fn claims(figures: &[Figure]) -> String {
     let mut text = format!("{}\n\n", Summary::of(figures));
     text += "| key | what | paper | measured | factor | judged |\n|---|---|--:|--:|--:|---|\n";
     for claim in figures.iter().flat_map(|figure| &figure.claims) {

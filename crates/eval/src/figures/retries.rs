@@ -8,8 +8,7 @@ use super::plan::{Outcomes, Scale, Source};
 use crate::variant::Variant;
 
 /// The figure.
-pub(super) const SOURCE: Source =
-    Source { name: "retries", title: "Lookups that read again", jobs: internals::jobs, draw };
+pub(super) const SOURCE: Source = Source { name: "retries", title: "Lookups that read again", draw };
 
 /// The ranges of retry counts that are grouped.
 const GROUPS: [(&str, u64, u64); 6] =
@@ -29,8 +28,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         )
     };
     Figure {
-        name: SOURCE.name,
-        title: SOURCE.title,
         paper: "Figure 14 (a), §5.5.1",
         about: "Write-intensive, zipf 0.99. A lookup takes no lock. If the leaf was written while the \
                 lookup read it, the lookup reads again. The paper finds that this almost never happens. \
@@ -42,7 +39,7 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
             log_axis("share of lookups"),
             series,
         )],
-        tables: Vec::new(),
         claims: [Variant::FgPlus, Variant::Sherman].map(claim).into(),
+        ..Figure::default()
     }
 }

@@ -8,8 +8,7 @@ use super::plan::{Outcomes, Scale, Source};
 use crate::variant::Variant;
 
 /// The figure.
-pub(super) const SOURCE: Source =
-    Source { name: "round-trips", title: "Round trips of writes", jobs: internals::jobs, draw };
+pub(super) const SOURCE: Source = Source { name: "round-trips", title: "Round trips of writes", draw };
 
 /// The points of the distribution: every number at first, then in steps of about a quarter.
 const LIMITS: [u64; 27] = [
@@ -36,8 +35,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     let p99 = |variant| mean(outcomes.of(&job(scale, variant)), |run| percentile(&run.write_round_trips, 99));
     let (fg_plus, sherman) = (Variant::FgPlus, Variant::Sherman);
     Figure {
-        name: SOURCE.name,
-        title: SOURCE.title,
         paper: "Figure 14 (b), §5.5.2",
         about: "Write-intensive, zipf 0.99: the share of inserts and updates that take at most this many \
                 round trips. Lock, read, write back and release are four. With write-back and release in \
@@ -51,7 +48,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
             axis("share of writes with at most this many"),
             series,
         )],
-        tables: Vec::new(),
         claims: vec![
             told(
                 key("fg_plus_share_at_4"),
@@ -89,5 +85,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
                 "trips",
             ),
         ],
+        ..Figure::default()
     }
 }

@@ -74,7 +74,7 @@ fn odd() -> Vec<Panel> {
 }
 
 /// Some figures.
-pub fn figures() -> Vec<Figure> {
+pub(crate) fn figures() -> Vec<Figure> {
     let table = Table {
         title: "Latency".to_owned(),
         columns: ["mix", "paper", "measured"].map(str::to_owned).to_vec(),

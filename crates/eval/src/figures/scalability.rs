@@ -11,7 +11,7 @@ use crate::variant::Variant;
 use crate::workload::Workload;
 
 /// The figure.
-pub(super) const SOURCE: Source = Source { name: "scalability", title: "More clients", jobs, draw };
+pub(super) const SOURCE: Source = Source { name: "scalability", title: "More clients", draw };
 
 const VARIANTS: [Variant; 3] = [Variant::FgPlus, Variant::Sherman, Variant::Ours];
 const SKEWS: [(f64, &str); 3] = [(UNIFORM, "uniform"), (0.9, "zipf 0.90"), (SKEW, "zipf 0.99")];
@@ -26,14 +26,6 @@ fn clients((threads, coroutines): (u16, u16)) -> f64 {
 
 fn job(scale: &Scale, variant: Variant, zipf: f64, (threads, coroutines): (u16, u16)) -> Job {
     Job::Tree(TreeJob { threads, coroutines, ..tree(scale, variant, Workload::WriteIntensive, zipf) })
-}
-
-fn jobs(scale: &Scale) -> Vec<Job> {
-    let curve = |variant, zipf| CLIENTS.map(|number| job(scale, variant, zipf, number));
-    SKEWS
-        .iter()
-        .flat_map(|&(zipf, _)| VARIANTS.into_iter().flat_map(move |variant| curve(variant, zipf)))
-        .collect()
 }
 
 fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
@@ -51,8 +43,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         lines(title, axis("clients"), axis("Mops"), curves)
     };
     Figure {
-        name: SOURCE.name,
-        title: SOURCE.title,
         paper: "Figure 13, §5.4",
         about: "Write-intensive, from 16 to 528 clients. Up to 176 clients each have a core; beyond that, \
                 two or three share one as coroutines. Without skew both systems grow with their clients. \
@@ -61,8 +51,8 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
                 throughputs at the peaks, but not the numbers of clients that reach them."
             .to_owned(),
         panels: SKEWS.map(panel).into(),
-        tables: Vec::new(),
         claims: claims(&|variant, zipf| CLIENTS.map(|number| mean(at(variant, zipf, number), parts::mops))),
+        ..Figure::default()
     }
 }
 

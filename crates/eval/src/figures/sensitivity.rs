@@ -10,7 +10,7 @@ use sherman_sim::nic::Params;
 
 /// The figure.
 pub(super) const SOURCE: Source =
-    Source { name: "sensitivity", title: "How much each parameter of the model matters", jobs, draw };
+    Source { name: "sensitivity", title: "How much each parameter of the model matters", draw };
 
 /// A parameter of the model: its name, and the field.
 type Field = (&'static str, fn(&mut Params) -> &mut u64);
@@ -62,10 +62,6 @@ impl Set {
         }
     }
 
-    fn jobs(self) -> [Job; 5] {
-        [self.fg_plus, self.sherman, self.uniform, self.host, self.on_chip]
-    }
-
     /// Returns the results in the order of [`RESULTS`].
     fn results(&self, outcomes: &dyn Outcomes) -> [f64; RESULTS.len()] {
         let mops = |job| mean(outcomes.of(job), parts::mops as Metric);
@@ -82,16 +78,6 @@ const RESULTS: [&str; 5] = [
     "sherman, uniform, Mops",
     "locks: on-chip over host",
 ];
-
-fn jobs(scale: &Scale) -> Vec<Job> {
-    let mut jobs: Vec<Job> = Set::new(scale, Params::PAPER).jobs().into();
-    for field in Params::FIELDS {
-        for changed in values(field).1.into_iter().flatten() {
-            jobs.extend(Set::new(scale, with(field, changed)).jobs());
-        }
-    }
-    jobs
-}
 
 /// Formats a change in percent, with its sign.
 fn percent(changed: f64, base: f64) -> String {
@@ -117,8 +103,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     }
     let columns: Vec<&str> = ["parameter", "from → to"].into_iter().chain(RESULTS).collect();
     Figure {
-        name: SOURCE.name,
-        title: SOURCE.title,
         paper: "ours",
         about: format!(
             "Each parameter of the model is changed alone, by a quarter down and up. The table shows the \
@@ -129,12 +113,11 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
              figure of HOCL.",
             BY_ONE.join(", ")
         ),
-        panels: Vec::new(),
         tables: vec![
             table("Unchanged", &RESULTS, vec![base.map(cell).into()]),
             table("Change in percent", &columns, rows),
         ],
-        claims: Vec::new(),
+        ..Figure::default()
     }
 }
 

@@ -12,7 +12,7 @@ use crate::workload::Workload;
 
 /// The figure.
 pub(super) const SOURCE: Source =
-    Source { name: "table-1", title: "One-sided verbs alone: FG with an index cache", jobs, draw };
+    Source { name: "table-1", title: "One-sided verbs alone: FG with an index cache", draw };
 
 /// Columns: key, heading, mix, skew, the paper's numbers.
 const COLUMNS: [(&str, &str, Workload, f64, Column); 4] = [
@@ -59,10 +59,6 @@ fn job(scale: &Scale, workload: Workload, zipf: f64) -> Job {
     Job::Tree(tree(scale, Variant::FgCache, workload, zipf))
 }
 
-fn jobs(scale: &Scale) -> Vec<Job> {
-    COLUMNS.iter().map(|&(_, _, workload, zipf, _)| job(scale, workload, zipf)).collect()
-}
-
 fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     let mut rows = Vec::new();
     let mut claims = Vec::new();
@@ -97,8 +93,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
         )
     };
     Figure {
-        name: SOURCE.name,
-        title: SOURCE.title,
         paper: "Table 1, §3.1.1",
         about: "FG is the design that Sherman starts from: locks in host memory, taken by CAS and released \
                 by FAA, and whole leaves written back. Here it also caches internal nodes. Reads are fast \
@@ -115,5 +109,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
             rows,
         )],
         claims,
+        ..Figure::default()
     }
 }

@@ -1,5 +1,5 @@
-//! Tests that every figure draws only from its planned experiments, and that every judged number of the paper
-//! has exactly one claim.
+//! Tests that every figure draws from the same experiments with results and without, and that every judged
+//! number of the paper has exactly one claim.
 
 use super::{Claim, Figure, Outcomes, Scale, all};
 use crate::experiment::{Job, LockKind, Measured, Quantiles};
@@ -91,11 +91,10 @@ fn measured(mops: f64, latency: f64) -> Measured {
 
 fn drawn(scale: &Scale, make: impl Fn(&Job) -> Measured) -> Vec<Figure> {
     let draw = |source: &super::Source| {
-        let outcomes = Made::new(&(source.jobs)(scale), &make);
-        let figure = (source.draw)(scale, &outcomes);
+        let outcomes = Made::new(&source.jobs(scale), &make);
+        let figure = source.figure(scale, &outcomes);
         let planned: BTreeSet<_> = outcomes.planned.keys().cloned().collect();
         assert_eq!(outcomes.asked.into_inner(), planned, "{}: asked for all that was planned", source.name);
-        assert_eq!((figure.name, figure.title), (source.name, source.title));
         figure
     };
     all().iter().map(draw).collect()
@@ -154,7 +153,7 @@ fn every_figure_draws_from_exactly_what_it_planned() {
 fn jobs_have_the_seed_and_the_length_of_the_scale() {
     let scale = Scale::quick(7);
     for source in all() {
-        for job in (source.jobs)(&scale) {
+        for job in source.jobs(&scale) {
             // The sensitivity figure has many experiments, so each has fewer operations. So do experiments
             // with nodes of 36 KB.
             let long_keys = matches!(&job, Job::Tree(job) if job.key_size > 256);

@@ -3,7 +3,7 @@
 use crate::report::grouped;
 
 /// Formats a number for tables: up to four significant digits, or more before the point.
-pub fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     match value {
         _ if value.is_nan() => "–".to_owned(),
         f64::INFINITY => "∞".to_owned(),
@@ -18,7 +18,7 @@ pub fn number(value: f64) -> String {
 }
 
 /// Formats a number for axes: with `k`, `M` or `G` if it is large.
-pub fn short(value: f64) -> String {
+pub(super) fn short(value: f64) -> String {
     let size = value.abs();
     match size {
         _ if !value.is_finite() || size >= 1e13 => number(value),
@@ -57,14 +57,14 @@ fn exponential(value: f64) -> String {
 }
 
 /// Removes trailing zeros of a decimal fraction, and the sign of a negative zero.
-pub fn trimmed(text: String) -> String {
+pub(super) fn trimmed(text: String) -> String {
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
 /// Formats a factor between two numbers, with two decimals. There is none, for example, between a gain and a
 /// loss.
-pub fn factor(value: f64) -> String {
+pub(super) fn factor(value: f64) -> String {
     match value {
         _ if value.is_nan() || value < 1.0 => "–".to_owned(),
         _ if value < 1000.0 => format!("×{value:.2}"),

@@ -8,8 +8,7 @@ use super::plan::{Outcomes, Scale, Source};
 use crate::variant::Variant;
 
 /// The figure.
-pub(super) const SOURCE: Source =
-    Source { name: "write-bytes", title: "Bytes that writes write", jobs: internals::jobs, draw };
+pub(super) const SOURCE: Source = Source { name: "write-bytes", title: "Bytes that writes write", draw };
 
 /// The points of the distribution: at and just below every likely size.
 const LIMITS: [u64; 15] = [8, 16, 17, 24, 32, 48, 64, 128, 256, 512, 1023, 1024, 2048, 4096, 8192];
@@ -20,8 +19,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     series.push(paper_series("sherman, paper", [without_split]));
     let runs = outcomes.of(&job(scale, Variant::Sherman));
     Figure {
-        name: SOURCE.name,
-        title: SOURCE.title,
         paper: "Figure 14 (c), §5.5.3",
         about: "Write-intensive, zipf 0.99: the share of inserts and updates that write at most this many \
                 bytes, without the release of the lock. FG+ writes the whole leaf. Sherman writes an entry \
@@ -34,7 +31,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
             axis("share of writes with at most this many"),
             series,
         )],
-        tables: Vec::new(),
         claims: vec![
             told(
                 "internals_write_intensive_skew.write_bytes.sherman_without_split",
@@ -51,5 +47,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
                 "",
             ),
         ],
+        ..Figure::default()
     }
 }

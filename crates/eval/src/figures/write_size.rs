@@ -8,8 +8,7 @@ use crate::experiment::{Direction, Job, Measured, WriteJob};
 use sherman_sim::nic::Params;
 
 /// The figure.
-pub(super) const SOURCE: Source =
-    Source { name: "write-size", title: "A NIC prefers small WRITEs", jobs, draw };
+pub(super) const SOURCE: Source = Source { name: "write-size", title: "A NIC prefers small WRITEs", draw };
 
 const SIZES: [u32; 9] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 const DIRECTIONS: [(Direction, &str); 2] =
@@ -19,10 +18,6 @@ const BOUND: f64 = 0.8;
 
 fn job(scale: &Scale, direction: Direction, bytes: u32) -> Job {
     Job::Writes(WriteJob { bytes, direction, operations: scale.operations, params: Params::PAPER })
-}
-
-fn jobs(scale: &Scale) -> Vec<Job> {
-    DIRECTIONS.iter().flat_map(|&(direction, _)| SIZES.map(|bytes| job(scale, direction, bytes))).collect()
 }
 
 /// Returns the payload rate in bits per nanosecond.
@@ -60,8 +55,6 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
     }
     let bytes = || log_axis("bytes of a WRITE");
     Figure {
-        name: SOURCE.name,
-        title: SOURCE.title,
         paper: "Figure 3, §3.2.3",
         about: "Seven machines write to one (inbound), and one machine writes to seven (outbound), as fast \
                 as they can. The paper has more than 50 million a second up to 128 bytes. From 256 bytes \
@@ -72,7 +65,7 @@ fn draw(scale: &Scale, outcomes: &dyn Outcomes) -> Figure {
             lines("Rate", bytes(), axis("Mops"), curves(|run, _| parts::mops(run))),
             lines("Payload", bytes(), axis("Gbit/s"), curves(gbps)),
         ],
-        tables: Vec::new(),
         claims,
+        ..Figure::default()
     }
 }

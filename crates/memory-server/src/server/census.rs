@@ -32,7 +32,7 @@ pub struct Census {
 
 impl MemoryServer {
     /// Counts members and memory. `now` is the server's time in nanoseconds.
-    pub fn census<M: Memory + ?Sized>(&self, memory: &M, now: u64) -> Census {
+    pub fn census(&self, memory: &dyn Memory, now: u64) -> Census {
         let (bytes_owned, bytes_free) = self.spans.usage(memory, self.geometry(), &self.chunks);
         let (chunks, chunks_used) = (u64::from(self.geometry().chunks), self.chunks.used());
         let mut census = Census { chunks, chunks_used, bytes_owned, bytes_free, ..Census::default() };

@@ -21,7 +21,7 @@ impl MemoryServer {
     }
 
     /// Adds this memory to `cluster`, if it belongs to none yet. Returns whether it belongs to `cluster` now.
-    pub fn adopt<M: Memory + ?Sized>(&mut self, memory: &M, cluster: u64) -> bool {
+    pub fn adopt(&mut self, memory: &dyn Memory, cluster: u64) -> bool {
         if self.cluster == 0 && cluster != 0 {
             memory.store_u64(Space::Host, CLUSTER_OFFSET, cluster);
             self.cluster = cluster;
@@ -31,9 +31,9 @@ impl MemoryServer {
 
     /// Issues an id to a client that found `seen` at the servers, by number. Ignores the entry for server 0.
     /// Memories that the cluster does not know yet belong to it from now on.
-    pub fn join_seeing<M: Memory + ?Sized>(
+    pub fn join_seeing(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         seen: &[Option<Seen>],
         now: u64,
     ) -> Result<ComputeId, Refusal> {
@@ -73,7 +73,7 @@ impl MemoryServer {
 
     /// Makes the memories of all servers one cluster, as if a client that sees them had joined. For a caller
     /// that has just formatted all of them. Does nothing on a server other than 0.
-    pub fn enlist_all<M: Memory + ?Sized>(&mut self, memory: &M, identities: &[u64]) {
+    pub fn enlist_all(&mut self, memory: &dyn Memory, identities: &[u64]) {
         let Some(root) = &mut self.root else { return };
         for (&identity, server) in identities.iter().zip(0u16..) {
             if root.servers.entries().get(usize::from(server)).is_some_and(|entry| entry.memory == 0) {
@@ -82,9 +82,9 @@ impl MemoryServer {
         }
     }
 
-    pub(super) fn servers_request<M: Memory + ?Sized>(
+    pub(super) fn servers_request(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         from: ComputeId,
         request: &Request,
     ) -> Result<Response, Refusal> {
@@ -108,11 +108,7 @@ impl MemoryServer {
     /// Ends the lease of every live member, then marks `server` lost. If server 0 stops in between, only
     /// leases are lost, and the operator asks again. In the other order, members could continue with the old
     /// view.
-    pub(super) fn declare_lost<M: Memory + ?Sized>(
-        &mut self,
-        memory: &M,
-        server: u16,
-    ) -> Result<Response, Refusal> {
+    pub(super) fn declare_lost(&mut self, memory: &dyn Memory, server: u16) -> Result<Response, Refusal> {
         let root = self.root.as_ref().ok_or(Refusal::NotHere)?;
         if server == 0 {
             return Err(Refusal::BadRequest {

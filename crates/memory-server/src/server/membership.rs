@@ -13,9 +13,9 @@ use sherman_layout::{ClientWord, MemberState};
 
 impl MemoryServer {
     /// Answers the requests that only server 0 answers.
-    pub(super) fn membership_request<M: Memory + ?Sized>(
+    pub(super) fn membership_request(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         from: ComputeId,
         request: &Request,
         now: u64,
@@ -74,9 +74,9 @@ impl MemoryServer {
         }
     }
 
-    pub(super) fn fence<M: Memory + ?Sized>(
+    pub(super) fn fence(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         from: ComputeId,
         client: ComputeId,
     ) -> Result<Response, Refusal> {
@@ -116,14 +116,14 @@ impl MemoryServer {
     }
 
     /// Frees the ids of members whose lease has run out and that own nothing.
-    pub(super) fn reap<M: Memory + ?Sized>(&mut self, memory: &M, now: u64) {
+    pub(super) fn reap(&mut self, memory: &dyn Memory, now: u64) {
         let run_out = self.root.as_ref().map_or_else(Vec::new, |root| root.members.run_out(now));
         for client in run_out.into_iter().filter(|&client| self.owns_nothing(client)).collect::<Vec<_>>() {
             self.let_go(memory, client);
         }
     }
 
-    fn let_go<M: Memory + ?Sized>(&mut self, memory: &M, client: ComputeId) {
+    fn let_go(&mut self, memory: &dyn Memory, client: ComputeId) {
         if let Some(root) = &mut self.root {
             root.members.release(memory, &self.superblock.geometry, client);
             self.reaped.push(client);
@@ -138,11 +138,7 @@ impl MemoryServer {
 
     /// Ends the lease of `client` now. If the client owns nothing, its id is free; otherwise it needs
     /// recovery.
-    pub(super) fn condemn<M: Memory + ?Sized>(
-        &mut self,
-        memory: &M,
-        client: ComputeId,
-    ) -> Result<(), Refusal> {
+    pub(super) fn condemn(&mut self, memory: &dyn Memory, client: ComputeId) -> Result<(), Refusal> {
         let nothing = self.owns_nothing(client);
         let root = self.root.as_mut().ok_or(Refusal::NotHere)?;
         if root.members.is_live(client) && nothing {
@@ -153,13 +149,13 @@ impl MemoryServer {
     }
 
     /// As [`Request::Condemn`]: the last connection of `client` has ended, and the client cannot return.
-    pub fn lose<M: Memory + ?Sized>(&mut self, memory: &M, client: ComputeId) {
+    pub fn lose(&mut self, memory: &dyn Memory, client: ComputeId) {
         // An error means that the id is free: the client has been recovered meanwhile.
         let _ = self.condemn(memory, client);
     }
 
     /// Ends the lease of every member: no earlier client can return.
-    pub fn lose_all<M: Memory + ?Sized>(&mut self, memory: &M) {
+    pub fn lose_all(&mut self, memory: &dyn Memory) {
         let live: Vec<ComputeId> = self.root.iter().flat_map(|root| root.members.live()).collect();
         for client in live {
             self.lose(memory, client);
@@ -168,9 +164,9 @@ impl MemoryServer {
 
     /// Clears `client` as the recoverer of other members. Its own recoverer has fenced it everywhere and
     /// replayed its records, so nothing that it did for them is half done.
-    pub(super) fn relieve<M: Memory + ?Sized>(
+    pub(super) fn relieve(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         from: ComputeId,
         client: ComputeId,
     ) -> Result<Response, Refusal> {
@@ -188,9 +184,9 @@ impl MemoryServer {
     /// Forgets `client`. Its spans become unowned, as if it had left. The fence is lifted before the member
     /// entry is freed. If the server stops in between, the member is still dead and must be fenced again. In
     /// the other order, the server could issue an id that is fenced.
-    pub(super) fn retire<M: Memory + ?Sized>(
+    pub(super) fn retire(
         &mut self,
-        memory: &M,
+        memory: &dyn Memory,
         from: ComputeId,
         client: ComputeId,
     ) -> Result<Response, Refusal> {

@@ -12,7 +12,7 @@ pub enum Inline<const N: usize> {
 }
 
 /// A key or value of an operation in flight. It is small, because it is moved several times.
-pub type Packed = Inline<30>;
+pub(crate) type Packed = Inline<30>;
 
 /// A key or value of a blocking call, which stays where it is.
 pub(crate) type OnStack = Inline<64>;
@@ -89,7 +89,7 @@ pub(crate) fn encode_change<V: Stored>(
 }
 
 /// Many keys or values, as bytes.
-pub struct Rows {
+pub(crate) struct Rows {
     bytes: Vec<u8>,
     /// Where each row ends.
     ends: Vec<usize>,

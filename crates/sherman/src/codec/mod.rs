@@ -34,8 +34,7 @@ mod stored;
 mod tests;
 mod type_name;
 
-pub(crate) use encoded::{OnStack, encode_change, owned};
-pub use encoded::{Packed, Rows};
+pub(crate) use encoded::{OnStack, Packed, Rows, encode_change, owned};
 pub use scalars::Total;
 pub use short_bytes::{ShortBytes, TooLong};
 pub use short_layout::ShortLayout;

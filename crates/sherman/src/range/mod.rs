@@ -7,7 +7,8 @@
 
 mod plan;
 
-pub use plan::{KeyRange, RangePlan, Reading};
+pub use plan::KeyRange;
+pub(crate) use plan::{RangePlan, Reading};
 
 use crate::client::Client;
 use crate::codec::Stored;

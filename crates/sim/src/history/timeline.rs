@@ -9,7 +9,7 @@ use super::{Call, FINAL_SCAN, Fate, Op, OpId, Outcome};
 use std::fmt;
 
 /// The largest number of events that is drawn as bars.
-pub const DRAWN_EVENTS: usize = 64;
+pub(super) const DRAWN_EVENTS: usize = 64;
 
 /// The operations of one key; `Display` draws them.
 #[derive(Clone, Debug)]

@@ -152,7 +152,7 @@ impl Endpoint for NicEndpoint {
             return Poll::Pending;
         }
         let (error, lines) = (flight.error.take(), flight.reply.div_ceil(64));
-        let list = world.flights.close(slot);
+        let list = world.flights.end(slot);
         let looked_at = lines * world.ports[self.number as usize].line;
         let poll = world.timing.params.poll_nanos * NANO;
         world.spend(poll + looked_at);
@@ -184,7 +184,7 @@ impl Endpoint for NicEndpoint {
             return Poll::Pending;
         }
         let (response, error) = (flight.response.take(), flight.error.take());
-        let list = world.flights.close(slot);
+        let list = world.flights.end(slot);
         world.recycle(list);
         match (response, error) {
             (Some(response), None) => Poll::Ready(Ok(response)),

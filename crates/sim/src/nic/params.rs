@@ -9,149 +9,103 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The model's parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Params {
+/// Defines the parameters: each with its source, its name and its value on the paper's machines.
+macro_rules! params {
+    ($($(#[$source:meta])* $name:ident = $value:literal,)+) => {
+        /// The model's parameters.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct Params {
+            $($(#[$source])* pub $name: u64,)+
+        }
+
+        impl Params {
+            /// The parameters of the paper's machines.
+            pub const PAPER: Self = Self { $($name: $value,)+ };
+
+            /// Returns every parameter by name, with a way to change it.
+            #[allow(clippy::type_complexity, reason = "a table of names and field accessors")]
+            pub const FIELDS: [(&'static str, fn(&mut Self) -> &mut u64); [$($value),+].len()] =
+                [$((stringify!($name), |params| &mut params.$name)),+];
+        }
+    };
+}
+
+params! {
     /// Link speed of a NIC, each way, in bits per nanosecond. Paper §5.1.1: 100 Gbps.
-    pub link_gbps: u64,
+    link_gbps = 100,
     /// Header and trailer bytes of a packet. InfiniBand: local route header 8, base transport header 12, RDMA
     /// extended header 16, invariant and variant checks 6. The switch of the paper (MSB7790) is InfiniBand.
-    pub packet_header_bytes: u64,
+    packet_header_bytes = 42,
     /// Largest payload of a packet: InfiniBand's largest MTU, which Sherman's published code uses.
-    pub packet_payload_bytes: u64,
+    packet_payload_bytes = 4096,
     /// Time from one NIC's port to the other's: serial-to-parallel and back, cables, one switch of 90 ns
     /// (MSB7790's data sheet).
-    pub one_way_nanos: u64,
+    one_way_nanos = 300,
     /// Time from the CPU's store to the NIC's doorbell until the NIC starts the list. The list travels with
     /// the doorbell.
-    pub doorbell_nanos: u64,
+    doorbell_nanos = 150,
     /// A WRITE's payload up to this size travels with the doorbell (inline). The NIC fetches a larger payload
     /// over PCIe first. Published verbs programs request 220 bytes from such NICs.
-    pub inline_bytes: u64,
+    inline_bytes = 220,
     /// Duration of one PCIe transaction that waits for an answer: the NIC reads data from the host's
     /// last-level cache. Public measurements of PCIe 3.0 on Xeon E5 hosts (Neugebauer et al., SIGCOMM'18)
     /// show 400 to 600 ns for devices with buffering of their own. The steps of the paper's HOCL
     /// micro-benchmark (§5.7) need 130 to 200. The value is the highest that these steps allow, and the
     /// lowest that is plausible.
-    pub pcie_nanos: u64,
+    pcie_nanos = 200,
     /// Payload rate of PCIe 3.0 x16, in bits per nanosecond: 126 on the wire, about 104 of payload.
-    pub pcie_gbps: u64,
+    pcie_gbps = 104,
     /// Time from the NIC's last byte to the CPU's next poll that sees the completion.
-    pub completion_nanos: u64,
+    completion_nanos = 200,
     /// Interval at which the sending side starts messages: 70 million per second. The paper's figure
     /// "Performance of RDMA_WRITE" shows more than 50 million for small ones.
-    pub send_message_picos: u64,
+    send_message_picos = 14_286,
     /// Interval at which the receiving side accepts messages: 125 million per second. It executes 110 million
     /// on-chip atomics (paper §4.3), so it cannot accept fewer.
-    pub receive_message_picos: u64,
+    receive_message_picos = 8_000,
     /// Number of units that process requests at the receiving side, each one request at a time. A request
     /// that waits for anything keeps its unit: the paper's lock collapse (figure "Performance of RDMA-based
     /// exclusive locks") needs that, whatever the number. 16.
-    pub units: u64,
+    units = 16,
     /// Time that a READ or WRITE occupies a unit: with 16 units, 70 million per second (the figure on WRITEs
     /// again).
-    pub unit_nanos: u64,
+    unit_nanos = 230,
     /// Number of address bits that select an atomic's bucket: the 12 lowest (paper §3.2.2, after Kalia et
     /// al., ATC'16).
-    pub bucket_bits: u64,
+    bucket_bits = 12,
     /// Sequential PCIe transactions of an atomic in host memory that stores (paper §3.2.2).
-    pub atomic_transactions: u64,
+    atomic_transactions = 2,
     /// PCIe transactions of a CAS that fails (paper §3.2.2).
-    pub failed_cas_transactions: u64,
+    failed_cas_transactions = 1,
     /// Time that an atomic in on-chip memory occupies a unit: with 16 units, 110 million per second (paper
     /// §4.3).
-    pub on_chip_unit_picos: u64,
+    on_chip_unit_picos = 145_455,
     /// Interval between atomics on the same on-chip word. Calibrated only on the paper's HOCL
     /// micro-benchmark: its steps from host to on-chip locks (2.89 times) and from there to hierarchical
     /// locks (3.85 times).
-    pub on_chip_conflict_nanos: u64,
+    on_chip_conflict_nanos = 60,
     /// Duration of a control request: a message to the memory server's CPU and back, with its work. It is
     /// rare: once per chunk.
-    pub call_nanos: u64,
+    call_nanos = 5_000,
     /// CPU time of a client to build a list and ring the doorbell.
-    pub post_nanos: u64,
+    post_nanos = 150,
     /// CPU time for every verb of a list after the first.
-    pub post_verb_nanos: u64,
+    post_verb_nanos = 40,
     /// CPU time of a client to take a completion from the queue.
-    pub poll_nanos: u64,
+    poll_nanos = 100,
     /// CPU time of a client to resume a waiting coroutine, or a thread that checks its place in a local
     /// queue.
-    pub resume_nanos: u64,
+    resume_nanos = 50,
     /// CPU time between two operations: drawing a key, walking the index cache (three to four cache misses of
     /// 80 ns), bookkeeping.
-    pub operation_nanos: u64,
+    operation_nanos = 500,
     /// CPU time per fetched line to check and search a sorted node with a stamp in every line.
-    pub sorted_line_picos: u64,
+    sorted_line_picos = 12_000,
     /// The same for an unsorted leaf: the client compares all of some fifty entries instead of six, 2 ns
     /// each.
-    pub unsorted_line_picos: u64,
+    unsorted_line_picos = 18_000,
     /// The same for a node with a checksum: CRC at about 1.5 bytes per cycle at 2.2 GHz, and a sorted search.
-    pub checksum_line_picos: u64,
-}
-
-impl Params {
-    /// The parameters of the paper's machines.
-    pub const PAPER: Self = Self {
-        link_gbps: 100,
-        packet_header_bytes: 42,
-        packet_payload_bytes: 4096,
-        one_way_nanos: 300,
-        doorbell_nanos: 150,
-        inline_bytes: 220,
-        pcie_nanos: 200,
-        pcie_gbps: 104,
-        completion_nanos: 200,
-        send_message_picos: 14_286,
-        receive_message_picos: 8_000,
-        units: 16,
-        unit_nanos: 230,
-        bucket_bits: 12,
-        atomic_transactions: 2,
-        failed_cas_transactions: 1,
-        on_chip_unit_picos: 145_455,
-        on_chip_conflict_nanos: 60,
-        call_nanos: 5_000,
-        post_nanos: 150,
-        post_verb_nanos: 40,
-        poll_nanos: 100,
-        resume_nanos: 50,
-        operation_nanos: 500,
-        sorted_line_picos: 12_000,
-        unsorted_line_picos: 18_000,
-        checksum_line_picos: 30_000,
-    };
-
-    /// Returns every parameter by name, with a way to change it.
-    #[allow(clippy::type_complexity, reason = "a table of names and field accessors")]
-    pub const FIELDS: [(&'static str, fn(&mut Self) -> &mut u64); 27] = [
-        ("link_gbps", |p| &mut p.link_gbps),
-        ("packet_header_bytes", |p| &mut p.packet_header_bytes),
-        ("packet_payload_bytes", |p| &mut p.packet_payload_bytes),
-        ("one_way_nanos", |p| &mut p.one_way_nanos),
-        ("doorbell_nanos", |p| &mut p.doorbell_nanos),
-        ("inline_bytes", |p| &mut p.inline_bytes),
-        ("pcie_nanos", |p| &mut p.pcie_nanos),
-        ("pcie_gbps", |p| &mut p.pcie_gbps),
-        ("completion_nanos", |p| &mut p.completion_nanos),
-        ("send_message_picos", |p| &mut p.send_message_picos),
-        ("receive_message_picos", |p| &mut p.receive_message_picos),
-        ("units", |p| &mut p.units),
-        ("unit_nanos", |p| &mut p.unit_nanos),
-        ("bucket_bits", |p| &mut p.bucket_bits),
-        ("atomic_transactions", |p| &mut p.atomic_transactions),
-        ("failed_cas_transactions", |p| &mut p.failed_cas_transactions),
-        ("on_chip_unit_picos", |p| &mut p.on_chip_unit_picos),
-        ("on_chip_conflict_nanos", |p| &mut p.on_chip_conflict_nanos),
-        ("call_nanos", |p| &mut p.call_nanos),
-        ("post_nanos", |p| &mut p.post_nanos),
-        ("post_verb_nanos", |p| &mut p.post_verb_nanos),
-        ("poll_nanos", |p| &mut p.poll_nanos),
-        ("resume_nanos", |p| &mut p.resume_nanos),
-        ("operation_nanos", |p| &mut p.operation_nanos),
-        ("sorted_line_picos", |p| &mut p.sorted_line_picos),
-        ("unsorted_line_picos", |p| &mut p.unsorted_line_picos),
-        ("checksum_line_picos", |p| &mut p.checksum_line_picos),
-    ];
+    checksum_line_picos = 30_000,
 }
 
 impl Default for Params {

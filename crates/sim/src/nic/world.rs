@@ -173,7 +173,7 @@ impl World {
         let task = self.current.map_or(NO_TASK, |(task, _)| task);
         let (server, verbs) = (list.server(), list.len());
         let refused = self.check(&list).err();
-        let slot = self.flights.open(endpoint, server, task);
+        let slot = self.flights.begin(endpoint, server, task);
         let flight = self.flights.get_mut(slot);
         flight.list = list;
         flight.left = verbs as u16;
@@ -245,7 +245,7 @@ impl World {
     /// Sends a control request.
     pub(super) fn call(&mut self, endpoint: u32, server: u16, request: Request) -> Ticket {
         let task = self.current.map_or(NO_TASK, |(task, _)| task);
-        let slot = self.flights.open(endpoint, server, task);
+        let slot = self.flights.begin(endpoint, server, task);
         self.flights.get_mut(slot).request = Some(request);
         if self.quiet {
             self.answer(slot);
@@ -289,7 +289,7 @@ impl World {
         flight.done = true;
         let task = flight.task;
         if flight.forgotten {
-            let list = self.flights.close(slot);
+            let list = self.flights.end(slot);
             self.recycle(list);
             return None;
         }
@@ -315,7 +315,7 @@ impl World {
     /// Gives up interest in a list.
     pub(super) fn forget(&mut self, slot: u32) {
         if self.flights.get(slot).done {
-            let list = self.flights.close(slot);
+            let list = self.flights.end(slot);
             self.recycle(list);
         } else {
             self.flights.get_mut(slot).forgotten = true;

@@ -81,7 +81,7 @@ impl CatalogCall {
 
 impl Script {
     /// Runs a catalog operation, or an operation on a tree that it opened earlier.
-    pub async fn use_catalog(&mut self, worker: &Worker<SimEndpoint>, number: u32) {
+    pub(super) async fn use_catalog(&mut self, worker: &Worker<SimEndpoint>, number: u32) {
         let name = self.rng.below(OTHERS.len());
         let Some(tree) = self.others[name].clone() else {
             let asked = if self.rng.one_in(4) { Asked::Open } else { Asked::Create };

@@ -77,7 +77,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    pub fn new(property: Property, what: String) -> Self {
+    pub(super) fn new(property: Property, what: String) -> Self {
         Self { property, what, key: None }
     }
 }

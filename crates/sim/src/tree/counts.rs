@@ -12,7 +12,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub fn of<'c>(computes: impl IntoIterator<Item = &'c Compute>) -> Self {
+    pub(super) fn of<'c>(computes: impl IntoIterator<Item = &'c Compute>) -> Self {
         let mut counts = Self { made: 0, merges: Merges::default(), reused: 0 };
         for compute in computes {
             let census = compute.shared.census();
@@ -26,7 +26,7 @@ impl Counts {
         counts
     }
 
-    pub fn since(&self, before: &Self) -> Self {
+    pub(super) fn since(&self, before: &Self) -> Self {
         Self {
             made: self.made - before.made,
             merges: Merges {
@@ -39,7 +39,7 @@ impl Counts {
     }
 
     /// Returns the number of nodes that became part of a tree.
-    pub fn made(&self) -> u64 {
+    pub(super) fn made(&self) -> u64 {
         self.made
     }
 }

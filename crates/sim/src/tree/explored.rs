@@ -6,6 +6,7 @@ use super::members::Members;
 use super::mishap::Mishap;
 use super::script::Record;
 use crate::sim::{Run, Sim};
+use serde::Serialize;
 use sherman_core::Cause;
 use sherman_core::tree::Merges;
 use std::fmt;
@@ -89,41 +90,64 @@ impl Crashes {
     }
 }
 
-/// The number of schedules in which something happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shares {
+/// Defines [`Shares`] from one list of events.
+macro_rules! shares {
+    ($($(#[$note:meta])* $event:ident,)+) => {
+        /// A value for each event that a schedule may have: whether it happened, the number of schedules in
+        /// which it happened, or their share.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        pub struct Shares<T> {
+            $($(#[$note])* pub $event: T,)+
+        }
+
+        impl<T> Shares<T> {
+            /// Converts every value.
+            pub fn map<U>(self, convert: impl Fn(T) -> U) -> Shares<U> {
+                Shares { $($event: convert(self.$event),)+ }
+            }
+        }
+
+        impl Shares<u64> {
+            fn add(&mut self, other: Self) {
+                $(self.$event += other.$event;)+
+            }
+        }
+    };
+}
+
+shares! {
     /// A node was created.
-    pub split: u64,
+    split,
     /// Leaves or internal nodes were merged.
-    pub merge: u64,
+    merge,
     /// Internal nodes were merged.
-    pub internal_merge: u64,
+    internal_merge,
     /// The root was replaced by its only child.
-    pub shrink: u64,
+    shrink,
     /// A place that had held a node was reused.
-    pub reuse: u64,
+    reuse,
     /// A range was scanned.
-    pub scan: u64,
+    scan,
     /// A compute server died.
-    pub death: u64,
+    death,
     /// Two or more compute servers died.
-    pub deaths: u64,
+    deaths,
     /// A live compute server was declared dead, or lost a connection.
-    pub terminated: u64,
+    terminated,
     /// A member was recovered while others continued.
-    pub recovery: u64,
+    recovery,
     /// A client joined again under a new identity.
-    pub rejoin: u64,
+    rejoin,
     /// An id was issued again.
-    pub reissue: u64,
+    reissue,
     /// A memory server restarted.
-    pub restart: u64,
+    restart,
     /// One compute server alone lost a memory server.
-    pub cut_off: u64,
+    cut_off,
     /// A compute server left in order while others continued.
-    pub departure: u64,
+    departure,
     /// Trees were opened, created or dropped.
-    pub catalog: u64,
+    catalog,
 }
 
 /// Totals over many schedules.
@@ -132,7 +156,7 @@ pub struct Explored {
     /// Number of schedules that ran. All of them were checked.
     pub schedules: u64,
     /// Number of schedules with each kind of event.
-    pub with: Shares,
+    pub with: Shares<u64>,
     /// Number of verbs of each schedule.
     pub verbs: Vec<u32>,
     /// Trace hashes, to count distinct schedules.
@@ -160,24 +184,25 @@ impl Explored {
             if self.schedules == 0 { seen.clients } else { self.fewest_clients.min(seen.clients) };
         self.schedules += 1;
         let Merges { leaves, internal, shrinks } = seen.merges;
-        self.with.add(&Shares {
-            split: u64::from(seen.splits > 0),
-            merge: u64::from(leaves + internal > 0),
-            internal_merge: u64::from(internal > 0),
-            shrink: u64::from(shrinks > 0),
-            reuse: u64::from(seen.reused > 0),
-            scan: u64::from(seen.scans > 0),
-            death: u64::from(seen.crashes.deaths > 0),
-            deaths: u64::from(seen.crashes.deaths > 1),
-            terminated: u64::from(seen.crashes.terminated > 0),
-            recovery: u64::from(seen.crashes.recoveries > 0),
-            rejoin: u64::from(seen.crashes.rejoined > 0),
-            reissue: u64::from(seen.crashes.reissued),
-            restart: u64::from(seen.crashes.restarts > 0),
-            cut_off: u64::from(seen.crashes.cut_off > 0),
-            departure: u64::from(seen.crashes.departed > 0),
-            catalog: u64::from(seen.crashes.catalog > 0),
-        });
+        let happened = Shares {
+            split: seen.splits > 0,
+            merge: leaves + internal > 0,
+            internal_merge: internal > 0,
+            shrink: shrinks > 0,
+            reuse: seen.reused > 0,
+            scan: seen.scans > 0,
+            death: seen.crashes.deaths > 0,
+            deaths: seen.crashes.deaths > 1,
+            terminated: seen.crashes.terminated > 0,
+            recovery: seen.crashes.recoveries > 0,
+            rejoin: seen.crashes.rejoined > 0,
+            reissue: seen.crashes.reissued,
+            restart: seen.crashes.restarts > 0,
+            cut_off: seen.crashes.cut_off > 0,
+            departure: seen.crashes.departed > 0,
+            catalog: seen.crashes.catalog > 0,
+        };
+        self.with.add(happened.map(u64::from));
         self.crash_points += u64::from(seen.crashes.deaths);
         self.most_verbs = self.most_verbs.max(seen.most_verbs);
         self.add_causes(&seen.causes);
@@ -197,7 +222,7 @@ impl Explored {
             self.fewest_clients = fewest.min(other.fewest_clients);
         }
         self.schedules += other.schedules;
-        self.with.add(&other.with);
+        self.with.add(other.with);
         self.verbs.extend(other.verbs);
         self.hashes.extend(other.hashes);
         self.split_or_merge += other.split_or_merge;
@@ -235,27 +260,6 @@ impl Explored {
     /// Returns a number of schedules as a share of all.
     pub fn share(&self, of: u64) -> f64 {
         of as f64 / self.schedules.max(1) as f64
-    }
-}
-
-impl Shares {
-    fn add(&mut self, other: &Self) {
-        self.split += other.split;
-        self.merge += other.merge;
-        self.internal_merge += other.internal_merge;
-        self.shrink += other.shrink;
-        self.reuse += other.reuse;
-        self.scan += other.scan;
-        self.death += other.death;
-        self.deaths += other.deaths;
-        self.terminated += other.terminated;
-        self.recovery += other.recovery;
-        self.rejoin += other.rejoin;
-        self.reissue += other.reissue;
-        self.restart += other.restart;
-        self.cut_off += other.cut_off;
-        self.departure += other.departure;
-        self.catalog += other.catalog;
     }
 }
 

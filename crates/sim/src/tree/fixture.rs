@@ -77,23 +77,16 @@ impl Fixture {
     /// leaves are split, but their separators cannot be posted.
     pub fn load_unposted(&mut self, compute: &Compute, pairs: &[(u64, u64)]) {
         let worker = compute.worker();
-        let lanes = compute.shared.geometry().lock.count;
         let mut left = pairs.to_vec();
-        for (server, lane) in
-            (0..self.scenario.servers).flat_map(|server| (0..lanes).map(move |lane| (server, lane)))
-        {
-            self.hold_lanes(compute, 0xff);
-            let (at, bytes) = compute.shared.geometry().lane_byte_range(lane);
-            self.sim.memory(server).store(Space::OnChip, at, &[0; 8][..bytes as usize]);
+        self.with_one_free_lane(compute, |fixture| {
             left.retain(|&(key, value)| {
                 let op = worker.op_within(Duration::ZERO);
-                let (key, value) = (self.scenario.key(key), self.scenario.value(value));
+                let (key, value) = (fixture.scenario.key(key), fixture.scenario.value(value));
                 let mut old = Vec::new();
                 let insert = op.insert(&compute.tree, &key, &value, &mut old);
-                self.sim.block_on(insert).is_ok_and(|outcome| outcome.is_err())
+                fixture.sim.block_on(insert).is_ok_and(|outcome| outcome.is_err())
             });
-        }
-        self.hold_lanes(compute, 0);
+        });
         self.load(compute, left);
     }
 
@@ -105,33 +98,43 @@ impl Fixture {
         let tree = self.quiet(worker.tree(name, &spec)).expect("a tree can be created");
         let other = Compute { tree: Arc::clone(&tree), ..compute.clone() };
         self.load(&other, (0..keys).map(|key| (key, 1)));
-        let lanes = compute.shared.geometry().lock.count;
         let mut left: Vec<u64> = (0..keys).collect();
-        for (server, lane) in
-            (0..self.scenario.servers).flat_map(|server| (0..lanes).map(move |lane| (server, lane)))
-        {
-            self.hold_lanes(compute, 0xff);
-            let (at, bytes) = compute.shared.geometry().lane_byte_range(lane);
-            self.sim.memory(server).store(Space::OnChip, at, &[0; 8][..bytes as usize]);
+        self.with_one_free_lane(compute, |fixture| {
             left.retain(|&key| {
                 let op = worker.op_within(Duration::ZERO);
-                let (key, mut old) = (self.scenario.key(key), Vec::new());
+                let (key, mut old) = (fixture.scenario.key(key), Vec::new());
                 let remove = op.remove(&tree, &key, &mut old);
-                self.sim.block_on(remove).is_ok_and(|outcome| outcome.is_err())
+                fixture.sim.block_on(remove).is_ok_and(|outcome| outcome.is_err())
             });
-        }
-        self.hold_lanes(compute, 0);
+        });
         assert!(left.is_empty(), "every lane was free once");
         tree
     }
 
-    fn hold_lanes(&mut self, compute: &Compute, byte: u8) {
-        for server in 0..self.scenario.servers {
-            for lane in 0..compute.shared.geometry().lock.count {
-                let (at, bytes) = compute.shared.geometry().lane_byte_range(lane);
-                self.sim.memory(server).store(Space::OnChip, at, &[byte; 8][..bytes as usize]);
-            }
+    /// Calls `act` once for each lane, while another client holds all other lanes.
+    fn with_one_free_lane(&mut self, compute: &Compute, mut act: impl FnMut(&mut Self)) {
+        for (server, lane) in self.lanes(compute) {
+            self.hold_lanes(compute, 0xff);
+            self.set_lane(compute, server, lane, 0);
+            act(self);
         }
+        self.hold_lanes(compute, 0);
+    }
+
+    fn lanes(&self, compute: &Compute) -> impl Iterator<Item = (u16, u32)> + use<> {
+        let lanes = compute.shared.geometry().lock.count;
+        (0..self.scenario.servers).flat_map(move |server| (0..lanes).map(move |lane| (server, lane)))
+    }
+
+    fn hold_lanes(&mut self, compute: &Compute, byte: u8) {
+        for (server, lane) in self.lanes(compute) {
+            self.set_lane(compute, server, lane, byte);
+        }
+    }
+
+    fn set_lane(&mut self, compute: &Compute, server: u16, lane: u32, byte: u8) {
+        let (at, bytes) = compute.shared.geometry().lane_byte_range(lane);
+        self.sim.memory(server).store(Space::OnChip, at, &[byte; 8][..bytes as usize]);
     }
 
     /// Removes keys by number.

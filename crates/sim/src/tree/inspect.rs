@@ -32,7 +32,7 @@ pub(super) struct Scene<'a> {
 impl Scene<'_> {
     /// Checks everything that must hold, and stores the walk of the tree in `seen`. If `dismissed` is set,
     /// the healthy compute servers then depart.
-    pub fn inspect(
+    pub(super) fn inspect(
         &self,
         fixture: &mut Fixture,
         run: &Run,

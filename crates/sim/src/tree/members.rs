@@ -52,7 +52,7 @@ pub(super) struct Members {
 
 impl Members {
     /// Creates the members. `seed` decides whether and when clients join again.
-    pub fn new(
+    pub(super) fn new(
         spawner: Spawner,
         scenario: Scenario,
         record: Rc<Record>,
@@ -79,14 +79,14 @@ impl Members {
 
     /// Returns every compute server that did not leave in order. An inspector finds only the memory of the
     /// others.
-    pub fn remaining(&self) -> Vec<Compute> {
+    pub(super) fn remaining(&self) -> Vec<Compute> {
         let departed = self.departed.borrow();
         let computes = self.computes.borrow();
         computes.iter().filter(|compute| !departed.contains(&compute.fabric.number())).cloned().collect()
     }
 
     /// Adds a client to a compute server.
-    pub fn enrol(&self, client: u32, number: u32) {
+    pub(super) fn enrol(&self, client: u32, number: u32) {
         let mut clients = self.clients.borrow_mut();
         if clients.len() <= client as usize {
             clients.resize(client as usize + 1, None);
@@ -95,7 +95,7 @@ impl Members {
     }
 
     /// Records that a client has ended.
-    pub fn end(&self, client: u32) {
+    pub(super) fn end(&self, client: u32) {
         self.clients.borrow_mut()[client as usize] = None;
     }
 
@@ -110,7 +110,7 @@ impl Members {
     }
 
     /// Spawns a keeper and a recoverer for a compute server.
-    pub fn employ_keeper(self: &Rc<Self>, compute: &Compute) {
+    pub(super) fn employ_keeper(self: &Rc<Self>, compute: &Compute) {
         let (number, thread) = (compute.fabric.number(), self.scenario.threads);
         let recovering = Rc::new(Cell::new(true));
         let (worker, members, busy) = (compute.worker(), Rc::clone(self), Rc::clone(&recovering));
@@ -153,7 +153,7 @@ impl Members {
     /// Continues the script of a client whose compute server is terminated, under a new identity, if rejoins
     /// are left. The script continues as a task of the new compute server. That compute server may be
     /// declared dead again before it has joined completely.
-    pub fn bring_back(self: &Rc<Self>, script: Script, next: u32) {
+    pub(super) fn bring_back(self: &Rc<Self>, script: Script, next: u32) {
         let client = script.client;
         let fabric = self.may_rejoin.get().checked_sub(1).and_then(|left| {
             self.may_rejoin.set(left);

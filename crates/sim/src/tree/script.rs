@@ -38,7 +38,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    pub fn clear(&self) {
+    pub(super) fn clear(&self) {
         self.history.borrow_mut().clear();
         self.sweeps.borrow_mut().clear();
         self.trouble.borrow_mut().take();
@@ -56,7 +56,7 @@ impl Record {
         }
     }
 
-    pub fn trouble(&self, property: Property, what: String) {
+    pub(super) fn trouble(&self, property: Property, what: String) {
         self.trouble.borrow_mut().get_or_insert(Found::new(property, what));
     }
 }
@@ -69,12 +69,12 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    pub fn new(spawner: Spawner, compute_server: u32, threads: u32) -> Self {
+    pub(super) fn new(spawner: Spawner, compute_server: u32, threads: u32) -> Self {
         Self { spawner, compute_server, threads: Cell::new(threads) }
     }
 
     /// Records that one of its threads has finished its work.
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         self.threads.set(self.threads.get() - 1);
     }
 
@@ -119,12 +119,12 @@ pub(super) const OTHERS: [&str; 2] = ["other", "another"];
 pub(super) const SPAN: u64 = 1 << 32;
 
 impl Script {
-    pub async fn run(self, worker: Worker<SimEndpoint>) {
+    pub(super) async fn run(self, worker: Worker<SimEndpoint>) {
         self.run_from(0, worker).await;
     }
 
     /// Continues with operation number `first`.
-    pub async fn run_from(mut self, first: u32, worker: Worker<SimEndpoint>) {
+    pub(super) async fn run_from(mut self, first: u32, worker: Worker<SimEndpoint>) {
         let operations = self.scenario.operations;
         for number in first..operations.min(self.operations) {
             if worker.compute().is_terminated()
@@ -193,7 +193,7 @@ impl Script {
     }
 
     /// The script has ended.
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         if let Some(members) = &self.members {
             members.end(self.client);
         }
@@ -201,7 +201,7 @@ impl Script {
 
     /// Whether an operation may end with this error in a schedule with faults, without having changed
     /// anything.
-    pub fn is_excused(&self, error: &Error) -> bool {
+    pub(super) fn is_excused(&self, error: &Error) -> bool {
         let over = matches!(error, Error::Fenced { .. } | Error::Fabric(FabricError::Disconnected { .. }));
         match error {
             // A deadline that passed because time jumped.
@@ -242,7 +242,7 @@ impl Script {
     }
 
     /// Runs one operation on one key.
-    pub async fn one(&mut self, worker: &Worker<SimEndpoint>, key: u64, asked: Op) {
+    pub(super) async fn one(&mut self, worker: &Worker<SimEndpoint>, key: u64, asked: Op) {
         let call = self.record.history.borrow_mut().invoke(self.client, self.base + key, asked);
         self.spawner.say(|| format!("client {} begins: key {key}, {asked}", self.client));
         let outcome = self.ask(worker, key, asked).await;
@@ -319,7 +319,7 @@ impl Script {
     }
 
     /// Runs one scan, of the hot keys and a few around them, or of everything on one side.
-    pub async fn sweep(&mut self, worker: &Worker<SimEndpoint>) {
+    pub(super) async fn sweep(&mut self, worker: &Worker<SimEndpoint>) {
         let lowest = self.scenario.first_hot().saturating_sub(2);
         let [a, b] = [(); 2].map(|()| lowest + self.rng.below(self.scenario.hot as usize + 4) as u64);
         let (low, high) = (a.min(b), a.max(b));

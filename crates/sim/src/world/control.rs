@@ -14,7 +14,7 @@ use sherman_memory_server::MemoryServer;
 impl World {
     /// Sends a control request.
     pub(crate) fn call(&mut self, endpoint: u32, server: u16, request: Request) -> Ticket {
-        let slot = self.flights.open(endpoint, server, self.current);
+        let slot = self.flights.begin(endpoint, server, self.current);
         let flight = self.flights.get_mut(slot);
         if self.history.on {
             flight.posted = mix_bytes(u64::from(server), format!("{request:?}").as_bytes());
@@ -248,7 +248,7 @@ impl World {
         for endpoint in 0..self.endpoints.len() as u32 {
             if which(endpoint, self.endpoints[endpoint as usize].owner) {
                 for slot in std::mem::take(&mut self.endpoints[endpoint as usize].calls) {
-                    let list = self.flights.close(slot);
+                    let list = self.flights.end(slot);
                     self.recycle(list);
                 }
                 self.actors.set(Actor::Control(endpoint), false);

@@ -1,6 +1,6 @@
 //! Lists and calls between post and poll.
 
-use sherman_fabric::{FabricError, Request, Response, Ticket, WorkList};
+use sherman_fabric::{FabricError, Request, Response, WorkList};
 use std::task::Waker;
 
 /// No task: posted by [`Sim::block_on`](crate::Sim::block_on).
@@ -23,7 +23,6 @@ pub(crate) enum Phase {
 /// One slot: a list or a call.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
-    generation: u32,
     pub(crate) phase: Phase,
     pub(crate) list: WorkList,
     /// Number of verbs that are not done.
@@ -49,63 +48,25 @@ pub(crate) struct Flight {
     pub(crate) fetched: u64,
 }
 
-/// All lists and calls, by slot. Slots are reused, tickets are not.
-#[derive(Debug, Default)]
-pub(crate) struct Flights {
-    slots: Vec<Flight>,
-    free: Vec<u32>,
-}
+/// All lists and calls.
+pub(crate) type Flights = crate::flights::Flights<Flight>;
 
 impl Flights {
     /// Returns a new slot, in flight.
-    pub(crate) fn open(&mut self, route: u32, server: u16, task: u32) -> u32 {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Flight::default());
-            self.slots.len() as u32 - 1
-        });
-        let flight = &mut self.slots[slot as usize];
-        flight.generation = flight.generation.wrapping_add(1);
-        flight.phase = Phase::InFlight;
-        flight.left = 0;
-        flight.error = None;
-        flight.forgotten = false;
+    pub(crate) fn begin(&mut self, route: u32, server: u16, task: u32) -> u32 {
+        let (slot, flight) = self.open();
+        (flight.phase, flight.left) = (Phase::InFlight, 0);
+        (flight.error, flight.forgotten) = (None, false);
         (flight.route, flight.server, flight.task) = (route, server, task);
         (flight.posted, flight.fetched) = (0, 0);
         slot
     }
 
     /// Frees a slot and returns its list's buffers.
-    pub(crate) fn close(&mut self, slot: u32) -> WorkList {
-        let flight = &mut self.slots[slot as usize];
+    pub(crate) fn end(&mut self, slot: u32) -> WorkList {
+        let flight = self.close(slot);
         flight.phase = Phase::Free;
         (flight.waker, flight.request, flight.response) = (None, None, None);
-        self.free.push(slot);
         std::mem::take(&mut flight.list)
-    }
-
-    pub(crate) fn ticket(&self, slot: u32) -> Ticket {
-        Ticket::new(self.slots[slot as usize].generation, slot)
-    }
-
-    /// Returns the slot of a ticket that is still open.
-    pub(crate) fn find(&self, ticket: Ticket) -> Option<u32> {
-        let slot = ticket.slot();
-        let flight = self.slots.get(slot as usize)?;
-        (flight.generation == ticket.generation() && flight.phase != Phase::Free).then_some(slot)
-    }
-
-    #[inline]
-    pub(crate) fn get(&self, slot: u32) -> &Flight {
-        &self.slots[slot as usize]
-    }
-
-    #[inline]
-    pub(crate) fn get_mut(&mut self, slot: u32) -> &mut Flight {
-        &mut self.slots[slot as usize]
-    }
-
-    /// Returns all slots that are not free, with their numbers.
-    pub(crate) fn open_slots(&self) -> impl Iterator<Item = (u32, &Flight)> {
-        (0u32..).zip(&self.slots).filter(|(_, flight)| flight.phase != Phase::Free)
     }
 }

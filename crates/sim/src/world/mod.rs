@@ -236,7 +236,7 @@ impl World {
         }
         let open: Vec<u32> = self.flights.open_slots().map(|(slot, _)| slot).collect();
         for slot in open {
-            let list = self.flights.close(slot);
+            let list = self.flights.end(slot);
             self.recycle(list);
         }
         self.compute_servers.clone_from(&self.saved_compute_servers);

@@ -17,7 +17,7 @@ impl World {
         // A list for a server that does not exist completes on the queue pair of server 0.
         let route = if usize::from(server) < self.servers.len() { server } else { 0 };
         let qp = endpoint as usize * self.servers.len() + usize::from(route);
-        let slot = self.flights.open(qp as u32, server, self.current);
+        let slot = self.flights.begin(qp as u32, server, self.current);
         let mut left = 0;
         for (index, verb) in list.verbs()[..executable].iter().enumerate() {
             let shift = self.unit_shift(verb);
@@ -257,7 +257,7 @@ impl World {
             pair.failing.retain(|&failing| failing != slot);
         }
         if flight.forgotten {
-            let list = self.flights.close(slot);
+            let list = self.flights.end(slot);
             self.recycle(list);
             return;
         }
@@ -275,7 +275,7 @@ impl World {
         if phase == Phase::InFlight {
             return;
         }
-        let list = self.flights.close(slot);
+        let list = self.flights.end(slot);
         self.recycle(list);
         if phase == Phase::Finished && is_call {
             let calls = &mut self.endpoints[route as usize].calls;

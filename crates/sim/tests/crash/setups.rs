@@ -16,9 +16,7 @@ fn few_setups_have_every_pair_of_settings() {
     let has = |one: &dyn Fn(&Setup) -> bool| setups.iter().any(one);
     for format in FORMATS {
         assert!(
-            RELEASES
-                .iter()
-                .all(|&release| has(&|setup| setup.format == format && setup.release == release))
+            RELEASES.iter().all(|&release| has(&|setup| setup.format == format && setup.release == release))
         );
         assert!(has(&|setup| setup.format == format && !setup.techniques.combine));
         assert!(has(&|setup| setup.format == format && setup.servers == 2));
@@ -32,8 +30,7 @@ fn every_combination_of_techniques_is_there_with_every_format() {
     assert_eq!(all.len(), 64 * FORMATS.len());
     let fixed = |setup: &Setup| format!("{:?} {:?}", setup.techniques, setup.format);
     assert_eq!(all.iter().map(fixed).collect::<BTreeSet<_>>().len(), all.len());
-    let turns = |setup: &Setup| {
-        format!("{:?} {:?} {:?} {}", setup.release, setup.width, setup.shape, setup.servers)
-    };
+    let turns =
+        |setup: &Setup| format!("{:?} {:?} {:?} {}", setup.release, setup.width, setup.shape, setup.servers);
     assert_eq!(all.iter().map(turns).collect::<BTreeSet<_>>().len(), 36);
 }

@@ -9,8 +9,7 @@ use std::ops::Range;
 fn explore(threads: usize, seeds: Range<u64>, only_first: bool) -> Explored {
     // READs tear, and the two-level format does not detect that, so some schedules violate a property.
     let make = || {
-        let choose =
-            |draw| Scenario { allow_torn_reads: true, ..Scenario::drawn(draw, Format::TwoLevel) };
+        let choose = |draw| Scenario { allow_torn_reads: true, ..Scenario::drawn(draw, Format::TwoLevel) };
         (Explorer::new(choose, Knobs::swarm), ())
     };
     Many { seeds, threads, only_first }.explore(make, |_, _| ())

@@ -1,4 +1,5 @@
 //! The tree under the adversary.
+#![allow(unreachable_pub, reason = "a test exports nothing")]
 
 mod adversary;
 mod catalog_races;

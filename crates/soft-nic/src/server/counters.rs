@@ -109,43 +109,30 @@ impl HotWords {
     }
 }
 
-macro_rules! reasons {
-    ($($name:ident = $text:literal),*) => {
-        /// Why a request or connection was refused.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Reason { $($name),* }
-
-        impl Reason {
-            pub(super) const ALL: &[Self] = &[$(Self::$name),*];
-
-            /// Its name in statistics.
-            pub(super) fn name(self) -> &'static str {
-                match self { $(Self::$name => $text),* }
-            }
-        }
-    };
+sherman_fabric::named! {
+    /// Why a request or connection was refused.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum Reason {
+        Malformed => "malformed",
+        TooLarge => "too_large",
+        Version => "version",
+        BadSecret => "bad_secret",
+        Fenced => "fenced",
+        Restarted => "restarted",
+        TooManyConnections => "too_many_connections",
+        TooManyNewcomers => "too_many_newcomers",
+        SlowHandshake => "slow_handshake",
+        Idle => "idle",
+        NotAllowed => "not_allowed",
+        JoinRefused => "join_refused",
+        OtherCluster => "other_cluster",
+        OtherMemory => "other_memory",
+        Internal => "internal",
+        BadAddress => "bad_address",
+        Overloaded => "overloaded",
+        AcceptFailed => "accept_failed",
+    }
 }
-
-reasons!(
-    Malformed = "malformed",
-    TooLarge = "too_large",
-    Version = "version",
-    BadSecret = "bad_secret",
-    Fenced = "fenced",
-    Restarted = "restarted",
-    TooManyConnections = "too_many_connections",
-    TooManyNewcomers = "too_many_newcomers",
-    SlowHandshake = "slow_handshake",
-    Idle = "idle",
-    NotAllowed = "not_allowed",
-    JoinRefused = "join_refused",
-    OtherCluster = "other_cluster",
-    OtherMemory = "other_memory",
-    Internal = "internal",
-    BadAddress = "bad_address",
-    Overloaded = "overloaded",
-    AcceptFailed = "accept_failed"
-);
 
 impl From<GoodbyeCode> for Reason {
     fn from(code: GoodbyeCode) -> Self {

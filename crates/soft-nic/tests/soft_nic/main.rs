@@ -1,6 +1,7 @@
 //! The soft NIC from both sides. Tests that examine the whole process (`idle`, `descriptors`) are programs of
 //! their own.
 #![cfg(target_os = "linux")]
+#![allow(unreachable_pub, reason = "a test exports nothing")]
 
 mod client;
 mod contract;

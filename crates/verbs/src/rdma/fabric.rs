@@ -10,7 +10,6 @@ use sherman_control::ControlFabric;
 use sherman_control::client::resolve::resolve;
 use sherman_control::{Address, JoinError, JoinOptions};
 use sherman_fabric::{Caps, ComputeId, Fabric, FabricError};
-use std::fmt;
 use std::net::{IpAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,35 +21,17 @@ const LOOK_UP: Duration = Duration::from_secs(5);
 /// Bytes of registered memory of one endpoint. A list that needs more is refused.
 const SLAB: u32 = 4 << 20;
 
-/// Why a cluster cannot be joined through a NIC.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum VerbsJoinError {
-    /// The cluster does not admit this client.
-    Join(JoinError),
-    /// There is no usable device.
-    Verbs(VerbsError),
-    /// A server does not offer RDMA, or its NIC is not reachable from here.
-    Attach(FabricError),
-}
-
-impl fmt::Display for VerbsJoinError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Join(error) => error.fmt(f),
-            Self::Verbs(error) => error.fmt(f),
-            Self::Attach(error) => write!(f, "cannot reach a memory server's memory by RDMA: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for VerbsJoinError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Join(error) => Some(error),
-            Self::Verbs(error) => Some(error),
-            Self::Attach(error) => Some(error),
-        }
+sherman_fabric::errors! {
+    /// Why a cluster cannot be joined through a NIC.
+    #[derive(Debug)]
+    #[non_exhaustive]
+    pub enum VerbsJoinError {
+        /// The cluster does not admit this client.
+        Join(error: JoinError) => "{error}" because error,
+        /// There is no usable device.
+        Verbs(error: VerbsError) => "{error}" because error,
+        /// A server does not offer RDMA, or its NIC is not reachable from here.
+        Attach(error: FabricError) => "cannot reach a memory server's memory by RDMA: {error}" because error,
     }
 }
 

@@ -13,7 +13,7 @@ const COLUMNS: usize = 3;
 const ROW: f64 = 18.0;
 
 /// Returns the SVG of a figure.
-pub fn svg(figure: &Figure) -> String {
+pub(crate) fn svg(figure: &Figure) -> String {
     let columns = figure.panels.len().clamp(1, COLUMNS);
     let tables: Vec<(f64, &Table, Vec<f64>)> = figure
         .tables

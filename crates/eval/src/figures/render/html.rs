@@ -23,7 +23,7 @@ the numbers that the paper states.";
 const CALIBRATION: &str = "hocl";
 
 /// Returns the page of these figures.
-pub fn page(scale: &Scale, figures: &[Figure]) -> String {
+pub(crate) fn page(scale: &Scale, figures: &[Figure]) -> String {
     let mut body = String::new();
     body += &format!("<svg class=\"defs\" aria-hidden=\"true\">{TEXTURES}</svg>\n<header>\n");
     body += "<h1>Sherman’s evaluation, on a model of its machines</h1>\n";

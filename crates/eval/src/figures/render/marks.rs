@@ -16,19 +16,19 @@ const MARKERS: usize = 16;
 const HALF: f64 = 3.6;
 
 /// Returns the group of a bar. Its x must be an index.
-pub fn group(x: f64) -> Option<usize> {
+pub(super) fn group(x: f64) -> Option<usize> {
     ((0.0..GROUPS).contains(&x) && libm::floor(x) == x).then_some(x as usize)
 }
 
 /// Returns the number of groups of bars in a panel.
-pub fn groups(panel: &Panel) -> usize {
+pub(super) fn groups(panel: &Panel) -> usize {
     let points = panel.series.iter().flat_map(|series| &series.points).filter(|point| is_drawn(panel, point));
     let used = points.filter_map(|point| group(point.x)).map(|group| group + 1).max().unwrap_or(0);
     used.max(panel.x.categories.len())
 }
 
 /// Returns the name of a group.
-pub fn group_name(panel: &Panel, group: usize) -> String {
+pub(super) fn group_name(panel: &Panel, group: usize) -> String {
     panel.x.categories.get(group).cloned().unwrap_or_else(|| group.to_string())
 }
 
@@ -66,7 +66,7 @@ fn whisker(drawing: &mut Drawing, frame: &Frame, x: f64, half: f64, point: &Poin
 }
 
 /// Draws groups of bars. Every group has room for the largest group's bars. Smaller groups are centred.
-pub fn bars(drawing: &mut Drawing, panel: &Panel, looks: &[Look], frame: &Frame) {
+pub(super) fn bars(drawing: &mut Drawing, panel: &Panel, looks: &[Look], frame: &Frame) {
     let groups = groups(panel);
     let members = |wanted: usize| {
         let series = panel.series.iter().zip(looks);
@@ -135,7 +135,7 @@ fn short(value: f64) -> String {
 }
 
 /// Draws curves with markers. A point that cannot be drawn is skipped, and the line joins its neighbours.
-pub fn lines(drawing: &mut Drawing, panel: &Panel, looks: &[Look], frame: &Frame) {
+pub(super) fn lines(drawing: &mut Drawing, panel: &Panel, looks: &[Look], frame: &Frame) {
     // The paper's curves lie below the measured ones.
     let order = panel.series.iter().zip(looks);
     let (paper, ours): (Vec<_>, Vec<_>) = order.partition(|(_, look)| look.paper);
@@ -203,7 +203,7 @@ fn marker(drawing: &mut Drawing, look: Look, (x, y): (f64, f64), title: &str) {
 }
 
 /// Draws the look of a series for the legend, centred at the height `y`.
-pub fn swatch(drawing: &mut Drawing, kind: PanelKind, look: Look, (x, y): (f64, f64), wide: f64) {
+pub(super) fn swatch(drawing: &mut Drawing, kind: PanelKind, look: Look, (x, y): (f64, f64), wide: f64) {
     match kind {
         PanelKind::Bars => {
             drawing.rect((x + 0.5, y - 5.0), (wide - 1.0, 10.0), look.mark(kind), look.texture(), "")

@@ -20,8 +20,8 @@ mod section;
 mod style;
 mod svg;
 
-pub use alone::svg;
-pub use html::page;
+pub(super) use alone::svg;
+pub(super) use html::page;
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use crate::figures::model::{Panel, PanelKind, Point};
 use crate::figures::text::{number, short};
 
 /// The width of a panel.
-pub const WIDTH: f64 = 352.0;
+pub(super) const WIDTH: f64 = 352.0;
 /// The height of its plot.
 const PLOT: f64 = 176.0;
 /// The height of a line of text.
@@ -25,7 +25,7 @@ const UPRIGHT: (f64, f64, f64) = (90.0, 1.0, 0.0);
 const SLANTS: [(f64, f64, f64); 3] = [(35.0, 0.574, 0.819), (50.0, 0.766, 0.643), UPRIGHT];
 
 /// A drawn panel.
-pub struct Drawn {
+pub(super) struct Drawn {
     /// The markup inside `<svg>` or `<g>`.
     pub markup: String,
     /// Its height.
@@ -33,7 +33,7 @@ pub struct Drawn {
 }
 
 /// The area of a panel's marks.
-pub struct Frame {
+pub(super) struct Frame {
     /// From left to right.
     pub x: Scale,
     /// From bottom to top.
@@ -49,7 +49,7 @@ pub struct Frame {
 }
 
 /// Draws a panel.
-pub fn draw(panel: &Panel) -> Drawn {
+pub(super) fn draw(panel: &Panel) -> Drawn {
     let looks = looks(&panel.series);
     let mut drawing = Drawing::default();
     let mut top = heading(&mut drawing, panel);
@@ -87,14 +87,14 @@ pub fn draw(panel: &Panel) -> Drawn {
 }
 
 /// Returns every point that can be drawn.
-pub fn points(panel: &Panel) -> impl Iterator<Item = &Point> {
+pub(super) fn points(panel: &Panel) -> impl Iterator<Item = &Point> {
     let all = panel.series.iter().flat_map(|series| &series.points);
     all.filter(|point| is_drawn(panel, point))
 }
 
 /// Returns whether a point can be drawn: its coordinates are numbers, and have logarithms where the axis
 /// needs them.
-pub fn is_drawn(panel: &Panel, point: &Point) -> bool {
+pub(super) fn is_drawn(panel: &Panel, point: &Point) -> bool {
     let fits = |value: f64, log: bool| value.is_finite() && (!log || value > 0.0);
     let group = panel.kind == PanelKind::Lines || marks::group(point.x).is_some();
     group && fits(point.x, panel.kind == PanelKind::Lines && panel.x.log) && fits(point.y, panel.y.log)
@@ -240,7 +240,7 @@ fn x_ticks(panel: &Panel, frame: &Frame) -> Vec<Tick> {
 }
 
 /// Describes a panel for readers who cannot see it.
-pub fn described(panel: &Panel) -> String {
+pub(super) fn described(panel: &Panel) -> String {
     let kind = match panel.kind {
         PanelKind::Bars => "Bars",
         PanelKind::Lines => "Lines",
@@ -260,7 +260,7 @@ pub fn described(panel: &Panel) -> String {
 }
 
 /// Returns a panel as an `<svg>` element of a page. `id` is the prefix of its parts' ids.
-pub fn element(panel: &Panel, id: &str) -> String {
+pub(super) fn element(panel: &Panel, id: &str) -> String {
     let Drawn { markup, height } = draw(panel);
     let (title, about) = (super::svg::escape(&panel.title), super::svg::escape(&described(panel)));
     format!(

@@ -7,7 +7,7 @@ const TICKS: f64 = 6.0;
 
 /// The range of an axis, and the positions of its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scale {
+pub(super) struct Scale {
     low: f64,
     high: f64,
     log: bool,
@@ -20,7 +20,7 @@ pub struct Scale {
 
 /// A value with a line, and its label. The label is empty for a helper line.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tick {
+pub(super) struct Tick {
     /// The value.
     pub value: f64,
     /// The label.
@@ -29,14 +29,14 @@ pub struct Tick {
 
 impl Scale {
     /// Makes a scale for these values with round ends. With `zero`, a linear scale includes zero.
-    pub fn round(values: impl Iterator<Item = f64>, log: bool, zero: bool) -> Self {
+    pub(super) fn round(values: impl Iterator<Item = f64>, log: bool, zero: bool) -> Self {
         let (least, most) = span(values, log);
         let (low, high, step) = if log { decades(least, most) } else { steps(least, most, zero) };
         Self { low, high, log, step, from: 0.0, to: 1.0 }
     }
 
     /// Makes a scale that spans exactly these values.
-    pub fn tight(values: impl Iterator<Item = f64>, log: bool) -> Self {
+    pub(super) fn tight(values: impl Iterator<Item = f64>, log: bool) -> Self {
         let (low, high) = span(values, log);
         let (low, high) = match (low < high, log) {
             (true, _) => (low, high),
@@ -48,13 +48,13 @@ impl Scale {
 
     /// Returns the same scale between two positions of the drawing.
     #[must_use]
-    pub fn between(self, from: f64, to: f64) -> Self {
+    pub(super) fn between(self, from: f64, to: f64) -> Self {
         Self { from, to, ..self }
     }
 
     /// Returns the position of a value. `None` if it is not a number, infinite, or has no logarithm on a
     /// logarithmic scale. Values beyond an end are placed at that end.
-    pub fn place(&self, value: f64) -> Option<f64> {
+    pub(super) fn place(&self, value: f64) -> Option<f64> {
         if !value.is_finite() || (self.log && value <= 0.0) {
             return None;
         }
@@ -67,13 +67,13 @@ impl Scale {
     }
 
     /// Returns the base of bars: zero, or the nearest end if the axis does not include zero.
-    pub fn base(&self) -> f64 {
+    pub(super) fn base(&self) -> f64 {
         let value = if self.log { self.low } else { self.low.max(0.0).min(self.high) };
         self.place(value).unwrap_or(self.from)
     }
 
     /// Returns the values to label, ascending.
-    pub fn ticks(&self) -> Vec<Tick> {
+    pub(super) fn ticks(&self) -> Vec<Tick> {
         if self.log { self.log_ticks() } else { self.linear_ticks() }
     }
 

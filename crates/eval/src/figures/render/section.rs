@@ -7,7 +7,7 @@ use crate::figures::model::{Claim, Figure, Panel, Table};
 use crate::figures::text::{factor, number};
 
 /// Returns the section of a figure.
-pub fn section(figure: &Figure) -> String {
+pub(super) fn section(figure: &Figure) -> String {
     let name = escape(figure.name);
     let mut html = format!(
         "<section id=\"{name}\" aria-labelledby=\"{name}-h\">\n<p class=\"where\">{}</p>\n\
@@ -35,7 +35,7 @@ pub fn section(figure: &Figure) -> String {
 }
 
 /// Returns a table in a box that scrolls if it is too wide. Its first column names the rows.
-pub fn table(table: &Table) -> String {
+pub(super) fn table(table: &Table) -> String {
     let count = table.rows.iter().map(Vec::len).fold(table.columns.len(), usize::max);
     // A column is numeric if every cell that is not empty begins like a number.
     let numeric: Vec<bool> = (0..count)

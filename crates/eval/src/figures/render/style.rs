@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 /// The look of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub(super) struct Look {
     /// Its slot in the palette. Its class is `s` and this number.
     pub slot: usize,
     /// Whether it is the paper's.
@@ -27,7 +27,7 @@ struct PaletteSlot {
 
 /// The shape at each point of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Marker {
+pub(super) enum Marker {
     /// Round.
     Circle,
     /// A square on its side.
@@ -73,7 +73,7 @@ const OTHERS: [usize; 10] = [6, 7, 4, 3, 5, 8, 9, 2, 1, 0];
 
 /// Returns the looks of a panel's series. The paper's series and the measured series of the same system share
 /// a colour.
-pub fn looks(series: &[Series]) -> Vec<Look> {
+pub(super) fn looks(series: &[Series]) -> Vec<Look> {
     let own = |base: &str| match base {
         "" => Some(SLOTS.len() - 1),
         _ => SLOTS.iter().position(|slot| slot.name == base),
@@ -106,32 +106,32 @@ fn base(name: &str) -> String {
 
 impl Look {
     /// Returns its class.
-    pub fn class(self) -> String {
+    pub(super) fn class(self) -> String {
         format!("s{}", self.slot)
     }
 
     /// Returns its colour, for viewers that do not support CSS variables.
-    pub fn colour(self) -> &'static str {
+    pub(super) fn colour(self) -> &'static str {
         SLOTS[self.slot].light
     }
 
     /// Returns the texture of its bars.
-    pub fn texture(self) -> Option<u8> {
+    pub(super) fn texture(self) -> Option<u8> {
         if self.paper { None } else { SLOTS[self.slot].texture }
     }
 
     /// Returns the dashes of its line.
-    pub fn dashes(self) -> &'static str {
+    pub(super) fn dashes(self) -> &'static str {
         if self.paper { "1 3" } else { SLOTS[self.slot].dashes }
     }
 
     /// Returns the marker of its points.
-    pub fn marker(self) -> Marker {
+    pub(super) fn marker(self) -> Marker {
         SLOTS[self.slot].marker
     }
 
     /// Returns the style class of its marks.
-    pub fn mark(self, kind: PanelKind) -> &'static str {
+    pub(super) fn mark(self, kind: PanelKind) -> &'static str {
         match (kind, self.paper) {
             (PanelKind::Bars, false) => "bar",
             (PanelKind::Bars, true) => "bar paper",
@@ -142,7 +142,7 @@ impl Look {
 }
 
 /// Textures that bars refer to. A document contains them once.
-pub const TEXTURES: &str = "<defs>\
+pub(super) const TEXTURES: &str = "<defs>\
 <pattern id=\"texture-0\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" \
 patternTransform=\"rotate(45)\"><path d=\"M0 0V5\" class=\"weave\"/></pattern>\
 <pattern id=\"texture-1\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" \
@@ -178,13 +178,13 @@ fn variables(dark: bool) -> String {
 }
 
 /// Returns both themes. The reader's preference chooses one; print uses the light one.
-pub fn themes() -> String {
+pub(super) fn themes() -> String {
     let (light, dark) = (variables(false), variables(true));
     format!(":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n")
 }
 
 /// Returns the style of drawings, for separate files and for the page.
-pub fn drawings() -> String {
+pub(super) fn drawings() -> String {
     let mut css = String::from(
         "\
 .chart text{font:11px system-ui,-apple-system,\"Segoe UI\",Roboto,\"Helvetica Neue\",Arial,sans-serif;

@@ -3,12 +3,12 @@
 use crate::figures::text::trimmed;
 
 /// The size of most text, in units of the drawing. On a phone a unit is about a pixel.
-pub const TEXT: f64 = 11.0;
+pub(super) const TEXT: f64 = 11.0;
 /// The size of the smallest text.
-pub const SMALL: f64 = 10.0;
+pub(super) const SMALL: f64 = 10.0;
 
 /// Escapes markup. Omits characters that XML does not allow.
-pub fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -26,13 +26,13 @@ pub fn escape(text: &str) -> String {
 }
 
 /// Formats a coordinate, to a hundredth.
-pub fn at(value: f64) -> String {
+pub(super) fn at(value: f64) -> String {
     trimmed(format!("{value:.2}"))
 }
 
 /// Estimates the width of text. The reader's font is unknown, so the estimate is rather too wide than too
 /// narrow.
-pub fn width(text: &str, size: f64) -> f64 {
+pub(super) fn width(text: &str, size: f64) -> f64 {
     let letters = text.chars().map(|letter| match letter {
         'i' | 'j' | 'l' | 't' | 'f' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' | ' ' | '(' | ')' => 0.34,
         'm' | 'w' | 'M' | 'W' | '%' | '@' => 0.9,
@@ -45,7 +45,7 @@ pub fn width(text: &str, size: f64) -> f64 {
 
 /// Breaks text at spaces into lines no wider than `room`. Words that are wider break after hyphens. A part
 /// that is still too wide stays whole.
-pub fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
+pub(super) fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         let parts: Vec<&str> =
@@ -66,7 +66,7 @@ pub fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
 
 /// Which part of a text is at its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Anchor {
+pub(super) enum Anchor {
     /// Its beginning.
     Start,
     /// Its middle.
@@ -77,24 +77,31 @@ pub enum Anchor {
 
 /// A drawing under construction.
 #[derive(Debug, Default)]
-pub struct Drawing {
+pub(super) struct Drawing {
     /// Its markup.
     pub markup: String,
 }
 
 impl Drawing {
     /// Adds markup.
-    pub fn push(&mut self, markup: &str) {
+    pub(super) fn push(&mut self, markup: &str) {
         self.markup.push_str(markup);
     }
 
     /// Adds text.
-    pub fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, class: &str, text: &str) {
+    pub(super) fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, class: &str, text: &str) {
         self.turned((x, y), 0.0, anchor, class, text);
     }
 
     /// Adds text, rotated by this many degrees.
-    pub fn turned(&mut self, (x, y): (f64, f64), degrees: f64, anchor: Anchor, class: &str, text: &str) {
+    pub(super) fn turned(
+        &mut self,
+        (x, y): (f64, f64),
+        degrees: f64,
+        anchor: Anchor,
+        class: &str,
+        text: &str,
+    ) {
         let (x, y) = (at(x), at(y));
         let anchor = match anchor {
             Anchor::Start => "",
@@ -111,13 +118,13 @@ impl Drawing {
     }
 
     /// Adds a straight line.
-    pub fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), class: &str) {
+    pub(super) fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), class: &str) {
         let [x1, y1, x2, y2] = [x1, y1, x2, y2].map(at);
         self.push(&format!("<path class=\"{class}\" d=\"M{x1} {y1}L{x2} {y2}\"/>"));
     }
 
     /// Adds a rectangle, with a texture if one is given. `title` is its tooltip.
-    pub fn rect(
+    pub(super) fn rect(
         &mut self,
         (x, y): (f64, f64),
         (w, h): (f64, f64),

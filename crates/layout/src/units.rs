@@ -1,4 +1,4 @@
-//! Numbers with units, as options and configuration files have them. Cluster URLs use the same units.
+//! Numbers with units, as options, configuration files and cluster URLs have them.
 
 use std::time::Duration;
 
