@@ -100,8 +100,7 @@ fn an_input_that_is_used_up_goes_on_as_zeroes() {
 fn damage_stays_inside() {
     let mut image = [7; 70];
     for seed in 0..=255_u8 {
-        let input: Vec<u8> =
-            (0..80).map(|at: u8| at.wrapping_mul(seed).wrapping_add(seed >> 3)).collect();
+        let input: Vec<u8> = (0..80).map(|at: u8| at.wrapping_mul(seed).wrapping_add(seed >> 3)).collect();
         Source::new(&input).damage(&mut image);
     }
     assert!(image.iter().any(|byte| *byte != 7));

@@ -7,7 +7,7 @@ use sherman_fabric::FabricError;
 use std::io;
 
 sherman_fabric::errors! {
-    /// Why [`SoftNicFabric::join`](super::SoftNicFabric::join) failed.
+    /// Why a client could not join a cluster.
     #[derive(Debug)]
     #[non_exhaustive]
     pub enum JoinError {
