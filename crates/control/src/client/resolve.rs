@@ -90,7 +90,11 @@ mod tests {
     fn names_and_numbers_are_found() {
         let deadline = Instant::now() + Duration::from_secs(20);
         assert_eq!(resolve("127.0.0.1:80", deadline).unwrap(), [([127, 0, 0, 1], 80).into()]);
-        assert!(resolve("localhost:80", deadline).unwrap().iter().all(|address| address.ip().is_loopback()));
+        // Not every system knows this name.
+        match "localhost:80".to_socket_addrs() {
+            Ok(known) => assert_eq!(resolve("localhost:80", deadline).unwrap(), known.collect::<Vec<_>>()),
+            Err(_) => assert!(resolve("localhost:80", deadline).is_err()),
+        }
         assert!(resolve("no port", deadline).is_err());
     }
 
