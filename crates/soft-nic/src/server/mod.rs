@@ -103,7 +103,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            max_connections: 4096,
+            max_connections: 16_384,
             max_newcomers: 256,
             handshake_time: Duration::from_secs(5),
             idle_time: Duration::from_secs(30),
