@@ -157,6 +157,12 @@ impl Scan {
         Some(entry.split_at(self.key_len))
     }
 
+    /// Returns the key of the last entry that `next` returned, if it is still buffered.
+    pub fn last_key(&self) -> Option<&[u8]> {
+        let at = self.next.checked_sub(self.entry_len)?;
+        self.buffers.entries.get(at..at + self.key_len)
+    }
+
     /// Whether the buffered entries reach the limit.
     fn has_enough(&self) -> bool {
         self.limit.is_some_and(|left| self.buffers.entries.len() >= left.saturating_mul(self.entry_len))

@@ -70,8 +70,15 @@ struct End<F> {
     begun: bool,
     /// How many leaves to read at once next.
     leaves: usize,
-    /// The last key that was taken from this end. Empty if there is none.
+    /// The last key that was taken from this end before its last read. Empty if there is none.
     last: Vec<u8>,
+}
+
+impl<F> End<F> {
+    /// The last key that was taken from this end. Empty if there is none.
+    fn last_key(&self) -> &[u8] {
+        self.scan.as_ref().and_then(Scan::last_key).unwrap_or(&self.last)
+    }
 }
 
 /// The end that `next` takes entries from.
@@ -170,15 +177,14 @@ impl<S: Source> Entries<S> {
         let [front, back] = &mut self.ends;
         let (end, other) = if at == FRONT { (front, back) } else { (back, front) };
         let (key, value) = end.scan.as_mut()?.next()?;
-        if !other.last.is_empty() {
+        // Most ranges are taken from one end.
+        if other.begun && !other.last_key().is_empty() {
             let ascending = (self.plan.direction == Direction::Forward) == (at == FRONT);
-            if if ascending { key >= &other.last[..] } else { key <= &other.last[..] } {
+            if if ascending { key >= other.last_key() } else { key <= other.last_key() } {
                 self.over = true;
                 return None;
             }
         }
-        end.last.clear();
-        end.last.extend_from_slice(key);
         if let Some(left) = &mut self.plan.limit {
             *left -= 1;
         }
@@ -205,6 +211,10 @@ impl<S: Source> Entries<S> {
         }
         let end = &mut self.ends[at];
         let mut scan = end.scan.take()?;
+        if let Some(key) = scan.last_key() {
+            end.last.clear();
+            end.last.extend_from_slice(key);
+        }
         if self.plan.prefetch.is_none() {
             end.leaves = (end.leaves * 2).min(PREFETCH);
             scan.set_prefetch(end.leaves);
@@ -224,9 +234,9 @@ impl<S: Source> Entries<S> {
                 Direction::Backward => Direction::Forward,
             };
         }
-        let met = &self.ends[1 - at].last;
+        let met = self.ends[1 - at].last_key();
         if !met.is_empty() {
-            let bound = Bound::Excluded(met.clone());
+            let bound = Bound::Excluded(met.to_vec());
             match plan.direction {
                 Direction::Forward => plan.to = bound,
                 Direction::Backward => plan.from = bound,
