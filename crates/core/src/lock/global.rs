@@ -10,6 +10,7 @@ use crate::techniques::Techniques;
 use sherman_fabric::{ComputeId, Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkList};
 use sherman_layout::ReleaseMode;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::pin;
 use std::task::Poll;
 
@@ -38,19 +39,22 @@ pub(crate) struct Locked {
     pub(super) also: Option<VerbId>,
 }
 
-/// What to read under a lane: the node it protects, and optionally another one on the same server. Address
-/// and size of each.
+/// What to read under a lane: a part of the node it protects, and optionally another node on the same server.
 #[derive(Clone, Copy)]
 struct Nodes {
-    node: (GlobalAddress, usize),
+    node: GlobalAddress,
+    /// First byte of the part, and its length.
+    part: (usize, usize),
+    /// Address and size.
     also: Option<(GlobalAddress, usize)>,
 }
 
 impl Nodes {
     fn read(self, list: &mut WorkList) -> (VerbId, Option<VerbId>) {
-        let mut read =
-            |(address, bytes): (GlobalAddress, usize)| list.read(Space::Host, address.offset(), bytes as u32);
-        (read(self.node), self.also.map(read))
+        let mut read = |offset: u64, bytes: usize| list.read(Space::Host, offset, bytes as u32);
+        let (from, bytes) = self.part;
+        let node = read(self.node.offset() + from as u64, bytes);
+        (node, self.also.map(|(address, bytes)| read(address.offset(), bytes)))
     }
 }
 
@@ -87,13 +91,38 @@ impl<E: Endpoint> Op<'_, E> {
         also: Option<(GlobalAddress, usize)>,
     ) -> Result<Locked, Error> {
         let also = also.filter(|(other, _)| other.server() == address.server());
-        let nodes = Nodes { node: (address, bytes), also };
         self.worker.compute.check_pointer(address, bytes)?;
+        self.lock_part(Nodes { node: address, part: (0, bytes), also }).await
+    }
+
+    /// Like [`Op::lock`], but reads only `part` of the node of `bytes` bytes at `address`.
+    #[inline]
+    pub(crate) async fn lock_lines(
+        &self,
+        address: GlobalAddress,
+        bytes: usize,
+        part: Range<usize>,
+    ) -> Result<Locked, Error> {
+        self.worker.compute.check_pointer(address, bytes)?;
+        self.lock_part(Nodes { node: address, part: (part.start, part.len()), also: None }).await
+    }
+
+    /// Reads the whole node of `bytes` bytes under a lane that is held for a part of it.
+    pub(crate) async fn read_rest(&self, locked: Locked, bytes: usize) -> Result<Locked, Error> {
+        let node = locked.address;
+        let held = locked.done(self);
+        self.read_under(held, Nodes { node, part: (0, bytes), also: None }).await
+    }
+
+    #[inline]
+    async fn lock_part(&self, nodes: Nodes) -> Result<Locked, Error> {
+        let address = nodes.node;
         if !self.may_take_lanes() {
             Box::pin(self.worker.activate()).await?;
         }
         let lane = self.lane_at(address);
-        self.endpoint().hint(address, bytes);
+        let first = GlobalAddress::new(address.server(), address.offset() + nodes.part.0 as u64);
+        self.endpoint().hint(first, nodes.part.1);
         if self.techniques().hierarchical {
             let grant = match self.worker.compute.local.try_acquire(lane) {
                 Some(grant) => grant,
@@ -271,7 +300,7 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     async fn read_under(&self, held: Held, nodes: Nodes) -> Result<Locked, Error> {
-        let address = nodes.node.0;
+        let address = nodes.node;
         let mut list = self.endpoint().list(address.server());
         let (read, also) = nodes.read(&mut list);
         match self.execute(list).await {

@@ -11,6 +11,9 @@
 //! | internal node | the node, floor = version; the header line alone if a split adds nothing to the left half | the node | the node |
 //! | merge into the left neighbour, clear | the node, floor = version | the node | the node |
 //! | link, free | the header line; the version stays | the header line | the header line |
+//!
+//! `LineHashed` leaves change as `LineStamped` ones do, with two differences. A split rewrites the left half too.
+//! Link and free write all lines of entries, then the header line.
 
 mod merge;
 mod split;
@@ -19,7 +22,7 @@ use super::header::{AT_CHECKSUM, AT_FRONT, Flags, Header};
 use super::shape::Body;
 use super::stream::set_stamp;
 use super::view::{Node, checksum};
-use super::{Format, LINE, Lookup, Patch, Shape, SortedBody, entry, put_u64, slots};
+use super::{Format, LINE, Lookup, Patch, Shape, SortedBody, entry, hashed, put_u64, slots};
 use sherman_fabric::{ComputeId, GlobalAddress};
 
 /// If the window of legal stamps would reach this size, a split rewrites every line instead of only the
@@ -143,7 +146,7 @@ impl<'s> Draft<'s> {
     fn seal(&mut self) {
         self.header.encode(&mut self.image);
         match self.shape.format {
-            Format::LineStamped | Format::SortedStamped => {
+            Format::LineStamped | Format::SortedStamped | Format::LineHashed => {
                 for line in 0..self.shape.header_lines {
                     set_stamp(&mut self.image, line, self.header.version);
                 }
@@ -165,13 +168,29 @@ impl<'s> Draft<'s> {
     /// acceptable.
     fn seal_all(&mut self) -> Patch {
         self.raise_floor();
-        if self.shape.format.is_lined() {
+        if self.shape.is_hashed() {
+            self.identify_lines(self.header.flags.pending || self.header.flags.free);
+        } else if self.shape.format.is_lined() {
             for line in 0..self.shape.lines() {
                 set_stamp(&mut self.image, line, self.header.version);
             }
         }
         self.seal();
         Patch::one(0..self.shape.node_bytes).together()
+    }
+
+    /// Writes what every line of a hashed leaf shows of the leaf.
+    fn identify_lines(&mut self, detached: bool) {
+        seam!(node::identify_lines(self, detached));
+        let (low, high) = (self.node().low(), self.node().high());
+        let identity = hashed::Identity {
+            tree: self.shape.tree,
+            version: self.header.version,
+            detached,
+            low: &low,
+            high: high.as_deref(),
+        };
+        hashed::identify(self.shape, &mut self.image, identity);
     }
 
     /// No line older than this version is acceptable from now on.
@@ -184,22 +203,41 @@ impl<'s> Draft<'s> {
         self.header.version = self.header.version.wrapping_add(1);
     }
 
-    /// Clears the pending mark: the node is linked. The write is one unit in every format.
+    /// Clears the pending mark: the node is linked. The write is one unit in every format but `LineHashed`,
+    /// whose lines are attached before.
     pub fn link(&mut self) -> Patch {
         self.header.flags.pending = false;
         self.header.owner = ComputeId::NOBODY;
-        self.seal();
-        Patch::one(0..LINE)
+        self.mark_lines(false)
     }
 
-    /// Marks the node free: it belongs to no tree any more. The write is one unit in every format. The
-    /// version stays, because the next user of the place continues from it (I23).
+    /// Marks the node free: it belongs to no tree any more. The write is one unit in every format but
+    /// `LineHashed`, whose lines are detached before. The version stays, because the next user of the place
+    /// continues from it (I23).
     pub fn free(&mut self, owner: ComputeId) -> Patch {
         self.header.flags.free = true;
         self.header.flags.pending = false;
         self.header.owner = owner;
+        self.mark_lines(true)
+    }
+
+    /// Seals the header after a change of its marks.
+    fn mark_lines(&mut self, detached: bool) -> Patch {
         self.seal();
-        Patch::one(0..LINE)
+        if !self.shape.is_hashed() {
+            return Patch::one(0..LINE);
+        }
+        self.identify_lines(detached);
+        // The header comes last: a header without marks shows that all lines are attached, and a free mark
+        // that all are detached (I49).
+        Patch::one(LINE..self.shape.node_bytes).then(0..LINE)
+    }
+
+    /// Attaches the lines of a pending leaf. Only for a place that no pointer ever led to.
+    pub(crate) fn attach_lines(&mut self) {
+        if self.shape.is_hashed() {
+            self.identify_lines(false);
+        }
     }
 
     /// Stores `value` under `key`, which is inside the fences. `old` receives the value it replaces.

@@ -7,7 +7,7 @@
 use super::header::AT_STAMP;
 use super::shape::{AT_BITMAP, Body};
 use super::view::{Lookup, Node};
-use super::{LINE, get_u16, order, put_u16, slots};
+use super::{LINE, get_u16, hashed, order, put_u16, slots};
 use std::ops::Range;
 
 /// The WRITE of one entry.
@@ -23,6 +23,11 @@ pub struct EntryWrite {
 }
 
 impl EntryWrite {
+    /// The write of the line at `at`, an offset in the node, from its byte `from` on.
+    pub(super) fn new(line: [u8; LINE], at: usize, from: usize, updated: bool) -> Self {
+        Self { line, from, at, updated }
+    }
+
     /// The range of the node to write.
     pub fn range(&self) -> Range<usize> {
         self.at + self.from..self.at + LINE
@@ -49,13 +54,9 @@ impl Node<'_> {
             Lookup::Torn => return None,
         };
         let at = (first_line + slot / per_line) * LINE;
-        let from = slot % per_line * self.shape.entry_len();
         let mut line = [0; LINE];
         line.copy_from_slice(&self.image[at..at + LINE]);
-        line[from..from + key.len()].copy_from_slice(key);
-        line[from + key.len()..from + key.len() + value.len()].copy_from_slice(value);
-        let bits = get_u16(&line, AT_BITMAP) | 1 << (slot % per_line);
-        put_u16(&mut line, AT_BITMAP, bits);
+        let from = put_in_line(&mut line, slot % per_line, key, value);
         restamp(&mut line, self.header.version);
         Some(EntryWrite { line, from, at, updated })
     }
@@ -73,10 +74,26 @@ impl Node<'_> {
     /// Finds a slot for a new `key`: near its neighbours if possible, else the first slot that is empty or
     /// holds a ghost (an entry outside the fences).
     pub(super) fn free_slot(&self, key: &[u8]) -> Option<usize> {
+        if let (true, Body::Slots { first_line, per_line }) = (self.shape.is_hashed(), self.shape.body) {
+            let window = hashed::window_of(self.shape, key);
+            let (line, index) = hashed::free_slot(&self.image.as_chunks().0[window.clone()], per_line)?;
+            return Some((window.start - first_line + line) * per_line + index);
+        }
         order::slot_between(self, key)
             .or_else(|| slots::first_empty(self.shape, self.image))
             .or_else(|| order::first_outside(self))
     }
+}
+
+/// Puts an entry into the slot `index` of a line. Returns where the entry begins.
+#[inline]
+pub(super) fn put_in_line(line: &mut [u8; LINE], index: usize, key: &[u8], value: &[u8]) -> usize {
+    let from = index * (key.len() + value.len());
+    line[from..from + key.len()].copy_from_slice(key);
+    line[from + key.len()..from + key.len() + value.len()].copy_from_slice(value);
+    let bits = get_u16(line, AT_BITMAP) | 1 << index;
+    put_u16(line, AT_BITMAP, bits);
+    from
 }
 
 /// Stamps the line of an entry that is written with the version read under the lane.

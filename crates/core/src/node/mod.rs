@@ -13,6 +13,8 @@
 //! | [`stream`] | byte strings laid across stamped lines, or flat |
 //! | [`view`] | [`Node`]: a validated image; fences; lookups |
 //! | [`slots`] | unsorted leaves: `LineStamped` slots and `TwoLevel` nibbled entries |
+//! | [`hashed`] | `LineHashed` leaves: the lines of a key, what each line shows, where entries go |
+//! | [`window`] | [`Window`]: the lines of one key, validated without the rest of the leaf |
 //! | [`order`] | the entries of an unsorted leaf in the order of their keys |
 //! | [`collect`] | reading all of a node, or a range of it |
 //! | [`sorted`] | sorted bodies: internal nodes, and the leaves of `Sorted` |
@@ -25,6 +27,7 @@ pub mod collect;
 mod counting_sort;
 pub mod draft;
 pub mod entry;
+pub mod hashed;
 pub mod header;
 pub(crate) mod mark;
 pub mod order;
@@ -36,6 +39,7 @@ pub mod slots;
 pub mod sorted;
 pub mod stream;
 pub mod view;
+pub mod window;
 
 #[cfg(test)]
 mod tests;
@@ -47,6 +51,7 @@ pub use patch::Patch;
 pub use shape::{NodeKind, Shape, ShapeError, TreeShape};
 pub use sorted::SortedBody;
 pub use view::{Lookup, Node, Position, Reject};
+pub use window::Window;
 
 sherman_fabric::named! {
     /// How a tree's nodes are laid out, and how a reader recognises a torn image. Chosen per tree, fixed in
@@ -65,6 +70,10 @@ sherman_fabric::named! {
         Sorted = 3 => "sorted",
         /// FG's leaf with a stamp in every line instead of the checksum.
         SortedStamped = 4 => "sorted-stamped",
+        /// `LineStamped` with leaves that a reader can use by the line: a key lies in a few neighbouring
+        /// lines that follow from its hash, and each line shows to which leaf it belongs. Trees whose entries
+        /// are too long for that have `LineStamped` leaves; all have `LineStamped` internal nodes.
+        LineHashed = 5 => "line-hashed",
     }
 }
 
@@ -81,7 +90,7 @@ impl Format {
 
     /// Whether lines carry stamps.
     pub(crate) const fn is_lined(self) -> bool {
-        matches!(self, Self::LineStamped | Self::SortedStamped)
+        matches!(self, Self::LineStamped | Self::SortedStamped | Self::LineHashed)
     }
 
     /// Whether a reader is safe under F1 and F2 alone.

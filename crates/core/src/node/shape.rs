@@ -1,5 +1,6 @@
 //! Sizes and offsets of a tree's nodes.
 
+use super::hashed;
 use super::header::{AT_CHECKSUM, AT_STAMP, FIXED};
 use super::stream::Stream;
 use super::{Format, LINE};
@@ -114,6 +115,14 @@ impl Shape {
         if !(MIN_NODE..=MAX_NODE).contains(&node_bytes) || !node_bytes.is_multiple_of(LINE) {
             return Err(ShapeError::NodeSize { asked: node_bytes });
         }
+        // Internal nodes and leaves of `LineHashed` trees never share a chunk: a line of an internal node could
+        // look like a line of a leaf.
+        let format = match format {
+            Format::LineHashed if kind == NodeKind::Internal || !hashed::fits(key_len, payload_len) => {
+                Format::LineStamped
+            }
+            format => format,
+        };
         let fence_bytes = 2 * key_len;
         let narrow = FIXED + fence_bytes <= AT_STAMP;
         let (fences, header_lines) = match format {
@@ -126,7 +135,10 @@ impl Shape {
         let (body, capacity) = match format {
             _ if format.is_lined() => {
                 let lines = (node_bytes / LINE).saturating_sub(header_lines);
-                if kind == NodeKind::Leaf && format == Format::LineStamped {
+                if kind == NodeKind::Leaf && format == Format::LineHashed {
+                    let per_line = hashed::per_line(key_len, payload_len);
+                    (Body::Slots { first_line: header_lines, per_line }, lines * per_line)
+                } else if kind == NodeKind::Leaf && format == Format::LineStamped {
                     Self::stamped_slots(entry, header_lines, lines)
                 } else {
                     (Body::Sorted(Stream::lined(header_lines)), lines * AT_STAMP / entry)
@@ -204,6 +216,12 @@ impl Shape {
         ChunkClass { node_bytes: self.node_bytes as u32, format: self.format.number() }
     }
 
+    /// Whether this is a leaf that readers and writers can use by the line.
+    #[inline]
+    pub fn is_hashed(&self) -> bool {
+        self.format == Format::LineHashed
+    }
+
     pub(super) fn lines(&self) -> usize {
         self.node_bytes / LINE
     }
@@ -227,15 +245,8 @@ impl TreeShape {
     pub fn new(spec: &TreeSpec, tree: u32) -> Result<Self, ShapeError> {
         let format =
             Format::from_number(spec.format).ok_or(ShapeError::UnknownFormat { number: spec.format })?;
-        let key_len = usize::from(spec.key_len);
-        let leaf = Shape::new(
-            NodeKind::Leaf,
-            format,
-            tree,
-            spec.leaf_bytes as usize,
-            key_len,
-            spec.value_len as usize,
-        )?;
+        let (key_len, value_len) = (usize::from(spec.key_len), spec.value_len as usize);
+        let leaf = Shape::new(NodeKind::Leaf, format, tree, spec.leaf_bytes as usize, key_len, value_len)?;
         let internal =
             Shape::new(NodeKind::Internal, format, tree, spec.internal_bytes as usize, key_len, CHILD)?;
         Ok(Self { leaf, internal })
@@ -268,6 +279,7 @@ mod tests {
             (Format::TwoLevel, 57, 61),
             (Format::Sorted, 61, 61),
             (Format::SortedStamped, 58, 58),
+            (Format::LineHashed, 45, 58),
         ] {
             let shape = TreeShape::new(&spec(format, 8, 8, 1024), 1).expect("a legal shape");
             assert_eq!((shape.leaf.capacity(), shape.internal.capacity()), (leaf, internal), "{format:?}");

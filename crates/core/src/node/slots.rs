@@ -10,6 +10,7 @@
 //!   entries take 17 bytes, and the versions really surround the entry without shifting it. Version 0 is an
 //!   empty slot, 1..=15 cycle.
 
+use super::hashed;
 use super::shape::{AT_BITMAP, AT_ENTRY_VERSION, Body};
 use super::{LINE, Lookup, Shape, get_u16, put_u16};
 use std::ops::Range;
@@ -160,13 +161,11 @@ fn key_is(shape: &Shape, image: &[u8], slot: usize, key: &[u8]) -> bool {
 pub(super) fn find(shape: &Shape, image: &[u8], key: &[u8]) -> Lookup {
     match shape.body {
         Body::Slots { first_line, per_line } => {
-            let lines = &image.as_chunks().0[first_line..];
-            let found = match key.try_into() {
-                Ok(key) if shape.entry_len() == 16 => find_pair(lines, key),
-                Ok(key) => find_word(lines, per_line, shape.entry_len(), key),
-                Err(_) => find_in_lines(lines, per_line, shape.entry_len(), |slot| slot[..key.len()] == *key),
-            };
-            found.map_or(Lookup::Absent, Lookup::Found)
+            let lines =
+                if shape.is_hashed() { hashed::window_of(shape, key) } else { first_line..shape.lines() };
+            let before = (lines.start - first_line) * per_line;
+            find_among(shape, &image.as_chunks().0[lines], per_line, key)
+                .map_or(Lookup::Absent, |slot| Lookup::Found(before + slot))
         }
         Body::Nibbled { start } => {
             let stride = shape.entry_len() + 1;
@@ -174,6 +173,15 @@ pub(super) fn find(shape: &Shape, image: &[u8], key: &[u8]) -> Lookup {
         }
         Body::LongSlots { .. } => find_long(shape, image, key),
         Body::Sorted(_) => Lookup::Absent,
+    }
+}
+
+/// Searches lines of several slots each for `key`. Returns the slot, counted from the first of these lines.
+pub(super) fn find_among(shape: &Shape, lines: &[[u8; LINE]], per_line: usize, key: &[u8]) -> Option<usize> {
+    match key.try_into() {
+        Ok(key) if shape.entry_len() == 16 => find_pair(lines, key),
+        Ok(key) => find_word(lines, per_line, shape.entry_len(), key),
+        Err(_) => find_in_lines(lines, per_line, shape.entry_len(), |slot| slot[..key.len()] == *key),
     }
 }
 
@@ -244,7 +252,7 @@ fn missed(torn: bool) -> Lookup {
     if torn { Lookup::Torn } else { Lookup::Absent }
 }
 
-/// The slot of entry `index` out of `count`, when all are stored into an empty leaf at once. Entries are
+/// The slot of entry `index` out of `count` in a leaf that is not hashed, when all are stored into an empty leaf at once. Entries are
 /// spread evenly. So later ones find room between their neighbours, and the slots stay nearly in key order.
 pub(super) fn spread(shape: &Shape, index: usize, count: usize) -> usize {
     index * shape.capacity / count.max(1)

@@ -232,7 +232,9 @@ fn check_marks(flags: Flags) -> Result<(), Reject> {
 /// Whether all units of the image can be from one moment, as far as the format shows.
 fn is_consistent(shape: &Shape, image: &[u8], header: &Header) -> bool {
     match shape.format {
-        Format::LineStamped | Format::SortedStamped => stamps_agree(shape, image, header),
+        Format::LineStamped | Format::SortedStamped | Format::LineHashed => {
+            stamps_agree(shape, image, header)
+        }
         Format::TwoLevel => image[AT_FRONT] & 0x0f == image[shape.node_bytes - 1] & 0x0f,
         Format::Sorted => get_u64(image, AT_CHECKSUM) == checksum(image),
     }

@@ -10,7 +10,7 @@ use crate::cache::child_address;
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::node::mark::mark_linked;
-use crate::node::{Header, LINE, Node, Reject};
+use crate::node::{Header, Node, Reject};
 use crate::root::RootWord;
 use crate::tree::TreeState;
 use sherman_fabric::{ComputeId, Endpoint, GlobalAddress, Space};
@@ -105,8 +105,8 @@ impl<E: Endpoint> Recoverer<'_, E> {
                     });
                     if made {
                         let mut image = image.to_vec();
-                        mark_linked(&mut image);
-                        self.write_node(GlobalAddress::new(server, at), 0, &image[..LINE]).await?;
+                        let marked = mark_linked(&mut image);
+                        self.write_marked(GlobalAddress::new(server, at), &marked, &image).await?;
                     }
                 }
             }
@@ -149,8 +149,8 @@ impl<E: Endpoint> Recoverer<'_, E> {
             match seen {
                 Some((seen, pending)) => {
                     if pending && link {
-                        mark_linked(&mut image);
-                        self.write_node(address, 0, &image[..LINE]).await?;
+                        let marked = mark_linked(&mut image);
+                        self.write_marked(address, &marked, &image).await?;
                     }
                     return Ok(Some(seen));
                 }

@@ -60,6 +60,7 @@ use crate::compute::ComputeServer;
 use crate::doubt::{Doubt, Fate};
 use crate::error::Error;
 use crate::membership::Recovering;
+use crate::node::mark::Marked;
 use crate::node::{LINE, get_u64};
 use crate::op::Op;
 use crate::redo::Record;
@@ -686,6 +687,18 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         self.execute(list).await
     }
 
+    /// Writes the marks of a node.
+    async fn write_marked(
+        &mut self,
+        address: GlobalAddress,
+        marked: &Marked,
+        image: &[u8],
+    ) -> Result<(), Error> {
+        let mut list = self.op.endpoint().list(address.server());
+        marked.push(&mut list, address, image);
+        self.execute(list).await
+    }
+
     /// Executes a list, unless its server is lost.
     async fn execute(&mut self, list: WorkList) -> Result<(), Error> {
         let server = list.server();
@@ -697,11 +710,15 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
     }
 
     /// Writes the free mark of a node, if it has none, and then the hint of its span.
-    async fn write_free(&mut self, address: GlobalAddress, line: Option<&[u8]>) -> Result<(), Error> {
+    async fn write_free(
+        &mut self,
+        address: GlobalAddress,
+        marked: Option<(&Marked, &[u8])>,
+    ) -> Result<(), Error> {
         let Some(class) = self.class_at(address).await? else { return Ok(()) };
         let mut list = self.op.endpoint().list(address.server());
-        if let Some(line) = line {
-            list.write(Space::Host, address.offset(), line);
+        if let Some((marked, image)) = marked {
+            marked.push(&mut list, address, image);
         }
         self.op.push_hint(&mut list, address, class);
         self.execute(list).await

@@ -13,7 +13,7 @@ use super::{Found, Recoverer, SERVER_0};
 use crate::cache::child_address;
 use crate::error::Error;
 use crate::node::mark::{mark_free, mark_linked};
-use crate::node::{Draft, Header, LINE, Node};
+use crate::node::{Draft, Header, Node};
 use crate::redo::{CLEARED, Record, RecordKind};
 use crate::tree::TreeState;
 use crate::tree::write::{LOGGED, LoggedPart, push_patch};
@@ -134,8 +134,8 @@ impl<E: Endpoint> Recoverer<'_, E> {
     async fn link_made(&mut self, record: &Record) -> Result<(), Error> {
         let Some(mut image) = self.read_node(record.made).await? else { return Ok(()) };
         if Header::decode(&image).is_some_and(|header| Self::is_as_made(&header, record)) {
-            mark_linked(&mut image);
-            self.write_node(record.made, 0, &image[..LINE]).await?;
+            let marked = mark_linked(&mut image);
+            self.write_marked(record.made, &marked, &image).await?;
         }
         Ok(())
     }
@@ -145,8 +145,8 @@ impl<E: Endpoint> Recoverer<'_, E> {
         seam!(recovery::free_made());
         let Some(mut image) = self.read_node(record.made).await? else { return Ok(()) };
         if Header::decode(&image).is_some_and(|header| Self::is_as_made(&header, record)) {
-            mark_free(&mut image, record.owner);
-            self.write_free(record.made, Some(&image[..LINE])).await?;
+            let marked = mark_free(&mut image, record.owner);
+            self.write_free(record.made, Some((&marked, &image))).await?;
         }
         Ok(())
     }
@@ -351,11 +351,9 @@ impl<E: Endpoint> Recoverer<'_, E> {
         let same = |header: &Header| header.tree == record.tree && header.version == version;
         if let Some(header) = Header::decode(&image).filter(same) {
             let free = is_free_already(&header);
-            if !free {
-                mark_free(&mut image, record.owner);
-            }
+            let marked = (!free).then(|| mark_free(&mut image, record.owner));
             // If the node is free, its place may belong to another client by now: only the hint is set.
-            self.write_free(address, (!free).then_some(&image[..LINE])).await?;
+            self.write_free(address, marked.as_ref().map(|marked| (marked, &image[..]))).await?;
         }
         Ok(())
     }

@@ -72,7 +72,8 @@ impl<E: Endpoint> Recoverer<'_, E> {
             if !made {
                 continue;
             }
-            mark_free(&mut line, dead);
+            // The lines of a pending leaf are detached, so the header line suffices.
+            let _ = mark_free(&mut line, dead);
             if lists.last().is_none_or(|list| list.len() >= most) {
                 lists.push(self.op.endpoint().list(server));
             }

@@ -18,6 +18,7 @@ use crate::alloc::Claim;
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::node::draft::NodePlace;
+use crate::node::hashed::Layout;
 use crate::node::{Draft, LINE, Node, Shape};
 use crate::op::Op;
 use crate::redo::{Record, RecordKind, RedoSlot};
@@ -38,6 +39,9 @@ pub struct Loading {
     per_leaf: usize,
     per_internal: usize,
     class: ChunkClass,
+    /// The shape of hashed leaves, which may hold fewer entries than they should.
+    hashed: Option<Shape>,
+    layout: Layout,
     /// Entries taken so far.
     count: u64,
     last: Vec<u8>,
@@ -53,8 +57,8 @@ pub struct Loading {
 pub struct Batch {
     low: Vec<u8>,
     entries: Vec<u8>,
-    /// Bytes of the entries in one leaf.
-    leaf_bytes: usize,
+    /// Where the entries of each leaf end.
+    ends: Vec<usize>,
     places: Vec<Spot>,
     next: Option<(Vec<u8>, GlobalAddress)>,
 }
@@ -71,8 +75,9 @@ struct Spot {
 pub struct Written {
     /// Separators and addresses, in the form of a parent's entries.
     children: Vec<u8>,
-    /// Nodes to link after the swap, each with the header line that it has then.
-    pending: Vec<(GlobalAddress, [u8; LINE])>,
+    /// Nodes to link after the swap, each with what it has then: the header line, or the whole node if its
+    /// lines must be attached.
+    pending: Vec<(GlobalAddress, Vec<u8>)>,
 }
 
 /// How many entries a load puts into a node to fill it to `fill` of its capacity, but at least to half.
@@ -93,6 +98,8 @@ impl Loading {
             per_leaf: share(leaf),
             per_internal: share(&tree.shape.internal),
             class: leaf.class(),
+            hashed: leaf.is_hashed().then(|| leaf.clone()),
+            layout: Layout::default(),
             count: 0,
             last: Vec::new(),
             entries: Vec::new(),
@@ -144,9 +151,9 @@ impl Loading {
     /// Makes a batch of the entries. It waits until the first key and place of the next batch are known.
     /// Returns the batch that waited.
     async fn cut<E: Endpoint>(&mut self, op: &Op<'_, E>) -> Result<Option<Batch>, Error> {
-        let leaf_bytes = self.per_leaf * self.entry_len;
+        let ends = self.ends();
         let mut places = Vec::new();
-        for _ in 0..self.entries.len().div_ceil(leaf_bytes) {
+        for _ in &ends {
             places.push(self.spot(op, self.class, 0).await?);
         }
         let first = self.entries[..self.key_len].to_vec();
@@ -154,8 +161,25 @@ impl Loading {
         let before = self.waiting.take().map(|batch| Batch { next, ..batch });
         let low = if before.is_none() { vec![0; self.key_len] } else { first };
         self.waiting =
-            Some(Batch { low, entries: std::mem::take(&mut self.entries), leaf_bytes, places, next: None });
+            Some(Batch { low, entries: std::mem::take(&mut self.entries), ends, places, next: None });
         Ok(before)
+    }
+
+    /// Cuts the entries into leaves. Each takes as many as it should, or as fit. Returns where the entries of
+    /// each leaf end.
+    fn ends(&mut self) -> Vec<usize> {
+        let (mut ends, mut from) = (Vec::with_capacity(BATCH), 0);
+        while from < self.entries.len() {
+            let rest = &self.entries[from..];
+            let wanted = &rest[..rest.len().min(self.per_leaf * self.entry_len)];
+            let bytes = match &self.hashed {
+                Some(shape) => self.layout.most(shape, wanted) * self.entry_len,
+                None => wanted.len(),
+            };
+            from += bytes.max(self.entry_len);
+            ends.push(from);
+        }
+        ends
     }
 
     async fn spot<E: Endpoint>(
@@ -205,7 +229,9 @@ impl<E: Endpoint> Op<'_, E> {
     /// Writes the leaves of a batch. Costs one round trip per sixteen leaves.
     pub async fn write_leaves(&self, tree: &TreeState, batch: &Batch) -> Result<Written, Error> {
         let shape = &tree.shape.leaf;
-        let leaves: Vec<&[u8]> = batch.entries.chunks(batch.leaf_bytes).collect();
+        let starts = std::iter::once(0).chain(batch.ends.iter().copied());
+        let leaves: Vec<&[u8]> =
+            starts.zip(&batch.ends).map(|(start, &end)| &batch.entries[start..end]).collect();
         let low = |at: usize| if at == 0 { &batch.low[..] } else { &leaves[at][..shape.key_len()] };
         let last = batch.next.as_ref().map(|(key, address)| (key.as_slice(), *address));
         let mut writer = Writer { op: self, shape, level: 0, written: Written::default(), lists: Vec::new() };
@@ -445,18 +471,18 @@ impl<E: Endpoint> Op<'_, E> {
     /// its own. A drop waits for it, so a dropped tree has no pending nodes of a load.
     async fn link_all(
         &self,
-        mut pending: Vec<(GlobalAddress, [u8; LINE])>,
+        mut pending: Vec<(GlobalAddress, Vec<u8>)>,
         slot: &Option<RedoSlot>,
     ) -> Result<(), FabricError> {
         let mut lists = Vec::new();
         let root = pending.pop();
-        for (address, header) in pending {
-            push_write(self, &mut lists, address, &header);
+        for (address, image) in pending {
+            push_linked(self, &mut lists, address, &image);
             flush_full(self, &mut lists).await?;
         }
         flush(self, std::mem::take(&mut lists)).await?;
-        if let Some((address, header)) = root {
-            push_write(self, &mut lists, address, &header);
+        if let Some((address, image)) = root {
+            push_linked(self, &mut lists, address, &image);
             flush(self, std::mem::take(&mut lists)).await?;
         }
         if let Some(slot) = slot {
@@ -483,6 +509,16 @@ struct Swapped {
     slot: Option<RedoSlot>,
     leaf: NodePlace,
     claim: Claim,
+}
+
+/// Adds the WRITEs that link a node: its lines of entries, if `image` has them, then its header line.
+fn push_linked<E: Endpoint>(op: &Op<'_, E>, lists: &mut Vec<WorkList>, address: GlobalAddress, image: &[u8]) {
+    let (header, body) = image.split_at(LINE.min(image.len()));
+    if !body.is_empty() {
+        let at = GlobalAddress::new(address.server(), address.offset() + LINE as u64);
+        push_write(op, lists, at, body);
+    }
+    push_write(op, lists, address, header);
 }
 
 /// Adds a WRITE to the list for its server.
@@ -528,15 +564,18 @@ impl<E: Endpoint> Writer<'_, '_, E> {
         entries: &[u8],
     ) -> Result<(), FabricError> {
         let Spot { place, used } = spot;
-        let used = used || self.op.worker.compute.techniques().redo;
+        let pending = used || self.op.worker.compute.techniques().redo;
         let (high, sibling) = next.map_or((None, GlobalAddress::NULL), |(key, address)| (Some(key), address));
-        let mut node = Draft::filled(self.shape, self.level, low, high, sibling, place, entries, used);
+        let mut node = Draft::filled(self.shape, self.level, low, high, sibling, place, entries, pending);
+        if !used {
+            // No pointer leads here yet, so the lines need not be detached until the swap.
+            node.attach_lines();
+        }
         push_write(self.op, &mut self.lists, place.address, node.image());
-        if used {
+        if pending {
             node.link();
-            let mut header = [0; LINE];
-            header.copy_from_slice(&node.image()[..LINE]);
-            self.written.pending.push((place.address, header));
+            let bytes = if used && self.shape.is_hashed() { node.image().len() } else { LINE };
+            self.written.pending.push((place.address, node.image()[..bytes].to_vec()));
         }
         self.written.children.extend_from_slice(low);
         self.written.children.extend_from_slice(&place.address.to_bits().to_le_bytes());

@@ -4,12 +4,12 @@ use super::TreeState;
 use super::descend::Covering;
 use crate::error::Error;
 use crate::lock::Locked;
+use crate::node::Header;
 use crate::node::mark::mark_free;
-use crate::node::{Header, LINE};
 use crate::op::Op;
 use crate::worker::Worker;
+use sherman_fabric::Endpoint;
 use sherman_fabric::control::ChunkClass;
-use sherman_fabric::{Endpoint, Space};
 
 impl<E: Endpoint> Op<'_, E> {
     /// Removes every entry of the leaf that covers `key`. Returns how many there were, and where the next
@@ -31,7 +31,7 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     /// Marks a node of a dropped tree as free under its lane, and keeps its place for reuse. The node may be
-    /// torn.
+    /// torn. `locked` has the bytes that [`bytes_to_mark`](crate::node::mark::bytes_to_mark) names.
     pub(crate) async fn free_image(
         &self,
         locked: Locked,
@@ -39,11 +39,13 @@ impl<E: Endpoint> Op<'_, E> {
         class: ChunkClass,
     ) -> Result<(), Error> {
         let address = locked.address;
-        let mut line = [0; LINE];
-        line.copy_from_slice(&locked.image()[..LINE]);
-        mark_free(&mut line, self.endpoint().client());
+        let mut image = self.worker.buffer();
+        image.clear();
+        image.extend_from_slice(locked.image());
+        let marked = mark_free(&mut image, self.endpoint().client());
         let mut list = self.endpoint().list(address.server());
-        list.write(Space::Host, address.offset(), &line);
+        marked.push(&mut list, address, &image);
+        self.worker.keep_buffer(image);
         self.push_hint(&mut list, address, class);
         let claim = self.worker.compute.alloc.claim(class, address);
         self.write_back(locked.done(self), list).await.map_err(|error| self.after_post(error))?;

@@ -26,6 +26,7 @@ use super::{CATALOG_SERVER, TreeState};
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::lock::Locked;
+use crate::node::mark::bytes_to_mark;
 use crate::node::{Header, LINE};
 use crate::op::Op;
 use crate::redo::{Record, RecordKind, RedoSlot};
@@ -427,7 +428,7 @@ impl<E: Endpoint> Op<'_, E> {
     /// Frees a node under its lane, if it is unchanged since it was read.
     async fn free_seen(&self, tree: &TreeState, seen: &Seen, level: u8) -> Result<Freeing, Error> {
         let class = tree.shape.at(level).class();
-        let locked = self.lock(seen.address, LINE, None).await?;
+        let locked = self.lock(seen.address, bytes_to_mark(class), None).await?;
         let header = Header::decode(locked.image())
             .filter(|header| header.tree == tree.info.id && header.level == level && !header.flags.free);
         match header {

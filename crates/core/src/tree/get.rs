@@ -40,6 +40,9 @@ impl<E: Endpoint> Op<'_, E> {
             return Ok(None);
         };
         self.worker.compute.check_pointer(at, shape.node_bytes())?;
+        if shape.is_hashed() {
+            return self.get_lines(tree, at, key, value).await;
+        }
         let mut list = self.endpoint().list(at.server());
         let read = list.read(Space::Host, at.offset(), shape.node_bytes() as u32);
         let list = self.execute(list).await?;

@@ -7,6 +7,7 @@
 use super::TreeState;
 use super::descend::{Covering, Sibling};
 use crate::error::Error;
+use crate::node::window::EntryChange;
 use crate::node::{LINE, Node, Position};
 use crate::op::Op;
 use sherman_fabric::{Endpoint, Space};
@@ -54,6 +55,12 @@ impl<E: Endpoint> Op<'_, E> {
         tree.check_key(key)?;
         tree.check_value(value)?;
         let shape = &tree.shape.leaf;
+        if shape.is_hashed() {
+            return match self.change_lines(tree, key, old, &mut |_| EntryChange::Put(value)).await? {
+                Some(updated) => Ok(updated),
+                None => Box::pin(self.insert_slowly(tree, key, value, old)).await,
+            };
+        }
         if let Some(at) = self.locate_known(tree, key, 0) {
             let locked = self.lock(at, shape.node_bytes(), None).await?;
             let leaf = Node::open(shape, locked.image(), 0).ok().map(|leaf| (leaf.position(key), leaf));
@@ -117,7 +124,7 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     /// Puts an entry into a locked leaf, splits it if necessary, and gives the lane back.
-    async fn insert_into(
+    pub(super) async fn insert_into(
         &self,
         tree: &TreeState,
         covering: Covering,

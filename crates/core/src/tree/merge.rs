@@ -41,7 +41,7 @@ pub(crate) fn worth_a_try(len: usize, capacity: usize) -> bool {
 }
 
 /// Whether a node is too empty.
-fn is_small(len: usize, capacity: usize) -> bool {
+pub(super) fn is_small(len: usize, capacity: usize) -> bool {
     3 * len <= capacity
 }
 

@@ -26,6 +26,7 @@ pub mod drop;
 pub mod get;
 pub mod image;
 pub mod insert;
+mod lines;
 pub mod merge;
 pub(crate) mod probe;
 pub mod range;

@@ -9,6 +9,7 @@ use super::descend::Covering;
 use crate::error::Error;
 use crate::lock::Locked;
 use crate::node::draft::{Removed, Upsert};
+use crate::node::window::EntryChange;
 use crate::node::{Draft, Header, Lookup, Node};
 use crate::op::Op;
 use sherman_fabric::{Endpoint, GlobalAddress};
@@ -24,17 +25,13 @@ pub enum Exchange {
     Absent,
 }
 
-/// The change to make to an entry.
-enum Change<'a> {
-    Nothing,
-    Put(&'a [u8]),
-    Remove,
-}
-
 impl<E: Endpoint> Op<'_, E> {
     /// Removes `key`. Returns whether it was there; `old` receives its former value. Linearizable.
     pub async fn remove(&self, tree: &TreeState, key: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
         tree.check_key(key)?;
+        if let Some(there) = self.change_lines(tree, key, old, &mut |_| EntryChange::Remove).await? {
+            return Ok(there);
+        }
         let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
         let leaf = self.draft(tree, &locked, header);
         let removed = self.erase(tree, locked, leaf, key, old).await?;
@@ -55,8 +52,9 @@ impl<E: Endpoint> Op<'_, E> {
         found: &mut Vec<u8>,
     ) -> Result<bool, Error> {
         tree.check_value(value)?;
-        let absent =
-            |present: Option<&[u8]>| if present.is_some() { Change::Nothing } else { Change::Put(value) };
+        let absent = |present: Option<&[u8]>| {
+            if present.is_some() { EntryChange::Nothing } else { EntryChange::Put(value) }
+        };
         self.change(tree, key, found, absent).await
     }
 
@@ -75,9 +73,9 @@ impl<E: Endpoint> Op<'_, E> {
         let decide = |present: Option<&[u8]>| {
             agreed = present == expected;
             match new {
-                _ if !agreed || expected == new => Change::Nothing,
-                Some(new) => Change::Put(new),
-                None => Change::Remove,
+                _ if !agreed || expected == new => EntryChange::Nothing,
+                Some(new) => EntryChange::Put(new),
+                None => EntryChange::Remove,
             }
         };
         let there = self.change(tree, key, found, decide).await?;
@@ -96,7 +94,7 @@ impl<E: Endpoint> Op<'_, E> {
         tree: &TreeState,
         key: &[u8],
         old: &mut Vec<u8>,
-        mut decide: impl FnMut(Option<&[u8]>) -> Change<'a>,
+        mut decide: impl FnMut(Option<&[u8]>) -> EntryChange<'a>,
     ) -> Result<bool, Error> {
         tree.check_key(key)?;
         loop {
@@ -112,8 +110,11 @@ impl<E: Endpoint> Op<'_, E> {
         tree: &TreeState,
         key: &[u8],
         old: &mut Vec<u8>,
-        decide: &mut impl FnMut(Option<&[u8]>) -> Change<'a>,
+        decide: &mut impl FnMut(Option<&[u8]>) -> EntryChange<'a>,
     ) -> Result<bool, Error> {
+        if let Some(there) = self.change_lines(tree, key, old, decide).await? {
+            return Ok(there);
+        }
         let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
         let mut leaf = self.draft(tree, &locked, header);
         let there = match leaf.node().find(key) {
@@ -126,17 +127,17 @@ impl<E: Endpoint> Op<'_, E> {
         };
         let mut small = None;
         match decide(there.then_some(old.as_slice())) {
-            Change::Nothing => {
+            EntryChange::Nothing => {
                 self.worker.keep_buffer(leaf.into_image());
                 self.release(locked.done(self)).await?;
             }
-            Change::Put(value) => {
+            EntryChange::Put(value) => {
                 let mut same = self.worker.buffer();
                 let put = leaf.upsert(key, value, &mut same);
                 self.worker.keep_buffer(same);
                 self.finish_put(tree, locked, leaf, put, key, value).await?;
             }
-            Change::Remove => {
+            EntryChange::Remove => {
                 let mut same = self.worker.buffer();
                 small = self.erase(tree, locked, leaf, key, &mut same).await?;
                 self.worker.keep_buffer(same);

@@ -5,6 +5,7 @@
 //! entries are in ascending order again.
 
 use super::{Draft, NodePlace};
+use crate::node::hashed::Layout;
 use crate::node::order::Scratch;
 use crate::node::shape::Body;
 use crate::node::{LINE, Node, Patch, Shape, SortedBody, slots};
@@ -34,7 +35,7 @@ impl<'s> Draft<'s> {
     }
 
     /// Stores `entries`, in ascending order, into an empty node at the current version.
-    fn fill_entries(&mut self, entries: &[u8]) -> Patch {
+    pub(super) fn fill_entries(&mut self, entries: &[u8]) -> Patch {
         let shape = self.shape;
         assert!(
             entries.len() <= shape.capacity * shape.entry_len(),
@@ -44,15 +45,20 @@ impl<'s> Draft<'s> {
             return self.fill(&SortedBody::from_entries(shape, entries));
         }
         let count = entries.len() / shape.entry_len();
+        let mut layout = Layout::default();
+        let keys = entries.chunks_exact(shape.entry_len()).map(|entry| &entry[..shape.key_len]);
+        let placed = if shape.is_hashed() { layout.place(shape, keys) } else { None };
+        assert!(placed.is_some() || !shape.is_hashed(), "the caller has checked that the entries fit");
         for (number, entry) in entries.chunks_exact(shape.entry_len()).enumerate() {
             let (key, value) = entry.split_at(shape.key_len);
-            slots::store(shape, &mut self.image, slots::spread(shape, number, count), key, value);
+            let slot = placed.map_or_else(|| slots::spread(shape, number, count), |slots| slots[number]);
+            slots::store(shape, &mut self.image, slot, key, value);
         }
         self.seal_all()
     }
 
     /// Removes all entries from an unsorted leaf. Its slots become as if never used.
-    fn wipe(&mut self) {
+    pub(super) fn wipe(&mut self) {
         let start = match self.shape.body {
             Body::Slots { first_line, .. } | Body::LongSlots { first_line, .. } => first_line * LINE,
             Body::Nibbled { start } => start,
@@ -80,6 +86,11 @@ impl<'s> Draft<'s> {
         let (mut entries, mut scratch) = (Vec::with_capacity(self.shape.node_bytes), Scratch::default());
         if !left.collect(&[], None, &mut scratch, &mut entries)
             || !right.collect(&[], None, &mut scratch, &mut entries)
+        {
+            return None;
+        }
+        if self.shape.is_hashed()
+            && Layout::default().most(self.shape, &entries) * self.shape.entry_len() < entries.len()
         {
             return None;
         }

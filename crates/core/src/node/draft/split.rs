@@ -1,6 +1,7 @@
 //! Splits: the upper half of a node moves to a new right neighbour.
 
 use super::{Draft, MAX_WINDOW, NodePlace, SplitOff};
+use crate::node::hashed::Layout;
 use crate::node::order::Scratch;
 use crate::node::{Format, LINE, Patch, SortedBody, slots};
 use sherman_fabric::GlobalAddress;
@@ -12,6 +13,9 @@ impl<'s> Draft<'s> {
             let index = body.find(key).unwrap_or_else(|index| index);
             body.insert(index, key, value);
             return self.split_sorted(body, index, place);
+        }
+        if self.shape.is_hashed() {
+            return self.split_hashed(key, value, place);
         }
         let mut scratch = Scratch::default();
         let old = self.node();
@@ -50,6 +54,35 @@ impl<'s> Draft<'s> {
         right.seal_all();
         let left = self.cut_slots(&separator, place.address, &gone, stays.then_some((key, value)));
         SplitOff { separator, right, left }
+    }
+
+    /// Splits a leaf whose entries lie where their hashes say. Both halves are laid out anew, so the split point
+    /// is the one nearest to the usual one at which both halves fit. There always is one: if the new entry
+    /// fits with neither the entries below it nor those above it, the old entries did not fit either.
+    fn split_hashed(&mut self, key: &[u8], value: &[u8], place: NodePlace) -> SplitOff<'s> {
+        let (shape, each) = (self.shape, self.shape.entry_len());
+        let (mut entries, mut scratch) = (Vec::with_capacity(shape.node_bytes), Scratch::default());
+        self.node().collect(&[], None, &mut scratch, &mut entries);
+        let index = entries.chunks_exact(each).take_while(|entry| entry[..key.len()] < *key).count();
+        entries.splice(index * each..index * each, key.iter().chain(value).copied());
+        let total = entries.len() / each;
+        let wanted = self.split_point(total, index + 1 == total);
+        let mut layout = Layout::default();
+        let mut fits = |entries: &[u8]| layout.most(shape, entries) * each == entries.len();
+        let nearest = (0..total)
+            .flat_map(|off| [wanted.checked_sub(off), Some(wanted + off)])
+            .flatten()
+            .filter(|&keep| (1..total).contains(&keep))
+            .find(|&keep| fits(&entries[..keep * each]) && fits(&entries[keep * each..]));
+        let keep = nearest.unwrap_or(wanted);
+        let (left, right) = entries.split_at(keep * each);
+        let separator = right[..key.len()].to_vec();
+        let mut sibling = self.right_half(&separator, place);
+        sibling.fill_entries(right);
+        self.set_high(&separator, place.address);
+        self.wipe();
+        let left = self.fill_entries(left);
+        SplitOff { separator, right: sibling, left }
     }
 
     /// Creates the right half of a split, still empty.

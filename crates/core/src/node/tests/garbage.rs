@@ -35,6 +35,11 @@ fn make_plausible(shape: &Shape, image: &mut [u8], level: u8, numbers: &mut Numb
                 put_u16(image, line * LINE + AT_STAMP, version.wrapping_sub(back));
             }
         }
+        Format::LineHashed => {
+            let version = get_u16(image, 12);
+            put_u16(image, 14, version);
+            (0..shape.lines()).for_each(|line| put_u16(image, line * LINE + AT_STAMP, version));
+        }
         Format::TwoLevel => image[last] = image[last] & 0xf0 | image[0] & 0x0f,
         Format::Sorted => {
             let sum = crate::node::view::checksum(image);

@@ -145,13 +145,14 @@ fn what_is_removed_is_gone_and_nothing_else_is() {
                 (Removed::Gone(patch), Some(value)) => {
                     assert_eq!(old, value);
                     patched(&before, &draft, &patch);
-                    if shape.format == Format::LineStamped {
+                    if matches!(shape.format, Format::LineStamped | Format::LineHashed) {
                         let lines = &draft.image().as_chunks().0
                             [patch.steps()[0].start / 64..patch.steps()[0].end / 64];
                         assert!(lines.iter().all(|line| stamp_of(line) == version), "I19");
                     }
                     let entry = shape.entry_len();
                     match shape.format {
+                        Format::LineHashed => assert_eq!(patch.bytes(), 4, "bitmap and stamp"),
                         Format::LineStamped if entry <= 60 => {
                             assert_eq!(patch.bytes(), 4, "bitmap and stamp")
                         }
@@ -159,7 +160,7 @@ fn what_is_removed_is_gone_and_nothing_else_is() {
                         Format::TwoLevel => assert_eq!(patch.bytes(), entry + 1),
                         Format::Sorted | Format::SortedStamped => assert_eq!(patch.bytes(), shape.node_bytes),
                     }
-                    if matches!(shape.format, Format::LineStamped | Format::TwoLevel) {
+                    if matches!(shape.format, Format::LineStamped | Format::TwoLevel | Format::LineHashed) {
                         assert_eq!(draft.header().version, version, "an entry's change is not the node's");
                     }
                 }

@@ -1,0 +1,337 @@
+//! `LineHashed` leaves: a key can only be in a few neighbouring lines, which follow from its hash.
+//!
+//! A get reads these lines and nothing else, so each line shows by itself to which leaf it belongs:
+//!
+//! ```text
+//!  0        entries, several per line
+//! 56 - k    a fence, k = bytes of a key: the low fence in even lines, the high one in odd lines
+//! 56  u32   tree id
+//! 60  u16   bits 0..=11 live entries; 13 high fence open; 14 detached; 15 always set
+//! 62  u16   stamp: the version of the leaf
+//! ```
+//! Tree, flags and stamp have the same place in every `LineHashed` leaf, whatever its keys and values. Chunks
+//! of such leaves hold nothing else. So whatever a stale pointer leads to, these fields mean what they say.
+//!
+//! Rules (`docs/INVARIANTS.md`, I47–I50):
+//! - All lines of a leaf have the leaf's version as their stamp. A change of the fences, or one that moves an
+//!   entry to another line, raises the version and rewrites every line.
+//! - A leaf that is not part of the tree (pending or free) has detached lines. The maker attaches the lines
+//!   before it clears the header's pending mark, and detaches them before it sets the free mark.
+//! - A line changes only under the lane, with one exception: the maker, or its recoverer, attaches lines. No
+//!   other client changes a line whose neighbours in a window are detached.
+
+use super::header::AT_STAMP;
+use super::shape::{AT_BITMAP, Body};
+use super::{LINE, Shape, get_u16, put_u16, put_u32};
+use std::ops::Range;
+use twox_hash::XxHash3_64;
+
+/// Lines in which a key can be.
+pub const WINDOW: usize = 4;
+/// Offset of the tree id in a line. Entries and the fence end here.
+pub(super) const AT_LINE_TREE: usize = 56;
+/// The most entries per line: the bits below the flags.
+const MAX_PER_LINE: usize = 12;
+
+/// No upper bound: the high fence of the line does not count.
+pub(super) const HIGH_OPEN: u16 = 1 << 13;
+/// The leaf is not part of its tree: its header tells more.
+pub(super) const DETACHED: u16 = 1 << 14;
+/// Set in every line of a leaf, never in memory that was not written.
+pub(super) const WRITTEN: u16 = 1 << 15;
+/// The bits of live entries.
+pub(super) const LIVE: u16 = (1 << MAX_PER_LINE) - 1;
+
+const _: () = assert!(AT_LINE_TREE + 4 == AT_BITMAP && AT_BITMAP + 2 == AT_STAMP);
+
+/// Entries per line.
+pub(super) fn per_line(key_len: usize, value_len: usize) -> usize {
+    (AT_LINE_TREE.saturating_sub(key_len) / (key_len + value_len).max(1)).min(MAX_PER_LINE)
+}
+
+/// Whether lines have room for several entries beside a fence.
+pub(super) fn fits(key_len: usize, value_len: usize) -> bool {
+    per_line(key_len, value_len) >= 2
+}
+
+/// A hash that decides in which lines a key can be. Part of the format: it never changes.
+#[inline]
+fn hash(key: &[u8]) -> u64 {
+    match <[u8; 8]>::try_from(key) {
+        Ok(word) => {
+            let word = u64::from_be_bytes(word);
+            let mixed = (word ^ word >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93)
+        }
+        Err(_) => XxHash3_64::oneshot(key),
+    }
+}
+
+/// The number of entry lines, and of lines in a window, of a leaf with `lines` lines.
+#[inline]
+fn counts(shape: &Shape) -> (usize, usize) {
+    let lines = shape.lines() - shape.header_lines;
+    (lines, lines.min(WINDOW))
+}
+
+/// The lines of the leaf in which `key` can be, as line numbers.
+///
+/// The hash draws one of all lines. The window begins one line before it and is moved inside the leaf. So the
+/// outermost windows are drawn more often, which balances that fewer windows cover the outermost lines.
+#[inline]
+pub fn window_of(shape: &Shape, key: &[u8]) -> Range<usize> {
+    let (lines, window) = counts(shape);
+    let drawn = ((u128::from(hash(key)) * lines as u128) >> 64) as usize;
+    let first = shape.header_lines + drawn.saturating_sub(1).min(lines - window);
+    first..first + window
+}
+
+/// The bytes of the leaf in which `key` can be.
+#[inline]
+pub fn window_bytes(shape: &Shape, key: &[u8]) -> Range<usize> {
+    let lines = window_of(shape, key);
+    lines.start * LINE..lines.end * LINE
+}
+
+/// Whether line number `line` carries the low fence. The others carry the high one.
+#[inline]
+pub(super) fn carries_low(shape: &Shape, line: usize) -> bool {
+    (line - shape.header_lines).is_multiple_of(2)
+}
+
+/// What every line of a leaf shows of the leaf.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Identity<'a> {
+    pub(super) tree: u32,
+    pub(super) version: u16,
+    pub(super) detached: bool,
+    pub(super) low: &'a [u8],
+    /// `None` if open.
+    pub(super) high: Option<&'a [u8]>,
+}
+
+/// Writes the identity into every line of entries. Live bits stay.
+pub(super) fn identify(shape: &Shape, image: &mut [u8], identity: Identity<'_>) {
+    let marks = WRITTEN
+        | if identity.detached { DETACHED } else { 0 }
+        | if identity.high.is_none() { HIGH_OPEN } else { 0 };
+    for number in shape.header_lines..shape.lines() {
+        let line = &mut image[number * LINE..(number + 1) * LINE];
+        let fence = &mut line[AT_LINE_TREE - shape.key_len..AT_LINE_TREE];
+        match (carries_low(shape, number), identity.high) {
+            (true, _) => fence.copy_from_slice(identity.low),
+            (false, Some(high)) => fence.copy_from_slice(high),
+            (false, None) => fence.fill(0),
+        }
+        put_u32(line, AT_LINE_TREE, identity.tree);
+        let live = get_u16(line, AT_BITMAP) & LIVE;
+        put_u16(line, AT_BITMAP, marks | live);
+        put_u16(line, AT_STAMP, identity.version);
+    }
+}
+
+/// Attaches a line. Returns whether it was detached.
+pub(super) fn attach(line: &mut [u8]) -> bool {
+    let word = get_u16(line, AT_BITMAP);
+    put_u16(line, AT_BITMAP, word & !DETACHED);
+    word & DETACHED != 0
+}
+
+/// Detaches a line.
+pub(super) fn detach(line: &mut [u8]) {
+    let word = get_u16(line, AT_BITMAP);
+    put_u16(line, AT_BITMAP, word | DETACHED);
+}
+
+/// The number of entries in a line.
+#[inline]
+pub(super) fn live_in(line: &[u8]) -> usize {
+    (get_u16(line, AT_BITMAP) & LIVE).count_ones() as usize
+}
+
+/// Finds a slot for a new key among `lines`: in the line with the fewest entries. Returns the number of the
+/// line and the index in it.
+pub(super) fn free_slot(lines: &[[u8; LINE]], per_line: usize) -> Option<(usize, usize)> {
+    let (number, line) = lines.iter().enumerate().min_by_key(|(_, line)| live_in(&line[..]))?;
+    let index = get_u16(line, AT_BITMAP).trailing_ones() as usize;
+    (index < per_line).then_some((number, index))
+}
+
+/// Decides where entries go when a leaf is filled at once.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    /// The slot of each entry.
+    slots: Vec<usize>,
+    /// Entries in each line.
+    used: Vec<usize>,
+    /// The first line of each entry's window, with the entry's number.
+    first: Vec<(usize, usize)>,
+}
+
+impl Layout {
+    /// Places the entries with these keys. Returns the slot of each, or `None` if they do not fit. The answer
+    /// depends on the set of keys and their order alone; a part of keys that fit fits too.
+    pub fn place<'k>(&mut self, shape: &Shape, keys: impl Iterator<Item = &'k [u8]>) -> Option<&[usize]> {
+        let Body::Slots { first_line, per_line } = shape.body else { return None };
+        let (lines, window) = counts(shape);
+        self.first.clear();
+        self.first.extend(keys.map(|key| window_of(shape, key).start - first_line).zip(0..));
+        self.slots.clear();
+        self.slots.resize(self.first.len(), 0);
+        let fits = self.balance(lines, window, per_line) || self.pack(lines, window, per_line);
+        fits.then_some(&self.slots)
+    }
+
+    /// Puts each entry into the line of its window that has the fewest entries. So later entries find room
+    /// everywhere.
+    fn balance(&mut self, lines: usize, window: usize, per_line: usize) -> bool {
+        self.used.clear();
+        self.used.resize(lines, 0);
+        for &(first, entry) in &self.first {
+            let Some(line) = (first..first + window).min_by_key(|&line| self.used[line]) else {
+                return false;
+            };
+            if self.used[line] == per_line {
+                return false;
+            }
+            self.slots[entry] = line * per_line + self.used[line];
+            self.used[line] += 1;
+        }
+        true
+    }
+
+    /// Fills line after line with the entries whose windows end first. Succeeds whenever it is possible at
+    /// all: windows have equal lengths, so this is scheduling by the earliest deadline.
+    fn pack(&mut self, lines: usize, window: usize, per_line: usize) -> bool {
+        self.first.sort_unstable();
+        let mut next = 0;
+        for line in 0..lines {
+            for index in 0..per_line {
+                let Some(&(first, entry)) = self.first.get(next).filter(|(first, _)| *first <= line) else {
+                    break;
+                };
+                if first + window <= line {
+                    return false;
+                }
+                self.slots[entry] = line * per_line + index;
+                next += 1;
+            }
+        }
+        next == self.first.len()
+    }
+
+    /// How many of the first entries in `entries`, key and value of each one after the other, fit into one
+    /// leaf.
+    pub fn most(&mut self, shape: &Shape, entries: &[u8]) -> usize {
+        let mut count = entries.len() / shape.entry_len();
+        let key = |entry: usize| &entries[entry * shape.entry_len()..][..shape.key_len];
+        while count > 1 && self.place(shape, (0..count).map(key)).is_none() {
+            count -= 1;
+        }
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::*;
+    use super::*;
+    use crate::Format;
+
+    #[test]
+    fn windows_lie_inside_the_leaf_and_have_both_fences() {
+        for (key_len, value_len, bytes) in
+            [(8, 8, 1024), (8, 8, 256), (4, 4, 512), (16, 2, 1024), (1, 1, 320)]
+        {
+            let shape = leaf_shape(Format::LineHashed, key_len, value_len, bytes);
+            assert!(shape.is_hashed());
+            let mut numbers = Numbers(7);
+            let mut drawn = vec![0; shape.lines()];
+            for _ in 0..4000 {
+                let window = window_of(&shape, &numbers.bytes(key_len));
+                assert!(window.start >= 1 && window.end <= shape.lines());
+                assert_eq!(window.len(), WINDOW.min(shape.lines() - 1));
+                assert!(window.clone().any(|line| carries_low(&shape, line)));
+                assert!(window.clone().any(|line| !carries_low(&shape, line)));
+                drawn[window.start] += 1;
+            }
+            let last = shape.lines() - WINDOW.min(shape.lines() - 1);
+            assert!(drawn[1..=last].iter().all(|&count| count > 0), "{drawn:?}");
+        }
+    }
+
+    #[test]
+    fn random_inserts_fill_four_fifths_of_a_leaf_before_it_splits() {
+        let shape = leaf_shape(Format::LineHashed, 8, 8, 1024);
+        let (mut numbers, mut entries, leaves) = (Numbers(3), 0, 1000);
+        for _ in 0..leaves {
+            let mut draft = whole_range(&shape, 0, 1);
+            while let crate::node::draft::Upsert::Inserted(_) =
+                draft.upsert(&numbers.bytes(8), &[0; 8], &mut Vec::new())
+            {
+                entries += 1;
+            }
+        }
+        let full = f64::from(entries) / f64::from(leaves * 45);
+        assert!(full > 0.8, "{full}");
+    }
+
+    #[test]
+    fn a_packed_layout_is_found_whenever_there_is_one() {
+        // Compare with an exhaustive search in leaves of 3 lines of entries, and with augmenting paths in
+        // larger ones.
+        let shape = leaf_shape(Format::LineHashed, 8, 8, 1024);
+        let (mut numbers, mut layout) = (Numbers(11), Layout::default());
+        let (mut placed, mut refused) = (0, 0);
+        for round in 0..2000 {
+            let keys: Vec<Vec<u8>> = (0..34 + round % 12).map(|_| numbers.bytes(8)).collect();
+            let windows: Vec<_> = keys.iter().map(|key| window_of(&shape, key)).collect();
+            let slots = layout.place(&shape, keys.iter().map(Vec::as_slice)).map(<[usize]>::to_vec);
+            assert_eq!(slots.is_some(), is_matchable(&windows, shape.lines(), 3), "{windows:?}");
+            let Some(slots) = slots else {
+                refused += 1;
+                continue;
+            };
+            placed += 1;
+            for (slot, window) in slots.iter().zip(&windows) {
+                assert!(window.contains(&(1 + slot / 3)));
+            }
+            let mut each = slots.clone();
+            each.sort_unstable();
+            each.dedup();
+            assert_eq!(each.len(), keys.len(), "two entries in one slot");
+        }
+        assert!(placed > 100 && refused > 100, "{placed} {refused}");
+    }
+
+    /// Whether every entry can have a slot of its own in its window: by augmenting paths.
+    fn is_matchable(windows: &[Range<usize>], lines: usize, per_line: usize) -> bool {
+        fn augment(
+            entry: usize,
+            windows: &[Range<usize>],
+            per_line: usize,
+            slots: &mut [Vec<usize>],
+            seen: &mut [bool],
+        ) -> bool {
+            for line in windows[entry].clone() {
+                if std::mem::replace(&mut seen[line], true) {
+                    continue;
+                }
+                if slots[line].len() < per_line {
+                    slots[line].push(entry);
+                    return true;
+                }
+                for at in 0..per_line {
+                    let other = slots[line][at];
+                    if augment(other, windows, per_line, slots, seen) {
+                        slots[line][at] = entry;
+                        return true;
+                    }
+                }
+            }
+            false
+        }
+        let mut slots = vec![Vec::new(); lines];
+        (0..windows.len()).all(|entry| augment(entry, windows, per_line, &mut slots, &mut vec![false; lines]))
+    }
+}
