@@ -54,6 +54,12 @@ mutants! {
     PendingIgnored "pending-ignored" "readers ignore the pending mark"
     FreeIgnored "free-ignored" "readers ignore the free mark"
     StampNotContinued "stamp-not-continued" "a place that is used again begins at the first version"
+    WindowStampsIgnored "window-stamps-ignored" "a reader of lines does not compare their stamps"
+    WindowFencesIgnored "window-fences-ignored" "a reader of lines does not compare the key with their fences"
+    DetachedIgnored "detached-ignored" "a reader of lines accepts those of a leaf that is not in the tree"
+    LinesNotDetached "lines-not-detached" "a leaf that is pending or free has attached lines"
+    SplitKeepsVersion "split-keeps-version" "the left half of a split leaf is rewritten at its old version"
+    LinkRewritesLines "link-rewrites-lines" "a recoverer that links a leaf also writes lines that are attached"
 
     FencesIgnored "fences-ignored" "a lookup does not compare the key with the fences of the leaf that it \
                                     reached"

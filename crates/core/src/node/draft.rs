@@ -180,7 +180,7 @@ impl<'s> Draft<'s> {
     }
 
     /// Writes what every line of a hashed leaf shows of the leaf.
-    fn identify_lines(&mut self, detached: bool) {
+    pub(super) fn identify_lines(&mut self, detached: bool) {
         seam!(node::identify_lines(self, detached));
         let (low, high) = (self.node().low(), self.node().high());
         let identity = hashed::Identity {

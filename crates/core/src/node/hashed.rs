@@ -130,11 +130,17 @@ pub(super) fn identify(shape: &Shape, image: &mut [u8], identity: Identity<'_>) 
     }
 }
 
-/// Attaches a line. Returns whether it was detached.
+/// Attaches a line. Returns whether it was detached, so that it must be written.
 pub(super) fn attach(line: &mut [u8]) -> bool {
+    seam!(node::attach(line));
+    let detached = get_u16(line, AT_BITMAP) & DETACHED != 0;
+    attach_bit(line);
+    detached
+}
+
+pub(super) fn attach_bit(line: &mut [u8]) {
     let word = get_u16(line, AT_BITMAP);
     put_u16(line, AT_BITMAP, word & !DETACHED);
-    word & DETACHED != 0
 }
 
 /// Detaches a line.

@@ -1,5 +1,6 @@
 //! Broken rules of the node formats (`crate::seam`).
 
+use super::hashed::WRITTEN;
 use super::stream::stamp_of;
 use super::{Draft, Flags, Header, LINE, Lookup, Patch, Reject, Shape, slots};
 use crate::mutant::{Mutant, planted};
@@ -53,6 +54,35 @@ pub(super) fn raise_floor() -> Option<()> {
 
 pub(super) fn entry_versions_agree() -> Option<bool> {
     planted(Mutant::EntryVersionsIgnored).then_some(true)
+}
+
+pub(super) fn window_stamps_agree() -> Option<bool> {
+    planted(Mutant::WindowStampsIgnored).then_some(true)
+}
+
+pub(super) fn covers() -> Option<bool> {
+    planted(Mutant::WindowFencesIgnored).then_some(true)
+}
+
+pub(super) fn is_attached(marks: u16) -> Option<bool> {
+    planted(Mutant::DetachedIgnored).then_some(marks & WRITTEN != 0)
+}
+
+/// Writes the lines of every leaf as if it were part of the tree.
+pub(super) fn identify_lines(draft: &mut Draft<'_>, detached: bool) -> Option<()> {
+    (detached && planted(Mutant::LinesNotDetached)).then(|| draft.identify_lines(false))
+}
+
+/// Continues with the version of the node that splits.
+pub(super) fn raise_version(draft: &Draft<'_>) -> Option<()> {
+    (draft.shape.is_hashed() && planted(Mutant::SplitKeepsVersion)).then_some(())
+}
+
+pub(super) fn attach(line: &mut [u8]) -> Option<bool> {
+    planted(Mutant::LinkRewritesLines).then(|| {
+        super::hashed::attach_bit(line);
+        true
+    })
 }
 
 pub(super) fn missed() -> Option<Lookup> {

@@ -9,12 +9,18 @@ use super::{CATALOG_SERVER, TreeState};
 use crate::alloc::FIRST_VERSION;
 use crate::error::Error;
 use crate::node::draft::NodePlace;
+use crate::node::hashed::Layout;
 use crate::node::{Draft, Shape, TreeShape};
 use crate::op::Op;
 use crate::root::RootWord;
 use sherman_fabric::control::ChunkClass;
 use sherman_fabric::{ComputeId, Endpoint, GlobalAddress, Space, calls};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Hashed leaves are cut in groups of this many. A group has a fixed number of entries; its leaves take what
+/// fits.
+const GROUP: u64 = 32;
 
 /// The entries of a load, by their position in key order.
 pub trait Entries {
@@ -52,6 +58,8 @@ pub struct LoadImage {
     at: BTreeMap<(u16, u64), (u8, u64)>,
     /// Number of spans taken from chunks that are not yet taken whole, by class, server and chunk number.
     taken: BTreeMap<(ChunkClass, u16, u32), u64>,
+    /// Where the hashed leaves of each group begin that was asked for, counted from the group's first entry.
+    starts: Mutex<HashMap<u64, Arc<[u16]>>>,
 }
 
 impl LoadImage {
@@ -77,6 +85,7 @@ impl LoadImage {
             chunks_offset: geometry.chunks_offset,
             at: BTreeMap::new(),
             taken: BTreeMap::new(),
+            starts: Mutex::default(),
         };
         let mut nodes = count.max(1).div_ceil(image.per_leaf);
         loop {
@@ -175,12 +184,63 @@ impl LoadImage {
         if index == 0 {
             return Some(key);
         }
-        let leaves = (0..level).fold(index, |index, _| index * self.per_internal);
-        let nth = leaves * self.per_leaf;
+        let leaf = (0..level).fold(index, |index, _| index * self.per_internal);
         (index < self.levels[usize::from(level)].nodes).then(|| {
-            entries.write_key(nth, &mut key);
+            entries.write_key(self.start(entries, leaf), &mut key);
             key
         })
+    }
+
+    /// Returns the first entry of a leaf.
+    fn start(&self, entries: &dyn Entries, leaf: u64) -> u64 {
+        if !self.shape.leaf.is_hashed() || leaf >= self.levels[0].nodes {
+            return (leaf * self.per_leaf).min(self.count);
+        }
+        let group = leaf / GROUP;
+        let known = self.starts.lock().unwrap_or_else(PoisonError::into_inner).get(&group).cloned();
+        let starts = known.unwrap_or_else(|| {
+            let starts: Arc<[u16]> = self.cut_group(entries, group).into();
+            let mut all = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(all.entry(group).or_insert(starts))
+        });
+        group * GROUP * self.per_leaf + u64::from(starts[(leaf % GROUP) as usize])
+    }
+
+    /// Cuts the entries of a group into hashed leaves. Each takes the usual number or what fits. If the last
+    /// leaf cannot hold the rest, all others take more.
+    fn cut_group(&self, entries: &dyn Entries, group: u64) -> Vec<u16> {
+        let shape = &self.shape.leaf;
+        let first = group * GROUP * self.per_leaf;
+        let count = (GROUP * self.per_leaf).min(self.count - first) as usize;
+        let leaves = count.div_ceil(self.per_leaf as usize);
+        let mut keys = vec![0; count * shape.key_len()];
+        for (nth, key) in (first..).zip(keys.chunks_exact_mut(shape.key_len())) {
+            entries.write_key(nth, key);
+        }
+        let key = |nth: usize| &keys[nth * shape.key_len()..][..shape.key_len()];
+        let mut layout = Layout::default();
+        for more in 0..=shape.capacity() - self.per_leaf as usize {
+            let (mut starts, mut from) = (vec![0], 0);
+            for leaf in 1..leaves {
+                let wanted = if more == 0 {
+                    leaf * self.per_leaf as usize
+                } else {
+                    from + self.per_leaf as usize + more
+                };
+                // Each of the leaves that follow needs an entry.
+                let mut end = wanted.min(count - (leaves - leaf));
+                while end > from + 1 && layout.place(shape, (from..end).map(key)).is_none() {
+                    end -= 1;
+                }
+                from = end;
+                starts.push(from as u16);
+            }
+            if layout.place(shape, (from..count).map(key)).is_some() {
+                return starts;
+            }
+        }
+        // The hash spreads keys, so this needs keys chosen against it. An experiment has none.
+        panic!("the entries of a group of leaves cannot be laid out");
     }
 
     /// Returns the node at `offset` of `server`; `None` where the load left none.
@@ -204,8 +264,8 @@ impl LoadImage {
 
     fn leaf_body(&self, entries: &dyn Entries, index: u64) -> Vec<u8> {
         let shape: &Shape = &self.shape.leaf;
-        let first = index * self.per_leaf;
-        let count = self.per_leaf.min(self.count - first);
+        let first = self.start(entries, index);
+        let count = self.start(entries, index + 1) - first;
         let each = shape.key_len() + shape.payload_len();
         let mut body = vec![0; count as usize * each];
         for (nth, entry) in (first..).zip(body.chunks_exact_mut(each)) {

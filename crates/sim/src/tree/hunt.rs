@@ -45,8 +45,9 @@ impl Hunt {
     /// Returns the format of scenario number `draw`. Half of the scenarios have the default format.
     fn drawn(self, draw: u64) -> Format {
         self.format.unwrap_or(match draw % 8 {
-            0..=3 => Format::LineStamped,
-            4 | 5 => Format::Sorted,
+            0..=3 => Format::LineHashed,
+            4 => Format::LineStamped,
+            5 => Format::Sorted,
             6 => Format::SortedStamped,
             _ => Format::TwoLevel,
         })

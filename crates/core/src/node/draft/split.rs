@@ -101,6 +101,12 @@ impl<'s> Draft<'s> {
         self.header.flags.high_open = false;
         self.header.sibling = sibling;
         self.shape.fences.store(&mut self.image, self.shape.key_len, separator);
+        self.raise_version();
+    }
+
+    /// A node whose fences change has a new version.
+    fn raise_version(&mut self) {
+        seam!(node::raise_version(self));
         self.next_version();
     }
 

@@ -14,7 +14,13 @@ impl Hunt {
     /// Returns the scenarios that can find `mutant`.
     pub fn of(mutant: Mutant) -> Self {
         let lined = Self::everywhere().only(Format::LineStamped);
+        let hashed = Self::everywhere().only(Format::LineHashed);
         match mutant {
+            Mutant::WindowStampsIgnored | Mutant::WindowFencesIgnored | Mutant::SplitKeepsVersion => hashed,
+            // A place must be freed and reused while a reader has a pointer to it.
+            Mutant::DetachedIgnored | Mutant::LinesNotDetached => Self { bend: churn, ..hashed },
+            // A client must die while it links a leaf, and another client must change that leaf meanwhile.
+            Mutant::LinkRewritesLines => Self { bend: churn, ..hashed.with_crashes() },
             // A reader must wait through sixteen writes of one node. This needs writers that do nothing else.
             Mutant::NarrowStamp => Self {
                 format: Some(Format::SortedStamped),
