@@ -32,9 +32,9 @@
 //! - `WAITERS` is set iff the slot's queue is not empty, and both change only under the shard's mutex. A
 //!   waiter whose job is taken is **not** in the queue. The holder answers it without passing the slot on, so
 //!   it must not make the holder keep the global lane for it.
-//! - A waiter gets exactly one of: a grant, a result, or the news that a holder abandoned its job. A job that
-//!   is taken is never granted, and a job that was granted or left the queue is never taken.
-//! - A job is taken only after the jobs of all waiters that arrived before it, or together with them.
+//! - A waiter gets exactly one of: a grant, a result, or the news that a holder abandoned its job. While
+//!   a holder has its job, it gets no grant. A waiter that was granted the slot or left keeps its job.
+//! - A holder takes jobs from the front of the queue and skips no waiter.
 //! - A taken waiter is answered even if the holder's task is dropped or panics: [`Ticket`] does that when it
 //!   is dropped.
 //! - If a slot is free although its queue is not empty, the first waiter is a [`Fairness::Barging`] waiter
@@ -42,12 +42,12 @@
 //! - Wakers are called, and wakers, jobs and results are dropped, outside the mutexes.
 //! - Every entry of a queue belongs to a live future. So the operations in flight bound the table's memory.
 //!
-//! A dropped [`Acquire`] or [`AcquireWith`] can leave a global lane **parked** with this compute server. That happens if a
-//! handover had reached it and no waiter is queued behind. For the memory server and all other compute
-//! servers the lane then stays taken. It does so until some thread of this one asks for it (and gets
+//! A dropped [`Acquire`] or [`AcquireWith`] can leave a global lane **parked** with this compute server. That
+//! happens if a handover had reached it and no waiter is queued behind. For the memory server and all other
+//! compute servers the lane then stays taken. It does so until some thread of this one asks for it (and gets
 //! [`Grant::HandedOver`]). Therefore operations run as tasks that are never dropped midway
-//! (`docs/FABRIC.md`). They give up waiting by [`Acquire::cancel`] or [`AcquireWith::cancel`], which never park
-//! a lane.
+//! (`docs/FABRIC.md`). They give up waiting by [`Acquire::cancel`] or [`AcquireWith::cancel`], which never
+//! park a lane.
 //!
 //! `tests/loom_local` explores the interleavings.
 
@@ -209,7 +209,8 @@ impl<J, R> LocalLockTable<J, R> {
         }
     }
 
-    /// Wakes every waiter of every slot, and those whose jobs are being executed. The waiters then check the state and may give up.
+    /// Wakes every waiter of every slot, and those whose jobs are being executed. The waiters then check the
+    /// state and may give up.
     pub(crate) fn wake_all(&self) {
         for shard in &self.shards {
             lock(shard, |shard| shard.wakers()).into_iter().for_each(Waker::wake);
