@@ -11,31 +11,57 @@
 //! uncontended lock is taken with `Acquire` and freed with `Release`. So everything the last holder did is
 //! visible to the next. (The published artifact fails on both counts.)
 //!
+//! A waiter can leave a **job** in the queue: a description of its change ([`LocalLockTable::acquire_with`]).
+//! The holder takes the jobs of the first waiters ([`LocalLockTable::take_jobs`], `taken.rs`), executes them
+//! along with its own change, and delivers a result to each. Such a waiter never holds the slot. The table
+//! does not know what a job is.
+//!
+//! ```text
+//!            +--------- return_job --------+
+//!            v                             |
+//!  poll -> waiting ---- take_jobs ----> executing ---- finish ----------> Done
+//!            |                             +---------- ticket dropped --> Abandoned
+//!            +--- the holder releases --------------------------------> Granted
+//! ```
+//!
 //! Invariants:
 //! - A slot has at most one holder. A waiter that was granted the slot but does not know it yet counts as the
 //!   holder.
 //! - [`Grant::HandedOver`] occurs only while this compute server holds the global lane, [`Grant::Fresh`] only
 //!   while it does not.
-//! - `WAITERS` is set iff the slot's queue is not empty, and both change only under the shard's mutex.
+//! - `WAITERS` is set iff the slot's queue is not empty, and both change only under the shard's mutex. A
+//!   waiter whose job is taken is **not** in the queue. The holder answers it without passing the slot on, so
+//!   it must not make the holder keep the global lane for it.
+//! - A waiter gets exactly one of: a grant, a result, or the news that a holder abandoned its job. While
+//!   a holder has its job, it gets no grant. A waiter that was granted the slot or left keeps its job.
+//! - A holder takes jobs from the front of the queue and skips no waiter.
+//! - A taken waiter is answered even if the holder's task is dropped or panics: [`Ticket`] does that when it
+//!   is dropped.
 //! - If a slot is free although its queue is not empty, the first waiter is a [`Fairness::Barging`] waiter
 //!   that was woken.
-//! - Wakers are called, and dropped, outside the mutexes.
+//! - Wakers are called, and wakers, jobs and results are dropped, outside the mutexes.
+//! - Every entry of a queue belongs to a live future. So the operations in flight bound the table's memory.
 //!
-//! A dropped [`Acquire`] can leave a global lane **parked** with this compute server. That happens if a
-//! handover had reached it and no waiter is queued behind. For the memory server and all other compute
-//! servers the lane then stays taken. It does so until some thread of this one asks for it (and gets
+//! A dropped [`Acquire`] or [`AcquireWith`] can leave a global lane **parked** with this compute server. That
+//! happens if a handover had reached it and no waiter is queued behind. For the memory server and all other
+//! compute servers the lane then stays taken. It does so until some thread of this one asks for it (and gets
 //! [`Grant::HandedOver`]). Therefore operations run as tasks that are never dropped midway
-//! (`docs/FABRIC.md`). They give up waiting by [`Acquire::cancel`], which never parks a lane.
+//! (`docs/FABRIC.md`). They give up waiting by [`Acquire::cancel`] or [`AcquireWith::cancel`], which never
+//! park a lane.
 //!
-//! `tests/loom_local.rs` explores the interleavings.
+//! `tests/loom_local` explores the interleavings.
 
 mod acquire;
+mod jobs;
 mod queue;
+mod taken;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod word;
 
 pub use acquire::Acquire;
+pub use jobs::{AcquireWith, Cancelled, Turn};
+pub use taken::{Taken, Ticket};
 
 use crate::sync::{AtomicU8, Mutex};
 use queue::{Passed, Shard};
@@ -96,26 +122,29 @@ pub enum Finished {
     MustReleaseGlobal,
 }
 
-/// The local lock table.
-pub struct LocalLockTable {
+/// The job and the result of a table whose waiters leave no jobs. It has no values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoJob {}
+
+/// The local lock table. Its waiters may leave jobs of type `J`, and get results of type `R`.
+pub struct LocalLockTable<J = NoJob, R = NoJob> {
     lanes_per_server: u32,
     words: Box<[AtomicU8]>,
-    shards: Box<[Padded]>,
+    shards: Box<[Padded<J, R>]>,
 }
 
 /// Keeps neighbouring mutexes off each other's cache line.
-#[derive(Default)]
 #[repr(align(64))]
-struct Padded(Mutex<Shard>);
+struct Padded<J, R>(Mutex<Shard<J, R>>);
 
-impl LocalLockTable {
+impl<J, R> LocalLockTable<J, R> {
     /// Creates a table for `servers` memory servers with `lanes_per_server` lanes each: one byte per lane.
     pub fn new(servers: u16, lanes_per_server: u32) -> Self {
         let slots = usize::from(servers) * lanes_per_server as usize;
         Self {
             lanes_per_server,
             words: (0..slots).map(|_| AtomicU8::new(Word::FREE.bits())).collect(),
-            shards: (0..SHARDS).map(|_| Padded::default()).collect(),
+            shards: (0..SHARDS).map(|_| Padded(Mutex::new(Shard::default()))).collect(),
         }
     }
 
@@ -128,8 +157,14 @@ impl LocalLockTable {
     }
 
     /// Returns a future of the slot. Its first poll requests the slot, and joins the queue if needed.
-    pub fn acquire(&self, lane: LaneIndex, fairness: Fairness) -> Acquire<'_> {
+    pub fn acquire(&self, lane: LaneIndex, fairness: Fairness) -> Acquire<'_, J, R> {
         Acquire::new(self, self.slot(lane), fairness)
+    }
+
+    /// Returns a future of the slot, or of the result of `job`. Its first poll requests the slot, and joins
+    /// the queue with the job if needed.
+    pub fn acquire_with(&self, lane: LaneIndex, fairness: Fairness, job: J) -> AcquireWith<'_, J, R> {
+        AcquireWith::new(self, self.slot(lane), fairness, job)
     }
 
     /// The holder calls this **before** it posts its write-back list. Tells whether that list must carry the
@@ -174,17 +209,25 @@ impl LocalLockTable {
         }
     }
 
-    /// Wakes every waiter of every slot. The waiters then check the state and may give up.
+    /// Wakes every waiter of every slot, and those whose jobs are being executed. The waiters then check the
+    /// state and may give up.
     pub(crate) fn wake_all(&self) {
         for shard in &self.shards {
             lock(shard, |shard| shard.wakers()).into_iter().for_each(Waker::wake);
         }
     }
 
-    /// Number of waiters for `lane`. For tests and statistics.
+    /// Number of waiters for `lane`. Those whose jobs were taken do not count. For tests and statistics.
     pub fn waiting(&self, lane: LaneIndex) -> usize {
         let slot = self.slot(lane);
         self.locked(slot, |shard| shard.waiting(slot))
+    }
+
+    /// Number of waiters for `lane` whose jobs were taken, and that have not picked up the outcome yet. For
+    /// tests and statistics.
+    pub fn taken(&self, lane: LaneIndex) -> usize {
+        let slot = self.slot(lane);
+        self.locked(slot, |shard| shard.taken(slot))
     }
 
     /// Whether every slot is free and every queue is empty. Must hold when nothing is in flight.
@@ -242,6 +285,11 @@ impl LocalLockTable {
         }
     }
 
+    /// Sets the waiters mark. Under the shard's mutex.
+    fn mark(&self, slot: usize) {
+        self.words[slot].fetch_or(Word::FREE.with_waiters(true).bits(), Ordering::AcqRel);
+    }
+
     /// Clears the waiters mark. Under the shard's mutex.
     fn unmark(&self, slot: usize) {
         self.words[slot].fetch_and(!Word::FREE.with_waiters(true).bits(), Ordering::AcqRel);
@@ -267,17 +315,17 @@ impl LocalLockTable {
         swapped.map(drop).map_err(Word::from_bits)
     }
 
-    fn locked<R>(&self, slot: usize, change: impl FnOnce(&mut Shard) -> R) -> R {
+    fn locked<T>(&self, slot: usize, change: impl FnOnce(&mut Shard<J, R>) -> T) -> T {
         lock(&self.shards[slot % SHARDS], change)
     }
 }
 
-fn lock<R>(shard: &Padded, change: impl FnOnce(&mut Shard) -> R) -> R {
+fn lock<J, R, T>(shard: &Padded<J, R>, change: impl FnOnce(&mut Shard<J, R>) -> T) -> T {
     // Nothing in here panics half-way, so the state behind a poisoned mutex is valid.
     change(&mut shard.0.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-impl fmt::Debug for LocalLockTable {
+impl<J, R> fmt::Debug for LocalLockTable<J, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LocalLockTable").field("slots", &self.words.len()).finish_non_exhaustive()
     }

@@ -80,6 +80,10 @@ pub(super) async fn write_back<E: Endpoint>(
 }
 
 /// Takes the local lock if it is free. The holder does not learn of a waiter.
-pub(super) fn take_or_mark(table: &LocalLockTable, slot: usize, fairness: Fairness) -> Option<Option<Grant>> {
+pub(super) fn take_or_mark<J, R>(
+    table: &LocalLockTable<J, R>,
+    slot: usize,
+    fairness: Fairness,
+) -> Option<Option<Grant>> {
     planted(Mutant::LostWakeUp).then(|| table.try_take(slot, fairness))
 }

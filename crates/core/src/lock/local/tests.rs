@@ -1,5 +1,8 @@
 //! Tests of the local lock table.
 
+mod jobs;
+mod jobs_stress;
+
 use super::*;
 use sherman_executor::{Driver, block_on};
 use std::future::Future;

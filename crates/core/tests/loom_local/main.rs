@@ -5,12 +5,14 @@
 //! an access that the lock failed to order.
 #![cfg(loom)]
 
+mod jobs;
+
 use loom::cell::UnsafeCell;
 use loom::model::Builder;
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
-use sherman_core::lock::local::{Acquire, Fairness, Finished, Grant, LaneIndex, LocalLockTable, ReleasePlan};
+use sherman_core::lock::local::{self, Fairness, Finished, Grant, LaneIndex, LocalLockTable, ReleasePlan};
 use sherman_executor::{Driver, block_on};
 use std::future::Future;
 use std::pin::Pin;
@@ -19,6 +21,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 const LANE: LaneIndex = LaneIndex { server: 0, lane: 0 };
+
+/// The job of a waiter is its number. The result is that number and the number of the thread that executed
+/// the job.
+type Table = LocalLockTable<u32, (u32, u32)>;
+
+type Acquire<'t> = local::Acquire<'t, u32, (u32, u32)>;
 
 struct Nothing;
 
@@ -33,7 +41,7 @@ impl Driver for Nothing {
 
 /// A compute server, and the only lane that it locks.
 struct World {
-    table: LocalLockTable,
+    table: Table,
     max_handovers: u32,
     global: AtomicBool,
     node: UnsafeCell<()>,
