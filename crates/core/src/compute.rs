@@ -6,6 +6,7 @@
 use crate::alloc::{Allocator, Census};
 use crate::ended::End;
 use crate::error::Error;
+use crate::lock::job::{Job, JobResult};
 use crate::lock::local::LocalLockTable;
 use crate::membership::{Membership, Participation, Pulse};
 use crate::node::{LINE, get_u64};
@@ -55,7 +56,7 @@ pub struct ComputeServer {
     geometries: Vec<Geometry>,
     options: ComputeOptions,
     caps: Caps,
-    pub(crate) local: LocalLockTable,
+    pub(crate) local: LocalLockTable<Job, JobResult>,
     pub(crate) alloc: Allocator,
     pub(crate) redo: RedoSlots,
     pub(crate) membership: Membership,
@@ -238,7 +239,7 @@ impl ComputeServer {
     }
 
     /// The local lock table.
-    pub fn local_locks(&self) -> &LocalLockTable {
+    pub fn local_locks(&self) -> &LocalLockTable<Job, JobResult> {
         &self.local
     }
 

@@ -24,6 +24,10 @@ const HUNGRY_TRIES_PER_LEASE: u64 = 32;
 const CALLS_IN_FLIGHT: usize = 16;
 /// Retries that only let other tasks run. After them an operation sleeps between retries.
 const EAGER_RETRIES: u32 = 8;
+/// Tries of a lane with the short pause of the technique `fair`. After them pauses grow.
+const SOON_RETRIES: u32 = 64;
+/// The pause between two tries of a lane with the technique `fair`.
+const SOON_NANOS: u64 = 300;
 /// The longest pause between two tries.
 const MAX_PAUSE_NANOS: u64 = 256_000;
 /// At least this many pauses fit into a lease.
@@ -36,6 +40,7 @@ pub struct Op<'w, E: Endpoint> {
     counters: Counters,
     retries: Retries,
     handed_over: Cell<u64>,
+    combined: Cell<u64>,
     cache_hits: Cell<u64>,
     cache_misses: Cell<u64>,
     timeout: Cell<Duration>,
@@ -63,6 +68,7 @@ impl<'w, E: Endpoint> Op<'w, E> {
             counters: Counters::default(),
             retries: Retries::default(),
             handed_over: Cell::new(0),
+            combined: Cell::new(0),
             cache_hits: Cell::new(0),
             cache_misses: Cell::new(0),
             timeout: Cell::new(timeout),
@@ -153,6 +159,20 @@ impl<'w, E: Endpoint> Op<'w, E> {
     /// How many lanes it got by handover.
     pub fn handovers(&self) -> u64 {
         self.handed_over.get()
+    }
+
+    /// How many changes of other operations it executed together with its own.
+    pub fn combined(&self) -> u64 {
+        self.combined.get()
+    }
+
+    pub(crate) fn count_combined(&self, others: usize) {
+        self.combined.set(self.combined.get() + others as u64);
+    }
+
+    /// Whether a change was not posted, because the connection had ended.
+    pub(crate) fn is_unposted(&self) -> bool {
+        self.unposted.get()
     }
 
     /// Lookups that the index cache answered without a READ.
@@ -338,6 +358,21 @@ impl<'w, E: Endpoint> Op<'w, E> {
             return Err(Error::OwnerStalled { client: stalled });
         }
         if self.endpoint().now() >= self.deadline() { Err(self.timed_out(cause)) } else { Ok(()) }
+    }
+
+    /// Counts a retry of a lane that another compute server holds, and waits before it. With the technique
+    /// `fair` the pause is short and constant at first. So a lane that is free again does not stay idle, and
+    /// no compute server has an advantage.
+    pub(crate) async fn retry_soon(&self, cause: Cause) -> Result<(), Error> {
+        let tries = self.tries.get();
+        if !self.worker.compute.techniques().fair || tries >= SOON_RETRIES {
+            return self.retry(cause).await;
+        }
+        self.note(cause)?;
+        self.tries.set(tries + 1);
+        let until = self.endpoint().now().saturating_add(SOON_NANOS).min(self.deadline());
+        sherman_fabric::sleep_until(self.endpoint(), until).await;
+        Ok(())
     }
 
     /// Counts a retry and waits before it. At first only other tasks run. Then the operation sleeps, longer

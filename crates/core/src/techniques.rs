@@ -26,9 +26,18 @@ pub struct Techniques {
     /// operation that never pauses takes the core from the threads it waits for. Where time is virtual, it
     /// also keeps time from advancing.
     pub backoff: bool,
+    /// An operation that waits for a lane leaves its change with the local queue. The holder of the lane
+    /// executes up to [`Techniques::MAX_BATCH`] such changes in its own round trips. Needs `hierarchical` and
+    /// `lock_read`, and a format that is read by the line. Not in the paper.
+    pub combining: bool,
+    /// A lane that another compute server holds is tried again after a short, constant pause, with its READs
+    /// each time. Otherwise pauses grow. Not in the paper.
+    pub fair: bool,
 }
 
 impl Techniques {
+    /// The most changes that the holder of a lane executes together, its own included.
+    pub const MAX_BATCH: usize = 32;
     /// The paper's bound on consecutive handovers.
     pub const MAX_HANDOVERS: u32 = 4;
 
@@ -42,14 +51,19 @@ impl Techniques {
         cache: false,
         redo: false,
         backoff: true,
+        combining: false,
+        fair: false,
     };
 
     /// All techniques of the paper.
     pub const SHERMAN: Self =
         Self { combine: true, hierarchical: true, queue: true, handover: true, cache: true, ..Self::NONE };
 
-    /// The default: all techniques of the paper, with lock and READ in one list, and crash-safe.
-    pub const OURS: Self = Self { lock_read: true, redo: true, ..Self::SHERMAN };
+    /// The default: all techniques of the paper but handovers, with lock and READ in one list, crash-safe, and
+    /// with changes combined under the lane. A lane that is handed over would keep other compute servers
+    /// waiting, and a batch leaves few waiters to hand it to.
+    pub const OURS: Self =
+        Self { lock_read: true, redo: true, handover: false, combining: true, fair: true, ..Self::SHERMAN };
 }
 
 impl Default for Techniques {

@@ -1,7 +1,7 @@
 //! Lanes: how an operation takes them, alone or together with a READ of the node, and releases them together
 //! with the write-back.
 
-use super::local::{Acquire, Fairness, Finished, Grant, LaneIndex, ReleasePlan};
+use super::local::{Fairness, Finished, Grant, LaneIndex, ReleasePlan};
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::membership::Membership;
@@ -59,6 +59,16 @@ impl Nodes {
 }
 
 impl Locked {
+    /// A held lane, and the part of the node at `address` that `read` of `list` has.
+    pub(super) fn new(held: Held, address: GlobalAddress, list: WorkList, read: VerbId) -> Self {
+        Self { held, address, list, read, also: None }
+    }
+
+    /// The bytes that another READ of the same list has.
+    pub(crate) fn bytes(&self, read: VerbId) -> &[u8] {
+        self.list.bytes(read)
+    }
+
     /// The node's bytes.
     pub(crate) fn image(&self) -> &[u8] {
         self.list.bytes(self.read)
@@ -77,7 +87,7 @@ impl Locked {
 }
 
 impl<E: Endpoint> Op<'_, E> {
-    fn techniques(&self) -> &Techniques {
+    pub(super) fn techniques(&self) -> &Techniques {
         self.worker.compute.techniques()
     }
 
@@ -145,16 +155,27 @@ impl<E: Endpoint> Op<'_, E> {
             })
             .await;
         }
-        // A failed CAS discards the image, so only the first try includes the READ.
+        match self.try_lock(lane, nodes).await? {
+            (true, locked) => Ok(locked),
+            (false, refused) => Box::pin(self.lock_again(refused, nodes)).await,
+        }
+    }
+
+    /// Tries to take the lane by CAS, with the READs in the same list. The flag says whether that succeeded. If
+    /// not, the lane is not held and the image is out of date.
+    #[inline]
+    async fn try_lock(&self, lane: LaneIndex, nodes: Nodes) -> Result<(bool, Locked), Error> {
         let mut list = self.endpoint().list(lane.server);
         let cas = self.push_cas(lane, &mut list);
         let (read, also) = nodes.read(&mut list);
         let held = self.hold(lane);
         match self.execute(list).await {
-            Ok(list) if list.swapped(cas) => Ok(Locked { held, address, list, read, also }),
             Ok(list) => {
-                self.suspect_holder(lane, list.old(cas));
-                Box::pin(self.lock_again(Locked { held, address, list, read, also }, nodes)).await
+                let swapped = list.swapped(cas);
+                if !swapped {
+                    self.suspect_holder(lane, list.old(cas));
+                }
+                Ok((swapped, Locked { held, address: nodes.node, list, read, also }))
             }
             Err(error) => Err(Box::pin(self.lock_failed(held, error)).await),
         }
@@ -167,20 +188,31 @@ impl<E: Endpoint> Op<'_, E> {
         seam!(let refused = lock::lock_again(self, refused).await);
         self.unhold(refused.done(self));
         self.retry_lane(lane).await?;
+        // With short pauses most retries succeed, so each includes the READs. Otherwise only the last does.
+        while self.techniques().fair {
+            if self.worker.compute.is_terminated() {
+                return Err(self.too_late(lane));
+            }
+            match self.try_lock(lane, nodes).await? {
+                (true, locked) => return Ok(locked),
+                (false, refused) => self.unhold(refused.done(self)),
+            }
+            self.retry_lane(lane).await?;
+        }
         let held = self.lock_globally(lane).await?;
         self.read_under(held, nodes).await
     }
 
     /// The lane of the node at `address`.
     #[inline]
-    pub(super) fn lane_at(&self, address: GlobalAddress) -> LaneIndex {
+    pub(crate) fn lane_at(&self, address: GlobalAddress) -> LaneIndex {
         LaneIndex { server: address.server(), lane: self.worker.compute.lane(address) }
     }
 
     /// Returns `Fenced` without taking the lane, because this identity has ended. The thread that held the
     /// lane before may have a change in doubt, and the state of the lane decides its outcome.
     #[cold]
-    fn too_late(&self, lane: LaneIndex) -> Error {
+    pub(super) fn too_late(&self, lane: LaneIndex) -> Error {
         let _ = self.finish(lane, ReleasePlan::Global);
         Error::Fenced { client: self.endpoint().client() }
     }
@@ -188,7 +220,7 @@ impl<E: Endpoint> Op<'_, E> {
     /// Counts a lane as held. Called before the CAS is posted, because from then on the lane may be taken,
     /// until the client sees the result.
     #[inline]
-    fn hold(&self, lane: LaneIndex) -> Held {
+    pub(super) fn hold(&self, lane: LaneIndex) -> Held {
         self.worker.pulse.took();
         Held { lane }
     }
@@ -201,13 +233,13 @@ impl<E: Endpoint> Op<'_, E> {
 
     /// After some waiting, has the recoverer find out whether the lane's holder is dead. `word` is the lane's
     /// word.
-    fn suspect_holder(&self, lane: LaneIndex, word: u64) {
+    pub(super) fn suspect_holder(&self, lane: LaneIndex, word: u64) {
         let (_, _, mask, shift) = self.worker.compute.geometry().lane_word(lane.lane);
         self.suspect(ComputeId(((word & mask) >> shift) as u16));
     }
 
     /// Adds the CAS that takes a lane.
-    fn push_cas(&self, lane: LaneIndex, list: &mut WorkList) -> VerbId {
+    pub(super) fn push_cas(&self, lane: LaneIndex, list: &mut WorkList) -> VerbId {
         let id = u64::from(self.endpoint().client().0);
         let (space, word, mask, shift) = self.worker.compute.geometry().lane_word(lane.lane);
         list.masked_cas(space, word, 0, id << shift, mask)
@@ -216,13 +248,13 @@ impl<E: Endpoint> Op<'_, E> {
     /// Pauses before another try. At the deadline it gives up and releases the local lock.
     pub(super) async fn retry_lane(&self, lane: LaneIndex) -> Result<(), Error> {
         seam!(lock::retry_lane(self, lane).await);
-        self.retry(Cause::LaneHeld).await.inspect_err(|_| {
+        self.retry_soon(Cause::LaneHeld).await.inspect_err(|_| {
             let _ = self.finish(lane, ReleasePlan::Global);
         })
     }
 
     /// Releases everything that was taken, after the list with the lane's CAS failed.
-    async fn lock_failed(&self, held: Held, error: FabricError) -> Error {
+    pub(super) async fn lock_failed(&self, held: Held, error: FabricError) -> Error {
         let lane = held.lane;
         Box::pin(self.release_if_ours(lane, &error)).await;
         let _ = self.finish(lane, ReleasePlan::Global);
@@ -254,7 +286,7 @@ impl<E: Endpoint> Op<'_, E> {
         self.note(Cause::LocalQueue)?;
         let fairness = if self.techniques().queue { Fairness::Fifo } else { Fairness::Barging };
         let deadline = self.deadline();
-        let mut acquire: Acquire<'_> = local.acquire(lane, fairness);
+        let mut acquire = local.acquire(lane, fairness);
         let granted = std::future::poll_fn(|cx| {
             if let Poll::Ready(grant) = pin!(&mut acquire).poll(cx) {
                 return Poll::Ready(Some(grant));

@@ -217,6 +217,12 @@ impl<J, R> LocalLockTable<J, R> {
         }
     }
 
+    /// Whether an operation waits for `lane`. One load.
+    #[inline]
+    pub fn has_waiters(&self, lane: LaneIndex) -> bool {
+        self.load(self.slot(lane)).has_waiters()
+    }
+
     /// Number of waiters for `lane`. Those whose jobs were taken do not count. For tests and statistics.
     pub fn waiting(&self, lane: LaneIndex) -> usize {
         let slot = self.slot(lane);

@@ -1,7 +1,9 @@
 //! Broken rules of lanes and local locks (`crate::seam`).
 
+use super::batch::JobWaiter;
 use super::global::{Held, Locked};
 use super::local::{Fairness, Grant, LaneIndex, LocalLockTable, ReleasePlan};
+use crate::cause::Cause;
 use crate::error::Error;
 use crate::mutant::{Mutant, planted};
 use crate::op::Op;
@@ -77,6 +79,17 @@ pub(super) async fn write_back<E: Endpoint>(
         return ControlFlow::Break(posted.await.map(drop).and(handed_over));
     }
     ControlFlow::Continue((held, list))
+}
+
+/// Gives up an operation whose change the holder executes.
+pub(super) fn wait_on<'c, E: Endpoint>(
+    op: &Op<'_, E>,
+    waiting: JobWaiter<'c>,
+) -> ControlFlow<Result<JobWaiter<'c>, Error>, JobWaiter<'c>> {
+    if planted(Mutant::LeavesTaken) {
+        return ControlFlow::Break(Err(op.timed_out(Cause::LocalQueue)));
+    }
+    ControlFlow::Continue(waiting)
 }
 
 /// Takes the local lock if it is free. The holder does not learn of a waiter.

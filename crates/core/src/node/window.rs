@@ -33,6 +33,34 @@ pub enum EntryChange<'a> {
     Remove,
 }
 
+/// A change that may depend on the present value of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeRule<'a> {
+    /// The key gets this value.
+    Put(&'a [u8]),
+    /// The key gets this value unless it is there.
+    PutIfAbsent(&'a [u8]),
+    /// The key is removed.
+    Remove,
+    /// The key is set from one state to another (`None`: absent), if it is in the first.
+    Exchange(Option<&'a [u8]>, Option<&'a [u8]>),
+}
+
+impl<'a> ChangeRule<'a> {
+    /// What to do to an entry whose key has the value `present`.
+    pub fn decide(&self, present: Option<&[u8]>) -> EntryChange<'a> {
+        match *self {
+            Self::Put(value) => EntryChange::Put(value),
+            Self::PutIfAbsent(value) if present.is_none() => EntryChange::Put(value),
+            Self::Remove if present.is_some() => EntryChange::Remove,
+            Self::PutIfAbsent(_) | Self::Remove => EntryChange::Nothing,
+            Self::Exchange(expected, new) if present != expected || expected == new => EntryChange::Nothing,
+            Self::Exchange(_, Some(new)) => EntryChange::Put(new),
+            Self::Exchange(_, None) => EntryChange::Remove,
+        }
+    }
+}
+
 /// The validated lines of a key.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {

@@ -7,7 +7,7 @@
 use super::TreeState;
 use super::descend::{Covering, Sibling};
 use crate::error::Error;
-use crate::node::window::EntryChange;
+use crate::node::window::ChangeRule;
 use crate::node::{LINE, Node, Position};
 use crate::op::Op;
 use sherman_fabric::{Endpoint, Space};
@@ -56,7 +56,7 @@ impl<E: Endpoint> Op<'_, E> {
         tree.check_value(value)?;
         let shape = &tree.shape.leaf;
         if shape.is_hashed() {
-            return match self.change_lines(tree, key, old, &mut |_| EntryChange::Put(value)).await? {
+            return match self.change_lines(tree, key, old, ChangeRule::Put(value)).await? {
                 Some(updated) => Ok(updated),
                 None => Box::pin(self.insert_slowly(tree, key, value, old)).await,
             };

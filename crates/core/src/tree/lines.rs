@@ -14,7 +14,7 @@ use crate::cause::Cause;
 use crate::error::Error;
 use crate::lock::Locked;
 use crate::node::hashed::window_bytes;
-use crate::node::window::{EntryChange, Unfit};
+use crate::node::window::{ChangeRule, EntryChange, Unfit};
 use crate::node::{LINE, Node, Position, Window};
 use crate::op::Op;
 use sherman_fabric::{Endpoint, GlobalAddress, Space};
@@ -46,16 +46,16 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    /// Changes the entry of `key` as `decide` says, which gets the present value. Returns whether the key was
-    /// there; `old` receives its value. Returns `None`, and has changed nothing, if the caller must go the
-    /// slow way: the leaf has no lines to read alone, the cache does not name it, or the lines give no answer.
+    /// Changes the entry of `key` by a rule. Returns whether the key was there; `old` receives its value.
+    /// Returns `None`, and has changed nothing, if the caller must go the slow way: the leaf has no lines to
+    /// read alone, the cache does not name it, or the lines give no answer.
     #[inline]
-    pub(super) async fn change_lines<'a>(
+    pub(super) async fn change_lines(
         &self,
         tree: &TreeState,
         key: &[u8],
         old: &mut Vec<u8>,
-        decide: &mut impl FnMut(Option<&[u8]>) -> EntryChange<'a>,
+        rule: ChangeRule<'_>,
     ) -> Result<Option<bool>, Error> {
         let shape = &tree.shape.leaf;
         // A write inside one line needs a record only where lines can tear.
@@ -64,13 +64,16 @@ impl<E: Endpoint> Op<'_, E> {
             return Ok(None);
         }
         let Some(at) = self.locate_known(tree, key, 0) else { return Ok(None) };
+        if self.combines() {
+            return self.change_combined(tree, at, key, old, rule).await;
+        }
         let locked = self.lock_lines(at, shape.node_bytes(), window_bytes(shape, key)).await?;
         let Ok(window) = Window::open(shape, locked.image(), key) else {
             Box::pin(self.release(locked.done(self))).await?;
             return Ok(None);
         };
         let there = window.get(key, old);
-        let change = decide(there.then_some(old.as_slice()));
+        let change = rule.decide(there.then_some(old.as_slice()));
         let (entries, all) = (window.len(), window.is_whole_leaf());
         let Some(entry) = window.change(key, change) else {
             if let EntryChange::Put(value) = change {
@@ -95,7 +98,7 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     /// Inserts a new key whose lines are full. Reads the whole leaf under the lane, and splits it.
-    async fn insert_whole(
+    pub(super) async fn insert_whole(
         &self,
         tree: &TreeState,
         locked: Locked,
@@ -121,7 +124,7 @@ impl<E: Endpoint> Op<'_, E> {
     /// Merges the leaf of `key` after a remove that left `entries` in the lines of the key. `all`: the leaf
     /// has no other lines. Otherwise the leaf may be almost empty only if the lines are empty, and its header
     /// does not count entries. So the operation reads the leaf to find out.
-    async fn tidy_lines(&self, tree: &TreeState, key: &[u8], entries: usize, all: bool) {
+    pub(super) async fn tidy_lines(&self, tree: &TreeState, key: &[u8], entries: usize, all: bool) {
         let shape = &tree.shape.leaf;
         let small = match (all, entries) {
             (true, entries) => merge::worth_a_try(entries, shape.capacity()),

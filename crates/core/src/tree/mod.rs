@@ -21,6 +21,7 @@
 pub mod bulk;
 pub mod check;
 pub mod clear;
+mod combine;
 pub mod descend;
 pub mod drop;
 pub mod get;

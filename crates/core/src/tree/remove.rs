@@ -9,7 +9,7 @@ use super::descend::Covering;
 use crate::error::Error;
 use crate::lock::Locked;
 use crate::node::draft::{Removed, Upsert};
-use crate::node::window::EntryChange;
+use crate::node::window::{ChangeRule, EntryChange};
 use crate::node::{Draft, Header, Lookup, Node};
 use crate::op::Op;
 use sherman_fabric::{Endpoint, GlobalAddress};
@@ -29,17 +29,7 @@ impl<E: Endpoint> Op<'_, E> {
     /// Removes `key`. Returns whether it was there; `old` receives its former value. Linearizable.
     pub async fn remove(&self, tree: &TreeState, key: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
         tree.check_key(key)?;
-        if let Some(there) = self.change_lines(tree, key, old, &mut |_| EntryChange::Remove).await? {
-            return Ok(there);
-        }
-        let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
-        let leaf = self.draft(tree, &locked, header);
-        let removed = self.erase(tree, locked, leaf, key, old).await?;
-        self.repair_missed(tree, missed).await;
-        if removed == Some(true) {
-            Box::pin(self.tidy(tree, 0, key)).await;
-        }
-        Ok(removed.is_some())
+        self.change_now(tree, key, old, ChangeRule::Remove).await
     }
 
     /// Puts `value` under `key` unless the key is there. Returns whether it was; `found` receives its present
@@ -52,10 +42,7 @@ impl<E: Endpoint> Op<'_, E> {
         found: &mut Vec<u8>,
     ) -> Result<bool, Error> {
         tree.check_value(value)?;
-        let absent = |present: Option<&[u8]>| {
-            if present.is_some() { EntryChange::Nothing } else { EntryChange::Put(value) }
-        };
-        self.change(tree, key, found, absent).await
+        self.change(tree, key, found, ChangeRule::PutIfAbsent(value)).await
     }
 
     /// Sets `key` to `new` (`None`: absent) if it is as `expected`, in one step. Otherwise `found` receives
@@ -69,50 +56,39 @@ impl<E: Endpoint> Op<'_, E> {
         found: &mut Vec<u8>,
     ) -> Result<Exchange, Error> {
         expected.into_iter().chain(new).try_for_each(|value| tree.check_value(value))?;
-        let mut agreed = false;
-        let decide = |present: Option<&[u8]>| {
-            agreed = present == expected;
-            match new {
-                _ if !agreed || expected == new => EntryChange::Nothing,
-                Some(new) => EntryChange::Put(new),
-                None => EntryChange::Remove,
-            }
-        };
-        let there = self.change(tree, key, found, decide).await?;
+        let there = self.change(tree, key, found, ChangeRule::Exchange(expected, new)).await?;
         Ok(match there {
-            _ if agreed => Exchange::Done,
+            _ if there.then_some(found.as_slice()) == expected => Exchange::Done,
             true => Exchange::Found,
             false => Exchange::Absent,
         })
     }
 
-    /// Changes the entry of `key` as `decide` says, which gets the value under the lane. `decide` must be
-    /// quick and belong to this crate: a caller's closure never runs under a lane. Returns whether the key
-    /// was there; `old` receives its value.
-    async fn change<'a>(
+    /// Changes the entry of `key` by a rule. Returns whether the key was there; `old` receives its value.
+    async fn change(
         &self,
         tree: &TreeState,
         key: &[u8],
         old: &mut Vec<u8>,
-        mut decide: impl FnMut(Option<&[u8]>) -> EntryChange<'a>,
+        rule: ChangeRule<'_>,
     ) -> Result<bool, Error> {
         tree.check_key(key)?;
         loop {
-            match self.change_now(tree, key, old, &mut decide).await {
+            match self.change_now(tree, key, old, rule).await {
                 Err(Error::OutOfMemory) => Box::pin(self.await_memory()).await?,
                 done => return done,
             }
         }
     }
 
-    async fn change_now<'a>(
+    async fn change_now(
         &self,
         tree: &TreeState,
         key: &[u8],
         old: &mut Vec<u8>,
-        decide: &mut impl FnMut(Option<&[u8]>) -> EntryChange<'a>,
+        rule: ChangeRule<'_>,
     ) -> Result<bool, Error> {
-        if let Some(there) = self.change_lines(tree, key, old, decide).await? {
+        if let Some(there) = self.change_lines(tree, key, old, rule).await? {
             return Ok(there);
         }
         let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
@@ -126,7 +102,7 @@ impl<E: Endpoint> Op<'_, E> {
             Lookup::Torn => return Box::pin(self.corrupt(locked)).await,
         };
         let mut small = None;
-        match decide(there.then_some(old.as_slice())) {
+        match rule.decide(there.then_some(old.as_slice())) {
             EntryChange::Nothing => {
                 self.worker.keep_buffer(leaf.into_image());
                 self.release(locked.done(self)).await?;

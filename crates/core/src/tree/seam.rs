@@ -1,5 +1,6 @@
 //! Broken rules of reads and changes of a tree, and of their records (`crate::seam`).
 
+use super::combine::BatchStep;
 use super::get::Seen;
 use super::merge::{MERGE, MergePart, Merged};
 use super::range::{Direction, Scan, Took};
@@ -8,6 +9,7 @@ use super::write::{LoggedPart, SplitPart};
 use super::{CATALOG_SERVER, TreeState};
 use crate::cause::Cause;
 use crate::error::Error;
+use crate::lock::job::JobResult;
 use crate::lock::{Lanes, Locked};
 use crate::mutant::{Mutant, planted};
 use crate::node::draft::NodePlace;
@@ -107,6 +109,24 @@ pub(super) async fn swap_root<E: Endpoint>(
         op.endpoint().recycle(list);
         true
     }))
+}
+
+pub(super) fn is_removed() -> Option<bool> {
+    planted(Mutant::RemovedInserted).then_some(false)
+}
+
+/// Lets changes join after the list of writes is made.
+pub(super) fn batch_steps() -> Option<&'static [BatchStep]> {
+    planted(Mutant::JoinsTooLate).then_some(&[BatchStep::MakeList, BatchStep::Join])
+}
+
+/// Gives each operation the result of the next one.
+pub(super) fn pair_results(mut results: Vec<JobResult>) -> ControlFlow<Vec<JobResult>, Vec<JobResult>> {
+    if planted(Mutant::ResultOfAnother) && !results.is_empty() {
+        results.rotate_left(1);
+        return ControlFlow::Break(results);
+    }
+    ControlFlow::Continue(results)
 }
 
 pub(super) fn give_back_root() -> Option<()> {

@@ -180,8 +180,25 @@ impl Scenario {
                     cache: !rng.one_in(4),
                     redo: rng.one_in(2),
                     backoff: true,
+                    ..Techniques::NONE
                 }
             }
+        };
+        // Drawn apart from the rest: scenarios of formats that do not combine stay as they are.
+        let mut others = Rng::new(seed ^ 0x0043_4f4d_4249);
+        let base = match others.below(4) {
+            _ if format != Format::LineHashed => base,
+            0 => base,
+            1 => Techniques { fair: true, ..base },
+            _ => Techniques {
+                hierarchical: true,
+                combine: true,
+                lock_read: true,
+                combining: true,
+                fair: others.one_in(2),
+                handover: others.one_in(4),
+                ..base
+            },
         };
         let computes = 1 + rng.below(3) as u32;
         let threads = if computes == 1 { 3 + rng.below(2) as u32 } else { 1 + rng.below(2) as u32 };

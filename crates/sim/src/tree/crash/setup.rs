@@ -9,13 +9,14 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 /// Number of values of each setting, in the order of [`Setup::of`].
-const CHOICES: [usize; 11] = [2, 2, 2, 2, 2, 2, 4, 3, 2, 3, 2];
+const CHOICES: [usize; 12] = [2, 2, 2, 2, 2, 2, 5, 3, 2, 3, 2, 2];
 /// Index of the first setting that is not combined in every way.
 const TURNS_FROM: usize = 7;
 /// Number of candidate rows for each row that is taken.
 const TRIES: usize = 64;
 
-const FORMATS: [Format; 4] = [Format::LineStamped, Format::Sorted, Format::SortedStamped, Format::TwoLevel];
+const FORMATS: [Format; 5] =
+    [Format::LineHashed, Format::LineStamped, Format::Sorted, Format::SortedStamped, Format::TwoLevel];
 const RELEASES: [ReleaseMode; 3] = [ReleaseMode::Write, ReleaseMode::Faa, ReleaseMode::Cas];
 const SHAPES: [Shape; 3] = [Shape::Four, Shape::WideKeys, Shape::LongEntries];
 
@@ -52,6 +53,8 @@ impl Setup {
                 cache: on(5),
                 redo: true,
                 backoff: true,
+                combining: on(11),
+                fair: on(11),
             },
             format: FORMATS[row[6]],
             release: RELEASES[row[7]],
@@ -79,7 +82,7 @@ impl Setup {
         };
         let mut rng = Rng::new(0x5041_4952);
         let mut rows: Vec<Row> = Vec::new();
-        let mut next: Row = [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1];
+        let mut next: Row = [1, 1, 1, 0, 1, 1, 0, 0, 0, 0, 1, 1];
         while !wanting.is_empty() {
             pairs(&next).for_each(|pair| {
                 wanting.remove(&pair);

@@ -17,6 +17,12 @@ impl Hunt {
         let hashed = Self::everywhere().only(Format::LineHashed);
         match mutant {
             Mutant::WindowStampsIgnored | Mutant::WindowFencesIgnored | Mutant::SplitKeepsVersion => hashed,
+            // Several threads of one compute server must change the same lines.
+            Mutant::JoinsTooLate | Mutant::ResultOfAnother | Mutant::RemovedInserted => {
+                Self { bend: crowd, ..hashed }
+            }
+            // An operation's deadline must pass while the holder of the lane executes it.
+            Mutant::LeavesTaken => Self { bend: crowd, ..hashed.with_crashes() },
             // A place must be freed and reused while a reader has a pointer to it.
             Mutant::DetachedIgnored | Mutant::LinesNotDetached => Self { bend: churn, ..hashed },
             // A client must die while it links a leaf, and another client must change that leaf meanwhile.
@@ -173,6 +179,13 @@ impl Hunt {
             _ => lined,
         }
     }
+}
+
+/// Lets the threads of one compute server change few keys.
+fn crowd(scenario: &mut Scenario) {
+    (scenario.computes, scenario.threads, scenario.operations) = (2, 4, 8);
+    (scenario.loaded, scenario.hot) = (8, 3);
+    (scenario.first, scenario.then) = (Mix::EVEN, Mix::EVEN);
 }
 
 /// Makes leaves split and merge all the time, in spans of one place.
