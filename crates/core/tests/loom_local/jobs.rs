@@ -144,7 +144,7 @@ impl Jobs {
     }
 }
 
-/// Spawns a thread for each operation, and returns how they ended.
+/// Spawns a thread for the operation of `who`.
 fn spawn(who: u32, operation: impl FnOnce() -> End + 'static) -> thread::JoinHandle<(u32, End)> {
     thread::spawn(move || (who, operation()))
 }
@@ -279,6 +279,11 @@ fn an_answer_races_with_a_cancellation() {
             jobs.world.hold();
             let waiting = jobs.queued(1, Fairness::Fifo);
             let Some(Taken { job, ticket }) = jobs.take().pop() else { panic!("a job waits") };
+            assert_eq!(
+                jobs.world.table.plan_release(LANE, 1, true),
+                ReleasePlan::Global,
+                "nobody else waits"
+            );
             let canceller = spawn(1, move || jobs.cancel(1, waiting));
             jobs.answer(0, job, ticket, answer);
             jobs.world.release();
