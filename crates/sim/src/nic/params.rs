@@ -126,6 +126,22 @@ params! {
     unsorted_line_picos = 18_000,
     /// The same for a node with a checksum: CRC at about 1.5 bytes per cycle at 2.2 GHz, and a sorted search.
     checksum_line_picos = 30_000,
+    /// CPU time to sort the entries of an unsorted leaf, for a scan or a split, besides that of each entry.
+    /// `crates/core/src/node/counting_sort.rs` takes 63, 182, 204, 268, 317 and 384 ns for 9, 36, 45, 60, 75 and
+    /// 90 entries in random slots on a recent server (its test `what_a_sort_costs`). This time and the next
+    /// add up to that. A third of it is copying, which is left in: the paper's cores have only 2.2 GHz. All
+    /// unsorted formats pay the same, although the sort for two-level leaves is slower.
+    sort_nanos = 50,
+    /// CPU time to sort one entry (see above).
+    sort_entry_picos = 3_600,
+}
+
+impl Params {
+    /// Changes the parameter `name`. Returns false if there is none of that name.
+    pub fn set(&mut self, name: &str, value: u64) -> bool {
+        let field = Self::FIELDS.into_iter().find(|field| field.0 == name);
+        field.map(|(_, field)| *field(self) = value).is_some()
+    }
 }
 
 impl Default for Params {
