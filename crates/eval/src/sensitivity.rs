@@ -167,8 +167,8 @@ fn models(params: Params, sensitivity: bool) -> Vec<(&'static str, u64, u64, Par
     models
 }
 
-/// Runs every case with both variants, and with `sensitivity` again for each parameter halved and doubled. Uses
-/// `threads` threads. Calls `progress` with the number of finished and of all experiments.
+/// Runs every case with both variants, and with `sensitivity` again for each parameter halved and doubled.
+/// Uses `threads` threads. Calls `progress` with the number of finished and of all experiments.
 ///
 /// # Errors
 /// [`BenchError::bad_option`] distinguishes options that cannot be met from experiments that failed.

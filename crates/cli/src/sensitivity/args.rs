@@ -51,7 +51,13 @@ pub struct SensitivityArgs {
     pub keys: u64,
 
     /// Measure this many operations in each experiment
-    #[arg(long, value_name = "N", default_value = "200k", value_parser = positive, help_heading = "Workloads")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "200k",
+        value_parser = positive,
+        help_heading = "Workloads"
+    )]
     pub ops: u64,
 
     /// Seed the random choices of the clients

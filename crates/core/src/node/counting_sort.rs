@@ -171,8 +171,8 @@ mod tests {
         }
     }
 
-    /// Prints how long [`collect`] takes for leaves of some sizes whose keys are in random slots, and in order.
-    /// The NIC model charges the former (`sort_nanos`, `sort_entry_picos`).
+    /// Prints how long [`collect`] takes for leaves of some sizes whose keys are in random slots, and in
+    /// order. The NIC model charges the former (`sort_nanos`, `sort_entry_picos`).
     ///
     /// `cargo test --release -p sherman-core what_a_sort_costs -- --ignored --nocapture`
     #[test]

@@ -250,8 +250,9 @@ fn a_saturated_pcie_bounds_the_rate_of_reads_as_computed_by_hand() {
 
 #[test]
 fn a_saturated_pcie_bounds_the_rate_of_writes_as_computed_by_hand() {
-    // 128 bytes and a header of 24 take 608 ns at 2 Gbit/s. They are inline, so that the clients' PCIe carries
-    // three blocks of 88 bytes from the host, 1,056 ns. Seven clients can send more than one server receives.
+    // 128 bytes and a header of 24 take 608 ns at 2 Gbit/s. They are inline, so that the clients' PCIe
+    // carries three blocks of 88 bytes from the host, 1,056 ns. Seven clients can send more than one server
+    // receives.
     let small = rate_on(changed(|params| params.pcie_gbps = 2), &SEVEN, |list, nth| {
         list.write(Space::Host, AT + nth % 4096 * 4096, &[1; 128])
     });

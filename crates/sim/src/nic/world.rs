@@ -8,7 +8,7 @@
 //! 4. At the receiver each verb waits for the link, for the verb before it (RC order), and for a processing
 //!    unit. An atomic also waits for its bucket, while it occupies its unit.
 //! 5. What a verb reads or writes in host memory crosses the receiver's PCIe.
-//! 6. The answer takes the link back and crosses the client's PCIe, and the client's CPU finds the completion.
+//! 6. The answer takes the link back and crosses the client's PCIe. The client's CPU finds the completion.
 //!
 //! Each step that needs a shared resource is an event of its own, so each resource serves its requests in the
 //! order in which they arrive.
@@ -469,10 +469,9 @@ impl World {
     }
 }
 
-/// Returns the bytes of a verb's work request, as a ConnectX-5 takes it (`mlx5dv.h` in rdma-core): control 16,
-/// remote address 16, and then a pointer to the local buffer 16, the operands of an atomic 16, or an inline
-/// payload after its length 4. An atomic whose masks differ from all bits has longer operands, which the model
-/// does not distinguish.
+/// Returns the bytes of a verb's work request, as a ConnectX-5 takes it (`mlx5dv.h` in rdma-core): control
+/// 16, remote address 16, and then a pointer to the local buffer 16 or an inline payload after its length 4.
+/// An atomic has its operands, 16, besides the pointer. The model ignores that masks take 16 more.
 fn work_request(verb: &Verb, inline_bytes: u64) -> u64 {
     match *verb {
         Verb::Read { .. } => 48,
