@@ -78,8 +78,8 @@ params! {
     /// "Performance of RDMA_WRITE" shows more than 50 million for small ones. The answer to a READ is such a
     /// message too: it has the packets of a WRITE of the same bytes.
     send_message_picos = 14_286,
-    /// The same interval after the answer to an atomic. The NIC answers 110 million on-chip atomics per second
-    /// (paper §4.3), so an answer cannot take longer.
+    /// The same interval after the answer to an atomic. The NIC answers 110 million on-chip atomics per
+    /// second (paper §4.3), so an answer cannot take longer.
     atomic_answer_picos = 9_090,
     /// Interval at which the receiving side accepts messages: 125 million per second. It executes 110 million
     /// on-chip atomics (paper §4.3), so it cannot accept fewer.
