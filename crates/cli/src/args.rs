@@ -8,7 +8,8 @@ use crate::figures::args::FiguresArgs;
 use crate::litmus::args::LitmusArgs;
 use crate::members::args::{FenceArgs, MembersArgs};
 use crate::output::ReportArgs;
-use crate::parse::{fill, format, percent, positive, runs, seconds, size, theta, threads};
+use crate::parse::{fill, format, parameter, percent, positive, runs, seconds, size, theta, threads};
+use crate::sensitivity::args::SensitivityArgs;
 use crate::serve::args::ServeArgs;
 use crate::servers::args::{DeclareLostArgs, ServersArgs};
 use crate::sim::args::SimArgs;
@@ -17,6 +18,7 @@ use clap::{Args, Parser, Subcommand};
 use sherman_eval::options::cores;
 use sherman_eval::simulated;
 use sherman_eval::{BenchOptions, HotKeys, Length, Load, Variant, Workload};
+use sherman_sim::nic::Params;
 
 /// Sherman: an ordered key-value index on disaggregated memory.
 #[derive(Debug, Parser)]
@@ -41,6 +43,8 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Draw every figure of the paper again, on a model of its machines, next to the paper's numbers
     Figures(FiguresArgs),
+    /// Compare two variants on the model, with each of its parameters halved and doubled
+    Sensitivity(Box<SensitivityArgs>),
     /// Walk a whole tree, verify its invariants, and report its size and shape
     Check(CheckArgs),
     /// List the members of a cluster, and the time left on their leases
@@ -110,6 +114,8 @@ the paper's NICs and CPUs.
   - --threads is the number of threads of each compute server.
   - --ops is the number of operations to measure (default 200k). --seconds has no effect.
   - Each run uses the seed after that of the run before.
+  - --cache counts the bytes that the cached copies of nodes really take.
+  - --param changes a parameter of the model. crates/sim/src/nic/params.rs lists them.
   - docs/EVALUATION.md describes the model and how far to trust it.
 
 Examples:
@@ -231,6 +237,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = runs, help_heading = "Run")]
     pub runs: Option<usize>,
 
+    /// Change a parameter of the model of sim:, as in units=8; may be given several times
+    #[arg(long, value_name = "NAME=N", value_parser = parameter, help_heading = "Run")]
+    pub param: Vec<(String, u64)>,
+
     /// Verify the tree's invariants and number of entries at the end
     #[arg(long, help_heading = "Run")]
     pub check: bool,
@@ -266,8 +276,18 @@ impl BenchArgs {
             range_size: self.range_size,
             seed: self.seed,
             check: self.check,
+            params: changed(&self.param),
         }
     }
+}
+
+/// Returns the parameters of the model with these changes.
+pub fn changed(changes: &[(String, u64)]) -> Params {
+    let mut params = Params::PAPER;
+    for (name, value) in changes {
+        params.set(name, *value);
+    }
+    params
 }
 
 #[cfg(test)]
@@ -281,10 +301,10 @@ mod tests {
     }
 
     /// The first words that the help of a command or an option may have. Add verbs, not nouns.
-    const VERBS: &str = "Admit Begin Change Check Choose Clear Complete Connect Copy Count Create Declare Do \
-        Draw Drop Dump End Fill Get Give Hand Keep Let List Listen Load Log Look Measure Name Omit Place \
-        Plant Print Put Read Remove Replace Report Run Scan Seed Serve Set Share Show Skip Start Stop \
-        Treat Use Verify Walk Write";
+    const VERBS: &str = "Admit Begin Change Check Choose Clear Compare Complete Connect Copy Count Create \
+        Declare Divide Do Draw Drop Dump End Fill Get Give Hand Keep Let List Listen Load Log Look Measure \
+        Name Omit Place Plant Print Put Read Remove Replace Report Run Scan Seed Serve Set Share Show Skip \
+        Start Stop Treat Use Verify Walk Write";
 
     fn begins_with_a_verb(what: &str, help: Option<&clap::builder::StyledStr>) {
         let help = help.map(ToString::to_string).unwrap_or_default();

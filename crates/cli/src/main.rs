@@ -38,6 +38,7 @@ mod members;
 mod output;
 mod parse;
 mod progress;
+mod sensitivity;
 mod serve;
 mod servers;
 mod sim;
@@ -77,6 +78,7 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Client(command) => client::run(command),
         Command::Bench(args) => bench::run(args).map(|()| ExitCode::SUCCESS),
         Command::Figures(args) => figures::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Sensitivity(args) => sensitivity::run(args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => check::run(args),
         Command::Members(args) => members::list(args),
         Command::Fence(args) => members::fence(args),

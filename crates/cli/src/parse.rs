@@ -1,6 +1,7 @@
 //! Parses numbers, sizes and names of the command line.
 
 use sherman_eval::options::MAX_THREADS;
+use sherman_sim::nic::Params;
 
 /// Parses a number: digits, with `_` between them, and a suffix `k`, `M` or `G`.
 fn count(text: &str) -> Result<u64, String> {
@@ -16,6 +17,17 @@ fn count(text: &str) -> Result<u64, String> {
     }
     let number: u64 = digits.replace('_', "").parse().map_err(|_| bad())?;
     number.checked_mul(unit).ok_or_else(bad)
+}
+
+/// Parses a parameter of the NIC model and its value.
+pub fn parameter(text: &str) -> Result<(String, u64), String> {
+    let (name, value) = text.split_once('=').ok_or("write a name and a number, as in units=8")?;
+    let value = count(value)?;
+    if Params::PAPER.clone().set(name, value) {
+        return Ok((name.to_owned(), value));
+    }
+    let names = Params::FIELDS.map(|field| field.0).join(", ");
+    Err(format!("the model has no parameter {name:?}; it has {names}"))
 }
 
 /// Parses a number that is not 0.

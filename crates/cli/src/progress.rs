@@ -133,6 +133,31 @@ impl SimBar {
     }
 }
 
+/// The bar of a table of experiments.
+pub struct ExperimentsBar {
+    bar: ProgressBar,
+}
+
+impl Default for ExperimentsBar {
+    fn default() -> Self {
+        Self { bar: bar(36) }
+    }
+}
+
+impl ExperimentsBar {
+    /// Shows how many of all experiments are done.
+    pub fn show(&self, done: usize, all: usize) {
+        self.bar.set_length(all as u64);
+        self.bar.set_position(done as u64);
+        self.bar.set_message(format!("{done} of {all} experiments"));
+    }
+
+    /// Removes the bar.
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
 /// The least time between two lines, if there is no bar.
 const SILENCE: Duration = Duration::from_secs(20);
 

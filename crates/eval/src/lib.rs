@@ -60,6 +60,7 @@ pub mod options;
 mod record;
 pub mod report;
 pub mod scaling;
+pub mod sensitivity;
 pub mod simulated;
 pub mod spread;
 mod threads;

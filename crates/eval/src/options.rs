@@ -7,6 +7,7 @@ use crate::variant::Variant;
 use crate::workload::{Demand, Workload};
 use crate::zipf::Zipf;
 use sherman::{Error, Format, ShapeError, TreeOptions};
+use sherman_sim::nic::Params;
 use std::time::Duration;
 
 /// The most threads, and the most coroutines on each.
@@ -90,6 +91,8 @@ pub struct BenchOptions {
     pub seed: u64,
     /// Whether to walk the tree afterwards and verify its invariants and number of entries.
     pub check: bool,
+    /// The parameters of the NIC model, for a simulated cluster.
+    pub params: Params,
 }
 
 impl Default for BenchOptions {
@@ -115,6 +118,7 @@ impl Default for BenchOptions {
             range_size: 100,
             seed: 1,
             check: false,
+            params: Params::PAPER,
         }
     }
 }
@@ -188,6 +192,12 @@ impl BenchOptions {
             return Err(BenchError::option(
                 "removes",
                 format!("{} percent is more than 100 percent", self.removes),
+            ));
+        }
+        if self.params != Params::PAPER && !self.cluster.as_deref().is_some_and(is_simulated) {
+            return Err(BenchError::option(
+                "param",
+                "only a simulated cluster has parameters: --cluster sim:",
             ));
         }
         if !(50..=100).contains(&self.fill) {

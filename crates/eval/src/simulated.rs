@@ -9,7 +9,6 @@ use crate::experiment::{self, Job, Measured, Quantiles, TreeJob};
 use crate::options::{BenchOptions, Length, Load};
 use crate::report::grouped;
 use serde::Serialize;
-use sherman_sim::nic::Params;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -81,7 +80,7 @@ fn servers(url: &str) -> Result<(u16, u16), BenchError> {
 }
 
 /// Returns the experiment for `options`.
-fn job(options: &BenchOptions) -> Result<TreeJob, BenchError> {
+pub(crate) fn job(options: &BenchOptions) -> Result<TreeJob, BenchError> {
     // Check what every benchmark must satisfy, then refuse options that only a real cluster supports.
     options.plan()?;
     let (compute, memory) = servers(options.cluster.as_deref().unwrap_or("sim:"))?;
@@ -125,7 +124,7 @@ fn job(options: &BenchOptions) -> Result<TreeJob, BenchError> {
         range_size: options.range_size,
         operations,
         seed: options.seed,
-        params: Params::PAPER,
+        params: options.params,
     })
 }
 

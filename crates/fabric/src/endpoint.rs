@@ -70,6 +70,13 @@ pub trait Endpoint: Clock + Driver {
         let _ = (address, bytes);
     }
 
+    /// Reports that the caller has sorted `entries` entries of `nodes` nodes. Costs nothing on the fabric. A
+    /// backend that models CPU time charges it to the caller's thread.
+    #[inline]
+    fn sorted(&self, nodes: usize, entries: usize) {
+        let _ = (nodes, entries);
+    }
+
     /// Posts a list. It executes whether or not a task polls it. [`Endpoint::poll`] returns its errors.
     fn post(&self, list: WorkList) -> Ticket;
 

@@ -124,6 +124,7 @@ fn all(stage: &Stage) -> Vec<TableRow> {
         took_a_file(line("sim explore --schedules 10", Without)),
         line("sim replay --seed 1", Without),
         line("figures --list", Without),
+        line("sensitivity --base-only --keys 1k --ops 50 --case read-only:uniform:1", Without),
         TableRow { json: None, ..line("completions bash", Without) },
         line(&format!("serve --listen unix:{socket} --memory 64MiB --until-stdin-closes"), Without),
         TableRow {
@@ -280,6 +281,7 @@ fn a_measurement_goes_to_a_file_as_well() {
         "bench --keys 1k --ops 1k",
         "check --cluster embedded: --keys 1k --seconds 0",
         "litmus --only faa-sum --seconds 0.02",
+        "sensitivity --base-only --keys 1k --ops 50 --case read-only:uniform:1",
         "sim explore --schedules 10",
     ] {
         let args: Vec<&str> = line.split(' ').chain(["--json-out", file]).collect();

@@ -170,4 +170,53 @@ mod tests {
             }
         }
     }
+
+    /// Prints how long [`collect`] takes for leaves of some sizes whose keys are in random slots, and in
+    /// order. The NIC model charges the former (`sort_nanos`, `sort_entry_picos`).
+    ///
+    /// `cargo test --release -p sherman-core what_a_sort_costs -- --ignored --nocapture`
+    #[test]
+    #[ignore = "a measurement"]
+    #[allow(clippy::disallowed_methods, reason = "a measurement needs a clock")]
+    fn what_a_sort_costs() {
+        let mut dice = 7_u64;
+        let mut roll = || {
+            dice = dice.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            dice >> 20
+        };
+        println!("entries  random, ns  in order, ns");
+        for entries in [9_usize, 18, 27, 36, 45, 60, 75, 90] {
+            let took = [true, false].map(|scrambled| {
+                // Many leaves, so that the processor cannot learn one.
+                let leaves: Vec<_> = (0..256)
+                    .map(|_| {
+                        let mut keys: Vec<u64> = (0..entries).map(|_| roll() % 1_000_000).collect();
+                        if !scrambled {
+                            keys.sort_unstable();
+                        }
+                        let mut lines = vec![[0; LINE]; entries.div_ceil(PAIRS)];
+                        for (slot, key) in keys.into_iter().enumerate() {
+                            let (line, at) = (&mut lines[slot / PAIRS], slot % PAIRS * PAIR);
+                            line[at..at + 8].copy_from_slice(&key.to_be_bytes());
+                            line[60] |= 1 << (slot % PAIRS);
+                        }
+                        lines
+                    })
+                    .collect();
+                let mut out = Vec::new();
+                let mut fastest = f64::INFINITY;
+                for _ in 0..500 {
+                    let began = std::time::Instant::now();
+                    for lines in &leaves {
+                        out.clear();
+                        collect(std::hint::black_box(lines), 0, 999_999, &mut out);
+                        std::hint::black_box(&out);
+                    }
+                    fastest = fastest.min(began.elapsed().as_nanos() as f64 / leaves.len() as f64);
+                }
+                fastest
+            });
+            println!("{entries:>7}  {:>10.1}  {:>12.1}", took[0], took[1]);
+        }
+    }
 }

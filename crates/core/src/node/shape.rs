@@ -211,6 +211,11 @@ impl Shape {
         self.capacity
     }
 
+    /// Whether a node keeps its entries in order. Otherwise a scan or a split sorts them.
+    pub fn is_sorted(&self) -> bool {
+        matches!(self.body, Body::Sorted(_))
+    }
+
     /// The class of the chunks such nodes are cut from.
     pub fn class(&self) -> ChunkClass {
         ChunkClass { node_bytes: self.node_bytes as u32, format: self.format.number() }

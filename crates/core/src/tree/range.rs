@@ -50,6 +50,8 @@ pub struct Scan {
     entry_len: usize,
     /// Offset of the next entry to deliver, in the entries read.
     next: usize,
+    /// Leaves whose entries were taken since the scan last read.
+    taken: usize,
     buffers: Buffers,
 }
 
@@ -119,6 +121,7 @@ impl Scan {
             key_len,
             entry_len: key_len + tree.shape.leaf.payload_len(),
             next: 0,
+            taken: 0,
             buffers,
         })
     }
@@ -202,6 +205,7 @@ impl Scan {
         if !leaf.collect(first, Some(last), scratch, entries) {
             return Err(Cause::TornEntry);
         }
+        self.taken += 1;
         match self.direction {
             Direction::Forward => self.over = !leaf.high_into(&mut self.cursor) || self.cursor > self.end,
             Direction::Backward => {
@@ -312,6 +316,10 @@ impl<E: Endpoint> Op<'_, E> {
             let leaves = std::mem::take(&mut scan.buffers.leaves);
             let used = self.read_leaves(tree, scan, &leaves).await?;
             scan.buffers.leaves = leaves;
+            let taken = std::mem::take(&mut scan.taken);
+            if !tree.shape.leaf.is_sorted() {
+                self.endpoint().sorted(taken, scan.buffers.entries.len() / scan.entry_len);
+            }
             if !used {
                 let cursor = scan.cursor.clone();
                 self.lost(tree, &cursor, 0).await?;

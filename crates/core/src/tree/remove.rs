@@ -204,6 +204,9 @@ impl<E: Endpoint> Op<'_, E> {
     ) -> Result<(), Error> {
         let (locked, place) = self.place_beside(locked, tree.shape.leaf.class()).await?;
         let split = leaf.split_leaf(key, value, place);
+        if !tree.shape.leaf.is_sorted() {
+            self.endpoint().sorted(1, tree.shape.leaf.capacity());
+        }
         seam!(tree::put_by_split(self, tree, &split, place).await);
         let separator = self.write_split(tree, locked, leaf, split, place).await?;
         self.post_separator(tree, 1, separator, place.address).await;

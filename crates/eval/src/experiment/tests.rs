@@ -3,6 +3,10 @@
 
 use super::*;
 use crate::{HotKeys, Variant, Workload};
+use sherman_core::Format;
+use sherman_core::cache::IndexCache;
+use sherman_core::node::TreeShape;
+use sherman_fabric::control::TreeSpec;
 use sherman_sim::nic::Params;
 
 fn locks(kind: LockKind) -> Measured {
@@ -159,7 +163,7 @@ fn a_job_gives_the_same_every_time_and_another_seed_something_else() {
 fn a_billion_keys_take_the_memory_of_those_that_are_touched() {
     let billion = TreeJob {
         keys: 1_000_000_000,
-        cache_bytes: 524_288_000,
+        cache_bytes: 1 << 30,
         ..small(Variant::Sherman, Workload::WriteIntensive)
     };
     let measured = tree(billion);
@@ -168,12 +172,22 @@ fn a_billion_keys_take_the_memory_of_those_that_are_touched() {
 
 #[test]
 fn a_small_cache_misses_as_often_as_it_has_no_room() {
-    let of = |share: u64, fill_cache| {
+    // The experiment counts bytes as the cache does, so the same bytes hold more copies if these get smaller.
+    let spec = TreeSpec {
+        format: Format::TwoLevel.number(),
+        key_len: 8,
+        value_len: 8,
+        leaf_bytes: 1024,
+        internal_bytes: 1024,
+    };
+    let shape = TreeShape::new(&spec, 1).expect("a legal shape");
+    let copy_bytes = IndexCache::new(1 << 20, &shape.internal).bytes_for(1) as u64;
+    let of = |copies: u64, fill_cache| {
         let keys = 400_000;
         let uniform = TreeJob {
             keys,
             zipf: 0.0,
-            cache_bytes: share << 10,
+            cache_bytes: copies * copy_bytes,
             fill_cache,
             ..small(Variant::Sherman, Workload::ReadOnly)
         };
@@ -184,6 +198,20 @@ fn a_small_cache_misses_as_often_as_it_has_no_room() {
         assert!((0.35..0.65).contains(&of(96, fill_cache)), "{}", of(96, fill_cache));
         assert_eq!(of(1000, fill_cache), 1.0);
     }
+}
+
+#[test]
+fn sorting_is_charged_to_ranges_over_unsorted_leaves_only() {
+    let of = |variant, sort| {
+        let params = Params { sort_nanos: sort, sort_entry_picos: sort * 10, ..Params::PAPER };
+        tree(TreeJob { params, ..small(variant, Workload::RangeOnly) }).ranges.p50
+    };
+    for variant in [Variant::Sherman, Variant::Ours] {
+        // 100 entries lie in three or four leaves: 100 us of sorting, and at least 300 us for leaves.
+        let (free, charged) = (of(variant, 0), of(variant, 100_000));
+        assert!((400.0..620.0).contains(&(charged - free)), "{}: {free}, {charged}", variant.name());
+    }
+    assert_eq!(of(Variant::FgPlus, 0), of(Variant::FgPlus, 100_000));
 }
 
 #[test]

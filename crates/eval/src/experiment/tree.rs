@@ -9,7 +9,6 @@ use crate::variant::Variant;
 use crate::workload::{Demand, Generator};
 use crate::zipf::Zipf;
 use fastrand::Rng;
-use sherman_core::cache::IndexCache;
 use sherman_core::node::TreeShape;
 use sherman_core::tree::image::{Entries, LoadImage};
 use sherman_core::{ComputeOptions, ComputeServer, Error, Format, Techniques, TreeState, Worker};
@@ -176,16 +175,6 @@ fn config(job: &TreeJob, spec: &TreeSpec) -> Result<NicConfig, BenchError> {
     })
 }
 
-/// Returns the bytes of an index cache that has room for as many nodes as fit into the requested bytes. The
-/// paper counts a cached node at its own size. The copies of this cache are a little larger, so that searches
-/// are faster.
-fn cache_bytes(job: &TreeJob, spec: &TreeSpec) -> Result<usize, BenchError> {
-    let shape = TreeShape::new(spec, 1).map_err(|error| BenchError::Create(error.into()))?;
-    let nodes = job.cache_bytes / u64::from(spec.internal_bytes);
-    let probe = IndexCache::new(1 << 20, &shape.internal);
-    Ok(probe.bytes_for(usize::try_from(nodes).unwrap_or(usize::MAX)))
-}
-
 fn prepare(job: &TreeJob, keys: Keys) -> Result<Stage, BenchError> {
     let spec = TreeSpec {
         format: job.variant.format().number(),
@@ -213,7 +202,7 @@ impl Stage {
             // The paper's systems retry without backoff.
             techniques: Techniques { backoff: job.variant == Variant::Ours, ..job.variant.techniques() },
             timeout: PATIENCE,
-            cache_bytes: cache_bytes(job, &self.spec)?,
+            cache_bytes: usize::try_from(job.cache_bytes).unwrap_or(usize::MAX),
             allow_torn_reads: true,
         };
         let mut workers = Vec::new();

@@ -139,6 +139,12 @@ impl Endpoint for NicEndpoint {
         self.world.borrow_mut().recycle(list);
     }
 
+    fn sorted(&self, nodes: usize, entries: usize) {
+        let mut world = self.world.borrow_mut();
+        let params = world.timing.params;
+        world.spend(nodes as u64 * params.sort_nanos * NANO + entries as u64 * params.sort_entry_picos);
+    }
+
     fn post(&self, list: WorkList) -> Ticket {
         self.world.borrow_mut().post(self.number, list)
     }

@@ -6,7 +6,13 @@ use std::collections::BinaryHeap;
 /// An event at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A list leaves the sender's CPU and memory. Its NIC may send it now.
+    /// The sender's CPU writes a list to its NIC.
+    Ring(u32),
+    /// The sender's NIC has a list and asks for the payload that is not inline.
+    Pull(u32),
+    /// The payload of a list begins to arrive from the sender's host memory.
+    Pulled(u32),
+    /// The sender's NIC has all of a list. It may send it now.
     Send(u32),
     /// The first verb of a list reaches the receiver's NIC.
     Arrive(u32),
@@ -14,6 +20,12 @@ pub(super) enum Event {
     Admit(u32),
     /// A unit continues with the next verb of a list.
     Process(u32),
+    /// A READ has left its unit and asks for its bytes.
+    Fetch(u32, u16),
+    /// What a READ or an atomic asked for begins to arrive from host memory.
+    Fetched(u32, u16),
+    /// A WRITE has left its unit and goes to host memory.
+    Land(u32, u16),
     /// A verb of a list takes effect.
     Execute(u32, u16),
     /// An atomic in the host memory of a machine has stored its word. Its bucket and unit are free now.
@@ -22,6 +34,8 @@ pub(super) enum Event {
     UnitFree(u16),
     /// The last answer to a list reaches the sender's NIC.
     Return(u32),
+    /// The answers to a list, or its acknowledgement, go from the sender's NIC to its host memory.
+    Deliver(u32),
     /// A list or a call is complete.
     Complete(u32),
     /// A thread has time to run its ready tasks.
@@ -29,7 +43,7 @@ pub(super) enum Event {
 }
 
 /// Bits of a packed event: the kind, the slot or thread, and the index of the verb.
-const KIND_BITS: u32 = 4;
+const KIND_BITS: u32 = 5;
 const VERB_BITS: u32 = 6;
 
 /// The largest number of flights, and of endpoints, at a time: a packed event cannot name more.
@@ -59,6 +73,13 @@ impl Event {
             Self::Return(slot) => of(7, slot, 0),
             Self::Complete(slot) => of(8, slot, 0),
             Self::Resume(thread) => of(9, thread, 0),
+            Self::Ring(slot) => of(10, slot, 0),
+            Self::Pull(slot) => of(11, slot, 0),
+            Self::Pulled(slot) => of(12, slot, 0),
+            Self::Fetch(slot, verb) => of(13, slot, u32::from(verb)),
+            Self::Fetched(slot, verb) => of(14, slot, u32::from(verb)),
+            Self::Land(slot, verb) => of(15, slot, u32::from(verb)),
+            Self::Deliver(slot) => of(16, slot, 0),
         }
     }
 
@@ -78,7 +99,14 @@ impl Event {
             6 => Self::UnitFree(whose as u16),
             7 => Self::Return(whose),
             8 => Self::Complete(whose),
-            _ => Self::Resume(whose),
+            9 => Self::Resume(whose),
+            10 => Self::Ring(whose),
+            11 => Self::Pull(whose),
+            12 => Self::Pulled(whose),
+            13 => Self::Fetch(whose, verb as u16),
+            14 => Self::Fetched(whose, verb as u16),
+            15 => Self::Land(whose, verb as u16),
+            _ => Self::Deliver(whose),
         }
     }
 }

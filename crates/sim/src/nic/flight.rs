@@ -17,6 +17,8 @@ pub(super) struct Flight {
     pub task: u32,
     pub endpoint: u32,
     pub server: u16,
+    /// The sender's NIC has all of the list.
+    pub complete: bool,
     /// The time when each verb reaches the receiver's NIC.
     pub arrivals: Vec<u64>,
     /// Index of the next verb to admit.
@@ -27,6 +29,8 @@ pub(super) struct Flight {
     pub returned: u64,
     /// Size of these answers in bytes.
     pub reply: u64,
+    /// Number of these answers that have a payload.
+    pub answers: u64,
     pub error: Option<FabricError>,
     pub request: Option<Request>,
     pub response: Option<Response>,
@@ -39,9 +43,10 @@ impl Flights {
     /// Returns a new slot, in flight.
     pub(super) fn begin(&mut self, endpoint: u32, server: u16, task: u32) -> u32 {
         let (slot, flight) = self.open();
-        (flight.done, flight.forgotten) = (false, false);
+        (flight.done, flight.forgotten, flight.complete) = (false, false, false);
         (flight.endpoint, flight.server, flight.task) = (endpoint, server, task);
-        (flight.cursor, flight.left, flight.returned, flight.reply) = (0, 0, 0, 0);
+        (flight.cursor, flight.left) = (0, 0);
+        (flight.returned, flight.reply, flight.answers) = (0, 0, 0);
         flight.arrivals.clear();
         slot
     }

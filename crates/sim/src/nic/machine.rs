@@ -1,4 +1,5 @@
-//! A machine's NIC: its link in each direction, its processing units, and its buckets of atomics.
+//! A machine's NIC: its link and its PCIe bus in each direction, its processing units, and its buckets of
+//! atomics.
 
 use super::events::MOST_BUCKET_BITS;
 use super::params::Params;
@@ -50,9 +51,25 @@ impl Timing {
         payload * self.link_byte
     }
 
-    /// Returns how long this payload occupies PCIe.
+    /// Returns how long this payload occupies PCIe in its direction, with the headers of its packets.
     pub(super) fn dma(&self, payload: u64) -> u64 {
-        payload * self.pcie_byte
+        self.pcie_packets(payload, payload.div_ceil(self.params.pcie_payload_bytes.max(1)).max(1))
+    }
+
+    /// Returns how long the requests for this payload occupy PCIe towards the host.
+    pub(super) fn dma_request(&self, payload: u64) -> u64 {
+        self.pcie_packets(0, payload.div_ceil(self.params.pcie_request_bytes.max(1)).max(1))
+    }
+
+    /// Returns how long work requests of these many bytes each occupy PCIe from the host.
+    pub(super) fn ring(&self, requests: impl Iterator<Item = u64>) -> u64 {
+        let block = self.params.work_request_bytes.max(1);
+        let blocks = requests.map(|bytes| bytes.div_ceil(block).max(1)).sum::<u64>();
+        self.pcie_packets(blocks * block, blocks)
+    }
+
+    fn pcie_packets(&self, payload: u64, packets: u64) -> u64 {
+        (payload + packets * self.params.pcie_header_bytes) * self.pcie_byte
     }
 }
 
@@ -61,7 +78,8 @@ impl Timing {
 pub(super) struct Server(u64);
 
 impl Server {
-    /// Starts a request at `at`, or when the resource is free. Returns the start time.
+    /// Starts a request that arrives at `at`, or when the resource is free. Returns the start time. Callers
+    /// come in the order of their times: a request that announced itself early would block earlier ones.
     pub(super) fn begin(&mut self, at: u64, duration: u64) -> u64 {
         let begin = at.max(self.0);
         self.0 = begin + duration;
@@ -85,6 +103,10 @@ pub(super) struct Bucket {
 pub(super) struct Machine {
     pub send: Server,
     pub receive: Server,
+    /// PCIe from the NIC to host memory: what the NIC writes, and its requests to read.
+    pub to_host: Server,
+    /// PCIe from the host to the NIC: what the NIC reads, and what CPUs hand to it.
+    pub from_host: Server,
     /// End times of busy units, where known.
     busy: BinaryHeap<Reverse<u64>>,
     /// Number of free units.
@@ -101,6 +123,8 @@ impl Machine {
         Self {
             send: Server::default(),
             receive: Server::default(),
+            to_host: Server::default(),
+            from_host: Server::default(),
             busy: BinaryHeap::new(),
             free: params.units.max(1),
             waiting: VecDeque::new(),

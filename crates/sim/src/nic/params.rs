@@ -53,13 +53,34 @@ params! {
     /// micro-benchmark (§5.7) need 130 to 200. The value is the highest that these steps allow, and the
     /// lowest that is plausible.
     pcie_nanos = 200,
-    /// Payload rate of PCIe 3.0 x16, in bits per nanosecond: 126 on the wire, about 104 of payload.
-    pcie_gbps = 104,
+    /// Rate of PCIe 3.0 x16 in each direction, in bits per nanosecond: 126.0 after encoding, 113.7 after
+    /// acknowledgements, flow control and clock compensation (the model of Neugebauer et al., SIGCOMM'18,
+    /// `pcie-bench/pcie-model`, for 16 lanes and packets of 256 bytes). With the headers below, 104 of
+    /// payload.
+    pcie_gbps = 114,
+    /// Bytes of a PCIe packet besides its payload: framing, sequence number and checksum 8, header with a
+    /// 64-bit address 16 (the same source). Packets that answer a read have 4 bytes less, which the model
+    /// does not distinguish.
+    pcie_header_bytes = 24,
+    /// Largest payload of a PCIe packet: 256, the usual setting of Xeon E5 hosts (the same source).
+    pcie_payload_bytes = 256,
+    /// The most bytes that one PCIe read request asks for: 512, the usual setting (the same source).
+    pcie_request_bytes = 512,
+    /// Bytes of a block in which the CPU hands work requests to the NIC. Each block is one PCIe packet. This
+    /// is the block of a ConnectX-5's send queue (`MLX5_SEND_WQE_BB` in rdma-core), and a line of the CPU's
+    /// write-combining buffer.
+    work_request_bytes = 64,
+    /// Bytes of an entry of the completion queue, one for each list (`mlx5_cqe64` in rdma-core).
+    completion_bytes = 64,
     /// Time from the NIC's last byte to the CPU's next poll that sees the completion.
     completion_nanos = 200,
     /// Interval at which the sending side starts messages: 70 million per second. The paper's figure
-    /// "Performance of RDMA_WRITE" shows more than 50 million for small ones.
+    /// "Performance of RDMA_WRITE" shows more than 50 million for small ones. The answer to a READ is such a
+    /// message too: it has the packets of a WRITE of the same bytes.
     send_message_picos = 14_286,
+    /// The same interval after the answer to an atomic. The NIC answers 110 million on-chip atomics per
+    /// second (paper §4.3), so an answer cannot take longer.
+    atomic_answer_picos = 9_090,
     /// Interval at which the receiving side accepts messages: 125 million per second. It executes 110 million
     /// on-chip atomics (paper §4.3), so it cannot accept fewer.
     receive_message_picos = 8_000,
@@ -106,6 +127,22 @@ params! {
     unsorted_line_picos = 18_000,
     /// The same for a node with a checksum: CRC at about 1.5 bytes per cycle at 2.2 GHz, and a sorted search.
     checksum_line_picos = 30_000,
+    /// CPU time to sort the entries of an unsorted leaf, for a scan or a split, besides that of each entry.
+    /// `crates/core/src/node/counting_sort.rs` takes 63, 182, 204, 268, 317 and 384 ns for 9, 36, 45, 60, 75
+    /// and 90 entries in random slots on a recent server (its test `what_a_sort_costs`). This time and the
+    /// next add up to that. A third of it is copying, which is left in: the paper's cores have only 2.2 GHz.
+    /// All unsorted formats pay the same, although the sort for two-level leaves is slower.
+    sort_nanos = 50,
+    /// CPU time to sort one entry (see above).
+    sort_entry_picos = 3_600,
+}
+
+impl Params {
+    /// Changes the parameter `name`. Returns false if there is none of that name.
+    pub fn set(&mut self, name: &str, value: u64) -> bool {
+        let field = Self::FIELDS.into_iter().find(|field| field.0 == name);
+        field.map(|(_, field)| *field(self) = value).is_some()
+    }
 }
 
 impl Default for Params {

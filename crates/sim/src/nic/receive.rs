@@ -5,8 +5,8 @@ use super::tear::Recent;
 use super::world::{World, request_bytes};
 use sherman_fabric::{Space, Verb};
 
-/// Payload of the answer to an atomic, in bytes.
-const ATOMIC_REPLY: u64 = 8;
+/// Bytes of the word of an atomic, which are also those of its answer.
+const WORD: u64 = 8;
 
 impl World {
     fn machine_of(&self, slot: u32) -> usize {
@@ -106,18 +106,19 @@ impl World {
         let flight = self.flights.get(slot);
         let index = flight.cursor;
         match flight.list.verbs()[usize::from(index)] {
-            Verb::Read { space, len, .. } => {
-                let fetch = if space == Space::Host { timing.pcie + timing.dma(u64::from(len)) } else { 0 };
-                let (free, at) = (now + timing.unit, now + timing.unit + fetch);
-                let pair = self.pair(flight.endpoint, flight.server);
-                let pair = &mut self.queue_pairs[pair];
-                pair.reads_until = pair.reads_until.max(at);
-                self.events.plan(at, Event::Execute(slot, index));
-                self.leave_unit(slot, free);
-            }
-            Verb::Write { .. } => {
+            Verb::Read { space, .. } => {
                 let at = now + timing.unit;
-                self.events.plan(at, Event::Execute(slot, index));
+                self.read_until(slot, at);
+                let host = space == Space::Host;
+                self.events
+                    .plan(at, if host { Event::Fetch(slot, index) } else { Event::Execute(slot, index) });
+                self.leave_unit(slot, at);
+            }
+            Verb::Write { space, .. } => {
+                let at = now + timing.unit;
+                let host = space == Space::Host;
+                self.events
+                    .plan(at, if host { Event::Land(slot, index) } else { Event::Execute(slot, index) });
                 self.leave_unit(slot, at);
             }
             Verb::Cas { space: Space::OnChip, offset, .. }
@@ -161,11 +162,66 @@ impl World {
         self.events.plan(at, Event::Process(slot));
     }
 
-    /// An atomic that has its bucket reads its word over PCIe.
+    /// A READ of the list takes effect at `at` or later. Later fenced WRITEs of its queue pair wait for it.
+    fn read_until(&mut self, slot: u32, at: u64) {
+        let flight = self.flights.get(slot);
+        let pair = self.pair(flight.endpoint, flight.server);
+        let until = &mut self.queue_pairs[pair].reads_until;
+        *until = (*until).max(at);
+    }
+
+    /// Returns how many bytes a verb moves.
+    fn payload(&self, slot: u32, index: u16) -> u64 {
+        match self.flights.get(slot).list.verbs()[usize::from(index)] {
+            Verb::Read { len, .. } | Verb::Write { len, .. } => u64::from(len),
+            Verb::Cas { .. } | Verb::Faa { .. } => WORD,
+        }
+    }
+
+    /// A READ asks for its bytes over PCIe.
+    pub(super) fn fetch(&mut self, slot: u32, index: u16) {
+        let (machine, duration) = (self.machine_of(slot), self.timing.dma_request(self.payload(slot, index)));
+        let at = self.machines[machine].to_host.begin(self.now, duration) + self.timing.pcie;
+        self.read_until(slot, at);
+        self.events.plan(at, Event::Fetched(slot, index));
+    }
+
+    /// An atomic that has its bucket asks for its word over PCIe.
     fn fetch_word(&mut self, slot: u32) {
-        let index = self.flights.get(slot).cursor;
+        let (machine, index) = (self.machine_of(slot), self.flights.get(slot).cursor);
         let transactions = self.timing.params.failed_cas_transactions.max(1);
-        self.events.plan(self.now + transactions * self.timing.pcie, Event::Execute(slot, index));
+        let begin =
+            self.machines[machine].to_host.begin(self.now, transactions * self.timing.dma_request(WORD));
+        self.events.plan(begin + transactions * self.timing.pcie, Event::Fetched(slot, index));
+    }
+
+    /// What a READ or an atomic asked for comes over PCIe, after what others asked for earlier.
+    pub(super) fn fetched_from_host(&mut self, slot: u32, index: u16) {
+        let machine = self.machine_of(slot);
+        let duration = self.timing.dma(self.payload(slot, index));
+        let begin = self.machines[machine].from_host.begin(self.now, duration);
+        let is_read = matches!(self.flights.get(slot).list.verbs()[usize::from(index)], Verb::Read { .. });
+        // The duration of an atomic's transaction includes that of its word.
+        let at = if is_read { begin + duration } else { begin };
+        if is_read {
+            self.read_until(slot, at);
+        }
+        if at > self.now {
+            self.events.plan(at, Event::Execute(slot, index));
+        } else {
+            self.execute(slot, index);
+        }
+    }
+
+    /// A WRITE goes to host memory over PCIe. It takes effect when its first line lands.
+    pub(super) fn land(&mut self, slot: u32, index: u16) {
+        let (machine, duration) = (self.machine_of(slot), self.timing.dma(self.payload(slot, index)));
+        let at = self.machines[machine].to_host.begin(self.now, duration);
+        if at > self.now {
+            self.events.plan(at, Event::Execute(slot, index));
+        } else {
+            self.execute(slot, index);
+        }
     }
 
     /// The verb at the cursor no longer blocks its queue pair from `at` on. The next verb of the queue pair
@@ -200,7 +256,7 @@ impl World {
         let payload = match verb {
             Verb::Read { len, .. } => u64::from(len),
             Verb::Write { .. } => 0,
-            Verb::Cas { .. } | Verb::Faa { .. } => ATOMIC_REPLY,
+            Verb::Cas { .. } | Verb::Faa { .. } => WORD,
         };
         if let Verb::Cas { space: Space::Host, offset, .. } | Verb::Faa { space: Space::Host, offset, .. } =
             verb
@@ -211,31 +267,32 @@ impl World {
                 .saturating_sub(timing.params.failed_cas_transactions.max(1));
             let bucket = self.bucket(offset);
             if stores && more > 0 {
-                self.events.plan(self.now + more * timing.pcie, Event::Stored(machine as u16, bucket as u32));
+                let begin = self.machines[machine].to_host.begin(self.now, more * timing.dma(WORD));
+                self.events.plan(begin + more * timing.pcie, Event::Stored(machine as u16, bucket as u32));
             } else {
                 self.release_bucket(machine, bucket);
             }
             self.move_on(slot, self.now);
         }
-        // An acknowledgement travels with others. An answer with payload occupies the link.
+        // An acknowledgement travels with others. An answer with payload is a message of its own.
         let returned = if payload == 0 {
             self.now + timing.one_way
         } else {
+            let interval = match verb {
+                Verb::Cas { .. } | Verb::Faa { .. } => timing.params.atomic_answer_picos,
+                _ => timing.params.send_message_picos,
+            };
             let wire = timing.wire(payload);
-            let begin = self.machines[machine].send.begin(self.now, wire);
+            let begin = self.machines[machine].send.begin(self.now, wire.max(interval));
             begin + wire + timing.one_way
         };
         let flight = self.flights.get_mut(slot);
         flight.returned = flight.returned.max(returned);
         flight.reply += payload;
+        flight.answers += u64::from(payload > 0);
         flight.left -= 1;
         if flight.left == 0 {
-            let (at, bytes) = (flight.returned, flight.reply);
-            match bytes {
-                // So few bytes do not wait for the link.
-                0..=64 => self.events.plan(at + timing.completion, Event::Complete(slot)),
-                _ => self.events.plan(at, Event::Return(slot)),
-            }
+            self.events.plan(flight.returned, Event::Return(slot));
         }
     }
 

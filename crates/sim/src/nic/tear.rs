@@ -58,7 +58,8 @@ impl Recent {
     /// passed before a WRITE landed there.
     pub(super) fn tear(&self, now: u64, offset: u64, image: &mut [u8], timing: &Timing) {
         let read = offset..offset + image.len() as u64;
-        let began = now.saturating_sub(timing.dma(image.len() as u64));
+        let took = timing.dma(image.len() as u64);
+        let began = now.saturating_sub(took);
         for write in self.writes.iter().rev() {
             let written = write.offset..write.offset + write.old.len() as u64;
             if write.at + timing.landing(write.old.len() as u64) <= began {
@@ -70,7 +71,8 @@ impl Recent {
             let mut at = from;
             while at < to {
                 let end = to.min((at / LINE + 1) * LINE);
-                let passed = began + timing.dma(end - read.start);
+                // The READ passes its lines at one rate, whatever the headers between them.
+                let passed = began + took * (end - read.start) / (read.end - read.start);
                 let landed = write.at + timing.landing(end - written.start);
                 if landed > passed {
                     let (into, from) = ((at - read.start) as usize, (at - written.start) as usize);

@@ -47,7 +47,17 @@ fn rate(
     servers: Vec<u16>,
     build: impl Fn(&mut WorkList, u64) -> VerbId + Copy + 'static,
 ) -> f64 {
-    let sim = sim(8, servers.clone());
+    rate_of(NicConfig { machines: 8, servers, ..NicConfig::default() }, clients, build)
+}
+
+/// The same for a world of one's own.
+fn rate_of(
+    config: NicConfig,
+    clients: &[u16],
+    build: impl Fn(&mut WorkList, u64) -> VerbId + Copy + 'static,
+) -> f64 {
+    let sim = NicSim::new(&config).expect("a legal world");
+    let servers = config.servers;
     let each = 400;
     let mut total = 0;
     for (number, &machine) in clients.iter().enumerate() {
@@ -200,4 +210,144 @@ fn every_parameter_is_in_the_table_once() {
         assert!(json(&changed).contains(&expected) && seen.insert(name), "{name}");
     }
     assert_eq!(seen.len(), json(&Params::PAPER).matches(": ").count());
+}
+
+/// Returns the model's parameters, changed.
+fn changed(change: impl Fn(&mut Params)) -> Params {
+    let mut params = Params::PAPER;
+    change(&mut params);
+    params
+}
+
+/// Returns the throughput of [`rate`] on a model with other parameters.
+fn rate_on(
+    params: Params,
+    clients: &[u16],
+    build: impl Fn(&mut WorkList, u64) -> VerbId + Copy + 'static,
+) -> f64 {
+    rate_of(NicConfig { machines: 8, servers: vec![0], params, ..NicConfig::default() }, clients, build)
+}
+
+/// Asserts that a rate is the computed one, or at most two in a hundred below it: queues are empty at the
+/// beginning and at the end.
+fn is_bound_by(rate: f64, computed: f64) {
+    println!("{rate:.2} Mops, computed {computed:.2}");
+    assert!(rate <= computed * 1.001 && rate > computed * 0.98, "{rate}, computed {computed}");
+}
+
+const SEVEN: [u16; 7] = [1, 2, 3, 4, 5, 6, 7];
+
+#[test]
+fn a_saturated_pcie_bounds_the_rate_of_reads_as_computed_by_hand() {
+    let read = |list: &mut WorkList, nth: u64| list.read(Space::Host, AT + nth % 4096 * 4096, 1024);
+    // 1024 bytes are four packets of 256 bytes and a header of 24 each: 1120 bytes. At 20 Gbit/s a byte takes
+    // 400 ps, so a READ occupies PCIe from the host for 448 ns.
+    is_bound_by(rate_on(changed(|params| params.pcie_gbps = 20), &SEVEN, read), 1e3 / 448.0);
+    // Headers of 280 bytes double the time.
+    let headers = changed(|params| (params.pcie_gbps, params.pcie_header_bytes) = (20, 304));
+    is_bound_by(rate_on(headers, &SEVEN, read), 1e3 / 896.0);
+}
+
+#[test]
+fn a_saturated_pcie_bounds_the_rate_of_writes_as_computed_by_hand() {
+    // 128 bytes and a header of 24 take 608 ns at 2 Gbit/s. They are inline, so that the clients' PCIe
+    // carries three blocks of 88 bytes from the host, 1,056 ns. Seven clients can send more than one server
+    // receives.
+    let small = rate_on(changed(|params| params.pcie_gbps = 2), &SEVEN, |list, nth| {
+        list.write(Space::Host, AT + nth % 4096 * 4096, &[1; 128])
+    });
+    is_bound_by(small, 1e3 / 608.0);
+    // One client alone is bound by its own PCIe.
+    let outbound = rate_on(changed(|params| params.pcie_gbps = 2), &[1], |list, nth| {
+        list.write(Space::Host, AT + nth % 4096 * 4096, &[1; 128])
+    });
+    is_bound_by(outbound, 1e3 / 1056.0);
+}
+
+#[test]
+fn both_directions_of_pcie_and_its_machines_are_queues_of_their_own() {
+    let params = changed(|params| params.pcie_gbps = 20);
+    let read = |list: &mut WorkList, nth: u64| list.read(Space::Host, AT + nth % 4096 * 4096, 1024);
+    let mixed = rate_on(params, &SEVEN, |list, nth| match nth % 2 {
+        0 => list.read(Space::Host, AT + nth % 4096 * 4096, 1024),
+        _ => list.write(Space::Host, AT + nth % 4096 * 4096, &[1; 1024]),
+    });
+    // WRITEs go to the host, READs come from it. Only a READ's requests, two packets of 24 bytes, share a
+    // direction with WRITEs: 1120 and 48 bytes for two verbs.
+    is_bound_by(mixed, 2e3 / (0.4 * 1168.0));
+    let config = NicConfig { machines: 8, servers: vec![0, 1], params, ..NicConfig::default() };
+    is_bound_by(rate_of(config, &[2, 3, 4, 5, 6, 7], read), 2e3 / 448.0);
+}
+
+#[test]
+fn an_answer_occupies_its_sender_as_a_request_does() {
+    // A client and a server on one machine: requests and answers leave by the same link.
+    let params = changed(|params| params.send_message_picos = 200_000);
+    let read = |list: &mut WorkList, nth: u64| list.read(Space::Host, AT + nth % 4096 * 4096, 8);
+    is_bound_by(rate_on(params, &SEVEN, read), 5.0);
+    is_bound_by(rate_on(params, &[0], read), 2.5);
+    // Answers to atomics have an interval of their own.
+    let params = changed(|params| params.atomic_answer_picos = 200_000);
+    is_bound_by(rate_on(params, &SEVEN, |list, nth| list.cas(Space::OnChip, nth % 1024 * 8, 1, 1)), 5.0);
+}
+
+#[test]
+fn a_list_that_waits_does_not_keep_the_link_from_others() {
+    // A thread computes for a while before each READ. Its machine's answers to others do not wait for it.
+    let others = |busy: bool| {
+        let sim = sim(2, vec![0]);
+        if busy {
+            let endpoint = sim.join(0).and_then(|fabric| fabric.endpoint()).expect("an endpoint");
+            let client = async move {
+                for _ in 0..100 {
+                    endpoint.spend(5_000);
+                    let mut list = endpoint.list(0);
+                    list.read(Space::OnChip, 0, 8);
+                    let list = execute(&endpoint, list, &Counters::default()).await.expect("a legal list");
+                    endpoint.recycle(list);
+                }
+            };
+            drop(sim.spawn_on(0, client));
+        }
+        let endpoint = sim.join(1).and_then(|fabric| fabric.endpoint()).expect("an endpoint");
+        let took = sim.spawn_on(endpoint.thread(), async move {
+            let began = endpoint.now();
+            for _ in 0..100 {
+                let mut list = endpoint.list(0);
+                list.read(Space::Host, AT, 64);
+                let list = execute(&endpoint, list, &Counters::default()).await.expect("a legal list");
+                endpoint.recycle(list);
+            }
+            (endpoint.now() - began) / 100
+        });
+        sim.run().expect("an end");
+        took.take().expect("it has run")
+    };
+    let (alone, beside) = (others(false), others(true));
+    println!("a READ takes {alone} ns alone, {beside} ns beside a thread that computes");
+    assert!(beside < alone + 20);
+}
+
+#[test]
+fn lists_of_one_thread_are_sent_as_posted_even_if_the_later_one_is_ready_first() {
+    let sim = sim(2, vec![0]);
+    let endpoint = sim.join(1).and_then(|fabric| fabric.endpoint()).expect("an endpoint");
+    let seen = sim.spawn_on(endpoint.thread(), async move {
+        let counters = Counters::default();
+        // The NIC must fetch the first payload. It has the second list with the doorbell.
+        let mut first = endpoint.list(0);
+        first.write(Space::Host, AT, &[1; 60_000]);
+        let mut second = endpoint.list(0);
+        second.write(Space::Host, AT, &[2; 8]);
+        let posted = [execute(&endpoint, first, &counters), execute(&endpoint, second, &counters)];
+        for list in posted {
+            endpoint.recycle(list.await.expect("a legal list"));
+        }
+        let mut list = endpoint.list(0);
+        let read = list.read(Space::Host, AT, 16);
+        let list = execute(&endpoint, list, &counters).await.expect("a legal list");
+        (list.bytes(read)[0], list.bytes(read)[8])
+    });
+    sim.run().expect("an end");
+    assert_eq!(seen.take(), Some((2, 1)));
 }

@@ -2,11 +2,16 @@
 //!
 //! The path of a list:
 //! 1. The client's CPU posts it.
-//! 2. The client's NIC fetches the payload that is not inline, and sends verb after verb.
+//! 2. The list crosses PCIe. The client's NIC fetches the payload that is not inline, and sends verb after
+//!    verb.
 //! 3. The link and the switch carry the verbs.
 //! 4. At the receiver each verb waits for the link, for the verb before it (RC order), and for a processing
 //!    unit. An atomic also waits for its bucket, while it occupies its unit.
-//! 5. The answer takes the link back, and the client's CPU finds the completion.
+//! 5. What a verb reads or writes in host memory crosses the receiver's PCIe.
+//! 6. The answer takes the link back and crosses the client's PCIe. The client's CPU finds the completion.
+//!
+//! Each step that needs a shared resource is an event of its own, so each resource serves its requests in the
+//! order in which they arrive.
 //!
 //! `receive.rs` has the receiver's part. A list posted while time stands still (`quiet`) executes at once:
 //! trees are opened and caches warmed in this way.
@@ -46,8 +51,8 @@ struct Thread {
 pub(super) struct QueuePair {
     pub busy: bool,
     pub waiting: VecDeque<u32>,
-    /// The time when the last posted list is sent.
-    pub sent: u64,
+    /// Lists that were posted and not yet sent, in posting order.
+    pub posted: VecDeque<u32>,
     /// The time when the last earlier READ takes effect. A fenced WRITE waits for it.
     pub reads_until: u64,
 }
@@ -191,23 +196,41 @@ impl World {
         self.verbs += verbs as u64;
         let params = &self.timing.params;
         self.spend((params.post_nanos + params.post_verb_nanos * (verbs as u64 - 1)) * NANO);
-        let mut at = self.time() + self.timing.doorbell;
-        let bytes = self.fetched(slot);
-        if bytes > 0 {
-            at += self.timing.pcie + self.timing.dma(bytes);
-        }
-        // Lists of one queue pair are sent in the order in which they were posted.
         let pair = self.pair(endpoint, server);
-        let before = &mut self.queue_pairs[pair].sent;
-        let waits = bytes > 0 || *before > at;
-        at = at.max(*before);
-        *before = at;
-        if waits {
-            self.events.plan(at, Event::Send(slot));
-        } else {
-            self.send(slot, at);
-        }
+        self.queue_pairs[pair].posted.push_back(slot);
+        self.events.plan(self.time(), Event::Ring(slot));
         ticket
+    }
+
+    /// Returns the machine of the client that posted a list.
+    fn sender(&mut self, slot: u32) -> &mut Machine {
+        let endpoint = self.flights.get(slot).endpoint;
+        &mut self.machines[usize::from(self.ports[endpoint as usize].machine)]
+    }
+
+    /// The CPU writes a list to its NIC.
+    fn ring(&mut self, slot: u32) {
+        let timing = self.timing;
+        let requests = self.flights.get(slot).list.verbs().iter();
+        let duration = timing.ring(requests.map(|verb| work_request(verb, timing.params.inline_bytes)));
+        let now = self.now;
+        let at = self.sender(slot).from_host.begin(now, duration) + timing.doorbell;
+        let next = if self.fetched(slot) > 0 { Event::Pull(slot) } else { Event::Send(slot) };
+        self.events.plan(at, next);
+    }
+
+    /// The NIC asks for the payload of a list.
+    fn pull(&mut self, slot: u32) {
+        let (now, duration) = (self.now, self.timing.dma_request(self.fetched(slot)));
+        let begin = self.sender(slot).to_host.begin(now, duration);
+        self.events.plan(begin + self.timing.pcie, Event::Pulled(slot));
+    }
+
+    /// The payload of a list arrives from host memory.
+    fn pulled(&mut self, slot: u32) {
+        let (now, duration) = (self.now, self.timing.dma(self.fetched(slot)));
+        let begin = self.sender(slot).from_host.begin(now, duration);
+        self.events.plan(begin + duration, Event::Send(slot));
     }
 
     /// Returns the bytes of a list that its NIC must fetch from the client's memory.
@@ -220,14 +243,27 @@ impl World {
         self.flights.get(slot).list.verbs().iter().map(payload).sum()
     }
 
-    /// Makes the sender's NIC send the verbs of a list, from `at` on.
-    fn send(&mut self, slot: u32, at: u64) {
+    /// The NIC has all of a list. It sends the lists of a queue pair in the order in which they were posted.
+    fn send_ready(&mut self, slot: u32) {
+        let flight = self.flights.get_mut(slot);
+        flight.complete = true;
+        let pair = self.pair(self.flights.get(slot).endpoint, self.flights.get(slot).server);
+        while let Some(&first) = self.queue_pairs[pair].posted.front()
+            && self.flights.get(first).complete
+        {
+            self.queue_pairs[pair].posted.pop_front();
+            self.send(first);
+        }
+    }
+
+    /// Makes the sender's NIC send the verbs of a list.
+    fn send(&mut self, slot: u32) {
         let timing = self.timing;
         let flight = self.flights.get_mut(slot);
         let nic = &mut self.machines[usize::from(self.ports[flight.endpoint as usize].machine)];
         for verb in flight.list.verbs() {
             let wire = timing.wire(request_bytes(verb));
-            let begin = nic.send.begin(at, wire.max(timing.params.send_message_picos));
+            let begin = nic.send.begin(self.now, wire.max(timing.params.send_message_picos));
             flight.arrivals.push(begin + wire + timing.one_way);
         }
         self.events.plan(flight.arrivals[0], Event::Arrive(slot));
@@ -235,11 +271,29 @@ impl World {
 
     /// The last answer has reached the sender's NIC.
     fn receive_answer(&mut self, slot: u32) {
-        let timing = self.timing;
+        let (timing, now) = (self.timing, self.now);
         let flight = self.flights.get(slot);
-        let nic = &mut self.machines[usize::from(self.ports[flight.endpoint as usize].machine)];
-        let begin = nic.receive.begin(self.now, timing.wire(flight.reply));
-        self.events.plan(begin + timing.dma(flight.reply) + timing.completion, Event::Complete(slot));
+        if flight.answers == 0 {
+            return self.deliver(slot);
+        }
+        let messages = flight.answers * timing.params.receive_message_picos;
+        let duration = timing.wire(flight.reply).max(messages);
+        let begin = self.sender(slot).receive.begin(now, duration);
+        if begin > now {
+            self.events.plan(begin, Event::Deliver(slot));
+        } else {
+            self.deliver(slot);
+        }
+    }
+
+    /// The answers and the completion cross PCIe as they arrive.
+    fn deliver(&mut self, slot: u32) {
+        let (timing, now) = (self.timing, self.now);
+        let flight = self.flights.get(slot);
+        let payload = if flight.answers > 0 { timing.dma(flight.reply) } else { 0 };
+        let entry = timing.dma(timing.params.completion_bytes);
+        let begin = self.sender(slot).to_host.begin(now, payload + entry);
+        self.events.plan(begin + payload + timing.completion, Event::Complete(slot));
     }
 
     /// Sends a control request.
@@ -385,14 +439,21 @@ impl World {
             let Some((at, event)) = self.events.next() else { return Next::End };
             self.now = at;
             match event {
-                Event::Send(slot) => self.send(slot, at),
+                Event::Ring(slot) => self.ring(slot),
+                Event::Pull(slot) => self.pull(slot),
+                Event::Pulled(slot) => self.pulled(slot),
+                Event::Send(slot) => self.send_ready(slot),
                 Event::Arrive(slot) => self.arrive(slot),
                 Event::Admit(slot) => self.admit(slot),
                 Event::Process(slot) => self.process(slot),
+                Event::Fetch(slot, verb) => self.fetch(slot, verb),
+                Event::Fetched(slot, verb) => self.fetched_from_host(slot, verb),
+                Event::Land(slot, verb) => self.land(slot, verb),
                 Event::Execute(slot, verb) => self.execute(slot, verb),
                 Event::Stored(machine, bucket) => self.release_bucket(usize::from(machine), bucket as usize),
                 Event::UnitFree(machine) => self.unit_free(machine),
                 Event::Return(slot) => self.receive_answer(slot),
+                Event::Deliver(slot) => self.deliver(slot),
                 Event::Complete(slot) => {
                     if let Some(next) = self.complete(slot) {
                         return next;
@@ -405,6 +466,18 @@ impl World {
                 }
             }
         }
+    }
+}
+
+/// Returns the bytes of a verb's work request, as a ConnectX-5 takes it (`mlx5dv.h` in rdma-core): control
+/// 16, remote address 16, and then a pointer to the local buffer 16 or an inline payload after its length 4.
+/// An atomic has its operands, 16, besides the pointer. The model ignores that masks take 16 more.
+fn work_request(verb: &Verb, inline_bytes: u64) -> u64 {
+    match *verb {
+        Verb::Read { .. } => 48,
+        Verb::Write { len, .. } if u64::from(len) > inline_bytes => 48,
+        Verb::Write { len, .. } => 36 + u64::from(len),
+        Verb::Cas { .. } | Verb::Faa { .. } => 64,
     }
 }
 
