@@ -13,7 +13,8 @@
 //!   a NIC would not have.
 //! - The paper's variants do not survive the death of a client. `ours` logs what recovery needs.
 //! - In experiments on the NIC model, the paper's variants retry for a lane without backoff, as in its
-//!   pseudo-code. `ours` uses increasing backoff there. Elsewhere all variants use it.
+//!   pseudo-code. The steps to `ours` use increasing backoff there, and `ours` a short, constant pause.
+//!   Elsewhere all variants use backoff.
 
 use sherman::{Format, Techniques};
 
@@ -35,7 +36,14 @@ sherman_fabric::named! {
         Hierarchical => "+hierarchical",
         /// The complete paper: two-level versions.
         Sherman => "sherman",
-        /// This project's defaults.
+        /// Lock and READ in one list, redo records, a stamp in every line: safe on every fabric. The first step
+        /// from `sherman` to `ours`.
+        Stamped => "+stamped",
+        /// Leaves that are read by the line.
+        Lines => "+lines",
+        /// The holder of a lane executes the changes that wait for it, and hands no lane over.
+        Combining => "+combining",
+        /// This project's defaults: with short, constant pauses before a lane is tried again.
         #[default]
         Ours => "ours",
     }
@@ -51,8 +59,17 @@ impl Variant {
             Self::FgCache | Self::FgPlus => Techniques { cache: true, ..Techniques::NONE },
             Self::Combine | Self::OnChip => Techniques { cache: true, combine: true, ..Techniques::NONE },
             Self::Hierarchical | Self::Sherman => Techniques::SHERMAN,
+            Self::Stamped | Self::Lines => {
+                Techniques { lock_read: true, redo: true, ..Techniques::SHERMAN }
+            }
+            Self::Combining => Techniques { fair: false, ..Techniques::OURS },
             Self::Ours => Techniques::OURS,
         }
+    }
+
+    /// Whether it is a step from the paper's system to this project's defaults.
+    pub const fn is_new(self) -> bool {
+        matches!(self, Self::Stamped | Self::Lines | Self::Combining | Self::Ours)
     }
 
     /// Returns the format of its nodes.
@@ -61,7 +78,8 @@ impl Variant {
             Self::Fg | Self::FgCache => Format::Sorted,
             Self::FgPlus | Self::Combine | Self::OnChip | Self::Hierarchical => Format::SortedStamped,
             Self::Sherman => Format::TwoLevel,
-            Self::Ours => Format::LineStamped,
+            Self::Stamped => Format::LineStamped,
+            Self::Lines | Self::Combining | Self::Ours => Format::LineHashed,
         }
     }
 

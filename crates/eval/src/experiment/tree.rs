@@ -73,7 +73,7 @@ pub(crate) fn line_picos(params: &Params, format: Format) -> u64 {
     match format {
         Format::Sorted => params.checksum_line_picos,
         Format::SortedStamped => params.sorted_line_picos,
-        Format::TwoLevel | Format::LineStamped => params.unsorted_line_picos,
+        Format::TwoLevel | Format::LineStamped | Format::LineHashed => params.unsorted_line_picos,
     }
 }
 
@@ -200,7 +200,7 @@ impl Stage {
         here.set_line_picos(line_picos(&job.params, job.variant.format()));
         let options = ComputeOptions {
             // The paper's systems retry without backoff.
-            techniques: Techniques { backoff: job.variant == Variant::Ours, ..job.variant.techniques() },
+            techniques: Techniques { backoff: job.variant.is_new(), ..job.variant.techniques() },
             timeout: PATIENCE,
             cache_bytes: usize::try_from(job.cache_bytes).unwrap_or(usize::MAX),
             allow_torn_reads: true,
