@@ -9,7 +9,7 @@ fn capacities() -> String {
     for format in Format::ALL {
         text += &format!(" `{format:?}` |");
     }
-    text += "\n|---:|---:|---:|---:|---:|---:|---:|\n";
+    text += &format!("\n|{}\n", "---:|".repeat(3 + Format::ALL.len()));
     for (key, value, bytes) in [
         (8, 8, 256),
         (8, 8, 512),
