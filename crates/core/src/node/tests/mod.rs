@@ -6,6 +6,7 @@
 //! | [`whole`] | removes, merges, emptied and filled nodes, scans: against a `BTreeMap` |
 //! | [`patches`] | a patch has all bytes it needs, few others, and is safe to cut anywhere |
 //! | [`torn`] | what a reader may conclude from units of different moments |
+//! | [`window`] | the lines of one key against whole leaves and a `BTreeMap` |
 //! | [`serial`] | versions that wrap, and the window of legal stamps |
 //! | [`garbage`] | bytes that are not a node |
 //! | [`golden`] | the exact bytes, as they lie in memory |
@@ -21,6 +22,7 @@ mod serial;
 mod tables;
 mod torn;
 mod whole;
+mod window;
 
 use super::draft::{NodePlace, Upsert};
 use super::hashed::Layout;
