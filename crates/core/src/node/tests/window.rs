@@ -1,4 +1,5 @@
-//! The lines of one key of a hashed leaf, read without the rest: they tell and write what the whole leaf would.
+//! The lines of one key of a hashed leaf, read without the rest: they tell and write what the whole leaf
+//! would.
 
 use super::*;
 use crate::node::hashed::{AT_LINE_TREE, DETACHED, WRITTEN, window_bytes, window_of};

@@ -353,7 +353,8 @@ impl<'s> History<'s> {
         Draft::filled(self.shape, 0, low, None, GlobalAddress::NULL, place(version), &entries, pending)
     }
 
-    /// Marks the node free, whose entries are elsewhere now. Returns the version of the next node in its place.
+    /// Marks the node free, whose entries are elsewhere now. Returns the version of the next node in its
+    /// place.
     fn free(&mut self, op: Op, mut draft: Draft<'_>) -> u16 {
         let patch = draft.free(ComputeId(5));
         let tree = self.tree.clone();
@@ -367,7 +368,8 @@ impl<'s> History<'s> {
         draft.header().version.wrapping_add(u16::from(self.rule != Rule::ReuseRestartsVersions))
     }
 
-    /// Writes a pending node with `keys` of `tree` into the free place. The keys of the tree stay as they are.
+    /// Writes a pending node with `keys` of `tree` into the free place. The keys of the tree stay as they
+    /// are.
     fn make(
         &mut self,
         op: Op,

@@ -1,8 +1,9 @@
 //! Readers that read the lines of one key of a hashed leaf and nothing else.
 //!
-//! Such a reader's operation spans the moments of these lines alone. The tests try all mixtures of the lines of
-//! each key, in leaves of all sizes. They need not enumerate them: lines of the same bytes give the same answer,
-//! and an answer misleads iff each of its lines was so at some moment between two moments that allow the answer.
+//! Such a reader's operation spans the moments of these lines alone. The tests try all mixtures of the lines
+//! of each key, in leaves of all sizes, without sampling. They do not enumerate the moments. Lines with the
+//! same bytes give the same answer. The answer is a violation iff there is a gap, a run of moments none of
+//! which allows the answer, and each of these lines had its bytes at some moment of the gap.
 
 use super::super::*;
 use super::check::{KEYS, Moments, Outcome, Violation, alike, allowed, found};
@@ -84,8 +85,8 @@ fn gaps(allowed: Moments, moments: usize) -> Vec<Moments> {
     gaps
 }
 
-/// Tries all mixtures of the lines of each key. Returns how many the reader accepts, and the violations: one for
-/// each choice of contents and each gap.
+/// Tries all mixtures of the lines of each key. Returns how many the reader accepts, and the violations: one
+/// for each choice of contents and each gap.
 fn violations(history: &History<'_>, reader: Reader) -> (u128, Vec<Violation>) {
     let moments = history.moments.len();
     assert!((2..=128).contains(&moments), "{moments} moments are too many");
@@ -308,7 +309,8 @@ fn lines_that_are_attached_after_the_pending_mark_was_cleared_undo_another_clien
 
 #[test]
 fn a_version_that_does_not_go_on_lets_lines_of_the_places_last_user_mislead_a_reader() {
-    // It takes a key that the second leaf has in another line than the first. The lower key can be in the way.
+    // It takes a key that the second leaf has in another line than the first. The lower key can be in the
+    // way.
     static PAIRS: [[u8; 2]; 9] =
         [[5, 20], [6, 20], [7, 20], [9, 20], [11, 20], [12, 20], [14, 20], [17, 20], [19, 20]];
     assert_misled(&hashed_leaves(), Reader::Sound, |shape| {
