@@ -104,7 +104,7 @@ impl<'a> Window<'a> {
 
     /// The number of entries in the window.
     pub fn len(&self) -> usize {
-        self.lines.iter().map(|line| live_in(&line[..])).sum()
+        self.lines.iter().map(|line| live_in(&line[..], self.per_line)).sum()
     }
 
     /// Whether the window has no entry.

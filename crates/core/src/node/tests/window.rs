@@ -162,9 +162,15 @@ fn arbitrary_lines_never_panic() {
             let mut value = Vec::new();
             let there = window.get(&key, &mut value);
             assert_eq!(value.len(), if there { shape.payload_len } else { 0 });
-            let _ = (window.len(), window.is_empty(), window.is_whole_leaf());
+            // Random bits of slots that a line does not have count for nothing.
+            let live = window.len();
+            assert!(live <= slots_of(shape, &lines));
+            let _ = (window.is_empty(), window.is_whole_leaf());
             for change in [EntryChange::Remove, EntryChange::Put(&vec![7; shape.payload_len])] {
-                let Some(written) = window.change(&key, change) else { continue };
+                let Some(written) = window.change(&key, change) else {
+                    assert!(change == EntryChange::Remove || live == slots_of(shape, &lines), "room");
+                    continue;
+                };
                 let range = written.range();
                 assert!(range.end.is_multiple_of(LINE) && range.len() <= LINE && range.start >= LINE);
                 assert_eq!((range.len(), there), (written.bytes().len(), written.updated));
@@ -172,6 +178,11 @@ fn arbitrary_lines_never_panic() {
         }
     }
     assert!(opened > 2_000, "only {opened} of {tried} were good");
+}
+
+/// The slots of these lines.
+fn slots_of(shape: &Shape, lines: &[u8]) -> usize {
+    lines.len() / LINE * (shape.capacity / (shape.lines() - shape.header_lines))
 }
 
 /// A damaged leaf can have more entries of one window than fit there.
