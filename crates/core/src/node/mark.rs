@@ -74,6 +74,7 @@ fn remark(image: &mut [u8], owner: ComputeId, change: impl FnOnce(Flags) -> Flag
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "the writes of a mark are ranges")]
 mod tests {
     use super::super::get_u16;
     use super::super::shape::AT_BITMAP;

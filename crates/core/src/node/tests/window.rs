@@ -60,7 +60,8 @@ fn lines_are_read_and_changed_as_the_whole_leaf_and_a_model_are() {
             let window = window.expect("the leaf covers the key");
             let mut value = Vec::new();
             assert_eq!(window.get(&key, &mut value).then_some(&value), model.get(&key), "{key:x?}");
-            assert_eq!(window.is_empty(), window.len() == 0);
+            let entries = window.len();
+            assert_eq!(window.is_empty(), entries == 0);
             assert_eq!(window.is_whole_leaf(), window_bytes(shape, &key).len() + LINE == shape.node_bytes);
             assert!(window.change(&key, EntryChange::Nothing).is_none());
             let new = numbers.bytes(shape.payload_len);

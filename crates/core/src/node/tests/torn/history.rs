@@ -424,7 +424,7 @@ impl<'s> History<'s> {
     fn use_lines(&mut self) {
         let Some(numbers) = &mut self.random else { return };
         let (key, remove) = ([15, 20, 25, 30, 60][numbers.below(5)], numbers.below(4) == 0);
-        if numbers.below(3) == 0 || self.moments.len() % 3 == 0 {
+        if numbers.below(3) == 0 || self.moments.len().is_multiple_of(3) {
             return;
         }
         let (bytes, value) = (self.key(key), self.fresh_value());
