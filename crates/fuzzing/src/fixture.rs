@@ -53,7 +53,7 @@ impl Fixture {
     pub(crate) fn new(source: &mut Source<'_>, lease_nanos: u64) -> Self {
         let format = source.pick(&[
             Format::LineStamped,
-            Format::LineStamped,
+            Format::LineHashed,
             Format::Sorted,
             Format::SortedStamped,
             Format::TwoLevel,

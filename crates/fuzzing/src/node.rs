@@ -3,8 +3,11 @@
 use crate::Reached;
 use crate::source::Source;
 use sherman_core::node::draft::{NodePlace, Upsert};
+use sherman_core::node::hashed::window_bytes;
+use sherman_core::node::window::EntryChange;
 use sherman_core::node::{
     Draft, Format, Header, LINE, Lookup, Node, Position, Removed, Scratch, Shape, SortedBody, TreeShape,
+    Window,
 };
 use sherman_fabric::control::TreeSpec;
 use sherman_fabric::{ComputeId, GlobalAddress};
@@ -22,6 +25,12 @@ const AT_VERSION: usize = 12;
 const AT_FLOOR: usize = 14;
 const AT_CHECKSUM: usize = 24;
 const AT_STAMP: usize = 62;
+/// In a line of a hashed leaf.
+const AT_LINE_TREE: usize = 56;
+/// The upper byte of the marks of such a line.
+const AT_MARKS: usize = 61;
+const DETACHED: u8 = 1 << 6;
+const WRITTEN: u8 = 1 << 7;
 
 /// Key bytes, value bytes, node bytes: entries that fit a line, entries that do not, long keys, no values,
 /// the largest node.
@@ -71,6 +80,9 @@ pub fn run(input: &[u8]) -> Reached {
         seal(shape, &mut image, level, how & 8 != 0);
     }
     let keys = [source.key(shape.key_len()), source.key(shape.key_len())];
+    if shape.is_hashed() {
+        ask_lines(shape, &image, &keys);
+    }
     let _ = (Header::decode(&image), Node::open(shape, &image, level), Node::open(shape, &image, level ^ 1));
     let Ok(node) = Node::open_marked(shape, &image, level) else { return Reached::Refused };
     ask(&node, shape, &keys);
@@ -136,6 +148,17 @@ pub(crate) fn seal(shape: &Shape, image: &mut [u8], level: u8, identity: bool) {
                 line[AT_STAMP..].copy_from_slice(&stamp.to_le_bytes());
             }
         }
+        Format::LineHashed => {
+            let version = u16_at(image, AT_VERSION);
+            image[AT_FLOOR..AT_FLOOR + 2].copy_from_slice(&version.to_le_bytes());
+            for (number, line) in image.as_chunks_mut::<LINE>().0.iter_mut().enumerate() {
+                if identity && number > 0 {
+                    line[AT_LINE_TREE..AT_LINE_TREE + 4].copy_from_slice(&TREE.to_le_bytes());
+                    line[AT_MARKS] = line[AT_MARKS] & !DETACHED | WRITTEN;
+                }
+                line[AT_STAMP..].copy_from_slice(&version.to_le_bytes());
+            }
+        }
         Format::TwoLevel => {
             let last = image.len() - 1;
             image[last] = image[last] & 0xf0 | image[AT_FRONT] & 0x0f;
@@ -144,6 +167,23 @@ pub(crate) fn seal(shape: &Shape, image: &mut [u8], level: u8, identity: bool) {
             let head = XxHash3_64::oneshot(&image[..AT_CHECKSUM]);
             let sum = XxHash3_64::oneshot_with_seed(head, &image[AT_CHECKSUM + 8..]);
             image[AT_CHECKSUM..AT_CHECKSUM + 8].copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+}
+
+/// Calls every function of the lines of a key.
+fn ask_lines(shape: &Shape, image: &[u8], keys: &[Vec<u8>; 2]) {
+    let (mut value, new) = (Vec::new(), vec![7; shape.payload_len()]);
+    for key in keys {
+        let lines = window_bytes(shape, key);
+        let Ok(window) = Window::open(shape, &image[lines.clone()], key) else { continue };
+        let there = window.get(key, &mut value);
+        assert!(!there || value.len() == shape.payload_len());
+        assert!(window.len() <= shape.capacity());
+        for change in [EntryChange::Nothing, EntryChange::Put(&new), EntryChange::Remove] {
+            let Some(entry) = window.change(key, change) else { continue };
+            assert!(lines.start <= entry.range().start && entry.range().end <= lines.end);
+            assert_eq!((entry.range().len(), entry.updated), (entry.bytes().len(), there));
         }
     }
 }

@@ -12,8 +12,8 @@
 //! | merge into the left neighbour, clear | the node, floor = version | the node | the node |
 //! | link, free | the header line; the version stays | the header line | the header line |
 //!
-//! `LineHashed` leaves change as `LineStamped` ones do, with two differences. A split rewrites the left half too.
-//! Link and free write all lines of entries, then the header line.
+//! `LineHashed` leaves change as `LineStamped` ones do, with two differences. A split rewrites the left half
+//! too. Link and free write all lines of entries, then the header line.
 
 mod merge;
 mod split;

@@ -149,16 +149,16 @@ pub(super) fn detach(line: &mut [u8]) {
     put_u16(line, AT_BITMAP, word | DETACHED);
 }
 
-/// The number of entries in a line.
+/// The number of entries in a line. In a damaged line, bits of slots that the line does not have may be set.
 #[inline]
-pub(super) fn live_in(line: &[u8]) -> usize {
-    (get_u16(line, AT_BITMAP) & LIVE).count_ones() as usize
+pub(super) fn live_in(line: &[u8], per_line: usize) -> usize {
+    (get_u16(line, AT_BITMAP) & ((1 << per_line) - 1)).count_ones() as usize
 }
 
 /// Finds a slot for a new key among `lines`: in the line with the fewest entries. Returns the number of the
 /// line and the index in it.
 pub(super) fn free_slot(lines: &[[u8; LINE]], per_line: usize) -> Option<(usize, usize)> {
-    let (number, line) = lines.iter().enumerate().min_by_key(|(_, line)| live_in(&line[..]))?;
+    let (number, line) = lines.iter().enumerate().min_by_key(|(_, line)| live_in(&line[..], per_line))?;
     let index = get_u16(line, AT_BITMAP).trailing_ones() as usize;
     (index < per_line).then_some((number, index))
 }

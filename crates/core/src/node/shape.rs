@@ -115,8 +115,8 @@ impl Shape {
         if !(MIN_NODE..=MAX_NODE).contains(&node_bytes) || !node_bytes.is_multiple_of(LINE) {
             return Err(ShapeError::NodeSize { asked: node_bytes });
         }
-        // Internal nodes and leaves of `LineHashed` trees never share a chunk: a line of an internal node could
-        // look like a line of a leaf.
+        // Internal nodes and leaves of `LineHashed` trees never share a chunk: a line of an internal node
+        // could look like a line of a leaf.
         let format = match format {
             Format::LineHashed if kind == NodeKind::Internal || !hashed::fits(key_len, payload_len) => {
                 Format::LineStamped

@@ -252,8 +252,9 @@ fn missed(torn: bool) -> Lookup {
     if torn { Lookup::Torn } else { Lookup::Absent }
 }
 
-/// The slot of entry `index` out of `count` in a leaf that is not hashed, when all are stored into an empty leaf at once. Entries are
-/// spread evenly. So later ones find room between their neighbours, and the slots stay nearly in key order.
+/// The slot of entry `index` out of `count`, when all are stored into an empty leaf at once that is not
+/// hashed. Entries are spread evenly. So later ones find room between their neighbours, and the slots stay
+/// nearly in key order.
 pub(super) fn spread(shape: &Shape, index: usize, count: usize) -> usize {
     index * shape.capacity / count.max(1)
 }

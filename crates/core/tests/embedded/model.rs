@@ -16,6 +16,7 @@ fn small(format: Format) -> sherman_fabric::control::TreeSpec {
     match format {
         Format::LineStamped => spec(format, 19, 12, 320, 256),
         Format::TwoLevel => spec(format, 16, 18, 256, 256),
+        Format::LineHashed => spec(format, 16, 4, 256, 256),
         Format::Sorted | Format::SortedStamped => spec(format, 16, 20, 256, 256),
     }
 }

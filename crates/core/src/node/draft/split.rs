@@ -3,7 +3,7 @@
 use super::{Draft, MAX_WINDOW, NodePlace, SplitOff};
 use crate::node::hashed::Layout;
 use crate::node::order::Scratch;
-use crate::node::{Format, LINE, Patch, SortedBody, slots};
+use crate::node::{Format, LINE, Lookup, Patch, SortedBody, slots};
 use sherman_fabric::GlobalAddress;
 
 impl<'s> Draft<'s> {
@@ -56,13 +56,14 @@ impl<'s> Draft<'s> {
         SplitOff { separator, right, left }
     }
 
-    /// Splits a leaf whose entries lie where their hashes say. Both halves are laid out anew, so the split point
-    /// is the one nearest to the usual one at which both halves fit. There always is one: if the new entry
-    /// fits with neither the entries below it nor those above it, the old entries did not fit either.
+    /// Splits a leaf whose entries lie where their hashes say. Both halves are laid out anew. So the split
+    /// point is the one nearest to the usual one at which both halves fit. There always is one: if the new
+    /// entry fits with neither the entries below it nor those above it, the old entries did not fit either.
     fn split_hashed(&mut self, key: &[u8], value: &[u8], place: NodePlace) -> SplitOff<'s> {
         let (shape, each) = (self.shape, self.shape.entry_len());
         let (mut entries, mut scratch) = (Vec::with_capacity(shape.node_bytes), Scratch::default());
         self.node().collect(&[], None, &mut scratch, &mut entries);
+        self.retain_findable(&mut entries);
         let index = entries.chunks_exact(each).take_while(|entry| entry[..key.len()] < *key).count();
         entries.splice(index * each..index * each, key.iter().chain(value).copied());
         let total = entries.len() / each;
@@ -83,6 +84,20 @@ impl<'s> Draft<'s> {
         self.wipe();
         let left = self.fill_entries(left);
         SplitOff { separator, right: sibling, left }
+    }
+
+    /// Drops entries outside the lines of their keys: they do not exist (I48). Only damage leaves them there,
+    /// but then there might be no split point at which both halves fit.
+    fn retain_findable(&self, entries: &mut Vec<u8>) {
+        let (node, each) = (self.node(), self.shape.entry_len());
+        let mut kept = 0;
+        for at in (0..entries.len()).step_by(each) {
+            if matches!(node.find(&entries[at..at + self.shape.key_len]), Lookup::Found(_)) {
+                entries.copy_within(at..at + each, kept);
+                kept += each;
+            }
+        }
+        entries.truncate(kept);
     }
 
     /// Creates the right half of a split, still empty.

@@ -26,6 +26,7 @@ fn images() -> Vec<(String, Vec<u8>)> {
     }
     images.push(("line-stamped-leaf-long-entry".into(), leaf(Format::LineStamped, 8, 60, 576)));
     images.push(("line-stamped-leaf-after-split".into(), leaf_after_split()));
+    images.push(("line-hashed-leaf-1-kib".into(), hashed_leaf()));
     images
 }
 
@@ -73,6 +74,18 @@ fn leaf_after_split() -> Vec<u8> {
         put(&mut draft, &key(8, last * 0x10), &[last; 8]);
     }
     draft.split_leaf(&key(8, 0x15), &[0xaa; 8], place(1));
+    draft.into_image()
+}
+
+/// The example in `docs/LAYOUT.md`: keys 1 to 20 in a leaf from 0 to 40, all put one after the other.
+pub(super) fn hashed_leaf() -> Vec<u8> {
+    let shape = leaf_shape(Format::LineHashed, 8, 8, 1024);
+    let (low, high) = (0_u64.to_be_bytes(), 40_u64.to_be_bytes());
+    let mut draft = Draft::new(&shape, 0, &low, Some(&high), sibling(), place(0x0102));
+    draft.link();
+    for key in 1..=20_u64 {
+        put(&mut draft, &key.to_be_bytes(), &(100 + key).to_le_bytes());
+    }
     draft.into_image()
 }
 

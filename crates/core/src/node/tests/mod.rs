@@ -6,6 +6,7 @@
 //! | [`whole`] | removes, merges, emptied and filled nodes, scans: against a `BTreeMap` |
 //! | [`patches`] | a patch has all bytes it needs, few others, and is safe to cut anywhere |
 //! | [`torn`] | what a reader may conclude from units of different moments |
+//! | [`window`] | the lines of one key against whole leaves and a `BTreeMap` |
 //! | [`serial`] | versions that wrap, and the window of legal stamps |
 //! | [`garbage`] | bytes that are not a node |
 //! | [`golden`] | the exact bytes, as they lie in memory |
@@ -21,8 +22,10 @@ mod serial;
 mod tables;
 mod torn;
 mod whole;
+mod window;
 
 use super::draft::{NodePlace, Upsert};
+use super::hashed::Layout;
 use super::{Draft, Format, Node, Patch, Shape, ShapeError, TreeShape};
 use sherman_fabric::control::TreeSpec;
 use sherman_fabric::{ComputeId, GlobalAddress};
@@ -80,6 +83,24 @@ pub(super) fn put(draft: &mut Draft<'_>, key: &[u8], value: &[u8]) -> Patch {
         Upsert::Updated(patch) | Upsert::Inserted(patch) => patch,
         Upsert::Full | Upsert::Torn => panic!("no room"),
     }
+}
+
+/// Stores a pair if there is room. Only a hashed leaf may refuse a pair before it holds its capacity.
+pub(super) fn put_if_room(draft: &mut Draft<'_>, key: &[u8], value: &[u8]) -> bool {
+    match draft.upsert(key, value, &mut Vec::new()) {
+        Upsert::Updated(_) | Upsert::Inserted(_) => true,
+        Upsert::Full => {
+            assert!(draft.shape.is_hashed() || draft.node().len() == draft.shape.capacity, "full means full");
+            false
+        }
+        Upsert::Torn => panic!("nobody tore it"),
+    }
+}
+
+/// Whether one leaf has room for `entries`. In a hashed leaf, each must have a slot in the lines of its key.
+pub(super) fn fits(shape: &Shape, entries: &[u8]) -> bool {
+    let all = entries.len() / shape.entry_len();
+    all <= shape.capacity && (!shape.is_hashed() || Layout::default().most(shape, entries) == all)
 }
 
 /// The draft's image as a reader sees it, with any marks.

@@ -1,6 +1,7 @@
 //! The figures in `docs/LAYOUT.md`.
 
 use super::*;
+use crate::node::hashed::window_bytes;
 use std::path::PathBuf;
 
 /// The capacities of leaves and internal nodes, as a table.
@@ -9,7 +10,7 @@ fn capacities() -> String {
     for format in Format::ALL {
         text += &format!(" `{format:?}` |");
     }
-    text += "\n|---:|---:|---:|---:|---:|---:|---:|\n";
+    text += &format!("\n|{}\n", "---:|".repeat(3 + Format::ALL.len()));
     for (key, value, bytes) in [
         (8, 8, 256),
         (8, 8, 512),
@@ -40,10 +41,29 @@ fn capacities() -> String {
     text
 }
 
+fn document() -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/LAYOUT.md");
+    std::fs::read_to_string(&path).expect("docs/LAYOUT.md is there")
+}
+
 #[test]
 fn the_layout_document_gives_the_capacities_there_are() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/LAYOUT.md");
-    let document = std::fs::read_to_string(&path).expect("docs/LAYOUT.md is there");
     let expected = capacities();
-    assert!(document.contains(&expected), "docs/LAYOUT.md should hold this table:\n{expected}");
+    assert!(document().contains(&expected), "docs/LAYOUT.md should hold this table:\n{expected}");
+}
+
+#[test]
+fn the_layout_document_shows_the_lines_of_key_7_as_they_are() {
+    let (image, document) = (super::golden::hashed_leaf(), document());
+    let shape = leaf_shape(Format::LineHashed, 8, 8, 1024);
+    let window = window_bytes(&shape, &7_u64.to_be_bytes());
+    assert_eq!(window, 192..448);
+    for at in window.step_by(16) {
+        let words = [at, at + 8].map(|at| {
+            let bytes: Vec<String> = image[at..at + 8].iter().map(|byte| format!("{byte:02x}")).collect();
+            bytes.join(" ")
+        });
+        let row = format!(" {at}  | {} | {} |", words[0], words[1]);
+        assert!(document.contains(&row), "docs/LAYOUT.md should hold this row:\n{row}");
+    }
 }

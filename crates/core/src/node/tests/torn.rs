@@ -12,6 +12,7 @@
 mod check;
 mod history;
 mod internal;
+mod lines;
 
 use super::*;
 use check::{Violation, violations, violations_among_samples};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// What a reader concludes about a key. 0 stands for an empty value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+pub(super) enum Outcome {
     Absent,
     Found(u8),
 }
@@ -17,8 +17,10 @@ enum Outcome {
 pub(super) struct Violation {
     /// The moment each line was taken from.
     pub(super) times: Vec<usize>,
-    key: u8,
-    outcome: Outcome,
+    /// The number of the first line.
+    pub(super) first_line: usize,
+    pub(super) key: u8,
+    pub(super) outcome: Outcome,
 }
 
 impl Violation {
@@ -31,7 +33,7 @@ impl Violation {
     /// The violation as text.
     pub(super) fn show(&self, history: &History<'_>) -> String {
         let mut text = format!("key {} is {:?} though at no moment it was so.", self.key, self.outcome);
-        for (line, &time) in self.times.iter().enumerate() {
+        for (line, &time) in (self.first_line..).zip(&self.times) {
             text += &format!("\n  line {line} of moment {time}");
         }
         let (first, last) = window(&self.times);
@@ -47,11 +49,14 @@ fn window(times: &[usize]) -> (usize, usize) {
     times.iter().fold((usize::MAX, 0), |(first, last), &time| (first.min(time), last.max(time)))
 }
 
-const KEYS: [u8; 15] = [0, 5, 10, 11, 12, 15, 20, 21, 25, 30, 50, 60, 61, 63, 0xff];
+pub(super) const KEYS: [u8; 15] = [0, 5, 10, 11, 12, 15, 20, 21, 25, 30, 50, 60, 61, 63, 0xff];
 
-/// Everything that a reader can conclude from an image, each with the moments that allow it, as bits. `None`
-/// if the reader rejects the image.
-type Conclusions = Option<Vec<(u8, Outcome, u64)>>;
+/// A set of moments, as bits.
+pub(super) type Moments = u128;
+
+/// Everything that a reader can conclude from an image, each with the moments that allow it. `None` if the
+/// reader rejects the image.
+type Conclusions = Option<Vec<(u8, Outcome, Moments)>>;
 
 fn conclude(history: &History<'_>, image: &[u8]) -> Conclusions {
     let node = Node::open(history.shape, image, 0).ok()?;
@@ -93,13 +98,13 @@ fn conclude(history: &History<'_>, image: &[u8]) -> Conclusions {
 }
 
 /// The outcome for a value. A value of mixed bytes was never current, so no moment allows it.
-fn found(value: &[u8]) -> Outcome {
+pub(super) fn found(value: &[u8]) -> Outcome {
     let first = value.first().copied().unwrap_or(0);
     Outcome::Found(if value.iter().all(|byte| *byte == first) { first } else { 0xff })
 }
 
 /// The moments at which `outcome` was true of `key`.
-fn allowed(history: &History<'_>, key: u8, outcome: Outcome) -> u64 {
+pub(super) fn allowed(history: &History<'_>, key: u8, outcome: Outcome) -> Moments {
     let mut bits = 0;
     for (time, moment) in history.moments.iter().enumerate() {
         let is_so = moment.tree.iter().any(|tree| match (tree.get(&key), outcome) {
@@ -108,17 +113,17 @@ fn allowed(history: &History<'_>, key: u8, outcome: Outcome) -> u64 {
             (Some(held), Outcome::Found(found)) => *held == found,
             _ => false,
         });
-        bits |= u64::from(is_so) << time;
+        bits |= Moments::from(is_so) << time;
     }
     bits
 }
 
-fn against(times: &[usize], conclusions: &[(u8, Outcome, u64)], into: &mut Vec<Violation>) {
+fn against(times: &[usize], conclusions: &[(u8, Outcome, Moments)], into: &mut Vec<Violation>) {
     let (first, last) = window(times);
-    let lasted = (u64::MAX >> (63 - last)) & (u64::MAX << first);
+    let lasted = (Moments::MAX >> (127 - last)) & (Moments::MAX << first);
     for &(key, outcome, allowed) in conclusions {
         if allowed & lasted == 0 {
-            into.push(Violation { times: times.to_vec(), key, outcome });
+            into.push(Violation { times: times.to_vec(), first_line: 0, key, outcome });
         }
     }
 }
@@ -157,7 +162,7 @@ pub(super) fn violations(history: &History<'_>) -> (usize, Vec<Violation>) {
 }
 
 /// Groups the moments into classes. All moments of a class have the same bytes in `line`.
-fn alike(history: &History<'_>, line: usize) -> Vec<Vec<usize>> {
+pub(super) fn alike(history: &History<'_>, line: usize) -> Vec<Vec<usize>> {
     let mut classes: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
     for (time, moment) in history.moments.iter().enumerate() {
         classes.entry(&moment.image[line * LINE..(line + 1) * LINE]).or_default().push(time);
