@@ -59,9 +59,7 @@ impl Variant {
             Self::FgCache | Self::FgPlus => Techniques { cache: true, ..Techniques::NONE },
             Self::Combine | Self::OnChip => Techniques { cache: true, combine: true, ..Techniques::NONE },
             Self::Hierarchical | Self::Sherman => Techniques::SHERMAN,
-            Self::Stamped | Self::Lines => {
-                Techniques { lock_read: true, redo: true, ..Techniques::SHERMAN }
-            }
+            Self::Stamped | Self::Lines => Techniques { lock_read: true, redo: true, ..Techniques::SHERMAN },
             Self::Combining => Techniques { fair: false, ..Techniques::OURS },
             Self::Ours => Techniques::OURS,
         }

@@ -12,8 +12,9 @@
 //! | merge into the left neighbour, clear | the node, floor = version | the node | the node |
 //! | link, free | the header line; the version stays | the header line | the header line |
 //!
-//! `LineHashed` leaves change as `LineStamped` ones do, with two differences. A split rewrites the left half
-//! too. Link and free write all lines of entries, then the header line.
+//! `LineHashed` leaves change as `LineStamped` ones do, with three differences. A put whose lines are full
+//! rewrites the leaf with a new layout, if that makes room. A split rewrites the left half too. Link and free
+//! write all lines of entries, then the header line.
 
 mod merge;
 mod split;
@@ -267,7 +268,7 @@ impl<'s> Draft<'s> {
         // An entry outside the fences does not exist, so its slot counts as empty.
         match self.node().free_slot(key) {
             Some(slot) => Upsert::Inserted(self.put(slot, key, value)),
-            None => Upsert::Full,
+            None => self.rearrange(key, value).map_or(Upsert::Full, Upsert::Inserted),
         }
     }
 

@@ -168,8 +168,6 @@ pub(super) fn free_slot(lines: &[[u8; LINE]], per_line: usize) -> Option<(usize,
 pub struct Layout {
     /// The slot of each entry.
     slots: Vec<usize>,
-    /// Entries in each line.
-    used: Vec<usize>,
     /// The first line of each entry's window, with the entry's number.
     first: Vec<(usize, usize)>,
 }
@@ -184,34 +182,23 @@ impl Layout {
         self.first.extend(keys.map(|key| window_of(shape, key).start - first_line).zip(0..));
         self.slots.clear();
         self.slots.resize(self.first.len(), 0);
-        let fits = self.balance(lines, window, per_line) || self.pack(lines, window, per_line);
+        self.first.sort_unstable();
+        let even = |line: usize| (line + 1) * self.first.len() / lines;
+        let even: Vec<usize> = (0..lines).map(even).collect();
+        let fits =
+            self.fill(window, per_line, &even) || self.fill(window, per_line, &vec![self.first.len(); lines]);
         fits.then_some(&self.slots)
     }
 
-    /// Puts each entry into the line of its window that has the fewest entries. So later entries find room
-    /// everywhere.
-    fn balance(&mut self, lines: usize, window: usize, per_line: usize) -> bool {
-        self.used.clear();
-        self.used.resize(lines, 0);
-        for &(first, entry) in &self.first {
-            let Some(line) = (first..first + window).min_by_key(|&line| self.used[line]) else {
-                return false;
-            };
-            if self.used[line] == per_line {
-                return false;
-            }
-            self.slots[entry] = line * per_line + self.used[line];
-            self.used[line] += 1;
-        }
-        true
-    }
-
-    /// Fills line after line with the entries whose windows end first. Succeeds whenever it is possible at
-    /// all: windows have equal lengths, so this is scheduling by the earliest deadline.
-    fn pack(&mut self, lines: usize, window: usize, per_line: usize) -> bool {
-        self.first.sort_unstable();
+    /// Fills line after line with the entries whose windows end first. Line `n` and those before it get
+    /// `goals[n]` entries, but an entry whose window ends with a line goes there in any case.
+    ///
+    /// With goals that spread the entries evenly, later entries find room everywhere. Without goals this
+    /// succeeds whenever it is possible at all: windows have equal lengths, so it is scheduling by the
+    /// earliest deadline.
+    fn fill(&mut self, window: usize, per_line: usize, goals: &[usize]) -> bool {
         let mut next = 0;
-        for line in 0..lines {
+        for (line, &goal) in goals.iter().enumerate() {
             for index in 0..per_line {
                 let Some(&(first, entry)) = self.first.get(next).filter(|(first, _)| *first <= line) else {
                     break;
@@ -219,11 +206,20 @@ impl Layout {
                 if first + window <= line {
                     return false;
                 }
+                if next >= goal && first + window > line + 1 {
+                    break;
+                }
                 self.slots[entry] = line * per_line + index;
                 next += 1;
             }
         }
         next == self.first.len()
+    }
+
+    /// Whether `entries`, key and value of each one after the other, fit into one leaf.
+    pub fn fits(&mut self, shape: &Shape, entries: &[u8]) -> bool {
+        let keys = entries.chunks_exact(shape.entry_len()).map(|entry| &entry[..shape.key_len]);
+        self.place(shape, keys).is_some()
     }
 
     /// How many of the first entries in `entries`, key and value of each one after the other, fit into one

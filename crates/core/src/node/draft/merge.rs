@@ -89,9 +89,7 @@ impl<'s> Draft<'s> {
         {
             return None;
         }
-        if self.shape.is_hashed()
-            && Layout::default().most(self.shape, &entries) * self.shape.entry_len() < entries.len()
-        {
+        if self.shape.is_hashed() && !Layout::default().fits(self.shape, &entries) {
             return None;
         }
         let high = right.high();

@@ -61,15 +61,11 @@ impl<'s> Draft<'s> {
     /// entry fits with neither the entries below it nor those above it, the old entries did not fit either.
     fn split_hashed(&mut self, key: &[u8], value: &[u8], place: NodePlace) -> SplitOff<'s> {
         let (shape, each) = (self.shape, self.shape.entry_len());
-        let (mut entries, mut scratch) = (Vec::with_capacity(shape.node_bytes), Scratch::default());
-        self.node().collect(&[], None, &mut scratch, &mut entries);
-        self.retain_findable(&mut entries);
-        let index = entries.chunks_exact(each).take_while(|entry| entry[..key.len()] < *key).count();
-        entries.splice(index * each..index * each, key.iter().chain(value).copied());
+        let (entries, index) = self.entries_with(key, value);
         let total = entries.len() / each;
         let wanted = self.split_point(total, index + 1 == total);
         let mut layout = Layout::default();
-        let mut fits = |entries: &[u8]| layout.most(shape, entries) * each == entries.len();
+        let mut fits = |entries: &[u8]| layout.fits(shape, entries);
         let nearest = (0..total)
             .flat_map(|off| [wanted.checked_sub(off), Some(wanted + off)])
             .flatten()
@@ -84,6 +80,34 @@ impl<'s> Draft<'s> {
         self.wipe();
         let left = self.fill_entries(left);
         SplitOff { separator, right: sibling, left }
+    }
+
+    /// The entries of a hashed leaf and a new one in order, and the index of the new one.
+    fn entries_with(&self, key: &[u8], value: &[u8]) -> (Vec<u8>, usize) {
+        let (each, mut scratch) = (self.shape.entry_len(), Scratch::default());
+        let mut entries = Vec::with_capacity(self.shape.node_bytes);
+        self.node().collect(&[], None, &mut scratch, &mut entries);
+        self.retain_findable(&mut entries);
+        let index = entries.chunks_exact(each).take_while(|entry| entry[..key.len()] < *key).count();
+        entries.splice(index * each..index * each, key.iter().chain(value).copied());
+        (entries, index)
+    }
+
+    /// Makes room for a new entry whose lines are full by a new layout of a hashed leaf, and stores the entry.
+    /// Returns `None` and changes nothing if that is not worth it: a leaf that is almost full would need a new
+    /// layout for every further entry.
+    pub(super) fn rearrange(&mut self, key: &[u8], value: &[u8]) -> Option<Patch> {
+        if !self.shape.is_hashed() {
+            return None;
+        }
+        let (entries, _) = self.entries_with(key, value);
+        let most = self.shape.capacity * 9 / 10 * self.shape.entry_len();
+        if entries.len() > most || !Layout::default().fits(self.shape, &entries) {
+            return None;
+        }
+        self.next_version();
+        self.wipe();
+        Some(self.fill_entries(&entries))
     }
 
     /// Drops entries outside the lines of their keys: they do not exist (I48). Only damage leaves them there,

@@ -69,6 +69,7 @@ fn lines_are_read_and_changed_as_the_whole_leaf_and_a_model_are() {
             let remove = numbers.below(5) < 1 + changes / 1000;
             let change = if remove { EntryChange::Remove } else { EntryChange::Put(&new) };
             let written = window.change(&key, change);
+            let version = draft.header().version;
             let there = model.contains_key(&key);
             let mut old = Vec::new();
             let patch = if remove {
@@ -82,6 +83,14 @@ fn lines_are_read_and_changed_as_the_whole_leaf_and_a_model_are() {
                     _ => None,
                 }
             };
+            if let (None, Some(patch)) = (&written, &patch) {
+                assert!(!remove && !there, "only a new key can find its lines full");
+                assert!(patch.bytes() == shape.node_bytes && patch.needs_redo(64), "a new layout");
+                assert_ne!(draft.header().version, version, "entries moved to other lines");
+                model.insert(key, new);
+                full += 1;
+                continue;
+            }
             let Some((written, patch)) = written.as_ref().zip(patch.as_ref()) else {
                 assert!(written.is_none() && patch.is_none(), "{written:?} but {patch:?}");
                 assert!(!there, "an entry that is there can be replaced and removed");
