@@ -163,7 +163,7 @@ fn halves(shape: &TreeShape) -> (Draft<'_>, Draft<'_>) {
 }
 
 fn place(version: u16) -> NodePlace {
-    NodePlace { address: GlobalAddress::new(0, 4096), version, owner: ComputeId(1) }
+    NodePlace { address: GlobalAddress::new(0, 4096), version, owner: ComputeId(1), used: true }
 }
 
 /// Returns keys 10, 20, 30, … in an order that helps no search.

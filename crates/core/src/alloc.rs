@@ -132,8 +132,8 @@ impl Allocator {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an available place. Also returns whether it held a node before.
-    fn take(&self, class: ChunkClass, owner: ComputeId) -> Option<(NodePlace, bool)> {
+    /// Takes an available place.
+    fn take(&self, class: ChunkClass, owner: ComputeId) -> Option<NodePlace> {
         let mut state = self.state();
         let pool = state.pools.entry(class).or_default();
         let FreePlace { address, version, used } = pool.pop(class)?;
@@ -142,7 +142,7 @@ impl Allocator {
             span.out += 1;
             span.free = span.free.saturating_sub(1);
         }
-        Some((NodePlace { address, version: next_version(version), owner }, used))
+        Some(NodePlace { address, version: next_version(version), owner, used })
     }
 
     /// Returns the server to ask next for spans of this class, and how many to ask for. Also gives up the
@@ -167,16 +167,6 @@ impl Allocator {
         op: &Op<'_, E>,
         class: ChunkClass,
     ) -> Result<NodePlace, Error> {
-        Ok(self.allocate_noting(op, class).await?.0)
-    }
-
-    /// Like `allocate`, and also returns whether the place held a node before. In that case other clients may
-    /// still have pointers to it.
-    pub(crate) async fn allocate_noting<E: Endpoint>(
-        &self,
-        op: &Op<'_, E>,
-        class: ChunkClass,
-    ) -> Result<(NodePlace, bool), Error> {
         let owner = op.endpoint().client();
         if let Some(place) = self.take(class, owner) {
             return Ok(place);

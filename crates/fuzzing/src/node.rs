@@ -121,7 +121,7 @@ fn honest(shape: &Shape, level: u8, source: &mut Source<'_>) -> Vec<u8> {
 }
 
 fn place(version: u16) -> NodePlace {
-    NodePlace { address: GlobalAddress::new(3, 0x5000), version, owner: ComputeId(9) }
+    NodePlace { address: GlobalAddress::new(3, 0x5000), version, owner: ComputeId(9), used: true }
 }
 
 /// Makes the stamps or the checksum of an image consistent. With `identity`, also makes the image look like a

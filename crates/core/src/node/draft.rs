@@ -37,6 +37,9 @@ pub struct Draft<'s> {
     pub(super) shape: &'s Shape,
     pub(super) image: Vec<u8>,
     header: Header,
+    /// Whether the lines of a hashed leaf are detached: it is not part of the tree, and clients may have
+    /// pointers to its place.
+    detached: bool,
 }
 
 /// The outcome of [`Draft::upsert`].
@@ -84,6 +87,8 @@ pub struct NodePlace {
     pub version: u16,
     /// The client that makes the node.
     pub owner: ComputeId,
+    /// Whether the place held a node before. Then other clients may still have pointers to it.
+    pub used: bool,
 }
 
 impl<'s> Draft<'s> {
@@ -107,7 +112,7 @@ impl<'s> Draft<'s> {
             floor: place.version,
             sibling,
         };
-        let mut draft = Self { shape, image: vec![0; shape.node_bytes], header };
+        let mut draft = Self { shape, image: vec![0; shape.node_bytes], header, detached: place.used };
         shape.fences.store(&mut draft.image, 0, low);
         if let Some(high) = high {
             shape.fences.store(&mut draft.image, shape.key_len, high);
@@ -120,7 +125,8 @@ impl<'s> Draft<'s> {
     pub fn of(shape: &'s Shape, node: &Node<'_>, mut buffer: Vec<u8>) -> Self {
         buffer.clear();
         buffer.extend_from_slice(node.image);
-        Self { shape, image: buffer, header: node.header }
+        let detached = shape.is_hashed() && hashed::is_detached(node.image);
+        Self { shape, image: buffer, header: node.header, detached }
     }
 
     /// The image after the change.
@@ -170,7 +176,7 @@ impl<'s> Draft<'s> {
     fn seal_all(&mut self) -> Patch {
         self.raise_floor();
         if self.shape.is_hashed() {
-            self.identify_lines(self.header.flags.pending || self.header.flags.free);
+            self.identify_lines(self.detached);
         } else if self.shape.format.is_lined() {
             for line in 0..self.shape.lines() {
                 set_stamp(&mut self.image, line, self.header.version);
@@ -228,17 +234,14 @@ impl<'s> Draft<'s> {
         if !self.shape.is_hashed() {
             return Patch::one(0..LINE);
         }
+        if self.detached == detached {
+            return Patch::one(0..LINE);
+        }
+        self.detached = detached;
         self.identify_lines(detached);
         // The header comes last: a header without marks shows that all lines are attached, and a free mark
         // that all are detached (I49).
         Patch::one(LINE..self.shape.node_bytes).then(0..LINE)
-    }
-
-    /// Attaches the lines of a pending leaf. Only for a place that no pointer ever led to.
-    pub(crate) fn attach_lines(&mut self) {
-        if self.shape.is_hashed() {
-            self.identify_lines(false);
-        }
     }
 
     /// Stores `value` under `key`, which is inside the fences. `old` receives the value it replaces.

@@ -143,6 +143,11 @@ pub(super) fn attach_bit(line: &mut [u8]) {
     put_u16(line, AT_BITMAP, word & !DETACHED);
 }
 
+/// Whether some line of a leaf with this image is detached.
+pub(super) fn is_detached(image: &[u8]) -> bool {
+    image.chunks_exact(LINE).skip(1).any(|line| get_u16(line, AT_BITMAP) & DETACHED != 0)
+}
+
 /// Detaches a line.
 pub(super) fn detach(line: &mut [u8]) {
     let word = get_u16(line, AT_BITMAP);

@@ -49,7 +49,7 @@ pub struct Loading {
     entries: Vec<u8>,
     /// A full batch that waits for the first key and place of the next batch.
     waiting: Option<Batch>,
-    taken: Vec<(u8, Spot)>,
+    taken: Vec<(u8, NodePlace)>,
 }
 
 /// Leaves to be written.
@@ -59,15 +59,8 @@ pub struct Batch {
     entries: Vec<u8>,
     /// Where the entries of each leaf end.
     ends: Vec<usize>,
-    places: Vec<Spot>,
+    places: Vec<NodePlace>,
     next: Option<(Vec<u8>, GlobalAddress)>,
-}
-
-/// A place, and whether it held a node before.
-#[derive(Clone, Copy, Debug)]
-struct Spot {
-    place: NodePlace,
-    used: bool,
 }
 
 /// Nodes that were written but are not yet part of the tree.
@@ -157,7 +150,7 @@ impl Loading {
             places.push(self.spot(op, self.class, 0).await?);
         }
         let first = self.entries[..self.key_len].to_vec();
-        let next = Some((first.clone(), places[0].place.address));
+        let next = Some((first.clone(), places[0].address));
         let before = self.waiting.take().map(|batch| Batch { next, ..batch });
         let low = if before.is_none() { vec![0; self.key_len] } else { first };
         self.waiting =
@@ -187,25 +180,24 @@ impl Loading {
         op: &Op<'_, E>,
         class: ChunkClass,
         level: u8,
-    ) -> Result<Spot, Error> {
-        let (place, used) = loop {
-            match op.worker.compute.alloc.allocate_noting(op, class).await {
+    ) -> Result<NodePlace, Error> {
+        let place = loop {
+            match op.worker.compute.alloc.allocate(op, class).await {
                 Err(Error::OutOfMemory) => op.await_memory().await?,
                 taken => break taken?,
             }
         };
-        let spot = Spot { place, used };
-        self.taken.push((level, spot));
-        Ok(spot)
+        self.taken.push((level, place));
+        Ok(place)
     }
 
     /// Gives all places back. For a load that failed before [`Op::complete_load`]; that function calls this
     /// itself when it fails.
     pub async fn abandon<E: Endpoint>(&mut self, op: &Op<'_, E>, tree: &TreeState) {
-        for (level, Spot { place, used }) in std::mem::take(&mut self.taken) {
+        for (level, place) in std::mem::take(&mut self.taken) {
             let shape = tree.shape.at(level);
             // A client with a stale pointer to this place must not wait for a node that will never be linked.
-            let pending = used || op.worker.compute.techniques().redo;
+            let pending = place.used || op.worker.compute.techniques().redo;
             if !pending || op.free_pending(shape, place, level).await.is_ok() {
                 op.worker.compute.alloc.give_back(shape.class(), place.address, place.version);
             }
@@ -236,7 +228,7 @@ impl<E: Endpoint> Op<'_, E> {
         let last = batch.next.as_ref().map(|(key, address)| (key.as_slice(), *address));
         let mut writer = Writer { op: self, shape, level: 0, written: Written::default(), lists: Vec::new() };
         for (at, (&spot, entries)) in batch.places.iter().zip(&leaves).enumerate() {
-            let next = batch.places.get(at + 1).map(|next| (low(at + 1), next.place.address)).or(last);
+            let next = batch.places.get(at + 1).map(|next| (low(at + 1), next.address)).or(last);
             writer.write(spot, low(at), next, entries).await?;
         }
         writer.finish().await
@@ -266,7 +258,7 @@ impl<E: Endpoint> Op<'_, E> {
             Err(_) => loading.abandon(self, tree).await,
             Ok(()) => {
                 for (level, spot) in std::mem::take(&mut loading.taken) {
-                    self.worker.compute.alloc.linked(tree.shape.at(level).class(), spot.place.address);
+                    self.worker.compute.alloc.linked(tree.shape.at(level).class(), spot.address);
                 }
             }
         }
@@ -296,8 +288,7 @@ impl<E: Endpoint> Op<'_, E> {
             let mut writer =
                 Writer { op: self, shape, level, written: Written::default(), lists: Vec::new() };
             for (at, (&spot, entries)) in spots.iter().zip(&groups).enumerate() {
-                let next =
-                    groups.get(at + 1).map(|next| (&next[..shape.key_len()], spots[at + 1].place.address));
+                let next = groups.get(at + 1).map(|next| (&next[..shape.key_len()], spots[at + 1].address));
                 writer.write(spot, &entries[..shape.key_len()], next, entries).await?;
             }
             let written = writer.finish().await?;
@@ -413,6 +404,7 @@ impl<E: Endpoint> Op<'_, E> {
                 address: old.address,
                 version: draft.header().version,
                 owner: self.endpoint().client(),
+                used: true,
             };
             return Ok(Swap::Done(Swapped { slot, leaf, claim }));
         }
@@ -558,23 +550,17 @@ impl<E: Endpoint> Writer<'_, '_, E> {
     /// Writes one node. `next` holds its right neighbour's low fence and address.
     async fn write(
         &mut self,
-        spot: Spot,
+        place: NodePlace,
         low: &[u8],
         next: Option<(&[u8], GlobalAddress)>,
         entries: &[u8],
     ) -> Result<(), FabricError> {
-        let Spot { place, used } = spot;
-        let pending = used || self.op.worker.compute.techniques().redo;
+        let pending = place.used || self.op.worker.compute.techniques().redo;
         let (high, sibling) = next.map_or((None, GlobalAddress::NULL), |(key, address)| (Some(key), address));
         let mut node = Draft::filled(self.shape, self.level, low, high, sibling, place, entries, pending);
-        if !used {
-            // No pointer leads here yet, so the lines need not be detached until the swap.
-            node.attach_lines();
-        }
         push_write(self.op, &mut self.lists, place.address, node.image());
         if pending {
-            node.link();
-            let bytes = if used && self.shape.is_hashed() { node.image().len() } else { LINE };
+            let bytes = node.link().bytes();
             self.written.pending.push((place.address, node.image()[..bytes].to_vec()));
         }
         self.written.children.extend_from_slice(low);

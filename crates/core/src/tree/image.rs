@@ -252,8 +252,12 @@ impl LoadImage {
         let low = self.low(entries, level, index)?;
         let high = self.low(entries, level, index + 1);
         let sibling = if high.is_some() { self.address(level, index + 1) } else { GlobalAddress::NULL };
-        let place =
-            NodePlace { address: self.address(level, index), version: FIRST_VERSION, owner: self.owner };
+        let place = NodePlace {
+            address: self.address(level, index),
+            version: FIRST_VERSION,
+            owner: self.owner,
+            used: false,
+        };
         let body = if level == 0 {
             self.leaf_body(entries, index)
         } else {

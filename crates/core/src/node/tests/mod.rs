@@ -66,7 +66,7 @@ pub(super) fn internal_shape(format: Format, key: usize, bytes: usize) -> Shape 
 
 /// A place for a new node.
 pub(super) fn place(version: u16) -> NodePlace {
-    NodePlace { address: GlobalAddress::new(3, 0x5000), version, owner: ComputeId(9) }
+    NodePlace { address: GlobalAddress::new(3, 0x5000), version, owner: ComputeId(9), used: true }
 }
 
 /// An empty, linked node over all keys.
