@@ -141,6 +141,7 @@ mod mend;
 mod metrics;
 mod operations;
 mod ops;
+mod outlined;
 mod range;
 mod repeat;
 mod seat;
