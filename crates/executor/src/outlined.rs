@@ -1,24 +1,29 @@
-//! A future whose machine code stays in the crate that makes it.
+//! A future whose machine code stays in one crate.
 //!
 //! The compiler copies the body of an `async` block into every crate that polls it, and all bodies that it
 //! awaits with it. So each program that uses an asynchronous library would compile the whole library again.
-//! [`outlined`] ends this. The function that calls it takes the address of the body. All others call this
-//! address. That function must be neither generic nor inlined.
+//! [`outlined`] ends this: a function that is never inlined polls the body, and the compiler reuses such a
+//! function at every level of optimisation. The library must poll the future once in a function that is not
+//! generic. Then its programs only call.
 
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A future that is polled through a function pointer. [`outlined`] makes it.
-pub struct Outlined<F: Future> {
-    poll: fn(Pin<&mut F>, &mut Context<'_>) -> Poll<F::Output>,
+/// A future that a function of its own polls. [`outlined`] makes it.
+pub struct Outlined<F> {
     future: F,
 }
 
 /// Lets other crates poll `future` without compiling its body again.
 #[inline]
 pub fn outlined<F: Future>(future: F) -> Outlined<F> {
-    Outlined { poll: F::poll, future }
+    Outlined { future }
+}
+
+#[inline(never)]
+fn poll_apart<F: Future>(future: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
+    future.poll(cx)
 }
 
 impl<F: Future> Future for Outlined<F> {
@@ -26,15 +31,14 @@ impl<F: Future> Future for Outlined<F> {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let poll = self.poll;
         // SAFETY: `future` is pinned whenever the whole is. No method moves it or gives out `&mut F`. The
         // type has no destructor of its own, and is `Unpin` only if `F` is.
         let future = unsafe { self.map_unchecked_mut(|whole| &mut whole.future) };
-        poll(future, cx)
+        poll_apart(future, cx)
     }
 }
 
-impl<F: Future> fmt::Debug for Outlined<F> {
+impl<F> fmt::Debug for Outlined<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outlined").finish_non_exhaustive()
     }

@@ -34,7 +34,7 @@ pub(crate) enum Each<'v> {
 impl Ops<'_, SharedSeat> {
     /// Runs the operation on all keys. Operations on equal keys run one after the other, in the order of the
     /// keys.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn many(&self, keys: &Rows, each: Each<'_>) -> impl Future<Output = Answers> {
         outlined(async move {
             let (results, values) = self.many_while(keys, each, |_| true).await;

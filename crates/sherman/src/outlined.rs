@@ -1,15 +1,30 @@
 //! The operations of the tree, compiled once, in this crate.
 //!
 //! Clients are generic in their keys and values, so every program compiles its own clients. Without these
-//! functions it would compile the tree again too. Each costs one call through a pointer.
+//! functions it would compile the tree again too. They cost a call for each poll.
 
+use crate::client::RawClient;
 use crate::cluster::AnyEndpoint;
 use sherman_core::{Check, Clearing, Error, Exchange, Op, Scan, TreeState, Worker};
 use sherman_executor::outlined;
+use std::slice::from_ref;
+
+/// Calls every operation that is not compiled here anyway. No program needs to call this function: it exists
+/// so that the operations are compiled with it.
+#[doc(hidden)]
+pub fn compile_operations(client: &RawClient) {
+    let key = Vec::new();
+    drop(client.insert_if_absent(&key, &key));
+    drop(client.compare_exchange(&key, None, None));
+    drop(client.first());
+    drop(client.get_many(from_ref(&key)));
+    drop(client.clear());
+    drop(client.check());
+}
 
 type AnyOp<'w> = Op<'w, AnyEndpoint>;
 
-#[inline(never)]
+#[inline]
 pub(crate) fn get(
     op: &AnyOp<'_>,
     tree: &TreeState,
@@ -19,7 +34,7 @@ pub(crate) fn get(
     outlined(op.get(tree, key, value))
 }
 
-#[inline(never)]
+#[inline]
 pub(crate) fn insert(
     op: &AnyOp<'_>,
     tree: &TreeState,
@@ -30,7 +45,7 @@ pub(crate) fn insert(
     outlined(op.insert(tree, key, value, old))
 }
 
-#[inline(never)]
+#[inline]
 pub(crate) fn remove(
     op: &AnyOp<'_>,
     tree: &TreeState,
@@ -40,7 +55,7 @@ pub(crate) fn remove(
     outlined(op.remove(tree, key, old))
 }
 
-#[inline(never)]
+#[inline]
 pub(crate) fn insert_if_absent(
     op: &AnyOp<'_>,
     tree: &TreeState,
@@ -51,7 +66,7 @@ pub(crate) fn insert_if_absent(
     outlined(op.insert_if_absent(tree, key, value, found))
 }
 
-#[inline(never)]
+#[inline]
 pub(crate) fn compare_exchange(
     op: &AnyOp<'_>,
     tree: &TreeState,
@@ -63,7 +78,7 @@ pub(crate) fn compare_exchange(
     outlined(op.compare_exchange(tree, key, expected, new, found))
 }
 
-#[inline(never)]
+#[inline]
 pub(crate) fn refill(
     op: &AnyOp<'_>,
     tree: &TreeState,
@@ -72,7 +87,7 @@ pub(crate) fn refill(
     outlined(op.refill(tree, scan))
 }
 
-#[inline(never)]
+#[inline]
 pub(crate) fn clear_on(
     worker: &Worker<AnyEndpoint>,
     tree: &TreeState,
@@ -81,7 +96,7 @@ pub(crate) fn clear_on(
     outlined(worker.clear_on(tree, clearing))
 }
 
-#[inline(never)]
+#[inline]
 pub(crate) fn check(
     worker: &Worker<AnyEndpoint>,
     tree: &TreeState,
