@@ -1,5 +1,7 @@
 //! A compute server dies after each of its effects, in every kind of operation.
 
+#![allow(unreachable_pub, reason = "a test exports nothing")]
+
 mod setups;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,6 +1,8 @@
 //! Every planted bug is found. The test prints which checker finds it, and after how many schedules.
 //! `docs/TESTING.md` has the same table. A plain `cargo test` searches briefly, and finds most of them.
 
+#![allow(unreachable_pub, reason = "a test exports nothing")]
+
 #[path = "../support/mod.rs"]
 mod support;
 

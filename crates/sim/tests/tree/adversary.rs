@@ -42,13 +42,15 @@ pub fn assert_clean_with(explored: &Explored, count: u64, shown: &[(&str, u64, f
 
 fn assert_clean(explored: &Explored, count: u64) {
     let Shares { split, merge, internal_merge, shrink, reuse, scan, .. } = explored.with;
+    // Consecutive seeds share a scenario, so the shares of few schedules differ more.
+    let least = |share: f64| if runs_in_full() { share } else { share / 2.0 };
     let shown = [
-        ("a split", split, 0.25),
-        ("a merge", merge, 0.25),
-        ("a merge of internal nodes", internal_merge, 0.01),
-        ("a shrink", shrink, 0.02),
-        ("a place used again", reuse, 0.08),
-        ("a scan", scan, 0.75),
+        ("a split", split, least(0.25)),
+        ("a merge", merge, least(0.25)),
+        ("a merge of internal nodes", internal_merge, least(0.01)),
+        ("a shrink", shrink, least(0.02)),
+        ("a place used again", reuse, least(0.08)),
+        ("a scan", scan, least(0.75)),
     ];
     assert_clean_with(explored, count, &shown);
 }

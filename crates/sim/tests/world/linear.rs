@@ -1,9 +1,9 @@
 //! The linearizability checker, compared with other checkers on random histories.
 //!
 //! The other checkers are plain enumeration and, with the feature `stateright` as in CI, stateright's tester.
-//! Both treat the map as a whole, and do not use that keys are independent, registers, or any of the checker's
-//! shortcuts. The explanation of a violation is half of the checker's value. So the tests also verify orders,
-//! states and suspects, not only verdicts. Everything is seeded: a failure names its seed.
+//! Both treat the map as a whole, and do not use that keys are independent, registers, or any of the
+//! checker's shortcuts. The explanation of a violation is half of the checker's value. So the tests also
+//! verify orders, states and suspects, not only verdicts. Everything is seeded: a failure names its seed.
 
 mod brute;
 mod generate;
