@@ -4,15 +4,8 @@ use crate::wrapped::{About, Wrapped};
 use crate::{cluster, key, tree, value, worker};
 use sherman_core::redo::{Record, RecordKind};
 use sherman_core::{ComputeOptions, Error, Worker};
-use sherman_embedded::EmbeddedEndpoint;
 use sherman_executor::block_on;
-use sherman_fabric::{
-    ComputeId, Endpoint, FabricError, GlobalAddress, Memory, Request, Response, Space, Ticket, Verdict,
-    WorkList,
-};
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
-use std::task::{Context, Poll};
+use sherman_fabric::{GlobalAddress, Memory, Request, Space, Verdict};
 
 /// Makes a request twice. First, requests of one kind get a nonsense answer, which must be reported. The
 /// second time all answers are right.
