@@ -9,16 +9,18 @@
 //! | `timers` | [`Timers`]: deadlines, for endpoints |
 //! | `driver` | [`Driver`]: what the executor needs from the layer below; [`Unpark`]: how to end its sleep |
 //! | `wake`, `wake_queue`, `owner` | wakers: free of locks on their own thread, queued from any other |
+//! | `outlined` | [`outlined`]: a future whose body other crates do not compile again |
 //! | `slab`, `join`, `idle` | storage of tasks, their results, backoff of an idle thread |
 //!
 //! A waker is a `std::task::Wake` over a counted header that names a slot, so this crate writes no raw waker.
-//! The one `unsafe` line of the crate is in `owner`.
+//! The only `unsafe` lines of the crate are in `owner` and `outlined`.
 
 mod block_on;
 mod driver;
 mod idle;
 mod join;
 mod local;
+mod outlined;
 mod owner;
 mod slab;
 mod sync;
@@ -30,5 +32,6 @@ pub use block_on::block_on;
 pub use driver::{Driver, Unpark};
 pub use join::{Gone, JoinHandle};
 pub use local::LocalExecutor;
+pub use outlined::{Outlined, outlined};
 pub use slab::TaskId;
 pub use timers::Timers;

@@ -3,7 +3,7 @@
 //! Any thread may call a waker, but nearly always the thread that runs the task calls it. So the ready queue
 //! is an [`OwnerCell`]: the owner thread gets it without a lock, and any other thread gets nothing.
 //!
-//! This file holds the only `unsafe` of the crate.
+//! This file and `outlined` hold the only `unsafe` of the crate.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -63,12 +63,34 @@ impl Drop for Load<'_> {
     }
 }
 
+/// Takes an entry. Returns whether it takes more.
+type Take<'t> = dyn FnMut(&[u8], &[u8]) -> Result<bool, Error> + 't;
+
+/// Passes the next entry on. Returns false if there is none, and otherwise what the taker returned.
+///
+/// The caller's iterator is behind this type, so that its program does not compile the whole load again.
+type Entries<'e> = dyn FnMut(&mut Take<'_>) -> Result<bool, Error> + 'e;
+
 /// Loads `entries` into `tree`. The load fails if the identity ends meanwhile, because the iterator cannot
 /// run a second time.
 pub(crate) fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     cluster: &Cluster,
     tree: &TreeState,
     entries: impl IntoIterator<Item = (K, V)>,
+    options: &BulkOptions,
+) -> Result<u64, Error> {
+    let mut entries = entries.into_iter();
+    let mut entries = |take: &mut Take<'_>| match entries.next() {
+        Some((key, value)) => take(key.as_ref(), value.as_ref()),
+        None => Ok(false),
+    };
+    load_on(cluster, tree, &mut entries, options)
+}
+
+fn load_on(
+    cluster: &Cluster,
+    tree: &TreeState,
+    entries: &mut Entries<'_>,
     options: &BulkOptions,
 ) -> Result<u64, Error> {
     let worker = cluster.seated()?;
@@ -79,10 +101,10 @@ pub(crate) fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     })
 }
 
-fn load_with<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+fn load_with(
     worker: &Seated,
     tree: &TreeState,
-    entries: impl IntoIterator<Item = (K, V)>,
+    entries: &mut Entries<'_>,
     options: &BulkOptions,
 ) -> Result<u64, Error> {
     // The swap of the root checks this again. The early check avoids a long load for nothing.
@@ -90,7 +112,6 @@ fn load_with<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         return Err(Error::NotEmpty);
     }
     let mut load = Load { worker, tree, loading: Loading::new(tree, options.fill), completed: false };
-    let entries = entries.into_iter();
     // On every path the threads have ended before the memory is freed.
     let written = if options.threads <= 1 {
         let mut written = Vec::new();
@@ -113,21 +134,23 @@ fn write(worker: &Worker<AnyEndpoint>, tree: &TreeState, batch: &Batch) -> Resul
 }
 
 /// Cuts `entries` into batches and passes them to `write`, until it returns false.
-fn cut<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+fn cut(
     load: &mut Load<'_>,
     tree: &TreeState,
-    entries: impl Iterator<Item = (K, V)>,
+    entries: &mut Entries<'_>,
     mut write: impl FnMut(Batch) -> Result<bool, Error>,
 ) -> Result<(), Error> {
     let Load { worker, loading, .. } = load;
     let (op, endpoint) = (worker.op(), worker.endpoint());
-    for (key, value) in entries {
-        let batch = block_on(endpoint, loading.push(&op, tree, key.as_ref(), value.as_ref()))?;
-        if let Some(batch) = batch
-            && !write(batch)?
-        {
-            return Ok(());
+    let mut goes_on = true;
+    while entries(&mut |key, value| {
+        if let Some(batch) = block_on(endpoint, loading.push(&op, tree, key, value))? {
+            goes_on = write(batch)?;
         }
+        Ok(goes_on)
+    })? {}
+    if !goes_on {
+        return Ok(());
     }
     for batch in block_on(endpoint, loading.finish(&op))?.into_iter().flatten() {
         if !write(batch)? {
@@ -140,11 +163,11 @@ fn cut<K: AsRef<[u8]>, V: AsRef<[u8]>>(
 /// Outcomes of the batches that the threads wrote, with the batch numbers.
 type Outcomes = Mutex<Vec<(usize, Result<Written, Error>)>>;
 
-fn write_in_threads<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+fn write_in_threads(
     identity: &Identity,
     tree: &TreeState,
     load: &mut Load<'_>,
-    entries: impl Iterator<Item = (K, V)>,
+    entries: &mut Entries<'_>,
     threads: usize,
 ) -> Result<Vec<Written>, Error> {
     let outcomes = Outcomes::default();

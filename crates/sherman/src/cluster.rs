@@ -12,7 +12,7 @@ use crate::stats::Total;
 use crate::tree::{RawTree, Tree};
 use crate::tree_options::TreeOptions;
 use crate::url;
-use sherman_core::{ComputeOptions, Error, Techniques, TreeState, Worker};
+use sherman_core::{ComputeOptions, Error, Techniques, TreeState, Walk, Worker};
 use sherman_executor::block_on;
 use sherman_fabric::{Counters, Endpoint, FabricError, Refusal, ServerStats, calls, control};
 use std::collections::BTreeMap;
@@ -378,6 +378,11 @@ impl Cluster {
         trees.insert(name.to_owned(), Arc::downgrade(&state));
         drop(trees);
         RawTree::new(self.clone(), state)
+    }
+
+    /// Visits every node of a tree. Compiled here, unlike the generic methods of a tree.
+    pub(crate) fn walk(&self, tree: &TreeState) -> Result<Walk, Error> {
+        self.run(async |worker| worker.op().walk(tree).await)
     }
 
     /// The counters of each memory server since its start. `None` for a server that counts nothing, as in

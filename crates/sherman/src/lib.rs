@@ -141,6 +141,7 @@ mod mend;
 mod metrics;
 mod operations;
 mod ops;
+mod outlined;
 mod range;
 mod repeat;
 mod seat;
@@ -169,6 +170,8 @@ pub use exchange::Exchange;
 pub use handle::{Handle, HandleOperation, HandleOptions, RawHandle};
 pub use members::Member;
 pub use operations::Started;
+#[doc(hidden)]
+pub use outlined::compile_operations;
 pub use range::{
     Entries, HandleRange, KeyRange, Range, RawEntry, RawEntryRef, RawHandleRange, RawRange, RawSessionRange,
     SessionRange,

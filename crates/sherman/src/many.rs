@@ -10,6 +10,7 @@ use crate::codec::Rows;
 use crate::ops::Ops;
 use crate::seat::SharedSeat;
 use sherman_core::Error;
+use sherman_executor::outlined;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -33,11 +34,14 @@ pub(crate) enum Each<'v> {
 impl Ops<'_, SharedSeat> {
     /// Runs the operation on all keys. Operations on equal keys run one after the other, in the order of the
     /// keys.
-    pub(crate) async fn many(&self, keys: &Rows, each: Each<'_>) -> Answers {
-        let (results, values) = self.many_while(keys, each, |_| true).await;
-        // This batch continues after failures, so every operation has run.
-        let all = results.into_iter().map(|result| result.unwrap_or(Err(Error::SessionDropped)));
-        Answers { found: all.collect(), values }
+    #[inline]
+    pub(crate) fn many(&self, keys: &Rows, each: Each<'_>) -> impl Future<Output = Answers> {
+        outlined(async move {
+            let (results, values) = self.many_while(keys, each, |_| true).await;
+            // This batch continues after failures, so every operation has run.
+            let all = results.into_iter().map(|result| result.unwrap_or(Err(Error::SessionDropped)));
+            Answers { found: all.collect(), values }
+        })
     }
 
     /// Inserts as [`many`](Self::many), until the first failure. After it no insert begins, and inserts in

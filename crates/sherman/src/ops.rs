@@ -4,6 +4,7 @@
 use crate::cluster::AnyEndpoint;
 use crate::exchange::Exchange;
 use crate::operations::FromBytes;
+use crate::outlined;
 use crate::range::{RangePlan, Reading};
 use crate::repeat::{Failed, Next, Patience};
 use crate::seat::Seat;
@@ -65,7 +66,7 @@ impl<S: Seat> Ops<'_, S> {
                     }
                 }
             };
-            match Box::pin(self.after(failed, &mut patience)).await? {
+            match S::after(self, failed, &mut patience).await? {
                 Next::Again => {}
                 Next::Happened { replaced } => match settled(replaced) {
                     Some(outcome) => return Ok(outcome),
@@ -95,7 +96,7 @@ impl<S: Seat> Ops<'_, S> {
                 }
             };
             tries += 1;
-            Box::pin(self.after(failed, &mut Patience::new(self.timeout))).await?;
+            S::after(self, failed, &mut Patience::new(self.timeout)).await?;
         }
     }
 
@@ -117,7 +118,7 @@ impl<S: Seat> Ops<'_, S> {
     /// Looks up `key` and stores the value in `value`.
     #[inline]
     pub(crate) async fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
-        self.run(|_| OpKind::Get, |_| None, async |op| op.get(self.tree, key, value).await).await
+        self.run(|_| OpKind::Get, |_| None, async |op| outlined::get(op, self.tree, key, value).await).await
     }
 
     /// Whether the tree contains `key`.
@@ -129,14 +130,19 @@ impl<S: Seat> Ops<'_, S> {
     #[inline]
     pub(crate) async fn insert(&self, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
         let kind = |updated: &bool| if *updated { OpKind::Update } else { OpKind::Insert };
-        self.run(kind, Some, async |op| op.insert(self.tree, key, value, old).await).await
+        self.run(kind, Some, async |op| outlined::insert(op, self.tree, key, value, old).await).await
     }
 
     /// Removes `key`. Returns whether it was present, and stores its value in `old`.
     #[inline]
     pub(crate) async fn remove(&self, key: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
         // If the remove happened, the key was present.
-        self.run(|_| OpKind::Remove, |_| Some(true), async |op| op.remove(self.tree, key, old).await).await
+        self.run(
+            |_| OpKind::Remove,
+            |_| Some(true),
+            async |op| outlined::remove(op, self.tree, key, old).await,
+        )
+        .await
     }
 
     /// Puts `value` under `key` if the key is absent. Otherwise returns true and stores the present value in
@@ -147,8 +153,9 @@ impl<S: Seat> Ops<'_, S> {
         value: &[u8],
         found: &mut Vec<u8>,
     ) -> Result<bool, Error> {
-        let attempt =
-            async |op: &Op<'_, AnyEndpoint>| op.insert_if_absent(self.tree, key, value, found).await;
+        let attempt = async |op: &Op<'_, AnyEndpoint>| {
+            outlined::insert_if_absent(op, self.tree, key, value, found).await
+        };
         // If the insert happened, the key was absent.
         self.run(|_| OpKind::InsertIfAbsent, |_| Some(false), attempt).await
     }
@@ -161,8 +168,9 @@ impl<S: Seat> Ops<'_, S> {
         new: Option<&[u8]>,
         found: &mut Vec<u8>,
     ) -> Result<Exchanged, Error> {
-        let attempt =
-            async |op: &Op<'_, AnyEndpoint>| op.compare_exchange(self.tree, key, expected, new, found).await;
+        let attempt = async |op: &Op<'_, AnyEndpoint>| {
+            outlined::compare_exchange(op, self.tree, key, expected, new, found).await
+        };
         self.run(|_| OpKind::CompareExchange, |_| Some(Exchanged::Done), attempt).await
     }
 
@@ -242,7 +250,7 @@ impl<S: Seat> Ops<'_, S> {
 
     /// Continues reading a scan. Returns false if it is over.
     pub(crate) async fn refill(&self, scan: &mut Scan) -> Result<bool, Error> {
-        let attempt = async |op: &Op<'_, AnyEndpoint>| match op.refill(self.tree, scan).await {
+        let attempt = async |op: &Op<'_, AnyEndpoint>| match outlined::refill(op, self.tree, scan).await {
             // Returns the entries read before the identity ended first, because the scan has already gone
             // past them.
             Err(error) if error.ends_identity(op.client()) && !scan.is_drained() => Ok(true),
@@ -291,7 +299,7 @@ impl<S: Seat> Ops<'_, S> {
     /// cleared again.
     pub(crate) async fn clear(&self) -> Result<u64, Error> {
         let mut clearing = Clearing::new(self.tree);
-        self.run_whole(async |worker| match worker.clear_on(self.tree, &mut clearing).await {
+        self.run_whole(async |worker| match outlined::clear_on(worker, self.tree, &mut clearing).await {
             Err(Error::OutcomeUnknown { .. }) if worker.compute().is_terminated() => {
                 Err(Error::Fenced { client: worker.compute().client() })
             }
@@ -303,6 +311,6 @@ impl<S: Seat> Ops<'_, S> {
 
     /// Checks every node. Not counted.
     pub(crate) async fn check(&self) -> Result<Check, Error> {
-        self.run_whole(async |worker| worker.check(self.tree).await).await
+        self.run_whole(async |worker| outlined::check(worker, self.tree).await).await
     }
 }

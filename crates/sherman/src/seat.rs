@@ -13,18 +13,24 @@
 
 use crate::cluster::Cluster;
 use crate::identity::{Identity, Seated};
+use crate::ops::Ops;
+use crate::repeat::{Failed, Next, Patience};
 use sherman_core::Error;
 use sherman_core::session::Seat as SessionSeat;
 use sherman_executor::{Driver, Unpark};
 use sherman_fabric::Clock;
 use std::cell::{Cell, Ref, RefCell};
 use std::ops::Deref;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The longest sleep of a thread that waits for operations on two workers at once.
 const SHORT_PARK: Duration = Duration::from_millis(1);
+
+/// The future of [`Seat::after`].
+pub(crate) type Deciding<'a> = Pin<Box<dyn Future<Output = Result<Next, Error>> + 'a>>;
 
 /// A slot for a worker.
 pub(crate) trait Seat {
@@ -46,6 +52,12 @@ pub(crate) trait Seat {
     fn cutoff(&self) -> u64 {
         u64::MAX
     }
+
+    /// Decides what to do after a failed attempt ([`Ops::after`]). A method of each seat, so that it is
+    /// compiled in this crate.
+    fn after<'a>(ops: &'a Ops<'_, Self>, failed: Failed, patience: &'a mut Patience) -> Deciding<'a>
+    where
+        Self: Sized;
 
     /// Puts a worker of `identity` into the seat, unless it holds one of the same or a newer identity.
     fn renew(&self, identity: &Arc<Identity>) -> Result<(), Error> {
@@ -92,6 +104,11 @@ impl ClientSeat {
 
 impl Seat for ClientSeat {
     type Use<'s> = Ref<'s, Seated>;
+
+    #[cold]
+    fn after<'a>(ops: &'a Ops<'_, Self>, failed: Failed, patience: &'a mut Patience) -> Deciding<'a> {
+        Box::pin(ops.after(failed, patience))
+    }
 
     #[inline]
     fn seated(&self) -> Result<Ref<'_, Seated>, Error> {
@@ -216,6 +233,11 @@ impl SharedSeat {
 
 impl Seat for SharedSeat {
     type Use<'s> = Rc<Seated>;
+
+    #[cold]
+    fn after<'a>(ops: &'a Ops<'_, Self>, failed: Failed, patience: &'a mut Patience) -> Deciding<'a> {
+        Box::pin(ops.after(failed, patience))
+    }
 
     #[inline]
     fn seated(&self) -> Result<Rc<Seated>, Error> {

@@ -105,7 +105,7 @@ impl<K, V> Tree<K, V> {
     /// Visits every node of a tree and checks its invariants. No client may write to the tree meanwhile. One
     /// round trip per node.
     pub fn walk(&self) -> Result<Walk, Error> {
-        self.cluster.run(async |worker| worker.op().walk(&self.state).await)
+        self.cluster.walk(&self.state)
     }
 
     /// Number of separators that this compute server left for others to post, because memory or time was

@@ -12,6 +12,7 @@ const UNSAFE: &[&str] = &[
     "crates/embedded/src/gate.rs",
     "crates/embedded/src/line.rs",
     "crates/embedded/src/memory.rs",
+    "crates/executor/src/outlined.rs",
     "crates/executor/src/owner.rs",
     "crates/pages/src/mapped.rs",
     "crates/pages/src/zeroed.rs",

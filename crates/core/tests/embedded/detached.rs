@@ -1,6 +1,6 @@
 //! Drops an operation's future at every await point.
 
-use crate::slow::Slow;
+use crate::wrapped::Wrapped;
 use crate::{cluster, key, lanes_are_free, tree, value, worker};
 use sherman_core::session::Session;
 use sherman_core::{ComputeOptions, Techniques, Worker};
@@ -11,11 +11,7 @@ use std::task::Poll;
 
 /// Polls an operation `polls` times while its session runs, then drops it. Returns true if it was done
 /// before.
-fn poll_then_drop<F: Future>(
-    session: &Session<Worker<Slow<sherman_embedded::EmbeddedEndpoint>>>,
-    operation: F,
-    polls: usize,
-) -> bool {
+fn poll_then_drop<F: Future>(session: &Session<Worker<Wrapped>>, operation: F, polls: usize) -> bool {
     let mut operation = pin!(operation);
     let mut left = polls;
     session.run(std::future::poll_fn(|cx| {
@@ -46,7 +42,7 @@ fn dropping_a_future_at_any_await_point_leaves_no_lane_held_and_no_half_made_cha
                     .expect("room");
             }
             let compute = Arc::clone(plain.compute());
-            let session = Session::new(worker(&fabric, options, Slow::new));
+            let session = Session::new(worker(&fabric, options, Wrapped::late));
             // The leaf is full: the insert splits it, and grows a root over both halves.
             let shared = Arc::clone(&tree);
             let insert = session.start(|worker| async move {

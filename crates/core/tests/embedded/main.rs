@@ -1,64 +1,6 @@
-//! The tree on embedded memory, with an endpoint that makes every verb an await point.
+//! The tree on embedded memory, also with endpoints that complete late or lie.
 #![cfg(not(loom))]
 #![allow(unreachable_pub, reason = "a test exports nothing")]
-
-/// Forwards the clock and the driver of an endpoint that wraps another one as `inner`.
-macro_rules! forward_clock_and_driver {
-    ($wrapper:ident) => {
-        impl<E: sherman_fabric::Clock> sherman_fabric::Clock for $wrapper<E> {
-            fn now(&self) -> u64 {
-                self.inner.now()
-            }
-
-            fn wake_at(&self, at: u64, waker: &std::task::Waker) {
-                self.inner.wake_at(at, waker);
-            }
-        }
-
-        impl<E: sherman_executor::Driver> sherman_executor::Driver for $wrapper<E> {
-            fn progress(&self) -> bool {
-                self.inner.progress()
-            }
-
-            fn idle_for(&self) -> Option<std::time::Duration> {
-                self.inner.idle_for()
-            }
-        }
-    };
-}
-
-/// Inside its `impl Endpoint`, forwards everything but posting, calling and polling.
-macro_rules! forward_the_rest {
-    () => {
-        fn caps(&self) -> &sherman_fabric::Caps {
-            self.inner.caps()
-        }
-
-        fn servers(&self) -> u16 {
-            self.inner.servers()
-        }
-
-        fn client(&self) -> sherman_fabric::ComputeId {
-            self.inner.client()
-        }
-
-        fn list(&self, server: u16) -> sherman_fabric::WorkList {
-            self.inner.list(server)
-        }
-
-        fn recycle(&self, list: sherman_fabric::WorkList) {
-            self.inner.recycle(list);
-        }
-
-        fn forget(&self, ticket: sherman_fabric::Ticket) {
-            self.inner.forget(ticket);
-        }
-
-        fn counters(&self) -> &sherman_fabric::Counters {
-            self.inner.counters()
-        }
-    };
-}
 
 mod damage;
 mod detached;
@@ -69,10 +11,10 @@ mod nonsense;
 mod properties;
 mod proportion;
 mod refill;
-mod slow;
 #[path = "../support/mod.rs"]
 mod support;
 mod waiting;
+mod wrapped;
 
 use sherman_core::{ComputeOptions, ComputeServer, TreeState, Worker};
 use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric, EmbeddedOptions};

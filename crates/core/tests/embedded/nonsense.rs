@@ -1,88 +1,35 @@
 //! Memory servers whose answers make no sense. The client reports that, and a second request loses nothing.
 
+use crate::wrapped::{About, Wrapped};
 use crate::{cluster, key, tree, value, worker};
 use sherman_core::redo::{Record, RecordKind};
 use sherman_core::{ComputeOptions, Error, Worker};
-use sherman_embedded::EmbeddedEndpoint;
 use sherman_executor::block_on;
-use sherman_fabric::{
-    ComputeId, Endpoint, FabricError, GlobalAddress, Memory, Request, Response, Space, Ticket, Verdict,
-    WorkList,
-};
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
-use std::task::{Context, Poll};
-
-/// Selects the requests that get a nonsense answer.
-type About = fn(&Request) -> bool;
-
-/// Wraps an endpoint: some requests get the answer to another request.
-#[derive(Debug)]
-struct Lying<E> {
-    inner: E,
-    about: Cell<About>,
-    lies: RefCell<BTreeSet<Ticket>>,
-}
-
-impl<E> Lying<E> {
-    fn new(inner: E) -> Self {
-        Self { inner, about: Cell::new(|_| false), lies: RefCell::default() }
-    }
-}
-
-forward_clock_and_driver!(Lying);
-
-impl<E: Endpoint> Endpoint for Lying<E> {
-    forward_the_rest!();
-
-    fn post(&self, list: WorkList) -> Ticket {
-        self.inner.post(list)
-    }
-
-    fn poll(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
-        self.inner.poll(ticket, cx)
-    }
-
-    fn call(&self, server: u16, request: Request) -> Ticket {
-        let lie = (self.about.get())(&request);
-        let ticket = self.inner.call(server, request);
-        if lie {
-            self.lies.borrow_mut().insert(ticket);
-        }
-        ticket
-    }
-
-    fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {
-        let answer = self.inner.poll_call(ticket, cx);
-        if answer.is_ready() && self.lies.borrow_mut().remove(&ticket) {
-            return Poll::Ready(Ok(Response::Joined { client: ComputeId(1) }));
-        }
-        answer
-    }
-}
+use sherman_fabric::{GlobalAddress, Memory, Request, Space, Verdict};
 
 /// Makes a request twice. First, requests of one kind get a nonsense answer, which must be reported. The
 /// second time all answers are right.
 fn ask_twice<T>(
-    worker: &Worker<Lying<EmbeddedEndpoint>>,
+    worker: &Worker<Wrapped>,
     about: About,
     asked: &str,
     ask: impl AsyncFn() -> Result<T, Error>,
 ) -> T {
-    worker.endpoint().about.set(about);
+    worker.endpoint().lie_about(about);
     match block_on(worker.endpoint(), ask()) {
         Err(Error::UnexpectedReply { request }) if request == asked => {}
         Err(other) => panic!("the reply to {asked} is wrong, not {other:?}"),
         Ok(_) => panic!("{asked}: no client noticed the wrong reply"),
     }
-    worker.endpoint().about.set(|_| false);
+    worker.endpoint().lie_about(|_| false);
     block_on(worker.endpoint(), ask()).expect("an answer that makes sense")
 }
 
 #[test]
 fn an_answer_that_makes_no_sense_is_reported_and_asking_again_does_what_was_not_done() {
     let cluster = cluster();
-    let worker = worker(&cluster.join().expect("a compute server"), ComputeOptions::default(), Lying::new);
+    let worker =
+        worker(&cluster.join().expect("a compute server"), ComputeOptions::default(), Wrapped::lying);
     let known = tree(&worker);
     ask_twice(&worker, |asked| *asked == Request::Renew, "Renew", || worker.renew());
     let about: About = |asked| *asked == Request::Members;
@@ -108,7 +55,7 @@ fn an_answer_that_makes_no_sense_is_reported_and_asking_again_does_what_was_not_
 fn nonsense_about_memory_is_reported_before_it_is_used() {
     let cluster = cluster();
     let fabric = cluster.join().expect("a compute server");
-    let worker = worker(&fabric, ComputeOptions::default(), Lying::new);
+    let worker = worker(&fabric, ComputeOptions::default(), Wrapped::lying);
     let spec = sherman_fabric::control::TreeSpec {
         format: 1,
         key_len: 19,
@@ -155,7 +102,8 @@ fn a_recovery_that_met_nonsense_is_done_when_asked_again() {
             pieces: Vec::new(),
         };
         cluster.memory(server).expect("a server").store(Space::Host, slot, &record.encode());
-        let other = worker(&cluster.join().expect("a compute server"), ComputeOptions::default(), Lying::new);
+        let other =
+            worker(&cluster.join().expect("a compute server"), ComputeOptions::default(), Wrapped::lying);
         let client = dead.compute().client();
         let recovery = ask_twice(&other, about, said, || other.condemn(client));
         // The request for spans came after the record was replayed.

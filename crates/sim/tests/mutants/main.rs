@@ -1,5 +1,10 @@
 //! Every planted bug is found. The test prints which checker finds it, and after how many schedules.
-//! `docs/TESTING.md` has the same table.
+//! `docs/TESTING.md` has the same table. A plain `cargo test` searches briefly, and finds most of them.
+
+#![allow(unreachable_pub, reason = "a test exports nothing")]
+
+#[path = "../support/mod.rs"]
+mod support;
 
 use sherman_core::mutant::{Mutant, plant};
 use sherman_sim::tree::{Hunt, Property};
@@ -7,8 +12,11 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The largest number of schedules to search for a bug.
+/// The largest number of schedules to search for a bug, as in `.ci/run`.
 const MOST: u64 = 20_000;
+/// The same in a plain `cargo test`, which finds `PLAIN_SHARE` percent of the bugs at least.
+const PLAIN_MOST: u64 = 400;
+const PLAIN_SHARE: usize = 60;
 
 /// A bug that was found.
 struct Caught {
@@ -21,10 +29,10 @@ struct Caught {
 }
 
 /// Searches a bug in the scenarios that can show it, from the first seed on.
-fn hunt(mutant: Mutant) -> Option<Caught> {
+fn hunt(mutant: Mutant, most: u64) -> Option<Caught> {
     let _planted = plant(Some(mutant));
     let mut explorer = Hunt::of(mutant).explorer();
-    (0..MOST).find_map(|seed| {
+    (0..most).find_map(|seed| {
         let violation = explorer.run(seed).violation?;
         Some(Caught { mutant, by: violation.property, schedules: seed + 1, seed })
     })
@@ -36,14 +44,14 @@ fn is_clean_without(caught: &Caught) -> bool {
 }
 
 /// Searches all `mutants`, one per core at a time.
-fn hunt_all(mutants: &[Mutant]) -> Vec<Option<Caught>> {
+fn hunt_all(mutants: &[Mutant], most: u64) -> Vec<Option<Caught>> {
     let (next, caught) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..cores {
             scope.spawn(|| {
                 while let Some(&mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let found = hunt(mutant);
+                    let found = hunt(mutant, most);
                     caught.lock().expect("nobody panics").insert(mutant, found);
                 }
             });
@@ -60,7 +68,9 @@ fn every_planted_bug_is_found() {
         only.as_deref().is_none_or(|names| names.split(',').any(|name| name == mutant.name()))
     };
     let mutants: Vec<Mutant> = Mutant::ALL.iter().copied().filter(asked).collect();
-    let caught = hunt_all(&mutants);
+    // A search for some of them is thorough.
+    let in_full = support::runs_in_full() || only.is_some();
+    let caught = hunt_all(&mutants, if in_full { MOST } else { PLAIN_MOST });
     println!("| planted | what | found by | after |\n|---|---|---|---|");
     for (mutant, caught) in mutants.iter().zip(&caught) {
         let (by, after) = caught.as_ref().map_or(("–".to_owned(), "–".to_owned()), |caught| {
@@ -70,7 +80,12 @@ fn every_planted_bug_is_found() {
     }
     let missed: Vec<&Mutant> =
         mutants.iter().zip(&caught).filter(|(_, caught)| caught.is_none()).map(|(m, _)| m).collect();
-    assert!(missed.is_empty(), "not found in {MOST} schedules: {missed:?}");
+    if in_full {
+        assert!(missed.is_empty(), "not found in {MOST} schedules: {missed:?}");
+    } else {
+        let found = 100 * (mutants.len() - missed.len()) / mutants.len();
+        assert!(found >= PLAIN_SHARE, "{found} % found in {PLAIN_MOST} schedules, not: {missed:?}");
+    }
     let mut counts: Vec<u64> = caught.iter().flatten().map(|caught| caught.schedules).collect();
     counts.sort_unstable();
     let median = counts[counts.len() / 2];

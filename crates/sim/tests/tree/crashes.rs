@@ -1,7 +1,8 @@
 //! Schedules in which compute servers die, sleep, lose connections, are recovered and join again, with every
-//! history checked. There are 60,000 of them, or as many as `SHERMAN_SCHEDULES` says: 300,000 in `.ci/run`.
+//! history checked. There are 20,000 of them, or as many as `SHERMAN_SCHEDULES` says: 300,000 in `.ci/run`.
 
 use super::adversary::{assert_clean_with, explore};
+use super::support::schedules;
 use sherman_core::Format;
 use sherman_core::mutant::{Mutant, plant};
 use sherman_sim::Knobs;
@@ -29,9 +30,7 @@ fn assert_clean(explored: &Explored, count: u64) {
 
 /// Returns `share` percent of all schedules.
 fn percent(share: u64) -> u64 {
-    let all =
-        std::env::var("SHERMAN_SCHEDULES").map(|all| all.parse().expect("SHERMAN_SCHEDULES is a number"));
-    all.unwrap_or(60_000) / 100 * share
+    schedules() / 100 * share
 }
 
 fn check(name: &str, seed: u64, share: u64, format: Format) {

@@ -18,5 +18,7 @@ mod recoverers;
 mod restarts;
 mod round_trips;
 mod scene;
+#[path = "../support/mod.rs"]
+mod support;
 mod tidying;
 mod wedged;

@@ -6,13 +6,11 @@
 //! counters that all threads increment. In the **hot** tree all threads change a few keys. Each thread keeps
 //! a ledger of its inserts and removes.
 //!
-//! `SHERMAN_STRESS_SECONDS=60 cargo test -p sherman-core --test stress -- --nocapture` runs longer and prints
-//! what it did.
-#![cfg(not(loom))]
-#![allow(unreachable_pub, reason = "a test exports nothing")]
+//! `SHERMAN_STRESS_SECONDS=60 cargo test -p sherman-core --test threads stress -- --nocapture` runs longer
+//! and prints what it did.
 
-mod support;
-
+use crate::support::model::{Keys, load};
+use crate::support::{Dice, EmbeddedWorker, World, WorldOptions, atomicity, spec, walk};
 use sherman_core::tree::range::{Direction, Scan};
 use sherman_core::tree::remove::Exchange;
 use sherman_core::{ComputeOptions, Error, Format, Techniques, TreeState};
@@ -21,9 +19,7 @@ use sherman_fabric::Clock;
 use sherman_fabric::control::TreeSpec;
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Arc, Barrier};
-use support::model::{Keys, load};
-use support::{Dice, EmbeddedWorker, World, WorldOptions, atomicity, spec, walk};
+use std::sync::{Arc, Barrier, PoisonError};
 
 const COMPUTE_SERVERS: usize = 3;
 const THREADS_EACH: usize = 2;
@@ -399,6 +395,7 @@ fn check_hot(found: &[(Vec<u8>, Vec<u8>)], tree: &TreeState, outcomes: &[Outcome
 
 #[test]
 fn threads_of_several_compute_servers_leave_what_they_say_they_left() {
+    let _shared = crate::ALONE.read().unwrap_or_else(PoisonError::into_inner);
     let seconds =
         std::env::var("SHERMAN_STRESS_SECONDS").ok().and_then(|seconds| seconds.parse::<f64>().ok());
     // With only four lanes, the nodes of a merge share lanes with each other and with the nodes of other
@@ -484,6 +481,7 @@ fn race(world: &World, name: &str, spec: &TreeSpec, round: u64) -> [bool; 2] {
 
 #[test]
 fn of_loads_and_an_insert_that_race_each_happens_or_is_refused() {
+    let _shared = crate::ALONE.read().unwrap_or_else(PoisonError::into_inner);
     let world = World::new(&WorldOptions { compute_servers: 3, ..WorldOptions::default() });
     let spec = spec(Format::LineStamped, 8, 8, 256, 256);
     let mut won = [0, 0];

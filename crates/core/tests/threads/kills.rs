@@ -5,7 +5,6 @@
 //!
 //! This runs for six seconds, and for three seconds without any deaths; `SHERMAN_STRESS_SECONDS=60` makes it
 //! a minute. `--nocapture` prints the measurements.
-#![cfg(not(loom))]
 #![expect(
     clippy::disallowed_methods,
     reason = "real time, and threads that never end, are what this is about"
@@ -38,9 +37,6 @@ const SPECS: [(&str, TreeSpec); 2] = [
     ("long", TreeSpec { format: 1, key_len: 8, value_len: 80, leaf_bytes: 576, internal_bytes: 256 }),
 ];
 type Trees = [Arc<TreeState>; 2];
-
-/// The tests of this file measure time, so they run one after the other.
-static ALONE: Mutex<()> = Mutex::new(());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -379,7 +375,8 @@ impl Outcome {
 
 /// Writes for `length`, with a kill every `kill_every`, and then checks the result.
 fn run(lease: Duration, length: Duration, kill_every: Option<Duration>) -> Outcome {
-    let _alone = lock(&ALONE);
+    // The tests of this file measure time.
+    let _alone = crate::ALONE.write().unwrap_or_else(PoisonError::into_inner);
     let arena = Arena::new(lease);
     // Created before the kills: a death during creation, or a wait for it, is not the subject of this test.
     let first = join(&arena.cluster, &arena.keepers);
