@@ -17,6 +17,7 @@ pub struct Worker<E: Endpoint> {
     pub(crate) compute: Arc<ComputeServer>,
     buffers: RefCell<Vec<Vec<u8>>>,
     /// Finished scans, whose buffers the next scans use.
+    #[expect(clippy::vec_box, reason = "a scan stays in its box from one range to the next")]
     scans: RefCell<Vec<Box<Scan>>>,
     pub(crate) pulse: Arc<Pulse>,
     /// When its operations stop waiting, regardless of their own deadlines.
