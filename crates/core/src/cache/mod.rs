@@ -117,44 +117,24 @@ impl IndexCache {
         into: &mut Vec<GlobalAddress>,
     ) -> bool {
         into.clear();
-        let answered = self.store.get().and_then(|store| {
-            if self.layout.key_words == 1 {
-                self.children_in(store, root, Short(key_word(key, 0)), backward, most, into)
-            } else {
-                self.children_in(store, root, Long(key), backward, most, into)
-            }
-        });
-        if answered.is_none() {
-            into.clear();
-        }
-        answered.is_some()
-    }
-
-    fn children_in<K: SearchKey>(
-        &self,
-        store: &Store,
-        root: RootWord,
-        key: K,
-        backward: bool,
-        most: usize,
-        into: &mut Vec<GlobalAddress>,
-    ) -> Option<()> {
-        let parent = self.descend(store, root, key, 1);
+        let Some(store) = self.store.get() else { return false };
+        let parent = self.locate(root, key, 1);
         if !parent.hit {
-            return None;
+            return false;
         }
-        store.table()?.find(parent.address, |index| {
+        let Some(table) = store.table() else { return false };
+        let answered = table.find(parent.address, |index| {
             let slot = store.slot(index)?;
             slot.read(|| {
                 into.clear();
                 let meta = slot.meta();
                 if slot.word(ADDRESS) != parent.address.to_bits()
                     || meta.level != 1
-                    || !slot.covers(meta, key)
+                    || !slot.covers(meta, Long(key))
                 {
                     return None;
                 }
-                let (first, _) = slot.responsible(meta, key)?;
+                let (first, _) = slot.responsible(meta, Long(key))?;
                 let child = |index| GlobalAddress::from_bits(slot.child_at(index));
                 if backward {
                     into.extend((0..=first).rev().take(most).map(child));
@@ -164,7 +144,11 @@ impl IndexCache {
                 Some(())
             })
             .flatten()
-        })
+        });
+        if answered.is_none() {
+            into.clear();
+        }
+        answered.is_some()
     }
 
     /// Keeps a copy of the node at `address`, unless the cache has one of the same or a newer version.

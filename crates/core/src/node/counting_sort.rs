@@ -77,22 +77,18 @@ fn counting_sort(pairs: &mut [[u8; PAIR]], low: u64, span: u64) {
     let shift = (u64::BITS - span.leading_zeros()).saturating_sub(BOXES.ilog2());
     let box_of = |pair: &[u8; PAIR]| (key_of_pair(pair).wrapping_sub(low) >> shift) as usize % BOXES;
     let mut ends = [0_u8; BOXES];
-    let mut fullest = 0;
     for pair in pairs.iter() {
-        let count = &mut ends[box_of(pair)];
-        *count += 1;
-        fullest = fullest.max(*count);
+        ends[box_of(pair)] += 1;
+    }
+    let mut total = 0;
+    let mut fullest = 0;
+    for end in &mut ends {
+        fullest = fullest.max(*end);
+        total += *end;
+        *end = total;
     }
     if fullest > CROWDED {
         return pairs.sort_unstable_by_key(key_of_pair);
-    }
-    // Adds up eight counts at once: byte n of the product is the sum of bytes 0 to n. No sum exceeds a byte.
-    const ONES: u64 = u64::MAX / 0xff;
-    let mut total = 0;
-    for counts in ends.as_chunks_mut().0 {
-        let sums = u64::from_le_bytes(*counts).wrapping_mul(ONES) + total * ONES;
-        *counts = sums.to_le_bytes();
-        total = sums >> 56;
     }
     let mut hand = [[0; PAIR]; MAX];
     hand[..pairs.len()].copy_from_slice(pairs);

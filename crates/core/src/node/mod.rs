@@ -94,10 +94,7 @@ impl Format {
 pub const LINE: usize = 64;
 
 pub(crate) fn get_u16(bytes: &[u8], at: usize) -> u16 {
-    // One load. Two bytes that are put together the compiler may take apart again.
-    let mut word = [0; 2];
-    word.copy_from_slice(&bytes[at..at + 2]);
-    u16::from_le_bytes(word)
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
 pub(crate) fn get_u32(bytes: &[u8], at: usize) -> u32 {
