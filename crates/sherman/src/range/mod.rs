@@ -171,7 +171,8 @@ impl<S: Source> Entries<S> {
     /// The next entry of an end, if one is buffered.
     #[inline]
     fn buffered(&mut self, at: usize) -> Option<RawEntryRef<'_>> {
-        // Most ranges are taken from one end. Its scan counts the entries, and is gone when the range is over.
+        // Most ranges are taken from one end. Its scan counts the entries. When the range is over, the scan
+        // is gone.
         if self.ends[1 - at].begun && !self.may_deliver(at) {
             return None;
         }
