@@ -3,7 +3,7 @@
 use crate::compute::ComputeServer;
 use crate::membership::Pulse;
 use crate::op::Op;
-use crate::tree::range::Buffers;
+use crate::tree::range::Scan;
 use sherman_fabric::Endpoint;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -16,13 +16,15 @@ pub struct Worker<E: Endpoint> {
     pub(crate) endpoint: E,
     pub(crate) compute: Arc<ComputeServer>,
     buffers: RefCell<Vec<Vec<u8>>>,
-    scans: RefCell<Vec<Buffers>>,
+    /// Finished scans, whose buffers the next scans use.
+    #[expect(clippy::vec_box, reason = "a scan stays in its box from one range to the next")]
+    scans: RefCell<Vec<Box<Scan>>>,
     pub(crate) pulse: Arc<Pulse>,
     /// When its operations stop waiting, regardless of their own deadlines.
     cutoff: Cell<u64>,
 }
 
-/// The most scans whose buffers a worker keeps.
+/// The most finished scans that a worker keeps.
 const KEPT_SCANS: usize = 4;
 /// The most buffers a worker keeps for its next operations: the number in flight where throughput matters.
 const KEPT_BUFFERS: usize = 64;
@@ -66,14 +68,14 @@ impl<E: Endpoint> Worker<E> {
         }
     }
 
-    pub(crate) fn scan_buffers(&self) -> Buffers {
-        self.scans.borrow_mut().pop().unwrap_or_default()
+    pub(crate) fn kept_scan(&self) -> Option<Box<Scan>> {
+        self.scans.borrow_mut().pop()
     }
 
-    pub(crate) fn keep_scan_buffers(&self, buffers: Buffers) {
+    pub(crate) fn keep_scan(&self, scan: Box<Scan>) {
         let mut scans = self.scans.borrow_mut();
         if scans.len() < KEPT_SCANS {
-            scans.push(buffers);
+            scans.push(scan);
         }
     }
 

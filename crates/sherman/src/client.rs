@@ -200,13 +200,13 @@ impl RawClient {
 impl<K: Stored, V: Stored> Source for &Client<K, V> {
     type Key = K;
     type Value = V;
-    type Read = Ready<Result<Option<Scan>, Error>>;
+    type Read = Ready<Result<Option<Box<Scan>>, Error>>;
 
     fn read(&self, reading: Reading) -> Self::Read {
         ready(self.run(async |ops| ops.read_on(reading).await))
     }
 
-    fn end(&self, scan: Scan) {
+    fn end(&self, scan: Box<Scan>) {
         self.ops(&self.seat).end_scan(scan);
     }
 }

@@ -357,7 +357,7 @@ macro_rules! operations {
                 &self,
                 key: impl Arg<K>,
             ) -> outcome!($mode, Option<(K, V)>, Option<(wire!($mode, K), wire!($mode, V))>) {
-                self.edge(RangePlan::after(owned(&key)))
+                self.edge(RangePlan::after(Packed::of(&key)))
             }
 
             /// The entry with the highest key below `key`, as [`first`](Self::first).
@@ -365,7 +365,7 @@ macro_rules! operations {
                 &self,
                 key: impl Arg<K>,
             ) -> outcome!($mode, Option<(K, V)>, Option<(wire!($mode, K), wire!($mode, V))>) {
-                self.edge(RangePlan::before(owned(&key)))
+                self.edge(RangePlan::before(Packed::of(&key)))
             }
 
             /// The number of entries. Reads every leaf, 32 per round trip. Like a range, it is no snapshot.
@@ -432,7 +432,7 @@ pub(crate) mod face {
     pub(crate) use super::{Started, exchanged, found, found_entry, operations, outcome, packed, plain};
     pub(crate) use super::{wire, writer};
     pub(crate) use crate::batch::{Answers, BatchError, decode_all};
-    pub(crate) use crate::codec::{Arg, Packed, PrefixKey, Rows, Stored, encode_change, owned};
+    pub(crate) use crate::codec::{Arg, Packed, PrefixKey, Rows, Stored, encode_change};
     pub(crate) use crate::exchange::Exchange;
     pub(crate) use crate::many::Each;
     pub(crate) use crate::ops::Ops;

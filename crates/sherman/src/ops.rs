@@ -239,7 +239,7 @@ impl<S: Seat> Ops<'_, S> {
     }
 
     /// Continues reading a range. Returns `None` if it is over.
-    pub(crate) async fn read_on(&self, reading: Reading) -> Result<Option<Scan>, Error> {
+    pub(crate) async fn read_on(&self, reading: Reading) -> Result<Option<Box<Scan>>, Error> {
         let mut scan = reading.into_scan(&*self.seat.seated()?, self.tree)?;
         if self.refill(&mut scan).await? {
             return Ok(Some(scan));
@@ -260,7 +260,7 @@ impl<S: Seat> Ops<'_, S> {
     }
 
     /// Keeps a scan's buffers for the next scan.
-    pub(crate) fn end_scan(&self, scan: Scan) {
+    pub(crate) fn end_scan(&self, scan: Box<Scan>) {
         if let Ok(seated) = self.seat.seated() {
             seated.end_scan(scan);
         }

@@ -153,13 +153,13 @@ impl<K: Stored, V: Stored> Session<K, V> {
 impl<K: Stored, V: Stored> Source for &Session<K, V> {
     type Key = K;
     type Value = V;
-    type Read = Task<Option<Scan>>;
+    type Read = Task<Option<Box<Scan>>>;
 
     fn read(&self, reading: Reading) -> Self::Read {
         self.spawn(self.timeout.get(), async move |ops| ops.read_on(reading).await)
     }
 
-    fn end(&self, scan: Scan) {
+    fn end(&self, scan: Box<Scan>) {
         let seat = &**self.tasks.seat();
         Ops { seat, tree: &self.tree, ledger: &self.ledger, timeout: self.timeout.get() }.end_scan(scan);
     }

@@ -44,7 +44,7 @@ pub struct Scan {
     /// The last key to look at, inclusive.
     end: Vec<u8>,
     prefetch: usize,
-    /// How many more entries to deliver, if there is a limit.
+    /// How many more entries to read, if there is a limit. Buffered entries are already counted.
     limit: Option<usize>,
     key_len: usize,
     entry_len: usize,
@@ -52,17 +52,10 @@ pub struct Scan {
     next: usize,
     /// Leaves whose entries were taken since the scan last read.
     taken: usize,
-    buffers: Buffers,
-}
-
-/// The buffers of a scan. A worker keeps them from one scan to the next.
-#[derive(Debug, Default)]
-pub(crate) struct Buffers {
     /// Entries read, in the scan's order.
     entries: Vec<u8>,
     scratch: Scratch,
     leaves: Vec<GlobalAddress>,
-    keys: [Vec<u8>; 2],
 }
 
 /// The position of a leaf relative to the cursor.
@@ -88,49 +81,53 @@ impl Scan {
         direction: Direction,
         prefetch: usize,
     ) -> Result<Self, Error> {
-        Self::with_buffers(tree, from, to, direction, prefetch, Buffers::default())
+        let mut scan = Self {
+            direction,
+            cursor: Vec::new(),
+            over: false,
+            end: Vec::new(),
+            prefetch,
+            limit: None,
+            key_len: 0,
+            entry_len: 0,
+            next: 0,
+            taken: 0,
+            entries: Vec::new(),
+            scratch: Scratch::default(),
+            leaves: Vec::new(),
+        };
+        scan.begin(tree, from, to, direction, prefetch)?;
+        Ok(scan)
     }
 
-    pub(crate) fn with_buffers(
+    /// Begins another scan with the buffers of this one. Arguments and errors are those of [`Scan::new`].
+    pub(crate) fn begin(
+        &mut self,
         tree: &TreeState,
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
         direction: Direction,
         prefetch: usize,
-        mut buffers: Buffers,
-    ) -> Result<Self, Error> {
+    ) -> Result<(), Error> {
         check_bounds(tree, from, to)?;
-        let key_len = tree.shape.leaf.key_len();
-        let [mut low, mut high] = std::mem::take(&mut buffers.keys);
-        let mut over = false;
-        set_bound(&mut low, from, key_len, 0, |key| over |= !step_up(key));
-        set_bound(&mut high, to, key_len, 0xff, |key| over |= !step_down(key));
-        over |= low > high;
-        let (cursor, end) = match direction {
-            Direction::Forward => (low, high),
-            Direction::Backward => (high, low),
+        let (low, high) = match direction {
+            Direction::Forward => (&mut self.cursor, &mut self.end),
+            Direction::Backward => (&mut self.end, &mut self.cursor),
         };
-        buffers.entries.clear();
-        Ok(Self {
-            direction,
-            cursor,
-            over,
-            end,
-            prefetch: prefetch.clamp(1, MAX_PREFETCH),
-            limit: None,
-            key_len,
-            entry_len: key_len + tree.shape.leaf.payload_len(),
-            next: 0,
-            taken: 0,
-            buffers,
-        })
-    }
-
-    /// Returns the buffers for the next scan.
-    pub(crate) fn into_buffers(self) -> Buffers {
-        let Self { cursor, end, mut buffers, .. } = self;
-        buffers.keys = [cursor, end];
-        buffers
+        let key_len = tree.shape.leaf.key_len();
+        let mut over = false;
+        set_bound(low, from, key_len, 0, |key| over |= !step_up(key));
+        set_bound(high, to, key_len, 0xff, |key| over |= !step_down(key));
+        self.over = over || low > high;
+        self.direction = direction;
+        self.set_prefetch(prefetch);
+        self.limit = None;
+        self.key_len = key_len;
+        self.entry_len = key_len + tree.shape.leaf.payload_len();
+        self.next = 0;
+        self.taken = 0;
+        self.entries.clear();
+        Ok(())
     }
 
     /// Sets how many leaves the scan reads at once from now on.
@@ -138,37 +135,50 @@ impl Scan {
         self.prefetch = leaves.clamp(1, MAX_PREFETCH);
     }
 
-    /// Limits the scan to `entries` more entries. The scan reads only as many leaves as these need.
+    /// Limits the scan to `entries` more entries, unless an earlier limit is lower. The scan reads only as
+    /// many leaves as these need.
     pub fn set_limit(&mut self, entries: usize) {
-        self.limit = Some(entries);
+        let buffered = self.buffered();
+        if entries < buffered {
+            self.entries.truncate(self.next + entries * self.entry_len);
+        }
+        let unread = entries.saturating_sub(buffered);
+        self.limit = Some(self.limit.map_or(unread, |limit| limit.min(unread)));
     }
 
-    /// Whether every entry that was read has been delivered, or the limit is reached.
+    /// How many more entries the scan may deliver, if there is a limit.
+    pub fn limit(&self) -> Option<usize> {
+        self.limit.map(|unread| unread.saturating_add(self.buffered()))
+    }
+
+    /// How many entries are read but not delivered.
+    fn buffered(&self) -> usize {
+        (self.entries.len() - self.next) / self.entry_len
+    }
+
+    /// Whether every entry that was read has been delivered.
     pub fn is_drained(&self) -> bool {
-        self.next >= self.buffers.entries.len() || self.limit == Some(0)
+        self.next >= self.entries.len()
     }
 
     /// Returns the next entry that was read already. Not an `Iterator`: the entry borrows the buffer.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend what it owns")]
     #[inline]
     pub fn next(&mut self) -> Option<(&[u8], &[u8])> {
-        let entry = self.buffers.entries.get(self.next..self.next + self.entry_len)?;
-        if let Some(left) = &mut self.limit {
-            *left = left.checked_sub(1)?;
-        }
+        let entry = self.entries.get(self.next..self.next + self.entry_len)?;
         self.next += self.entry_len;
         Some(entry.split_at(self.key_len))
+    }
+
+    /// Returns the key of the entry that `next` will return, if it was read already.
+    pub fn next_key(&self) -> Option<&[u8]> {
+        self.entries.get(self.next..self.next + self.key_len)
     }
 
     /// Returns the key of the last entry that `next` returned, if it is still buffered.
     pub fn last_key(&self) -> Option<&[u8]> {
         let at = self.next.checked_sub(self.entry_len)?;
-        self.buffers.entries.get(at..at + self.key_len)
-    }
-
-    /// Whether the buffered entries reach the limit.
-    fn has_enough(&self) -> bool {
-        self.limit.is_some_and(|left| self.buffers.entries.len() >= left.saturating_mul(self.entry_len))
+        self.entries.get(at..at + self.key_len)
     }
 
     /// How many leaves to read at once now.
@@ -196,25 +206,35 @@ impl Scan {
         if let Some(elsewhere) = self.is_elsewhere(leaf) {
             return Ok(elsewhere);
         }
-        let Buffers { entries, scratch, .. } = &mut self.buffers;
-        let from = entries.len();
+        let from = self.entries.len();
         let (first, last) = match self.direction {
             Direction::Forward => (&self.cursor, &self.end),
             Direction::Backward => (&self.end, &self.cursor),
         };
-        if !leaf.collect(first, Some(last), scratch, entries) {
+        if !leaf.collect(first, Some(last), &mut self.scratch, &mut self.entries) {
             return Err(Cause::TornEntry);
         }
         self.taken += 1;
         match self.direction {
             Direction::Forward => self.over = !leaf.high_into(&mut self.cursor) || self.cursor > self.end,
             Direction::Backward => {
-                reverse(&mut entries[from..], self.entry_len);
+                reverse(&mut self.entries[from..], self.entry_len);
                 leaf.low_into(&mut self.cursor);
                 self.over = !step_down(&mut self.cursor) || self.cursor < self.end;
             }
         }
+        self.keep_to_limit(from);
         Ok(Took::All)
+    }
+
+    /// Counts the entries from offset `from` on, which were read just now, and drops those beyond the limit.
+    fn keep_to_limit(&mut self, from: usize) {
+        if let Some(unread) = &mut self.limit {
+            let read = (self.entries.len() - from) / self.entry_len;
+            let kept = read.min(*unread);
+            self.entries.truncate(from + kept * self.entry_len);
+            *unread -= kept;
+        }
     }
 }
 
@@ -282,7 +302,8 @@ pub(super) fn step_down(key: &mut [u8]) -> bool {
 }
 
 impl<E: Endpoint> Worker<E> {
-    /// Does the work of [`Scan::new`] with the buffers of an earlier scan.
+    /// Does the work of [`Scan::new`] with the buffers of an earlier scan. The scan is in a box, because
+    /// ranges pass it on.
     pub fn scan(
         &self,
         tree: &TreeState,
@@ -290,13 +311,16 @@ impl<E: Endpoint> Worker<E> {
         to: Bound<&[u8]>,
         direction: Direction,
         prefetch: usize,
-    ) -> Result<Scan, Error> {
-        Scan::with_buffers(tree, from, to, direction, prefetch, self.scan_buffers())
+    ) -> Result<Box<Scan>, Error> {
+        match self.kept_scan() {
+            Some(mut scan) => scan.begin(tree, from, to, direction, prefetch).map(|()| scan),
+            None => Scan::new(tree, from, to, direction, prefetch).map(Box::new),
+        }
     }
 
     /// Keeps a finished scan's buffers for the next.
-    pub fn end_scan(&self, scan: Scan) {
-        self.keep_scan_buffers(scan.into_buffers());
+    pub fn end_scan(&self, scan: Box<Scan>) {
+        self.keep_scan(scan);
     }
 }
 
@@ -306,19 +330,19 @@ impl<E: Endpoint> Op<'_, E> {
     /// Costs one round trip for up to `prefetch` leaves if the level-1 node is in the cache; otherwise those
     /// of the descent too.
     pub async fn refill(&self, tree: &TreeState, scan: &mut Scan) -> Result<bool, Error> {
-        scan.buffers.entries.clear();
+        scan.entries.clear();
         scan.next = 0;
-        while scan.buffers.entries.is_empty() {
+        while scan.entries.is_empty() {
             if scan.over || scan.limit == Some(0) {
                 return Ok(false);
             }
             self.name_leaves(tree, scan).await?;
-            let leaves = std::mem::take(&mut scan.buffers.leaves);
+            let leaves = std::mem::take(&mut scan.leaves);
             let used = self.read_leaves(tree, scan, &leaves).await?;
-            scan.buffers.leaves = leaves;
+            scan.leaves = leaves;
             let taken = std::mem::take(&mut scan.taken);
             if !tree.shape.leaf.is_sorted() {
-                self.endpoint().sorted(taken, scan.buffers.entries.len() / scan.entry_len);
+                self.endpoint().sorted(taken, scan.entries.len() / scan.entry_len);
             }
             if !used {
                 let cursor = scan.cursor.clone();
@@ -332,7 +356,7 @@ impl<E: Endpoint> Op<'_, E> {
     async fn name_leaves(&self, tree: &TreeState, scan: &mut Scan) -> Result<(), Error> {
         let most = scan.leaves_wanted(tree.shape.leaf.capacity());
         let backward = scan.direction == Direction::Backward;
-        let Scan { cursor, buffers: Buffers { leaves, .. }, .. } = scan;
+        let Scan { cursor, leaves, .. } = scan;
         leaves.clear();
         let root = self.root(tree).await?;
         if self.worker.compute.techniques().cache && tree.cache.children(root, cursor, backward, most, leaves)
@@ -375,7 +399,7 @@ impl<E: Endpoint> Op<'_, E> {
         let read = self.read_all(leaves.iter().map(|&leaf| (leaf, shape.node_bytes()))).await?;
         let mut used = false;
         for (at, &address) in leaves.iter().enumerate() {
-            if scan.over || scan.has_enough() {
+            if scan.over || scan.limit == Some(0) {
                 break;
             }
             let took = match Node::open(shape, read.image(at), 0) {

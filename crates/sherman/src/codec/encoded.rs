@@ -4,6 +4,7 @@ use super::{Arg, Stored};
 use std::ops::Deref;
 
 /// The bytes of a key or value. At most `N` of them need no allocation.
+#[derive(Clone, Debug)]
 pub enum Inline<const N: usize> {
     #[doc(hidden)]
     Short { len: u8, bytes: [u8; N] },

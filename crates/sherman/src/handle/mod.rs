@@ -304,14 +304,14 @@ impl<W> Drop for Queued<W> {
 impl<K: Stored, V: Stored> Source for Handle<K, V> {
     type Key = K;
     type Value = V;
-    type Read = Queued<Option<Scan>>;
+    type Read = Queued<Option<Box<Scan>>>;
 
     fn read(&self, reading: Reading) -> Self::Read {
         self.queue(async move |ops| ops.read_on(reading).await)
     }
 
     /// The buffers belong to the workers' threads.
-    fn end(&self, _: Scan) {}
+    fn end(&self, _: Box<Scan>) {}
 }
 
 impl<K: Stored, V: Stored> AsyncSource for Handle<K, V> {}

@@ -11,7 +11,7 @@ pub use plan::KeyRange;
 pub(crate) use plan::{RangePlan, Reading};
 
 use crate::client::Client;
-use crate::codec::Stored;
+use crate::codec::{Packed, Stored};
 use crate::handle::Handle;
 use crate::session::Session;
 use plan::PREFETCH;
@@ -50,13 +50,13 @@ pub trait Source {
     /// The values of the tree.
     type Value: Stored;
     /// A read in progress. It ends with `None` if there are no more entries.
-    type Read: Future<Output = Result<Option<Scan>, Error>> + Unpin;
+    type Read: Future<Output = Result<Option<Box<Scan>>, Error>> + Unpin;
 
     /// Continues reading.
     fn read(&self, reading: Reading) -> Self::Read;
 
     /// Keeps a scan's buffers for the next range.
-    fn end(&self, scan: Scan);
+    fn end(&self, scan: Box<Scan>);
 }
 
 /// The [`Source`]s whose entries are awaited.
@@ -64,20 +64,20 @@ pub trait AsyncSource: Source {}
 
 /// One end of a range.
 struct End<F> {
-    scan: Option<Scan>,
+    scan: Option<Box<Scan>>,
     /// Kept here, so that dropping a `next` half-way loses nothing.
     read: Option<F>,
     begun: bool,
     /// How many leaves to read at once next.
     leaves: usize,
-    /// The last key that was taken from this end before its last read. Empty if there is none.
-    last: Vec<u8>,
+    /// The last key that was taken from this end before its last read.
+    last: Option<Packed>,
 }
 
 impl<F> End<F> {
-    /// The last key that was taken from this end. Empty if there is none.
-    fn last_key(&self) -> &[u8] {
-        self.scan.as_ref().and_then(Scan::last_key).unwrap_or(&self.last)
+    /// The last key that was taken from this end.
+    fn last_key(&self) -> Option<&[u8]> {
+        self.scan.as_ref().and_then(|scan| scan.last_key()).or(self.last.as_deref())
     }
 }
 
@@ -128,7 +128,7 @@ impl<S: Source> fmt::Debug for Entries<S> {
 
 impl<S: Source> Entries<S> {
     pub(crate) fn new(source: S, plan: RangePlan) -> Self {
-        let end = || End { scan: None, read: None, begun: false, leaves: 0, last: Vec::new() };
+        let end = || End { scan: None, read: None, begun: false, leaves: 0, last: None };
         Self { source, plan, ends: [end(), end()], over: false }
     }
 
@@ -171,33 +171,46 @@ impl<S: Source> Entries<S> {
     /// The next entry of an end, if one is buffered.
     #[inline]
     fn buffered(&mut self, at: usize) -> Option<RawEntryRef<'_>> {
-        if self.over || self.plan.limit == Some(0) {
+        // Most ranges are taken from one end. Its scan counts the entries. When the range is over, the scan
+        // is gone.
+        if self.ends[1 - at].begun && !self.may_deliver(at) {
             return None;
         }
-        let [front, back] = &mut self.ends;
-        let (end, other) = if at == FRONT { (front, back) } else { (back, front) };
-        let (key, value) = end.scan.as_mut()?.next()?;
-        // Most ranges are taken from one end.
-        if other.begun && !other.last_key().is_empty() {
-            let ascending = (self.plan.direction == Direction::Forward) == (at == FRONT);
-            if if ascending { key >= other.last_key() } else { key <= other.last_key() } {
-                self.over = true;
-                return None;
-            }
-        }
+        self.ends[at].scan.as_mut()?.next()
+    }
+
+    /// Whether an end may deliver an entry that it has buffered, if both ends have begun. Counts the entry.
+    #[cold]
+    fn may_deliver(&mut self, at: usize) -> bool {
+        let next = self.ends[at].scan.as_ref().and_then(|scan| scan.next_key());
+        let Some(key) = next.filter(|_| !self.over && self.plan.limit != Some(0)) else { return false };
+        let ascending = (self.plan.direction == Direction::Forward) == (at == FRONT);
+        let reached = |last: &[u8]| if ascending { key >= last } else { key <= last };
+        self.over = self.ends[1 - at].last_key().is_some_and(reached);
         if let Some(left) = &mut self.plan.limit {
-            *left -= 1;
+            *left -= usize::from(!self.over);
         }
-        Some((key, value))
+        !self.over
+    }
+
+    /// Takes over the limit from the scan of the only end that has begun.
+    fn update_limit(&mut self) {
+        let [front, back] = &self.ends;
+        if front.begun != back.begun
+            && let Some(scan) = front.scan.as_ref().or(back.scan.as_ref())
+        {
+            self.plan.limit = scan.limit();
+        }
     }
 
     /// Whether an end has to read before it can deliver.
     fn is_drained(&self, at: usize) -> bool {
-        self.ends[at].scan.as_ref().is_none_or(Scan::is_drained)
+        self.ends[at].scan.as_ref().is_none_or(|scan| scan.is_drained())
     }
 
     /// What an end reads next.
     fn next_reading(&mut self, at: usize) -> Option<Reading> {
+        self.update_limit();
         let begun = self.ends.iter().any(|end| end.begun);
         // Even a range of no entries begins, so that its bounds are checked.
         if self.over || (begun && self.plan.limit == Some(0)) {
@@ -211,10 +224,7 @@ impl<S: Source> Entries<S> {
         }
         let end = &mut self.ends[at];
         let mut scan = end.scan.take()?;
-        if let Some(key) = scan.last_key() {
-            end.last.clear();
-            end.last.extend_from_slice(key);
-        }
+        end.last = scan.last_key().map(Packed::copy).or(end.last.take());
         if self.plan.prefetch.is_none() {
             end.leaves = (end.leaves * 2).min(PREFETCH);
             scan.set_prefetch(end.leaves);
@@ -234,9 +244,8 @@ impl<S: Source> Entries<S> {
                 Direction::Backward => Direction::Forward,
             };
         }
-        let met = self.ends[1 - at].last_key();
-        if !met.is_empty() {
-            let bound = Bound::Excluded(met.to_vec());
+        if let Some(met) = self.ends[1 - at].last_key() {
+            let bound = Bound::Excluded(Packed::copy(met));
             match plan.direction {
                 Direction::Forward => plan.to = bound,
                 Direction::Backward => plan.from = bound,
@@ -280,7 +289,6 @@ impl<S: Source> Drop for Entries<S> {
 /// Blocking ranges.
 impl<K: Stored, V: Stored> Entries<&Client<K, V>> {
     /// Fills an end's buffer. A client's read is ready at once.
-    #[inline(never)]
     fn fill(&mut self, at: usize) -> Result<(), Error> {
         match self.poll_fill(at, &mut Context::from_waker(Waker::noop())) {
             Poll::Ready(filled) => filled,
@@ -296,13 +304,15 @@ impl<K: Stored, V: Stored> Entries<&Client<K, V>> {
     #[inline]
     fn take_from(&mut self, at: usize) -> Option<Result<(K, V), Error>> {
         // Most entries are already buffered.
-        if let Some(entry) = self.decoded(at) {
-            return Some(Ok(entry));
+        match self.decoded(at) {
+            Some(entry) => Some(Ok(entry)),
+            None => self.fill_and_take(at),
         }
-        if let Err(error) = self.fill(at) {
-            return Some(Err(error));
-        }
-        self.decoded(at).map(Ok)
+    }
+
+    #[inline(never)]
+    fn fill_and_take(&mut self, at: usize) -> Option<Result<(K, V), Error>> {
+        self.fill(at).map(|()| self.decoded(at)).transpose()
     }
 
     /// The next key and value as bytes, in the range's own buffer. Allocates nothing.

@@ -1,7 +1,7 @@
 //! What a range shall read.
 
 use crate::cluster::AnyEndpoint;
-use crate::codec::{PrefixKey, Value, owned};
+use crate::codec::{Packed, PrefixKey, Value};
 use sherman_core::tree::range::MAX_PREFETCH;
 use sherman_core::{Direction, Error, Scan, TreeState, Worker};
 use std::ops::{Bound, RangeBounds};
@@ -12,8 +12,8 @@ pub(super) const PREFETCH: usize = 8;
 /// A requested range.
 #[derive(Clone, Debug)]
 pub struct RangePlan {
-    pub(super) from: Bound<Vec<u8>>,
-    pub(super) to: Bound<Vec<u8>>,
+    pub(super) from: Bound<Packed>,
+    pub(super) to: Bound<Packed>,
     pub(super) direction: Direction,
     /// The caller's choice, if any.
     pub(super) prefetch: Option<usize>,
@@ -21,7 +21,7 @@ pub struct RangePlan {
 }
 
 impl RangePlan {
-    fn new(from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
+    fn new(from: Bound<Packed>, to: Bound<Packed>) -> Self {
         Self { from, to, direction: Direction::Forward, prefetch: None, limit: None }
     }
 
@@ -33,18 +33,20 @@ impl RangePlan {
     /// All keys of `key_bytes` bytes that begin with `prefix`.
     pub(crate) fn of_prefix<K: PrefixKey>(prefix: &[u8], key_bytes: usize) -> Self {
         let Some(lowest) = K::lowest_with(prefix, key_bytes) else { return Self::all().limit(0) };
-        let mut highest = prefix.to_vec();
-        highest.resize(key_bytes, 0xff);
-        Self::new(Bound::Included(lowest), Bound::Included(highest))
+        let highest = Packed::filled(key_bytes, |key| {
+            key.fill(0xff);
+            key[..prefix.len()].copy_from_slice(prefix);
+        });
+        Self::new(Bound::Included(Packed::copy(&lowest)), Bound::Included(highest))
     }
 
     /// The first entry above `key`.
-    pub(crate) fn after(key: Vec<u8>) -> Self {
+    pub(crate) fn after(key: Packed) -> Self {
         Self::new(Bound::Excluded(key), Bound::Unbounded).limit(1)
     }
 
     /// The last entry below `key`.
-    pub(crate) fn before(key: Vec<u8>) -> Self {
+    pub(crate) fn before(key: Packed) -> Self {
         Self::new(Bound::Unbounded, Bound::Excluded(key)).limit(1).descending()
     }
 
@@ -79,27 +81,26 @@ pub trait KeyRange<K> {
 
 impl<K: Value, R: RangeBounds<K>> KeyRange<K> for R {
     fn plan(&self) -> RangePlan {
-        RangePlan::new(self.start_bound().map(owned::<K, _>), self.end_bound().map(owned::<K, _>))
+        RangePlan::new(self.start_bound().map(Packed::of), self.end_bound().map(Packed::of))
     }
 }
 
 impl<'k, R: RangeBounds<&'k [u8]>> KeyRange<Vec<u8>> for R {
     fn plan(&self) -> RangePlan {
-        RangePlan::new(self.start_bound().map(|key| key.to_vec()), self.end_bound().map(|key| key.to_vec()))
+        RangePlan::new(
+            self.start_bound().map(|key| Packed::copy(key)),
+            self.end_bound().map(|key| Packed::copy(key)),
+        )
     }
 }
 
 /// A range that has not begun, or has.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there are few, on the stack: a box would be an allocation for every range"
-)]
 pub enum Reading {
     #[doc(hidden)]
     Planned(RangePlan),
     #[doc(hidden)]
-    Begun(Scan),
+    Begun(Box<Scan>),
 }
 
 impl Reading {
@@ -108,11 +109,15 @@ impl Reading {
         Self::Planned(RangePlan::all().prefetch(MAX_PREFETCH))
     }
 
-    pub(crate) fn into_scan(self, worker: &Worker<AnyEndpoint>, tree: &TreeState) -> Result<Scan, Error> {
+    pub(crate) fn into_scan(
+        self,
+        worker: &Worker<AnyEndpoint>,
+        tree: &TreeState,
+    ) -> Result<Box<Scan>, Error> {
         match self {
             Self::Begun(scan) => Ok(scan),
             Self::Planned(plan) => {
-                let (from, to) = (plan.from.as_ref().map(Vec::as_slice), plan.to.as_ref().map(Vec::as_slice));
+                let (from, to) = (plan.from.as_ref().map(|key| &**key), plan.to.as_ref().map(|key| &**key));
                 let mut scan = worker.scan(tree, from, to, plan.direction, plan.first_leaves())?;
                 if let Some(entries) = plan.limit {
                     scan.set_limit(entries);

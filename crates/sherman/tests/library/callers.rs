@@ -201,6 +201,28 @@ fn a_range_may_be_taken_from_both_ends() {
     let mut few = client.range(..).limit(3);
     assert_eq!((few.next().map(key), few.next_back().map(key)), (Some(0), Some(5_997)));
     assert_eq!((few.next_back().map(key), few.next(), few.next_back()), (Some(5_994), None, None));
+    // Both ends share a limit, however often each of them reads.
+    for limit in [0, 1, 40, 400, 1_999, 2_000, 3_000] {
+        for (front, back) in [(1, 1), (100, 7), (3, 300), (0, 9), (400, 1), (3_000, 1)] {
+            let mut range = client.range(..).limit(limit);
+            let (mut low, mut high) = (0, 0);
+            loop {
+                let before = low + high;
+                for entry in range.by_ref().take(front) {
+                    assert_eq!(key(entry), entries[low].0);
+                    low += 1;
+                }
+                for entry in range.by_ref().rev().take(back) {
+                    high += 1;
+                    assert_eq!(key(entry), entries[entries.len() - high].0);
+                }
+                if low + high == before {
+                    break;
+                }
+            }
+            assert_eq!(low + high, limit.min(entries.len()), "{front} and {back} of {limit}");
+        }
+    }
     let session = tree.session().expect("a session");
     session.run(async {
         let mut range = session.range(..=9);
