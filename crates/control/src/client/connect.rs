@@ -1,5 +1,6 @@
 //! A connection and its handshake (`wire::handshake`), bounded by a deadline.
 
+use super::backoff::Backoff;
 use super::options::Address;
 use super::stream::Stream;
 use crate::auth::{self, Secret};
@@ -16,8 +17,6 @@ use std::time::{Duration, Instant};
 
 /// How long a client retries to connect to a server that has too many connections.
 const CROWDED: Duration = Duration::from_secs(2);
-/// The pause before the first retry; it doubles with each retry.
-const FIRST_PAUSE: Duration = Duration::from_millis(4);
 
 /// A connection that a server has accepted.
 #[derive(Debug)]
@@ -135,17 +134,15 @@ pub(crate) fn connect(
     deadline: Instant,
 ) -> Result<Connected, ConnectError> {
     let give_up = deadline.min(Instant::now() + CROWDED);
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = Backoff::default();
     loop {
-        match shake_hands(address, secret, &role, deadline) {
-            Err(ConnectError::Goodbye(goodbye))
-                if goodbye.code == GoodbyeCode::TooManyConnections && Instant::now() + pause < give_up =>
-            {
-                std::thread::sleep(pause);
-                pause *= 2;
-            }
-            outcome => return outcome,
+        let outcome = shake_hands(address, secret, &role, deadline);
+        let Err(ConnectError::Goodbye(goodbye)) = &outcome else { return outcome };
+        let pause = backoff.next();
+        if goodbye.code != GoodbyeCode::TooManyConnections || Instant::now() + pause >= give_up {
+            return outcome;
         }
+        std::thread::sleep(pause);
     }
 }
 

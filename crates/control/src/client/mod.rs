@@ -15,6 +15,7 @@
 //! | [`admin`] | [`Operator`]: an operator, which needs no membership |
 //! | `attach` | links of another data path |
 //! | `connect` | a connection and its handshake |
+//! | `backoff` | the pauses of a client that a crowded server turned away |
 //! | [`resolve`](mod@resolve) | host names, looked up within a time limit |
 //! | `stream` | sockets of either kind |
 //! | `notifier` | how another thread wakes a thread that sleeps on its sockets |
@@ -30,6 +31,7 @@
 
 pub mod admin;
 mod attach;
+mod backoff;
 mod connect;
 pub mod connection;
 mod connections;

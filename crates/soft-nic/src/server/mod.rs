@@ -104,7 +104,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_connections: 16_384,
-            max_newcomers: 256,
+            max_newcomers: 4_096,
             handshake_time: Duration::from_secs(5),
             idle_time: Duration::from_secs(30),
             high_water: 256 << 10,

@@ -125,6 +125,8 @@ pub(super) struct Shard {
     /// Connections whose handshake is not done or was refused, oldest first. Some of them may be gone or
     /// admitted by now.
     newcomers: VecDeque<Token>,
+    /// How many connections have not finished their handshake.
+    unadmitted: usize,
     /// Connections that must introduce themselves, with their deadlines, oldest first.
     greeting: VecDeque<(Instant, Token)>,
     /// Connections without a member that must send a frame again, with their deadlines, oldest first.
@@ -154,6 +156,7 @@ impl Shard {
             places: Vec::new(),
             free: Vec::new(),
             newcomers: VecDeque::new(),
+            unadmitted: 0,
             greeting: VecDeque::new(),
             idle: VecDeque::new(),
             closing: VecDeque::new(),
@@ -252,6 +255,9 @@ impl Shard {
             fate = self.settle(token, &mut connection, out);
         } else {
             self.keep_arena(out);
+        }
+        if was_new && (connection.admitted || fate == Fate::Ends) {
+            self.unadmitted -= 1;
         }
         if fate == Fate::Ends {
             self.remove(token, *connection);
@@ -460,14 +466,18 @@ impl Shard {
     /// Makes room for one more newcomer: closes the oldest ones if the limit is reached.
     fn make_room(&mut self) {
         let limit = self.shared.newcomers_per_shard();
-        if self.newcomers.len() < limit {
-            return;
+        // At least half of the tokens are then old, so each token costs little.
+        if self.newcomers.len() >= 2 * limit {
+            let mut newcomers = std::mem::take(&mut self.newcomers);
+            newcomers.retain(|token| self.is_newcomer(*token));
+            self.newcomers = newcomers;
         }
-        let mut newcomers = std::mem::take(&mut self.newcomers);
-        newcomers.retain(|token| self.is_newcomer(*token));
-        while newcomers.len() >= limit
-            && let Some(oldest) = newcomers.pop_front()
+        while self.unadmitted >= limit
+            && let Some(oldest) = self.newcomers.pop_front()
         {
+            if !self.is_newcomer(oldest) {
+                continue;
+            }
             // Closes it at once: a lingering connection would take a place of the next one.
             self.with(oldest, |shard, connection, _, _| {
                 let detail = format_args!(
@@ -478,7 +488,6 @@ impl Shard {
                 Fate::Ends
             });
         }
-        self.newcomers = newcomers;
     }
 
     fn greet(&mut self, socket: OwnedFd) -> io::Result<()> {
@@ -499,6 +508,7 @@ impl Shard {
         }
         self.places[index as usize].connection = Some(Box::new(Connection::new(socket, nonce)));
         self.newcomers.push_back(token);
+        self.unadmitted += 1;
         self.greeting.push_back((Instant::now() + self.shared.limits.handshake_time, token));
         let hello = greet::hello(&self.shared, nonce);
         self.with(token, |_, connection, out, tally| {

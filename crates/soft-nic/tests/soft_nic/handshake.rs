@@ -303,7 +303,7 @@ fn silent_connections_take_no_place_of_clients() {
 
 #[test]
 fn clients_come_and_work_while_others_only_knock() {
-    let limits = Limits { max_connections: 64, ..Limits::default() };
+    let limits = Limits { max_connections: 64, max_newcomers: 256, ..Limits::default() };
     let server = start(ServerOptions { limits, ..options() });
     let Listen::Tcp(at) = &server.addresses()[0] else { panic!("it listens there") };
     let over = AtomicBool::new(false);
@@ -330,6 +330,18 @@ fn clients_come_and_work_while_others_only_knock() {
         flood.join().unwrap();
     });
     assert_eq!(refused(&server, "too_many_connections"), 0);
+}
+
+#[test]
+fn a_crowd_that_connects_at_once_is_greeted_and_not_turned_away() {
+    let server = start(options());
+    // As many as a server that is short of time meets after a restart: nobody has introduced itself yet.
+    let mut crowd: Vec<_> = (0..1_000).map(|_| Raw::connect(&server, 0)).collect();
+    crowd.iter_mut().for_each(|raw| drop(raw.hello()));
+    assert_eq!(refused(&server, "too_many_newcomers"), 0);
+    assert_eq!(server.stats().connections, 1_000);
+    drop(crowd);
+    eventually(|| server.stats().connections == 0);
 }
 
 #[test]

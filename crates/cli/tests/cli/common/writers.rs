@@ -9,21 +9,28 @@ use sherman_conformance::trees::{Failure, Ledger, Note};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The variable with a writer's arguments: URL, first key, seed. A fourth word "leaves" makes the writer
-/// leave in order when its standard input ends.
+/// leave in order when its standard input ends. A number there makes each thread pause between two changes, for
+/// that many milliseconds on average, until the standard input ends.
 const ORDERS: &str = "SHERMAN_TEST_WRITER";
 /// Whether this writer must leave.
 static LEAVE: AtomicBool = AtomicBool::new(false);
+/// The mean pause of a thread between two changes.
+static PAUSE: Mutex<Duration> = Mutex::new(Duration::ZERO);
+/// Wakes the threads that pause, when there are no more pauses.
+static HURRY: Condvar = Condvar::new();
 /// How long a writer may take to leave. After that the test kills it.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(15);
 /// How often a writer tries to join: for two minutes at least.
 const MOST_JOINS: u32 = 1200;
 /// Keys of one writer.
 const KEYS: u64 = 400;
+/// [`plant`] inserts one key of this many.
+const PLANTED: usize = 16;
 /// Threads of one writer.
 const THREADS: u64 = 2;
 /// The tree that the writers change.
@@ -37,10 +44,15 @@ pub fn run_writer() {
     let url = words.next().expect("a URL").to_owned();
     let mut number = || words.next().expect("a number").parse::<u64>().expect("a number");
     let (first, seed) = (number(), number());
-    if words.next() == Some("leaves") {
-        std::thread::spawn(|| {
+    let more = words.next();
+    if let Some(Ok(millis)) = more.map(str::parse) {
+        set_pause(Duration::from_millis(millis));
+    }
+    if let Some(leaves) = more.map(|word| word == "leaves") {
+        std::thread::spawn(move || {
             let _ = std::io::stdin().read_to_end(&mut Vec::new());
-            LEAVE.store(true, Ordering::Relaxed);
+            LEAVE.store(leaves, Ordering::Relaxed);
+            set_pause(Duration::ZERO);
         });
     }
     // Ends the line with the test's name. Otherwise the first line of the diary would be lost.
@@ -93,12 +105,44 @@ fn write(cluster: &Cluster, first: u64, thread: u64, seed: u64) {
                 None => drop(client.remove(key)?),
             }
             println!("{}", Note::Done { key });
+            pause(&mut random);
         }
         Ok(())
     };
     if let Err(error) = work() {
         eprintln!("a writer stops: {error}");
     }
+}
+
+fn set_pause(mean: Duration) {
+    *PAUSE.lock().unwrap_or_else(PoisonError::into_inner) = mean;
+    HURRY.notify_all();
+}
+
+/// Pauses between two changes, if this writer must.
+fn pause(random: &mut fastrand::Rng) {
+    let mean = PAUSE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !mean.is_zero() {
+        let pause = mean.mul_f64(2.0 * random.f64());
+        drop(HURRY.wait_timeout_while(mean, pause, |mean| !mean.is_zero()));
+    }
+}
+
+/// Makes the tree of the writers, with some keys of every writer in it, so that thousands of writers do not
+/// all begin in the same leaf. Returns how many keys it has inserted.
+pub fn plant(cluster: &Cluster, ledgers: &[Arc<Mutex<Ledger>>]) -> Result<u64, Failure> {
+    let client = cluster.tree::<u64, u64>(TREE)?.client()?;
+    let mut planted = 0;
+    for (ledger, slot) in ledgers.iter().zip(0..) {
+        let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in (slot * KEYS..(slot + 1) * KEYS).step_by(PLANTED) {
+            client.insert(key, key)?;
+            ledger.enter(Note::Begin { key, value: Some(key) });
+            ledger.enter(Note::Done { key });
+            planted += 1;
+        }
+    }
+    Ok(planted)
 }
 
 /// The path of this program.
@@ -123,6 +167,13 @@ impl Writer {
     /// Starts a writer that leaves in order on request ([`Writer::leave`]).
     pub fn start_polite(url: &str, slot: u64, seed: u64, ledger: &Arc<Mutex<Ledger>>) -> Self {
         let orders = format!("{url} {} {seed} leaves", slot * KEYS);
+        Self::start_with(Command::new(this_program()), &orders, ledger)
+    }
+
+    /// Starts a writer whose threads pause between two changes, for `pause` on average, until it must hurry
+    /// ([`Writer::hurry`]).
+    pub fn start_slow(url: &str, slot: u64, pause: Duration, ledger: &Arc<Mutex<Ledger>>) -> Self {
+        let orders = format!("{url} {} {slot} {}", slot * KEYS, pause.as_millis());
         Self::start_with(Command::new(this_program()), &orders, ledger)
     }
 
@@ -184,6 +235,11 @@ impl Writer {
         }
         self.kill();
         false
+    }
+
+    /// Makes a slow writer go on without pauses.
+    pub fn hurry(&mut self) {
+        drop(self.child.stdin.take());
     }
 
     /// Sends a signal that stops or continues the writer.
