@@ -121,7 +121,7 @@ mod tests {
         let cluster = cluster();
         cluster.raw_tree("raw", &sherman::TreeOptions::new()).expect("a tree");
         let trees = described(&cluster).expect("trees");
-        assert!(Table(&trees).to_string().ends_with("  line-stamped    -         -"), "{}", Table(&trees));
+        assert!(Table(&trees).to_string().ends_with("  line-hashed     -         -"), "{}", Table(&trees));
         assert_eq!(as_json(&trees[0])["types"], Value::Null);
     }
 }

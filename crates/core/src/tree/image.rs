@@ -34,6 +34,12 @@ pub trait Entries {
     fn write_value(&self, nth: u64, value: &mut [u8]);
 }
 
+/// How many entries a group of leaves can hold, divided by its leaves. A hashed leaf is full before all its
+/// slots are, at 96 % on average.
+fn most_on_average(leaf: &Shape) -> usize {
+    if leaf.is_hashed() { leaf.capacity() * 17 / 20 } else { leaf.capacity() }
+}
+
 /// One level of the tree.
 #[derive(Debug)]
 struct Level {
@@ -78,7 +84,7 @@ impl LoadImage {
             shape: tree.shape.clone(),
             owner: op.endpoint().client(),
             count,
-            per_leaf: entries_of(&tree.shape.leaf, fill) as u64,
+            per_leaf: entries_of(&tree.shape.leaf, fill).min(most_on_average(&tree.shape.leaf)) as u64,
             per_internal: entries_of(&tree.shape.internal, fill) as u64,
             levels: Vec::new(),
             chunk_bytes: geometry.chunk_bytes,

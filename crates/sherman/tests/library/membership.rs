@@ -78,6 +78,10 @@ fn a_client_that_leaves_leaves_its_memory_to_others() {
     };
     let tree = tree(&cluster);
     let client = tree.client().expect("a client");
+    // Leaves and internal nodes lie in chunks of their own: let the tree have both.
+    for key in 0..200 {
+        client.insert(5_000 + key, 0).expect("room");
+    }
     let mut after_first = 0;
     for round in 0..30 {
         let guest = cluster.join().expect("room for one more");
