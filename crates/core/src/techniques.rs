@@ -59,8 +59,8 @@ impl Techniques {
     pub const SHERMAN: Self =
         Self { combine: true, hierarchical: true, queue: true, handover: true, cache: true, ..Self::NONE };
 
-    /// The default: all techniques of the paper but handovers, with lock and READ in one list, crash-safe, and
-    /// with changes combined under the lane. A lane that is handed over would keep other compute servers
+    /// The default: all techniques of the paper but handovers, with lock and READ in one list, crash-safe,
+    /// and with changes combined under the lane. A lane that is handed over would keep other compute servers
     /// waiting, and a batch leaves few waiters to hand it to.
     pub const OURS: Self =
         Self { lock_read: true, redo: true, handover: false, combining: true, fair: true, ..Self::SHERMAN };

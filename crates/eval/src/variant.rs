@@ -36,8 +36,8 @@ sherman_fabric::named! {
         Hierarchical => "+hierarchical",
         /// The complete paper: two-level versions.
         Sherman => "sherman",
-        /// Lock and READ in one list, redo records, a stamp in every line: safe on every fabric. The first step
-        /// from `sherman` to `ours`.
+        /// Lock and READ in one list, redo records, a stamp in every line: safe on every fabric. The first
+        /// step from `sherman` to `ours`.
         Stamped => "+stamped",
         /// Leaves that are read by the line.
         Lines => "+lines",

@@ -91,7 +91,8 @@ impl<'w, E: Endpoint> Op<'w, E> {
                 Cancelled::Abandoned => return Ok(Turn::Abandoned),
                 Cancelled::Taken(waiting) => self.wait_on(waiting)?,
             };
-            // The holder ends soon: its own deadline and its connection bound it. Then it wakes this operation.
+            // The holder ends soon: its own deadline and its connection bound it. Then it wakes this
+            // operation.
             let mut woken = false;
             let turn = std::future::poll_fn(|cx| match Pin::new(&mut waiting).poll(cx) {
                 Poll::Ready(turn) => Poll::Ready(Some(turn)),
@@ -110,9 +111,9 @@ impl<'w, E: Endpoint> Op<'w, E> {
         Ok(waiting)
     }
 
-    /// Takes the lane, whose local lock the caller holds, and reads the lines of the caller's change and of the
-    /// changes that wait. `lines_of` returns the lines of a job. Until the deadline; on failure the lane and
-    /// the jobs are given back.
+    /// Takes the lane, whose local lock the caller holds, and reads the lines of the caller's change and of
+    /// the changes that wait. `lines_of` returns the lines of a job. Until the deadline; on failure the lane
+    /// and the jobs are given back.
     pub(crate) async fn lock_batch(
         &self,
         lane: LaneIndex,
@@ -166,8 +167,8 @@ impl<'w, E: Endpoint> Op<'w, E> {
         }
     }
 
-    /// How many more jobs fit into a batch that has `taken` already: the holder's own change counts, and a list
-    /// has room for the CAS, for a READ or a WRITE of each change, and for the release.
+    /// How many more jobs fit into a batch that has `taken` already: the holder's own change counts, and a
+    /// list has room for the CAS, for a READ or a WRITE of each change, and for the release.
     fn room(&self, taken: usize) -> usize {
         let verbs = self.endpoint().caps().max_verbs as usize;
         Techniques::MAX_BATCH.min(verbs.saturating_sub(2)).saturating_sub(1 + taken)
@@ -179,7 +180,8 @@ impl<'w, E: Endpoint> Op<'w, E> {
         self.worker.compute.local.has_waiters(gathered.lane)
     }
 
-    /// Takes further jobs whose lines were read under the lane. The caller has not made its list of WRITEs yet.
+    /// Takes further jobs whose lines were read under the lane. The caller has not made its list of WRITEs
+    /// yet.
     pub(crate) fn join_late(
         &self,
         gathered: &mut Gathered<'w>,

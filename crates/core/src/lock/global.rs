@@ -161,8 +161,8 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    /// Tries to take the lane by CAS, with the READs in the same list. The flag says whether that succeeded. If
-    /// not, the lane is not held and the image is out of date.
+    /// Tries to take the lane by CAS, with the READs in the same list. The flag says whether that succeeded.
+    /// If not, the lane is not held and the image is out of date.
     #[inline]
     async fn try_lock(&self, lane: LaneIndex, nodes: Nodes) -> Result<(bool, Locked), Error> {
         let mut list = self.endpoint().list(lane.server);

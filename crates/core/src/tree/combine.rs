@@ -1,18 +1,18 @@
 //! Changes under one lane, executed together by the holder of the lane.
 //!
-//! The holder applies the changes one after the other to the lines that it read under the lane. Then it writes
-//! every changed line once, with the release in the same list, and hands each operation its result:
+//! The holder applies the changes one after the other to the lines that it read under the lane. Then it
+//! writes every changed line once, with the release in the same list, and hands each operation its result:
 //!
 //! ```text
 //! [CAS lane, READ lines, READ lines, …] · [WRITE line, WRITE line, …, release]
 //! ```
-//! Changes of one key form a chain: each returns the value that the one before left, and only the last reaches
-//! memory. All operations of a batch run at the same time, so any order of them is legal.
+//! Changes of one key form a chain: each returns the value that the one before left, and only the last
+//! reaches memory. All operations of a batch run at the same time, so any order of them is legal.
 //!
 //! **If the holder dies**, any subset of the line writes may have landed, and no operation of the batch was
-//! acknowledged. That is legal, because each key changes in one line. There is one exception, which leaves the
-//! batch: a key that the batch has removed is not inserted again, because it could land in another line. If
-//! only that line landed, the key would exist twice.
+//! acknowledged. That is legal, because each key changes in one line. There is one exception, which leaves
+//! the batch: a key that the batch has removed is not inserted again, because it could land in another line.
+//! If only that line landed, the key would exist twice.
 //!
 //! An operation that needs more than its lines (a split, another leaf) leaves the batch too. It goes back to
 //! the head of the local queue and goes alone.
@@ -237,8 +237,8 @@ impl<'w, E: Endpoint> Op<'w, E> {
         self.release(locked.done(self)).await
     }
 
-    /// Executes the holder's own change, which needs no split, and the jobs. Writes all changed lines and gives
-    /// the lane back.
+    /// Executes the holder's own change, which needs no split, and the jobs. Writes all changed lines and
+    /// gives the lane back.
     async fn write_batch(
         &self,
         tree: &TreeState,

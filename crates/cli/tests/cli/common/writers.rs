@@ -14,8 +14,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The variable with a writer's arguments: URL, first key, seed. A fourth word "leaves" makes the writer
-/// leave in order when its standard input ends. A number there makes each thread pause between two changes, for
-/// that many milliseconds on average, until the standard input ends.
+/// leave in order when its standard input ends. A number there makes each thread pause between two changes,
+/// for that many milliseconds on average, until the standard input ends.
 const ORDERS: &str = "SHERMAN_TEST_WRITER";
 /// Whether this writer must leave.
 static LEAVE: AtomicBool = AtomicBool::new(false);

@@ -93,9 +93,9 @@ impl<'s> Draft<'s> {
         (entries, index)
     }
 
-    /// Makes room for a new entry whose lines are full by a new layout of a hashed leaf, and stores the entry.
-    /// Returns `None` and changes nothing if that is not worth it: a leaf that is almost full would need a new
-    /// layout for every further entry.
+    /// Makes room for a new entry whose lines are full by a new layout of a hashed leaf, and stores the
+    /// entry. Returns `None` and changes nothing if that is not worth it: a leaf that is almost full would
+    /// need a new layout for every further entry.
     pub(super) fn rearrange(&mut self, key: &[u8], value: &[u8]) -> Option<Patch> {
         if !self.shape.is_hashed() {
             return None;
