@@ -211,7 +211,7 @@ fn plan(options: &CheckOptions) -> Result<CheckPlan, BenchError> {
     let keys = options.keys.unwrap_or(100_000);
     let universe = Keys::new(keys.saturating_mul(2), SIZES.0, HotKeys::Clustered);
     let universe = universe.map_err(|error| BenchError::option("keys", error))?;
-    let format = options.format.unwrap_or(Format::LineStamped);
+    let format = options.format.unwrap_or(Format::LineHashed);
     let node_size = options.node_size.unwrap_or(1024);
     let tree = TreeOptions::new().format(format).node_bytes(node_size).sizes(SIZES.0, SIZES.1);
     let bytes = halves_bytes(&tree, universe.count(), node_size);

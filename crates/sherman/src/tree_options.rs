@@ -17,7 +17,7 @@ pub struct TreeOptions {
 impl Default for TreeOptions {
     fn default() -> Self {
         Self {
-            format: Format::LineStamped,
+            format: Format::LineHashed,
             key_bytes: 8,
             value_bytes: 8,
             leaf_bytes: 1024,
@@ -27,7 +27,7 @@ impl Default for TreeOptions {
 }
 
 impl TreeOptions {
-    /// The defaults: `LineStamped` nodes of 1 KiB.
+    /// The defaults: `LineHashed` nodes of 1 KiB.
     pub fn new() -> Self {
         Self::default()
     }

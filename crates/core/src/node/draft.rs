@@ -244,6 +244,12 @@ impl<'s> Draft<'s> {
         Patch::one(LINE..self.shape.node_bytes).then(0..LINE)
     }
 
+    /// Writes the lines of a pending leaf as if no pointer led to its place.
+    #[cfg(test)]
+    pub(super) fn attach_lines(&mut self) {
+        self.identify_lines(false);
+    }
+
     /// Stores `value` under `key`, which is inside the fences. `old` receives the value it replaces.
     pub fn upsert(&mut self, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Upsert {
         if let Some(mut body) = self.node().sorted() {
