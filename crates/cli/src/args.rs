@@ -139,7 +139,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME", default_value = "ours", help_heading = "System")]
     pub variant: Variant,
 
-    /// Use this node format: line-stamped, two-level, sorted, sorted-stamped [default: the variant's]
+    /// Use this node format: line-hashed, line-stamped, two-level, sorted, sorted-stamped [default: the
+    /// variant's]
     #[arg(long, value_name = "NAME", value_parser = format, help_heading = "System")]
     pub format: Option<sherman::Format>,
 

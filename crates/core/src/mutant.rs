@@ -62,8 +62,10 @@ mutants! {
     RemovedInserted "removed-inserted" "a batch inserts a key again that it has removed"
     JoinsTooLate "joins-too-late" "a change joins a batch whose list of writes is made"
     ResultOfAnother "result-of-another" "two operations of a batch get each other's results"
-    LeavesTaken "leaves-taken" "an operation whose deadline passes gives up while a holder executes its change"
-    LinkRewritesLines "link-rewrites-lines" "a recoverer that links a leaf also writes lines that are attached"
+    LeavesTaken "leaves-taken" "an operation whose deadline passes gives up while a holder executes its \
+                                change"
+    LinkRewritesLines "link-rewrites-lines" "a recoverer that links a leaf also writes lines that are \
+                                             attached"
 
     FencesIgnored "fences-ignored" "a lookup does not compare the key with the fences of the leaf that it \
                                     reached"

@@ -81,7 +81,8 @@ pub struct CheckArgs {
     )]
     pub threads: Option<usize>,
 
-    /// Use this node format: line-stamped, two-level, sorted, sorted-stamped [default: line-stamped]
+    /// Use this node format: line-hashed, line-stamped, two-level, sorted, sorted-stamped [default:
+    /// line-hashed]
     #[arg(
         long,
         value_name = "NAME",

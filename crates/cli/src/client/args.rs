@@ -55,7 +55,8 @@ pub struct CreateArgs {
     #[arg(long, value_name = "BYTES", value_parser = size, requires = "create")]
     pub node_size: Option<usize>,
 
-    /// Choose the node format: line-stamped, two-level, sorted, sorted-stamped [default: line-stamped]
+    /// Choose the node format: line-hashed, line-stamped, two-level, sorted, sorted-stamped [default:
+    /// line-hashed]
     #[arg(long, value_name = "NAME", value_parser = format, requires = "create")]
     pub node_format: Option<sherman::Format>,
 }

@@ -79,8 +79,8 @@ pub struct World {
     #[command(flatten)]
     pub planted: PlantArgs,
 
-    /// Use trees of this node format only: line-stamped, two-level, sorted, sorted-stamped [default: all in
-    /// turn]
+    /// Use trees of this node format only: line-hashed, line-stamped, two-level, sorted, sorted-stamped
+    /// [default: all in turn]
     #[arg(long, value_name = "NAME", value_parser = format)]
     pub format: Option<sherman::Format>,
 }

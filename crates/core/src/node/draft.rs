@@ -14,7 +14,7 @@
 //!
 //! `LineHashed` leaves change as `LineStamped` ones do, with three differences. A put whose lines are full
 //! rewrites the leaf with a new layout, if that makes room. A split rewrites the left half too. Link and free
-//! write all lines of entries, then the header line.
+//! write all lines of entries that must be attached or detached, then the header line.
 
 mod merge;
 mod split;

@@ -15,8 +15,9 @@
 //! Rules (`docs/INVARIANTS.md`, I47–I50):
 //! - All lines of a leaf have the leaf's version as their stamp. A change of the fences, or one that moves an
 //!   entry to another line, raises the version and rewrites every line.
-//! - A leaf that is not part of the tree (pending or free) has detached lines. The maker attaches the lines
-//!   before it clears the header's pending mark, and detaches them before it sets the free mark.
+//! - A leaf that is not part of the tree (pending or free) has detached lines, unless no pointer ever led to
+//!   its place. The maker attaches the lines before it clears the header's pending mark. A client that frees
+//!   a leaf detaches the lines before it sets the free mark.
 //! - A line changes only under the lane, with one exception: the maker, or its recoverer, attaches lines. No
 //!   other client changes a line whose neighbours in a window are detached.
 

@@ -72,7 +72,8 @@ impl<E: Endpoint> Recoverer<'_, E> {
             if !made {
                 continue;
             }
-            // The lines of a pending leaf are detached, so the header line suffices.
+            // The header line suffices. The lines of a pending leaf are detached if its place held a node
+            // before. Otherwise they are attached, but no pointer leads there (I49).
             let _ = mark_free(&mut line, dead);
             if lists.last().is_none_or(|list| list.len() >= most) {
                 lists.push(self.op.endpoint().list(server));

@@ -6,8 +6,8 @@
 //! ```text
 //! [CAS lane, READ lines, READ lines, …] · [WRITE line, WRITE line, …, release]
 //! ```
-//! Changes of one key form a chain: each returns the value that the one before left, and only the last reaches
-//! memory. All operations of a batch run at the same time, so any order of them is legal.
+//! Changes of one key form a chain: each returns the value that the one before left, and only the last
+//! reaches memory. All operations of a batch run at the same time, so any order of them is legal.
 //!
 //! **If the holder dies**, any subset of the line writes may have landed, and no operation of the batch was
 //! acknowledged. That is legal, because each key changes in one line. There is one exception, which leaves
