@@ -75,6 +75,11 @@ fn counts(shape: &Shape) -> (usize, usize) {
     (lines, lines.min(WINDOW))
 }
 
+/// The number of slots in a window.
+pub(super) fn window_slots(shape: &Shape) -> usize {
+    counts(shape).1 * per_line(shape.key_len, shape.payload_len)
+}
+
 /// The lines of the leaf in which `key` can be, as line numbers.
 ///
 /// The hash draws one of all lines. The window begins one line before it and is moved inside the leaf. So the

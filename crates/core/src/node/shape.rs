@@ -227,6 +227,11 @@ impl Shape {
         self.format == Format::LineHashed
     }
 
+    /// The number of slots in which a key of a hashed leaf can be.
+    pub fn window_slots(&self) -> usize {
+        hashed::window_slots(self)
+    }
+
     pub(super) fn lines(&self) -> usize {
         self.node_bytes / LINE
     }

@@ -122,13 +122,13 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     /// Merges the leaf of `key` after a remove that left `entries` in the lines of the key. `all`: the leaf
-    /// has no other lines. Otherwise the leaf may be almost empty only if the lines are empty, and its header
-    /// does not count entries. So the operation reads the leaf to find out.
+    /// has no other lines. Otherwise the operation reads the leaf if those lines are almost empty, to find out
+    /// whether the leaf is.
     pub(super) async fn tidy_lines(&self, tree: &TreeState, key: &[u8], entries: usize, all: bool) {
         let shape = &tree.shape.leaf;
         let small = match (all, entries) {
             (true, entries) => merge::worth_a_try(entries, shape.capacity()),
-            (false, 0) => self.leaf_is_small(tree, key).await,
+            (false, left) if seems_small(left, shape.window_slots()) => self.leaf_is_small(tree, key).await,
             (false, _) => false,
         };
         if small {
@@ -148,4 +148,10 @@ impl<E: Endpoint> Op<'_, E> {
         self.endpoint().recycle(list);
         small
     }
+}
+
+/// Whether a leaf may be too empty, if the lines of one key have `left` entries in `slots` slots. As with whole
+/// leaves, not every remove finds out.
+fn seems_small(left: usize, slots: usize) -> bool {
+    left == 0 || (4 * left <= slots && left.is_power_of_two())
 }

@@ -28,14 +28,14 @@ impl Shape {
 
     /// Returns the spec of a tree of this shape.
     ///
-    /// Hashed leaves need short keys. Their shapes differ in how many lines a leaf has beside the four in
-    /// which a key can be: none, two or one.
+    /// Hashed leaves need short keys, and hold at least six entries. In leaves of `WideKeys` a key can be in
+    /// four of six lines, in all others in every line.
     pub fn spec(self, format: Format) -> TreeSpec {
         let lined = format == Format::LineStamped;
         let (key_len, value_len, leaf_bytes, internal_bytes) = match self {
-            Self::Four if format == Format::LineHashed => (8, 16, 256, 256),
-            Self::WideKeys if format == Format::LineHashed => (8, 16, 448, 256),
-            Self::LongEntries if format == Format::LineHashed => (8, 16, 384, 256),
+            Self::Four if format == Format::LineHashed => (13, 8, 256, 256),
+            Self::WideKeys if format == Format::LineHashed => (13, 8, 448, 256),
+            Self::LongEntries if format == Format::LineHashed => (13, 8, 320, 256),
             Self::Pairs => (8, 8, 256, 256),
             Self::Four if lined => (19, 12, 320, 256),
             Self::Four => (19, 24, 256, 256),

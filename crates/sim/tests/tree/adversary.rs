@@ -65,6 +65,23 @@ fn check(what: &str, first: u64, count: u64, make: impl Fn() -> Explorer + Sync)
     assert_clean(&explore(what, first, count, make), count);
 }
 
+/// The leaves of these scenarios hold at least six entries, so fewer schedules split and merge than with other
+/// formats, and internal nodes hardly ever merge.
+#[test]
+fn line_hashed_trees_are_linearizable_under_the_adversary() {
+    let count = if runs_in_full() { 40_000 } else { 10_000 };
+    let explored = explore("line-hashed", 4 << 32, count, drawn(Format::LineHashed));
+    let Shares { split, merge, shrink, reuse, scan, .. } = explored.with;
+    let shown = [
+        ("a split", split, 0.12),
+        ("a merge", merge, 0.12),
+        ("a shrink", shrink, 0.02),
+        ("a place used again", reuse, 0.01),
+        ("a scan", scan, 0.75),
+    ];
+    assert_clean_with(&explored, count, &shown);
+}
+
 #[test]
 fn line_stamped_trees_are_linearizable_under_the_adversary() {
     check("line-stamped", 0, 24_000, drawn(Format::LineStamped));

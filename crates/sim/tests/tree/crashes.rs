@@ -45,19 +45,24 @@ fn drawn(format: Format) -> impl Fn() -> Explorer + Sync {
 }
 
 #[test]
+fn line_hashed_trees_survive_any_death() {
+    check("line-hashed, crashes", 14 << 32, 36, Format::LineHashed);
+}
+
+#[test]
 fn line_stamped_trees_survive_any_death() {
-    check("line-stamped, crashes", 10 << 32, 50, Format::LineStamped);
+    check("line-stamped, crashes", 10 << 32, 24, Format::LineStamped);
 }
 
 #[test]
 fn sorted_trees_survive_any_death() {
-    check("sorted, crashes", 11 << 32, 18, Format::Sorted);
-    check("sorted-stamped, crashes", 12 << 32, 16, Format::SortedStamped);
+    check("sorted, crashes", 11 << 32, 14, Format::Sorted);
+    check("sorted-stamped, crashes", 12 << 32, 13, Format::SortedStamped);
 }
 
 #[test]
 fn two_level_trees_survive_any_death_where_verbs_are_atomic_as_a_whole() {
-    check("two-level, crashes", 13 << 32, 16, Format::TwoLevel);
+    check("two-level, crashes", 13 << 32, 13, Format::TwoLevel);
 }
 
 #[test]

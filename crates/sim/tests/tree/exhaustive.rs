@@ -114,8 +114,9 @@ const NINE: &[u64] = &[0, 2, 4, 6, 8, 10, 12, 14, 16];
 
 #[test]
 fn every_interleaving_of_a_reader_and_two_writers_on_a_four_line_node_is_linearizable() {
-    use Format::{LineStamped, SortedStamped};
+    use Format::{LineHashed, LineStamped, SortedStamped};
     for (format, what, loaded, steps) in [
+        (LineHashed, "an update and an insert beside a get", FOUR, [(2, None), (2, Some(7)), (3, Some(8))]),
         (LineStamped, "an update and an insert beside a get", FOUR, [(2, None), (2, Some(7)), (3, Some(8))]),
         (LineStamped, "a split and an update of what moves", NINE, [(16, None), (5, Some(7)), (16, Some(8))]),
         (
