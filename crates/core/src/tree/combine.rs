@@ -130,7 +130,6 @@ impl BatchOf<'_> {
 
     /// Whether the batch has removed `key`.
     fn is_removed(&self, key: &[u8]) -> bool {
-        seam!(tree::is_removed());
         self.removed.iter().any(|removed| removed == key)
     }
 
@@ -326,5 +325,56 @@ impl<'w, E: Endpoint> Op<'w, E> {
             self.tidy_lines(tree, key, entries, all).await;
         }
         Ok(Some(result.there))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Format;
+    use crate::node::draft::NodePlace;
+    use crate::node::{Draft, TreeShape};
+    use sherman_fabric::ComputeId;
+    use sherman_fabric::control::TreeSpec;
+
+    /// A batch with all lines of a leaf that holds the keys 0 to 9, each as its own value.
+    fn batch(shape: &Shape) -> BatchOf<'_> {
+        let at = GlobalAddress::new(1, 4096);
+        let place = NodePlace { address: at, version: 7, owner: ComputeId(3), used: false };
+        let entries: Vec<u8> = (0..10_u64).flat_map(|key| [key.to_be_bytes(); 2]).flatten().collect();
+        let leaf =
+            Draft::filled(shape, 0, &[0; 8], None, GlobalAddress::NULL, place, &entries, false).into_image();
+        let mut batch = BatchOf { shape, leaves: Vec::new(), removed: Vec::new() };
+        batch.add(&Lines { leaf: at, range: LINE..leaf.len() }, &leaf[LINE..], Vec::new);
+        batch
+    }
+
+    #[test]
+    fn changes_of_one_key_form_a_chain_that_never_moves_the_key() {
+        let spec = TreeSpec {
+            format: Format::LineHashed.number(),
+            key_len: 8,
+            value_len: 8,
+            leaf_bytes: 1024,
+            internal_bytes: 1024,
+        };
+        let shape = TreeShape::new(&spec, 1).expect("a legal shape").leaf;
+        let mut batch = batch(&shape);
+        let at = batch.leaves[0].at;
+        let key = 4_u64.to_be_bytes();
+        let mut apply = |rule| {
+            let applied = batch.apply(at, &key, rule)?;
+            let old = applied.result.there.then(|| applied.result.old().to_vec());
+            Some((old, applied.line.map(|(_, line)| line)))
+        };
+        let (old, line) = apply(ChangeRule::Put(&[1; 8])).expect("a change");
+        assert_eq!(old, Some(key.to_vec()));
+        assert_eq!(apply(ChangeRule::PutIfAbsent(&[2; 8])), Some((Some(vec![1; 8]), None)));
+        assert_eq!(apply(ChangeRule::Exchange(Some(&[1; 8]), Some(&[3; 8]))), Some((Some(vec![1; 8]), line)));
+        assert_eq!(apply(ChangeRule::Remove), Some((Some(vec![3; 8]), line)));
+        assert_eq!(apply(ChangeRule::Remove), Some((None, None)));
+        // It could land in another line, and a death could leave both.
+        assert_eq!(apply(ChangeRule::Put(&[5; 8])), None);
+        assert_eq!(batch.leaves[0].dirty.len(), 1);
     }
 }

@@ -111,10 +111,6 @@ pub(super) async fn swap_root<E: Endpoint>(
     }))
 }
 
-pub(super) fn is_removed() -> Option<bool> {
-    planted(Mutant::RemovedInserted).then_some(false)
-}
-
 /// Lets changes join after the list of writes is made.
 pub(super) fn batch_steps() -> Option<&'static [BatchStep]> {
     planted(Mutant::JoinsTooLate).then_some(&[BatchStep::MakeList, BatchStep::Join])

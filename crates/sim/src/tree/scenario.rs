@@ -166,7 +166,8 @@ impl Scenario {
     pub fn drawn(seed: u64, format: Format) -> Self {
         let mut rng = Rng::new(seed ^ 0x0053_4345_4e45);
         let base = match rng.below(3) {
-            0 => Techniques::OURS,
+            0 if format == Format::LineHashed => Techniques::OURS,
+            0 => Techniques { handover: true, combining: false, fair: false, ..Techniques::OURS },
             1 => Techniques::SHERMAN,
             _ => {
                 let hierarchical = rng.one_in(2);

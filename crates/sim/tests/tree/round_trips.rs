@@ -121,7 +121,8 @@ fn a_split_on_one_server_leaves_as_one_list() {
 /// READ and WRITE.
 #[test]
 fn a_write_after_a_handover_takes_two_round_trips() {
-    for (techniques, fresh) in [(Techniques::SHERMAN, 3), (Techniques::OURS, 2)] {
+    let ours = Techniques { handover: true, ..Techniques::OURS };
+    for (techniques, fresh) in [(Techniques::SHERMAN, 3), (ours, 2)] {
         let mut handed_over = 0;
         for seed in 0..200 {
             let (mut fixture, compute) = fixture(Format::LineStamped, techniques, 12);

@@ -19,15 +19,6 @@ impl Hunt {
             Mutant::WindowStampsIgnored | Mutant::WindowFencesIgnored | Mutant::SplitKeepsVersion => hashed,
             // Several threads of one compute server must change the same lines.
             Mutant::JoinsTooLate | Mutant::ResultOfAnother => Self { bend: crowd, ..hashed },
-            // Threads of one compute server must remove and insert one key in the same batch.
-            Mutant::RemovedInserted => Self {
-                bend: |scenario| {
-                    crowd(scenario);
-                    (scenario.shape, scenario.loaded, scenario.hot) = (Shape::WideKeys, 6, 1);
-                    (scenario.first, scenario.then, scenario.opposed) = (Mix::GROW, Mix::SHRINK, true);
-                },
-                ..hashed
-            },
             // An operation's deadline must pass while the holder of the lane executes it.
             Mutant::LeavesTaken => Self { bend: crowd, ..hashed.with_crashes() },
             // A place must be freed and reused while a reader has a pointer to it.
