@@ -122,8 +122,8 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     /// Merges the leaf of `key` after a remove that left `entries` in the lines of the key. `all`: the leaf
-    /// has no other lines. Otherwise the operation reads the leaf if those lines are almost empty, to find out
-    /// whether the leaf is.
+    /// has no other lines. Otherwise the operation reads the leaf if those lines are almost empty, to find
+    /// out whether the leaf is.
     pub(super) async fn tidy_lines(&self, tree: &TreeState, key: &[u8], entries: usize, all: bool) {
         let shape = &tree.shape.leaf;
         let small = match (all, entries) {
@@ -150,8 +150,8 @@ impl<E: Endpoint> Op<'_, E> {
     }
 }
 
-/// Whether a leaf may be too empty, if the lines of one key have `left` entries in `slots` slots. As with whole
-/// leaves, not every remove finds out.
+/// Whether a leaf may be too empty, if the lines of one key have `left` entries in `slots` slots. As with
+/// whole leaves, not every remove finds out.
 fn seems_small(left: usize, slots: usize) -> bool {
     left == 0 || (4 * left <= slots && left.is_power_of_two())
 }

@@ -65,8 +65,8 @@ fn check(what: &str, first: u64, count: u64, make: impl Fn() -> Explorer + Sync)
     assert_clean(&explore(what, first, count, make), count);
 }
 
-/// The leaves of these scenarios hold at least six entries, so fewer schedules split and merge than with other
-/// formats, and internal nodes hardly ever merge.
+/// The leaves of these scenarios hold at least six entries, so fewer schedules split and merge than with
+/// other formats, and internal nodes hardly ever merge.
 #[test]
 fn line_hashed_trees_are_linearizable_under_the_adversary() {
     let count = if runs_in_full() { 40_000 } else { 10_000 };

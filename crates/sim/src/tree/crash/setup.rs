@@ -59,7 +59,8 @@ impl Setup {
             format: FORMATS[row[6]],
             release: RELEASES[row[7]],
             width: if on(8) { LaneWidth::Bits64 } else { LaneWidth::Bits16 },
-            // A remove from a hashed leaf of more lines than a key can be in seldom shows that the leaf is small.
+            // A remove from a hashed leaf of more lines than a key can be in seldom shows that the leaf is
+            // small.
             shape: match SHAPES[row[9]] {
                 Shape::WideKeys if FORMATS[row[6]] == Format::LineHashed => Shape::Four,
                 shape => shape,
