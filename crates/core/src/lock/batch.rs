@@ -8,7 +8,7 @@
 //! [CAS lane, READ lines, READ lines, …]
 //! ```
 //! A change may also join after that list, until the holder makes the list of WRITEs, if its lines were read
-//! under the lane ([`Op::join_late`]). A change that joins later would be acknowledged without being written.
+//! under the lane (`Op::join_late`). A change that joins later would be acknowledged without being written.
 
 use super::global::Locked;
 use super::job::{Job, JobResult};
