@@ -214,15 +214,7 @@ impl<'w, E: Endpoint> Op<'w, E> {
             self.release(held).await?;
             return Ok(Some(there));
         };
-        let mut list = self.endpoint().list(at.server());
-        list.write(Space::Host, at.offset() + entry.range().start as u64, entry.bytes());
-        let written = self.write_back(held, list).await;
-        written.map_err(|error| {
-            if there && change != EntryChange::Remove {
-                self.note_replaces();
-            }
-            self.in_doubt(error, at, entry.range().start, entry.bytes())
-        })?;
+        self.write_entry(at, held, &entry, change).await?;
         if change == EntryChange::Remove {
             Box::pin(self.tidy_lines(tree, key, left.0, left.1)).await;
         }

@@ -12,7 +12,8 @@ use super::descend::Covering;
 use super::merge;
 use crate::cause::Cause;
 use crate::error::Error;
-use crate::lock::Locked;
+use crate::lock::{Held, Locked};
+use crate::node::entry::EntryWrite;
 use crate::node::hashed::window_bytes;
 use crate::node::window::{ChangeRule, EntryChange, Unfit};
 use crate::node::{LINE, Node, Position, Window};
@@ -82,19 +83,30 @@ impl<E: Endpoint> Op<'_, E> {
             self.release(locked.done(self)).await?;
             return Ok(Some(there));
         };
-        let mut list = self.endpoint().list(at.server());
-        list.write(Space::Host, at.offset() + entry.range().start as u64, entry.bytes());
-        let written = self.write_back(locked.done(self), list).await;
-        written.map_err(|error| {
-            if there && change != EntryChange::Remove {
-                self.note_replaces();
-            }
-            self.in_doubt(error, at, entry.range().start, entry.bytes())
-        })?;
+        self.write_entry(at, locked.done(self), &entry, change).await?;
         if change == EntryChange::Remove {
             Box::pin(self.tidy_lines(tree, key, entries - 1, all)).await;
         }
         Ok(Some(there))
+    }
+
+    /// Writes the line of a changed entry of the leaf at `at`, and gives the lane back.
+    #[inline]
+    pub(super) async fn write_entry(
+        &self,
+        at: GlobalAddress,
+        held: Held,
+        entry: &EntryWrite,
+        change: EntryChange<'_>,
+    ) -> Result<(), Error> {
+        let mut list = self.endpoint().list(at.server());
+        list.write(Space::Host, at.offset() + entry.range().start as u64, entry.bytes());
+        self.write_back(held, list).await.map_err(|error| {
+            if entry.updated && change != EntryChange::Remove {
+                self.note_replaces();
+            }
+            self.in_doubt(error, at, entry.range().start, entry.bytes())
+        })
     }
 
     /// Inserts a new key whose lines are full. Reads the whole leaf under the lane, and splits it.
