@@ -86,7 +86,11 @@ fn million_verbs() -> Vec<u8> {
 
 #[test]
 fn every_kind_of_intruder_is_refused_counted_and_logged_once() {
-    Watched::start_all("intruders").into_iter().for_each(intrude);
+    std::thread::scope(|scope| {
+        for watched in Watched::start_all("intruders") {
+            scope.spawn(move || intrude(watched));
+        }
+    });
 }
 
 fn intrude(mut watched: Watched) {

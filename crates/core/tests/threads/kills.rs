@@ -30,13 +30,14 @@ const THREADS: usize = 3;
 const SLOTS: usize = COMPUTES * THREADS;
 const KEYS_EACH: usize = 2_000;
 const LANES: u32 = 1 << 12;
-/// In one tree an entry fits into a line, so that most changes are one unit. In the other no entry does, so
-/// that every change has a record.
-const SPECS: [(&str, TreeSpec); 2] = [
+/// In two trees an entry fits into a line, so that most changes are one unit; one of them has hashed leaves, so
+/// that threads combine changes. In the third no entry fits into a line, so that every change has a record.
+const SPECS: [(&str, TreeSpec); 3] = [
+    ("hashed", TreeSpec { format: 5, key_len: 8, value_len: 8, leaf_bytes: 512, internal_bytes: 256 }),
     ("short", TreeSpec { format: 1, key_len: 8, value_len: 8, leaf_bytes: 256, internal_bytes: 256 }),
     ("long", TreeSpec { format: 1, key_len: 8, value_len: 80, leaf_bytes: 576, internal_bytes: 256 }),
 ];
-type Trees = [Arc<TreeState>; 2];
+type Trees = [Arc<TreeState>; SPECS.len()];
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -88,10 +89,11 @@ fn worker(fabric: &EmbeddedFabric, compute: &Arc<ComputeServer>) -> Worker<Embed
     Worker::new(fabric.endpoint(), Arc::clone(compute))
 }
 
-/// Opens both trees.
+/// Opens all trees.
 fn open(worker: &Worker<EmbeddedEndpoint>) -> Result<Trees, Error> {
-    let [short, long] = SPECS.map(|(name, spec)| block_on(worker.endpoint(), worker.tree(name, &spec)));
-    Ok([short?, long?])
+    let [hashed, short, long] =
+        SPECS.map(|(name, spec)| block_on(worker.endpoint(), worker.tree(name, &spec)));
+    Ok([hashed?, short?, long?])
 }
 
 /// Returns a value that repeats `number`, so that a torn value is detected.
@@ -243,9 +245,10 @@ impl WriterSlot {
     fn fill(&self, worker: &Worker<EmbeddedEndpoint>, trees: &Trees) {
         let mut ledger = lock(&self.ledger);
         for index in (0..KEYS_EACH).filter(|index| index / 2 % 2 == 0) {
-            let value = value(0, SPECS[index % 2].1.value_len as usize);
+            let at = index % SPECS.len();
+            let value = value(0, SPECS[at].1.value_len as usize);
             let (op, key, mut old) = (worker.op(), self.key(index), Vec::new());
-            let insert = op.insert(&trees[index % 2], &key, &value, &mut old);
+            let insert = op.insert(&trees[at], &key, &value, &mut old);
             assert_eq!(block_on(worker.endpoint(), insert), Ok(false));
             ledger.known[index] = vec![Some(0)];
         }
@@ -295,7 +298,8 @@ impl WriterSlot {
         numbers: &mut Numbers,
     ) -> Noted {
         let (index, what) = (numbers.below(KEYS_EACH), numbers.below(10));
-        let (key, tree, mut found) = (self.key(index), &trees[index % 2], Vec::new());
+        let at = index % SPECS.len();
+        let (key, tree, mut found) = (self.key(index), &trees[at], Vec::new());
         let wanted = {
             let mut ledger = lock(&self.ledger);
             if ledger.generation != generation {
@@ -314,8 +318,8 @@ impl WriterSlot {
             match wanted {
                 _ if what == 9 => op.get(tree, &key, &mut found).await,
                 Some(number) => {
-                    op.insert(tree, &key, &value(number, SPECS[index % 2].1.value_len as usize), &mut found)
-                        .await
+                    let value = value(number, SPECS[at].1.value_len as usize);
+                    op.insert(tree, &key, &value, &mut found).await
                 }
                 None => op.remove(tree, &key, &mut found).await,
             }

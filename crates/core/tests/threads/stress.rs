@@ -401,6 +401,8 @@ fn threads_of_several_compute_servers_leave_what_they_say_they_left() {
     // With only four lanes, the nodes of a merge share lanes with each other and with the nodes of other
     // threads.
     let cases = [
+        ("line-hashed 8/8", spec(Format::LineHashed, 8, 8, 256, 256), Techniques::OURS, 256),
+        ("line-hashed, half a KiB", spec(Format::LineHashed, 8, 8, 512, 256), Techniques::OURS, 4),
         ("line-stamped 8/8", spec(Format::LineStamped, 8, 8, 256, 256), Techniques::OURS, 256),
         ("line-stamped, long entries", spec(Format::LineStamped, 16, 100, 576, 256), Techniques::OURS, 256),
         (
