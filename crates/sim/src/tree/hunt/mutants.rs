@@ -203,8 +203,9 @@ fn gather(scenario: &mut Scenario) {
     (scenario.first, scenario.then) = (Mix::READ_AND_GROW, Mix::READ_AND_GROW);
 }
 
-/// Makes leaves split and merge all the time, in spans of one place.
+/// Makes leaves split and merge all the time, in spans of one place. Gets take little of that time.
 fn churn(scenario: &mut Scenario) {
+    scenario.gets_at_once = 1;
     (scenario.shape, scenario.operations) = (Shape::Four, 12);
     (scenario.loaded, scenario.hot, scenario.span_places) = (8, 12, 1);
     (scenario.sparse, scenario.thinned, scenario.unposted) = (false, 0, false);
