@@ -41,8 +41,8 @@ struct Acknowledged {
     wrote: Option<u64>,
 }
 
-/// Runs `computes` compute servers of `threads` threads each, with `tasks` tasks on each thread, on one key of
-/// the tree `name`, which must be new, for the given time.
+/// Runs `computes` compute servers of `threads` threads each, with `tasks` tasks on each thread. All use one
+/// key of the tree `name`, which must be new, for the given time.
 pub fn one_key(
     open: &(dyn Fn() -> Result<Cluster, Failure> + Sync),
     name: &str,
@@ -131,7 +131,7 @@ async fn task(
             break;
         }
         let new = (number + 1) << 40 | count;
-        let wrote = (count + number) % GETS_ONE_IN != 0;
+        let wrote = !(count + number).is_multiple_of(GETS_ONE_IN);
         let found = if wrote { session.insert(KEY, new).await? } else { session.get(KEY).await? };
         let Some(found) = found else { return fail(format!("task {number} found no value")) };
         all.push(Acknowledged { began, ended: nanos(), found, wrote: wrote.then_some(new) });

@@ -35,7 +35,8 @@
 //! - `WAITERS` is set iff the slot has an open round without a poster. It changes only under the shard's
 //!   mutex. While it is set, [`CROWD`] READs are in flight or about to be posted, so one of them will end and
 //!   name a poster.
-//! - A waiter is told exactly once: that it is the poster, that the bytes are there, or that the READ failed.
+//! - A waiter learns exactly one thing: that it is the poster, that the bytes are there, or that the READ
+//!   failed.
 //! - A round belongs to live futures alone, so the operations in flight bound the memory.
 //! - Wakers are called outside the mutexes.
 
