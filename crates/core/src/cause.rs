@@ -25,6 +25,8 @@ sherman_fabric::named! {
         LaneHeld => "lane_held",
         /// Another thread of this compute server holds the lane.
         LocalQueue => "local_queue",
+        /// The READ of another operation of this compute server, which this one was to share, did not come.
+        SharedRead => "shared_read",
         /// The root word changed while this operation tried to change it (growth, bulk load, drop).
         RootMoved => "root_moved",
         /// All redo slots of this compute server on that memory server are in use.
@@ -50,6 +52,7 @@ impl Cause {
             Self::MovedRight => "the key keeps moving right",
             Self::LaneHeld => "another compute server holds the lock lane (it may have died)",
             Self::LocalQueue => "other threads of this compute server hold the lock lane",
+            Self::SharedRead => "another thread of this compute server does not post a READ",
             Self::RootMoved => "the root keeps changing",
             Self::RedoSlots => "all redo slots are in use",
             Self::ValueChanged => "other clients keep changing the value",

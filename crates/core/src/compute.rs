@@ -11,6 +11,7 @@ use crate::lock::local::LocalLockTable;
 use crate::membership::{Membership, Participation, Pulse};
 use crate::node::{LINE, get_u64};
 use crate::redo::RedoSlots;
+use crate::share::SharedReads;
 use crate::techniques::Techniques;
 use crate::tree::drop::UnfinishedDrops;
 use crate::worker::Worker;
@@ -47,6 +48,9 @@ impl Default for ComputeOptions {
     }
 }
 
+/// Clusters with fewer lanes have fewer slots for shared READs too: one for this many lanes of a server.
+const LANES_PER_READ_SLOT: u32 = 8;
+
 /// The shared state of a compute server.
 #[derive(Debug)]
 pub struct ComputeServer {
@@ -57,6 +61,7 @@ pub struct ComputeServer {
     options: ComputeOptions,
     caps: Caps,
     pub(crate) local: LocalLockTable<Job, JobResult>,
+    pub(crate) reads: SharedReads,
     pub(crate) alloc: Allocator,
     pub(crate) redo: RedoSlots,
     pub(crate) membership: Membership,
@@ -101,9 +106,13 @@ impl ComputeServer {
         let geometry = first.ok_or(Error::Unsupported { what: "a cluster without memory servers" })?.geometry;
         let caps = endpoint.caps().clone();
         check_caps(&geometry, &caps)?;
+        // A READ that completes inside `post` is never in flight for others to see.
+        let read_slots = (geometry.lock.count / LANES_PER_READ_SLOT).max(1) as usize;
+        let shares = options.techniques.shared_reads && !endpoint.executes_inline();
         Ok(Arc::new(Self {
             client: endpoint.client(),
             local: LocalLockTable::new(endpoint.servers(), geometry.lock.count),
+            reads: SharedReads::new(if shares { read_slots } else { 0 }),
             alloc,
             redo: RedoSlots::new(endpoint.servers(), u64::from(geometry.redo_slot_bytes)),
             geometry,
@@ -144,6 +153,7 @@ impl ComputeServer {
     pub(crate) fn terminate(&self) {
         if self.membership.terminate() {
             self.local.wake_all();
+            self.reads.wake_all();
         }
     }
 
@@ -241,6 +251,11 @@ impl ComputeServer {
     /// The local lock table.
     pub fn local_locks(&self) -> &LocalLockTable<Job, JobResult> {
         &self.local
+    }
+
+    /// The READs that its gets share.
+    pub fn shared_reads(&self) -> &SharedReads {
+        &self.reads
     }
 
     /// Statistics of its node memory.

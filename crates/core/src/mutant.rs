@@ -63,6 +63,9 @@ mutants! {
     ResultOfAnother "result-of-another" "two operations of a batch get each other's results"
     LeavesTaken "leaves-taken" "an operation whose deadline passes gives up while a holder executes its \
                                 change"
+    AdoptsEarlierRead "adopts-earlier-read" "a get uses a READ that was posted before the get began"
+    OtherLines "other-lines" "a get uses a READ of other lines of its compute server"
+    WaitersLeft "waiters-left" "an operation that gives up its READ does not tell those that share it"
     LinkRewritesLines "link-rewrites-lines" "a recoverer that links a leaf also writes lines that are \
                                              attached"
 

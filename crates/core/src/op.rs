@@ -41,6 +41,7 @@ pub struct Op<'w, E: Endpoint> {
     retries: Retries,
     handed_over: Cell<u64>,
     combined: Cell<u64>,
+    shared: Cell<u64>,
     cache_hits: Cell<u64>,
     cache_misses: Cell<u64>,
     timeout: Cell<Duration>,
@@ -69,6 +70,7 @@ impl<'w, E: Endpoint> Op<'w, E> {
             retries: Retries::default(),
             handed_over: Cell::new(0),
             combined: Cell::new(0),
+            shared: Cell::new(0),
             cache_hits: Cell::new(0),
             cache_misses: Cell::new(0),
             timeout: Cell::new(timeout),
@@ -164,6 +166,15 @@ impl<'w, E: Endpoint> Op<'w, E> {
     /// How many changes of other operations it executed together with its own.
     pub fn combined(&self) -> u64 {
         self.combined.get()
+    }
+
+    /// How many READs of other operations served it, in place of READs of its own.
+    pub fn shared(&self) -> u64 {
+        self.shared.get()
+    }
+
+    pub(crate) fn count_shared(&self) {
+        self.shared.set(self.shared.get() + 1);
     }
 
     pub(crate) fn count_combined(&self, others: usize) {
@@ -345,6 +356,11 @@ impl<'w, E: Endpoint> Op<'w, E> {
     pub(crate) fn timed_out(&self, cause: Cause) -> Error {
         let waited = self.started.get().map_or(0, |started| self.endpoint().now().saturating_sub(started));
         Error::Timeout { cause, waited: Duration::from_nanos(waited) }
+    }
+
+    /// Counts a retry that no deadline ends.
+    pub(crate) fn count_retry(&self, cause: Cause) {
+        self.retries.add(cause);
     }
 
     /// Counts a retry that needs no pause, because the operation tries another node, not the same one again.

@@ -30,6 +30,10 @@ pub struct Techniques {
     /// executes up to [`Techniques::MAX_BATCH`] such changes in its own round trips. Needs `hierarchical` and
     /// `lock_read`, and a format that is read by the line. Not in the paper.
     pub combining: bool,
+    /// A get that finds two READs of its lines in flight waits for the next one, and shares it with all gets
+    /// of its compute server that wait by then. Needs a format that is read by the line. Has no effect where
+    /// READs complete inside `post`. Not in the paper.
+    pub shared_reads: bool,
     /// A lane that another compute server holds is tried again after a short, constant pause, with its READs
     /// each time. Otherwise pauses grow. Not in the paper.
     pub fair: bool,
@@ -52,6 +56,7 @@ impl Techniques {
         redo: false,
         backoff: true,
         combining: false,
+        shared_reads: false,
         fair: false,
     };
 
@@ -60,10 +65,18 @@ impl Techniques {
         Self { combine: true, hierarchical: true, queue: true, handover: true, cache: true, ..Self::NONE };
 
     /// The default: all techniques of the paper but handovers, with lock and READ in one list, crash-safe,
-    /// and with changes combined under the lane. A lane that is handed over would keep other compute servers
-    /// waiting, and a batch leaves few waiters to hand it to.
-    pub const OURS: Self =
-        Self { lock_read: true, redo: true, handover: false, combining: true, fair: true, ..Self::SHERMAN };
+    /// with changes combined under the lane, shared READs, and short pauses before a lane is tried again. A
+    /// lane that is handed over would keep other compute servers waiting, and a batch leaves few waiters to
+    /// hand it to.
+    pub const OURS: Self = Self {
+        lock_read: true,
+        redo: true,
+        handover: false,
+        combining: true,
+        shared_reads: true,
+        fair: true,
+        ..Self::SHERMAN
+    };
 }
 
 impl Default for Techniques {

@@ -200,6 +200,11 @@ impl Endpoint for EmbeddedEndpoint {
     }
 
     #[inline]
+    fn executes_inline(&self) -> bool {
+        true
+    }
+
+    #[inline]
     fn post(&self, mut list: WorkList) -> Ticket {
         // A list whose outcome cannot be kept is not executed, so that its error is true.
         if !self.flight.borrow().has_room() {

@@ -13,8 +13,8 @@
 //!   a NIC would not have.
 //! - The paper's variants do not survive the death of a client. `ours` logs what recovery needs.
 //! - In experiments on the NIC model, the paper's variants retry for a lane without backoff, as in its
-//!   pseudo-code. The steps to `ours` use increasing backoff there, and `ours` a short, constant pause.
-//!   Elsewhere all variants use backoff.
+//!   pseudo-code. The steps to `ours` use increasing backoff there, and from `+fair` on a short, constant
+//!   pause. Elsewhere all variants use backoff.
 
 use sherman::{Format, Techniques};
 
@@ -43,7 +43,11 @@ sherman_fabric::named! {
         Lines => "+lines",
         /// The holder of a lane executes the changes that wait for it, and hands no lane over.
         Combining => "+combining",
-        /// This project's defaults: with short, constant pauses before a lane is tried again.
+        /// Gets of one compute server share READs of hot lines.
+        SharedReads => "+shared-reads",
+        /// Short, constant pauses before a lane is tried again.
+        Fair => "+fair",
+        /// This project's defaults: all of these.
         #[default]
         Ours => "ours",
     }
@@ -60,14 +64,16 @@ impl Variant {
             Self::Combine | Self::OnChip => Techniques { cache: true, combine: true, ..Techniques::NONE },
             Self::Hierarchical | Self::Sherman => Techniques::SHERMAN,
             Self::Stamped | Self::Lines => Techniques { lock_read: true, redo: true, ..Techniques::SHERMAN },
-            Self::Combining => Techniques { fair: false, ..Techniques::OURS },
-            Self::Ours => Techniques::OURS,
+            Self::Combining => Techniques { shared_reads: false, fair: false, ..Techniques::OURS },
+            Self::SharedReads => Techniques { fair: false, ..Techniques::OURS },
+            Self::Fair | Self::Ours => Techniques::OURS,
         }
     }
 
     /// Whether it is a step from the paper's system to this project's defaults.
     pub const fn is_new(self) -> bool {
-        matches!(self, Self::Stamped | Self::Lines | Self::Combining | Self::Ours)
+        use Variant::{Combining, Fair, Lines, Ours, SharedReads, Stamped};
+        matches!(self, Stamped | Lines | Combining | SharedReads | Fair | Ours)
     }
 
     /// Returns the format of its nodes.
@@ -77,7 +83,7 @@ impl Variant {
             Self::FgPlus | Self::Combine | Self::OnChip | Self::Hierarchical => Format::SortedStamped,
             Self::Sherman => Format::TwoLevel,
             Self::Stamped => Format::LineStamped,
-            Self::Lines | Self::Combining | Self::Ours => Format::LineHashed,
+            Self::Lines | Self::Combining | Self::SharedReads | Self::Fair | Self::Ours => Format::LineHashed,
         }
     }
 
@@ -134,6 +140,11 @@ mod tests {
         assert_eq!(Variant::Hierarchical.techniques(), Variant::Sherman.techniques());
         assert_eq!(url(Variant::Sherman), "embedded:?atomicity=verb");
         assert_eq!(url(Variant::Ours), "embedded:");
+        let of = Variant::techniques;
+        let combining = Techniques { shared_reads: true, ..of(Variant::Combining) };
+        assert_eq!(of(Variant::SharedReads), combining);
+        assert_eq!(of(Variant::Fair), Techniques { fair: true, ..combining });
+        assert_eq!(of(Variant::Ours), of(Variant::Fair));
     }
 
     #[test]

@@ -77,6 +77,19 @@ pub trait Endpoint: Clock + Driver {
         let _ = (nodes, entries);
     }
 
+    /// Reports that the caller used `bytes` that another task's READ fetched. Costs nothing on the fabric. A
+    /// backend that models CPU time charges the caller's thread as for a READ of its own.
+    #[inline]
+    fn shared(&self, bytes: usize) {
+        let _ = bytes;
+    }
+
+    /// Whether [`Endpoint::post`] executes a list before it returns, as on memory that the process maps.
+    #[inline]
+    fn executes_inline(&self) -> bool {
+        false
+    }
+
     /// Posts a list. It executes whether or not a task polls it. [`Endpoint::poll`] returns its errors.
     fn post(&self, list: WorkList) -> Ticket;
 

@@ -234,6 +234,11 @@ impl Endpoint for AnyEndpoint {
     }
 
     #[inline]
+    fn executes_inline(&self) -> bool {
+        each!(self, endpoint => endpoint.executes_inline())
+    }
+
+    #[inline]
     fn post(&self, list: WorkList) -> Ticket {
         each!(self, endpoint => endpoint.post(list))
     }

@@ -160,6 +160,11 @@ impl Endpoint for ShmEndpoint {
     }
 
     #[inline]
+    fn executes_inline(&self) -> bool {
+        true
+    }
+
+    #[inline]
     fn post(&self, mut list: WorkList) -> Ticket {
         // A list executes only if its outcome can be kept. Otherwise its ticket reports an error, and that
         // error must be true.

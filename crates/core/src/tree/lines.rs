@@ -1,7 +1,7 @@
 //! Operations on one key of a `LineHashed` leaf: they read the lines of the key and nothing else.
 //!
 //! ```text
-//!  get     [READ lines]
+//!  get     [READ lines]                                   or none: `shared.rs`
 //!  change  [CAS lane, READ lines] · [WRITE one line, release]
 //! ```
 //! If the lines give no answer, the operation goes the slow way and reads the whole leaf: the leaf has split,
@@ -18,6 +18,7 @@ use crate::node::hashed::window_bytes;
 use crate::node::window::{ChangeRule, EntryChange, Unfit};
 use crate::node::{LINE, Node, Position, Window};
 use crate::op::Op;
+use crate::share::LineRange;
 use sherman_fabric::{Endpoint, GlobalAddress, Space};
 
 impl<E: Endpoint> Op<'_, E> {
@@ -31,12 +32,20 @@ impl<E: Endpoint> Op<'_, E> {
         value: &mut Vec<u8>,
     ) -> Result<Option<bool>, Error> {
         let shape = &tree.shape.leaf;
-        let lines = window_bytes(shape, key);
-        let mut list = self.endpoint().list(at.server());
-        let read = list.read(Space::Host, at.offset() + lines.start as u64, lines.len() as u32);
-        let list = self.execute(list).await?;
-        let found = Window::open(shape, list.bytes(read), key).map(|window| window.get(key, value));
-        self.endpoint().recycle(list);
+        let window = window_bytes(shape, key);
+        let first = GlobalAddress::new(at.server(), at.offset() + window.start as u64);
+        let lines = LineRange { first, bytes: window.len() };
+        let mut look = |lines: &[u8]| Window::open(shape, lines, key).map(|window| window.get(key, value));
+        let found = match self.worker.compute.reads.begin(lines) {
+            Some(in_flight) => {
+                let (list, read) = self.read_lines(lines).await?;
+                drop(in_flight);
+                let found = look(list.bytes(read));
+                self.endpoint().recycle(list);
+                found
+            }
+            None => Box::pin(self.read_shared(lines, look)).await?,
+        };
         match found {
             Ok(found) => Ok(Some(found)),
             Err(Unfit::Elsewhere) => Ok(None),

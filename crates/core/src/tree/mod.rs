@@ -35,6 +35,7 @@ pub mod remove;
 #[cfg(feature = "mutants")]
 pub(crate) mod seam;
 pub mod separator;
+mod shared;
 pub mod walk;
 pub mod write;
 

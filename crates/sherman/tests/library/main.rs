@@ -12,6 +12,8 @@ mod mending;
 mod model;
 #[cfg(target_os = "linux")]
 mod network;
+#[cfg(target_os = "linux")]
+mod one_key;
 mod panics;
 mod strays;
 mod suites;

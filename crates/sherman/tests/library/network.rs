@@ -77,7 +77,7 @@ impl Servers {
         Ok(ServerOptions::new(host, vec![Listen::Tcp("127.0.0.1:0".to_owned())]))
     }
 
-    fn open(&self) -> Result<Cluster, Failure> {
+    pub fn open(&self) -> Result<Cluster, Failure> {
         Ok(Cluster::open(&self.url)?)
     }
 }

@@ -145,6 +145,13 @@ impl Endpoint for NicEndpoint {
         world.spend(nodes as u64 * params.sort_nanos * NANO + entries as u64 * params.sort_entry_picos);
     }
 
+    fn shared(&self, bytes: usize) {
+        let mut world = self.world.borrow_mut();
+        let looked_at = (bytes as u64).div_ceil(64) * world.ports[self.number as usize].line;
+        let poll = world.timing.params.poll_nanos * NANO;
+        world.spend(poll + looked_at);
+    }
+
     fn post(&self, list: WorkList) -> Ticket {
         self.world.borrow_mut().post(self.number, list)
     }

@@ -35,6 +35,8 @@ pub struct Seen {
     pub most_verbs: u64,
     /// Number of retries of operations that ended.
     pub causes: Causes,
+    /// Number of gets that used the READ of another operation.
+    pub shared: u64,
     /// The faults that took effect.
     pub crashes: Crashes,
     /// The property that did not hold, if any.
@@ -128,6 +130,8 @@ shares! {
     reuse,
     /// A range was scanned.
     scan,
+    /// Gets shared a READ.
+    shared_read,
     /// A compute server died.
     death,
     /// Two or more compute servers died.
@@ -191,6 +195,7 @@ impl Explored {
             shrink: shrinks > 0,
             reuse: seen.reused > 0,
             scan: seen.scans > 0,
+            shared_read: seen.shared > 0,
             death: seen.crashes.deaths > 0,
             deaths: seen.crashes.deaths > 1,
             terminated: seen.crashes.terminated > 0,
@@ -269,10 +274,11 @@ impl fmt::Display for Explored {
         write!(f, "{} schedules, median {} verbs, ", self.schedules, self.median_verbs())?;
         write!(f, "{:.1} % with a split or merge, ", percent(self.split_or_merge))?;
         write!(f, "at least {} clients, {:.2} % distinct; ", self.fewest_clients, 100.0 * self.distinct())?;
-        let Shares { split, merge, internal_merge, shrink, reuse, scan, .. } = self.with;
+        let Shares { split, merge, internal_merge, shrink, reuse, scan, shared_read, .. } = self.with;
         write!(f, "{:.1} % with a split, {:.1} % a merge, ", percent(split), percent(merge))?;
         write!(f, "{:.1} % of internal nodes, {:.1} % a shrink, ", percent(internal_merge), percent(shrink))?;
-        write!(f, "{:.1} % a reuse, {:.1} % a scan; ", percent(reuse), percent(scan))?;
+        write!(f, "{:.1} % a reuse, {:.1} % a scan, ", percent(reuse), percent(scan))?;
+        write!(f, "{:.1} % a shared READ; ", percent(shared_read))?;
         if self.with.death + self.with.terminated > 0 {
             let Shares { death, deaths, terminated, recovery, rejoin, reissue, .. } = self.with;
             write!(f, "{:.1} % with a death, {:.1} % with several, ", percent(death), percent(deaths))?;

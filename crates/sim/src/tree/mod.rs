@@ -28,6 +28,7 @@ mod counts;
 pub mod crash;
 mod explored;
 mod fixture;
+mod gets;
 mod hunt;
 mod inspect;
 mod lives;

@@ -125,6 +125,9 @@ pub struct Scenario {
     pub loading: bool,
     /// Whether memory may be too small for the operations.
     pub short: bool,
+    /// The most gets that a thread has in flight at once, mostly of one key: 1, or at least 4. Some of them
+    /// are dropped before they end.
+    pub gets_at_once: u32,
 }
 
 impl Default for Scenario {
@@ -156,6 +159,7 @@ impl Default for Scenario {
             span_places: 4,
             loading: false,
             short: false,
+            gets_at_once: 1,
         }
     }
 }
@@ -167,7 +171,13 @@ impl Scenario {
         let mut rng = Rng::new(seed ^ 0x0053_4345_4e45);
         let base = match rng.below(3) {
             0 if format == Format::LineHashed => Techniques::OURS,
-            0 => Techniques { handover: true, combining: false, fair: false, ..Techniques::OURS },
+            0 => Techniques {
+                handover: true,
+                combining: false,
+                shared_reads: false,
+                fair: false,
+                ..Techniques::OURS
+            },
             1 => Techniques::SHERMAN,
             _ => {
                 let hierarchical = rng.one_in(2);
@@ -201,6 +211,9 @@ impl Scenario {
                 ..base
             },
         };
+        let shared_reads = base.shared_reads || (format == Format::LineHashed && !others.one_in(4));
+        let base = Techniques { shared_reads, ..base };
+        let gets_at_once = if format == Format::LineHashed { [1, 4, 6, 8][others.below(4)] } else { 1 };
         let computes = 1 + rng.below(3) as u32;
         let threads = if computes == 1 { 3 + rng.below(2) as u32 } else { 1 + rng.below(2) as u32 };
         let threads = if computes * threads < 3 { 2 } else { threads };
@@ -229,6 +242,7 @@ impl Scenario {
             caches: [Caches::Cold, Caches::Warm, Caches::Stale][rng.below(3)],
             // The smaller its span, the sooner a freed place is reused.
             span_places: if rng.one_in(12) { 4 } else { 1 },
+            gets_at_once,
             ..Self::default()
         }
     }

@@ -185,6 +185,7 @@ impl Explorer {
             height: walk.height(),
             most_verbs: self.record.most_verbs.get(),
             causes: self.record.causes.get(),
+            shared: self.record.shared.get(),
             crashes,
             violation,
         };

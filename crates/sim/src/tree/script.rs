@@ -11,7 +11,7 @@ use crate::history::{History, Op, Outcome};
 use crate::linear::{Pair, Sweep};
 use crate::rng::Rng;
 use crate::sim::Spawner;
-use sherman_core::{Direction, Error, Exchange, Scan, TreeState, Worker};
+use sherman_core::{Cause, Direction, Error, Exchange, Scan, TreeState, Worker};
 use sherman_fabric::{Clock, ComputeId, FabricError, Refusal, sleep_until};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -33,6 +33,8 @@ pub(super) struct Record {
     pub most_verbs: Cell<u64>,
     /// Number of retries by cause.
     pub causes: Cell<Causes>,
+    /// Number of gets that used the READ of another operation.
+    pub shared: Cell<u64>,
     /// The catalog requests of clients.
     pub catalog: RefCell<Vec<CatalogCall>>,
 }
@@ -44,6 +46,7 @@ impl Record {
         self.trouble.borrow_mut().take();
         self.most_verbs.set(0);
         self.causes.set(Causes::default());
+        self.shared.set(0);
         self.catalog.borrow_mut().clear();
     }
 
@@ -155,6 +158,10 @@ impl Script {
                 continue;
             }
             let key = self.key(asked);
+            if asked == Asked::Get && self.scenario.gets_at_once > 1 {
+                self.get_at_once(&worker, key).await;
+                continue;
+            }
             let value = u64::from(self.client) << 16 | u64::from(number) << 1 | 1;
             let op = match asked {
                 Asked::Get | Asked::Range => Op::Get,
@@ -243,14 +250,22 @@ impl Script {
 
     /// Runs one operation on one key.
     pub(super) async fn one(&mut self, worker: &Worker<SimEndpoint>, key: u64, asked: Op) {
+        if let Some(outcome) = self.call(worker, key, asked).await {
+            learn(&mut self.known, self.base + key, asked, outcome);
+        }
+    }
+
+    /// Runs one operation on one key and records it. Returns its outcome, if that is known.
+    pub(super) async fn call(&self, worker: &Worker<SimEndpoint>, key: u64, asked: Op) -> Option<Outcome> {
         let call = self.record.history.borrow_mut().invoke(self.client, self.base + key, asked);
         self.spawner.say(|| format!("client {} begins: key {key}, {asked}", self.client));
         let outcome = self.ask(worker, key, asked).await;
         self.spawner.say(|| format!("client {} ends: key {key}, {asked}: {}", self.client, told(&outcome)));
         let mut history = self.record.history.borrow_mut();
+        let mut known = None;
         let ended = match outcome {
             Ok(Ok(outcome)) => {
-                learn(&mut self.known, self.base + key, asked, outcome);
+                known = Some(outcome);
                 history.ret(call, outcome)
             }
             Ok(Err(NeverWritten(bytes))) => {
@@ -269,6 +284,7 @@ impl Script {
         if let Err(misuse) = ended {
             self.record.trouble(Property::Progress, misuse.to_string());
         }
+        known
     }
 
     /// Runs the operation on the tree, and returns its outcome in terms of the history.
@@ -281,6 +297,11 @@ impl Script {
         let op = worker.op();
         let answer = self.ask_within(&op, key, asked).await;
         self.record.count_retries(&op);
+        self.record.shared.set(self.record.shared.get() + op.shared());
+        if op.retries().get(Cause::SharedRead) > 0 && !self.time_jumps && !worker.compute().is_terminated() {
+            let what = format!("a get of client {} waited in vain for a shared READ", self.client);
+            self.record.trouble(Property::Progress, what);
+        }
         self.bound(&op);
         answer
     }

@@ -71,8 +71,9 @@ fn check(what: &str, first: u64, count: u64, make: impl Fn() -> Explorer + Sync)
 fn line_hashed_trees_are_linearizable_under_the_adversary() {
     let count = if runs_in_full() { 40_000 } else { 10_000 };
     let explored = explore("line-hashed", 4 << 32, count, drawn(Format::LineHashed));
-    let Shares { split, merge, shrink, reuse, scan, .. } = explored.with;
+    let Shares { split, merge, shrink, reuse, scan, shared_read, .. } = explored.with;
     let shown = [
+        ("a shared READ", shared_read, 0.2),
         ("a split", split, 0.12),
         ("a merge", merge, 0.12),
         ("a shrink", shrink, 0.02),

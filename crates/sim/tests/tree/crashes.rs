@@ -46,7 +46,11 @@ fn drawn(format: Format) -> impl Fn() -> Explorer + Sync {
 
 #[test]
 fn line_hashed_trees_survive_any_death() {
-    check("line-hashed, crashes", 14 << 32, 36, Format::LineHashed);
+    let count = percent(36);
+    let explored = explore("line-hashed, crashes", 14 << 32, count, drawn(Format::LineHashed));
+    assert_clean(&explored, count);
+    let share = explored.share(explored.with.shared_read);
+    assert!(share >= 0.04, "gets share READs in {:.2} % of schedules", 100.0 * share);
 }
 
 #[test]

@@ -54,6 +54,7 @@ impl Setup {
                 redo: true,
                 backoff: true,
                 combining: on(11),
+                shared_reads: on(11),
                 fair: on(11),
             },
             format: FORMATS[row[6]],

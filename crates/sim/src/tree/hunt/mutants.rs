@@ -21,6 +21,16 @@ impl Hunt {
             Mutant::JoinsTooLate | Mutant::ResultOfAnother => Self { bend: crowd, ..hashed },
             // An operation's deadline must pass while the holder of the lane executes it.
             Mutant::LeavesTaken => Self { bend: crowd, ..hashed.with_crashes() },
+            // Several gets of one compute server must be in flight at once.
+            Mutant::AdoptsEarlierRead | Mutant::WaitersLeft => Self { bend: gather, ..hashed },
+            // And they must want different windows that share a slot.
+            Mutant::OtherLines => Self {
+                bend: |scenario| {
+                    gather(scenario);
+                    (scenario.shape, scenario.loaded, scenario.hot) = (Shape::WideKeys, 24, 24);
+                },
+                ..hashed
+            },
             // A place must be freed and reused while a reader has a pointer to it.
             Mutant::DetachedIgnored | Mutant::LinesNotDetached => Self { bend: churn, ..hashed },
             // A client must die while it links a leaf, and another client must change that leaf meanwhile.
@@ -186,8 +196,16 @@ fn crowd(scenario: &mut Scenario) {
     (scenario.first, scenario.then) = (Mix::EVEN, Mix::EVEN);
 }
 
-/// Makes leaves split and merge all the time, in spans of one place.
+/// Lets the threads of one compute server read few keys while others change them.
+fn gather(scenario: &mut Scenario) {
+    crowd(scenario);
+    (scenario.techniques.shared_reads, scenario.gets_at_once) = (true, 4);
+    (scenario.first, scenario.then) = (Mix::READ_AND_GROW, Mix::READ_AND_GROW);
+}
+
+/// Makes leaves split and merge all the time, in spans of one place. Gets take little of that time.
 fn churn(scenario: &mut Scenario) {
+    scenario.gets_at_once = 1;
     (scenario.shape, scenario.operations) = (Shape::Four, 12);
     (scenario.loaded, scenario.hot, scenario.span_places) = (8, 12, 1);
     (scenario.sparse, scenario.thinned, scenario.unposted) = (false, 0, false);
