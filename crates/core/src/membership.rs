@@ -21,7 +21,7 @@
 pub(crate) mod seam;
 
 use sherman_fabric::{ComputeId, FabricError};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -34,7 +34,7 @@ const WEDGED_AFTER_LEASES: u64 = 2;
 #[derive(Debug, Default)]
 pub(crate) struct Membership {
     terminated: AtomicBool,
-    suspects: Mutex<BTreeSet<ComputeId>>,
+    suspects: Mutex<Suspects>,
     /// Whether some member finds no free memory.
     short: AtomicBool,
     /// Live members that could not be fenced. `stalls` is their number.
@@ -47,6 +47,29 @@ pub(crate) struct Membership {
     recoveries: AtomicU64,
     recovering: Mutex<BTreeSet<ComputeId>>,
     pulses: Mutex<Vec<Weak<Pulse>>>,
+}
+
+/// Members that may be dead.
+#[derive(Debug, Default)]
+pub(crate) struct Suspects {
+    /// Members that operations wait for.
+    awaited: BTreeSet<ComputeId>,
+    /// Members that server 0 named, or that an earlier batch of the recoverer left.
+    named: BTreeSet<ComputeId>,
+}
+
+impl Suspects {
+    /// The members to ask server 0 about at `now`. `look_again` has the members that were alive at the last
+    /// request, and the time when their lease runs out. Operations may name such a member thousands of times
+    /// a second, so it is asked about again only at that time. If server 0 names it, its lease has ended
+    /// earlier.
+    pub(crate) fn due(self, look_again: &mut BTreeMap<ComputeId, u64>, now: u64) -> BTreeSet<ComputeId> {
+        let mut due = self.named;
+        look_again.retain(|client, _| !due.contains(client));
+        due.extend(look_again.extract_if(.., |_, at| now >= *at).map(|(client, _)| client));
+        due.extend(self.awaited.into_iter().filter(|client| !look_again.contains_key(client)));
+        due
+    }
 }
 
 /// Counts of a compute server's lease renewals and recoveries.
@@ -134,15 +157,15 @@ impl Membership {
 
     /// Records a suspect for the recoverer.
     pub(crate) fn suspect(&self, client: ComputeId) {
-        if lock(&self.suspects).insert(client) {
+        if lock(&self.suspects).awaited.insert(client) {
             wake(&self.recoverer);
         }
     }
 
-    /// Records several suspects.
+    /// Records suspects that must be asked about at once.
     pub(crate) fn suspect_all(&self, clients: &[ComputeId]) {
         if !clients.is_empty() {
-            lock(&self.suspects).extend(clients);
+            lock(&self.suspects).named.extend(clients);
             wake(&self.recoverer);
         }
     }
@@ -185,12 +208,13 @@ impl Membership {
     }
 
     /// Takes the suspects recorded since the last call.
-    pub(crate) fn take_suspects(&self) -> BTreeSet<ComputeId> {
+    pub(crate) fn take_suspects(&self) -> Suspects {
         std::mem::take(&mut lock(&self.suspects))
     }
 
     pub(crate) fn has_suspects(&self) -> bool {
-        !lock(&self.suspects).is_empty()
+        let suspects = lock(&self.suspects);
+        !suspects.awaited.is_empty() || !suspects.named.is_empty()
     }
 
     /// Sets the waker of the keeper, which is woken when this identity ends.
@@ -297,6 +321,30 @@ mod tests {
         pulse.gave();
         pulse.gave();
         assert!(!membership.is_wedged(&mut watch, 100, 10), "it holds nothing");
+    }
+
+    #[test]
+    fn a_live_member_is_asked_about_once_a_lease_unless_server_0_names_it() {
+        let (membership, mut look_again) = (Membership::default(), BTreeMap::new());
+        let [one, other] = [1, 2].map(ComputeId);
+        let mut due = |suspect: &[ComputeId], named: &[ComputeId], now| {
+            suspect.iter().for_each(|&client| membership.suspect(client));
+            membership.suspect_all(named);
+            let due: Vec<ComputeId> =
+                membership.take_suspects().due(&mut look_again, now).into_iter().collect();
+            // Server 0 answers that the lease of each runs for 100 more.
+            look_again.extend(due.iter().map(|&client| (client, now + 100)));
+            due
+        };
+        assert_eq!(due(&[one], &[], 0), [one]);
+        for now in 1..100 {
+            assert_eq!(due(&[one], &[], now), []);
+        }
+        assert_eq!(due(&[], &[], 100), [one], "its lease has run out by now");
+        assert_eq!(due(&[one, other], &[], 110), [other]);
+        assert_eq!(due(&[], &[one], 120), [one], "server 0 names it");
+        assert_eq!(due(&[one, other], &[], 209), []);
+        assert_eq!(due(&[], &[], 210), [other]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use crate::cause::{Cause, Retries};
 use crate::doubt::Doubt;
 use crate::error::Error;
+use crate::lock::local::LaneIndex;
 use crate::worker::Worker;
 use sherman_fabric::control::Renewal;
 use sherman_fabric::endpoint::Execute;
@@ -46,6 +47,8 @@ pub struct Op<'w, E: Endpoint> {
     cache_misses: Cell<u64>,
     timeout: Cell<Duration>,
     started: Cell<Option<u64>>,
+    /// The lane that the last try found taken, its holder, and since when this operation has seen no other.
+    holder: Cell<Option<(LaneIndex, ComputeId, u64)>>,
     tries: Cell<u32>,
     obstacles: Cell<bool>,
     /// The client that the operation waits for, if that client is known to be stalled.
@@ -75,6 +78,7 @@ impl<'w, E: Endpoint> Op<'w, E> {
             cache_misses: Cell::new(0),
             timeout: Cell::new(timeout),
             started: Cell::new(None),
+            holder: Cell::new(None),
             tries: Cell::new(0),
             obstacles: Cell::new(false),
             stalled: Cell::new(ComputeId::NOBODY),
@@ -295,29 +299,44 @@ impl<'w, E: Endpoint> Op<'w, E> {
         Ok(())
     }
 
-    /// Whether the operation has waited so long that the client it waits for may be dead.
-    fn is_suspicious(&self) -> bool {
+    /// Whether the operation has waited for a client since `since`, and so long that the client may be dead.
+    fn is_suspicious(&self, since: Option<u64>) -> bool {
         let lease = self.worker.compute.geometry().lease_nanos;
-        self.started.get().is_some_and(|started| self.endpoint().now().saturating_sub(started) >= lease / 4)
+        since.is_some_and(|since| self.endpoint().now().saturating_sub(since) >= lease / 4)
     }
 
     /// After some waiting, has the recoverer find out whether `client`, for which the operation waits, is
     /// dead.
     pub(crate) fn suspect(&self, client: ComputeId) {
+        self.suspect_since(client, self.started.get());
+    }
+
+    /// Like `suspect`, for the client that holds `lane`. A lane that goes from client to client is busy, not
+    /// lost. So the wait counts from the time when the operation first saw this holder.
+    pub(crate) fn suspect_lane_holder(&self, lane: LaneIndex, client: ComputeId) {
+        let since = match self.holder.get() {
+            Some((at, holder, since)) if at == lane && holder == client => since,
+            _ => self.endpoint().now(),
+        };
+        self.holder.set(Some((lane, client, since)));
+        self.suspect_since(client, Some(since));
+    }
+
+    fn suspect_since(&self, client: ComputeId, since: Option<u64>) {
         if client == ComputeId::NOBODY || client == self.endpoint().client() {
             return;
         }
         if self.worker.compute.membership.is_stalled(client) {
             self.stalled.set(client);
         }
-        if self.is_suspicious() {
+        if self.is_suspicious(since) {
             self.worker.compute.suspect(client);
         }
     }
 
     /// Like `suspect`, for the client that holds the lane of the node at `address`, which stays torn.
     pub(crate) async fn suspect_writer(&self, address: GlobalAddress) -> Result<(), FabricError> {
-        if !self.is_suspicious() {
+        if !self.is_suspicious(self.started.get()) {
             return Ok(());
         }
         let geometry = self.worker.compute.geometry();

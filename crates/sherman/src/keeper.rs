@@ -30,7 +30,8 @@ use std::time::{Duration, Instant};
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 /// The pause after the cluster refused the compute server.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
-/// An identity that lived this long counts as a success: the backoff starts again with the first pause.
+/// An identity that lived this long, and two leases, counts as a success: the backoff starts again with the
+/// first pause.
 const SOUND_LIFE: Duration = Duration::from_secs(1);
 /// The interval of checks whether a former identity still has something in flight.
 const QUIET_LOOKS: Duration = Duration::from_millis(1);
@@ -114,7 +115,8 @@ pub(crate) fn keep(
         let ClusterOptions { events, rejoin, .. } = &shared.options;
         let client = identity.compute.client();
         events.tell(&Event::IdentityEnded { client, reason: identity.compute.end_reason() });
-        if began.elapsed() >= SOUND_LIFE {
+        let lease = Duration::from_nanos(identity.compute.geometry().lease_nanos);
+        if is_sound(began.elapsed(), lease) {
             pauses = Pauses::default();
         }
         if !goes_on || !rejoin {
@@ -123,6 +125,12 @@ pub(crate) fn keep(
         let Some(next) = join_again(shared, &identity, &mut pauses) else { return };
         (identity, worker) = next;
     }
+}
+
+/// Whether an identity lived so long that the next one may join at once. One that ends within two leases may
+/// never have renewed: on an overloaded host each new identity would add to the load and lose its lease too.
+fn is_sound(lived: Duration, lease: Duration) -> bool {
+    lived >= SOUND_LIFE.max(2 * lease)
 }
 
 /// Renews until asked to stop, or until the identity has ended.
@@ -267,6 +275,15 @@ impl Wake for Unpark {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_identity_that_never_renewed_its_lease_does_not_reset_the_pauses() {
+        let lease = Duration::from_secs(3);
+        assert!(!is_sound(lease + lease / 10, lease));
+        assert!(is_sound(3 * lease, lease));
+        assert!(!is_sound(SOUND_LIFE / 2, Duration::from_millis(100)));
+        assert!(is_sound(SOUND_LIFE, Duration::from_millis(100)));
+    }
 
     #[test]
     fn pauses_grow_to_their_bound() {

@@ -28,7 +28,7 @@ pub fn run(args: &DumpArgs) -> Result<(), Failure> {
         return Err(Failure::option("no-header", "NDJSON has no header"));
     }
     let began = Instant::now();
-    let cluster = super::open(&args.at.url()?)?;
+    let cluster = args.timeout.open(&args.at.url()?)?;
     // Open the tree before the file: a wrong tree name must not empty the file.
     let opened = open(&cluster, &args.at)?;
     let (stdout, file);

@@ -2,9 +2,12 @@
 
 use super::args::{CreateArgs, TreeArgs};
 use super::rows::{FileFormat, Header};
-use crate::parse::fill;
+use crate::failure::Failure;
+use crate::parse::{fill, seconds};
 use clap::Args;
+use sherman::{Cluster, ClusterOptions};
 use std::path::PathBuf;
+use std::time::Duration;
 
 const LOAD_HELP: &str = "\
 CSV has two columns, the key and the value. Fields may be quoted. NDJSON has one object per line,
@@ -16,7 +19,7 @@ The command inserts many entries at once. If a key occurs twice, the later line 
     completely before it changes anything, so a bad line changes nothing. Of stdin, it has inserted
     the entries before the bad line.
   - If an insert fails, the command starts no more inserts and reports how many entries were
-    acknowledged.
+    acknowledged. An insert waits up to --timeout for a memory server that restarts.
 
 With --bulk the tree must be empty and the keys strictly ascending, as \"sherman dump\" writes them.
 A bulk load is much faster. It is all or nothing: no client sees a part of it, and a failure changes
@@ -43,6 +46,22 @@ operation failed.
 Examples:
   sherman dump orders.csv --cluster tcp://memory-1:7000 --tree orders
   sherman dump --tree users --key-type text --format ndjson | gzip > users.ndjson.gz";
+
+/// How long the operations of a command wait.
+#[derive(Debug, Args)]
+pub struct TimeoutArgs {
+    /// Let an operation wait this many seconds for a server that is away, or for a lock, before it fails
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    timeout: f64,
+}
+
+impl TimeoutArgs {
+    /// Joins the cluster at `url`.
+    pub fn open(&self, url: &str) -> Result<Cluster, Failure> {
+        let timeout = Duration::try_from_secs_f64(self.timeout).unwrap_or(Duration::MAX);
+        Ok(Cluster::open_with(url, ClusterOptions::new().timeout(timeout))?)
+    }
+}
 
 /// The options of `sherman load`.
 #[derive(Debug, Args)]
@@ -72,6 +91,10 @@ pub struct LoadArgs {
     #[arg(long, value_name = "PCT", default_value = "80", value_parser = fill, requires = "bulk")]
     pub fill: u32,
 
+    /// How long an insert waits.
+    #[command(flatten)]
+    pub timeout: TimeoutArgs,
+
     /// Print the result as JSON, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
@@ -100,6 +123,10 @@ pub struct DumpArgs {
     /// Omit the line that names the columns of CSV
     #[arg(long)]
     pub no_header: bool,
+
+    /// How long a read waits.
+    #[command(flatten)]
+    pub timeout: TimeoutArgs,
 
     /// Print the result as JSON, and nothing else, to stdout; the entries must go to a file then
     #[arg(long)]

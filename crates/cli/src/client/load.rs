@@ -73,7 +73,7 @@ pub fn run(args: &LoadArgs) -> Result<(), Failure> {
     };
     let began = Instant::now();
     let bar = FileBar::new(length);
-    let cluster = super::open(&url)?;
+    let cluster = args.timeout.open(&url)?;
     let loaded = load(&cluster, args, input, preview, &|bytes, entries| bar.show(bytes, entries));
     bar.clear();
     let (Loaded { entries, replaced }, hint) = loaded?;
@@ -191,13 +191,20 @@ fn next_batch<R: BufRead>(rows: &mut Rows<R>) -> (Vec<Row>, Option<BadRow>) {
 
 /// Inserts until the first failure, and reports it with the number of acknowledged entries. If the outcome of
 /// an insert is unknown, the insert is repeated. That is safe because inserting the same entry twice has the
-/// same effect as once. The count of replaced entries may then be one too high for each such insert.
+/// same effect as once. The count of replaced entries may then be one too high for each such insert. Inserts
+/// that were cut short ([`PATIENCE`]) because of such an outcome are repeated too.
 fn insert(client: &RawClient, batch: &[&Row], loaded: &mut Loaded) -> Result<(), Failure> {
+    let is_unknown = |(_, error): &(u64, Error)| matches!(error, Error::OutcomeUnknown { .. });
+    let was_cut_short = |(_, error): &(u64, Error)| match error {
+        Error::NotRejoined { waited, .. } | Error::Timeout { waited, .. } => *waited < client.timeout(),
+        _ => false,
+    };
     let mut left = batch.to_vec();
     for _ in 0..REPEATS {
         let (failures, open) = insert_once(client, &left, loaded);
-        if open.is_empty() || failures.iter().any(|(_, error)| !matches!(error, Error::OutcomeUnknown { .. }))
-        {
+        let repeats = failures.iter().any(is_unknown)
+            && failures.iter().all(|failure| is_unknown(failure) || was_cut_short(failure));
+        if !repeats {
             return report(failures, loaded);
         }
         left = open;

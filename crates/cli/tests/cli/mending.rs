@@ -12,6 +12,7 @@ use sherman::{Cluster, Error, OpenError};
 use sherman_conformance::trees::Failure;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::ops::Range;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -341,6 +342,52 @@ fn piped(args: &[&str], url: &str) -> Child {
         .expect("the command starts")
 }
 
+/// Writes `rows` rows of a load. Neighbouring rows have distant keys, so that many operations are in flight.
+fn write_rows(input: &mut impl Write, rows: Range<u64>, all: u64) {
+    for row in rows {
+        writeln!(input, "{},{row}", row * 7_919 % all).expect("the command reads");
+    }
+    input.flush().expect("the command reads");
+}
+
+#[test]
+fn a_load_waits_for_a_server_that_is_away_for_seconds() -> Result<(), Failure> {
+    const ROWS: u64 = 300_000;
+    let mut servers = Servers::start(Transport::Tcp, 2, &SERVER);
+    let url = servers.url();
+    let mut load = piped(&["load", "-", "--tree", "rows", "--create"], &url);
+    let mut input = load.stdin.take().expect("piped");
+    write_rows(&mut input, 0..ROWS / 3, ROWS);
+    for round in 1..3 {
+        // The command reads no more rows than fit into a batch and a pipe, so it is inserting now.
+        std::thread::sleep(Duration::from_millis(50));
+        servers.servers[2 - round as usize].kill();
+        std::thread::sleep(Duration::from_secs(3));
+        servers.servers[2 - round as usize].restart();
+        write_rows(&mut input, round * ROWS / 3..(round + 1) * ROWS / 3, ROWS);
+    }
+    drop(input);
+    let output = load.wait_with_output()?;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).starts_with("300,000 entries loaded"), "{}", text(&output.stdout));
+
+    // It waits no longer than the user asked for.
+    let mut load = piped(&["load", "-", "--tree", "rows", "--timeout", "1.5"], &url);
+    let mut input = load.stdin.take().expect("piped");
+    write_rows(&mut input, 0..ROWS / 3, ROWS);
+    servers.servers[1].kill();
+    let began = Instant::now();
+    drop(input);
+    let output = load.wait_with_output()?;
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("could not join the cluster again within 1.") && said.contains("memory server 1 at")
+    );
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    Ok(())
+}
+
 #[test]
 fn load_dump_scan_check_and_bench_go_on_after_restarts() -> Result<(), Failure> {
     const ROWS: u64 = 200_000;
@@ -355,11 +402,7 @@ fn load_dump_scan_check_and_bench_go_on_after_restarts() -> Result<(), Failure> 
     let mut load = piped(&["load", "-", "--tree", "rows", "--create"], &url);
     let mut input = load.stdin.take().expect("piped");
     for round in 0..4 {
-        for row in (round * ROWS / 4)..((round + 1) * ROWS / 4) {
-            // Neighbouring rows have distant keys, so that many operations are in flight.
-            writeln!(input, "{},{row}", row * 7_919 % ROWS).expect("the command reads");
-        }
-        input.flush().expect("the command reads");
+        write_rows(&mut input, round * ROWS / 4..(round + 1) * ROWS / 4, ROWS);
         if round < 3 {
             restart(round as usize);
         }

@@ -137,54 +137,92 @@ fn joins_that_are_dropped_keep_nobody_out() -> Result<(), Failure> {
     Ok(())
 }
 
+/// The largest crowd in which every member is a process of its own.
+const PROCESSES: u64 = 400;
+/// Members of each process of a larger crowd.
+const MEMBERS: u64 = 20;
+/// The most processes of a crowd that start at the same time.
+const STARTING: usize = 8;
+/// Changes of each member before all are killed. Most members then own a redo area and a span.
+const CHANGES: u64 = 50;
+
+/// Starts the processes of a crowd, a few at a time, and waits until every member is live and writes.
+fn gather(
+    url: &str,
+    survivor: &Cluster,
+    members: u64,
+    ledgers: &[Arc<Mutex<Ledger>>],
+) -> Result<Vec<Writer>, Failure> {
+    let began = Instant::now();
+    let limit = Duration::from_secs(120 + members * ledgers.len() as u64 / 3);
+    let planted: Vec<u64> = ledgers.iter().map(acknowledged).collect();
+    let mut writers: Vec<Writer> = Vec::new();
+    for (ledger, slot) in ledgers.iter().zip(0..) {
+        if let Some(early) = writers.len().checked_sub(STARTING) {
+            wait_until("an earlier process writes", limit, || {
+                writers[early].ids().len() as u64 >= members
+                    && acknowledged(&ledgers[early]) > planted[early] + members
+            });
+        }
+        writers.push(Writer::start_crowd(url, slot, members, ledger));
+    }
+    for (ledger, planted) in ledgers.iter().zip(planted) {
+        wait_until("all write", limit, || acknowledged(ledger) > planted + CHANGES * members);
+    }
+    let live = || {
+        std::thread::sleep(Duration::from_millis(100));
+        survivor.members().map_or(0, |all| all.iter().filter(|one| one.standing == Standing::Live).count())
+    };
+    wait_until("all are live", limit, || live() as u64 > members * ledgers.len() as u64);
+    let ids: usize = writers.iter().map(|writer| writer.ids().len()).sum();
+    println!(
+        "{} processes of {members} write after {:.0?}; identities: {ids}",
+        ledgers.len(),
+        began.elapsed()
+    );
+    Ok(writers)
+}
+
+fn acknowledged(ledger: &Arc<Mutex<Ledger>>) -> u64 {
+    ledger.lock().map_or(0, |ledger| ledger.acknowledged())
+}
+
 #[test]
 fn many_that_die_at_once_are_recovered_together() -> Result<(), Failure> {
     let _alone = crate::common::alone();
     let crowd = number("SHERMAN_CROWD", 40);
+    assert!(crowd <= PROCESSES || crowd.is_multiple_of(MEMBERS), "{crowd} is no multiple of {MEMBERS}");
+    let members = if crowd <= PROCESSES { 1 } else { MEMBERS };
     let lease = Duration::from_secs(3);
     // Every writer takes redo areas, 1 MiB each.
     let memory = format!("{}MiB", 2048 + crowd);
     let servers = Servers::start(Transport::Tcp, 2, &["--memory", &memory, "--lease", "3s"]);
     let url = servers.url();
     let survivor = Cluster::open(&url)?;
-    let ledgers: Vec<_> = (0..crowd).map(|_| Arc::new(Mutex::new(Ledger::default()))).collect();
-    let present = plant(&survivor, &ledgers)?;
-    // Thousands of writers without pauses would leave a small machine no time to renew leases. All of them
-    // write without pauses just before they die.
-    let pause = Duration::from_millis(if crowd > 400 { crowd } else { 0 });
-    let started = Instant::now();
-    let mut writers: Vec<Writer> =
-        ledgers.iter().zip(0..).map(|(ledger, slot)| Writer::start_slow(&url, slot, pause, ledger)).collect();
-    let live = || {
-        std::thread::sleep(Duration::from_millis(crowd / 10));
-        survivor.members().map_or(0, |all| all.iter().filter(|one| one.standing == Standing::Live).count())
-    };
-    wait_until("all write", Duration::from_secs(120 + crowd / 3), || live() as u64 > crowd);
-    // Counted from the beginning, because slow writers change little while the test looks at others.
-    let acknowledged = |ledger: &Arc<Mutex<Ledger>>| ledger.lock().map_or(0, |ledger| ledger.acknowledged());
-    for ledger in &ledgers {
-        wait_until("two changes", Duration::from_secs(120 + crowd / 3), || {
-            acknowledged(ledger) >= present / crowd + 2
-        });
-    }
-    println!("{crowd} write after {:.0?}", started.elapsed());
-    writers.iter_mut().for_each(Writer::hurry);
-    std::thread::sleep(lease / 10);
+    let ledgers: Vec<_> =
+        (0..crowd.div_ceil(members)).map(|_| Arc::new(Mutex::new(Ledger::default()))).collect();
+    let planted = plant(&survivor, &ledgers, members)?;
+    let mut writers = gather(&url, &survivor, members, &ledgers)?;
+    let before = survivor.participation().recoveries;
     let began = Instant::now();
     for writer in &writers {
         writer.signal(rustix::process::Signal::KILL);
     }
     let killed = began.elapsed();
     settle(&survivor, lease + Duration::from_secs(5))?;
-    let recovered = began.elapsed();
+    let settled = began.elapsed();
+    let recovered = survivor.participation().recoveries - before;
+    let audit = survivor.audit()?;
+    assert_eq!((audit.lanes_held, audit.finding_count), (0, 0), "{:?}", audit.findings);
     writers.clear();
     let (acknowledged, uncertain) = verify(&survivor, &ledgers)?;
-    let acknowledged = acknowledged - present;
+    let acknowledged = acknowledged - planted;
     println!(
-        "{crowd} killed within {killed:.2?}, all recovered and the tree checked {recovered:.2?} later; \
-         {acknowledged} changes acknowledged, {uncertain} keys of unknown outcome"
+        "{crowd} killed within {killed:.2?}, all gone and the tree checked {settled:.2?} later, {recovered} of \
+         them by recovery; {acknowledged} changes acknowledged, {uncertain} keys of unknown outcome"
     );
-    assert!(acknowledged > crowd, "{acknowledged}");
+    assert!(killed < Duration::from_secs(1), "{killed:?}");
+    assert!(recovered >= crowd / 2, "{recovered} of {crowd} owned something");
     Ok(())
 }
 

@@ -235,7 +235,7 @@ impl<E: Endpoint> Op<'_, E> {
     /// word.
     pub(super) fn suspect_holder(&self, lane: LaneIndex, word: u64) {
         let (_, _, mask, shift) = self.worker.compute.geometry().lane_word(lane.lane);
-        self.suspect(ComputeId(((word & mask) >> shift) as u16));
+        self.suspect_lane_holder(lane, ComputeId(((word & mask) >> shift) as u16));
     }
 
     /// Adds the CAS that takes a lane.

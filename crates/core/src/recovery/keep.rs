@@ -113,14 +113,10 @@ impl<E: Endpoint> Worker<E> {
         self.compute.membership.suspect_all(expired);
     }
 
-    /// Takes the members to ask server 0 about now: suspects, and members of `look_again` whose time has
-    /// come.
+    /// Takes the members to ask server 0 about now, also those of `look_again` whose time has come.
     fn take_suspects(&self, look_again: &mut BTreeMap<ComputeId, u64>) -> BTreeSet<ComputeId> {
         seam!(recovery::take_suspects(self));
-        let now = self.endpoint.now();
-        let mut suspects = self.compute.membership.take_suspects();
-        suspects.extend(look_again.extract_if(.., |_, at| now >= *at).map(|(client, _)| client));
-        suspects
+        self.compute.membership.take_suspects().due(look_again, self.endpoint.now())
     }
 
     /// Recovers the members that operations wait for or that server 0 names, until `stop` returns true. It

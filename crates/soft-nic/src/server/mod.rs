@@ -2,6 +2,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `limits` | how many connections and bytes clients may take |
 //! | `listen` | TCP addresses and Unix sockets to listen on |
 //! | `accept` | the thread that accepts connections and distributes them over the shards |
 //! | `shard` | a thread with its connections and their events |
@@ -42,8 +43,10 @@
 //!
 //! **What may go wrong.** If the system stops a thread in the middle of a turn, the fences that wait for that
 //! turn are delayed. Nothing else waits for the thread, except readers of the line that it was writing. A
-//! client that violates the protocol gets a goodbye and is disconnected. Descriptors may run out: then the
-//! server accepts no new connection until some are free again.
+//! client that violates the protocol gets a goodbye and is disconnected. A server with few descriptors allows
+//! fewer connections, and refuses further clients with a reason. Descriptors may still run out, because other
+//! parts of the process or of the host use them. Then the server accepts no new connection until some are free
+//! again.
 
 mod accept;
 mod calls;
@@ -56,6 +59,7 @@ mod execute;
 mod greet;
 mod incarnations;
 mod input;
+mod limits;
 mod listen;
 mod out;
 mod remote;
@@ -63,10 +67,12 @@ mod shard;
 mod shared;
 
 pub use error::ServeError;
+pub use limits::Limits;
 pub use listen::Listen;
 
 use accept::Acceptor;
 use listen::Listener;
+use rustix::process::{Resource, getrlimit};
 use shard::{Mailbox, Shard};
 use shared::Shared;
 use sherman_control::auth::Secret;
@@ -75,45 +81,6 @@ use sherman_embedded::host::Host;
 use sherman_fabric::ServerStats;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
-
-/// A server's limits for its clients.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// The most open connections whose handshake is done.
-    pub max_connections: usize,
-    /// The most open connections whose handshake is not done, over all shards. One more closes the oldest of
-    /// them, never one whose handshake is done.
-    pub max_newcomers: usize,
-    /// How long a handshake may take.
-    pub handshake_time: Duration,
-    /// How long a connection without a member may be silent: an operator's, or that of a client that is about
-    /// to join.
-    pub idle_time: Duration,
-    /// With this many unsent bytes for one client, the server executes nothing more of that client.
-    pub high_water: usize,
-    /// The most bytes that all connections together may make the server hold.
-    pub max_buffered: usize,
-    /// How long sent data may stay unacknowledged before a TCP connection counts as broken.
-    pub user_timeout: Duration,
-    /// How long a TCP connection may be silent before the system probes its other end.
-    pub keepalive: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            max_connections: 16_384,
-            max_newcomers: 4_096,
-            handshake_time: Duration::from_secs(5),
-            idle_time: Duration::from_secs(30),
-            high_water: 256 << 10,
-            max_buffered: 256 << 20,
-            user_timeout: Duration::from_secs(20),
-            keepalive: Duration::from_secs(15),
-        }
-    }
-}
 
 /// The options of a server.
 #[derive(Debug)]
@@ -172,6 +139,7 @@ impl SoftNicServer {
         let addresses: Vec<_> = listeners.iter().map(|listener| listener.at.clone()).collect();
         let mailboxes = (0..shards.max(1)).map(|_| Mailbox::new());
         let mailboxes = mailboxes.collect::<Result<Vec<_>, _>>().map_err(ServeError::System)?;
+        let limits = limits.fit(getrlimit(Resource::Nofile).current);
         let shared = Arc::new(Shared::new(host, secret, tear_reads, limits, path, mailboxes)?);
         shared.take_over_members();
         let mut server = RunningServer { shared, addresses, threads: Vec::new() };

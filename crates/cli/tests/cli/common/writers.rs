@@ -9,64 +9,67 @@ use sherman_conformance::trees::{Failure, Ledger, Note};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The variable with a writer's arguments: URL, first key, seed. A fourth word "leaves" makes the writer
-/// leave in order when its standard input ends. A number there makes each thread pause between two changes,
-/// for that many milliseconds on average, until the standard input ends.
+/// The variable with a writer's arguments: URL, first key, seed, number of members. A fifth word "leaves"
+/// makes the writer leave in order when its standard input ends.
 const ORDERS: &str = "SHERMAN_TEST_WRITER";
 /// Whether this writer must leave.
 static LEAVE: AtomicBool = AtomicBool::new(false);
-/// The mean pause of a thread between two changes.
-static PAUSE: Mutex<Duration> = Mutex::new(Duration::ZERO);
-/// Wakes the threads that pause, when there are no more pauses.
-static HURRY: Condvar = Condvar::new();
 /// How long a writer may take to leave. After that the test kills it.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(15);
-/// How often a writer tries to join: for two minutes at least.
+/// How often a member tries to join: for two minutes at least.
 const MOST_JOINS: u32 = 1200;
-/// Keys of one writer.
+/// The pause between two tries is between this and four times as long, so that a crowd does not return at the
+/// same moment.
+const JOIN_PAUSE: Duration = Duration::from_millis(100);
+/// Keys of one member.
 const KEYS: u64 = 400;
 /// [`plant`] inserts one key of this many.
 const PLANTED: usize = 16;
-/// Threads of one writer.
+/// Threads of a writer that is one member. Several members have one thread each.
 const THREADS: u64 = 2;
 /// The tree that the writers change.
 pub const TREE: &str = "diary";
 
-/// The main function of a writer process. It writes until the test kills it. If the cluster takes it for
-/// dead, it joins again as another client.
+/// The main function of a writer process. It writes until the test kills it. If the cluster takes a member for
+/// dead, that member joins again as another client.
 pub fn run_writer() {
     let orders = std::env::var(ORDERS).expect("orders");
     let mut words = orders.split(' ');
-    let url = words.next().expect("a URL").to_owned();
+    let url = words.next().expect("a URL");
     let mut number = || words.next().expect("a number").parse::<u64>().expect("a number");
-    let (first, seed) = (number(), number());
-    let more = words.next();
-    if let Some(Ok(millis)) = more.map(str::parse) {
-        set_pause(Duration::from_millis(millis));
-    }
-    if let Some(leaves) = more.map(|word| word == "leaves") {
-        std::thread::spawn(move || {
+    let (first, seed, members) = (number(), number(), number());
+    if words.next() == Some("leaves") {
+        std::thread::spawn(|| {
             let _ = std::io::stdin().read_to_end(&mut Vec::new());
-            LEAVE.store(leaves, Ordering::Relaxed);
-            set_pause(Duration::ZERO);
+            LEAVE.store(true, Ordering::Relaxed);
         });
     }
     // Ends the line with the test's name. Otherwise the first line of the diary would be lost.
     println!();
-    // The automatic rejoin is off: the writer joins again below, so that it prints the id of every identity.
+    let threads = if members == 1 { THREADS } else { 1 };
+    std::thread::scope(|scope| {
+        for member in 0..members {
+            scope.spawn(move || take_part(url, first + member * KEYS, threads, seed ^ (member << 32)));
+        }
+    });
+}
+
+/// One member: joins and writes, under one identity after another.
+fn take_part(url: &str, first: u64, threads: u64, seed: u64) {
+    // The automatic rejoin is off: the member joins again below, so that it prints the id of every identity.
     // On a lossy network even the first join may need a second try.
-    let joined = join_patiently(|| Cluster::open_with(&url, ClusterOptions::new().rejoin(false)));
+    let joined = join_patiently(|| Cluster::open_with(url, ClusterOptions::new().rejoin(false)));
     let Some(mut cluster) = joined else { return };
     for round in 0.. {
         println!("id {}", cluster.id());
         std::thread::scope(|scope| {
-            for thread in 0..THREADS {
+            for thread in 0..threads {
                 let cluster = &cluster;
-                scope.spawn(move || write(cluster, first, thread, seed ^ (round << 40)));
+                scope.spawn(move || write(cluster, first, (thread, threads), seed ^ (round << 40)));
             }
         });
         // All threads have ended: the writer leaves, or the cluster took it for dead, or a server is gone.
@@ -85,19 +88,19 @@ fn join_patiently<E: std::fmt::Display>(join: impl Fn() -> Result<Cluster, E>) -
             Ok(cluster) => return Some(cluster),
             Err(error) => eprintln!("a writer waits: {error}"),
         }
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(JOIN_PAUSE.mul_f64(1.0 + 3.0 * fastrand::f64()));
     }
     panic!("a writer cannot join within {MOST_JOINS} tries");
 }
 
 /// Changes this thread's keys until the writer must leave or an operation fails.
-fn write(cluster: &Cluster, first: u64, thread: u64, seed: u64) {
+fn write(cluster: &Cluster, first: u64, (thread, threads): (u64, u64), seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed ^ (thread << 20));
     let mut work = || -> Result<(), Error> {
         let tree = cluster.open_tree::<u64, u64>(TREE).or_else(|_| cluster.tree::<u64, u64>(TREE))?;
         let client = tree.client()?;
         while !LEAVE.load(Ordering::Relaxed) {
-            let key = first + random.u64(..KEYS / THREADS) * THREADS + thread;
+            let key = first + random.u64(..KEYS / threads) * threads + thread;
             let value = (random.u32(..3) > 0).then(|| random.u64(..));
             println!("{}", Note::Begin { key, value });
             match value {
@@ -105,7 +108,6 @@ fn write(cluster: &Cluster, first: u64, thread: u64, seed: u64) {
                 None => drop(client.remove(key)?),
             }
             println!("{}", Note::Done { key });
-            pause(&mut random);
         }
         Ok(())
     };
@@ -114,28 +116,14 @@ fn write(cluster: &Cluster, first: u64, thread: u64, seed: u64) {
     }
 }
 
-fn set_pause(mean: Duration) {
-    *PAUSE.lock().unwrap_or_else(PoisonError::into_inner) = mean;
-    HURRY.notify_all();
-}
-
-/// Pauses between two changes, if this writer must.
-fn pause(random: &mut fastrand::Rng) {
-    let mean = PAUSE.lock().unwrap_or_else(PoisonError::into_inner);
-    if !mean.is_zero() {
-        let pause = mean.mul_f64(2.0 * random.f64());
-        drop(HURRY.wait_timeout_while(mean, pause, |mean| !mean.is_zero()));
-    }
-}
-
-/// Makes the tree of the writers, with some keys of every writer in it, so that thousands of writers do not
-/// all begin in the same leaf. Returns how many keys it has inserted.
-pub fn plant(cluster: &Cluster, ledgers: &[Arc<Mutex<Ledger>>]) -> Result<u64, Failure> {
+/// Makes the tree of the writers, with some keys of every member in it, so that thousands of members do not
+/// all begin in the same leaf. The writer of each ledger has `members`. Returns how many keys it has inserted.
+pub fn plant(cluster: &Cluster, ledgers: &[Arc<Mutex<Ledger>>], members: u64) -> Result<u64, Failure> {
     let client = cluster.tree::<u64, u64>(TREE)?.client()?;
     let mut planted = 0;
     for (ledger, slot) in ledgers.iter().zip(0..) {
         let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        for key in (slot * KEYS..(slot + 1) * KEYS).step_by(PLANTED) {
+        for key in (slot * members * KEYS..(slot + 1) * members * KEYS).step_by(PLANTED) {
             client.insert(key, key)?;
             ledger.enter(Note::Begin { key, value: Some(key) });
             ledger.enter(Note::Done { key });
@@ -166,20 +154,20 @@ impl Writer {
 
     /// Starts a writer that leaves in order on request ([`Writer::leave`]).
     pub fn start_polite(url: &str, slot: u64, seed: u64, ledger: &Arc<Mutex<Ledger>>) -> Self {
-        let orders = format!("{url} {} {seed} leaves", slot * KEYS);
+        let orders = format!("{url} {} {seed} 1 leaves", slot * KEYS);
         Self::start_with(Command::new(this_program()), &orders, ledger)
     }
 
-    /// Starts a writer whose threads pause between two changes, for `pause` on average, until it must hurry
-    /// ([`Writer::hurry`]).
-    pub fn start_slow(url: &str, slot: u64, pause: Duration, ledger: &Arc<Mutex<Ledger>>) -> Self {
-        let orders = format!("{url} {} {slot} {}", slot * KEYS, pause.as_millis());
+    /// Starts a writer with several members, each with its own identity, lease, connections and keys. It owns
+    /// the keys of `slot`, among writers with as many members.
+    pub fn start_crowd(url: &str, slot: u64, members: u64, ledger: &Arc<Mutex<Ledger>>) -> Self {
+        let orders = format!("{url} {} {slot} {members}", slot * members * KEYS);
         Self::start_with(Command::new(this_program()), &orders, ledger)
     }
 
     /// Starts a writer with `command`. The writer's arguments are appended to it.
     pub fn start_by(command: Command, url: &str, slot: u64, seed: u64, ledger: &Arc<Mutex<Ledger>>) -> Self {
-        Self::start_with(command, &format!("{url} {} {seed}", slot * KEYS), ledger)
+        Self::start_with(command, &format!("{url} {} {seed} 1", slot * KEYS), ledger)
     }
 
     fn start_with(mut command: Command, orders: &str, ledger: &Arc<Mutex<Ledger>>) -> Self {
@@ -235,11 +223,6 @@ impl Writer {
         }
         self.kill();
         false
-    }
-
-    /// Makes a slow writer go on without pauses.
-    pub fn hurry(&mut self) {
-        drop(self.child.stdin.take());
     }
 
     /// Sends a signal that stops or continues the writer.
