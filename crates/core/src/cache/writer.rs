@@ -253,3 +253,19 @@ impl Writer {
         (self.free_lines, self.hand, self.nodes) = (self.fresh_line, 0, 0);
     }
 }
+
+/// What a writer uses, for tests.
+#[cfg(test)]
+pub(super) struct Counts {
+    pub heads: u32,
+    pub lines: u32,
+    pub free: u32,
+    pub hand: u32,
+}
+
+#[cfg(test)]
+impl Writer {
+    pub(super) fn counts(&self) -> Counts {
+        Counts { heads: self.fresh_head, lines: self.fresh_line, free: self.free_lines, hand: self.hand }
+    }
+}
