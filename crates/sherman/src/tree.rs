@@ -117,10 +117,11 @@ impl<K, V> Tree<K, V> {
     /// The contents and limits of this compute server's index cache of the tree.
     pub fn cache_usage(&self) -> CacheUsage {
         let cache = self.state.cache();
-        CacheUsage { nodes: cache.nodes(), room: cache.room(), bytes: cache.bytes(), limit: cache.limit() }
+        CacheUsage { nodes: cache.nodes(), bytes: cache.bytes(), limit: cache.limit() }
     }
 
-    /// Bytes of index cache needed for `nodes` internal nodes of this tree.
+    /// Bytes of index cache that suffice for `nodes` internal nodes of this tree, whatever they hold. Most
+    /// nodes take less.
     pub fn cache_bytes_for(&self, nodes: u64) -> usize {
         self.state.cache().bytes_for(usize::try_from(nodes).unwrap_or(usize::MAX))
     }

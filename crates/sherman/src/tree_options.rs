@@ -95,8 +95,6 @@ impl TreeOptions {
 pub struct CacheUsage {
     /// Number of cached internal nodes.
     pub nodes: usize,
-    /// The most internal nodes that fit.
-    pub room: usize,
     /// Bytes of memory in use.
     pub bytes: usize,
     /// The most bytes of memory it may use.

@@ -5,19 +5,21 @@
 //! wrong answer. The cache must only return whole pointers that some node once had.
 //!
 //! A lookup starts at the root word and follows addresses from copy to copy. It takes no lock, allocates
-//! nothing and writes nothing shared, except a use mark that is stored only when it changes. Copies lie in
-//! fixed slots of atomic words (`slot`: a sequence lock), found through a table (`table`). All changes go
-//! through one lock (`writer`). The cache is bounded in bytes: when all slots are taken, a new copy replaces
-//! an old one.
+//! nothing and writes nothing shared, except a use mark that is stored only when it changes. A copy is a head
+//! of fixed size, found through a table (`table`), and a run of as many lines as its entries need (`layout`).
+//! Both are atomic words under a sequence lock (`slot`). All changes go through one lock (`writer`). The
+//! cache is bounded in bytes: when they are used up, a new copy replaces old ones.
 //!
 //! | module | what |
 //! |---|---|
-//! | `layout` | the words of a copy; keys as words |
+//! | `layout` | the words of a copy; keys and children as words |
+//! | `content` | a copy's entries outside its slot, and the words that they become |
 //! | `slot` | reading and changing one copy |
 //! | `table` | from addresses to slots |
-//! | `store` | slots in segments, and their table |
-//! | `writer` | giving slots out and taking them back |
+//! | `store` | the memory of heads and runs, and the table |
+//! | `writer` | giving heads and runs out and taking them back |
 
+mod content;
 mod layout;
 mod slot;
 mod store;
@@ -28,11 +30,12 @@ mod writer;
 
 use crate::node::{Shape, SortedBody, get_u64};
 use crate::root::RootWord;
-use layout::{ADDRESS, Layout, Long, Meta, SearchKey, Short, key_word};
+use content::{Content, Encoded, Fences};
+use layout::{ADDRESS, ChildCode, Layout, Long, Meta, SearchKey, Short, key_word};
 use sherman_fabric::GlobalAddress;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use store::Store;
+use store::{LINE_BYTES, Store};
 use writer::Writer;
 
 /// Where a descent through the copies ended.
@@ -49,18 +52,17 @@ pub struct Found {
 /// Copies of a tree's internal nodes.
 #[derive(Debug)]
 pub struct IndexCache {
-    /// Created when the first copy is kept, so an unused cache costs nothing.
-    store: OnceLock<Store>,
+    /// Created when the first copy is kept, so an unused cache costs nothing. `None` if there is no memory.
+    store: OnceLock<Option<Store>>,
     /// Coarse time, for use marks.
     epoch: AtomicU64,
     layout: Layout,
-    slots: u32,
     limit: usize,
     writer: Apart<Mutex<Writer>>,
 }
 
 /// Keeps words that writers write off the cache lines that readers read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(128))]
 struct Apart<T>(T);
 
@@ -68,15 +70,13 @@ impl IndexCache {
     /// Creates a cache of at most `limit` bytes for internal nodes of this shape.
     pub fn new(limit: usize, shape: &Shape) -> Self {
         let layout = Layout::new(shape);
-        let slots = store::slots_in(limit, &layout);
-        Self {
-            store: OnceLock::new(),
-            epoch: AtomicU64::new(1),
-            layout,
-            slots,
-            limit,
-            writer: Apart::default(),
-        }
+        let writer = Apart(Mutex::new(Writer::new(limit, &layout)));
+        Self { store: OnceLock::new(), epoch: AtomicU64::new(1), layout, limit, writer }
+    }
+
+    #[inline(always)]
+    fn store(&self) -> Option<&Store> {
+        self.store.get()?.as_ref()
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
@@ -86,7 +86,7 @@ impl IndexCache {
     /// Descends from `root` towards the node at `level` responsible for `key`, as far as there are copies.
     /// `root` may be any node believed to be on that path.
     pub fn locate(&self, root: RootWord, key: &[u8], level: u8) -> Found {
-        match self.store.get() {
+        match self.store() {
             Some(store) if self.layout.key_words == 1 => {
                 self.descend(store, root, Short(key_word(key, 0)), level)
             }
@@ -117,7 +117,7 @@ impl IndexCache {
         into: &mut Vec<GlobalAddress>,
     ) -> bool {
         into.clear();
-        let Some(store) = self.store.get() else { return false };
+        let Some(store) = self.store() else { return false };
         let parent = self.locate(root, key, 1);
         if !parent.hit {
             return false;
@@ -135,11 +135,11 @@ impl IndexCache {
                     return None;
                 }
                 let (first, _) = slot.responsible(meta, Long(key))?;
-                let child = |index| GlobalAddress::from_bits(slot.child_at(index));
+                let child = |index| GlobalAddress::from_bits(slot.child_at(meta, index));
                 if backward {
                     into.extend((0..=first).rev().take(most).map(child));
                 } else {
-                    into.extend((first..meta.count.min(self.layout.room)).take(most).map(child));
+                    into.extend((first..slot.count(meta)).take(most).map(child));
                 }
                 Some(())
             })
@@ -161,7 +161,7 @@ impl IndexCache {
         version: u16,
         body: &SortedBody,
     ) {
-        if self.slots == 0
+        if self.limit < self.bytes_for(1)
             || level == 0
             || address.is_null()
             || body.is_empty()
@@ -169,43 +169,56 @@ impl IndexCache {
         {
             return;
         }
-        let store = self.store.get();
-        if store.and_then(|store| store.version(address)).is_some_and(|kept| !is_newer(version, kept)) {
+        let kept = self.store().and_then(|store| store.version(address));
+        if kept.is_some_and(|kept| !is_newer(version, kept)) {
             return;
         }
+        let fences = Fences::new(low, high, &self.layout);
+        let encoded = Content::of(body, &self.layout).encode(&fences, &self.layout);
+        let high_open = high.is_none();
+        let meta = Meta { count: body.len(), version, level, high_open, code: encoded.code };
         let mut writer = self.writer();
-        let store = self.store.get_or_init(|| {
-            let store = Store::new(self.layout.clone(), self.slots);
-            writer.bytes = store.base_bytes();
-            store
-        });
-        let meta = Meta { count: body.len(), version, level, high_open: high.is_none() };
-        if let Some((_, slot)) = store.holder(address) {
-            if is_newer(version, slot.meta().version) {
-                slot.fill(address.to_bits(), meta, low, high, body);
-            }
-            return;
+        let store = self.store.get_or_init(|| Store::new(self.layout.clone(), self.limit));
+        let Some(store) = store else { return };
+        let held = store.holder(address);
+        if held.is_none_or(|(_, slot)| is_newer(version, slot.meta().version)) {
+            self.put(&mut writer, store, address, meta, &fences, &encoded);
         }
-        let Some((index, slot)) = writer.take(store, self.slots) else { return };
-        slot.fill(address.to_bits(), meta, low, high, body);
-        slot.touch(self.tick(&mut writer));
-        writer.bytes += store.publish(address, index, writer.nodes);
-        writer.nodes += 1;
     }
 
-    /// Advances the epoch once for every sixteenth of the cache that is replaced.
-    fn tick(&self, writer: &mut Writer) -> u64 {
-        writer.kept += 1;
-        let epoch = 1 + writer.kept / u64::from(self.slots / 16 + 1);
+    /// Stores a copy in place of the one that the cache has of that node, or as a new one.
+    fn put(
+        &self,
+        writer: &mut Writer,
+        store: &Store,
+        address: GlobalAddress,
+        meta: Meta,
+        fences: &Fences,
+        encoded: &Encoded,
+    ) {
+        let lines = encoded.lines() as u32;
+        if let Some((index, slot)) = store.holder(address) {
+            if lines <= slot.run().lines {
+                let run = writer.cut(store, slot.run(), lines);
+                return slot.fill(address.to_bits(), meta, fences, encoded, run);
+            }
+            writer.drop_copy(store, index);
+        }
+        let Some((index, run)) = writer.take(store, lines) else { return };
+        let Some(slot) = store.slot(index) else { return };
+        let epoch = writer.tick();
         self.epoch.store(epoch, Ordering::Relaxed);
-        epoch
+        slot.fill(address.to_bits(), meta, fences, encoded, run);
+        slot.touch(epoch);
+        writer.bytes += store.publish(address, index, writer.nodes);
+        writer.nodes += 1;
     }
 
     /// Inserts a separator into the cached copy of a parent. The caller walked right at `level` and found
     /// that `key` is the low fence of `child`. Drops a copy without room, because it missed one or more
     /// splits.
     pub fn learn(&self, root: RootWord, level: u8, key: &[u8], child: GlobalAddress) {
-        let Some(store) = self.store.get() else { return };
+        let Some(store) = self.store() else { return };
         if level >= root.level || child.is_null() {
             return;
         }
@@ -221,19 +234,26 @@ impl IndexCache {
             return;
         }
         match slot.responsible(meta, key_words) {
-            Some((index, _)) if slot.has_key(index, key_words) => {}
-            Some(_) if meta.count >= self.layout.room => writer.drop_copy(store, at, slot),
-            Some((index, _)) => slot.insert(meta, index + 1, key, child.to_bits()),
+            Some((index, _)) if slot.has_key(meta, index, key_words) => {}
+            Some(_) if meta.count >= self.layout.room => writer.drop_copy(store, at),
+            Some((index, _)) => {
+                let mut content = slot.content(meta);
+                content.insert(index + 1, key, child.to_bits(), &self.layout);
+                let fences = slot.fences();
+                let encoded = content.encode(&fences, &self.layout);
+                let meta = Meta { count: meta.count + 1, code: encoded.code, ..meta };
+                self.put(&mut writer, store, parent.address, meta, &fences, &encoded);
+            }
             None => {}
         }
     }
 
     /// Drops the copy of the node at `address`.
     pub fn forget(&self, address: GlobalAddress) {
-        let Some(store) = self.store.get() else { return };
+        let Some(store) = self.store() else { return };
         let mut writer = self.writer();
-        if let Some((index, slot)) = store.holder(address) {
-            writer.drop_copy(store, index, slot);
+        if let Some((index, _)) = store.holder(address) {
+            writer.drop_copy(store, index);
         }
     }
 
@@ -252,7 +272,7 @@ impl IndexCache {
 
     /// Drops every copy. The next operation starts at the root.
     pub fn clear(&self) {
-        if let Some(store) = self.store.get() {
+        if let Some(store) = self.store() {
             self.writer().clear(store);
         }
     }
@@ -267,14 +287,17 @@ impl IndexCache {
         self.writer().nodes
     }
 
-    /// Number of copies it may hold.
-    pub fn room(&self) -> usize {
-        self.slots as usize
+    /// Bytes of memory that suffice for copies of `nodes` nodes, whatever these hold.
+    pub fn bytes_for(&self, nodes: usize) -> usize {
+        self.bytes_for_copies(nodes, self.layout.room, ChildCode::MOST_BYTES)
     }
 
-    /// Bytes of memory it needs to hold `nodes` copies.
-    pub fn bytes_for(&self, nodes: usize) -> usize {
-        nodes.saturating_mul(store::slot_bytes(&self.layout))
+    /// Bytes of memory that copies of `nodes` nodes of `children` children take, if the addresses of a node's
+    /// children differ in `child_bytes` bytes.
+    pub fn bytes_for_copies(&self, nodes: usize, children: usize, child_bytes: usize) -> usize {
+        let run = self.layout.run_lines(children.min(self.layout.room), child_bytes) * LINE_BYTES;
+        let copies = nodes.saturating_mul(store::head_bytes(&self.layout) + run);
+        copies.saturating_add(table::bytes_for(nodes))
     }
 
     /// Bytes of memory it may allocate.

@@ -1,62 +1,64 @@
-//! The memory of the copies: slots in segments that are allocated when first needed, and the table that finds
-//! them.
+//! The memory of the copies: heads, runs, and the table that finds heads by address.
+//!
+//! Each of them is one array whose unused part costs nothing. The arrays are large enough for any mixture of
+//! copies, so they exceed the cache's limit together. The writer uses no more of them than the limit allows.
 
-use super::layout::{ADDRESS, LINE_WORDS, Layout, SearchKey};
-use super::slot::{CacheLine, CacheSlot, Says};
+use super::layout::{ADDRESS, LINE_WORDS, Layout, SearchKey, WINDOW};
+use super::slot::{CacheSlot, Says};
 use super::table::{Table, Tables};
 use sherman_fabric::GlobalAddress;
 use sherman_pages::zeroed::Zeroed;
-use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Approximate bytes of a segment of a small cache, which is the unit of allocation.
-const SEGMENT_BYTES: usize = 64 << 10;
-/// From this size on a cache is one segment, in huge pages where available, because readers access its slots
-/// at random. Its unused part costs nothing.
-const LARGE_BYTES: usize = 4 << 20;
-/// The most bytes that a slot costs besides its lines: its entries in the tables and in the lists of segments
-/// and free slots.
-const OVERHEAD: usize = 128;
-/// The most slots a store can have, so that the largest table stays at least half empty.
-const MAX_SLOTS: usize = 1 << 29;
+/// Bytes of a line of a run, with its tile.
+pub(super) const LINE_BYTES: usize = LINE_WORDS * 8 + size_of::<AtomicU32>();
+/// The most heads or lines of runs that a store can have, so that the largest table stays at least half
+/// empty.
+const MOST: usize = 1 << 29;
 
-/// The slots and their table. Both only grow.
+/// A piece of the memory of runs, as the first of its lines tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tile {
+    /// The run of the copy in this slot.
+    Taken(u32),
+    /// So many free lines.
+    Free(u32),
+}
+
+const FREE: u32 = 1 << 31;
+
+/// The slots and their table.
 #[derive(Debug)]
 pub(super) struct Store {
     layout: Layout,
-    slots: u32,
-    /// Slots per segment, as a power of two.
-    segment_shift: u32,
-    segments: Box<[OnceLock<Option<Zeroed<AtomicU64>>>]>,
+    heads: Zeroed<AtomicU64>,
+    runs: Zeroed<AtomicU64>,
+    /// A [`Tile`] at the first line of each.
+    tiles: Zeroed<AtomicU32>,
     tables: Tables,
 }
 
-/// The most bytes that a slot costs.
-pub(super) fn slot_bytes(layout: &Layout) -> usize {
-    layout.lines * size_of::<CacheLine>() + OVERHEAD
-}
-
-/// How many slots fit into `limit` bytes.
-pub(super) fn slots_in(limit: usize, layout: &Layout) -> u32 {
-    (limit / slot_bytes(layout)).min(MAX_SLOTS) as u32
+/// Bytes of a head.
+pub(super) fn head_bytes(layout: &Layout) -> usize {
+    layout.head_lines * LINE_WORDS * 8
 }
 
 impl Store {
-    /// Creates a store of `slots` slots, at least one.
-    pub(super) fn new(layout: Layout, slots: u32) -> Self {
-        let slot_bytes = layout.lines * size_of::<CacheLine>();
-        let segment_shift = match (SEGMENT_BYTES / slot_bytes).max(1).ilog2() {
-            _ if slots as usize * slot_bytes >= LARGE_BYTES => slots.next_power_of_two().ilog2(),
-            shift => shift,
-        };
-        let segments = (slots as usize).div_ceil(1 << segment_shift);
-        Self {
-            layout,
-            slots,
-            segment_shift,
-            segments: (0..segments).map(|_| OnceLock::new()).collect(),
+    /// Creates a store for copies of at most `limit` bytes together. `None` if the system does not have that
+    /// much memory.
+    pub(super) fn new(layout: Layout, limit: usize) -> Option<Self> {
+        let head = head_bytes(&layout);
+        // A node is rarely less than half full.
+        let smallest = head + layout.run_lines(layout.room / 2, 1) * LINE_BYTES;
+        let heads = (limit / smallest + 1).min(MOST);
+        let lines = (limit / LINE_BYTES).min(MOST);
+        Some(Self {
+            heads: Zeroed::new(heads * head / 8)?,
+            runs: Zeroed::new(lines * LINE_WORDS + WINDOW)?,
+            tiles: Zeroed::new(lines)?,
             tables: Tables::default(),
-        }
+            layout,
+        })
     }
 
     /// The current table; `None` before the first copy.
@@ -71,30 +73,46 @@ impl Store {
         self.tables.insert(address, slot, count)
     }
 
-    /// Bytes the store takes before its first slot is used.
-    pub(super) fn base_bytes(&self) -> usize {
-        size_of_val(&*self.segments)
+    /// Bytes that the table takes for one more than `count` copies.
+    pub(super) fn table_growth(&self, count: usize) -> usize {
+        self.tables.growth(count)
     }
 
-    /// Slot `index`, if its segment was allocated.
+    /// Number of heads.
+    pub(super) fn heads(&self) -> u32 {
+        (self.heads.len() / LINE_WORDS / self.layout.head_lines) as u32
+    }
+
+    /// Number of lines of runs.
+    pub(super) fn lines(&self) -> u32 {
+        self.tiles.len() as u32
+    }
+
+    /// The tile that begins at `line`.
+    pub(super) fn tile(&self, line: u32) -> Tile {
+        match self.tiles.get(line as usize).map_or(0, |tile| tile.load(Ordering::Relaxed)) {
+            free if free & FREE != 0 => Tile::Free(free & !FREE),
+            taken => Tile::Taken(taken),
+        }
+    }
+
+    /// Sets the tile that begins at `line`.
+    pub(super) fn set_tile(&self, line: u32, tile: Tile) {
+        let bits = match tile {
+            Tile::Taken(slot) => slot,
+            Tile::Free(lines) => FREE | lines,
+        };
+        if let Some(tile) = self.tiles.get(line as usize) {
+            tile.store(bits, Ordering::Relaxed);
+        }
+    }
+
+    /// Slot `index`.
     #[inline(always)]
     pub(super) fn slot(&self, index: u32) -> Option<CacheSlot<'_>> {
-        let words = self.segments.get((index >> self.segment_shift) as usize)?.get()?.as_ref()?;
-        let lines = words.as_chunks().0;
-        let within = index & ((1 << self.segment_shift) - 1);
-        let start = within as usize * self.layout.lines;
-        Some(CacheSlot { lines: lines.get(start..start + self.layout.lines)?, layout: &self.layout })
-    }
-
-    /// Allocates the segment of slot `index` if it is not allocated yet. Returns how many bytes the slot
-    /// takes. If there is no memory, the slot does not exist.
-    pub(super) fn allocate(&self, index: u32) -> usize {
-        if let Some(segment) = self.segments.get((index >> self.segment_shift) as usize) {
-            let first = index >> self.segment_shift << self.segment_shift;
-            let slots = (self.slots - first).min(1 << self.segment_shift) as usize;
-            segment.get_or_init(|| Zeroed::new(slots * self.layout.lines * LINE_WORDS));
-        }
-        self.layout.lines * size_of::<CacheLine>()
+        let start = index as usize * self.layout.head_lines;
+        let head = self.heads.as_chunks().0.get(start..start + self.layout.head_lines)?;
+        Some(CacheSlot { head, runs: &self.runs, layout: &self.layout })
     }
 
     /// Returns the child responsible for `key` according to the copy of the node at `address` and `level`, if

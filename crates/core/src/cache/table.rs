@@ -16,6 +16,13 @@ const FIRST_PLACES: usize = 4;
 /// The most tables, each twice as large as the one before.
 const GENERATIONS: usize = 30;
 
+/// Bytes of all tables of a cache whose copies were added one by one, up to `count`.
+pub(super) fn bytes_for(count: usize) -> usize {
+    let most = FIRST_PLACES << (GENERATIONS - 1);
+    let places = count.saturating_mul(2).clamp(FIRST_PLACES, most).next_power_of_two();
+    (2 * places - FIRST_PLACES) * 8
+}
+
 /// All tables so far. Together they take less than twice the memory of the last one.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
@@ -30,14 +37,29 @@ impl Tables {
         self.generations.get(self.current.load(Ordering::Acquire))?.get()
     }
 
-    /// Adds a slot to the `count` slots already in the table. Returns how many bytes that took. Only under
-    /// the cache's lock, like every change of a table.
-    pub(super) fn insert(&self, address: GlobalAddress, slot: u32, count: usize) -> usize {
+    /// The table for one more than `count` slots. The table never shrinks.
+    fn generation_for(&self, count: usize) -> usize {
         let mut generation = self.current.load(Ordering::Relaxed);
-        let mut taken = 0;
         while (FIRST_PLACES << generation) / 2 <= count && generation + 1 < GENERATIONS {
             generation += 1;
         }
+        generation
+    }
+
+    /// Bytes that one more than `count` slots will take.
+    pub(super) fn growth(&self, count: usize) -> usize {
+        let generation = self.generation_for(count);
+        match self.generations[generation].get() {
+            Some(_) => 0,
+            None => (FIRST_PLACES << generation) * 8,
+        }
+    }
+
+    /// Adds a slot to the `count` slots already in the table. Returns how many bytes that took. Only under
+    /// the cache's lock, like every change of a table.
+    pub(super) fn insert(&self, address: GlobalAddress, slot: u32, count: usize) -> usize {
+        let generation = self.generation_for(count);
+        let mut taken = 0;
         let table = self.generations[generation].get_or_init(|| {
             taken = (FIRST_PLACES << generation) * 8;
             Table::new(FIRST_PLACES << generation)
@@ -174,7 +196,9 @@ mod tests {
             match model.remove(&slot) {
                 Some(address) => tables.current().expect("in use").remove(address, slot),
                 None => {
-                    bytes += tables.insert(address, slot, model.len());
+                    let growth = tables.growth(model.len());
+                    assert_eq!(tables.insert(address, slot, model.len()), growth);
+                    bytes += growth;
                     model.insert(slot, address);
                 }
             }
@@ -184,6 +208,7 @@ mod tests {
             }
         }
         assert_eq!(bytes, (4 + 8 + 16 + 32 + 64 + 128) * 8, "tables of at most 64 slots");
+        assert_eq!(bytes, bytes_for(64));
         let table = tables.current().expect("in use");
         table.clear();
         assert_eq!(table.find(GlobalAddress::new(0, 64), Some), None);

@@ -40,8 +40,9 @@ fn shape(key_len: usize, bytes: u32) -> Shape {
     TreeShape::new(&spec, 1).expect("a legal shape").internal
 }
 
-fn limit_of(slots: usize, shape: &Shape) -> usize {
-    slots * (Layout::new(shape).lines * 64 + 128)
+/// Bytes that suffice for so many copies of full nodes.
+fn limit_of(copies: usize, shape: &Shape) -> usize {
+    IndexCache::new(0, shape).bytes_for(copies)
 }
 
 fn address(id: u64) -> GlobalAddress {
@@ -265,7 +266,7 @@ fn a_shrunk_cache_keeps_its_bound_and_answers_what_was_true_once() {
                 let kept = cache.locate(RootWord { address, level: copy.level }, &copy.low, copy.level - 1);
                 assert!(kept.hit, "what was just kept is there");
                 model.set(address, copy);
-                assert!(cache.bytes() <= limit && (1..=slots).contains(&cache.nodes()));
+                assert!(cache.bytes() <= limit && cache.nodes() >= 1);
                 let (key, level) = (dice.key(key_len), dice.roll(TOP as usize) as u8);
                 let found = cache.locate(root(), &key, level);
                 assert!(model.ever_at(&key, found.level).contains(&found.address));
@@ -417,5 +418,147 @@ fn a_reader_meets_only_children_that_some_node_had_for_the_key() {
             done.store(true, Ordering::Relaxed);
         });
         assert!(hits.load(Ordering::Relaxed) > 1000);
+    }
+}
+
+/// Caches copies of all nodes above `leaves` leaves with random keys, and counts the children of all copies.
+fn fill_tree(
+    cache: &IndexCache,
+    shape: &Shape,
+    leaves: usize,
+    mut place: impl FnMut() -> GlobalAddress,
+) -> usize {
+    let mut dice = Dice(5);
+    let mut keys = BTreeSet::from([0]);
+    while keys.len() < leaves {
+        keys.insert((dice.roll(1 << 31) as u64) << 32);
+    }
+    let mut below: Vec<(u64, GlobalAddress)> = keys.into_iter().map(|key| (key, place())).collect();
+    let (mut level, mut children) = (0, 0);
+    while below.len() > 1 {
+        level += 1;
+        children += below.len();
+        let nodes: Vec<&[(u64, GlobalAddress)]> = below.chunks(48).collect();
+        let mut above = Vec::new();
+        for (number, node) in nodes.iter().enumerate() {
+            let mut body = SortedBody::empty(shape);
+            for (index, (key, child)) in node.iter().enumerate() {
+                body.insert(index, &key.to_be_bytes(), &child.to_bits().to_le_bytes());
+            }
+            let high = nodes.get(number + 1).map(|next| next[0].0.to_be_bytes());
+            let address = place();
+            let low = node[0].0.to_be_bytes();
+            cache.keep(address, level, &low, high.as_ref().map(|high| &high[..]), 1, &body);
+            above.push((node[0].0, address));
+        }
+        below = above;
+    }
+    children
+}
+
+#[test]
+fn a_child_takes_14_bytes_after_a_bulk_load_and_18_if_children_lie_anywhere() {
+    let shape = shape(8, 1024);
+    let mut last = 1 << 20;
+    let side_by_side = || {
+        last += 1024;
+        GlobalAddress::new(1, last)
+    };
+    let mut dice = Dice(9);
+    let anywhere = || GlobalAddress::new(dice.roll(8) as u16, (1 + dice.roll(1 << 27) as u64) * 1024);
+    let bytes_per_child = |place: &mut dyn FnMut() -> GlobalAddress| {
+        let cache = IndexCache::new(64 << 20, &shape);
+        let children = fill_tree(&cache, &shape, 40_000, place);
+        let nodes = cache.nodes();
+        assert!(nodes > 40_000 / 48, "nothing was evicted");
+        cache.bytes() as f64 / children as f64
+    };
+    let (near, far) = (bytes_per_child(&mut { side_by_side }), bytes_per_child(&mut { anywhere }));
+    assert!(near <= 14.0 && far <= 18.0, "{near} and {far} bytes");
+}
+
+#[test]
+fn the_cache_counts_the_bytes_that_it_takes() {
+    let shape = shape(8, 1024);
+    let cache = IndexCache::new(64 << 20, &shape);
+    let mut last = 0;
+    let place = || {
+        last += 1024;
+        GlobalAddress::new(0, last)
+    };
+    // 100 nodes of 48 children, side by side, and three above them, the last of four children.
+    fill_tree(&cache, &shape, 4_800, place);
+    let copies = cache.bytes_for_copies(102, 48, 1)
+        + cache.bytes_for_copies(1, 4, 1)
+        + cache.bytes_for_copies(1, 3, 1);
+    let tables = table::bytes_for(102) + 2 * table::bytes_for(1);
+    assert_eq!(cache.nodes(), 104);
+    assert_eq!(cache.bytes(), copies - tables + table::bytes_for(104));
+    let all: usize = cache.writer().counted_again(cache.store().expect("in use"));
+    assert_eq!(cache.bytes(), all + table::bytes_for(104));
+}
+
+#[test]
+fn runs_of_all_lengths_replace_each_other_within_the_bound() {
+    let shape = shape(8, 1024);
+    let limit = limit_of(12, &shape);
+    let cache = IndexCache::new(limit, &shape);
+    let mut dice = Dice(3);
+    let mut used = 0;
+    for round in 0..6_000_u64 {
+        // Long runs of small copies, then of large ones, then of both.
+        let most = [4, 60, 2 + dice.roll(58)][round as usize / 500 % 3].min(shape.capacity());
+        let wide = dice.roll(4) == 0;
+        let mut body = SortedBody::empty(&shape);
+        for index in 0..most {
+            let child = if wide { dice.roll(1 << 30) as u64 * 64 } else { 64 * (1 + index as u64) };
+            let child = GlobalAddress::new(if wide { dice.roll(9) as u16 } else { 1 }, child);
+            body.insert(index, &(index as u64).to_be_bytes(), &child.to_bits().to_le_bytes());
+        }
+        let address = address(1 + dice.roll(40) as u64);
+        cache.keep(address, 1, &[0; 8], None, round as u16, &body);
+        let key = dice.roll(most) as u64;
+        let found = cache.locate(RootWord { address, level: 1 }, &key.to_be_bytes(), 0);
+        let child = child_address(&body, key as usize);
+        assert_eq!(found, Found { address: child, level: 0, hit: true }, "round {round}");
+        if dice.roll(10) == 0 {
+            cache.forget(super::tests::address(1 + dice.roll(40) as u64));
+        }
+        cache.writer().check(cache.store().expect("in use"));
+        used = used.max(cache.nodes());
+        assert!(cache.bytes() <= limit);
+    }
+    assert!(used > 20, "small copies leave room for more: {used}");
+}
+
+impl Writer {
+    /// Checks that tiles cover the used lines, and that each copy has its own.
+    fn check(&self, store: &Store) {
+        let (mut at, mut free, mut copies, mut hand) = (0, 0, 0, false);
+        let counts = self.counts();
+        while at < counts.lines {
+            hand |= at == counts.hand;
+            at += match store.tile(at) {
+                store::Tile::Free(lines) => {
+                    free += lines;
+                    lines
+                }
+                store::Tile::Taken(slot) => {
+                    let slot = store.slot(slot).expect("a slot");
+                    assert!(slot.word(ADDRESS) != 0 && slot.run().first == at);
+                    copies += 1;
+                    slot.run().lines
+                }
+            };
+        }
+        assert!(hand || counts.hand == counts.lines);
+        assert_eq!((at, free, copies), (counts.lines, counts.free, self.nodes));
+    }
+
+    /// Bytes of the heads and lines in use.
+    fn counted_again(&self, store: &Store) -> usize {
+        self.check(store);
+        let counts = self.counts();
+        counts.heads as usize * 128 + counts.lines as usize * LINE_BYTES
     }
 }

@@ -40,6 +40,11 @@ fn most_on_average(leaf: &Shape) -> usize {
     if leaf.is_hashed() { leaf.capacity() * 17 / 20 } else { leaf.capacity() }
 }
 
+/// How many children a load that fills nodes to `fill` gives to an internal node of this shape.
+pub fn children_of(internal: &Shape, fill: f64) -> usize {
+    entries_of(internal, fill)
+}
+
 /// One level of the tree.
 #[derive(Debug)]
 struct Level {
@@ -85,7 +90,7 @@ impl LoadImage {
             owner: op.endpoint().client(),
             count,
             per_leaf: entries_of(&tree.shape.leaf, fill).min(most_on_average(&tree.shape.leaf)) as u64,
-            per_internal: entries_of(&tree.shape.internal, fill) as u64,
+            per_internal: children_of(&tree.shape.internal, fill) as u64,
             levels: Vec::new(),
             chunk_bytes: geometry.chunk_bytes,
             chunks_offset: geometry.chunks_offset,

@@ -3,10 +3,6 @@
 
 use super::*;
 use crate::{HotKeys, Variant, Workload};
-use sherman_core::Format;
-use sherman_core::cache::IndexCache;
-use sherman_core::node::TreeShape;
-use sherman_fabric::control::TreeSpec;
 use sherman_sim::nic::Params;
 
 fn locks(kind: LockKind) -> Measured {
@@ -172,22 +168,13 @@ fn a_billion_keys_take_the_memory_of_those_that_are_touched() {
 
 #[test]
 fn a_small_cache_misses_as_often_as_it_has_no_room() {
-    // The experiment counts bytes as the cache does, so the same bytes hold more copies if these get smaller.
-    let spec = TreeSpec {
-        format: Format::TwoLevel.number(),
-        key_len: 8,
-        value_len: 8,
-        leaf_bytes: 1024,
-        internal_bytes: 1024,
-    };
-    let shape = TreeShape::new(&spec, 1).expect("a legal shape");
-    let copy_bytes = IndexCache::new(1 << 20, &shape.internal).bytes_for(1) as u64;
+    // The paper's systems cache whole nodes of 1 KiB.
     let of = |copies: u64, fill_cache| {
         let keys = 400_000;
         let uniform = TreeJob {
             keys,
             zipf: 0.0,
-            cache_bytes: copies * copy_bytes,
+            cache_bytes: copies * 1024,
             fill_cache,
             ..small(Variant::Sherman, Workload::ReadOnly)
         };
@@ -197,6 +184,26 @@ fn a_small_cache_misses_as_often_as_it_has_no_room() {
     for fill_cache in [false, true] {
         assert!((0.35..0.65).contains(&of(96, fill_cache)), "{}", of(96, fill_cache));
         assert_eq!(of(1000, fill_cache), 1.0);
+    }
+}
+
+#[test]
+fn a_system_with_dense_copies_needs_half_the_bytes_of_whole_nodes() {
+    let of = |variant, fill_cache| {
+        let uniform = TreeJob {
+            keys: 400_000,
+            zipf: 0.0,
+            // 45 entries per leaf, 48 children per node: half the bytes of 186 nodes of level 1 and 5 above.
+            // The default leaf has fewer entries, so it has more nodes.
+            cache_bytes: 96 * 1024,
+            fill_cache,
+            ..small(variant, Workload::ReadOnly)
+        };
+        tree(uniform).hit_ratio
+    };
+    for fill_cache in [false, true] {
+        let (whole, dense) = (of(Variant::Sherman, fill_cache), of(Variant::Ours, fill_cache));
+        assert!(whole < 0.65 && dense > whole + 0.15, "{whole} {dense}");
     }
 }
 

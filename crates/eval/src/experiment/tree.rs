@@ -9,8 +9,9 @@ use crate::variant::Variant;
 use crate::workload::{Demand, Generator};
 use crate::zipf::Zipf;
 use fastrand::Rng;
+use sherman_core::cache::IndexCache;
 use sherman_core::node::TreeShape;
-use sherman_core::tree::image::{Entries, LoadImage};
+use sherman_core::tree::image::{Entries, LoadImage, children_of};
 use sherman_core::{ComputeOptions, ComputeServer, Error, Format, Techniques, TreeState, Worker};
 use sherman_fabric::control::TreeSpec;
 use sherman_fabric::{Fabric, FabricError, Space};
@@ -126,6 +127,8 @@ struct Stage {
     nodes: Vec<u64>,
     /// Keys below a node of level 1.
     span: u64,
+    /// Children of a node.
+    children: usize,
 }
 
 fn fabric(error: FabricError) -> BenchError {
@@ -175,6 +178,35 @@ fn config(job: &TreeJob, spec: &TreeSpec) -> Result<NicConfig, BenchError> {
     })
 }
 
+/// Bytes in which the addresses of `children` loaded siblings differ, because they lie side by side.
+fn child_bytes(children: usize) -> usize {
+    (children.max(2) - 1).ilog2() as usize / 8 + 1
+}
+
+/// How many copies of loaded nodes fit into a cache of `bytes` bytes.
+fn copies_in(cache: &IndexCache, bytes: usize, children: usize) -> usize {
+    let fits = |copies| cache.bytes_for_copies(copies, children, child_bytes(children)) <= bytes;
+    let (mut low, mut high) = (0, bytes / 64 + 1);
+    while low + 1 < high {
+        let middle = low.midpoint(high);
+        if fits(middle) { low = middle } else { high = middle }
+    }
+    low
+}
+
+/// Returns the bytes of a compute server's index cache. The paper's systems cache whole nodes. So their cache
+/// gets the bytes in which this one holds as many copies.
+fn cache_bytes(job: &TreeJob, spec: &TreeSpec) -> Result<usize, BenchError> {
+    let bytes = usize::try_from(job.cache_bytes).unwrap_or(usize::MAX);
+    if job.variant.is_new() {
+        return Ok(bytes);
+    }
+    let shape = TreeShape::new(spec, 1).map_err(|error| BenchError::Create(error.into()))?;
+    let cache = IndexCache::new(0, &shape.internal);
+    let children = children_of(&shape.internal, f64::from(job.fill) / 100.0);
+    Ok(cache.bytes_for_copies(bytes / job.internal_size, children, child_bytes(children)))
+}
+
 fn prepare(job: &TreeJob, keys: Keys) -> Result<Stage, BenchError> {
     let spec = TreeSpec {
         format: job.variant.format().number(),
@@ -184,7 +216,8 @@ fn prepare(job: &TreeJob, keys: Keys) -> Result<Stage, BenchError> {
         internal_bytes: job.internal_size as u32,
     };
     let sim = NicSim::new(&config(job, &spec)?).map_err(|error| BenchError::option("memory", error))?;
-    let mut stage = Stage { sim, spec, trees: Vec::new(), workers: Vec::new(), nodes: Vec::new(), span: 1 };
+    let mut stage =
+        Stage { sim, spec, trees: Vec::new(), workers: Vec::new(), nodes: Vec::new(), span: 1, children: 1 };
     for compute in 0..job.compute {
         stage.add_compute(job, compute)?;
         if compute == 0 {
@@ -202,7 +235,7 @@ impl Stage {
             // The paper's systems retry without backoff.
             techniques: Techniques { backoff: job.variant.is_new(), ..job.variant.techniques() },
             timeout: PATIENCE,
-            cache_bytes: usize::try_from(job.cache_bytes).unwrap_or(usize::MAX),
+            cache_bytes: cache_bytes(job, &self.spec)?,
             allow_torn_reads: true,
         };
         let mut workers = Vec::new();
@@ -227,6 +260,7 @@ impl Stage {
         let image = quietly(&self.sim, plan)?;
         let (per_leaf, per_internal) = image.per_node();
         self.span = per_leaf * per_internal;
+        self.children = per_internal as usize;
         self.nodes = image.nodes();
         let chunks = image.chunks();
         let nodes = Rc::new(Nodes { image, entries: Loaded { keys } });
@@ -241,7 +275,8 @@ impl Stage {
         }
         let cache = self.trees[compute].cache();
         let above: u64 = self.nodes.iter().skip(1).sum();
-        let share = cache.room() as f64 / above.max(1) as f64;
+        let room = copies_in(cache, cache.limit(), self.children);
+        let share = room as f64 / above.max(1) as f64;
         if !job.fill_cache || share >= 1.0 {
             let salt = compute as u64 + 1;
             return Ok(Some(Rc::new(Warmth::new(self.sim.quiet(), keys.count(), self.span, share, salt))));
@@ -251,7 +286,7 @@ impl Stage {
         let worker = &self.workers[compute][0];
         let mut rng = Rng::with_seed(job.seed ^ (compute as u64 + 1) << 32);
         let mut key = vec![0; keys.key_size()];
-        for _ in 0..2 * cache.room() {
+        for _ in 0..2 * room {
             keys.write_nth(rng.u64(0..keys.count()), &mut key);
             let op = worker.op();
             quietly(&self.sim, op.warm(&self.trees[compute], &key))?;
