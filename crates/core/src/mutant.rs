@@ -59,6 +59,9 @@ mutants! {
     DetachedIgnored "detached-ignored" "a reader of lines accepts those of a leaf that is not in the tree"
     LinesNotDetached "lines-not-detached" "a leaf that is pending or free has attached lines"
     SplitKeepsVersion "split-keeps-version" "the left half of a split leaf is rewritten at its old version"
+    RelayoutKeepsVersion "relayout-keeps-version" "a leaf that gets a new layout keeps its version"
+    DistanceTruncated "distance-truncated" "a dense leaf takes keys that are too far from its low fence"
+    FarFenceOpen "far-fence-open" "lines of a dense leaf show a high fence that is too far away as open"
     JoinsTooLate "joins-too-late" "a change joins a batch whose list of writes is made"
     ResultOfAnother "result-of-another" "two operations of a batch get each other's results"
     LeavesTaken "leaves-taken" "an operation whose deadline passes gives up while a holder executes its \

@@ -8,11 +8,11 @@
 
 use super::order::{PAIR, PAIRS, key_of_pair};
 use super::shape::AT_BITMAP;
-use super::{LINE, get_u16};
+use super::{LINE, dense, get_u16};
 
 /// The most lines of pairs, so that a count fits a byte.
 pub(super) const MAX_LINES: usize = 42;
-const MAX: usize = MAX_LINES * PAIRS;
+const MAX: usize = MAX_LINES * dense::PER_LINE;
 const BOXES: usize = 64;
 /// If at most one in this many pairs is out of order, insertion sort alone sorts them.
 const FEW: usize = 3;
@@ -21,23 +21,74 @@ const CROWDED: u8 = 8;
 
 const _: () = assert!(MAX <= u8::MAX as usize);
 
+/// How to read the pairs of a line.
+pub(super) trait Pairs: Copy {
+    /// Slots per line.
+    const PER_LINE: usize;
+
+    /// The bits of the live slots of a line.
+    fn live(line: &[u8; LINE]) -> u16;
+
+    /// The pair in slot `index` of a line.
+    fn pair(self, line: &[u8; LINE], index: usize) -> [u8; PAIR];
+}
+
+/// The pairs of wide lines.
+#[derive(Clone, Copy)]
+pub(super) struct WidePairs;
+
+impl Pairs for WidePairs {
+    const PER_LINE: usize = PAIRS;
+
+    #[inline(always)]
+    fn live(line: &[u8; LINE]) -> u16 {
+        get_u16(line, AT_BITMAP)
+    }
+
+    #[inline(always)]
+    fn pair(self, line: &[u8; LINE], index: usize) -> [u8; PAIR] {
+        line.as_chunks().0[index]
+    }
+}
+
+/// The pairs of dense lines of a leaf with this low fence.
+#[derive(Clone, Copy)]
+pub(super) struct DensePairs {
+    pub(super) low: u64,
+}
+
+impl Pairs for DensePairs {
+    const PER_LINE: usize = dense::PER_LINE;
+
+    #[inline(always)]
+    fn live(line: &[u8; LINE]) -> u16 {
+        get_u16(line, AT_BITMAP) >> dense::LIVE_SHIFT
+    }
+
+    #[inline(always)]
+    fn pair(self, line: &[u8; LINE], index: usize) -> [u8; PAIR] {
+        dense::pair_at(line, index, self.low)
+    }
+}
+
 /// Appends the live pairs with keys from `low` to `low + span` to `out`, ascending, each key once. `lines`
 /// has at most [`MAX_LINES`] lines.
-pub(super) fn collect(lines: &[[u8; LINE]], low: u64, span: u64, out: &mut Vec<u8>) {
+pub(super) fn collect<P: Pairs>(lines: &[[u8; LINE]], pairs_of: P, low: u64, span: u64, out: &mut Vec<u8>) {
     let start = out.len();
     // Room for one more pair: the loop writes rejected pairs there too, and overwrites them or cuts them off.
-    out.resize(start + (lines.len() * PAIRS + 1) * PAIR, 0);
+    out.resize(start + (lines.len() * P::PER_LINE + 1) * PAIR, 0);
     let pairs = out[start..].as_chunks_mut::<PAIR>().0;
     let mut count = 0;
     let mut falls = 0;
     let mut before = 0;
     // No branch to predict: the loop copies every pair, accepted or not.
     for line in lines {
-        let live = get_u16(line, AT_BITMAP);
-        for (slot, pair) in line.as_chunks::<PAIR>().0[..PAIRS].iter().enumerate() {
-            let key = key_of_pair(pair);
+        let live = P::live(line);
+        for slot in 0..P::PER_LINE {
+            let pair = pairs_of.pair(line, slot);
+            let key = key_of_pair(&pair);
             let counts = (live >> slot & 1 != 0) & (key.wrapping_sub(low) <= span);
-            pairs[count] = *pair;
+            pairs[count] = pair;
             falls += usize::from(counts & (key <= before) & (count > 0));
             before = if counts { key } else { before };
             count += usize::from(counts);
@@ -116,6 +167,16 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
+    /// Dense lines with the given pairs in the given slots. All keys are below 2^48.
+    fn dense_leaf(pairs: &[(usize, u64, u64)]) -> Vec<[u8; LINE]> {
+        let mut lines = vec![[0; LINE]; 15];
+        for &(slot, key, value) in pairs {
+            let line = &mut lines[slot / dense::PER_LINE];
+            dense::put(line, slot % dense::PER_LINE, 0, &key.to_be_bytes(), &value.to_be_bytes());
+        }
+        lines
+    }
+
     /// Lines with the given pairs in the given slots.
     fn leaf(pairs: &[(usize, u64, u64)]) -> Vec<[u8; LINE]> {
         let mut lines = vec![[0; LINE]; 15];
@@ -142,8 +203,9 @@ mod tests {
             // Keys spread over the whole range, crowded, mostly duplicates, or spread over a part of the
             // range.
             let mask = [u64::MAX, 0xff, 7, u64::MAX >> 20][round % 4];
+            let is_dense = round % 4 > 0 && round % 8 > 3;
             let mut pairs = Vec::new();
-            for slot in 0..45 {
+            for slot in 0..if is_dense { 60 } else { 45 } {
                 if roll() % 4 > 0 {
                     pairs.push((slot, roll() & mask, slot as u64));
                 }
@@ -157,7 +219,11 @@ mod tests {
                 continue;
             }
             let mut out = vec![1, 2, 3];
-            collect(&leaf(&pairs), low, span, &mut out);
+            if is_dense {
+                collect(&dense_leaf(&pairs), DensePairs { low: 0 }, low, span, &mut out);
+            } else {
+                collect(&leaf(&pairs), WidePairs, low, span, &mut out);
+            }
             assert_eq!(out[..3], [1, 2, 3]);
             let found = out[3..].as_chunks::<PAIR>().0;
             assert_eq!(
@@ -209,7 +275,7 @@ mod tests {
                     let began = std::time::Instant::now();
                     for lines in &leaves {
                         out.clear();
-                        collect(std::hint::black_box(lines), 0, 999_999, &mut out);
+                        collect(std::hint::black_box(lines), WidePairs, 0, 999_999, &mut out);
                         std::hint::black_box(&out);
                     }
                     fastest = fastest.min(began.elapsed().as_nanos() as f64 / leaves.len() as f64);

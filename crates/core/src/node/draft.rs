@@ -13,7 +13,8 @@
 //! | link, free | the header line; the version stays | the header line | the header line |
 //!
 //! `LineHashed` leaves change as `LineStamped` ones do, with three differences. A put whose lines are full
-//! rewrites the leaf with a new layout, if that makes room. A split rewrites the left half too. Link and free
+//! rewrites the leaf with a new layout, if that makes room; it may become wide or dense. A split rewrites the
+//! left half too. Link and free
 //! write all lines of entries that must be attached or detached, then the header line.
 
 mod merge;
@@ -34,7 +35,10 @@ const MAX_WINDOW: u16 = 1 << 14;
 /// A node image that is being changed.
 #[derive(Clone, Debug)]
 pub struct Draft<'s> {
+    /// The layout of this very node. A leaf that is written whole may become wide or dense.
     pub(super) shape: &'s Shape,
+    /// The layout of the tree's wide leaves, or of all its nodes that are no hashed leaves.
+    pub(super) wide: &'s Shape,
     pub(super) image: Vec<u8>,
     header: Header,
     /// Whether the lines of a hashed leaf are detached: it is not part of the tree, and clients may have
@@ -101,10 +105,12 @@ impl<'s> Draft<'s> {
         sibling: GlobalAddress,
         place: NodePlace,
     ) -> Self {
+        let wide = shape;
+        let shape = wide.for_keys(low, None);
         let header = Header {
             format: shape.format.number(),
             level,
-            flags: Flags { free: false, pending: true, high_open: high.is_none() },
+            flags: Flags { free: false, pending: true, high_open: high.is_none(), dense: shape.is_dense },
             owner: place.owner,
             count: 0,
             tree: shape.tree,
@@ -112,7 +118,7 @@ impl<'s> Draft<'s> {
             floor: place.version,
             sibling,
         };
-        let mut draft = Self { shape, image: vec![0; shape.node_bytes], header, detached: place.used };
+        let mut draft = Self { shape, wide, image: vec![0; shape.node_bytes], header, detached: place.used };
         shape.fences.store(&mut draft.image, 0, low);
         if let Some(high) = high {
             shape.fences.store(&mut draft.image, shape.key_len, high);
@@ -126,7 +132,9 @@ impl<'s> Draft<'s> {
         buffer.clear();
         buffer.extend_from_slice(node.image);
         let detached = shape.is_hashed() && hashed::is_detached(node.image);
-        Self { shape, image: buffer, header: node.header, detached }
+        let (wide, header) = (shape, node.header);
+        let shape = wide.packed(header.flags.dense).unwrap_or(wide);
+        Self { shape, wide, image: buffer, header, detached }
     }
 
     /// The image after the change.

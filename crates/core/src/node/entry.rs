@@ -7,7 +7,7 @@
 use super::header::AT_STAMP;
 use super::shape::{AT_BITMAP, Body};
 use super::view::{Lookup, Node};
-use super::{LINE, get_u16, hashed, order, put_u16, slots};
+use super::{LINE, Shape, dense, get_u16, hashed, order, put_u16, slots};
 use std::ops::Range;
 
 /// The WRITE of one entry.
@@ -56,7 +56,8 @@ impl Node<'_> {
         let at = (first_line + slot / per_line) * LINE;
         let mut line = [0; LINE];
         line.copy_from_slice(&self.image[at..at + LINE]);
-        let from = put_in_line(&mut line, slot % per_line, key, value);
+        let low = dense::base(self.shape, self.image);
+        let from = put_in_line(self.shape, &mut line, slot % per_line, low, key, value);
         restamp(&mut line, self.header.version);
         Some(EntryWrite { line, from, at, updated })
     }
@@ -72,11 +73,16 @@ impl Node<'_> {
     }
 
     /// Finds a slot for a new `key`: near its neighbours if possible, else the first slot that is empty or
-    /// holds a ghost (an entry outside the fences).
+    /// holds a ghost (an entry outside the fences). A dense leaf has no slot for a key that is too far from
+    /// its low fence.
     pub(super) fn free_slot(&self, key: &[u8]) -> Option<usize> {
         if let (true, Body::Slots { first_line, per_line }) = (self.shape.is_hashed(), self.shape.body) {
+            if self.shape.is_dense {
+                dense::distance(dense::base(self.shape, self.image), key)?;
+            }
             let window = hashed::window_of(self.shape, key);
-            let (line, index) = hashed::free_slot(&self.image.as_chunks().0[window.clone()], per_line)?;
+            let lines = &self.image.as_chunks().0[window.clone()];
+            let (line, index) = hashed::free_slot(self.shape, lines, per_line)?;
             return Some((window.start - first_line + line) * per_line + index);
         }
         order::slot_between(self, key)
@@ -85,12 +91,32 @@ impl Node<'_> {
     }
 }
 
-/// Puts an entry into the slot `index` of a line. Returns where the entry begins.
+/// Puts an entry into the slot `index` of a line. `low` is the low fence, if the line is dense. Returns where
+/// the entry begins.
 #[inline]
-pub(super) fn put_in_line(line: &mut [u8; LINE], index: usize, key: &[u8], value: &[u8]) -> usize {
+pub(super) fn put_in_line(
+    shape: &Shape,
+    line: &mut [u8; LINE],
+    index: usize,
+    low: u64,
+    key: &[u8],
+    value: &[u8],
+) -> usize {
+    if shape.is_dense {
+        return dense::put(line, index, low, key, value);
+    }
     let from = index * (key.len() + value.len());
-    line[from..from + key.len()].copy_from_slice(key);
-    line[from + key.len()..from + key.len() + value.len()].copy_from_slice(value);
+    let entry = &mut line[from..from + key.len() + value.len()];
+    // The compiler knows the most common lengths, so no copy is a function call.
+    if let (Ok(key), Ok(value), [to_key, to_value]) =
+        (<&[u8; 8]>::try_from(key), <&[u8; 8]>::try_from(value), entry.as_chunks_mut().0)
+    {
+        *to_key = *key;
+        *to_value = *value;
+    } else {
+        entry[..key.len()].copy_from_slice(key);
+        entry[key.len()..].copy_from_slice(value);
+    }
     let bits = get_u16(line, AT_BITMAP) | 1 << index;
     put_u16(line, AT_BITMAP, bits);
     from

@@ -1,20 +1,22 @@
 //! `LineHashed` leaves: a key can only be in a few neighbouring lines, which follow from its hash.
 //!
-//! A get reads these lines and nothing else, so each line shows by itself to which leaf it belongs:
+//! A get reads these lines and nothing else, so the lines show by themselves to which leaf they belong. A
+//! leaf is wide or dense ([`super::dense`]). This is a line of a wide leaf:
 //!
 //! ```text
 //!  0        entries, several per line
 //! 56 - k    a fence, k = bytes of a key: the low fence in even lines, the high one in odd lines
 //! 56  u32   tree id
-//! 60  u16   bits 0..=11 live entries; 13 high fence open; 14 detached; 15 always set
+//! 60  u16   bits 0..=11 live entries; 12 clear: not dense; 13 high fence open; 14 detached; 15 always set
 //! 62  u16   stamp: the version of the leaf
 //! ```
-//! Tree, flags and stamp have the same place in every `LineHashed` leaf, whatever its keys and values. Chunks
-//! of such leaves hold nothing else. So whatever a stale pointer leads to, these fields mean what they say.
+//! Bits 12 to 15 and the stamp have the same place in every line of every `LineHashed` leaf, whatever its
+//! keys and values. Bit 12 tells how to read the rest. Chunks of such leaves hold nothing else. So whatever a
+//! stale pointer leads to, these fields mean what they say.
 //!
 //! Rules (`docs/INVARIANTS.md`, I47–I50):
 //! - All lines of a leaf have the leaf's version as their stamp. A change of the fences, or one that moves an
-//!   entry to another line, raises the version and rewrites every line.
+//!   entry to another line, or one from wide to dense or back, raises the version and rewrites every line.
 //! - A leaf that is not part of the tree (pending or free) has detached lines, unless no pointer ever led to
 //!   its place. The maker attaches the lines before it clears the header's pending mark. A client that frees
 //!   a leaf detaches the lines before it sets the free mark.
@@ -23,7 +25,7 @@
 
 use super::header::AT_STAMP;
 use super::shape::{AT_BITMAP, Body};
-use super::{LINE, Shape, get_u16, put_u16, put_u32};
+use super::{LINE, Shape, dense, get_u16, put_u16, put_u32};
 use std::ops::Range;
 use twox_hash::XxHash3_64;
 
@@ -34,14 +36,14 @@ pub(super) const AT_LINE_TREE: usize = 56;
 /// The most entries per line: the bits below the flags.
 const MAX_PER_LINE: usize = 12;
 
+/// The line is dense.
+pub(super) const DENSE: u16 = 1 << 12;
 /// No upper bound: the high fence of the line does not count.
 pub(super) const HIGH_OPEN: u16 = 1 << 13;
 /// The leaf is not part of its tree: its header tells more.
 pub(super) const DETACHED: u16 = 1 << 14;
 /// Set in every line of a leaf, never in memory that was not written.
 pub(super) const WRITTEN: u16 = 1 << 15;
-/// The bits of live entries.
-pub(super) const LIVE: u16 = (1 << MAX_PER_LINE) - 1;
 
 const _: () = assert!(AT_LINE_TREE + 4 == AT_BITMAP && AT_BITMAP + 2 == AT_STAMP);
 
@@ -75,9 +77,10 @@ fn counts(shape: &Shape) -> (usize, usize) {
     (lines, lines.min(WINDOW))
 }
 
-/// The number of slots in a window.
+/// The most slots in a window.
 pub(super) fn window_slots(shape: &Shape) -> usize {
-    counts(shape).1 * per_line(shape.key_len, shape.payload_len)
+    let (lines, window) = counts(shape);
+    shape.capacity() / lines * window
 }
 
 /// The lines of the leaf in which `key` can be, as line numbers.
@@ -121,8 +124,15 @@ pub(super) fn identify(shape: &Shape, image: &mut [u8], identity: Identity<'_>) 
     let marks = WRITTEN
         | if identity.detached { DETACHED } else { 0 }
         | if identity.high.is_none() { HIGH_OPEN } else { 0 };
+    let live_bits = (0..per_line_of(shape)).fold(0, |bits, index| bits | shape.live_bit(index));
     for number in shape.header_lines..shape.lines() {
         let line = &mut image[number * LINE..(number + 1) * LINE];
+        let marks = marks | get_u16(line, AT_BITMAP) & live_bits;
+        put_u16(line, AT_STAMP, identity.version);
+        if shape.is_dense {
+            dense::identify(line, number - shape.header_lines, &identity, marks);
+            continue;
+        }
         let fence = &mut line[AT_LINE_TREE - shape.key_len..AT_LINE_TREE];
         match (carries_low(shape, number), identity.high) {
             (true, _) => fence.copy_from_slice(identity.low),
@@ -130,9 +140,14 @@ pub(super) fn identify(shape: &Shape, image: &mut [u8], identity: Identity<'_>) 
             (false, None) => fence.fill(0),
         }
         put_u32(line, AT_LINE_TREE, identity.tree);
-        let live = get_u16(line, AT_BITMAP) & LIVE;
-        put_u16(line, AT_BITMAP, marks | live);
-        put_u16(line, AT_STAMP, identity.version);
+        put_u16(line, AT_BITMAP, marks);
+    }
+}
+
+fn per_line_of(shape: &Shape) -> usize {
+    match shape.body {
+        Body::Slots { per_line, .. } => per_line,
+        _ => 0,
     }
 }
 
@@ -162,15 +177,15 @@ pub(super) fn detach(line: &mut [u8]) {
 
 /// The number of entries in a line. In a damaged line, bits of slots that the line does not have may be set.
 #[inline]
-pub(super) fn live_in(line: &[u8], per_line: usize) -> usize {
-    (get_u16(line, AT_BITMAP) & ((1 << per_line) - 1)).count_ones() as usize
+pub(super) fn live_in(shape: &Shape, line: &[u8], per_line: usize) -> usize {
+    (shape.live(line) & ((1 << per_line) - 1)).count_ones() as usize
 }
 
 /// Finds a slot for a new key among `lines`: in the line with the fewest entries. Returns the number of the
 /// line and the index in it.
-pub(super) fn free_slot(lines: &[[u8; LINE]], per_line: usize) -> Option<(usize, usize)> {
-    let (number, line) = lines.iter().enumerate().min_by_key(|(_, line)| live_in(&line[..], per_line))?;
-    let index = get_u16(line, AT_BITMAP).trailing_ones() as usize;
+pub(super) fn free_slot(shape: &Shape, lines: &[[u8; LINE]], per_line: usize) -> Option<(usize, usize)> {
+    let (number, line) = lines.iter().enumerate().min_by_key(|(_, line)| live_in(shape, *line, per_line))?;
+    let index = shape.live(line).trailing_ones() as usize;
     (index < per_line).then_some((number, index))
 }
 
@@ -184,9 +199,14 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Places the entries with these keys. Returns the slot of each, or `None` if they do not fit. The answer
-    /// depends on the set of keys and their order alone; a part of keys that fit fits too.
-    pub fn place<'k>(&mut self, shape: &Shape, keys: impl Iterator<Item = &'k [u8]>) -> Option<&[usize]> {
+    /// Places the entries with these keys into a leaf that is wide or dense as `shape` says. Returns the slot
+    /// of each, or `None` if they do not fit. The answer depends on the set of keys and their order alone; a
+    /// part of keys that fit fits too.
+    pub(super) fn place<'k>(
+        &mut self,
+        shape: &Shape,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Option<&[usize]> {
         let Body::Slots { first_line, per_line } = shape.body else { return None };
         let (lines, window) = counts(shape);
         self.first.clear();
@@ -227,18 +247,30 @@ impl Layout {
         next == self.first.len()
     }
 
-    /// Whether `entries`, key and value of each one after the other, fit into one leaf.
-    pub fn fits(&mut self, shape: &Shape, entries: &[u8]) -> bool {
-        let keys = entries.chunks_exact(shape.entry_len()).map(|entry| &entry[..shape.key_len]);
-        self.place(shape, keys).is_some()
+    /// Whether ascending `entries`, key and value of each one after the other, fit into one leaf with the low
+    /// fence `low`.
+    pub fn fits(&mut self, shape: &Shape, low: &[u8], entries: &[u8]) -> bool {
+        self.fit_at(shape, low, entries, shape.entry_len())
     }
 
-    /// How many of the first entries in `entries`, key and value of each one after the other, fit into one
-    /// leaf.
-    pub fn most(&mut self, shape: &Shape, entries: &[u8]) -> usize {
+    /// Does the work of [`Layout::fits`] for keys without their values.
+    pub fn keys_fit(&mut self, shape: &Shape, low: &[u8], keys: &[u8]) -> bool {
+        self.fit_at(shape, low, keys, shape.key_len)
+    }
+
+    /// Whether the entries fit whose keys lie in `bytes`, one every `step` bytes.
+    fn fit_at(&mut self, shape: &Shape, low: &[u8], bytes: &[u8], step: usize) -> bool {
+        let key = |at: usize| &bytes[at..at + shape.key_len];
+        let last = bytes.len().checked_sub(step).map(key);
+        let keys = (0..bytes.len()).step_by(step).map(key);
+        self.place(shape.for_keys(low, last), keys).is_some()
+    }
+
+    /// How many of the first entries in `entries`, in ascending order, key and value of each one after the
+    /// other, fit into one leaf with the low fence `low`.
+    pub fn most(&mut self, shape: &Shape, low: &[u8], entries: &[u8]) -> usize {
         let mut count = entries.len() / shape.entry_len();
-        let key = |entry: usize| &entries[entry * shape.entry_len()..][..shape.key_len];
-        while count > 1 && self.place(shape, (0..count).map(key)).is_none() {
+        while count > 1 && !self.fits(shape, low, &entries[..count * shape.entry_len()]) {
             count -= 1;
         }
         count

@@ -4,7 +4,7 @@
 //!  0  u8   high nibble 0xA: this is a node; low nibble: front node version (TwoLevel), else 0
 //!  1  u8   format number
 //!  2  u8   level, leaves are 0
-//!  3  u8   flags: 1 free, 2 pending, 4 high fence open
+//!  3  u8   flags: 1 free, 2 pending, 4 high fence open, 8 dense
 //!  4  u16  owner: the client that set the free or pending mark
 //!  6  u16  count of a sorted body's entries; 0 in unsorted leaves
 //!  8  u32  tree id
@@ -47,15 +47,20 @@ pub struct Flags {
     pub pending: bool,
     /// No upper bound: the rightmost node of its level.
     pub high_open: bool,
+    /// A leaf of `LineHashed` with dense lines.
+    pub dense: bool,
 }
 
 impl Flags {
     fn to_byte(self) -> u8 {
-        u8::from(self.free) | u8::from(self.pending) << 1 | u8::from(self.high_open) << 2
+        u8::from(self.free)
+            | u8::from(self.pending) << 1
+            | u8::from(self.high_open) << 2
+            | u8::from(self.dense) << 3
     }
 
     fn from_byte(byte: u8) -> Self {
-        Self { free: byte & 1 != 0, pending: byte & 2 != 0, high_open: byte & 4 != 0 }
+        Self { free: byte & 1 != 0, pending: byte & 2 != 0, high_open: byte & 4 != 0, dense: byte & 8 != 0 }
     }
 }
 

@@ -14,6 +14,7 @@
 //! | [`view`] | [`Node`]: a validated image; fences; lookups |
 //! | [`slots`] | unsorted leaves: `LineStamped` slots and `TwoLevel` nibbled entries |
 //! | [`hashed`] | `LineHashed` leaves: the lines of a key, what each line shows, where entries go |
+//! | `dense` | the lines of leaves whose keys are near to their low fence |
 //! | [`window`] | [`Window`]: the lines of one key, validated without the rest of the leaf |
 //! | [`order`] | the entries of an unsorted leaf in the order of their keys |
 //! | [`collect`] | reading all of a node, or a range of it |
@@ -25,6 +26,7 @@
 
 pub mod collect;
 mod counting_sort;
+mod dense;
 pub mod draft;
 pub mod entry;
 pub mod hashed;

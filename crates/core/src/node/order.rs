@@ -5,9 +5,10 @@
 //! represent an entry. For keys of at most eight bytes, which most trees have, that is the whole key, and the
 //! sort compares only numbers.
 
+use super::counting_sort::{DensePairs, Pairs, WidePairs};
 use super::shape::{AT_BITMAP, Body, MAX_KEY};
 use super::view::Node;
-use super::{Flags, LINE, counting_sort, get_u16, slots};
+use super::{Flags, LINE, counting_sort, dense, get_u16, slots};
 use std::cmp::Ordering;
 
 /// Bytes of a key that is one number.
@@ -77,13 +78,18 @@ impl Words {
 }
 
 /// The lines of slots, if an entry is two words.
-fn pair_lines<'a>(node: &Node<'a>) -> Option<&'a [[u8; LINE]]> {
+fn lines_of_words<'a>(node: &Node<'a>) -> Option<&'a [[u8; LINE]]> {
     match node.shape.body {
         Body::Slots { first_line, .. } if node.shape.key_len == WORD && node.shape.entry_len() == PAIR => {
             Some(&node.image.as_chunks().0[first_line..])
         }
         _ => None,
     }
+}
+
+/// The lines of slots, if a slot has two words.
+fn pair_lines<'a>(node: &Node<'a>) -> Option<&'a [[u8; LINE]]> {
+    lines_of_words(node).filter(|_| !node.shape.is_dense)
 }
 
 /// Calls `f(pair, live)` for each slot of two words, live or not.
@@ -111,11 +117,16 @@ fn each_word(node: &Node<'_>, mut f: impl FnMut(u64, usize, bool)) {
     }
     match shape.body {
         Body::Slots { first_line, per_line } => {
+            let low = dense::base(shape, image);
             for (number, line) in image.as_chunks::<LINE>().0[first_line..].iter().enumerate() {
-                let live = get_u16(line, AT_BITMAP);
+                let live = shape.live(line);
                 for slot in 0..per_line {
-                    let at = slot * shape.entry_len();
-                    f(prefix_of(&line[at..at + len]), number * per_line + slot, live >> slot & 1 != 0);
+                    let at = slot * shape.slot_len();
+                    let key = match shape.is_dense {
+                        true => dense::key_at(line, slot, shape.payload_len, low),
+                        false => prefix_of(&line[at..at + len]),
+                    };
+                    f(key, number * per_line + slot, live >> slot & 1 != 0);
                 }
             }
         }
@@ -231,26 +242,45 @@ pub(super) fn collect_pairs(
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> bool {
-    let Some(lines) = pair_lines(node).filter(|_| are_words(node, first, last)) else { return false };
+    let Some(lines) = lines_of_words(node).filter(|_| are_words(node, first, last)) else { return false };
     let Some(within) = Words::within(node, first, last) else { return true };
+    if node.shape.is_dense {
+        let pairs = DensePairs { low: dense::base(node.shape, node.image) };
+        collect_from(lines, pairs, within, scratch, out);
+    } else {
+        collect_from(lines, WidePairs, within, scratch, out);
+    }
+    true
+}
+
+#[inline(always)]
+fn collect_from<P: Pairs>(
+    lines: &[[u8; LINE]],
+    pairs_of: P,
+    within: Words,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) {
     if lines.len() <= counting_sort::MAX_LINES {
-        counting_sort::collect(lines, within.low, within.span, out);
-        return true;
+        return counting_sort::collect(lines, pairs_of, within.low, within.span, out);
     }
     let start = out.len();
-    out.resize(start + lines.len() * PAIRS * PAIR, 0);
+    out.resize(start + lines.len() * P::PER_LINE * PAIR, 0);
     let pairs = out[start..].as_chunks_mut().0;
     let mut count = 0;
     // No branch to predict: the loop copies every pair, accepted or not.
-    each_pair(lines, |pair, live| {
-        pairs[count] = *pair;
-        count += usize::from(live & within.contains(key_of_pair(pair)));
-    });
+    for line in lines {
+        let live = P::live(line);
+        for slot in 0..P::PER_LINE {
+            let pair = pairs_of.pair(line, slot);
+            pairs[count] = pair;
+            count += usize::from((live >> slot & 1 != 0) & within.contains(key_of_pair(&pair)));
+        }
+    }
     let count = sort_nearly(&mut pairs[..count], &mut scratch.dropped_pairs, |a, b| {
         key_of_pair(a).cmp(&key_of_pair(b))
     });
     out.truncate(start + count * PAIR);
-    true
 }
 
 /// Entries in order, each key once.

@@ -1,6 +1,7 @@
 //! Broken rules of the node formats (`crate::seam`).
 
-use super::hashed::WRITTEN;
+use super::dense::{FARTHEST, shown_high};
+use super::hashed::{Identity, WRITTEN};
 use super::stream::stamp_of;
 use super::{Draft, Flags, Header, LINE, Lookup, Patch, Reject, Shape, slots};
 use crate::mutant::{Mutant, planted};
@@ -87,4 +88,20 @@ pub(super) fn attach(line: &mut [u8]) -> Option<bool> {
 
 pub(super) fn missed() -> Option<Lookup> {
     planted(Mutant::TornEntryAbsent).then_some(Lookup::Absent)
+}
+
+/// Leaves out what does not fit of a key's distance.
+pub(super) fn distance(low: u64, key: &[u8]) -> Option<Option<u64>> {
+    let key = u64::from_be_bytes(key.try_into().ok()?);
+    planted(Mutant::DistanceTruncated).then(|| key.checked_sub(low).map(|distance| distance & FARTHEST))
+}
+
+/// Shows a high fence that is too far away as an open one.
+pub(super) fn shows_open(identity: &Identity<'_>) -> Option<bool> {
+    (shown_high(identity) == FARTHEST && planted(Mutant::FarFenceOpen)).then_some(true)
+}
+
+/// Continues with the version of the leaf that gets a new layout.
+pub(super) fn relayout_version() -> Option<()> {
+    planted(Mutant::RelayoutKeepsVersion).then_some(())
 }

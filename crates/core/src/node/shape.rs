@@ -3,7 +3,7 @@
 use super::hashed;
 use super::header::{AT_CHECKSUM, AT_STAMP, FIXED};
 use super::stream::Stream;
-use super::{Format, LINE};
+use super::{Format, LINE, dense, get_u16};
 use sherman_fabric::control::{ChunkClass, TreeSpec};
 
 /// The longest key.
@@ -61,7 +61,12 @@ pub struct Shape {
     /// Lines of the header and of wide fences. 1 in the flat formats.
     pub(super) header_lines: usize,
     pub(super) body: Body,
+    /// The most entries of a node with this very layout.
     pub(super) capacity: usize,
+    /// Whether this is the layout of dense leaves.
+    pub(super) is_dense: bool,
+    /// The layout of the tree's dense leaves, if this is that of its wide ones.
+    pub(super) dense: Option<Box<Shape>>,
 }
 
 sherman_fabric::errors! {
@@ -162,7 +167,7 @@ impl Shape {
         if capacity < MIN_ENTRIES {
             return Err(ShapeError::TooSmall { kind, node_bytes, entries: capacity });
         }
-        Ok(Self {
+        let mut shape = Self {
             format,
             kind,
             node_bytes,
@@ -173,7 +178,11 @@ impl Shape {
             header_lines,
             body,
             capacity,
-        })
+            is_dense: false,
+            dense: None,
+        };
+        shape.dense = dense::shape_of(&shape).map(Box::new);
+        Ok(shape)
     }
 
     fn stamped_slots(entry: usize, first_line: usize, lines: usize) -> (Body, usize) {
@@ -206,9 +215,31 @@ impl Shape {
         self.format
     }
 
-    /// The most entries a node can hold.
+    /// The most entries a node can hold. A wide leaf of a tree that has dense leaves holds fewer:
+    /// [`Node::capacity`](super::Node::capacity).
     pub fn capacity(&self) -> usize {
-        self.capacity
+        self.dense.as_ref().map_or(self.capacity, |dense| dense.capacity)
+    }
+
+    /// The most entries a leaf can hold if its low fence is `low` and `last` is its highest key, or if it has
+    /// no key.
+    pub fn capacity_for(&self, low: &[u8], last: Option<&[u8]>) -> usize {
+        self.for_keys(low, last).capacity
+    }
+
+    /// The layout that a node gets when it is written whole: dense if all its keys are near enough to its low
+    /// fence. `last` is its highest key.
+    #[inline]
+    pub(super) fn for_keys(&self, low: &[u8], last: Option<&[u8]>) -> &Self {
+        let low = low.try_into().map_or(0, u64::from_be_bytes);
+        let is_near = last.is_none_or(|last| dense::distance(low, last).is_some());
+        self.dense.as_deref().filter(|_| is_near).unwrap_or(self)
+    }
+
+    /// The layout of a node whose header says whether it is dense. `None` if it cannot be.
+    #[inline]
+    pub(super) fn packed(&self, is_dense: bool) -> Option<&Self> {
+        if is_dense { self.dense.as_deref() } else { Some(self) }
     }
 
     /// Whether a node keeps its entries in order. Otherwise a scan or a split sorts them.
@@ -227,7 +258,7 @@ impl Shape {
         self.format == Format::LineHashed
     }
 
-    /// The number of slots in which a key of a hashed leaf can be.
+    /// The most slots in which a key of a hashed leaf can be.
     pub fn window_slots(&self) -> usize {
         hashed::window_slots(self)
     }
@@ -236,8 +267,32 @@ impl Shape {
         self.node_bytes / LINE
     }
 
+    /// Bytes of an entry outside the node: key and payload.
     pub(super) fn entry_len(&self) -> usize {
         self.key_len + self.payload_len
+    }
+
+    /// Bytes of an entry in a slot of a line.
+    #[inline]
+    pub(super) fn slot_len(&self) -> usize {
+        if self.is_dense { dense::DISTANCE + self.payload_len } else { self.entry_len() }
+    }
+
+    /// The bits of the live entries of a line of slots, from bit 0 on. Higher bits have other meanings.
+    #[inline]
+    pub(super) fn live(&self, line: &[u8]) -> u16 {
+        get_u16(line, AT_BITMAP) >> self.live_shift()
+    }
+
+    /// The bit that says whether slot `index` of a line is live.
+    #[inline]
+    pub(super) fn live_bit(&self, index: usize) -> u16 {
+        1 << (index as u32 + self.live_shift())
+    }
+
+    #[inline]
+    fn live_shift(&self) -> u32 {
+        if self.is_dense { dense::LIVE_SHIFT } else { 0 }
     }
 }
 
@@ -289,7 +344,7 @@ mod tests {
             (Format::TwoLevel, 57, 61),
             (Format::Sorted, 61, 61),
             (Format::SortedStamped, 58, 58),
-            (Format::LineHashed, 45, 58),
+            (Format::LineHashed, 60, 58),
         ] {
             let shape = TreeShape::new(&spec(format, 8, 8, 1024), 1).expect("a legal shape");
             assert_eq!((shape.leaf.capacity(), shape.internal.capacity()), (leaf, internal), "{format:?}");
@@ -319,5 +374,30 @@ mod tests {
             let shape = TreeShape::new(&spec(format, 8, 8, 256), 1).expect("a legal shape");
             assert!(shape.leaf.capacity() >= 4 && shape.leaf.capacity() <= 14, "{format:?}");
         }
+    }
+
+    #[test]
+    fn leaves_are_dense_where_that_makes_room_and_their_keys_are_near() {
+        let leaf = |key, value, bytes| {
+            TreeShape::new(&spec(Format::LineHashed, key, value, bytes), 1).expect("a legal shape").leaf
+        };
+        for (key, value, bytes, wide, most) in [
+            (8, 8, 1024, 45, 60),
+            (8, 5, 1024, 45, 60),
+            (8, 4, 1024, 60, 60),
+            (8, 9, 1024, 30, 30),
+            (7, 8, 1024, 45, 45),
+            (8, 8, 320, 12, 16),
+            (8, 8, 256, 9, 9),
+        ] {
+            let shape = leaf(key, value, bytes);
+            assert_eq!((shape.capacity, shape.capacity()), (wide, most), "{key} {value} {bytes}");
+        }
+        let shape = leaf(8, 8, 1024);
+        let low = 1000_u64;
+        let of = |last: u64| shape.capacity_for(&low.to_be_bytes(), Some(&last.to_be_bytes()));
+        let farthest = low + (1 << 48) - 2;
+        assert_eq!([of(low), of(farthest), of(farthest + 1), of(u64::MAX)], [60, 60, 45, 45]);
+        assert_eq!(shape.capacity_for(&low.to_be_bytes(), None), 60);
     }
 }

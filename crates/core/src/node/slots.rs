@@ -10,9 +10,10 @@
 //!   entries take 17 bytes, and the versions really surround the entry without shifting it. Version 0 is an
 //!   empty slot, 1..=15 cycle.
 
-use super::hashed;
+use super::entry::put_in_line;
 use super::shape::{AT_BITMAP, AT_ENTRY_VERSION, Body};
 use super::{LINE, Lookup, Shape, get_u16, put_u16};
+use super::{dense, hashed};
 use std::ops::Range;
 
 /// The first line of `slot`.
@@ -29,7 +30,7 @@ pub(super) fn write_range(shape: &Shape, slot: usize) -> Range<usize> {
     match shape.body {
         Body::Slots { per_line, .. } => {
             let line = first_line(shape, slot) * LINE;
-            line + slot % per_line * shape.entry_len()..line + LINE
+            line + slot % per_line * shape.slot_len()..line + LINE
         }
         Body::LongSlots { lines_each, .. } => {
             let line = first_line(shape, slot);
@@ -66,7 +67,7 @@ pub(super) fn stamped_lines(shape: &Shape, slot: usize) -> Range<usize> {
 pub(super) fn is_live(shape: &Shape, image: &[u8], slot: usize) -> bool {
     match shape.body {
         Body::Slots { per_line, .. } => {
-            get_u16(image, first_line(shape, slot) * LINE + AT_BITMAP) >> (slot % per_line) & 1 != 0
+            shape.live(&image[first_line(shape, slot) * LINE..][..LINE]) >> (slot % per_line) & 1 != 0
         }
         Body::LongSlots { .. } => get_u16(image, first_line(shape, slot) * LINE + AT_BITMAP) & 1 != 0,
         Body::Nibbled { .. } => image[write_range(shape, slot).start] >> 4 != 0,
@@ -131,6 +132,10 @@ fn pieces(shape: &Shape, slot: usize, from: usize, len: usize, mut f: impl FnMut
 pub(super) fn load(shape: &Shape, image: &[u8], slot: usize, from: usize, into: &mut [u8]) {
     if let Body::Slots { first_line, per_line } = shape.body {
         let line = &image.as_chunks::<LINE>().0[first_line + slot / per_line];
+        if shape.is_dense {
+            let low = dense::base(shape, image);
+            return dense::load(line, slot % per_line, shape.payload_len, low, from, into);
+        }
         let at = slot % per_line * shape.entry_len() + from;
         return into.copy_from_slice(&line[at..at + into.len()]);
     }
@@ -164,7 +169,7 @@ pub(super) fn find(shape: &Shape, image: &[u8], key: &[u8]) -> Lookup {
             let lines =
                 if shape.is_hashed() { hashed::window_of(shape, key) } else { first_line..shape.lines() };
             let before = (lines.start - first_line) * per_line;
-            find_among(shape, &image.as_chunks().0[lines], per_line, key)
+            find_among(shape, &image.as_chunks().0[lines], per_line, dense::base(shape, image), key)
                 .map_or(Lookup::Absent, |slot| Lookup::Found(before + slot))
         }
         Body::Nibbled { start } => {
@@ -176,8 +181,19 @@ pub(super) fn find(shape: &Shape, image: &[u8], key: &[u8]) -> Lookup {
     }
 }
 
-/// Searches lines of several slots each for `key`. Returns the slot, counted from the first of these lines.
-pub(super) fn find_among(shape: &Shape, lines: &[[u8; LINE]], per_line: usize, key: &[u8]) -> Option<usize> {
+/// Searches lines of several slots each for `key`. `low` is the low fence, if they are dense. Returns the
+/// slot, counted from the first of these lines.
+#[inline]
+pub(super) fn find_among(
+    shape: &Shape,
+    lines: &[[u8; LINE]],
+    per_line: usize,
+    low: u64,
+    key: &[u8],
+) -> Option<usize> {
+    if shape.is_dense {
+        return dense::find(lines, shape.payload_len, dense::distance(low, key)?);
+    }
     match key.try_into() {
         Ok(key) if shape.entry_len() == 16 => find_pair(lines, key),
         Ok(key) => find_word(lines, per_line, shape.entry_len(), key),
@@ -277,21 +293,9 @@ pub(super) fn first_empty(shape: &Shape, image: &[u8]) -> Option<usize> {
 pub(super) fn store(shape: &Shape, image: &mut [u8], slot: usize, key: &[u8], value: &[u8]) {
     match shape.body {
         Body::Slots { first_line, per_line } => {
+            let low = dense::base(shape, image);
             let line = &mut image.as_chunks_mut::<LINE>().0[first_line + slot / per_line];
-            let (index, entry_len) = (slot % per_line, key.len() + value.len());
-            let entry = &mut line[index * entry_len..(index + 1) * entry_len];
-            // The compiler knows the most common lengths, so no copy is a function call.
-            if let (Ok(key), Ok(value), [to_key, to_value]) =
-                (<&[u8; 8]>::try_from(key), <&[u8; 8]>::try_from(value), entry.as_chunks_mut().0)
-            {
-                *to_key = *key;
-                *to_value = *value;
-            } else {
-                entry[..key.len()].copy_from_slice(key);
-                entry[key.len()..].copy_from_slice(value);
-            }
-            let bits = get_u16(line, AT_BITMAP) | 1 << index;
-            put_u16(line, AT_BITMAP, bits);
+            put_in_line(shape, line, slot % per_line, low, key, value);
         }
         Body::LongSlots { lines_each, .. } => {
             let line = first_line(shape, slot);
@@ -327,7 +331,7 @@ pub(super) fn clear(shape: &Shape, image: &mut [u8], slot: usize) {
     match shape.body {
         Body::Slots { per_line, .. } => {
             let bitmap = first_line(shape, slot) * LINE + AT_BITMAP;
-            let bits = get_u16(image, bitmap) & !(1 << (slot % per_line));
+            let bits = get_u16(image, bitmap) & !shape.live_bit(slot % per_line);
             put_u16(image, bitmap, bits);
         }
         Body::LongSlots { lines_each, .. } => {

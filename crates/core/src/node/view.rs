@@ -64,7 +64,7 @@ impl<'a> Node<'a> {
     /// Opens an image that [`Node::open`] has already accepted under the same lane, with the header it found.
     pub(crate) fn reopen(shape: &'a Shape, image: &'a [u8], header: Header) -> Self {
         debug_assert!(Self::open(shape, image, header.level).is_ok_and(|node| node.header == header));
-        Self { shape, image, header }
+        Self { shape: shape.packed(header.flags.dense).unwrap_or(shape), image, header }
     }
 
     /// Like [`Node::open`], but accepts free and pending nodes: for recovery and verification.
@@ -90,6 +90,7 @@ impl<'a> Node<'a> {
 
     #[inline]
     fn whole(shape: &'a Shape, image: &'a [u8], header: Header) -> Result<Self, Reject> {
+        let shape = shape.packed(header.flags.dense).ok_or(Reject::NotThis)?;
         if !is_consistent(shape, image, &header) {
             return Err(Reject::Torn);
         }
@@ -97,6 +98,11 @@ impl<'a> Node<'a> {
             return Err(Reject::NotThis);
         }
         Ok(Self { shape, image, header })
+    }
+
+    /// The most entries this very node can hold.
+    pub fn capacity(&self) -> usize {
+        self.shape.capacity
     }
 
     /// Bytes of an entry: key and payload.

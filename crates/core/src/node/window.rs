@@ -1,13 +1,16 @@
 //! The lines of a `LineHashed` leaf in which one key can be, read without the rest of the leaf.
 //!
-//! A window is good iff its lines have equal stamps, belong to the tree, are attached, and the key lies
-//! inside the fences that they carry. Then the lines show the leaf that covers the key, all of one version.
+//! A window is good iff its lines have equal stamps, are all wide or all dense, belong to the tree, are
+//! attached, and the key lies inside the fences that they carry. Then the lines show the leaf that covers the key, all of one version.
 //! Entries do not move between lines while the version stays. So what the window says of the key was true at
 //! some moment of the READ (`docs/INVARIANTS.md`, I47–I50). A window that is not good gives no answer: the
 //! caller reads the whole leaf, whose header tells more.
 
+use super::dense::{self, Shown};
 use super::entry::{EntryWrite, put_in_line, restamp};
-use super::hashed::{AT_LINE_TREE, DETACHED, HIGH_OPEN, WRITTEN, carries_low, free_slot, live_in, window_of};
+use super::hashed::{
+    AT_LINE_TREE, DENSE, DETACHED, HIGH_OPEN, WRITTEN, carries_low, free_slot, live_in, window_of,
+};
 use super::shape::{AT_BITMAP, Body};
 use super::stream::stamp_of;
 use super::{LINE, Shape, get_u16, get_u32, put_u16, slots};
@@ -64,39 +67,57 @@ impl<'a> ChangeRule<'a> {
 /// The validated lines of a key.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
-    shape: &'a Shape,
+    /// The layout of this very leaf, wide or dense.
+    pub(super) shape: &'a Shape,
     lines: &'a [[u8; LINE]],
     /// The number of the first line in the leaf.
     first: usize,
     per_line: usize,
     version: u16,
+    /// The low fence, if the lines are dense.
+    low: u64,
 }
 
 impl<'a> Window<'a> {
     /// Validates the lines of `key`, which were read together.
     #[inline]
     pub fn open(shape: &'a Shape, bytes: &'a [u8], key: &[u8]) -> Result<Self, Unfit> {
-        let Body::Slots { per_line, .. } = shape.body else { return Err(Unfit::Elsewhere) };
         let lines = bytes.as_chunks().0;
         let first = window_of(shape, key).start;
         let version = lines.first().map_or(0, stamp_of);
         if !stamps_agree(lines, version) {
             return Err(Unfit::Torn);
         }
-        let window = Self { shape, lines, first, per_line, version };
-        if window.is_of_tree() && window.covers(key) { Ok(window) } else { Err(Unfit::Elsewhere) }
+        // Marks of all lines have the same meaning, whatever leaf they belong to.
+        if !lines.iter().all(|line| is_attached(get_u16(line, AT_BITMAP))) {
+            return Err(Unfit::Elsewhere);
+        }
+        let dense = get_u16(&lines[0], AT_BITMAP) & DENSE != 0;
+        let Some(shape) = shape.packed(dense) else { return Err(Unfit::Elsewhere) };
+        let Body::Slots { per_line, .. } = shape.body else { return Err(Unfit::Elsewhere) };
+        let mut window = Self { shape, lines, first, per_line, version, low: 0 };
+        let good = if dense { window.is_dense_of(key) } else { window.is_wide_of(key) };
+        if good { Ok(window) } else { Err(Unfit::Elsewhere) }
     }
 
-    /// Whether every line belongs to the tree and is attached.
+    /// Whether the lines are those of a dense leaf of the tree that covers `key`. Learns the low fence.
     #[inline]
-    fn is_of_tree(&self) -> bool {
-        self.lines.iter().all(|line| {
-            let marks = get_u16(line, AT_BITMAP);
-            is_attached(marks) && get_u32(line, AT_LINE_TREE) == self.shape.tree
-        })
+    fn is_dense_of(&mut self, key: &[u8]) -> bool {
+        let Some(shown) = Shown::by(self.lines, self.first - self.shape.header_lines) else { return false };
+        self.low = shown.low;
+        shown.tree == self.shape.tree && covers_dense(&shown, key)
     }
 
-    /// Whether `key` lies inside the fences that the first two lines carry.
+    /// Whether the lines are those of a wide leaf of the tree that covers `key`.
+    #[inline]
+    fn is_wide_of(&self, key: &[u8]) -> bool {
+        let is_of_tree = |line: &[u8; LINE]| {
+            get_u16(line, AT_BITMAP) & DENSE == 0 && get_u32(line, AT_LINE_TREE) == self.shape.tree
+        };
+        self.lines.iter().all(is_of_tree) && self.covers(key)
+    }
+
+    /// Whether `key` lies inside the fences that the first two lines of a wide leaf carry.
     #[inline]
     fn covers(&self, key: &[u8]) -> bool {
         seam!(node::covers());
@@ -110,7 +131,7 @@ impl<'a> Window<'a> {
     /// Finds the slot of `key`, counted from the window's first line.
     #[inline]
     fn find(&self, key: &[u8]) -> Option<usize> {
-        slots::find_among(self.shape, self.lines, self.per_line, key)
+        slots::find_among(self.shape, self.lines, self.per_line, self.low, key)
     }
 
     /// Looks `key` up. If it is there, `value` receives its value.
@@ -125,14 +146,15 @@ impl<'a> Window<'a> {
 
     #[inline]
     fn value_into(&self, slot: usize, value: &mut Vec<u8>) {
-        let from = slot % self.per_line * self.shape.entry_len() + self.shape.key_len;
+        let payload_len = self.shape.payload_len;
+        let end = (slot % self.per_line + 1) * self.shape.slot_len();
         value.clear();
-        value.extend_from_slice(&self.lines[slot / self.per_line][from..from + self.shape.payload_len]);
+        value.extend_from_slice(&self.lines[slot / self.per_line][end - payload_len..end]);
     }
 
     /// The number of entries in the window.
     pub fn len(&self) -> usize {
-        self.lines.iter().map(|line| live_in(&line[..], self.per_line)).sum()
+        self.lines.iter().map(|line| live_in(self.shape, &line[..], self.per_line)).sum()
     }
 
     /// Whether the window has no entry.
@@ -146,7 +168,8 @@ impl<'a> Window<'a> {
     }
 
     /// Returns the WRITE of a change of `key`: inside one line. The caller holds the lane under which the
-    /// window was read. Returns `None` if there is nothing to write, or if a new key finds no free slot.
+    /// window was read. Returns `None` if there is nothing to write, or if a new key finds no free slot. The
+    /// latter is so for a key that is too far from the low fence of a dense leaf.
     pub fn change(&self, key: &[u8], change: EntryChange<'_>) -> Option<EntryWrite> {
         let found = self.find(key);
         let (slot, value) = match (change, found) {
@@ -154,16 +177,19 @@ impl<'a> Window<'a> {
             (EntryChange::Remove, Some(slot)) => (slot, None),
             (EntryChange::Put(value), Some(slot)) => (slot, Some(value)),
             (EntryChange::Put(value), None) => {
-                let (line, index) = free_slot(self.lines, self.per_line)?;
+                if self.shape.is_dense {
+                    dense::distance(self.low, key)?;
+                }
+                let (line, index) = free_slot(self.shape, self.lines, self.per_line)?;
                 (line * self.per_line + index, Some(value))
             }
         };
         let (number, index) = (slot / self.per_line, slot % self.per_line);
         let mut line = self.lines[number];
         let from = match value {
-            Some(value) => put_in_line(&mut line, index, key, value),
+            Some(value) => put_in_line(self.shape, &mut line, index, self.low, key, value),
             None => {
-                let bits = get_u16(&line, AT_BITMAP) & !(1 << index);
+                let bits = get_u16(&line, AT_BITMAP) & !self.shape.live_bit(index);
                 put_u16(&mut line, AT_BITMAP, bits);
                 AT_BITMAP
             }
@@ -185,6 +211,13 @@ fn stamps_agree(lines: &[[u8; LINE]], version: u16) -> bool {
 fn is_attached(marks: u16) -> bool {
     seam!(node::is_attached(marks));
     marks & (WRITTEN | DETACHED) == WRITTEN
+}
+
+/// Whether the lines of a dense leaf show that it covers `key`.
+#[inline]
+fn covers_dense(shown: &Shown, key: &[u8]) -> bool {
+    seam!(node::covers());
+    shown.covers(key)
 }
 
 /// Compares a fence with a key.

@@ -36,6 +36,8 @@ const WRITES_PER_LIST: usize = 16;
 pub struct Loading {
     key_len: usize,
     entry_len: usize,
+    fill: f64,
+    /// The most entries of a leaf.
     per_leaf: usize,
     per_internal: usize,
     class: ChunkClass,
@@ -74,8 +76,7 @@ pub struct Written {
 }
 
 /// How many entries a load puts into a node to fill it to `fill` of its capacity, but at least to half.
-pub(super) fn entries_of(shape: &Shape, fill: f64) -> usize {
-    let capacity = shape.capacity();
+pub(super) fn entries_of(capacity: usize, fill: f64) -> usize {
     ((capacity as f64 * fill) as usize).clamp(capacity.div_ceil(2), capacity)
 }
 
@@ -83,11 +84,12 @@ impl Loading {
     /// Begins a load of `tree` that fills leaves and internal nodes to `fill` of their capacity, but at least
     /// to half.
     pub fn new(tree: &TreeState, fill: f64) -> Self {
-        let share = |shape: &Shape| entries_of(shape, fill);
+        let share = |shape: &Shape| entries_of(shape.capacity(), fill);
         let leaf = &tree.shape.leaf;
         Self {
             key_len: leaf.key_len(),
             entry_len: leaf.key_len() + leaf.payload_len(),
+            fill,
             per_leaf: share(leaf),
             per_internal: share(&tree.shape.internal),
             class: leaf.class(),
@@ -144,7 +146,7 @@ impl Loading {
     /// Makes a batch of the entries. It waits until the first key and place of the next batch are known.
     /// Returns the batch that waited.
     async fn cut<E: Endpoint>(&mut self, op: &Op<'_, E>) -> Result<Option<Batch>, Error> {
-        let ends = self.ends();
+        let ends = self.ends(self.waiting.is_none());
         let mut places = Vec::new();
         for _ in &ends {
             places.push(self.spot(op, self.class, 0).await?);
@@ -158,16 +160,22 @@ impl Loading {
         Ok(before)
     }
 
-    /// Cuts the entries into leaves. Each takes as many as it should, or as fit. Returns where the entries of
-    /// each leaf end.
-    fn ends(&mut self) -> Vec<usize> {
+    /// Cuts the entries into leaves. Each takes as many as it should, or as fit. `leftmost`: the first of them
+    /// is the first leaf of the tree. Returns where the entries of each leaf end.
+    fn ends(&mut self, leftmost: bool) -> Vec<usize> {
         let (mut ends, mut from) = (Vec::with_capacity(BATCH), 0);
+        let lowest = vec![0; self.key_len];
         while from < self.entries.len() {
             let rest = &self.entries[from..];
-            let wanted = &rest[..rest.len().min(self.per_leaf * self.entry_len)];
+            let most = &rest[..rest.len().min(self.per_leaf * self.entry_len)];
             let bytes = match &self.hashed {
-                Some(shape) => self.layout.most(shape, wanted) * self.entry_len,
-                None => wanted.len(),
+                Some(shape) => {
+                    let low = if leftmost && from == 0 { &lowest } else { &rest[..self.key_len] };
+                    let last = &most[most.len() - self.entry_len..][..self.key_len];
+                    let wanted = entries_of(shape.capacity_for(low, Some(last)), self.fill) * self.entry_len;
+                    self.layout.most(shape, low, &most[..most.len().min(wanted)]) * self.entry_len
+                }
+                None => most.len(),
             };
             from += bytes.max(self.entry_len);
             ends.push(from);

@@ -243,6 +243,7 @@ impl<E: Endpoint> Checker<'_, E> {
             (self.note)(address);
             found.nodes += 1;
             found.entries += seen.entries;
+            found.capacity += seen.capacity;
             let broken = match ends_wrong(address, level, &seen) {
                 None if found.nodes > most => Some(Broken::of_node(address, level, &seen, I4)),
                 broken => broken,
@@ -265,7 +266,6 @@ impl<E: Endpoint> Checker<'_, E> {
         while let Some((key, child)) = expected.next().filter(|_| !self.is_tired()) {
             self.name(level, key, *child).await?;
         }
-        found.capacity = found.nodes * shape.capacity() as u64;
         found.bytes = found.nodes * shape.node_bytes() as u64;
         Ok(found)
     }

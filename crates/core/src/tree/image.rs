@@ -20,7 +20,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Hashed leaves are cut in groups of this many. A group has a fixed number of entries; its leaves take what
 /// fits.
-const GROUP: u64 = 32;
+const GROUP: u64 = 128;
+
+/// How many leaves of a load are looked at to find out how many entries they can hold.
+const LOOKS: u64 = 16;
 
 /// The entries of a load, by their position in key order.
 pub trait Entries {
@@ -34,15 +37,28 @@ pub trait Entries {
     fn write_value(&self, nth: u64, value: &mut [u8]);
 }
 
-/// How many entries a group of leaves can hold, divided by its leaves. A hashed leaf is full before all its
-/// slots are, at 96 % on average.
-fn most_on_average(leaf: &Shape) -> usize {
-    if leaf.is_hashed() { leaf.capacity() * 17 / 20 } else { leaf.capacity() }
+/// How many entries a group of leaves with this capacity can hold, divided by its leaves. A hashed leaf is
+/// full before all its slots are, at 96 % on average.
+fn most_on_average(leaf: &Shape, capacity: usize) -> usize {
+    if leaf.is_hashed() { capacity * 19 / 20 } else { capacity }
+}
+
+/// How many entries a leaf of this load can hold. Looks at a few leaves: in a load all are mostly alike.
+fn capacity_of_leaves(leaf: &Shape, entries: &dyn Entries) -> usize {
+    let most = leaf.capacity() as u64;
+    let last = entries.count().saturating_sub(most);
+    let capacity_at = |first: u64| {
+        let [mut low, mut high] = [(); 2].map(|()| vec![0; leaf.key_len()]);
+        entries.write_key(first, &mut low);
+        entries.write_key((first + most).min(entries.count()) - 1, &mut high);
+        leaf.capacity_for(&low, Some(&high))
+    };
+    (0..=LOOKS).map(|look| capacity_at(last / LOOKS * look)).min().unwrap_or(1)
 }
 
 /// How many children a load that fills nodes to `fill` gives to an internal node of this shape.
 pub fn children_of(internal: &Shape, fill: f64) -> usize {
-    entries_of(internal, fill)
+    entries_of(internal.capacity(), fill)
 }
 
 /// One level of the tree.
@@ -74,22 +90,24 @@ pub struct LoadImage {
 }
 
 impl LoadImage {
-    /// Takes the chunks for `count` entries, in nodes that are filled to `fill`.
+    /// Takes the chunks for `entries`, in nodes that are filled to `fill`.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] and others. Chunks that were taken stay taken.
     pub async fn plan<E: Endpoint>(
         op: &Op<'_, E>,
         tree: &TreeState,
-        count: u64,
+        entries: &dyn Entries,
         fill: f64,
     ) -> Result<Self, Error> {
         let geometry = op.worker.compute.geometry();
+        let (count, leaf) = (entries.count(), &tree.shape.leaf);
+        let capacity = capacity_of_leaves(leaf, entries);
         let mut image = Self {
             shape: tree.shape.clone(),
             owner: op.endpoint().client(),
             count,
-            per_leaf: entries_of(&tree.shape.leaf, fill).min(most_on_average(&tree.shape.leaf)) as u64,
+            per_leaf: entries_of(capacity, fill).min(most_on_average(leaf, capacity)) as u64,
             per_internal: children_of(&tree.shape.internal, fill) as u64,
             levels: Vec::new(),
             chunk_bytes: geometry.chunk_bytes,
@@ -228,8 +246,13 @@ impl LoadImage {
         for (nth, key) in (first..).zip(keys.chunks_exact_mut(shape.key_len())) {
             entries.write_key(nth, key);
         }
-        let key = |nth: usize| &keys[nth * shape.key_len()..][..shape.key_len()];
         let mut layout = Layout::default();
+        let lowest = vec![0; shape.key_len()];
+        let mut fits = |from: usize, end: usize| {
+            let keys = &keys[from * shape.key_len()..end * shape.key_len()];
+            let low = if first == 0 && from == 0 { &lowest } else { &keys[..shape.key_len()] };
+            layout.keys_fit(shape, low, keys)
+        };
         for more in 0..=shape.capacity() - self.per_leaf as usize {
             let (mut starts, mut from) = (vec![0], 0);
             for leaf in 1..leaves {
@@ -240,13 +263,13 @@ impl LoadImage {
                 };
                 // Each of the leaves that follow needs an entry.
                 let mut end = wanted.min(count - (leaves - leaf));
-                while end > from + 1 && layout.place(shape, (from..end).map(key)).is_none() {
+                while end > from + 1 && !fits(from, end) {
                     end -= 1;
                 }
                 from = end;
                 starts.push(from as u16);
             }
-            if layout.place(shape, (from..count).map(key)).is_some() {
+            if fits(from, count) {
                 return starts;
             }
         }

@@ -165,7 +165,7 @@ impl<E: Endpoint> Op<'_, E> {
         let read = list.read(Space::Host, at.offset(), shape.node_bytes() as u32);
         let Ok(list) = self.execute(list).await else { return false };
         let leaf = Node::open(shape, list.bytes(read), 0).ok();
-        let small = leaf.is_some_and(|leaf| merge::is_small(leaf.len(), shape.capacity()));
+        let small = leaf.is_some_and(|leaf| merge::is_small(leaf.len(), leaf.capacity()));
         self.endpoint().recycle(list);
         small
     }

@@ -228,8 +228,10 @@ impl<E: Endpoint> Op<'_, E> {
         let [parent, left, right] = nodes;
         let shape = tree.shape.at(level);
         let internal = &tree.shape.internal;
-        let Some(lens) = self.lens(tree, level, [left, right]).await? else { return Ok(Tidied::Again) };
-        if !should_merge(lens[0], lens[1], shape.capacity(), level) {
+        let Some([(l, l_room), (r, r_room)]) = self.lens(tree, level, [left, right]).await? else {
+            return Ok(Tidied::Again);
+        };
+        if !should_merge(l, r, l_room.min(r_room), level) {
             return Ok(Tidied::Nothing);
         }
         let sizes = [internal.node_bytes(), shape.node_bytes(), shape.node_bytes()];
@@ -260,21 +262,22 @@ impl<E: Endpoint> Op<'_, E> {
             }
         }
         Ok(Tidied::Merged {
-            small: is_small(l.node().len(), shape.capacity()),
+            small: is_small(l.node().len(), l.node().capacity()),
             parent_small: is_small(body.len(), internal.capacity()),
         })
     }
 
-    /// Returns how many entries two nodes have, read without their lanes. `None` if one of them is gone.
+    /// Returns how many entries two nodes have and can have, read without their lanes. `None` if one of them
+    /// is gone.
     async fn lens(
         &self,
         tree: &TreeState,
         level: u8,
         nodes: [GlobalAddress; 2],
-    ) -> Result<Option<[usize; 2]>, Error> {
-        let mut lens = [0; 2];
+    ) -> Result<Option<[(usize, usize); 2]>, Error> {
+        let mut lens = [(0, 0); 2];
         for (len, node) in lens.iter_mut().zip(nodes) {
-            match self.visit(tree, node, level, |node| Ok(node.len())).await? {
+            match self.visit(tree, node, level, |node| Ok((node.len(), node.capacity()))).await? {
                 Some(found) => *len = found,
                 None => return Ok(None),
             }
@@ -599,7 +602,7 @@ impl<'s> Merged<'s> {
                 _ => MergePlan::Changed,
             };
         }
-        if !should_merge(l.len(), r.len(), shape.capacity(), level)
+        if !should_merge(l.len(), r.len(), l.capacity().min(r.capacity()), level)
             || !l.entries_whole()
             || !r.entries_whole()
         {

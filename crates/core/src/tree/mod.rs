@@ -49,7 +49,7 @@ use crate::worker::Worker;
 use sherman_fabric::control::{CatalogReply, TreeInfo, TreeSpec};
 use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Refusal, TreeTypes, calls};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The server that keeps the catalog and the root words.
 const CATALOG_SERVER: u16 = 0;
@@ -66,6 +66,8 @@ pub struct TreeState {
     separators_skipped: AtomicU64,
     /// The end of the merge backoff: until then this compute server leaves separators to other clients.
     merge_backoff_until: AtomicU64,
+    /// How many entries the leaf that a scan read last can hold. Most leaves of a tree can hold equally many.
+    scanned_capacity: AtomicUsize,
     /// How often this compute server has merged nodes of this tree.
     merges: MergeCounters,
     /// Whether the call that opened this tree created it.
@@ -96,6 +98,7 @@ impl TreeState {
         let cache = IndexCache::new(cache_bytes, &shape.internal);
         Ok(Arc::new(Self {
             info,
+            scanned_capacity: AtomicUsize::new(shape.leaf.capacity()),
             shape,
             root: AtomicU64::new(UNKNOWN_ROOT),
             cache,

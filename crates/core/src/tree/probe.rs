@@ -88,6 +88,8 @@ pub(crate) struct Seen {
     pub version: u16,
     /// Entries from the cursor on.
     pub entries: u64,
+    /// The most entries the node can hold.
+    pub capacity: u64,
     pub names: Vec<Name>,
     /// Whether a sorted body ascends and lies inside the fences.
     pub ordered: bool,
@@ -109,6 +111,7 @@ impl Seen {
             sibling: node.header.sibling,
             version: node.header.version,
             entries: entries as u64,
+            capacity: node.capacity() as u64,
             ordered: body.as_ref().is_none_or(|body| is_ordered(node, body)),
             single: node.position(cursor) != Position::Inside
                 || node.low() != cursor

@@ -21,6 +21,7 @@ use crate::op::Op;
 use crate::worker::Worker;
 use sherman_fabric::{Endpoint, GlobalAddress};
 use std::ops::Bound;
+use std::sync::atomic::Ordering;
 
 /// The direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub struct Scan {
     next: usize,
     /// Leaves whose entries were taken since the scan last read.
     taken: usize,
+    /// How many entries the last of these leaves can hold.
+    capacity: usize,
     /// Entries read, in the scan's order.
     entries: Vec<u8>,
     scratch: Scratch,
@@ -92,6 +95,7 @@ impl Scan {
             entry_len: 0,
             next: 0,
             taken: 0,
+            capacity: 0,
             entries: Vec::new(),
             scratch: Scratch::default(),
             leaves: Vec::new(),
@@ -183,6 +187,7 @@ impl Scan {
 
     /// How many leaves to read at once now.
     fn leaves_wanted(&self, capacity: usize) -> usize {
+        let capacity = capacity.max(1);
         // Assumes that leaves are three quarters full, and that the scan enters the first in its middle.
         let for_limit =
             self.limit.map(|left| left.saturating_mul(8).saturating_add(3 * capacity) / (6 * capacity) + 1);
@@ -215,6 +220,7 @@ impl Scan {
             return Err(Cause::TornEntry);
         }
         self.taken += 1;
+        self.capacity = leaf.capacity();
         match self.direction {
             Direction::Forward => self.over = !leaf.high_into(&mut self.cursor) || self.cursor > self.end,
             Direction::Backward => {
@@ -341,6 +347,9 @@ impl<E: Endpoint> Op<'_, E> {
             let used = self.read_leaves(tree, scan, &leaves).await?;
             scan.leaves = leaves;
             let taken = std::mem::take(&mut scan.taken);
+            if taken > 0 {
+                tree.scanned_capacity.store(scan.capacity, Ordering::Relaxed);
+            }
             if !tree.shape.leaf.is_sorted() {
                 self.endpoint().sorted(taken, scan.entries.len() / scan.entry_len);
             }
@@ -354,7 +363,7 @@ impl<E: Endpoint> Op<'_, E> {
 
     /// Finds the addresses of the leaves to read next.
     async fn name_leaves(&self, tree: &TreeState, scan: &mut Scan) -> Result<(), Error> {
-        let most = scan.leaves_wanted(tree.shape.leaf.capacity());
+        let most = scan.leaves_wanted(tree.scanned_capacity.load(Ordering::Relaxed));
         let backward = scan.direction == Direction::Backward;
         let Scan { cursor, leaves, .. } = scan;
         leaves.clear();

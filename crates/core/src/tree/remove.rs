@@ -151,7 +151,7 @@ impl<E: Endpoint> Op<'_, E> {
         let erased = match leaf.remove(key, old) {
             Removed::Gone(patch) => {
                 self.write(tree, locked, &leaf, &patch).await?;
-                Some(super::merge::worth_a_try(leaf.node().len(), tree.shape.leaf.capacity()))
+                Some(super::merge::worth_a_try(leaf.node().len(), leaf.node().capacity()))
             }
             Removed::Absent => {
                 self.release(locked.done(self)).await?;
@@ -203,9 +203,10 @@ impl<E: Endpoint> Op<'_, E> {
         value: &[u8],
     ) -> Result<(), Error> {
         let (locked, place) = self.place_beside(locked, tree.shape.leaf.class()).await?;
+        let entries = leaf.node().capacity();
         let split = leaf.split_leaf(key, value, place);
         if !tree.shape.leaf.is_sorted() {
-            self.endpoint().sorted(1, tree.shape.leaf.capacity());
+            self.endpoint().sorted(1, entries);
         }
         seam!(tree::put_by_split(self, tree, &split, place).await);
         let separator = self.write_split(tree, locked, leaf, split, place).await?;

@@ -256,14 +256,15 @@ impl Stage {
 
     fn load(&mut self, job: &TreeJob, keys: Keys) -> Result<(), BenchError> {
         let op = self.workers[0][0].op();
-        let plan = LoadImage::plan(&op, &self.trees[0], keys.count(), f64::from(job.fill) / 100.0);
+        let entries = Loaded { keys };
+        let plan = LoadImage::plan(&op, &self.trees[0], &entries, f64::from(job.fill) / 100.0);
         let image = quietly(&self.sim, plan)?;
         let (per_leaf, per_internal) = image.per_node();
         self.span = per_leaf * per_internal;
         self.children = per_internal as usize;
         self.nodes = image.nodes();
         let chunks = image.chunks();
-        let nodes = Rc::new(Nodes { image, entries: Loaded { keys } });
+        let nodes = Rc::new(Nodes { image, entries });
         self.sim.load(&(Rc::clone(&nodes) as Rc<dyn Image>), &chunks);
         quietly(&self.sim, nodes.image.install(&op, &self.trees[0]))
     }

@@ -11,7 +11,8 @@ use sherman_layout::{FormatOptions, LaneWidth, LockOptions, ReleaseMode};
 /// The shapes of trees that scenarios use. They are as small as possible, so that few keys make deep trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// 8-byte keys and values in nodes of 256 bytes: nine entries per `LineStamped` leaf.
+    /// 8-byte keys and values in nodes of 256 bytes: nine entries per `LineStamped` leaf. Hashed leaves are
+    /// larger. They are dense or wide: each [`NEAR`] keys lie near each other, and far from all others.
     Pairs,
     /// Four entries per leaf, six or seven children per internal node, fences inside the header line.
     Four,
@@ -29,13 +30,15 @@ impl Shape {
     /// Returns the spec of a tree of this shape.
     ///
     /// Hashed leaves need short keys, and hold at least six entries. In leaves of `WideKeys` a key can be in
-    /// four of six lines, in all others in every line.
+    /// four of six lines, in those of `LongEntries` in four of five, in all others in every line. Leaves of
+    /// `Pairs` and `LongEntries` can be dense.
     pub fn spec(self, format: Format) -> TreeSpec {
         let lined = format == Format::LineStamped;
         let (key_len, value_len, leaf_bytes, internal_bytes) = match self {
             Self::Four if format == Format::LineHashed => (13, 8, 256, 256),
             Self::WideKeys if format == Format::LineHashed => (13, 8, 448, 256),
-            Self::LongEntries if format == Format::LineHashed => (13, 8, 320, 256),
+            Self::LongEntries if format == Format::LineHashed => (8, 8, 384, 256),
+            Self::Pairs if format == Format::LineHashed => (8, 8, 320, 256),
             Self::Pairs => (8, 8, 256, 256),
             Self::Four if lined => (19, 12, 320, 256),
             Self::Four => (19, 24, 256, 256),
@@ -49,6 +52,10 @@ impl Shape {
         TreeSpec { format: format.number(), key_len, value_len, leaf_bytes, internal_bytes }
     }
 }
+
+/// So many keys are near enough to each other for a dense leaf, in trees whose leaves can be dense. The next
+/// ones are 2^48 farther: cut to six bytes, their distances from a fence would be those of the former.
+pub const NEAR: u64 = 10;
 
 /// Virtual nanoseconds per event that the drawn leases assume.
 pub(super) const STEP_NANOS_OF_CRASHES: u64 = 100;
@@ -320,9 +327,15 @@ impl Scenario {
         self.loaded.saturating_sub(self.hot / 2)
     }
 
+    /// Whether the leaves of the tree can be dense.
+    fn can_be_dense(&self) -> bool {
+        self.format == Format::LineHashed && matches!(self.shape, Shape::Pairs | Shape::LongEntries)
+    }
+
     /// Returns key number `id` as bytes. The order of keys is the order of `id`.
     pub fn key(&self, id: u64) -> Vec<u8> {
-        let mut bytes = id.to_be_bytes().to_vec();
+        let number = if self.can_be_dense() { id / NEAR << 48 | id % NEAR } else { id };
+        let mut bytes = number.to_be_bytes().to_vec();
         bytes.resize(usize::from(self.shape.spec(self.format).key_len), 0x5a);
         bytes
     }
@@ -331,7 +344,8 @@ impl Scenario {
     pub fn key_id(&self, key: &[u8]) -> u64 {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&key[..8]);
-        u64::from_be_bytes(bytes)
+        let number = u64::from_be_bytes(bytes);
+        if self.can_be_dense() { (number >> 48) * NEAR + (number & ((1 << 48) - 1)) } else { number }
     }
 
     /// Returns value number `id` as bytes. Every byte depends on it, so that a torn value shows.

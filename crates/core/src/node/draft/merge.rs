@@ -36,6 +36,7 @@ impl<'s> Draft<'s> {
 
     /// Stores `entries`, in ascending order, into an empty node at the current version.
     pub(super) fn fill_entries(&mut self, entries: &[u8]) -> Patch {
+        self.pack(entries);
         let shape = self.shape;
         assert!(
             entries.len() <= shape.capacity * shape.entry_len(),
@@ -55,6 +56,17 @@ impl<'s> Draft<'s> {
             slots::store(shape, &mut self.image, slot, key, value);
         }
         self.seal_all()
+    }
+
+    /// Makes an empty hashed leaf wide or dense, as these entries, in ascending order, require.
+    fn pack(&mut self, entries: &[u8]) {
+        if self.wide.dense.is_none() {
+            return;
+        }
+        let last = entries.len().checked_sub(self.wide.entry_len());
+        let last = last.map(|at| &entries[at..at + self.wide.key_len]);
+        self.shape = self.wide.for_keys(&self.node().low(), last);
+        self.header.flags.dense = self.shape.is_dense;
     }
 
     /// Removes all entries from an unsorted leaf. Its slots become as if never used.
@@ -79,8 +91,9 @@ impl<'s> Draft<'s> {
     /// entry of either is torn, or `right` does not begin where this node ends.
     pub fn absorb(&mut self, right: &Node<'_>) -> Option<Patch> {
         let left = self.node();
-        let same = *left.shape == *right.shape && left.header.level == right.header.level;
-        if !same || left.len() + right.len() > self.shape.capacity || left.high()? != right.low() {
+        let same = self.wide.packed(right.shape.is_dense) == Some(right.shape)
+            && left.header.level == right.header.level;
+        if !same || left.len() + right.len() > self.wide.capacity() || left.high()? != right.low() {
             return None;
         }
         let (mut entries, mut scratch) = (Vec::with_capacity(self.shape.node_bytes), Scratch::default());
@@ -89,7 +102,7 @@ impl<'s> Draft<'s> {
         {
             return None;
         }
-        if self.shape.is_hashed() && !Layout::default().fits(self.shape, &entries) {
+        if self.shape.is_hashed() && !Layout::default().fits(self.wide, &left.low(), &entries) {
             return None;
         }
         let high = right.high();

@@ -59,18 +59,24 @@ impl<'s> Draft<'s> {
     /// Splits a leaf whose entries lie where their hashes say. Both halves are laid out anew. So the split
     /// point is the one nearest to the usual one at which both halves fit. There always is one: if the new
     /// entry fits with neither the entries below it nor those above it, the old entries did not fit either.
+    /// If the leaf was dense, then both halves are, unless the new key is too far away. Such a key is the
+    /// highest, and the old entries fit without it.
     fn split_hashed(&mut self, key: &[u8], value: &[u8], place: NodePlace) -> SplitOff<'s> {
-        let (shape, each) = (self.shape, self.shape.entry_len());
+        let (shape, each) = (self.wide, self.shape.entry_len());
+        let low = self.node().low();
         let (entries, index) = self.entries_with(key, value);
         let total = entries.len() / each;
         let wanted = self.split_point(total, index + 1 == total);
         let mut layout = Layout::default();
-        let mut fits = |entries: &[u8]| layout.fits(shape, entries);
+        let mut fits = |low: &[u8], entries: &[u8]| layout.fits(shape, low, entries);
         let nearest = (0..total)
             .flat_map(|off| [wanted.checked_sub(off), Some(wanted + off)])
             .flatten()
             .filter(|&keep| (1..total).contains(&keep))
-            .find(|&keep| fits(&entries[..keep * each]) && fits(&entries[keep * each..]));
+            .find(|&keep| {
+                let (left, right) = entries.split_at(keep * each);
+                fits(&low, left) && fits(&right[..key.len()], right)
+            });
         let keep = nearest.unwrap_or(wanted);
         let (left, right) = entries.split_at(keep * each);
         let separator = right[..key.len()].to_vec();
@@ -101,11 +107,13 @@ impl<'s> Draft<'s> {
             return None;
         }
         let (entries, _) = self.entries_with(key, value);
-        let most = self.shape.capacity * 9 / 10 * self.shape.entry_len();
-        if entries.len() > most || !Layout::default().fits(self.shape, &entries) {
+        let (low, each) = (self.node().low(), self.shape.entry_len());
+        let last = &entries[entries.len() - each..][..key.len()];
+        let most = self.wide.capacity_for(&low, Some(last)) * 9 / 10 * each;
+        if entries.len() > most || !Layout::default().fits(self.wide, &low, &entries) {
             return None;
         }
-        self.next_version();
+        self.relayout_version();
         self.wipe();
         Some(self.fill_entries(&entries))
     }
@@ -127,7 +135,7 @@ impl<'s> Draft<'s> {
     /// Creates the right half of a split, still empty.
     fn right_half(&self, separator: &[u8], place: NodePlace) -> Draft<'s> {
         let high = self.node().high();
-        Draft::new(self.shape, self.header.level, separator, high.as_deref(), self.header.sibling, place)
+        Draft::new(self.wide, self.header.level, separator, high.as_deref(), self.header.sibling, place)
     }
 
     /// How many of `total` entries stay left. If keys are appended at the right edge of the tree, the left
@@ -146,6 +154,12 @@ impl<'s> Draft<'s> {
     /// A node whose fences change has a new version.
     fn raise_version(&mut self) {
         seam!(node::raise_version(self));
+        self.next_version();
+    }
+
+    /// A leaf whose entries move to other lines has a new version.
+    fn relayout_version(&mut self) {
+        seam!(node::relayout_version());
         self.next_version();
     }
 

@@ -26,7 +26,8 @@ fn images() -> Vec<(String, Vec<u8>)> {
     }
     images.push(("line-stamped-leaf-long-entry".into(), leaf(Format::LineStamped, 8, 60, 576)));
     images.push(("line-stamped-leaf-after-split".into(), leaf_after_split()));
-    images.push(("line-hashed-leaf-1-kib".into(), hashed_leaf()));
+    images.push(("line-hashed-leaf-far-keys".into(), hashed_leaf(48)));
+    images.push(("line-hashed-leaf-dense".into(), hashed_leaf(0)));
     images
 }
 
@@ -77,16 +78,25 @@ fn leaf_after_split() -> Vec<u8> {
     draft.into_image()
 }
 
-/// The example in `docs/LAYOUT.md`: keys 1 to 20 in a leaf from 0 to 40, all put one after the other.
-pub(super) fn hashed_leaf() -> Vec<u8> {
+/// Keys 1 to 20 in a leaf from 0 to 40, all put one after the other. With a
+/// `shift` of 48 bits the keys are so far from each other that the leaf is wide.
+pub(super) fn hashed_leaf(shift: u32) -> Vec<u8> {
     let shape = leaf_shape(Format::LineHashed, 8, 8, 1024);
-    let (low, high) = (0_u64.to_be_bytes(), 40_u64.to_be_bytes());
+    let (low, high) = (0_u64.to_be_bytes(), (40_u64 << shift).to_be_bytes());
     let mut draft = Draft::new(&shape, 0, &low, Some(&high), sibling(), place(0x0102));
     draft.link();
     for key in 1..=20_u64 {
-        put(&mut draft, &key.to_be_bytes(), &(100 + key).to_le_bytes());
+        put(&mut draft, &(key << shift).to_be_bytes(), &(100 + key).to_le_bytes());
     }
+    assert_eq!(draft.header().flags.dense, shift == 0);
     draft.into_image()
+}
+
+/// A wide leaf with the entries of `hashed_leaf(0)`, as releases without dense leaves wrote it.
+pub(super) fn old_hashed_leaf() -> Vec<u8> {
+    let text = std::fs::read_to_string(file("line-hashed-leaf-1-kib")).expect("a golden image");
+    let rows = text.lines().filter(|row| !row.starts_with('#'));
+    rows.flat_map(str::split_whitespace).map(|byte| u8::from_str_radix(byte, 16).expect("hex")).collect()
 }
 
 /// Sixteen bytes per row, four rows per line.
@@ -125,4 +135,24 @@ fn nodes_lie_in_memory_byte_for_byte_as_they_always_did() {
             "{name}.hex: a new length means a new format version"
         );
     }
+}
+
+#[test]
+fn a_wide_leaf_of_an_older_release_is_used_as_it_is_and_becomes_dense_when_it_is_written_whole() {
+    use crate::node::{Lookup, Window, hashed::window_bytes, window::EntryChange};
+    let shape = leaf_shape(Format::LineHashed, 8, 8, 1024);
+    let image = old_hashed_leaf();
+    let node = Node::open(&shape, &image, 0).expect("a valid leaf");
+    assert_eq!((node.len(), node.capacity(), node.header.flags.dense), (20, 45, false));
+    for number in 1..=20_u64 {
+        let (key, mut value) = (number.to_be_bytes(), Vec::new());
+        assert!(matches!(node.find(&key), Lookup::Found(_)));
+        let window = Window::open(&shape, &image[window_bytes(&shape, &key)], &key).expect("a good window");
+        assert!(window.get(&key, &mut value) && value == (100 + number).to_le_bytes());
+        assert!(window.change(&key, EntryChange::Put(&[1; 8])).is_some_and(|write| write.updated));
+    }
+    let mut draft = Draft::of(&shape, &node, Vec::new());
+    draft.clear();
+    assert_eq!((draft.node().capacity(), draft.header().flags.dense), (60, true));
+    assert_eq!(draft.header().version, 0x0103);
 }

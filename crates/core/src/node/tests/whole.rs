@@ -226,7 +226,7 @@ fn a_leaf_absorbs_its_neighbour_without_ghosts_iff_both_fit() {
             let (right, other) = neighbour(&shape, &left, count, seed % 2 == 0, numbers);
             let before = left.clone();
             let right = seen(&shape, &right);
-            let fits = fits(&shape, &packed(model.iter().chain(&other)));
+            let fits = fits(&shape, &before.node().low(), &packed(model.iter().chain(&other)));
             let Some(patch) = left.absorb(&right) else {
                 assert!(!fits, "{} and {} would fit: {shape:?}", model.len(), other.len());
                 assert!(
@@ -334,10 +334,10 @@ fn a_filled_node_holds_its_entries_in_order_and_is_like_one_that_was_put_togethe
             for _ in 0..numbers.below(shape.capacity() + 1) {
                 model.insert(numbers.bytes(shape.key_len), numbers.bytes(shape.payload_len));
             }
-            while !fits(&shape, &packed(model.iter())) {
+            let low = vec![0; shape.key_len];
+            while !fits(&shape, &low, &packed(model.iter())) {
                 model.pop_last();
             }
-            let low = vec![0; shape.key_len];
             let sibling = GlobalAddress::new(2, 0x7000);
             let entries = packed(model.iter());
             let filled = Draft::filled(&shape, 0, &low, None, sibling, place(0xffff), &entries, pending);

@@ -73,6 +73,11 @@ pub(super) enum Rule {
     HeaderIsLinkedFirst,
 }
 
+/// Whether some keys of a history are far away from the others.
+pub(super) fn is_stretched(shape: &Shape) -> bool {
+    shape.dense.is_some() && shape.payload_len == 7
+}
+
 /// A node's moments.
 pub(super) struct History<'s> {
     pub(super) shape: &'s Shape,
@@ -178,13 +183,20 @@ impl<'s> History<'s> {
             Op::FreeAndAbandon { .. } => 6 * lines + 2 * keys,
             Op::FreeAndReuse { .. } | Op::FreeAndSplitInto { .. } => 4 * lines + 2 * keys,
             Op::Split(_) | Op::Merge | Op::Clear => lines,
+            // The leaf may become wide.
+            Op::Put(_) if is_stretched(self.shape) => lines,
             _ => 1,
         }
     }
 
+    /// The bytes of a key. If leaves can be dense and values have 7 bytes, keys from 50 on are far away from
+    /// the others, so that leaves change from dense to wide and back. Such a key has the last bytes of another
+    /// one: 50 those of 10, 60 those of 20.
     pub(super) fn key(&self, key: u8) -> Vec<u8> {
         let mut bytes = vec![0; self.shape.key_len];
-        bytes[self.shape.key_len - 1] = key;
+        let far = is_stretched(self.shape) && key >= 50;
+        bytes[0] = u8::from(far);
+        bytes[self.shape.key_len - 1] = if far { key - 40 } else { key };
         bytes
     }
 
@@ -252,7 +264,7 @@ impl<'s> History<'s> {
 
     /// Updates an entry, but stores it into another line of the key.
     fn move_entry(&mut self, op: Op, draft: Draft<'_>, key: u8, value: u8) {
-        let (shape, bytes) = (self.shape, self.key(key));
+        let (shape, bytes) = (draft.shape, self.key(key));
         let Lookup::Found(old) = draft.node().find(&bytes) else { panic!("{key} is lost") };
         let per_line = shape.capacity / (shape.lines() - shape.header_lines);
         let line_of = |slot: usize| shape.header_lines + slot / per_line;
@@ -322,13 +334,14 @@ impl<'s> History<'s> {
     fn merge(&mut self, op: Op, node: &Node<'_>, mut draft: Draft<'_>, backwards: bool) {
         let Some(high) = node.high() else { return };
         let keys: Vec<u8> = self.tree.keys().copied().filter(|key| self.key(*key) >= high).collect();
-        if !fits(self.shape, &self.packed(&self.tree, &keys)) {
+        if !fits(self.shape, &high, &self.packed(&self.tree, &keys)) {
             return;
         }
         let right = self.made_of(&high, &self.tree, &keys, 1, false);
         let Some(patch) = draft.absorb(&right.node()) else {
             let all: Vec<u8> = self.tree.keys().copied().collect();
-            assert!(!fits(self.shape, &self.packed(&self.tree, &all)), "both fit, so they are merged");
+            let all = self.packed(&self.tree, &all);
+            assert!(!fits(self.shape, &node.low(), &all), "both fit, so they are merged");
             return;
         };
         let tree = self.tree.clone();
