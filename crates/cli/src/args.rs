@@ -73,7 +73,14 @@ Variants. Each step of the paper contains the steps before it:
   +hierarchical  a local lock table, with queue and handover
   sherman        the complete paper: two-level versions. It needs servers with verbs that are atomic
                  as a whole. Embedded servers have them with atomicity=verb, which is slower
-  ours           line stamps, lock and read in one list, crash-safe (the default)
+Each step from the paper to the default contains the steps before it:
+  +stamped       a stamp in every line, lock and read in one list, redo records: safe on every fabric
+  +lines         leaves that are read by the line
+  +combining     the holder of a lane executes the changes that wait for it
+  +shared-reads  gets of one process share reads of hot lines
+  +fair          short, constant pauses before a lane is tried again
+  ours           all of these (the default)
+The default without one technique: ours-lines, ours-combining, ours-shared-reads, ours-fair
 
 Workloads. Two thirds of the inserts of the paper's workloads update a loaded key, one third insert
 a new key:
@@ -135,7 +142,8 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub target: ClusterOption,
 
-    /// Measure this system or step: fg, fg+cache, fg+, +combine, +on-chip, +hierarchical, sherman, ours
+    /// Measure this system or step: fg, fg+cache, fg+, +combine, +on-chip, +hierarchical, sherman, ours; or
+    /// another one, see below
     #[arg(long, value_name = "NAME", default_value = "ours", help_heading = "System")]
     pub variant: Variant,
 

@@ -50,6 +50,15 @@ sherman_fabric::named! {
         /// This project's defaults: all of these.
         #[default]
         Ours => "ours",
+        /// `ours` with leaves that are read whole. Without lines, changes are not combined and READs are not
+        /// shared.
+        OursNoLines => "ours-lines",
+        /// `ours` in which each operation makes its own change.
+        OursNoCombining => "ours-combining",
+        /// `ours` in which each get has its own READ.
+        OursNoSharedReads => "ours-shared-reads",
+        /// `ours` with pauses that grow before a lane is tried again.
+        OursNoFair => "ours-fair",
     }
 }
 
@@ -65,15 +74,17 @@ impl Variant {
             Self::Hierarchical | Self::Sherman => Techniques::SHERMAN,
             Self::Stamped | Self::Lines => Techniques { lock_read: true, redo: true, ..Techniques::SHERMAN },
             Self::Combining => Techniques { shared_reads: false, fair: false, ..Techniques::OURS },
-            Self::SharedReads => Techniques { fair: false, ..Techniques::OURS },
-            Self::Fair | Self::Ours => Techniques::OURS,
+            Self::SharedReads | Self::OursNoFair => Techniques { fair: false, ..Techniques::OURS },
+            Self::OursNoCombining => Techniques { combining: false, ..Techniques::OURS },
+            Self::OursNoSharedReads => Techniques { shared_reads: false, ..Techniques::OURS },
+            Self::Fair | Self::Ours | Self::OursNoLines => Techniques::OURS,
         }
     }
 
-    /// Whether it is a step from the paper's system to this project's defaults.
+    /// Whether it is a step from the paper's system to this project's defaults, or the defaults without one
+    /// technique.
     pub const fn is_new(self) -> bool {
-        use Variant::{Combining, Fair, Lines, Ours, SharedReads, Stamped};
-        matches!(self, Stamped | Lines | Combining | SharedReads | Fair | Ours)
+        matches!(self.format(), Format::LineStamped | Format::LineHashed)
     }
 
     /// Returns the format of its nodes.
@@ -82,8 +93,9 @@ impl Variant {
             Self::Fg | Self::FgCache => Format::Sorted,
             Self::FgPlus | Self::Combine | Self::OnChip | Self::Hierarchical => Format::SortedStamped,
             Self::Sherman => Format::TwoLevel,
-            Self::Stamped => Format::LineStamped,
+            Self::Stamped | Self::OursNoLines => Format::LineStamped,
             Self::Lines | Self::Combining | Self::SharedReads | Self::Fair | Self::Ours => Format::LineHashed,
+            Self::OursNoCombining | Self::OursNoSharedReads | Self::OursNoFair => Format::LineHashed,
         }
     }
 
@@ -145,6 +157,9 @@ mod tests {
         assert_eq!(of(Variant::SharedReads), combining);
         assert_eq!(of(Variant::Fair), Techniques { fair: true, ..combining });
         assert_eq!(of(Variant::Ours), of(Variant::Fair));
+        assert_eq!(Techniques { combining: true, ..of(Variant::OursNoCombining) }, of(Variant::Ours));
+        assert_eq!(Techniques { shared_reads: true, ..of(Variant::OursNoSharedReads) }, of(Variant::Ours));
+        assert_eq!(Techniques { fair: true, ..of(Variant::OursNoFair) }, of(Variant::Ours));
     }
 
     #[test]

@@ -45,6 +45,7 @@ mod round_trips;
 mod sample;
 mod scalability;
 mod sensitivity;
+mod steps;
 mod table_1;
 mod table_2;
 #[cfg(test)]
@@ -78,6 +79,7 @@ pub fn all() -> Vec<Source> {
         cache_size::SOURCE,
         hocl::SOURCE,
         hot_keys::SOURCE,
+        steps::SOURCE,
         sensitivity::SOURCE,
     ]
 }

@@ -167,7 +167,7 @@ fn jobs_have_the_seed_and_the_length_of_the_scale() {
 #[test]
 fn names_are_unique_and_fit_for_files() {
     let names: BTreeSet<_> = all().iter().map(|source| source.name).collect();
-    assert_eq!(names.len(), 16);
+    assert_eq!(names.len(), 17);
     assert_eq!(names.len(), all().len());
     assert!(
         names
