@@ -14,7 +14,7 @@
 //! keys and values. Bit 12 tells how to read the rest. Chunks of such leaves hold nothing else. So whatever a
 //! stale pointer leads to, these fields mean what they say.
 //!
-//! Rules (`docs/INVARIANTS.md`, I47–I50):
+//! Rules (`docs/INVARIANTS.md`, I47–I51):
 //! - All lines of a leaf have the leaf's version as their stamp. A change of the fences, or one that moves an
 //!   entry to another line, or one from wide to dense or back, raises the version and rewrites every line.
 //! - A leaf that is not part of the tree (pending or free) has detached lines, unless no pointer ever led to

@@ -11,7 +11,7 @@
 //!  get 4             begin · waits ···································· end      shares it
 //!  get 5                                  begin · waits ············      for the READ after it
 //! ```
-//! **The rule** (I51): a get uses a READ only if it was posted after the get began. A READ that is already in
+//! **The rule** (I52): a get uses a READ only if it was posted after the get began. A READ that is already in
 //! flight may have fetched its lines before, and a write may have been acknowledged since. So a round is
 //! *open* until its poster *closes* it, right before it posts the READ, and gets join open rounds only.
 //!

@@ -234,7 +234,7 @@ impl Round {
     }
 }
 
-/// Whether a get may join a round: only if its READ is not posted yet (I51).
+/// Whether a get may join a round: only if its READ is not posted yet (I52).
 fn may_join(stage: Stage) -> bool {
     seam!(share::may_join(stage));
     matches!(stage, Stage::Open | Stage::Named(_))

@@ -12,7 +12,7 @@ use sherman_layout::{FormatOptions, LaneWidth, LockOptions, ReleaseMode};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// 8-byte keys and values in nodes of 256 bytes: nine entries per `LineStamped` leaf. Hashed leaves are
-    /// larger. They are dense or wide: each [`NEAR`] keys lie near each other, and far from all others.
+    /// larger. They are dense or wide: each ten keys lie near each other, and far from all others.
     Pairs,
     /// Four entries per leaf, six or seven children per internal node, fences inside the header line.
     Four,
@@ -55,7 +55,7 @@ impl Shape {
 
 /// So many keys are near enough to each other for a dense leaf, in trees whose leaves can be dense. The next
 /// ones are 2^48 farther: cut to six bytes, their distances from a fence would be those of the former.
-pub const NEAR: u64 = 10;
+pub(super) const NEAR: u64 = 10;
 
 /// Virtual nanoseconds per event that the drawn leases assume.
 pub(super) const STEP_NANOS_OF_CRASHES: u64 = 100;

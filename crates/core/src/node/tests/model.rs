@@ -6,7 +6,7 @@ use crate::node::{Lookup, Position, SortedBody};
 use std::collections::BTreeMap;
 
 const KEYS: [usize; 8] = [1, 7, 8, 16, 19, 20, 100, 1024];
-const VALUES: [usize; 8] = [0, 1, 8, 44, 52, 53, 100, 1000];
+const VALUES: [usize; 9] = [0, 1, 7, 8, 44, 52, 53, 100, 1000];
 const NODES: [usize; 7] = [256, 320, 512, 1024, 4096, 16384, 65536];
 /// Filling a leaf takes time quadratic in its entries. Larger leaves show nothing new.
 const MOST_ENTRIES: usize = 600;
@@ -80,7 +80,7 @@ fn fill_up(
         // Keys from the set of a few hundred collide often. The others are mostly far apart, to fill large
         // leaves.
         let key = if tries % 4 == 0 || key_len == 1 { numbers.key(key_len) } else { numbers.bytes(key_len) };
-        let value = numbers.bytes(shape.payload_len);
+        let (key, value) = (near(shape, key), numbers.bytes(shape.payload_len));
         if seen(shape, draft).position(&key) != Position::Inside {
             continue;
         }

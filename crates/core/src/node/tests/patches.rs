@@ -57,7 +57,9 @@ fn union(mut left: Vec<Pair>, right: &[Pair]) -> Vec<Pair> {
 }
 
 /// Sizes with short and long entries, narrow and wide fences.
-const SIZES: [(usize, usize, usize); 9] = [
+const SIZES: [(usize, usize, usize); 11] = [
+    (8, 7, 320),
+    (8, 7, 1024),
     (8, 8, 256),
     (8, 8, 1024),
     (1, 0, 256),
@@ -77,7 +79,7 @@ fn for_all_changes(mut check: impl FnMut(&Shape, &Change, Option<(&Draft<'_>, &P
             let numbers = &mut Numbers(round);
             let mut draft = whole_range(&shape, 0, 1);
             for _ in 0..6 * shape.capacity() {
-                let (key, value) = (numbers.key(key_len), numbers.bytes(value_len));
+                let (key, value) = (near(&shape, numbers.key(key_len)), numbers.bytes(value_len));
                 if seen(&shape, &draft).position(&key) != crate::node::Position::Inside {
                     continue;
                 }

@@ -19,7 +19,7 @@ fn leaves() -> Vec<Shape> {
     let mut shapes = Vec::new();
     for format in Format::ALL {
         for key in KEYS {
-            for value in [0, 8, 52, 100] {
+            for value in [0, 7, 8, 52, 100] {
                 for bytes in [256, 1024, 4096, 16384] {
                     shapes.extend(Shape::new(NodeKind::Leaf, format, TREE, bytes, key, value).ok());
                 }
@@ -51,6 +51,7 @@ fn key_inside(node: &Node<'_>, numbers: &mut Numbers) -> Option<Vec<u8>> {
     let len = node.shape.key_len;
     (0..50)
         .map(|tries| if tries % 2 == 0 { numbers.key(len) } else { numbers.bytes(len) })
+        .map(|key| near(node.shape, key))
         .find(|key| node.position(key) == Position::Inside)
 }
 

@@ -17,6 +17,10 @@ impl Hunt {
         let hashed = Self::everywhere().only(Format::LineHashed);
         match mutant {
             Mutant::WindowStampsIgnored | Mutant::WindowFencesIgnored | Mutant::SplitKeepsVersion => hashed,
+            // Leaves must change from dense to wide and back.
+            Mutant::RelayoutKeepsVersion | Mutant::DistanceTruncated | Mutant::FarFenceOpen => {
+                Self { bend: repack, ..hashed }
+            }
             // Several threads of one compute server must change the same lines.
             Mutant::JoinsTooLate | Mutant::ResultOfAnother => Self { bend: crowd, ..hashed },
             // An operation's deadline must pass while the holder of the lane executes it.
@@ -201,6 +205,13 @@ fn gather(scenario: &mut Scenario) {
     crowd(scenario);
     (scenario.techniques.shared_reads, scenario.gets_at_once) = (true, 4);
     (scenario.first, scenario.then) = (Mix::READ_AND_GROW, Mix::READ_AND_GROW);
+}
+
+/// Lets clients insert and remove keys that are near to each other and keys that are not.
+fn repack(scenario: &mut Scenario) {
+    (scenario.shape, scenario.operations) = (Shape::Pairs, 12);
+    (scenario.loaded, scenario.hot) = (12, 22);
+    (scenario.first, scenario.then) = (Mix::GROW, Mix::EVEN);
 }
 
 /// Makes leaves split and merge all the time, in spans of one place. Gets take little of that time.
