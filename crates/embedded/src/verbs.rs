@@ -81,7 +81,7 @@ impl Target for Region {
 /// Whether the list only READs.
 #[inline]
 pub fn only_reads(list: &WorkList) -> bool {
-    list.verbs().iter().all(|verb| matches!(verb, Verb::Read { .. }))
+    list.reads() == list.len()
 }
 
 /// Executes `list`. Sets `settled` to whether later loads can no longer overtake its last store (module
@@ -91,7 +91,7 @@ pub fn execute<T: Target>(memory: &T, list: &mut WorkList, settled: &mut bool) -
     if list.len() > MAX_VERBS as usize {
         return Err(FabricError::TooLarge { asked: list.len() as u64, limit: u64::from(MAX_VERBS) });
     }
-    let several_reads = list.verbs().iter().filter(|verb| matches!(verb, Verb::Read { .. })).count() > 1;
+    let several_reads = list.reads() > 1;
     if several_reads {
         list.verbs().iter().take(AHEAD).for_each(|verb| prefetch(memory, verb));
     }

@@ -80,6 +80,8 @@ struct Inner {
     verbs: Vec<Verb>,
     arena: Vec<u8>,
     used: usize,
+    /// Verbs and bytes so far.
+    cost: Tally,
 }
 
 impl WorkList {
@@ -95,6 +97,7 @@ impl WorkList {
         self.0.server = server;
         self.0.verbs.clear();
         self.0.used = 0;
+        self.0.cost = Tally::default();
     }
 
     /// The list's server.
@@ -148,6 +151,8 @@ impl WorkList {
     #[inline]
     pub fn read(&mut self, space: Space, offset: u64, len: u32) -> VerbId {
         let at = self.reserve(len as usize);
+        self.0.cost.reads += 1;
+        self.0.cost.bytes_read += u64::from(len);
         self.push(Verb::Read { space, offset, at, len })
     }
 
@@ -168,6 +173,8 @@ impl WorkList {
         let at = self.reserve(data.len());
         self.0.arena[at as usize..at as usize + data.len()].copy_from_slice(data);
         let len = u32::try_from(data.len()).expect("a WRITE stays below 4 GiB: verbs are bounded by caps");
+        self.0.cost.writes += 1;
+        self.0.cost.bytes_written += u64::from(len);
         self.push(Verb::Write { space, offset, at, len, fenced })
     }
 
@@ -180,12 +187,14 @@ impl WorkList {
     /// Adds a CAS of the bits under `mask`. Needs `caps.masked_cas` unless the mask is all ones.
     #[inline]
     pub fn masked_cas(&mut self, space: Space, offset: u64, compare: u64, swap: u64, mask: u64) -> VerbId {
+        self.0.cost.atomics += 1;
         self.push(Verb::Cas { space, offset, compare, swap, mask, old: 0 })
     }
 
     /// Adds a fetch-and-add.
     #[inline]
     pub fn faa(&mut self, space: Space, offset: u64, add: u64) -> VerbId {
+        self.0.cost.atomics += 1;
         self.push(Verb::Faa { space, offset, add, old: 0 })
     }
 
@@ -243,24 +252,16 @@ impl WorkList {
         }
     }
 
+    /// Number of READs.
+    #[inline]
+    pub fn reads(&self) -> usize {
+        self.0.cost.reads as usize
+    }
+
     /// The cost of posting the list: one round trip of these verbs and bytes.
     #[inline]
     pub fn tally(&self) -> Tally {
-        let mut tally = Tally { round_trips: 1, ..Tally::default() };
-        for verb in &self.0.verbs {
-            match *verb {
-                Verb::Read { len, .. } => {
-                    tally.reads += 1;
-                    tally.bytes_read += u64::from(len);
-                }
-                Verb::Write { len, .. } => {
-                    tally.writes += 1;
-                    tally.bytes_written += u64::from(len);
-                }
-                Verb::Cas { .. } | Verb::Faa { .. } => tally.atomics += 1,
-            }
-        }
-        tally
+        Tally { round_trips: 1, ..self.0.cost }
     }
 }
 

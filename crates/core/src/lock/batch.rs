@@ -154,7 +154,9 @@ impl<'w, E: Endpoint> Op<'w, E> {
             };
             if cas.is_none_or(|cas| list.swapped(cas)) {
                 let locked = Locked::new(held, own.leaf, list, read);
-                let jobs = taken.into_iter().zip(of_jobs).collect();
+                // Most lists have no jobs. Then there is nothing to collect.
+                let jobs =
+                    if taken.is_empty() { Vec::new() } else { taken.into_iter().zip(of_jobs).collect() };
                 return Ok(Gathered { locked, jobs, lane, reads, own: read });
             }
             self.suspect_holder(lane, cas.map_or(0, |cas| list.old(cas)));

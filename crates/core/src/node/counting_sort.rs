@@ -5,6 +5,10 @@
 //! brings them nearly into order in two passes, and the remaining moves are by one or two positions. If keys
 //! crowd into few buckets, a general sort takes over. Leaves that are already in order, as bulk loads leave
 //! them, are only copied.
+//!
+//! The passes move *ranks*, half as large as pairs. A rank is the distance of a key from the lowest one,
+//! shifted to the left as far as the range allows, with the pair's index in the low byte. Each pair moves
+//! once, at the end.
 
 use super::order::{PAIR, PAIRS, key_of_pair};
 use super::shape::AT_BITMAP;
@@ -14,8 +18,9 @@ use super::{LINE, dense, get_u16};
 pub(super) const MAX_LINES: usize = 42;
 const MAX: usize = MAX_LINES * dense::PER_LINE;
 const BOXES: usize = 64;
-/// If at most one in this many pairs is out of order, insertion sort alone sorts them.
-const FEW: usize = 3;
+/// If at most one in this many pairs is out of order, insertion sort alone sorts them. The lines of a hashed
+/// leaf may be in order each, but not one after the other. So one in three would be too many.
+const FEW: usize = 8;
 /// If a bucket holds more pairs than this, the general sort takes over.
 const CROWDED: u8 = 8;
 
@@ -97,10 +102,11 @@ pub(super) fn collect<P: Pairs>(lines: &[[u8; LINE]], pairs_of: P, low: u64, spa
     let pairs = &mut pairs[..count];
     let mut kept = count;
     if falls > 0 {
-        if falls > count / FEW {
-            counting_sort(pairs, low, span);
+        if falls <= count / FEW {
+            insert(pairs);
+        } else if !sort_by_rank(pairs, low, span) {
+            pairs.sort_unstable_by_key(key_of_pair);
         }
-        insert(pairs);
         // An unlocked image may show a key twice. Either pair is valid.
         if pairs.windows(2).any(|pair| key_of_pair(&pair[0]) == key_of_pair(&pair[1])) {
             kept = keep_one_of_equals(pairs);
@@ -123,31 +129,77 @@ fn insert(pairs: &mut [[u8; PAIR]]) {
     }
 }
 
-/// Sorts pairs in random order approximately.
-fn counting_sort(pairs: &mut [[u8; PAIR]], low: u64, span: u64) {
-    let shift = (u64::BITS - span.leading_zeros()).saturating_sub(BOXES.ilog2());
-    let box_of = |pair: &[u8; PAIR]| (key_of_pair(pair).wrapping_sub(low) >> shift) as usize % BOXES;
+/// Sorts pairs in random order. Returns false, and leaves them as they are, if that would be slow.
+fn sort_by_rank(pairs: &mut [[u8; PAIR]], low: u64, span: u64) -> bool {
+    // Most leaves have at most 64 pairs. Smaller arrays are cleared faster.
+    if pairs.len() <= BOXES {
+        sort_up_to::<BOXES>(pairs, low, span)
+    } else {
+        sort_up_to::<256>(pairs, low, span)
+    }
+}
+
+/// Sorts at most `MOST` pairs, at most 256. All indexes are taken modulo `MOST`, so none needs a check.
+fn sort_up_to<const MOST: usize>(pairs: &mut [[u8; PAIR]], low: u64, span: u64) -> bool {
+    let shift = span.leading_zeros();
+    if shift < u8::BITS || pairs.len() > MOST {
+        return false;
+    }
+    let (mut ranks, mut sorted) = ([0_u64; MOST], [0_u64; MOST]);
     let mut ends = [0_u8; BOXES];
-    for pair in pairs.iter() {
-        ends[box_of(pair)] += 1;
+    for (index, pair) in pairs.iter().enumerate() {
+        // In a range of one key every distance is 0, whatever the shift.
+        let rank = key_of_pair(pair).wrapping_sub(low) << (shift % u64::BITS) | index as u64;
+        ranks[index % MOST] = rank;
+        ends[box_of(rank)] += 1;
     }
-    let mut total = 0;
-    let mut fullest = 0;
-    for end in &mut ends {
-        fullest = fullest.max(*end);
-        total += *end;
-        *end = total;
+    if !add_up(&mut ends) {
+        return false;
     }
-    if fullest > CROWDED {
-        return pairs.sort_unstable_by_key(key_of_pair);
+    for &rank in ranks[..pairs.len()].iter().rev() {
+        let end = &mut ends[box_of(rank)];
+        *end = end.wrapping_sub(1);
+        sorted[usize::from(*end) % MOST] = rank;
     }
-    let mut hand = [[0; PAIR]; MAX];
+    for at in 1..pairs.len() {
+        let rank = sorted[at % MOST];
+        let mut to = at;
+        while to > 0 && sorted[(to - 1) % MOST] > rank {
+            sorted[to % MOST] = sorted[(to - 1) % MOST];
+            to -= 1;
+        }
+        sorted[to % MOST] = rank;
+    }
+    let mut hand = [[0; PAIR]; MOST];
     hand[..pairs.len()].copy_from_slice(pairs);
-    for pair in hand[..pairs.len()].iter().rev() {
-        let end = &mut ends[box_of(pair)];
-        *end -= 1;
-        pairs[usize::from(*end)] = *pair;
+    for (pair, rank) in pairs.iter_mut().zip(&sorted) {
+        *pair = hand[usize::from(*rank as u8) % MOST];
     }
+    true
+}
+
+/// The bucket of a rank.
+#[inline(always)]
+fn box_of(rank: u64) -> usize {
+    (rank >> (u64::BITS - BOXES.ilog2())) as usize
+}
+
+/// Turns the counts of the buckets into their ends. Returns false if a bucket is crowded.
+fn add_up(counts: &mut [u8; BOXES]) -> bool {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    // A byte above `CROWDED` gets its highest bit, or has it already.
+    const TO_CROWDED: u64 = u64::from_ne_bytes([0x7f - CROWDED; 8]);
+    const HIGHEST: u64 = u64::from_ne_bytes([0x80; 8]);
+    let (mut before, mut crowded) = (0_u8, 0);
+    for eight in counts.as_chunks_mut::<8>().0 {
+        let word = u64::from_le_bytes(*eight);
+        crowded |= word | word.wrapping_add(TO_CROWDED);
+        // Adds to each byte all bytes below it. No sum exceeds the number of pairs, which fits a byte.
+        let sums = word.wrapping_mul(ONES).wrapping_add(ONES.wrapping_mul(u64::from(before)));
+        *eight = sums.to_le_bytes();
+        before = eight[7];
+    }
+    crowded & HIGHEST == 0
 }
 
 #[cold]

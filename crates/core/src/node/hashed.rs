@@ -194,8 +194,8 @@ pub(super) fn free_slot(shape: &Shape, lines: &[[u8; LINE]], per_line: usize) ->
 pub struct Layout {
     /// The slot of each entry.
     slots: Vec<usize>,
-    /// The first line of each entry's window, with the entry's number.
-    first: Vec<(usize, usize)>,
+    /// The first line of each entry's window, with the entry's number in the low half.
+    first: Vec<u32>,
 }
 
 impl Layout {
@@ -210,30 +210,36 @@ impl Layout {
         let Body::Slots { first_line, per_line } = shape.body else { return None };
         let (lines, window) = counts(shape);
         self.first.clear();
-        self.first.extend(keys.map(|key| window_of(shape, key).start - first_line).zip(0..));
+        self.first.extend(
+            keys.map(|key| (window_of(shape, key).start - first_line) as u32)
+                .zip(0..)
+                .map(|(a, b)| a << 16 | b),
+        );
         self.slots.clear();
         self.slots.resize(self.first.len(), 0);
         self.first.sort_unstable();
-        let even = |line: usize| (line + 1) * self.first.len() / lines;
-        let even: Vec<usize> = (0..lines).map(even).collect();
-        let fits =
-            self.fill(window, per_line, &even) || self.fill(window, per_line, &vec![self.first.len(); lines]);
+        let count = self.first.len();
+        let fits = self.fill(lines, window, per_line, |line| (line + 1) * count / lines)
+            || self.fill(lines, window, per_line, |_| count);
         fits.then_some(&self.slots)
     }
 
     /// Fills line after line with the entries whose windows end first. Line `n` and those before it get
-    /// `goals[n]` entries, but an entry whose window ends with a line goes there in any case.
+    /// `goal(n)` entries, but an entry whose window ends with a line goes there in any case.
     ///
     /// With goals that spread the entries evenly, later entries find room everywhere. Without goals this
     /// succeeds whenever it is possible at all: windows have equal lengths, so it is scheduling by the
     /// earliest deadline.
-    fn fill(&mut self, window: usize, per_line: usize, goals: &[usize]) -> bool {
+    fn fill(&mut self, lines: usize, window: usize, per_line: usize, goal: impl Fn(usize) -> usize) -> bool {
         let mut next = 0;
-        for (line, &goal) in goals.iter().enumerate() {
+        for line in 0..lines {
+            let goal = goal(line);
             for index in 0..per_line {
-                let Some(&(first, entry)) = self.first.get(next).filter(|(first, _)| *first <= line) else {
+                let Some(&pair) = self.first.get(next) else { break };
+                let (first, entry) = ((pair >> 16) as usize, usize::from(pair as u16));
+                if first > line {
                     break;
-                };
+                }
                 if first + window <= line {
                     return false;
                 }

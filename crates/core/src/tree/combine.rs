@@ -65,6 +65,11 @@ fn pair_results(results: Vec<JobResult>) -> Vec<JobResult> {
     results
 }
 
+/// How many entries a remove leaves in the window of its key, and whether the leaf has no other lines.
+fn left_by_remove(window: &Window<'_>) -> (usize, bool) {
+    (window.len().saturating_sub(1), window.is_whole_leaf())
+}
+
 /// The changes of one batch so far.
 struct BatchOf<'s> {
     shape: &'s Shape,
@@ -102,11 +107,10 @@ impl BatchOf<'_> {
         if !there && self.is_removed(key) {
             return None;
         }
-        let left = (window.len().saturating_sub(1), window.is_whole_leaf());
         let entry = window.change(key, change)?;
         let range = entry.range();
         if change == EntryChange::Remove {
-            result.removed = Some(left);
+            result.removed = Some(left_by_remove(&window));
             self.removed.push(key.to_vec());
         }
         let leaf = &mut self.leaves[at];
@@ -199,7 +203,7 @@ impl<'w, E: Endpoint> Op<'w, E> {
         };
         let there = window.get(key, old);
         let change = rule.decide(there.then_some(old.as_slice()));
-        let left = (window.len().saturating_sub(1), window.is_whole_leaf());
+        let left = (change == EntryChange::Remove).then(|| left_by_remove(&window));
         let entry = window.change(key, change);
         if let (EntryChange::Put(value), None) = (change, &entry) {
             let Gathered { locked, jobs, .. } = gathered;
@@ -215,8 +219,8 @@ impl<'w, E: Endpoint> Op<'w, E> {
             return Ok(Some(there));
         };
         self.write_entry(at, held, &entry, change).await?;
-        if change == EntryChange::Remove {
-            Box::pin(self.tidy_lines(tree, key, left.0, left.1)).await;
+        if let Some((entries, all)) = left {
+            Box::pin(self.tidy_lines(tree, key, entries, all)).await;
         }
         Ok(Some(there))
     }

@@ -1,7 +1,7 @@
 //! Splits: the upper half of a node moves to a new right neighbour.
 
 use super::{Draft, MAX_WINDOW, NodePlace, SplitOff};
-use crate::node::hashed::Layout;
+use crate::node::hashed::{Layout, window_of};
 use crate::node::order::Scratch;
 use crate::node::{Format, LINE, Lookup, Patch, SortedBody, slots};
 use sherman_fabric::GlobalAddress;
@@ -95,7 +95,10 @@ impl<'s> Draft<'s> {
         self.node().collect(&[], None, &mut scratch, &mut entries);
         self.retain_findable(&mut entries);
         let index = entries.chunks_exact(each).take_while(|entry| entry[..key.len()] < *key).count();
-        entries.splice(index * each..index * each, key.iter().chain(value).copied());
+        let at = index * each;
+        entries.extend_from_slice(key);
+        entries.extend_from_slice(value);
+        entries[at..].rotate_right(each);
         (entries, index)
     }
 
@@ -121,6 +124,9 @@ impl<'s> Draft<'s> {
     /// Drops entries outside the lines of their keys: they do not exist (I48). Only damage leaves them there,
     /// but then there might be no split point at which both halves fit.
     fn retain_findable(&self, entries: &mut Vec<u8>) {
+        if self.all_findable() {
+            return;
+        }
         let (node, each) = (self.node(), self.shape.entry_len());
         let mut kept = 0;
         for at in (0..entries.len()).step_by(each) {
@@ -130,6 +136,16 @@ impl<'s> Draft<'s> {
             }
         }
         entries.truncate(kept);
+    }
+
+    /// Whether every entry of a hashed leaf lies in the lines of its key.
+    fn all_findable(&self) -> bool {
+        let (shape, mut key) = (self.shape, [0; LINE]);
+        let key = &mut key[..shape.key_len()];
+        (0..shape.capacity()).filter(|&slot| slots::is_live(shape, &self.image, slot)).all(|slot| {
+            slots::load(shape, &self.image, slot, 0, key);
+            window_of(shape, key).contains(&(slots::write_range(shape, slot).start / LINE))
+        })
     }
 
     /// Creates the right half of a split, still empty.

@@ -1,0 +1,198 @@
+//! Measures the old format of leaves and its techniques (`+stamped`) beside the defaults (`ours`) on every
+//! real transport: gets and inserts on memory of this process, on mapped memory of another process, and over
+//! TCP. `scripts/transport-bench` starts the servers and then this program.
+//!
+//! Each measurement is one run of `sherman bench`: a new tree, loaded in bulk, a warm-up, then a fixed time.
+//! A third of the inserts put a new key. Both variants of a cell run directly after each other, and each
+//! round runs them in the other order. So a host that slows down slows both. The ratio of a cell is the
+//! median of its rounds' ratios.
+//!
+//! ```sh
+//! scripts/transport-bench [--keys 10000000] [--seconds 2] [--rounds 5] [--only embedded|shm|tcp]
+//! ```
+
+use sherman_eval::{BenchOptions, Length, Variant, Workload, bench};
+use std::error::Error;
+
+const OLD: Variant = Variant::Stamped;
+const NEW: Variant = Variant::Ours;
+/// The skew of the skewed cells.
+const SKEW: f64 = 0.99;
+/// Operations in flight over TCP.
+const TCP_DEPTH: usize = 64;
+/// Threads, and operations in flight on each, of the cells in which inserts wait for each other.
+const CROWD: (usize, usize) = (2, 32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transport {
+    Embedded,
+    Shm,
+    Tcp,
+}
+
+impl Transport {
+    const ALL: [Self; 3] = [Self::Embedded, Self::Shm, Self::Tcp];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Shm => "shm",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+struct Options {
+    shm: Option<String>,
+    tcp: Option<String>,
+    keys: u64,
+    seconds: f64,
+    rounds: usize,
+    only: Option<Transport>,
+}
+
+impl Options {
+    fn parse() -> Result<Self, Box<dyn Error>> {
+        let mut options =
+            Self { shm: None, tcp: None, keys: 10_000_000, seconds: 2.0, rounds: 5, only: None };
+        let mut words = std::env::args().skip(1);
+        while let Some(name) = words.next() {
+            let value = words.next().ok_or_else(|| format!("{name} needs a value"))?;
+            match name.as_str() {
+                "--shm" => options.shm = Some(value),
+                "--tcp" => options.tcp = Some(value),
+                "--keys" => options.keys = value.parse()?,
+                "--seconds" => options.seconds = value.parse()?,
+                "--rounds" => options.rounds = value.parse()?,
+                "--only" => {
+                    let found = Transport::ALL.into_iter().find(|transport| transport.name() == value);
+                    options.only = Some(found.ok_or("--only is embedded, shm or tcp")?);
+                }
+                _ => return Err(format!("{name} is not known").into()),
+            }
+        }
+        if options.rounds == 0 {
+            return Err("at least one round is needed".into());
+        }
+        Ok(options)
+    }
+
+    /// The cluster of a transport: `None` stands for memory of this process, made for each run.
+    fn cluster(&self, transport: Transport) -> Result<Option<String>, String> {
+        let missing = || format!("--{} needs the URL of a server", transport.name());
+        match transport {
+            Transport::Embedded => Ok(None),
+            Transport::Shm => self.shm.clone().map(Some).ok_or_else(missing),
+            Transport::Tcp => self.tcp.clone().map(Some).ok_or_else(missing),
+        }
+    }
+}
+
+/// One row of the table.
+struct Cell {
+    transport: Transport,
+    workload: Workload,
+    zipf: f64,
+    threads: usize,
+    depth: usize,
+    /// The rates of the old and of the new variant in each round, in millions per second.
+    rates: Vec<[f64; 2]>,
+}
+
+impl Cell {
+    fn run(&self, options: &Options, variant: Variant, seed: u64) -> Result<f64, Box<dyn Error>> {
+        let run = BenchOptions {
+            cluster: options.cluster(self.transport)?,
+            variant,
+            workload: self.workload,
+            zipf: self.zipf,
+            keys: options.keys,
+            threads: self.threads,
+            coroutines: self.depth,
+            length: Length::Seconds(options.seconds),
+            seed,
+            ..BenchOptions::default()
+        };
+        Ok(bench::run(&run, &|_| ())?.throughput_mops)
+    }
+
+    /// Runs both variants, the new one first in every second round.
+    fn round(&mut self, options: &Options, round: usize) -> Result<(), Box<dyn Error>> {
+        let seed = 1 + round as u64;
+        let mut rates = [0.0; 2];
+        let both = [(0, OLD), (1, NEW)];
+        for at in [round % 2, 1 - round % 2] {
+            let (place, variant) = both[at];
+            rates[place] = self.run(options, variant, seed)?;
+        }
+        self.rates.push(rates);
+        Ok(())
+    }
+
+    fn describe(&self) -> String {
+        let what = if self.workload == Workload::ReadOnly { "get" } else { "insert" };
+        let keys = if self.zipf == 0.0 { "uniform".to_owned() } else { format!("zipf {}", self.zipf) };
+        format!("| {} | {what} | {keys} | {} × {} |", self.transport.name(), self.threads, self.depth)
+    }
+}
+
+/// The median, the lowest and the highest of some numbers.
+fn spread(numbers: impl Iterator<Item = f64>) -> [f64; 3] {
+    let mut sorted: Vec<f64> = numbers.collect();
+    sorted.sort_by(f64::total_cmp);
+    [sorted[sorted.len() / 2], sorted[0], sorted[sorted.len() - 1]]
+}
+
+/// The cells of one transport.
+fn cells(transport: Transport) -> Vec<Cell> {
+    let clients: &[(usize, usize)] =
+        if transport == Transport::Tcp { &[(1, TCP_DEPTH)] } else { &[(1, 1), (2, 1)] };
+    let mut shapes = Vec::new();
+    for &clients in clients {
+        for workload in [Workload::ReadOnly, Workload::WriteOnly] {
+            shapes.extend([0.0, SKEW].map(|zipf| (workload, zipf, clients)));
+        }
+    }
+    shapes.push((Workload::WriteOnly, SKEW, CROWD));
+    let cell = |(workload, zipf, (threads, depth))| Cell {
+        transport,
+        workload,
+        zipf,
+        threads,
+        depth,
+        rates: Vec::new(),
+    };
+    shapes.into_iter().map(cell).collect()
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::parse()?;
+    let wanted = |transport: &Transport| options.only.is_none_or(|only| only == *transport);
+    let mut cells: Vec<Cell> = Transport::ALL.into_iter().filter(wanted).flat_map(cells).collect();
+    let count = cells.len();
+    for round in 0..options.rounds {
+        for (at, cell) in cells.iter_mut().enumerate() {
+            eprintln!(
+                "round {} of {}, {} of {count}: {}",
+                round + 1,
+                options.rounds,
+                at + 1,
+                cell.describe()
+            );
+            cell.round(&options, round)?;
+        }
+    }
+    let (old, new) = (OLD.name(), NEW.name());
+    println!("{} keys, {} rounds of {} s; Mops, medians", options.keys, options.rounds, options.seconds);
+    println!("\n| transport | | keys | threads × in flight | `{old}` | `{new}` | ratio | lowest–highest |");
+    println!("|---|---|---|--:|--:|--:|--:|--:|");
+    for cell in &cells {
+        let [before, after] = [0, 1].map(|side| spread(cell.rates.iter().map(|rates| rates[side]))[0]);
+        let [ratio, lowest, highest] = spread(cell.rates.iter().map(|[old, new]| new / old));
+        println!(
+            "{} {before:.3} | {after:.3} | **{ratio:.2}** | {lowest:.2}–{highest:.2} |",
+            cell.describe()
+        );
+    }
+    Ok(())
+}
