@@ -224,8 +224,8 @@ impl BenchOptions {
             |entries: u64, leaf: usize, internal: usize| node_bytes(entries, leaf, internal, self.node_size);
         let least_bytes = full(self.keys, leaf, internal);
         // Splits leave half-full nodes, so the tree may take twice the minimum.
-        let loaded = full(self.keys, leaf / 2, internal / 2);
-        let grown = full(self.keys.saturating_add(self.new_keys()), leaf / 2, internal / 2);
+        let loaded = full(self.keys, few(leaf), internal / 2);
+        let grown = full(self.keys.saturating_add(self.new_keys()), few(leaf), internal / 2);
         let url = match &self.cluster {
             Some(url) => url.clone(),
             None => memory_for(loaded.saturating_add((grown - loaded).min(MOST_GROWTH))),
@@ -255,7 +255,13 @@ impl BenchOptions {
 /// half-full nodes.
 pub(crate) fn halves_bytes(tree: &TreeOptions, entries: u64, node_size: usize) -> Result<u64, Error> {
     let (leaf, internal) = tree.entries_per_node()?;
-    Ok(node_bytes(entries, leaf / 2, internal / 2, node_size))
+    Ok(node_bytes(entries, few(leaf), internal / 2, node_size))
+}
+
+/// Returns how many entries leaves of a capacity have if they are half full. Leaves whose keys are far apart
+/// hold three quarters of the capacity.
+pub(crate) fn few(capacity: usize) -> usize {
+    capacity * 3 / 8
 }
 
 /// Returns the bytes of a tree of `entries` with `leaf` entries per leaf and `internal` children per internal

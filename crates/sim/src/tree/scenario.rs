@@ -334,7 +334,7 @@ impl Scenario {
 
     /// Returns key number `id` as bytes. The order of keys is the order of `id`.
     pub fn key(&self, id: u64) -> Vec<u8> {
-        let number = if self.can_be_dense() { id / NEAR << 48 | id % NEAR } else { id };
+        let number = if self.can_be_dense() { ((id / NEAR) << 48) | (0x5a << 32) | (id % NEAR) } else { id };
         let mut bytes = number.to_be_bytes().to_vec();
         bytes.resize(usize::from(self.shape.spec(self.format).key_len), 0x5a);
         bytes
@@ -345,7 +345,7 @@ impl Scenario {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&key[..8]);
         let number = u64::from_be_bytes(bytes);
-        if self.can_be_dense() { (number >> 48) * NEAR + (number & ((1 << 48) - 1)) } else { number }
+        if self.can_be_dense() { (number >> 48) * NEAR + (number & u64::from(u32::MAX)) } else { number }
     }
 
     /// Returns value number `id` as bytes. Every byte depends on it, so that a torn value shows.

@@ -58,7 +58,7 @@ impl<'s> Draft<'s> {
         self.seal_all()
     }
 
-    /// Makes an empty hashed leaf wide or dense, as these entries, in ascending order, require.
+    /// Makes an empty leaf wide or dense, as these entries, in ascending order, require.
     fn pack(&mut self, entries: &[u8]) {
         if self.wide.dense.is_none() {
             return;
@@ -67,6 +67,8 @@ impl<'s> Draft<'s> {
         let last = last.map(|at| &entries[at..at + self.wide.key_len]);
         self.shape = self.wide.for_keys(&self.node().low(), last);
         self.header.flags.dense = self.shape.is_dense;
+        // What identifies a dense line has a byte where a wide one has live bits.
+        self.wipe();
     }
 
     /// Removes all entries from an unsorted leaf. Its slots become as if never used.

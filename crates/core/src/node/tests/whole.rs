@@ -245,7 +245,8 @@ fn a_leaf_absorbs_its_neighbour_without_ghosts_iff_both_fit() {
             let node = Node::open(&shape, left.image(), 0).expect("a merged leaf is valid");
             assert_eq!((node.low(), node.high()), (before.node().low(), right.high()));
             assert_eq!(node.header.sibling, right.header.sibling);
-            assert_eq!(node.header.flags, right.header.flags);
+            let dense = shape.for_keys(&node.low(), model.keys().next_back().map(Vec::as_slice)).is_dense;
+            assert_eq!(node.header.flags, crate::node::Flags { dense, ..right.header.flags });
             let version = before.header().version.wrapping_add(1);
             assert_eq!((node.header.version, node.header.floor), (version, version), "I21");
             assert_collects(&node, &model, &mut Scratch::default(), numbers);
@@ -498,4 +499,44 @@ fn a_scan_allocates_nothing_once_its_buffers_are_warm() {
             assert_eq!(sizes, (scratch.memory(), out.capacity()));
         }
     }
+}
+
+#[test]
+fn a_filled_leaf_is_dense_iff_its_keys_are_near_whatever_its_fences() {
+    let (mut dense, mut wide) = (0, 0);
+    for (value_len, bytes) in [(8, 1024), (8, 320), (5, 512)] {
+        let shape = leaf_shape(Format::LineHashed, 8, value_len, bytes);
+        let numbers = &mut Numbers(bytes as u64);
+        for round in 0..2000 {
+            let low = [0, numbers.next() >> 8][round % 2];
+            // Some keys and some fences are just near enough, or just too far away.
+            let edge = low + (1 << 48) - 1;
+            let mut keys: Vec<u64> = (0..numbers.below(8)).map(|_| low + (numbers.next() >> 17)).collect();
+            keys.extend([low, edge - 1].into_iter().filter(|_| numbers.below(2) == 0));
+            keys.extend([edge, edge + 1].into_iter().filter(|_| numbers.below(4) == 0));
+            let model: Model =
+                keys.iter().map(|key| (key.to_be_bytes().to_vec(), numbers.bytes(value_len))).collect();
+            let last = keys.iter().max().copied().unwrap_or(low);
+            let high = [None, Some(last + 1), Some((last + 1).max(edge)), Some(u64::MAX)][numbers.below(4)];
+            let high = high.map(u64::to_be_bytes);
+            let high = high.as_ref().map(|high| &high[..]);
+            let entries = packed(model.iter());
+            let sibling = GlobalAddress::new(2, 0x7000);
+            let filled =
+                Draft::filled(&shape, 0, &low.to_be_bytes(), high, sibling, place(9), &entries, false);
+            let node = Node::open(&shape, filled.image(), 0).expect("a valid leaf");
+            assert_eq!(node.header.flags.dense, last < edge);
+            (dense, wide) = (dense + usize::from(last < edge), wide + usize::from(last >= edge));
+            assert_eq!(node.high().as_deref(), high);
+            assert!(node.entries() == model.clone().into_iter().collect::<Vec<_>>());
+            assert_collects(&node, &model, &mut Scratch::default(), numbers);
+            for key in model.keys() {
+                let window = crate::node::hashed::window_bytes(&shape, key);
+                let window = crate::node::Window::open(&shape, &filled.image()[window], key);
+                let mut value = Vec::new();
+                assert!(window.expect("a good window").get(key, &mut value) && value == model[key]);
+            }
+        }
+    }
+    assert!(dense > 1000 && wide > 1000, "{dense} {wide}");
 }
