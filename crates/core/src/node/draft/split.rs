@@ -142,7 +142,7 @@ impl<'s> Draft<'s> {
     fn all_findable(&self) -> bool {
         let (shape, mut key) = (self.shape, [0; LINE]);
         let key = &mut key[..shape.key_len()];
-        (0..shape.capacity()).filter(|&slot| slots::is_live(shape, &self.image, slot)).all(|slot| {
+        (0..shape.capacity).filter(|&slot| slots::is_live(shape, &self.image, slot)).all(|slot| {
             slots::load(shape, &self.image, slot, 0, key);
             window_of(shape, key).contains(&(slots::write_range(shape, slot).start / LINE))
         })
