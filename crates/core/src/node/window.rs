@@ -1,10 +1,10 @@
 //! The lines of a `LineHashed` leaf in which one key can be, read without the rest of the leaf.
 //!
 //! A window is good iff its lines have equal stamps, are all wide or all dense, belong to the tree, are
-//! attached, and the key lies inside the fences that they carry. Then the lines show the leaf that covers the key, all of one version.
-//! Entries do not move between lines while the version stays. So what the window says of the key was true at
-//! some moment of the READ (`docs/INVARIANTS.md`, I47–I51). A window that is not good gives no answer: the
-//! caller reads the whole leaf, whose header tells more.
+//! attached, and the key lies inside the fences that they carry. Then the lines show the leaf that covers the
+//! key, all of one version. Entries do not move between lines while the version stays. So what the window
+//! says of the key was true at some moment of the READ (`docs/INVARIANTS.md`, I47–I51). A window that is not
+//! good gives no answer: the caller reads the whole leaf, whose header tells more.
 
 use super::dense::{self, Shown};
 use super::entry::{EntryWrite, put_in_line, restamp};

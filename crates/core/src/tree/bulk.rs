@@ -160,8 +160,8 @@ impl Loading {
         Ok(before)
     }
 
-    /// Cuts the entries into leaves. Each takes as many as it should, or as fit. `leftmost`: the first of them
-    /// is the first leaf of the tree. Returns where the entries of each leaf end.
+    /// Cuts the entries into leaves. Each takes as many as it should, or as fit. `leftmost`: the first of
+    /// them is the first leaf of the tree. Returns where the entries of each leaf end.
     fn ends(&mut self, leftmost: bool) -> Vec<usize> {
         let (mut ends, mut from) = (Vec::with_capacity(BATCH), 0);
         let lowest = vec![0; self.key_len];

@@ -97,8 +97,8 @@ pub(super) fn put_if_room(draft: &mut Draft<'_>, key: &[u8], value: &[u8]) -> bo
     }
 }
 
-/// Whether one leaf from `low` on has room for `entries`. In a hashed leaf, each must have a slot in the lines
-/// of its key.
+/// Whether one leaf from `low` on has room for `entries`. In a hashed leaf, each must have a slot in the
+/// lines of its key.
 pub(super) fn fits(shape: &Shape, low: &[u8], entries: &[u8]) -> bool {
     let all = entries.len() / shape.entry_len();
     all <= shape.capacity() && (!shape.is_hashed() || Layout::default().most(shape, low, entries) == all)

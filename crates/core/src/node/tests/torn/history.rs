@@ -190,8 +190,8 @@ impl<'s> History<'s> {
     }
 
     /// The bytes of a key. If leaves can be dense and values have 7 bytes, keys from 50 on are far away from
-    /// the others, so that leaves change from dense to wide and back. Such a key has the last bytes of another
-    /// one: 50 those of 10, 60 those of 20.
+    /// the others, so that leaves change from dense to wide and back. Such a key has the last bytes of
+    /// another one: 50 those of 10, 60 those of 20.
     pub(super) fn key(&self, key: u8) -> Vec<u8> {
         let mut bytes = vec![0; self.shape.key_len];
         let far = is_stretched(self.shape) && key >= 50;
