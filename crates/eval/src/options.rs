@@ -260,7 +260,7 @@ pub(crate) fn halves_bytes(tree: &TreeOptions, entries: u64, node_size: usize) -
 
 /// Returns how many entries leaves of a capacity have if they are half full. Leaves whose keys are far apart
 /// hold three quarters of the capacity.
-pub(crate) fn few(capacity: usize) -> usize {
+fn few(capacity: usize) -> usize {
     capacity * 3 / 8
 }
 

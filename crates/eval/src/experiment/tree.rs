@@ -144,7 +144,7 @@ fn quietly<T>(sim: &NicSim, future: impl Future<Output = Result<T, Error>>) -> R
 /// Returns the configuration of the memory servers.
 fn config(job: &TreeJob, spec: &TreeSpec) -> Result<NicConfig, BenchError> {
     let shape = TreeShape::new(spec, 1).map_err(|error| BenchError::Create(error.into()))?;
-    let full = crate::options::few(shape.leaf.capacity()) as u64;
+    let full = shape.leaf.capacity() as u64 / 2;
     let bytes = job.keys.div_ceil(full.max(1)).saturating_mul(u64::from(spec.leaf_bytes));
     let largest = u64::from(spec.leaf_bytes.max(spec.internal_bytes));
     let slot = largest + (4 << 10);
