@@ -1,0 +1,168 @@
+//! Reads a node's log from its two segments.
+
+use super::record::{ALIGN, Kind, Record, record};
+use crate::bytes::Reader;
+use crate::disk::SEGMENTS;
+use crate::error::LogCorrupt;
+use crate::log::place;
+use crate::wire;
+use raft::eraftpb::{Entry, HardState, Snapshot};
+
+/// What a node's disk has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recovered {
+    pub(crate) segment: usize,
+    pub(crate) generation: u64,
+    pub(crate) hard: HardState,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) entries: Vec<Entry>,
+    /// How many bytes at the end of the segment were not a whole record.
+    pub(crate) cut: usize,
+}
+
+impl Recovered {
+    /// How many bytes at the end of the log a crash had left unfinished. They are dropped.
+    pub fn cut(&self) -> usize {
+        self.cut
+    }
+}
+
+/// What one segment has.
+enum Found {
+    Nothing,
+    /// Something that is not readable from its beginning: a base that a crash cut, or damage.
+    Unreadable,
+    /// The other segment has the log, of this generation at least.
+    Retired(u64),
+    /// A whole base and what follows it.
+    Whole(Box<Recovered>),
+}
+
+/// Reads the log of a node. Returns `None` if the disk has none: nothing that the node has promised.
+///
+/// # Errors
+/// [`LogCorrupt`] if something that was durable is not readable.
+pub fn recover(segments: &[Vec<u8>; SEGMENTS]) -> Result<Option<Recovered>, LogCorrupt> {
+    let [first, second] = segments;
+    match (scan(first, 0)?, scan(second, 1)?) {
+        (Found::Whole(one), Found::Whole(other)) => {
+            Ok(Some(if one.generation > other.generation { *one } else { *other }))
+        }
+        (Found::Whole(one), Found::Retired(least)) | (Found::Retired(least), Found::Whole(one)) => {
+            // An older log than the one that was promised.
+            if one.generation < least { Err(LogCorrupt::NoBeginning) } else { Ok(Some(*one)) }
+        }
+        (Found::Whole(one), _) | (_, Found::Whole(one)) => Ok(Some(*one)),
+        (Found::Retired(_), _) | (_, Found::Retired(_)) => Err(LogCorrupt::NoBeginning),
+        (Found::Unreadable, Found::Unreadable) => Err(LogCorrupt::NoBeginning),
+        // A crash cut the first base of the node, which has promised nothing yet.
+        (Found::Nothing, _) | (_, Found::Nothing) => Ok(None),
+    }
+}
+
+fn scan(segment: &[u8], number: usize) -> Result<Found, LogCorrupt> {
+    if segment.iter().all(|byte| *byte == 0) {
+        return Ok(Found::Nothing);
+    }
+    let Some(begin) = record(segment, 0, 0) else { return Ok(Found::Unreadable) };
+    let (first, generation) = (begin.next, Reader(begin.payload).u64());
+    let generation = match (begin.kind, generation) {
+        (Kind::Begin, Some(generation)) => generation,
+        (Kind::Retired, Some(generation)) => return Ok(Found::Retired(generation)),
+        _ => return Ok(Found::Unreadable),
+    };
+    let mut found = Builder::default();
+    let mut offset = first;
+    while let Some(next) = record(segment, offset, generation) {
+        found.take(&next)?;
+        offset = next.next;
+    }
+    if let Some(offset) = damaged(segment, offset, generation) {
+        return Err(LogCorrupt::Damaged { segment: number, offset });
+    }
+    if !found.whole {
+        return Ok(Found::Unreadable);
+    }
+    let cut = segment.len() - offset;
+    let (snapshot, mut hard) = found.snapshot.zip(found.hard).ok_or(INCOMPLETE)?;
+    // A crash may cut between entries and the term that came with them. The node has not voted in that term:
+    // a vote is durable before its answer leaves.
+    let newest = found.entries.last().map_or(0, |entry| entry.term);
+    if newest > hard.term {
+        (hard.term, hard.vote) = (newest, 0);
+    }
+    let recovered = Recovered { segment: number, generation, hard, snapshot, entries: found.entries, cut };
+    check(&recovered)?;
+    Ok(Found::Whole(Box::new(recovered)))
+}
+
+const INCOMPLETE: LogCorrupt = LogCorrupt::Inconsistent { what: "a base without snapshot or hard state" };
+
+/// The first byte that is no record although a later record says that it was durable.
+fn damaged(segment: &[u8], end: usize, generation: u64) -> Option<u64> {
+    let offsets = (end..segment.len()).step_by(ALIGN).skip(1);
+    let mut later = offsets.filter_map(|offset| record(segment, offset, generation));
+    later.any(|later| later.durable > end as u64).then_some(end as u64)
+}
+
+/// Refuses what would stop Raft.
+fn check(recovered: &Recovered) -> Result<(), LogCorrupt> {
+    let (index, _) = place(&recovered.snapshot);
+    let last = index + recovered.entries.len() as u64;
+    if recovered.hard.commit < index || recovered.hard.commit > last {
+        return Err(LogCorrupt::Inconsistent { what: "the commit index is outside of the log" });
+    }
+    Ok(())
+}
+
+/// The log, record by record.
+#[derive(Default)]
+struct Builder {
+    snapshot: Option<Snapshot>,
+    hard: Option<HardState>,
+    entries: Vec<Entry>,
+    whole: bool,
+}
+
+impl Builder {
+    fn take(&mut self, record: &Record<'_>) -> Result<(), LogCorrupt> {
+        let mut reader = Reader(record.payload);
+        let taken = match record.kind {
+            Kind::Begin | Kind::Retired => None,
+            Kind::Snapshot => wire::snapshot(&mut reader).map(|snapshot| self.snapshot = Some(snapshot)),
+            Kind::Entry => wire::entry(&mut reader).and_then(|entry| self.entry(entry)),
+            Kind::Hard => hard(&mut reader).map(|hard| self.hard = Some(hard)),
+            Kind::End => {
+                self.whole = true;
+                Some(())
+            }
+        };
+        taken.ok_or(LogCorrupt::Inconsistent { what: "a record does not fit the ones before" })
+    }
+
+    /// Takes an entry in place of those with the same or a higher index.
+    fn entry(&mut self, entry: Entry) -> Option<()> {
+        let (index, _) = place(self.snapshot.as_ref()?);
+        let at = usize::try_from(entry.index.checked_sub(index + 1)?).ok()?;
+        if at > self.entries.len() {
+            return None;
+        }
+        if replaces(&self.entries, at) {
+            self.entries.truncate(at);
+            self.entries.push(entry);
+        }
+        Some(())
+    }
+}
+
+/// Whether an entry read at place `at` replaces what was there: later records count.
+fn replaces(entries: &[Entry], at: usize) -> bool {
+    seam!(journal::replaces(entries.len(), at));
+    at <= entries.len()
+}
+
+fn hard(reader: &mut Reader<'_>) -> Option<HardState> {
+    let mut hard = HardState::default();
+    (hard.term, hard.vote, hard.commit) = (reader.u64()?, reader.u64()?, reader.u64()?);
+    Some(hard)
+}
