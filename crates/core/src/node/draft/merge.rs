@@ -79,6 +79,8 @@ impl<'s> Draft<'s> {
             Body::Sorted(_) => return,
         };
         self.image[start..].fill(0);
+        // Such a leaf does not count its entries. Damage may have left a number that another layout refuses.
+        self.header.count = 0;
     }
 
     /// Removes all entries from a leaf.

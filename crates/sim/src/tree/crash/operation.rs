@@ -239,8 +239,11 @@ impl Checkpoint {
             // Load a few more keys than the height needs, but not so many that the tree grows again.
             let walk = checkpoint.walk();
             // With only two children, the root would be removed together with one of them.
-            let wide =
-                operation != VictimOp::InternalMerge || walk.nodes.get(1).is_some_and(|&nodes| nodes >= 3);
+            let wide = match operation {
+                VictimOp::LeafMerge => walk.nodes[0] >= 3,
+                VictimOp::InternalMerge => walk.nodes.get(1).is_some_and(|&nodes| nodes >= 3),
+                _ => true,
+            };
             spare -= usize::from(walk.height() == height && wide);
             if spare == 0 {
                 break;

@@ -38,7 +38,14 @@ impl Hunt {
             // A place must be freed and reused while a reader has a pointer to it.
             Mutant::DetachedIgnored | Mutant::LinesNotDetached => Self { bend: churn, ..hashed },
             // A client must die while it links a leaf, and another client must change that leaf meanwhile.
-            Mutant::LinkRewritesLines => Self { bend: churn, ..hashed.with_crashes() },
+            Mutant::LinkRewritesLines => Self {
+                bend: |scenario| {
+                    churn(scenario);
+                    (scenario.computes, scenario.threads, scenario.servers) = (3, 3, 1);
+                    (scenario.operations, scenario.lease_nanos) = (16, 100 * STEP_NANOS_OF_CRASHES);
+                },
+                ..hashed.with_crashes()
+            },
             // A reader must wait through sixteen writes of one node. This needs writers that do nothing else.
             Mutant::NarrowStamp => Self {
                 format: Some(Format::SortedStamped),
@@ -112,14 +119,14 @@ impl Hunt {
                 ..lined.with_crashes()
             },
             // A client must die while it frees, loads or splits nodes of a dropped tree.
-            Mutant::DropLeftFirst | Mutant::EndedNotReplayed => Self {
+            Mutant::DropLeftFirst => Self {
                 bend: |scenario| {
-                    (scenario.shape, scenario.catalog, scenario.loading) = (Shape::Four, true, false);
-                    (scenario.computes, scenario.threads, scenario.short) = (3, 2, false);
-                    (scenario.loaded, scenario.operations) = (5, 10);
+                    drops(scenario);
+                    (scenario.operations, scenario.condemned) = (14, true);
                 },
                 ..lined.with_crashes()
             },
+            Mutant::EndedNotReplayed => Self { bend: drops, ..lined.with_crashes() },
             // One thread must load into a dropped tree while another thread of its compute server frees that
             // tree.
             Mutant::LoadWaits => Self {
@@ -150,7 +157,7 @@ impl Hunt {
                     churn(scenario);
                     (scenario.catalog, scenario.condemned, scenario.short) = (true, true, false);
                     (scenario.computes, scenario.threads, scenario.servers) = (3, 3, 1);
-                    scenario.lease_nanos = 150 * STEP_NANOS_OF_CRASHES;
+                    (scenario.operations, scenario.lease_nanos) = (16, 100 * STEP_NANOS_OF_CRASHES);
                 },
                 ..lined.with_crashes()
             },
@@ -212,6 +219,13 @@ fn repack(scenario: &mut Scenario) {
     (scenario.shape, scenario.operations) = (Shape::Pairs, 12);
     (scenario.loaded, scenario.hot) = (12, 22);
     (scenario.first, scenario.then) = (Mix::GROW, Mix::EVEN);
+}
+
+/// Lets clients drop trees that others use.
+fn drops(scenario: &mut Scenario) {
+    (scenario.shape, scenario.catalog, scenario.loading) = (Shape::Four, true, false);
+    (scenario.computes, scenario.threads, scenario.short) = (3, 2, false);
+    (scenario.loaded, scenario.operations) = (5, 10);
 }
 
 /// Makes leaves split and merge all the time, in spans of one place. Gets take little of that time.
