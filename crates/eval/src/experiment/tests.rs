@@ -167,6 +167,21 @@ fn a_billion_keys_take_the_memory_of_those_that_are_touched() {
 }
 
 #[test]
+fn the_paper_s_cache_holds_all_nodes_above_a_billion_keys() {
+    let billion = TreeJob {
+        keys: 1_000_000_000,
+        cache_bytes: 500 << 20,
+        zipf: 0.0,
+        ..small(Variant::Ours, Workload::ReadIntensive)
+    };
+    let dense = tree(billion.clone());
+    assert!(dense.hit_ratio >= 0.98, "{}", dense.hit_ratio);
+    let whole = tree(TreeJob { variant: Variant::Sherman, ..billion });
+    assert!(whole.hit_ratio < dense.hit_ratio, "whole nodes take more: {}", whole.hit_ratio);
+    println!("dense {} {} Mops, whole {} {} Mops", dense.hit_ratio, dense.mops, whole.hit_ratio, whole.mops);
+}
+
+#[test]
 fn a_small_cache_misses_as_often_as_it_has_no_room() {
     // The paper's systems cache whole nodes of 1 KiB.
     let of = |copies: u64, fill_cache| {
