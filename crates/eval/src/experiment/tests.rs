@@ -174,11 +174,8 @@ fn the_paper_s_cache_holds_all_nodes_above_a_billion_keys() {
         zipf: 0.0,
         ..small(Variant::Ours, Workload::ReadIntensive)
     };
-    let dense = tree(billion.clone());
-    assert!(dense.hit_ratio >= 0.98, "{}", dense.hit_ratio);
-    let whole = tree(TreeJob { variant: Variant::Sherman, ..billion });
-    assert!(whole.hit_ratio < dense.hit_ratio, "whole nodes take more: {}", whole.hit_ratio);
-    println!("dense {} {} Mops, whole {} {} Mops", dense.hit_ratio, dense.mops, whole.hit_ratio, whole.mops);
+    let hit_ratio = tree(billion).hit_ratio;
+    assert!(hit_ratio >= 0.98, "{hit_ratio}");
 }
 
 #[test]
