@@ -121,7 +121,7 @@ the paper's NICs and CPUs.
   - --threads is the number of threads of each compute server.
   - --ops is the number of operations to measure (default 200k). --seconds has no effect.
   - Each run uses the seed after that of the run before.
-  - --cache counts the bytes that the cached copies of nodes really take.
+  - --cache counts the bytes that the cached copies of nodes take. The paper's variants cache whole nodes.
   - --param changes a parameter of the model. crates/sim/src/nic/params.rs lists them.
   - docs/EVALUATION.md describes the model and how far to trust it.
 

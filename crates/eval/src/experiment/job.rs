@@ -51,8 +51,8 @@ pub struct TreeJob {
     pub threads: u16,
     /// Clients on each thread.
     pub coroutines: u16,
-    /// The most bytes of the index cache of each compute server, as the cache itself counts them: a copy
-    /// takes more or less than its node.
+    /// The most bytes of the index cache of each compute server, as the cache itself counts them. The paper's
+    /// systems cache whole nodes, so for them a copy counts as its node.
     pub cache_bytes: u64,
     /// Whether lookups fill the cache before the experiment. Otherwise the cache is assumed to hold as many
     /// nodes as fit, each with the same probability, at no cost. The hottest nodes enter it during the

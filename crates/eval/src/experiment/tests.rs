@@ -167,6 +167,18 @@ fn a_billion_keys_take_the_memory_of_those_that_are_touched() {
 }
 
 #[test]
+fn the_paper_s_cache_holds_all_nodes_above_a_billion_keys() {
+    let billion = TreeJob {
+        keys: 1_000_000_000,
+        cache_bytes: 500 << 20,
+        zipf: 0.0,
+        ..small(Variant::Ours, Workload::ReadIntensive)
+    };
+    let hit_ratio = tree(billion).hit_ratio;
+    assert!(hit_ratio >= 0.98, "{hit_ratio}");
+}
+
+#[test]
 fn a_small_cache_misses_as_often_as_it_has_no_room() {
     // The paper's systems cache whole nodes of 1 KiB.
     let of = |copies: u64, fill_cache| {
