@@ -218,8 +218,8 @@ fn many_that_die_at_once_are_recovered_together() -> Result<(), Failure> {
     let (acknowledged, uncertain) = verify(&survivor, &ledgers)?;
     let acknowledged = acknowledged - planted;
     println!(
-        "{crowd} killed within {killed:.2?}, all gone and the tree checked {settled:.2?} later, {recovered} of \
-         them by recovery; {acknowledged} changes acknowledged, {uncertain} keys of unknown outcome"
+        "{crowd} killed within {killed:.2?}, all gone and the tree checked {settled:.2?} later, {recovered} \
+         of them by recovery; {acknowledged} changes acknowledged, {uncertain} keys of unknown outcome"
     );
     assert!(killed < Duration::from_secs(1), "{killed:?}");
     assert!(recovered >= crowd / 2, "{recovered} of {crowd} owned something");

@@ -59,7 +59,7 @@ fn timed() -> Explorer {
 fn every_cause_of_a_retry_occurs_in_schedules_with_crashes() {
     let usual = explore("causes", 40 << 32, 6_400, || Hunt::everywhere().with_crashes().explorer());
     let crowd = explore("causes, a crowd", 41 << 32, 256, crowd);
-    let tight = explore("causes, little memory", 43 << 32, 256, tight);
+    let tight = explore("causes, little memory", 43 << 32, 2_048, tight);
     // These readers may get wrong answers, which another test covers.
     let timed = explore("causes, timed READs", 42 << 32, 640, timed);
     for explored in [&usual, &crowd, &tight] {

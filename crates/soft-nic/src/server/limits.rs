@@ -47,9 +47,9 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Reduces the number of connections to what `descriptors` open files allow. A client above the limit then
-    /// gets a reason and tries again. Without this, it would stay in the kernel's queue, where nothing tells it
-    /// why.
+    /// Reduces the number of connections to what `descriptors` open files allow. A client above the limit
+    /// then gets a reason and tries again. Without this, it would stay in the kernel's queue, where nothing
+    /// tells it why.
     pub(super) fn fit(mut self, descriptors: Option<u64>) -> Self {
         let descriptors = descriptors.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
         let room = descriptors.saturating_sub(OTHER_DESCRIPTORS);

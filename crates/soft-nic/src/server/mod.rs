@@ -45,8 +45,8 @@
 //! turn are delayed. Nothing else waits for the thread, except readers of the line that it was writing. A
 //! client that violates the protocol gets a goodbye and is disconnected. A server with few descriptors allows
 //! fewer connections, and refuses further clients with a reason. Descriptors may still run out, because other
-//! parts of the process or of the host use them. Then the server accepts no new connection until some are free
-//! again.
+//! parts of the process or of the host use them. Then the server accepts no new connection until some are
+//! free again.
 
 mod accept;
 mod calls;

@@ -34,8 +34,8 @@ const THREADS: u64 = 2;
 /// The tree that the writers change.
 pub const TREE: &str = "diary";
 
-/// The main function of a writer process. It writes until the test kills it. If the cluster takes a member for
-/// dead, that member joins again as another client.
+/// The main function of a writer process. It writes until the test kills it. If the cluster takes a member
+/// for dead, that member joins again as another client.
 pub fn run_writer() {
     let orders = std::env::var(ORDERS).expect("orders");
     let mut words = orders.split(' ');
@@ -117,7 +117,8 @@ fn write(cluster: &Cluster, first: u64, (thread, threads): (u64, u64), seed: u64
 }
 
 /// Makes the tree of the writers, with some keys of every member in it, so that thousands of members do not
-/// all begin in the same leaf. The writer of each ledger has `members`. Returns how many keys it has inserted.
+/// all begin in the same leaf. The writer of each ledger has `members`. Returns how many keys it has
+/// inserted.
 pub fn plant(cluster: &Cluster, ledgers: &[Arc<Mutex<Ledger>>], members: u64) -> Result<u64, Failure> {
     let client = cluster.tree::<u64, u64>(TREE)?.client()?;
     let mut planted = 0;
