@@ -131,6 +131,7 @@ mutants! {
     LoadWaits "load-waits" "a load waits for a redo slot without a check that its tree still exists"
     DropLeftFirst "drop-left-first" "of two nodes that one separator leads to, a drop frees the left one \
                                      first"
+    FreedAsMerged "freed-as-merged" "a drop that is repeated takes nodes that it has freed for merged ones"
     EndedNotReplayed "ended-not-replayed" "records about a dropped tree are not replayed"
     FenceLeft "fence-left" "an id is retired on server 0 alone"
     TerminatedRenews "terminated-renews" "a compute server whose identity has ended goes on renewing its \

@@ -74,6 +74,13 @@ impl<E: Endpoint> Op<'_, E> {
         if root.address.is_null() {
             return Err(Error::NoSuchTree { name: tree.info.name.clone() });
         }
+        let bytes = tree.shape.at(root.level).node_bytes();
+        if let Err(corrupt) = self.worker.compute.check_pointer(root.address, bytes) {
+            // The root word of a dropped tree may belong to another tree by now, whose smaller root ends
+            // where memory ends. A tree that is still listed had the word when it was read.
+            Box::pin(self.ask_for_tree(tree)).await?;
+            return Err(corrupt);
+        }
         tree.root.store(bits, Ordering::Relaxed);
         Ok(root)
     }

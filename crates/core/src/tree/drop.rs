@@ -56,7 +56,7 @@ struct Remains {
 }
 
 /// A node, as it was read without its lane.
-struct Seen {
+pub(super) struct Seen {
     address: GlobalAddress,
     version: u16,
     low: Vec<u8>,
@@ -77,6 +77,15 @@ impl Seen {
     }
 }
 
+/// The right neighbour of a node, as it was read without its lane.
+pub(super) enum Neighbour {
+    Node(Seen),
+    /// A drop of the tree freed it, and before that all nodes that it led to.
+    Freed,
+    /// It may have been merged into the node, which has changed.
+    MergedAway,
+}
+
 /// The result of an attempt to free a node.
 enum Freeing {
     /// The node is free.
@@ -92,6 +101,13 @@ enum Freeing {
 fn right_to_left(run: &mut [Seen]) {
     seam!(tree::right_to_left());
     run.reverse();
+}
+
+/// Tells who freed the right neighbour of a node. A merge changes the left node before it frees the right
+/// one. A drop frees the right one and leaves the left one `unchanged`.
+fn gone_neighbour(unchanged: bool) -> Neighbour {
+    seam!(tree::gone_neighbour());
+    if unchanged { Neighbour::Freed } else { Neighbour::MergedAway }
 }
 
 /// The unfinished drops of a compute server.
@@ -298,44 +314,35 @@ impl<E: Endpoint> Worker<E> {
                 let Some((_, first)) = seen.children.first() else { return Ok(()) };
                 at = *first;
             }
-            let mut before: Option<Vec<u8>> = None;
-            while !at.is_null() {
-                let seen = op().look_at(tree, at, level + 1).await?;
-                // Siblings ascend (I4). Otherwise the place was used again, or the memory is damaged and the
-                // siblings may form a cycle.
-                let ascends = |seen: &Seen| before.as_ref().is_none_or(|before| *before < seen.low);
-                let Some(parent) = seen.filter(ascends) else {
-                    if before.is_none() {
-                        // The left edge of the level is free, so all of it is.
-                        return Ok(());
+            // If the left edge of the level is free, all of it is.
+            let Some(mut parent) = op().look_at(tree, at, level + 1).await? else { return Ok(()) };
+            loop {
+                if parent.reaches(Some(&begin)) {
+                    let ends = parent.children.iter().skip(1).map(|(key, _)| Some(key.as_slice()));
+                    let ends = ends.chain([parent.high.as_deref()]);
+                    for ((low, child), end) in parent.children.iter().zip(ends) {
+                        op().free_run(tree, *child, level, (low, end), freed).await?;
                     }
-                    // The node was merged away.
-                    whole.retry(Cause::StalePointer).await?;
-                    continue 'level;
-                };
-                before = Some(parent.low.clone());
-                if !parent.reaches(Some(&begin)) {
-                    at = parent.sibling;
-                    continue;
-                }
-                let ends = parent.children.iter().skip(1).map(|(key, _)| Some(key.as_slice()));
-                let ends = ends.chain([parent.high.as_deref()]);
-                for ((low, child), end) in parent.children.iter().zip(ends) {
-                    op().free_run(tree, *child, level, (low, end), freed).await?;
-                }
-                // The parent may have received other separators while its children were freed.
-                match op().look_at(tree, at, level + 1).await? {
-                    Some(again) if again.version == parent.version => {
-                        begin = parent.high.clone().unwrap_or(begin);
-                        at = parent.sibling;
+                    // The parent may have received other separators while its children were freed.
+                    if !op().is_unchanged(tree, &parent, level + 1).await? {
+                        whole.retry(Cause::StalePointer).await?;
+                        continue 'level;
                     }
-                    _ => {
+                    begin = parent.high.clone().unwrap_or(begin);
+                }
+                if parent.sibling.is_null() {
+                    return Ok(());
+                }
+                match op().look_right(tree, &parent, level + 1).await? {
+                    Neighbour::Node(next) => parent = next,
+                    // So a drop began to free the level above, and this level is free (I44).
+                    Neighbour::Freed => return Ok(()),
+                    Neighbour::MergedAway => {
                         whole.retry(Cause::StalePointer).await?;
                         continue 'level;
                     }
                 }
             }
-            return Ok(());
         }
     }
 }
@@ -362,6 +369,23 @@ impl<E: Endpoint> Op<'_, E> {
         .await
     }
 
+    /// Whether a node of a dropped tree is as it was read.
+    async fn is_unchanged(&self, tree: &TreeState, seen: &Seen, level: u8) -> Result<bool, Error> {
+        let again = self.look_at(tree, seen.address, level).await?;
+        Ok(again.is_some_and(|again| again.version == seen.version))
+    }
+
+    /// Reads the right neighbour of a node of a dropped tree.
+    async fn look_right(&self, tree: &TreeState, left: &Seen, level: u8) -> Result<Neighbour, Error> {
+        let next = self.look_at(tree, left.sibling, level).await?;
+        // Otherwise the place was used again, or the memory is damaged and the siblings may form a cycle.
+        let follows = |next: &Seen| Some(&next.low) == left.high.as_ref() && next.low > left.low;
+        if let Some(next) = next.filter(follows) {
+            return Ok(Neighbour::Node(next));
+        }
+        Ok(gone_neighbour(self.is_unchanged(tree, left, level).await?))
+    }
+
     /// Frees the node at `first`, which begins at the key `low`, and its right neighbours up to `end`, from
     /// right to left.
     async fn free_run(
@@ -383,21 +407,17 @@ impl<E: Endpoint> Op<'_, E> {
             while let Some(last) = run.last()
                 && !last.reaches(end)
             {
-                let next = self.look_at(tree, last.sibling, level).await?;
-                let follows = |next: &Seen| Some(&next.low) == last.high.as_ref() && next.low > last.low;
-                if let Some(next) = next.filter(follows) {
-                    run.push(next);
-                    continue;
+                match self.look_right(tree, last, level).await? {
+                    Neighbour::Node(next) => run.push(next),
+                    Neighbour::Freed => {
+                        self.hint_again(tree, last.sibling, level).await?;
+                        break;
+                    }
+                    Neighbour::MergedAway => {
+                        self.retry(Cause::StalePointer).await?;
+                        continue 'run;
+                    }
                 }
-                // A merge changes the left node before it frees the right one. So if this node is unchanged,
-                // a drop of the tree freed its neighbour, and before that all nodes further right.
-                let again = self.look_at(tree, last.address, level).await?;
-                if again.is_none_or(|again| again.version != last.version) {
-                    self.retry(Cause::StalePointer).await?;
-                    continue 'run;
-                }
-                self.hint_again(tree, last.sibling, level).await?;
-                break;
             }
             right_to_left(&mut run);
             for seen in &run {

@@ -1,6 +1,7 @@
 //! Broken rules of reads and changes of a tree, and of their records (`crate::seam`).
 
 use super::combine::BatchStep;
+use super::drop::Neighbour;
 use super::get::Seen;
 use super::merge::{MERGE, MergePart, Merged};
 use super::range::{Direction, Scan, Took};
@@ -230,6 +231,10 @@ pub(super) async fn end_tree<E: Endpoint>(
 
 pub(super) fn right_to_left() -> Option<()> {
     planted(Mutant::DropLeftFirst).then_some(())
+}
+
+pub(super) fn gone_neighbour() -> Option<Neighbour> {
+    planted(Mutant::FreedAsMerged).then_some(Neighbour::MergedAway)
 }
 
 pub(crate) fn clear() -> Option<()> {

@@ -26,6 +26,7 @@ mod catalog;
 mod check;
 mod counts;
 pub mod crash;
+mod drops;
 mod explored;
 mod fixture;
 mod gets;
@@ -43,6 +44,7 @@ mod shrink;
 
 pub use case::Case;
 pub use check::{Property, Violation};
+pub use drops::Drops;
 pub use explored::{Causes, Crashes, Explored, Seen, Shares};
 pub use fixture::{Compute, Fixture, join};
 pub use hunt::Hunt;

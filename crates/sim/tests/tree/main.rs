@@ -6,6 +6,7 @@ mod catalog_races;
 mod causes;
 mod crashes;
 mod detached;
+mod drops;
 mod ended;
 mod exhaustive;
 mod exhaustive_merge;

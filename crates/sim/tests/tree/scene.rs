@@ -4,8 +4,8 @@
 use sherman_core::survey::{account, survey};
 use sherman_core::{Error, Loading, TreeState, Worker};
 use sherman_fabric::{Endpoint, Memory, Space, call, calls, yield_now};
-use sherman_sim::tree::{Compute, Fixture, Scenario};
-use sherman_sim::{SimEndpoint, SimMemory};
+use sherman_sim::tree::{Compute, Fixture, Scenario, Shape};
+use sherman_sim::{Knobs, Random, SimEndpoint, SimMemory};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ pub fn die_at(
     victim: &Compute,
     deed: Deed,
     effects: u64,
-    scheduler: &mut sherman_sim::Random,
+    scheduler: &mut Random,
 ) -> bool {
     let worker = victim.worker();
     for server in 0..fixture.scenario.servers {
@@ -88,10 +88,58 @@ pub fn die_at(
         fixture.quiet(area).expect("a redo area");
     }
     let act = deed.act(victim.worker(), Arc::clone(&victim.tree), fixture.scenario.clone());
+    die_during(fixture, victim, act, effects, scheduler)
+}
+
+/// Makes `victim` run `act` and die after this many effects of its own. Returns false if it was done before.
+pub fn die_during<F: Future + 'static>(
+    fixture: &mut Fixture,
+    victim: &Compute,
+    act: F,
+    effects: u64,
+    scheduler: &mut Random,
+) -> bool
+where
+    F::Output: 'static,
+{
     drop(fixture.sim.spawn_on(&victim.fabric, 0, "victim", act));
     fixture.sim.kill_after(victim.fabric.number(), effects);
     let _ = fixture.sim.run(scheduler);
     fixture.sim.is_dead(victim.fabric.number())
+}
+
+/// Returns a world for a tree that grows.
+fn to_grow() -> Fixture {
+    let scenario = Scenario { shape: Shape::Four, loaded: 0, span_places: 2, ..Scenario::default() };
+    Fixture::new(scenario, Knobs::default())
+}
+
+/// Returns the number of keys of a tree whose next key, the highest, splits its root.
+pub fn about_to_grow() -> u64 {
+    let mut fixture = to_grow();
+    let loader = fixture.join();
+    (0..)
+        .find(|&key| {
+            fixture.load(&loader, [(key, key)]);
+            fixture.walk(&loader).expect("a sound tree").nodes.len() == 3
+        })
+        .expect("trees grow")
+}
+
+/// Makes a client insert the next key into a tree of `keys` keys and die after this many effects. Returns the
+/// loader, and the client that recovered the dead one; `None` if the insert was done before.
+pub fn die_growing(keys: u64, effects: u64) -> Option<(Fixture, [Compute; 2])> {
+    let mut fixture = to_grow();
+    let [loader, victim, other] = [(); 3].map(|()| fixture.join());
+    fixture.load(&loader, (0..keys).map(|key| (key, key)));
+    let (worker, tree) = (victim.worker(), Arc::clone(&victim.tree));
+    let (key, value) = (fixture.scenario.key(keys), fixture.scenario.value(keys));
+    let insert = async move { worker.op().insert(&tree, &key, &value, &mut Vec::new()).await };
+    if !die_during(&mut fixture, &victim, insert, effects, &mut Random::new(effects)) {
+        return None;
+    }
+    fixture.quiet(other.worker().condemn(victim.fabric.client())).expect("it is recovered");
+    Some((fixture, [loader, other]))
 }
 
 /// Polls `operation` until `reached` returns true, and then stops. Returns false if the operation ended

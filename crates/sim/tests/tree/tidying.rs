@@ -1,11 +1,11 @@
 //! Cleanup that cannot be done at once: clients retry it, but within limits, and not while no retry can
 //! succeed.
 
+use super::scene::{about_to_grow, die_growing};
 use sherman_core::{Cause, Op};
 use sherman_fabric::{Endpoint, FabricError, Refusal, call, calls};
 use sherman_sim::tree::{Compute, Fixture, Scenario, Shape};
-use sherman_sim::{Knobs, Random, SimEndpoint};
-use std::sync::Arc;
+use sherman_sim::{Knobs, SimEndpoint};
 
 /// Creates a tree of `keys` even keys in full leaves. One leaf was split without a separator in its parent.
 /// Returns a compute server that took no part in that.
@@ -89,21 +89,6 @@ fn a_merge_whose_separator_cannot_be_posted_gives_up_at_once() {
     assert!(met > 0);
 }
 
-/// Returns the number of keys of a tree whose next key, the highest, splits its root.
-fn about_to_grow() -> u64 {
-    let mut fixture = Fixture::new(
-        Scenario { shape: Shape::Four, loaded: 0, span_places: 2, ..Scenario::default() },
-        Knobs::default(),
-    );
-    let loader = fixture.join();
-    (0..)
-        .find(|&key| {
-            fixture.load(&loader, [(key, key)]);
-            fixture.walk(&loader).expect("a sound tree").nodes.len() == 3
-        })
-        .expect("trees grow")
-}
-
 /// The client that split the root died before it put a new root above the halves. No other client will do
 /// that by itself, so a client that cleans up there must not wait for it.
 #[test]
@@ -111,23 +96,7 @@ fn a_root_that_was_split_and_never_grown_is_grown_by_the_next_client_that_needs_
     let keys = about_to_grow();
     let mut met = 0;
     for effects in 0.. {
-        let mut fixture = Fixture::new(
-            Scenario { shape: Shape::Four, loaded: 0, span_places: 2, ..Scenario::default() },
-            Knobs::default(),
-        );
-        let [loader, victim, other] = [(); 3].map(|()| fixture.join());
-        fixture.load(&loader, (0..keys).map(|key| (key, key)));
-        let (worker, tree) = (victim.worker(), Arc::clone(&victim.tree));
-        let (key, value) = (fixture.scenario.key(keys), fixture.scenario.value(keys));
-        drop(fixture.sim.spawn_on(&victim.fabric, 0, "victim", async move {
-            worker.op().insert(&tree, &key, &value, &mut Vec::new()).await
-        }));
-        fixture.sim.kill_after(victim.fabric.number(), effects);
-        let _ = fixture.sim.run(&mut Random::new(effects));
-        if !fixture.sim.is_dead(victim.fabric.number()) {
-            break;
-        }
-        fixture.quiet(other.worker().condemn(victim.fabric.client())).expect("it is recovered");
+        let Some((mut fixture, [_, other])) = die_growing(keys, effects) else { break };
         if fixture.walk(&other).expect("a sound tree").nodes[1..] != [2] {
             continue;
         }

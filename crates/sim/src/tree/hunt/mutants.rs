@@ -126,7 +126,7 @@ impl Hunt {
                 },
                 ..lined.with_crashes()
             },
-            Mutant::EndedNotReplayed => Self { bend: drops, ..lined.with_crashes() },
+            Mutant::FreedAsMerged | Mutant::EndedNotReplayed => Self { bend: drops, ..lined.with_crashes() },
             // One thread must load into a dropped tree while another thread of its compute server frees that
             // tree.
             Mutant::LoadWaits => Self {
