@@ -30,8 +30,9 @@ const THREADS: usize = 3;
 const SLOTS: usize = COMPUTES * THREADS;
 const KEYS_EACH: usize = 2_000;
 const LANES: u32 = 1 << 12;
-/// In two trees an entry fits into a line, so that most changes are one unit; one of them has hashed leaves, so
-/// that threads combine changes. In the third no entry fits into a line, so that every change has a record.
+/// In two trees an entry fits into a line, so that most changes are one unit. One of them has hashed leaves,
+/// so that threads combine changes. In the third no entry fits into a line, so that every change has a
+/// record.
 const SPECS: [(&str, TreeSpec); 3] = [
     ("hashed", TreeSpec { format: 5, key_len: 8, value_len: 8, leaf_bytes: 512, internal_bytes: 256 }),
     ("short", TreeSpec { format: 1, key_len: 8, value_len: 8, leaf_bytes: 256, internal_bytes: 256 }),
