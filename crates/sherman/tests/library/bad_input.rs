@@ -246,7 +246,7 @@ fn clients_of_a_dropped_tree_get_an_error() {
     let tree = cluster.tree::<u64, u64>("t").expect("a tree");
     let other = elsewhere.open_tree::<u64, u64>("t").expect("the tree");
     let clients = [tree.client().expect("a client"), other.client().expect("a client")];
-    for key in 0..1_000 {
+    for key in 0..2_000 {
         clients[key as usize % 2].insert(key, key).expect("room");
     }
     assert!(cluster.drop_tree("t").expect("the tree") > 20, "it had many nodes");
