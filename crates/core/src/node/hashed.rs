@@ -1,7 +1,7 @@
 //! `LineHashed` leaves: a key can only be in a few neighbouring lines, which follow from its hash.
 //!
 //! A get reads these lines and nothing else, so the lines show by themselves to which leaf they belong. A
-//! leaf is wide or dense ([`super::dense`]). This is a line of a wide leaf:
+//! leaf is wide or dense (`dense`). This is a line of a wide leaf:
 //!
 //! ```text
 //!  0        entries, several per line
