@@ -14,7 +14,7 @@ use std::time::Instant;
 /// Number of schedules of each [`CrashCase`].
 const SEEDS: u64 = 5;
 /// A plain `cargo test` takes one in this many setups.
-const PLAIN_STEP: usize = 3;
+const PLAIN_STEP: usize = 5;
 /// Number of [`CrashCase`]s between two progress messages.
 const PLAYS_PER_MESSAGE: usize = 1000;
 

@@ -159,6 +159,7 @@ fn random_bytes_never_panic() {
 
 #[test]
 fn mutated_nodes_never_panic() {
+    let rounds = if runs_in_full() { 20_000 } else { 5_000 };
     for format in Format::ALL {
         let (mut images, mut taken) = (0, 0);
         for shape in shapes(format).iter().filter(|shape| shape.kind == NodeKind::Leaf) {
@@ -169,7 +170,7 @@ fn mutated_nodes_never_panic() {
                 put_if_room(&mut draft, &key, &numbers.bytes(shape.payload_len));
             }
             let keys: Vec<Vec<u8>> = draft.node().entries().into_iter().take(2).map(|(key, _)| key).collect();
-            for round in 0..20_000 {
+            for round in 0..rounds {
                 let mut image = draft.image().to_vec();
                 for _ in 0..=numbers.below(8) {
                     let within = if numbers.below(2) == 0 { LINE } else { image.len() };
@@ -183,7 +184,8 @@ fn mutated_nodes_never_panic() {
                 taken += usize::from(ask_everything(shape, &image, 0, &keys));
             }
         }
-        assert!(images >= 100_000 && taken > 40_000, "{taken} of {images} were taken for nodes: {format:?}");
+        let fair = images >= 5 * rounds && taken > 2 * rounds;
+        assert!(fair, "{taken} of {images} were taken for nodes: {format:?}");
     }
 }
 

@@ -30,6 +30,12 @@ use super::{Draft, Format, Node, Patch, Shape, ShapeError, TreeShape};
 use sherman_fabric::control::TreeSpec;
 use sherman_fabric::{ComputeId, GlobalAddress};
 
+/// Whether the longest tests run in full, as in `.ci/run`. A plain `cargo test` runs a part of them.
+pub(super) fn runs_in_full() -> bool {
+    let schedules = std::env::var("SHERMAN_SCHEDULES").ok().and_then(|text| text.parse::<u64>().ok());
+    schedules.is_some_and(|schedules| schedules >= 60_000)
+}
+
 /// A key and its value.
 pub(super) type Pair = (Vec<u8>, Vec<u8>);
 
