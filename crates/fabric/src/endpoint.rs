@@ -90,6 +90,12 @@ pub trait Endpoint: Clock + Driver {
         false
     }
 
+    /// The cost of posting `list`: more than that of its verbs if they go to several copies.
+    #[inline]
+    fn cost(&self, list: &WorkList) -> Tally {
+        list.tally()
+    }
+
     /// Posts a list. It executes whether or not a task polls it. [`Endpoint::poll`] returns its errors.
     fn post(&self, list: WorkList) -> Ticket;
 
@@ -133,7 +139,7 @@ pub fn execute<'e, E: Endpoint + ?Sized>(
     list: WorkList,
     counters: &Counters,
 ) -> Execute<'e, E> {
-    let cost = list.tally();
+    let cost = endpoint.cost(&list);
     counters.add(&cost);
     endpoint.counters().add(&cost);
     Execute { endpoint, ticket: Some(endpoint.post(list)) }
