@@ -11,6 +11,7 @@ use crate::lock::local::LocalLockTable;
 use crate::membership::{Membership, Participation, Pulse};
 use crate::node::{LINE, get_u64};
 use crate::redo::RedoSlots;
+use crate::replicas::Replicas;
 use crate::share::SharedReads;
 use crate::techniques::Techniques;
 use crate::tree::drop::UnfinishedDrops;
@@ -18,6 +19,7 @@ use crate::worker::Worker;
 use sherman_fabric::execute;
 use sherman_fabric::{Call, Caps, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Space, calls};
 use sherman_layout::{Geometry, LaneWidth, ReleaseMode, SUPERBLOCK_BYTES, Superblock};
+use sherman_replica::VolumeTable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Poll;
@@ -71,12 +73,32 @@ pub struct ComputeServer {
     /// The incarnation of its id. Known once the compute server is active.
     incarnation: AtomicU32,
     pub(crate) end: End,
+    /// The copies of volumes; `None` without replication.
+    pub(crate) replicas: Option<Replicas>,
 }
 
 impl ComputeServer {
     /// Reads every server's superblock through `endpoint`, and takes part in the cluster under the endpoint's
     /// identity. Costs one READ per server. Skips servers that the cluster has declared lost.
     pub async fn open<E: Endpoint>(endpoint: &E, options: ComputeOptions) -> Result<Arc<Self>, Error> {
+        Self::open_with(endpoint, options, None).await
+    }
+
+    /// Like [`ComputeServer::open`], for a cluster with replication: `table` is the table of volumes that the
+    /// endpoint uses, and that this identity uses until it ends (rule E).
+    pub async fn open_replicated<E: Endpoint>(
+        endpoint: &E,
+        options: ComputeOptions,
+        table: Arc<VolumeTable>,
+    ) -> Result<Arc<Self>, Error> {
+        Self::open_with(endpoint, options, Replicas::new(table)).await
+    }
+
+    async fn open_with<E: Endpoint>(
+        endpoint: &E,
+        options: ComputeOptions,
+        replicas: Option<Replicas>,
+    ) -> Result<Arc<Self>, Error> {
         let counters = Counters::default();
         let mut first: Option<Superblock> = None;
         let mut geometries: Vec<Geometry> = Vec::new();
@@ -124,6 +146,7 @@ impl ComputeServer {
             active: AtomicBool::new(false),
             incarnation: AtomicU32::new(0),
             end: End::default(),
+            replicas,
         }))
     }
 
@@ -294,6 +317,8 @@ impl<E: Endpoint> Worker<E> {
             return Ok(());
         }
         let op = self.op();
+        // Every change activates first, so it waits here for volumes that are closed.
+        op.await_open().await?;
         let redo = self.compute.techniques().redo;
         let areas = |servers: std::ops::Range<u16>| servers.map(|server| (server, calls::RedoArea)).collect();
         let geometry = *self.compute.geometry();

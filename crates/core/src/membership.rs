@@ -152,7 +152,13 @@ impl Membership {
     /// there that no client cleans up (I40).
     pub(crate) fn is_fatal(error: &FabricError) -> bool {
         seam!(membership::is_fatal(error));
-        matches!(error, FabricError::Fenced { .. } | FabricError::Disconnected { .. })
+        matches!(
+            error,
+            FabricError::Fenced { .. }
+                | FabricError::Disconnected { .. }
+                | FabricError::CopyFailed { .. }
+                | FabricError::EpochEnded { .. }
+        )
     }
 
     /// Records a suspect for the recoverer.
@@ -225,6 +231,11 @@ impl Membership {
     /// Sets the waker of the recoverer, which is woken when there is a suspect.
     pub(crate) fn set_recoverer(&self, waker: &Waker) {
         *lock(&self.recoverer) = Some(waker.clone());
+    }
+
+    /// Wakes the keeper.
+    pub(crate) fn wake_keeper(&self) {
+        wake(&self.keeper);
     }
 
     /// Wakes the recoverer.

@@ -147,6 +147,10 @@ mutants! {
     LoadClears "load-clears" "a bulk load clears the leaves of a tree that it found empty a moment before"
     ExpiredUnnoticed "expired-unnoticed" "no client recovers members that others wait for or whose lease \
                                           expired"
+
+    LeaseUnchecked "lease-unchecked" "a reader does not look at its lease"
+    ClosedUsed "closed-used" "operations use a volume that is closed"
+    CopiesNotCompared "copies-not-compared" "recovery does not compare the copies of what a dead client left"
 }
 
 impl Mutant {

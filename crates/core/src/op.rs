@@ -96,6 +96,11 @@ impl<'w, E: Endpoint> Op<'w, E> {
         Self { recovers: true, ..Self::new(worker, timeout) }
     }
 
+    /// Whether it is part of a recovery.
+    pub(crate) fn recovers(&self) -> bool {
+        self.recovers
+    }
+
     /// Whether server 0 knows that this compute server may have to be recovered, so that it may take lanes.
     pub(crate) fn may_take_lanes(&self) -> bool {
         seam!(membership::may_take_lanes());
@@ -155,7 +160,11 @@ impl<'w, E: Endpoint> Op<'w, E> {
     /// Returns the error of a change whose list failed: outcome unknown, unless the list was not even posted.
     #[cold]
     pub(crate) fn after_post(&self, source: FabricError) -> Error {
-        if self.unposted.get() { source.into() } else { Error::after_post(source) }
+        if self.unposted.get() {
+            return source.into();
+        }
+        self.note_progress(&source);
+        Error::after_post(source)
     }
 
     pub(crate) fn set_doubt(&self, doubt: Arc<Doubt>) {

@@ -122,6 +122,7 @@ calls! {
     Servers -> Vec<ServerInfo> = Response::Servers(servers) => servers;
     DeclareLost { server: u16 } -> () = Response::Done => ();
     Stats -> ServerStats = Response::Stats(stats) => *stats;
+    Volumes -> Vec<u8> = Response::Volumes(table) => table;
 }
 
 #[cfg(test)]

@@ -209,6 +209,9 @@ pub enum Request {
     /// To any server that is its own process: report its counters. The answer is [`Response::Stats`]. Other
     /// servers refuse with [`Refusal::BadRequest`].
     Stats,
+    /// To server 0: the table of volumes. The answer is [`Response::Volumes`]. A cluster without replication
+    /// refuses with [`Refusal::BadRequest`].
+    Volumes,
 }
 
 /// The state of a member.
@@ -387,6 +390,8 @@ pub enum Response {
     Servers(Vec<ServerInfo>),
     /// One server's counters.
     Stats(Box<ServerStats>),
+    /// The bytes of the table of volumes, which `sherman-replica` encodes and decodes.
+    Volumes(Vec<u8>),
 }
 
 crate::errors! {

@@ -166,6 +166,14 @@ impl MemoryServer {
         Ok(Self { superblock, chunks, spans, clients, cluster, root, reaped: Vec::new() })
     }
 
+    /// Opens the memory of a copy that becomes the primary of its volume. Clients and the former primary's CPU
+    /// wrote hints of spans in different orders here, so a hint may be missing: all are set.
+    pub fn promote(memory: &dyn Memory) -> Result<Self, OpenError> {
+        let server = Self::open(memory)?;
+        server.spans.hint_all(memory, server.geometry());
+        Ok(server)
+    }
+
     /// Copies from `other` the state that is not kept in memory.
     #[cfg(test)]
     pub(crate) fn with_clock_of(mut self, other: &Self) -> Self {

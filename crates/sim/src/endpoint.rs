@@ -7,7 +7,9 @@ use sherman_fabric::{
     Caps, Clock, ComputeId, Counters, Endpoint, Fabric, FabricError, Memory, Request, Response, Space,
     Ticket, WorkList,
 };
+use sherman_replica::{LaneTable, ReplicatedEndpoint, VolumeTable};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -24,11 +26,28 @@ pub struct SimFabric {
     pub(crate) world: SharedWorld,
     pub(crate) owner: u32,
     client: ComputeId,
+    table: Arc<VolumeTable>,
 }
 
+/// An endpoint for volumes. Without replication it passes everything through.
+pub type VolumeEndpoint = ReplicatedEndpoint<SimEndpoint>;
+
 impl SimFabric {
-    pub(crate) fn new(world: SharedWorld, owner: u32, client: ComputeId) -> Self {
-        Self { world, owner, client }
+    pub(crate) fn new(world: SharedWorld, owner: u32, client: ComputeId, table: Arc<VolumeTable>) -> Self {
+        Self { world, owner, client, table }
+    }
+
+    /// Returns the table of volumes that this compute server uses until its identity ends (rule E).
+    pub fn table(&self) -> &Arc<VolumeTable> {
+        &self.table
+    }
+
+    /// Returns a new endpoint for volumes.
+    ///
+    /// # Errors
+    /// As [`Fabric::endpoint`].
+    pub fn volumes(&self) -> Result<VolumeEndpoint, FabricError> {
+        ReplicatedEndpoint::new(self.endpoint()?, Arc::clone(&self.table), LaneTable::OnChip)
     }
 
     /// Returns the identity of this compute server.

@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// Renewals in one lease.
 const RENEWALS_PER_LEASE: u64 = 3;
+/// How many leases an identity that lost a copy waits for a table without that copy. Then others recover it.
+const LEASES_FOR_A_TABLE: u64 = 8;
 
 /// Fails unless a compute server has left a memory server. It has left if the server said so, or if the
 /// cluster has declared the server lost.
@@ -45,6 +47,9 @@ impl<E: Endpoint> Worker<E> {
         self.compute.membership.renew_next(now.saturating_add(self.lease() / RENEWALS_PER_LEASE));
         let renewal = self.op().call(SERVER_0, calls::Renew).await?;
         self.compute.membership.count_renewal();
+        if let Some(replicas) = &self.compute.replicas {
+            replicas.renewed(now, self.lease());
+        }
         if renewal.short {
             self.compute.membership.want_memory();
         }
@@ -83,19 +88,24 @@ impl<E: Endpoint> Worker<E> {
         // and go, there may be no other recoverer.
         membership.renew_next(self.endpoint.now());
         let mut watch = Watch::default();
+        let mut ended = None;
         while !stop() {
             let now = self.endpoint.now();
             if membership.is_wedged(&mut watch, now, self.lease()) {
                 self.compute.terminate();
             }
             if self.is_over() {
-                return Err(Error::Fenced { client: self.compute.client() });
+                let since = *ended.get_or_insert(now);
+                let patience = LEASES_FOR_A_TABLE.saturating_mul(self.lease());
+                if !self.compute.awaits_table() || now.saturating_sub(since) > patience {
+                    return Err(Error::Fenced { client: self.compute.client() });
+                }
             }
             if now >= membership.next_renewal() {
                 let expired = self.renew().await?;
                 self.report_expired(&expired).await;
             }
-            let busy = || self.is_over() || stop();
+            let busy = || self.is_over() && !self.compute.awaits_table() || stop();
             self.rest(membership.next_renewal(), |waker| membership.set_keeper(waker), busy).await;
         }
         Ok(())

@@ -6,6 +6,7 @@
 //!
 //! 1. **fences** the dead member on every memory server: from then on none of its verbs executes anywhere
 //!    (F6);
+//!    with replication, it makes the copies of every volume equal ([`copies`]);
 //! 2. **replays** its redo records ([`mod@replay`]): it finishes or undoes every change that was under way;
 //! 3. **sweeps** its lanes ([`sweep`]), so that all other clients go on; and **relieves** it: the members
 //!    that it was recovering itself may be recovered now;
@@ -43,11 +44,13 @@
 //! | module | what |
 //! |---|---|
 //! | [`keep`] | the keeper and the recoverer: renewing the lease, recovering suspects, leaving |
+//! | [`copies`] | copies of volumes |
 //! | [`mod@replay`] | records |
 //! | [`sweep`] | lanes |
 //! | [`load`] | linking what a loader left pending |
 //! | [`spans`] | spans |
 
+pub mod copies;
 pub mod keep;
 pub mod load;
 pub mod replay;
@@ -68,7 +71,9 @@ use crate::tree::TreeState;
 use crate::worker::Worker;
 use sherman_fabric::WorkList;
 use sherman_fabric::control::{ChunkClass, TreeInfo};
-use sherman_fabric::{Call, ComputeId, Endpoint, FabricError, GlobalAddress, Space, VerbId, Verdict, calls};
+use sherman_fabric::{
+    Call, ComputeId, Endpoint, FabricError, GlobalAddress, Reach, Space, VerbId, Verdict, calls,
+};
 use sherman_layout::{ChunkEntry, ClientWord};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -150,6 +155,8 @@ fn may_recover(verdict: Verdict) -> bool {
 enum Step {
     /// None of their verbs executes any more, on any server.
     Fence,
+    /// Makes the copies of every volume equal. Does nothing where there is one copy.
+    Level,
     /// Settles changes in doubt. Lanes are still as the members left them.
     TellFates,
     /// Reads the catalog.
@@ -169,9 +176,9 @@ enum Step {
 }
 
 /// The steps of a recovery, in order.
-const STEPS: [Step; 9] = {
-    use Step::{Fence, Finish, FreeId, Learn, Relieve, Replay, Retire, Sweep, TellFates};
-    [Fence, TellFates, Learn, Replay, Sweep, Relieve, Finish, Retire, FreeId]
+const STEPS: [Step; 10] = {
+    use Step::{Fence, Finish, FreeId, Learn, Level, Relieve, Replay, Retire, Sweep, TellFates};
+    [Fence, Level, TellFates, Learn, Replay, Sweep, Relieve, Finish, Retire, FreeId]
 };
 
 fn steps() -> &'static [Step] {
@@ -191,6 +198,10 @@ struct Recoverer<'w, E: Endpoint> {
     lost: BTreeSet<u16>,
     /// Changes in doubt. Their fate must be settled before lanes are swept.
     doubts: Vec<Arc<Doubt>>,
+    /// Changes that happened, but may be acknowledged only when all volumes are open (W5).
+    happened: Vec<Arc<Doubt>>,
+    /// The copies that it reads.
+    reach: Reach,
 }
 
 impl<E: Endpoint> Worker<E> {
@@ -267,14 +278,19 @@ impl<E: Endpoint> Worker<E> {
 
     /// Recovers an earlier identity of this process. Settles the fates of its changes in doubt before its
     /// lanes are swept.
-    pub(crate) async fn succeed(&self, former: &ComputeServer, doubts: &[Arc<Doubt>]) -> Result<(), Error> {
-        let client = former.client();
+    /// Returns those that happened and may be acknowledged when all volumes are open.
+    pub(crate) async fn succeed(
+        &self,
+        former: &ComputeServer,
+        doubts: &[Arc<Doubt>],
+    ) -> Result<Vec<Arc<Doubt>>, Error> {
+        let (client, nothing) = (former.client(), Vec::new());
         // An identity that was never active left nothing.
-        let Some(incarnation) = former.incarnation() else { return Ok(()) };
-        let Some(alone) = self.compute.membership.begin_recovery(client) else { return Ok(()) };
+        let Some(incarnation) = former.incarnation() else { return Ok(nothing) };
+        let Some(alone) = self.compute.membership.begin_recovery(client) else { return Ok(nothing) };
         let verdict = self.op().call(SERVER_0, calls::Succeed { client, incarnation }).await?;
         if !matches!(verdict, Verdict::Inherit | Verdict::Recover) {
-            return Ok(());
+            return Ok(nothing);
         }
         let mut recoverer = Recoverer::new(self);
         recoverer.dead.insert(client, Patient::new(verdict, alone));
@@ -286,7 +302,7 @@ impl<E: Endpoint> Worker<E> {
         if failed.is_none() {
             self.compute.membership.count_recovery();
         }
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(recoverer.happened), Err)
     }
 
     /// Takes each client for this thread, and then asks server 0 about it. A client that another thread of
@@ -323,12 +339,14 @@ impl<E: Endpoint> Worker<E> {
 impl<'w, E: Endpoint> Recoverer<'w, E> {
     fn new(worker: &'w Worker<E>) -> Self {
         Self {
-            op: worker.op(),
+            op: Op::to_recover(worker, worker.compute.timeout()),
             dead: BTreeMap::new(),
             trees: BTreeMap::new(),
             classes: BTreeMap::new(),
             lost: BTreeSet::new(),
             doubts: Vec::new(),
+            happened: Vec::new(),
+            reach: Reach::All,
         }
     }
 
@@ -397,6 +415,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
                     self.on_other_servers(|client| calls::Fence { client }).await?;
                     self.on_server_0(|client| calls::Fence { client }).await?;
                 }
+                Step::Level => self.level().await?,
                 Step::TellFates => self.tell_fates().await?,
                 Step::Learn => self.learn().await?,
                 Step::Replay => self.replay_all().await?,
@@ -433,8 +452,22 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
     /// was executed completely. If it holds the lane, the line shows whether the change happened.
     async fn tell_fates(&mut self) -> Result<(), Error> {
         let Some(dead) = self.going().first().copied() else { return Ok(()) };
+        let compute = Arc::clone(&self.op.worker.compute);
         for doubt in std::mem::take(&mut self.doubts) {
             let server = doubt.node().server();
+            match compute.volumes().and_then(|table| doubt.judged(table)) {
+                Some(Fate::Done) => {
+                    self.happened.push(doubt);
+                    continue;
+                }
+                Some(fate) => {
+                    doubt.settle(fate);
+                    continue;
+                }
+                // Neither the lanes of a promoted copy nor a change of several lines say what happened.
+                None if doubt.bytes().is_empty() || compute.lost_lanes(server) => continue,
+                None => {}
+            }
             let stretch = (doubt.offset(), doubt.bytes().len() as u32);
             let line = self.read_all(server, Space::Host, &[stretch]).await?.pop();
             let Some(line) = line else { continue };
@@ -551,6 +584,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
             let (mut lists, mut reads): (Vec<WorkList>, Vec<(usize, VerbId)>) = (Vec::new(), Vec::new());
             while left.peek().is_some() && lists.len() < LISTS_IN_FLIGHT {
                 let (mut list, mut bytes) = (self.op.endpoint().list(server), 0);
+                list.set_reach(self.reach);
                 while let Some(&&(at, len)) = left.peek()
                     && list.len() < most_verbs
                     && (list.is_empty() || bytes + u64::from(len) <= most_bytes)
@@ -722,6 +756,13 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         }
         self.op.push_hint(&mut list, address, class);
         self.execute(list).await
+    }
+
+    /// Where the root word that a record changes lies; `None` if the catalog does not list its tree.
+    async fn root_place(&mut self, record: &Record) -> Result<Option<GlobalAddress>, Error> {
+        let trees = self.op.call(SERVER_0, calls::ListTrees).await?;
+        let tree = trees.into_iter().find(|info| info.id == record.tree);
+        Ok(tree.map(|info| GlobalAddress::new(SERVER_0, info.root_word)))
     }
 
     /// Reads the root word of a tree.

@@ -103,7 +103,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
     }
 
     /// Writes all pieces of a record to its node.
-    async fn write_pieces(&mut self, record: &Record) -> Result<(), Error> {
+    pub(super) async fn write_pieces(&mut self, record: &Record) -> Result<(), Error> {
         if self.lost.contains(&record.node.server()) {
             return Ok(());
         }
@@ -181,6 +181,10 @@ impl<E: Endpoint> Recoverer<'_, E> {
                 && !header.flags.free
                 && !record.split_happened(header.version)
         });
+        // The lanes of a promoted copy were lost with the former primary. Nobody has changed the node since.
+        if before && self.op.worker.compute.lost_lanes(record.node.server()) {
+            return Ok(false);
+        }
         Ok(!(before && self.holds_lane(record.node, record.owner).await?))
     }
 
@@ -198,7 +202,11 @@ impl<E: Endpoint> Recoverer<'_, E> {
     }
 
     /// Whether the node that a record made is there and whole; `None` if it is lost with its server.
-    async fn made_is_whole(&mut self, record: &Record, tree: &TreeState) -> Result<Option<bool>, Error> {
+    pub(super) async fn made_is_whole(
+        &mut self,
+        record: &Record,
+        tree: &TreeState,
+    ) -> Result<Option<bool>, Error> {
         let Some(image) = self.read_node(record.made).await? else { return Ok(None) };
         let made = Node::open_marked(tree.shape().at(record.level), &image, record.level);
         Ok(Some(made.is_ok_and(|made| made.header.version == record.made_version && !made.header.flags.free)))

@@ -63,6 +63,7 @@ impl<E: Endpoint> Op<'_, E> {
         if let Some(root) = tree.known_root() {
             return Ok(root);
         }
+        self.await_open().await?;
         let mut list = self.endpoint().list(CATALOG_SERVER);
         let read = list.read(Space::Host, tree.info.root_word, 8);
         let list = self.execute(list).await?;

@@ -81,8 +81,12 @@ pub struct Scenario {
     pub format: Format,
     /// The compute servers' techniques.
     pub techniques: Techniques,
-    /// Number of memory servers.
+    /// Number of memory servers. With replication: of volumes.
     pub servers: u16,
+    /// Copies of each volume. With 2, hosts are lost and backups take their place.
+    pub replicas: u16,
+    /// Number of hosts, if there is more than one copy.
+    pub hosts: u16,
     /// Number of compute servers.
     pub computes: u32,
     /// Threads of each compute server.
@@ -144,6 +148,8 @@ impl Default for Scenario {
             format: Format::LineStamped,
             techniques: Techniques::OURS,
             servers: 1,
+            replicas: 1,
+            hosts: 1,
             computes: 2,
             threads: 2,
             operations: 4,
@@ -309,6 +315,8 @@ impl Scenario {
         };
         SimConfig {
             servers: self.servers,
+            replicas: self.replicas,
+            hosts: self.hosts,
             host_bytes: match (self.short, self.catalog) {
                 (true, _) => 60 << 10,
                 (false, true) => 320 << 10,

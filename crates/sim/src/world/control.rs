@@ -96,11 +96,16 @@ impl World {
         let owner = self.endpoints[endpoint as usize].owner as usize;
         let client = self.compute_servers[owner].client;
         let (index, now) = (usize::from(server), self.now);
-        let target = self.servers.get(index).ok_or(FabricError::NoSuchServer { server })?;
-        if target.lost {
+        let lost = self.servers.get(index).ok_or(FabricError::NoSuchServer { server })?.lost;
+        if let Some(answer) = self.answer_about_volumes(owner, server, request) {
+            return answer;
+        }
+        if lost {
             return Err(FabricError::ServerLost { server });
         }
-        if self.queue_pairs[endpoint as usize * self.servers.len() + index].broken {
+        if self.queue_pairs[endpoint as usize * self.servers.len() + index].broken
+            && !self.is_immortal(request)
+        {
             return Err(FabricError::Disconnected { server });
         }
         if self.compute_servers[owner].fenced[index] {
@@ -111,9 +116,13 @@ impl World {
             if self.compute_servers.iter().any(|other| other.client == client && other.stalled_until > now) {
                 return Err(FabricError::OwnerStalled { client });
             }
+            for copy in self.copies_beside(server) {
+                self.fence(copy, client);
+            }
             self.fence(server, client);
             self.spring(owner);
         }
+        self.try_to_open();
         Ok(response)
     }
 
@@ -126,27 +135,30 @@ impl World {
         now: u64,
     ) -> Result<Response, Refusal> {
         let track = self.history.on;
-        let target = &mut self.servers[usize::from(server)];
-        target.cpu_used = true;
         if track {
             let asked = mix_bytes(u64::from(from.0), format!("{request:?}").as_bytes());
+            let target = &mut self.servers[usize::from(server)];
             target.calls_hash = mix(target.calls_hash, asked);
         }
-        let answer = target.cpu.handle(&CpuView::new(&mut target.memory), from, request, now);
+        let answer = self.on_cpu(server, |cpu, memory| cpu.handle(memory, from, request, now));
         self.end_reaped(server);
+        self.note_lease(from, request, answer.is_ok(), now);
         answer
     }
 
     /// Ends the connections of clients that a server reaped by itself.
     fn end_reaped(&mut self, server: u16) {
         for client in self.servers[usize::from(server)].cpu.take_reaped() {
+            for copy in self.copies_beside(server) {
+                self.fence(copy, client);
+            }
             self.fence(server, client);
         }
     }
 
     /// F6: nothing of `client` executes on `server` any more. Its lists in flight there end now, so that the
     /// fence can be answered at once.
-    fn fence(&mut self, server: u16, client: ComputeId) {
+    pub(super) fn fence(&mut self, server: u16, client: ComputeId) {
         for owner in 0..self.compute_servers.len() {
             let compute_server = &mut self.compute_servers[owner];
             if compute_server.client == client {
@@ -213,6 +225,8 @@ impl World {
             Fault::Restart { server } => self.restart(server),
             Fault::Wipe { server } => self.wipe(server),
             Fault::Lose { server } => self.lose(server),
+            Fault::HostDown { host } => self.take_down(host),
+            Fault::HostLost { host } => self.lose_host(host),
         }
     }
 
@@ -295,7 +309,7 @@ impl World {
     }
 
     /// Breaks a client's connections to a server permanently.
-    fn cut_off(&mut self, owner: u32, server: u16) {
+    pub(super) fn cut_off(&mut self, owner: u32, server: u16) {
         let reached = self
             .compute_servers
             .get_mut(owner as usize)
@@ -342,28 +356,37 @@ impl World {
     /// Admits a new member, if the memories are those that the cluster knows. The handshakes of a network do
     /// the same.
     pub(crate) fn admit(&mut self) -> Result<ComputeId, Refusal> {
+        if let Some(server) = self.is_crippled() {
+            return Err(Refusal::Unreachable { server });
+        }
         // An operator declares a server lost. The operator's part is not simulated.
-        let found = |server: &super::Server| {
-            Some(Seen { memory: server.cpu.superblock().memory_id, cluster: server.cpu.cluster() })
+        let primaries = self.primaries();
+        let found = |&server: &u16| {
+            let cpu = &self.servers[usize::from(server)].cpu;
+            Some(Seen { memory: cpu.superblock().memory_id, cluster: cpu.cluster() })
         };
-        let seen: Vec<Option<Seen>> = self.servers.iter().map(found).collect();
+        let seen: Vec<Option<Seen>> = primaries.iter().map(found).collect();
         let now = self.now;
-        let [first, others @ ..] = &mut self.servers[..] else { return Err(Refusal::NotHere) };
-        if first.lost {
+        let [first, others @ ..] = &primaries[..] else { return Err(Refusal::NotHere) };
+        if self.servers[usize::from(*first)].lost {
             return Err(Refusal::Unreachable { server: 0 });
         }
-        first.cpu_used = true;
-        let joined = first.cpu.join_seeing(&CpuView::new(&mut first.memory), &seen, now);
-        let cluster = first.cpu.cluster();
-        for server in others.iter_mut().filter(|server| !server.lost) {
-            server.cpu_used = true;
-            server.cpu.adopt(&CpuView::new(&mut server.memory), cluster);
+        let joined = self.on_cpu(*first, |cpu, memory| cpu.join_seeing(memory, &seen, now));
+        let cluster = self.servers[usize::from(*first)].cpu.cluster();
+        for &server in others {
+            if !self.servers[usize::from(server)].lost {
+                self.on_cpu(server, |cpu, memory| cpu.adopt(memory, cluster));
+            }
         }
-        self.end_reaped(0);
+        self.end_reaped(*first);
         // Every server learns the new member, and refuses the previous owner of its id.
         if let Ok(client) = joined {
+            self.note_joined(client);
             for server in 0..self.servers.len() as u16 {
-                self.fence(server, client);
+                // Nobody can fence anybody on a lost host.
+                if self.is_named(server) {
+                    self.fence(server, client);
+                }
             }
         }
         joined
