@@ -14,7 +14,7 @@ use crate::cause::Cause;
 use crate::compute::ComputeServer;
 use crate::error::Error;
 use crate::op::Op;
-use sherman_fabric::{Endpoint, Role, calls};
+use sherman_fabric::{Endpoint, Peer, Role, calls};
 use sherman_replica::VolumeTable;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -99,7 +99,7 @@ impl<E: Endpoint> Op<'_, E> {
         seam!(replicas::look_until_open());
         let pause = self.worker.compute.geometry().lease_nanos / LOOKS_PER_LEASE;
         loop {
-            let bytes = self.call(0, calls::Volumes).await?;
+            let bytes = self.call(Peer::Control, calls::Volumes).await?;
             let table =
                 VolumeTable::decode(&bytes).map_err(|_| Error::UnexpectedReply { request: "Volumes" })?;
             if table.all_open() {

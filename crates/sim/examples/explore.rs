@@ -1,5 +1,5 @@
 //! Runs schedules of the tree and prints the results: `explore FORMAT FIRST COUNT
-//! [torn|atomic|crashes|lives]`. With a COUNT of 0 it replays only the FIRST schedule and prints every event.
+//! [torn|atomic|crashes|replicas|lives]`. With a COUNT of 0 it replays only the FIRST schedule and prints every event.
 //! `MUTANT=name` plants that bug, and explores the scenarios that can find it. `HUNT=name` explores the same
 //! scenarios without the bug.
 
@@ -17,6 +17,7 @@ fn main() {
     let atomic = args.get(3).is_some_and(|word| word == "atomic");
     let torn = args.get(3).is_some_and(|word| word == "torn");
     let crashes = args.get(3).is_some_and(|word| word == "crashes");
+    let replicas = args.get(3).is_some_and(|word| word == "replicas");
     let named = |variable| std::env::var(variable).ok().and_then(|name| Mutant::from_name(&name));
     let mutant = named("MUTANT");
     let _planted = plant(mutant);
@@ -39,6 +40,11 @@ fn main() {
     }
     let mut explorer = if let Some(mutant) = mutant.or(named("HUNT")) {
         sherman_sim::tree::Hunt::of(mutant).explorer()
+    } else if replicas {
+        Explorer::new(
+            move |draw| Scenario::drawn_with_replicas(draw, format),
+            move |seed| Knobs { verb_atomic: format == Format::TwoLevel, ..Knobs::swarm_with_crashes(seed) },
+        )
     } else if crashes {
         Explorer::new(
             move |draw| Scenario::drawn_with_crashes(draw, format),

@@ -397,9 +397,8 @@ impl Spawner {
         let client = join(&self.world)?.client();
         let mut world = self.world.borrow_mut();
         let now = world.now;
-        for server in world.primaries().into_iter().rev() {
-            world.serve(server, client, &Request::Leave, now)?;
-        }
+        let control = world.primary(0);
+        world.serve(control, client, &Request::Leave, now)?;
         Ok(client)
     }
 

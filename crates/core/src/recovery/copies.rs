@@ -147,7 +147,13 @@ impl<E: Endpoint> Recoverer<'_, E> {
             .collect();
         let mut records = Vec::new();
         for Pair { offset, primary, backup } in self.read_pairs(volume, &slots).await? {
-            let Some((record, lacks)) = record_of(&primary, &backup, dead) else { continue };
+            let Some((record, lacks)) = record_of(&primary, &backup, dead) else {
+                // The member died while it wrote a record: no record is there, but the bytes differ.
+                if primary != backup {
+                    self.write_primary(volume, &[(offset, &backup)]).await?;
+                }
+                continue;
+            };
             if lacks {
                 self.write_primary(volume, &[(offset, &record.encode())]).await?;
             }

@@ -1,7 +1,7 @@
 //! Lists and calls in flight.
 
 use super::route::{Volumes, ends_identity};
-use sherman_fabric::{Endpoint, FabricError, Progress, Role, Roles, Ticket, WorkList};
+use sherman_fabric::{Endpoint, FabricError, Peer, Progress, Role, Roles, Ticket, WorkList};
 use std::task::{Context, Poll, Waker};
 
 /// What a ticket names.
@@ -16,7 +16,7 @@ pub(super) enum Flight {
     /// A list or call that failed.
     Failed(FabricError),
     /// A control request.
-    Call { volume: u16, ticket: Ticket },
+    Call { peer: Peer, ticket: Ticket },
 }
 
 impl Flight {

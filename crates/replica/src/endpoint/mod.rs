@@ -35,8 +35,8 @@ use route::Volumes;
 use sherman_executor::{Driver, Unpark};
 use sherman_fabric::tickets::{NOT_A_CALL, NOT_A_LIST, TicketKind, Tickets, unknown};
 use sherman_fabric::{
-    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Reach, Request, Response, Role,
-    Space, Tally, Ticket, WorkList,
+    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Peer, Reach, Request, Response,
+    Role, Space, Tally, Ticket, WorkList,
 };
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -310,13 +310,17 @@ impl<E: Endpoint> Endpoint for ReplicatedEndpoint<E> {
         }
     }
 
-    fn call(&self, server: u16, request: Request) -> Ticket {
+    fn call(&self, peer: Peer, request: Request) -> Ticket {
         if self.volumes.is_plain() {
-            return self.inner.call(server, request);
+            return self.inner.call(peer, request);
         }
         self.advance_all();
-        let flight = match self.volumes.copy(server, Role::Primary) {
-            Ok(copy) => Flight::Call { volume: server, ticket: self.inner.call(copy, request) },
+        let copy = match peer {
+            Peer::Control => Ok(Peer::Control),
+            Peer::Volume(volume) => self.volumes.copy(volume, Role::Primary).map(Peer::Volume),
+        };
+        let flight = match copy {
+            Ok(copy) => Flight::Call { peer, ticket: self.inner.call(copy, request) },
             Err(error) => Flight::Failed(error),
         };
         self.keep(flight)
@@ -334,10 +338,13 @@ impl<E: Endpoint> Endpoint for ReplicatedEndpoint<E> {
         let done = match state.flights.get_mut(ticket) {
             None => return Poll::Ready(Err(unknown(ticket))),
             Some(Flight::Failed(error)) => Err(error.clone()),
-            Some(Flight::Call { volume, ticket }) => {
-                let volume = *volume;
+            Some(Flight::Call { peer, ticket }) => {
+                let peer = *peer;
                 let Poll::Ready(done) = self.inner.poll_call(*ticket, cx) else { return Poll::Pending };
-                done.map_err(|error| self.volumes.named(error, volume))
+                done.map_err(|error| match peer {
+                    Peer::Control => error,
+                    Peer::Volume(volume) => self.volumes.named(error, volume),
+                })
             }
             Some(_) => return Poll::Ready(Err(NOT_A_CALL)),
         };

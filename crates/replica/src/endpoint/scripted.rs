@@ -2,8 +2,8 @@
 
 use sherman_executor::Driver;
 use sherman_fabric::{
-    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, FenceMode, Request, Response, Space, Ticket,
-    Verb, WorkList,
+    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, FenceMode, Peer, Request, Response, Space,
+    Ticket, Verb, WorkList,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -198,9 +198,9 @@ impl Endpoint for Scripted {
         self.done.borrow_mut().remove(&ticket.0);
     }
 
-    fn call(&self, server: u16, _request: Request) -> Ticket {
+    fn call(&self, peer: Peer, _request: Request) -> Ticket {
         let ticket = Ticket(self.next.replace(self.next.get() + 1));
-        self.calls.borrow_mut().insert(ticket.0, server);
+        self.calls.borrow_mut().insert(ticket.0, peer.server());
         ticket
     }
 

@@ -266,7 +266,7 @@ fn bad_volumes_give_typed_errors() {
     let ticket = endpoint.post(update(&endpoint, 9));
     expect(poll(&endpoint, ticket), Poll::Ready(Err(FabricError::NoSuchServer { server: 9 })));
     let mut cx = Context::from_waker(Waker::noop());
-    let ticket = endpoint.call(9, Request::Usage);
+    let ticket = endpoint.call(Peer::Volume(9), Request::Usage);
     assert_eq!(
         endpoint.poll_call(ticket, &mut cx),
         Poll::Ready(Err(FabricError::NoSuchServer { server: 9 }))
@@ -277,13 +277,15 @@ fn bad_volumes_give_typed_errors() {
 }
 
 #[test]
-fn calls_go_to_the_primary() {
+fn calls_go_to_the_primary_or_to_control() {
     let endpoint = replicated();
     let mut cx = Context::from_waker(Waker::noop());
-    let ticket = endpoint.call(1, Request::Usage);
+    let ticket = endpoint.call(Peer::Volume(1), Request::Usage);
     assert_eq!(endpoint.poll_call(ticket, &mut cx), Poll::Ready(Ok(Response::TreeId { id: 2 })));
+    let ticket = endpoint.call(Peer::Control, Request::Renew);
+    assert_eq!(endpoint.poll_call(ticket, &mut cx), Poll::Ready(Ok(Response::TreeId { id: 0 })));
     endpoint.inner().broken.borrow_mut().insert(2, false);
-    let ticket = endpoint.call(1, Request::Usage);
+    let ticket = endpoint.call(Peer::Volume(1), Request::Usage);
     assert_eq!(
         endpoint.poll_call(ticket, &mut cx),
         Poll::Ready(Err(FabricError::Disconnected { server: 1 }))

@@ -1,11 +1,11 @@
 //! A world with a tree in it, for scenarios and tests.
 
 use super::scenario::Scenario;
-use crate::endpoint::{SimEndpoint, SimFabric};
+use crate::endpoint::{SimFabric, VolumeEndpoint};
 use crate::knobs::Knobs;
 use crate::sim::Sim;
 use sherman_core::{ComputeOptions, ComputeServer, Error, TreeState, Walk, Worker};
-use sherman_fabric::{Endpoint, Fabric, Memory, Space, calls};
+use sherman_fabric::{Endpoint, Memory, Peer, Space, calls};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ pub struct Compute {
 
 impl Compute {
     /// Adds a thread to the compute server.
-    pub fn worker(&self) -> Worker<SimEndpoint> {
-        let endpoint = self.fabric.endpoint().expect("a compute server of this schedule");
+    pub fn worker(&self) -> Worker<VolumeEndpoint> {
+        let endpoint = self.fabric.volumes().expect("a compute server of this schedule");
         Worker::new(endpoint, Arc::clone(&self.shared))
     }
 }
@@ -162,11 +162,13 @@ impl Fixture {
     /// Makes a compute server leave the cluster permanently. Its free places are lost.
     pub fn leave(&mut self, compute: &Compute) {
         let worker = compute.worker();
-        for server in (0..self.scenario.servers).rev() {
-            let leave =
-                sherman_fabric::call(worker.endpoint(), server, calls::Leave, worker.endpoint().counters());
-            self.quiet(leave).expect("a member may leave");
+        let (endpoint, counters) = (worker.endpoint(), worker.endpoint().counters());
+        for volume in (0..self.scenario.servers).rev() {
+            let release = sherman_fabric::call(endpoint, Peer::Volume(volume), calls::Release, counters);
+            self.quiet(release).expect("a member may give its memory back");
         }
+        let leave = sherman_fabric::call(endpoint, Peer::Control, calls::Leave, counters);
+        self.quiet(leave).expect("a member may leave");
     }
 
     /// Walks all nodes of the tree.
@@ -197,8 +199,9 @@ pub fn join(sim: &mut Sim, scenario: &Scenario) -> Compute {
     const ALONE: &str = "alone, nothing has to be waited for";
     let fabric = sim.join().expect("a scenario has fewer compute servers than ids");
     let options = options(scenario);
-    let endpoint = fabric.endpoint().expect("a compute server of this schedule");
-    let shared = sim.block_on(ComputeServer::open(&endpoint, options)).expect(ALONE);
+    let endpoint = fabric.volumes().expect("a compute server of this schedule");
+    let table = Arc::clone(fabric.table());
+    let shared = sim.block_on(ComputeServer::open_replicated(&endpoint, options, table)).expect(ALONE);
     let shared = shared.expect("a formatted cluster can be opened");
     let worker = Worker::new(endpoint, Arc::clone(&shared));
     let spec = scenario.shape.spec(scenario.format);

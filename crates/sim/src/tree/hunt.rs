@@ -13,18 +13,24 @@ use sherman_core::Format;
 pub struct Hunt {
     format: Option<Format>,
     crashes: bool,
+    replicas: bool,
     bend: fn(&mut Scenario),
 }
 
 impl Hunt {
     /// Returns the scenarios of every exploration: trees of all formats.
     pub fn everywhere() -> Self {
-        Self { format: None, crashes: false, bend: |_| {} }
+        Self { format: None, crashes: false, replicas: false, bend: |_| {} }
     }
 
     /// Returns the same scenarios with clients that die and connections that break.
     pub fn with_crashes(self) -> Self {
         Self { crashes: true, ..self }
+    }
+
+    /// Returns the same scenarios with clients that die, volumes in two copies, and hosts that are lost.
+    pub fn with_replicas(self) -> Self {
+        Self { crashes: true, replicas: true, ..self }
     }
 
     /// Returns the same scenarios with trees of one format.
@@ -57,7 +63,11 @@ impl Hunt {
     pub fn explorer(self) -> Explorer {
         let choose = move |draw| {
             let format = self.drawn(draw);
-            let drawn = if self.crashes { Scenario::drawn_with_crashes } else { Scenario::drawn };
+            let drawn = match (self.crashes, self.replicas) {
+                (_, true) => Scenario::drawn_with_replicas,
+                (true, false) => Scenario::drawn_with_crashes,
+                (false, false) => Scenario::drawn,
+            };
             let mut scenario = drawn(draw, format);
             (self.bend)(&mut scenario);
             scenario

@@ -7,13 +7,14 @@ use crate::hash::{mix, mix_bytes};
 use crate::memory::CpuView;
 use crate::sim::{Fault, Outcome, Waiting};
 use crate::trace::Detail;
-use sherman_fabric::{ComputeId, FabricError, Refusal, Request, Response, Seen, Ticket};
+use sherman_fabric::{ComputeId, FabricError, Peer, Refusal, Request, Response, Seen, Ticket};
 use sherman_layout::FormatOptions;
 use sherman_memory_server::MemoryServer;
 
 impl World {
     /// Sends a control request.
-    pub(crate) fn call(&mut self, endpoint: u32, server: u16, request: Request) -> Ticket {
+    pub(crate) fn call(&mut self, endpoint: u32, peer: Peer, request: Request) -> Ticket {
+        let server = peer.server();
         let slot = self.flights.begin(endpoint, server, self.current);
         let flight = self.flights.get_mut(slot);
         if self.history.on {
@@ -95,6 +96,8 @@ impl World {
     fn answer(&mut self, endpoint: u32, server: u16, request: &Request) -> Result<Response, FabricError> {
         let owner = self.endpoints[endpoint as usize].owner as usize;
         let client = self.compute_servers[owner].client;
+        // Control is beside volume 0, whichever copy of that is the primary.
+        let server = if self.is_immortal(request) { self.primary(0) } else { server };
         let (index, now) = (usize::from(server), self.now);
         let lost = self.servers.get(index).ok_or(FabricError::NoSuchServer { server })?.lost;
         if let Some(answer) = self.answer_about_volumes(owner, server, request) {

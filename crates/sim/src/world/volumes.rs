@@ -159,7 +159,15 @@ impl World {
         self.volumes.replicated
             && matches!(
                 request,
-                Request::Renew
+                Request::Activate
+                    | Request::Leave
+                    | Request::FreeId { .. }
+                    | Request::CreateTree { .. }
+                    | Request::NewTreeId
+                    | Request::OpenTree { .. }
+                    | Request::ListTrees
+                    | Request::DropTree { .. }
+                    | Request::Renew
                     | Request::Short
                     | Request::Depart
                     | Request::Suspect { .. }
@@ -167,6 +175,7 @@ impl World {
                     | Request::Condemn { .. }
                     | Request::Relieve { .. }
                     | Request::Members
+                    | Request::Servers
                     | Request::Volumes
             )
     }

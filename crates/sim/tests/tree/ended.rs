@@ -5,7 +5,7 @@ use sherman_core::survey::{Content, survey};
 use sherman_core::{Cause, ComputeServer, Error, Recovery, Techniques};
 use sherman_fabric::{Clock, Memory, Space, Verdict, sleep_until};
 use sherman_sim::tree::{Fixture, Scenario, Shape};
-use sherman_sim::{Knobs, Random, SimEndpoint, SimMemory};
+use sherman_sim::{Knobs, Random, SimMemory, VolumeEndpoint};
 use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
@@ -78,7 +78,7 @@ fn a_tree_that_is_dropped_while_a_record_about_it_is_replayed_leaves_nothing_beh
 }
 
 /// Waits until `stage` reaches `wanted`.
-async fn reach(stage: &Cell<u32>, wanted: u32, clock: &SimEndpoint) {
+async fn reach(stage: &Cell<u32>, wanted: u32, clock: &VolumeEndpoint) {
     while stage.get() < wanted {
         sleep_until(clock, clock.now() + 1_000).await;
     }

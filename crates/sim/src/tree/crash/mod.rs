@@ -32,6 +32,7 @@ use crate::sim::Run;
 use crate::trace::Event;
 use operation::{Checkpoint, VictimStep};
 use sherman_core::Format;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -146,7 +147,8 @@ impl CrashCase {
             self.checkpoint.fixture.sim.is_dead(victim),
         );
         let everyone = members.remaining();
-        let scene = Scene { initial: &self.checkpoint.initial, everyone: &everyone, record: &self.record };
+        let scene =
+            Scene { initial: &self.checkpoint.initial, everyone: &everyone, record: &self.record, lost: &[] };
         let (dismissed, mut seen) = (seed.is_multiple_of(4), Default::default());
         let checked =
             scene.inspect(&mut self.checkpoint.fixture, &run, &mut self.checker, dismissed, &mut seen);
@@ -186,6 +188,8 @@ impl CrashCase {
                 spawner: spawner.clone(),
                 last: 0,
                 base: 0,
+                compute: Cell::new(compute.fabric.number()),
+                pending: RefCell::default(),
                 others: Default::default(),
             }
         };
@@ -221,7 +225,7 @@ impl CrashCase {
                 let visit = victim::visit_other(script(compute, None), create, compute.worker());
                 drop(sim.spawn_on(&compute.fabric, 1, "visitor", visit));
             }
-            members.employ_keeper(compute);
+            members.employ_keeper(&compute.fabric, &compute.shared);
         }
         members
     }

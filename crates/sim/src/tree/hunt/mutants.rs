@@ -50,6 +50,7 @@ impl Hunt {
             Mutant::NarrowStamp => Self {
                 format: Some(Format::SortedStamped),
                 crashes: false,
+                replicas: false,
                 bend: |scenario| {
                     scenario.operations = 20;
                     scenario.hot = 3;
