@@ -303,8 +303,9 @@ impl World {
             self.break_off(qp, &FabricError::Disconnected { server });
             for at in 0..self.endpoints[endpoint as usize].calls.len() {
                 let slot = self.endpoints[endpoint as usize].calls[at];
+                let immortal = self.flights.get(slot).request.as_ref().is_some_and(|r| self.is_immortal(r));
                 let flight = self.flights.get_mut(slot);
-                if flight.server == server && flight.phase == Phase::Finished {
+                if flight.server == server && flight.phase == Phase::Finished && !immortal {
                     flight.error = Some(FabricError::Disconnected { server });
                 }
             }
