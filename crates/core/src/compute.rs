@@ -303,9 +303,9 @@ impl ComputeServer {
 }
 
 impl<E: Endpoint> Worker<E> {
-    /// Lets this compute server change memory. It tells control, which from then on has it recovered if it dies
-    /// (I43). Then it asks every volume for a redo area. Before that the client takes no lane and no span. So
-    /// it may leave or die at any moment, and its id is free at once.
+    /// Lets this compute server change memory. It tells control, which from then on has it recovered if it
+    /// dies (I43). Then it asks every volume for a redo area. Before that the client takes no lane and no
+    /// span. So it may leave or die at any moment, and its id is free at once.
     ///
     /// Costs two rounds of requests, once. The first change activates by itself. Call this earlier
     /// so that the first change costs no more than later ones.

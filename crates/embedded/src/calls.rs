@@ -22,8 +22,8 @@ pub(crate) enum Call {
     Stopping(Drain, Response),
     /// The servers hear of it only when these lists have ended, because then the id may be issued again.
     Leaving(Drain),
-    /// The control state hears of it only when these lists have ended, because then a recoverer may take over the
-    /// member's state.
+    /// The control state hears of it only when these lists have ended, because then a recoverer may take over
+    /// the member's state.
     Departing(Drain),
     /// The caller never gets the answer, because the member has halted.
     Never,

@@ -167,8 +167,8 @@ impl EmbeddedCluster {
         self.members().get(&client).and_then(Weak::upgrade)
     }
 
-    /// Tells every volume that `member` leaves, and then the control state, which may issue the id again. Stops
-    /// at the first refusal: then the recoverer of `member` does the rest.
+    /// Tells every volume that `member` leaves, and then the control state, which may issue the id again.
+    /// Stops at the first refusal: then the recoverer of `member` does the rest.
     pub(crate) fn say_goodbye(&self, member: &Member) -> Result<Response, FabricError> {
         for volume in (0..self.servers()).rev() {
             self.tell(member, Peer::Volume(volume), &Request::Release)?;

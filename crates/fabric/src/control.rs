@@ -246,8 +246,8 @@ pub enum Request {
         /// The lost server.
         server: u16,
     },
-    /// To a volume whose server is its own process: report its counters. The answer is [`Response::Stats`]. Other
-    /// servers refuse with [`Refusal::BadRequest`].
+    /// To a volume whose server is its own process: report its counters. The answer is [`Response::Stats`].
+    /// Other servers refuse with [`Refusal::BadRequest`].
     Stats,
     /// To server 0: the table of volumes. The answer is [`Response::Volumes`]. A cluster without replication
     /// refuses with [`Refusal::BadRequest`].

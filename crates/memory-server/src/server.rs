@@ -230,8 +230,8 @@ impl MemoryServer {
     ///
     /// [`Request::Join`] ignores `from`: a client that joins has no id yet, or a fenced one.
     ///
-    /// The control state refuses a dead or leaving member like a fenced one. [`leases`](crate::leases) says how leases
-    /// survive a restart.
+    /// The control state refuses a dead or leaving member like a fenced one. [`leases`](crate::leases) says
+    /// how leases survive a restart.
     ///
     /// A [`Request::Fence`] is marked here, so that [`MemoryServer::is_fenced`] returns true from now on. The
     /// backend sends the answer only when every endpoint of that client has stopped on this server.

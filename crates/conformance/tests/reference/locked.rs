@@ -208,7 +208,8 @@ impl Endpoint for LockedEndpoint {
             }
             // No client joins again here, so each id has one incarnation.
             Request::RedoArea => Ok(Response::RedoArea(Extent { offset: 0, bytes: 0 })),
-            Request::Condemn { .. } | Request::Retire { .. } => Ok(Response::Done),
+            Request::Activate => Ok(Response::Active { incarnation: 1 }),
+            Request::Condemn { .. } | Request::Retire { .. } | Request::FreeId { .. } => Ok(Response::Done),
             Request::Suspect { .. } => Ok(Response::Verdict(Verdict::Recover)),
             _ => Err(Refusal::NotHere.into()),
         };

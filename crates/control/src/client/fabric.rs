@@ -11,8 +11,8 @@
 //!
 //! **Leaving.** A client that sends [`Request::Leave`] or [`Request::Depart`] to control has left, and posts
 //! nothing any more. Otherwise the last handle says goodbye when it is dropped: to every volume, then to
-//! control. An identity that lost a connection neither renews nor leaves: it may still hold a lane, which only
-//! recovery can free (I40).
+//! control. An identity that lost a connection neither renews nor leaves: it may still hold a lane, which
+//! only recovery can free (I40).
 //!
 //! **Connections.** A fabric keeps a connection to every server for its whole life, in an endpoint or between
 //! two. When the last connection to server 0 ends, server 0 ends the lease of this identity at once. Its

@@ -12,8 +12,8 @@
 //!    that it was recovering itself may be recovered now;
 //! 4. **clears** the spans that it owned ([`spans`]) of nodes that never became part of a tree, and finishes
 //!    its loads and drops;
-//! 5. **retires** it on every volume: its spans then have no owner. Then it **frees** the id: control may issue
-//!    it again.
+//! 5. **retires** it on every volume: its spans then have no owner. Then it **frees** the id: control may
+//!    issue it again.
 //!
 //! `STEPS` is the exact list, and one loop executes it. A lane is a lock in the lane table of a memory
 //! server.
@@ -764,6 +764,9 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
 
     /// Reads the root word of a tree.
     async fn root_word(&mut self, root_word: u64) -> Result<u64, Error> {
-        Ok(get_u64(&self.read_table(ROOT_WORDS, Space::Host, root_word, 8).await?, 0))
+        let word = self.read_table(ROOT_WORDS, Space::Host, root_word, 8).await?;
+        word.first_chunk()
+            .map(|word| u64::from_le_bytes(*word))
+            .ok_or(Error::ServerLost { server: ROOT_WORDS })
     }
 }

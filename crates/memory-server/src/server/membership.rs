@@ -2,9 +2,9 @@
 //!
 //! Recovery of one member by another is a sequence of requests, each of which may be repeated. The recoverer
 //! fences the member on every volume, reads its spans on every volume, retires it on every volume, and frees
-//! its id last (`docs/INVARIANTS.md`). If the recoverer dies half-way, the member is still dead in the control
-//! state. The next recoverer fences again, also where the fence was lifted already, finds nothing there, and
-//! continues. So a volume accepts a fence of any id at any time.
+//! its id last (`docs/INVARIANTS.md`). If the recoverer dies half-way, the member is still dead in the
+//! control state. The next recoverer fences again, also where the fence was lifted already, finds nothing
+//! there, and continues. So a volume accepts a fence of any id at any time.
 
 use super::{MemoryServer, Root};
 use sherman_fabric::control::{Renewal, Verdict};
@@ -114,10 +114,10 @@ impl MemoryServer {
         Ok(Response::Spans(self.spans.of(self.geometry(), &self.chunks, client, offset)))
     }
 
-    /// Whether `client` has nothing in memory, so that it needs no recovery (I43). A member that is not active
-    /// has no redo area and owns no span. If it also recovers no other member, it holds no lane and writes
-    /// nothing. Members of a memory that an older build wrote are not marked active; they have a redo area
-    /// here.
+    /// Whether `client` has nothing in memory, so that it needs no recovery (I43). A member that is not
+    /// active has no redo area and owns no span. If it also recovers no other member, it holds no lane and
+    /// writes nothing. Members of a memory that an older build wrote are not marked active; they have a redo
+    /// area here.
     fn owns_nothing(&self, client: ComputeId) -> bool {
         let acts = |root: &Root| root.members.get(client).active || root.members.recovers_any(client);
         self.clients.get(client) == ClientWord::default()

@@ -164,15 +164,15 @@ fn a_server_other_than_the_first_refuses_an_incarnation_as_soon_as_the_next_is_i
     let server = serve(host_for(1, 2, 64));
     let enter = |incarnation| Raw::enter(&server, None, member(&server, 2, incarnation, server.boot()));
     let (mut old, _) = enter(1).unwrap();
-    become_writer(&mut old);
+    assert!(old.call(calls::RedoArea).is_ok());
     // Server 0 has freed the id and issued it again, and this server does not know it.
     let (mut new, _) = enter(2).unwrap();
     assert_eq!(old.goodbye().code, GoodbyeCode::Fenced);
     assert_eq!(enter(1).err().map(|goodbye| goodbye.code), Some(GoodbyeCode::Fenced));
-    become_writer(&mut new);
+    assert!(new.call(calls::RedoArea).is_ok());
     drop((old, new));
     let (mut new, _) = enter(2).unwrap();
-    become_writer(&mut new);
+    assert!(new.call(calls::RedoArea).is_ok());
 }
 
 #[test]
