@@ -9,14 +9,14 @@ use crate::error::Error;
 use crate::lock::job::{Job, JobResult};
 use crate::lock::local::LocalLockTable;
 use crate::membership::{Membership, Participation, Pulse};
-use crate::node::{LINE, get_u64};
+use crate::node::LINE;
 use crate::redo::RedoSlots;
 use crate::share::SharedReads;
 use crate::techniques::Techniques;
 use crate::tree::drop::UnfinishedDrops;
 use crate::worker::Worker;
-use sherman_fabric::execute;
 use sherman_fabric::{Call, Caps, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Space, calls};
+use sherman_fabric::{Peer, execute};
 use sherman_layout::{Geometry, LaneWidth, ReleaseMode, SUPERBLOCK_BYTES, Superblock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -127,7 +127,7 @@ impl ComputeServer {
         }))
     }
 
-    /// Whether it may change memory. If so, server 0 knows that this client may have to be recovered.
+    /// Whether it may change memory. If so, control knows that this client may have to be recovered.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.active.load(Ordering::Acquire)
@@ -213,7 +213,7 @@ impl ComputeServer {
         self.geometries.get(usize::from(server)).map_or(0, |geometry| geometry.memory_bytes)
     }
 
-    /// One server's geometry, or server 0's if there is no such server.
+    /// One volume's geometry, or volume 0's if there is no such server.
     pub fn geometry_of(&self, server: u16) -> &Geometry {
         self.geometries.get(usize::from(server)).unwrap_or(&self.geometry)
     }
@@ -280,39 +280,33 @@ impl ComputeServer {
 }
 
 impl<E: Endpoint> Worker<E> {
-    /// Lets this compute server change memory. It asks server 0 for a redo area, and then every other server.
-    /// From then on server 0 knows that it may have to recover this client (I43). Before that the client
-    /// takes no lane and no span. So it may leave or die at any moment, and its id is free at once.
+    /// Lets this compute server change memory. It tells control, which from then on has it recovered if it
+    /// dies (I43). Then it asks every volume for a redo area. Before that the client takes no lane and no
+    /// span. So it may leave or die at any moment, and its id is free at once.
     ///
-    /// Costs a READ and two rounds of requests, once. The first change activates by itself. Call this earlier
+    /// Costs two rounds of requests, once. The first change activates by itself. Call this earlier
     /// so that the first change costs no more than later ones.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if a server has no room for a redo area.
+    /// [`Error::OutOfMemory`] if a volume has no room for a redo area.
     pub async fn activate(&self) -> Result<(), Error> {
         if self.compute.is_active() {
             return Ok(());
         }
         let op = self.op();
         let redo = self.compute.techniques().redo;
-        let areas = |servers: std::ops::Range<u16>| servers.map(|server| (server, calls::RedoArea)).collect();
-        let geometry = *self.compute.geometry();
-        let mut list = self.endpoint.list(0);
-        let read = list.read(Space::Host, geometry.member_entry(self.compute.client()), 8);
-        let list = op.execute(list).await?;
-        self.compute.incarnation.store((get_u64(list.bytes(read), 0) >> 32) as u32, Ordering::Relaxed);
-        self.endpoint.recycle(list);
-        for servers in [0..1, 1..if redo { self.endpoint.servers() } else { 1 }] {
-            for (server, answer) in servers.clone().zip(op.call_all(areas(servers)).await) {
-                match answer {
-                    Ok(area) if !self.compute.is_memory(server, area.offset, area.bytes) => {
-                        return Err(calls::RedoArea::UNEXPECTED.into());
-                    }
-                    Ok(area) if redo => self.compute.redo.open(server, area.offset, area.bytes),
-                    Ok(_) => {}
-                    Err(FabricError::ServerLost { .. }) if server != 0 => {}
-                    Err(error) => return Err(error.into()),
+        let incarnation = op.call(Peer::Control, calls::Activate).await?;
+        self.compute.incarnation.store(incarnation, Ordering::Relaxed);
+        let volumes = 0..if redo { self.endpoint.servers() } else { 0 };
+        let areas = volumes.clone().map(|volume| (Peer::Volume(volume), calls::RedoArea)).collect();
+        for (volume, answer) in volumes.zip(op.call_all(areas).await) {
+            match answer {
+                Ok(area) if !self.compute.is_memory(volume, area.offset, area.bytes) => {
+                    return Err(calls::RedoArea::UNEXPECTED.into());
                 }
+                Ok(area) => self.compute.redo.open(volume, area.offset, area.bytes),
+                Err(FabricError::ServerLost { .. }) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         self.compute.active.store(true, Ordering::Release);

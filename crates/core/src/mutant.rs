@@ -127,13 +127,13 @@ mutants! {
     FreedTwice "freed-twice" "a place is added to the free places although the scan of its new span may have \
                               found it"
     SpanBackEarly "span-back-early" "a span goes back while a node is being made in it"
-    ActiveUnknown "active-unknown" "a client takes lanes and spans before server 0 knows that it is active"
+    ActiveUnknown "active-unknown" "a client takes lanes and spans before control knows that it is active"
     LoadWaits "load-waits" "a load waits for a redo slot without a check that its tree still exists"
     DropLeftFirst "drop-left-first" "of two nodes that one separator leads to, a drop frees the left one \
                                      first"
     FreedAsMerged "freed-as-merged" "a drop that is repeated takes nodes that it has freed for merged ones"
     EndedNotReplayed "ended-not-replayed" "records about a dropped tree are not replayed"
-    FenceLeft "fence-left" "an id is retired on server 0 alone"
+    FenceLeft "fence-left" "an id is freed though volumes still have its fence"
     TerminatedRenews "terminated-renews" "a compute server whose identity has ended goes on renewing its \
                                           lease"
     PrivateLoss "private-loss" "a client skips a memory server that only this client cannot reach, and \

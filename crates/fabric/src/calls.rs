@@ -97,6 +97,8 @@ macro_rules! calls {
 
 calls! {
     Join -> ComputeId = Response::Joined { client } => client;
+    Activate -> u32 = Response::Active { incarnation } => incarnation;
+    Release -> () = Response::Done => ();
     Leave -> () = Response::Done => ();
     AllocSpans { class: ChunkClass, count: u16 } -> Vec<Span> = Response::Spans(spans) => spans;
     FreeSpans { spans: Vec<(u64, bool)> } -> () = Response::Done => ();
@@ -117,6 +119,7 @@ calls! {
     Condemn { client: ComputeId } -> () = Response::Done => ();
     Succeed { client: ComputeId, incarnation: u32 } -> Verdict = Response::Verdict(verdict) => verdict;
     Retire { client: ComputeId } -> () = Response::Done => ();
+    FreeId { client: ComputeId } -> () = Response::Done => ();
     Relieve { client: ComputeId } -> () = Response::Done => ();
     Members -> Vec<MemberInfo> = Response::Members(members) => members;
     Servers -> Vec<ServerInfo> = Response::Servers(servers) => servers;

@@ -12,7 +12,7 @@
 //! | [`endpoint`] | the [`Endpoint`] and [`Fabric`] traits, [`Ticket`], the async helpers [`execute`] and [`call`] |
 //! | [`caps`] | the capabilities of a backend: units, lanes, fencing |
 //! | [`counters`] | round trips, verbs and bytes, counted the same for every backend |
-//! | [`control`] | the few requests that a memory server's CPU answers |
+//! | [`control`] | the few requests that CPUs answer, and their [`Peer`] |
 //! | [`calls`] | those requests, each with the type of its reply |
 //! | [`tree_types`] | the names of a tree's key and value types |
 //! | [`stats`] | the counters of a memory server |
@@ -40,7 +40,7 @@ pub mod work;
 pub use address::{GlobalAddress, Space};
 pub use calls::Call;
 pub use caps::{Caps, FenceMode};
-pub use control::{ComputeId, Refusal, Request, Response, Seen, ServerInfo, Verdict};
+pub use control::{ComputeId, Peer, Refusal, Request, Response, Seen, ServerInfo, Verdict};
 pub use counters::{Counters, Tally};
 pub use endpoint::{Clock, Endpoint, Fabric, Ticket, call, execute, sleep_until, yield_now};
 pub use error::FabricError;

@@ -128,7 +128,7 @@ fn request(source: &mut Source<'_>) -> Request {
     let kind = source.byte();
     let client = ComputeId(source.below(20) as u16);
     let name = || ["a", "b", "", "orders"][usize::from(client.0) % 4].to_owned();
-    match kind % 27 {
+    match kind % 30 {
         0..=2 => Request::Join,
         3 => Request::Leave,
         4..=5 => Request::AllocSpans {
@@ -169,6 +169,9 @@ fn request(source: &mut Source<'_>) -> Request {
         23 => Request::Short,
         24 => Request::Succeed { client, incarnation: u32::from(source.byte() % 4) },
         25 => Request::Relieve { client },
+        26 => Request::Activate,
+        27 => Request::Release,
+        28 => Request::FreeId { client },
         _ if kind & 1 == 0 => Request::Members,
         _ => Request::Retire { client },
     }

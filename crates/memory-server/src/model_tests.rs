@@ -62,41 +62,54 @@ struct Known {
 
 impl Model {
     fn refusal_for(&self, from: ComputeId, request: &Request, now: u64) -> Option<Refusal> {
-        let here = !matches!(
-            request,
-            Request::Join
-                | Request::CreateTree { .. }
-                | Request::NewTreeId
-                | Request::OpenTree { .. }
-                | Request::ListTrees
-                | Request::DropTree { .. }
-                | Request::Renew
-                | Request::Short
-                | Request::Depart
-                | Request::Suspect { .. }
-                | Request::Succeed { .. }
-                | Request::Condemn { .. }
-                | Request::Members
-        );
-        if !self.root && !here {
-            return Some(Refusal::NotHere);
+        if request.is_for_control() {
+            self.control_refusal_for(from, request, now)
+        } else {
+            self.volume_refusal_for(from, request)
         }
-        if *request == Request::Join {
-            return self.roll.is_full(&self.to_reap(now), now).then_some(Refusal::TooManyMembers);
-        }
-        if self.fenced.contains(&from.0) || self.roll.is_ending(from.0) {
+    }
+
+    fn volume_refusal_for(&self, from: ComputeId, request: &Request) -> Option<Refusal> {
+        let exists = |client: ComputeId| (1..=CAPACITY).contains(&client.0);
+        if self.fenced.contains(&from.0) {
             return Some(Refusal::Fenced { client: from });
         }
-        if !self.knows(from) {
+        if !exists(from) {
             return Some(Refusal::NotAMember { client: from });
         }
-        let bad = |what| Some(Refusal::BadRequest { what });
         match request {
             Request::AllocSpans { class, .. } => {
                 self.ground.is_out_of_memory(*class).then_some(Refusal::OutOfMemory)
             }
             Request::FreeSpans { spans } => self.ground.refusal_to_free(from, spans),
             Request::RedoArea => self.ground.has_no_area_for(from).then_some(Refusal::OutOfMemory),
+            Request::SpansOf { client, .. } | Request::Retire { client }
+                if !self.fenced.contains(&client.0) =>
+            {
+                Some(Refusal::BadRequest { what: "the client to recover is not fenced on this server" })
+            }
+            Request::Fence { client } => {
+                (!exists(*client)).then_some(Refusal::NotAMember { client: *client })
+            }
+            _ => None,
+        }
+    }
+
+    fn control_refusal_for(&self, from: ComputeId, request: &Request, now: u64) -> Option<Refusal> {
+        if !self.root {
+            return Some(Refusal::NotHere);
+        }
+        if *request == Request::Join {
+            return self.roll.is_full(&self.to_reap(now), now).then_some(Refusal::TooManyMembers);
+        }
+        if self.roll.is_ending(from.0) {
+            return Some(Refusal::Fenced { client: from });
+        }
+        if !self.roll.is_live(from.0) {
+            return Some(Refusal::NotAMember { client: from });
+        }
+        let bad = |what| Some(Refusal::BadRequest { what });
+        match request {
             Request::Suspect { client } if *client == from => bad("a member suspects itself"),
             Request::Succeed { client, .. } if *client == from => bad("a member succeeds itself"),
             Request::Succeed { client, incarnation } if self.is_free_to_go(client.0, *incarnation) => None,
@@ -114,16 +127,7 @@ impl Model {
                 let missing = Refusal::NoSuchTree { name: name.clone() };
                 (!has(&self.ended)).then_some(if has(&self.trees) { alive } else { missing })
             }
-            Request::SpansOf { client, .. } | Request::Retire { client }
-                if !self.fenced.contains(&client.0) =>
-            {
-                bad("the client to recover is not fenced on this server")
-            }
-            request if self.root => self.roll.refusal_for(from, request),
-            Request::Fence { client } => {
-                (!self.knows(*client)).then_some(Refusal::NotAMember { client: *client })
-            }
-            _ => None,
+            request => self.roll.refusal_for(from, request),
         }
     }
 
@@ -132,7 +136,8 @@ impl Model {
     }
 
     fn owns_nothing(&self, client: u16) -> bool {
-        !self.fenced.contains(&client)
+        !self.roll.is_active(client)
+            && !self.fenced.contains(&client)
             && !self.ground.owns_anything(client)
             && !self.roll.recovers_any(client)
     }
@@ -180,21 +185,19 @@ impl Model {
         match (request, answer) {
             (Request::Join, Response::Joined { client }) => {
                 self.reap(now);
-                assert!(self.owns_nothing(client.0), "a new member inherits nothing");
+                assert!(!self.roll.is_active(client.0) && !self.roll.recovers_any(client.0));
                 self.roll.join(client.0, now);
             }
-            (Request::Leave, Response::Done) => {
-                self.roll.leave(from.0);
-                self.ground.learn_end(from.0);
-            }
+            (Request::Leave, Response::Done) => self.roll.leave(from.0),
+            (Request::Release, Response::Done) => self.ground.learn_end(from.0),
             (Request::Condemn { client }, Response::Done) => self.lose(client.0),
             (Request::Succeed { client, incarnation }, Response::Verdict(Verdict::Gone))
                 if self.is_free_to_go(client.0, *incarnation) =>
             {
                 self.let_go(client.0);
             }
+            (Request::FreeId { client }, Response::Done) => self.roll.retire(client.0),
             (Request::Retire { client }, Response::Done) => {
-                self.roll.retire(client.0);
                 self.fenced.remove(&client.0);
                 self.ground.learn_end(client.0);
             }
@@ -238,11 +241,7 @@ impl Model {
                 let ground = &self.ground;
                 assert_eq!((chunks as usize, chunks_used as usize), (ground.chunks, ground.chunks_used()));
                 assert_eq!((bytes_owned, bytes_free), ground.usage());
-                let known: BTreeSet<u16> = if self.root {
-                    self.roll.live().collect()
-                } else {
-                    ground.areas.keys().copied().collect()
-                };
+                let known: BTreeSet<u16> = ground.areas.keys().copied().collect();
                 assert!(members.iter().map(|client| client.0).eq(known.difference(&self.fenced).copied()));
             }
             (Request::Renew, Response::Renewed(Renewal { expired, short })) => {
@@ -320,9 +319,11 @@ impl Model {
             55..59 => Request::Condemn { client },
             59 => Request::Short,
             60..62 => Request::Depart,
-            62..68 if self.root || rng.u32(0..4) == 0 => Request::Fence { client },
-            68..78 => Request::SpansOf { client: fenced, from: 0 },
-            78..96 => Request::Retire { client: fenced },
+            62..67 if self.root || rng.u32(0..4) == 0 => Request::Fence { client },
+            67..74 => Request::SpansOf { client: fenced, from: 0 },
+            74..83 => Request::Retire { client: fenced },
+            83..94 => Request::FreeId { client },
+            94..96 => Request::Relieve { client },
             _ => Request::Members,
         }
     }
@@ -335,8 +336,10 @@ impl Model {
         let name = ["a", "b", "c", "d", "e"][rng.usize(0..5)].to_owned();
         match rng.u32(0..100) {
             0..18 => Request::Join,
-            18..26 => Request::Leave,
-            26..50 => Request::AllocSpans { class, count: rng.u16(0..4) },
+            18..22 => Request::Leave,
+            22..26 => Request::Release,
+            26..30 => Request::Activate,
+            30..50 => Request::AllocSpans { class, count: rng.u16(0..4) },
             50..68 => Request::FreeSpans { spans: self.ground.pick_spans(rng, from) },
             68..80 => Request::RedoArea,
             80..84 => Request::NewTreeId,
@@ -474,6 +477,7 @@ fn a_damaged_memory_is_refused_or_opened_but_never_panics() {
             Err(_) => refused += 1,
             Ok(mut opened) => {
                 let _ = opened.handle(&copy, ComputeId(1), &Request::RedoArea, 1);
+                let _ = opened.handle(&copy, ComputeId(1), &Request::Release, 2);
                 let _ = opened.handle(&copy, ComputeId(1), &Request::Leave, 2);
                 let _ = opened.handle(&copy, ComputeId(0), &Request::Join, 3);
                 let _ =

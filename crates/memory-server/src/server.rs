@@ -3,10 +3,10 @@
 //! The state kept here is a copy of the state in memory, indexed for speed. The server stores every change in
 //! memory before it answers. It handles one request at a time: the backend serialises them.
 //!
-//! Server 0 also keeps the members and the catalog. Other servers do not know the members: they accept
-//! requests of any id in range that is not fenced there. A client that leaves therefore tells every other
-//! server first and server 0 last, since server 0 makes the id free for another client. A recoverer that
-//! retires a dead member does the same.
+//! Server 0 also keeps the control state: the members and the catalog. Volumes do not know the members: they
+//! accept requests of any id in range that is not fenced there. A client that leaves therefore releases its
+//! memory on every volume first. Then the control state makes the id free for another client. A recoverer
+//! that retires a dead member does the same.
 
 use crate::bytes::zero;
 use crate::catalog::{Catalog, NewTree};
@@ -20,8 +20,8 @@ use sherman_fabric::{ComputeId, Memory, Refusal, Request, Response, Space};
 use sherman_layout::geometry::{CLUSTER_OFFSET, STATE_OFFSET};
 use sherman_layout::superblock::MAGIC;
 use sherman_layout::{
-    ChunkEntry, ClientWord, FormatError, FormatOptions, Geometry, MemberEntry, SUPERBLOCK_BYTES, Superblock,
-    SuperblockError,
+    ChunkEntry, ClientWord, FormatError, FormatOptions, Geometry, MemberEntry, MemberState, SUPERBLOCK_BYTES,
+    Superblock, SuperblockError,
 };
 
 mod census;
@@ -222,8 +222,8 @@ impl MemoryServer {
     ///
     /// [`Request::Join`] ignores `from`: a client that joins has no id yet, or a fenced one.
     ///
-    /// Server 0 refuses a dead or leaving member like a fenced one. [`leases`](crate::leases) says how leases
-    /// survive a restart.
+    /// The control state refuses a dead or leaving member like a fenced one. [`leases`](crate::leases) says
+    /// how leases survive a restart.
     ///
     /// A [`Request::Fence`] is marked here, so that [`MemoryServer::is_fenced`] returns true from now on. The
     /// backend sends the answer only when every endpoint of that client has stopped on this server.
@@ -239,7 +239,7 @@ impl MemoryServer {
         }
         match request {
             Request::Join => self.join(memory, now).map(|client| Response::Joined { client }),
-            Request::Leave => self.leave(memory, from),
+            Request::Release => self.release(memory, from),
             Request::AllocSpans { .. } | Request::FreeSpans { .. } | Request::RedoArea => {
                 self.memory_request(memory, from, request)
             }
@@ -251,8 +251,11 @@ impl MemoryServer {
             Request::Fence { client } => self.fence(memory, from, *client),
             Request::SpansOf { client, from: offset } => self.spans_of(from, *client, *offset),
             Request::Retire { client } => self.retire(memory, from, *client),
-            Request::Relieve { client } => self.relieve(memory, from, *client),
-            Request::Renew
+            Request::Activate
+            | Request::Leave
+            | Request::Relieve { .. }
+            | Request::FreeId { .. }
+            | Request::Renew
             | Request::Short
             | Request::Depart
             | Request::Suspect { .. }
@@ -292,19 +295,22 @@ impl MemoryServer {
         }
     }
 
-    /// Refuses a client that may not ask.
+    /// Refuses a client that may not ask about memory.
     fn admit(&self, from: ComputeId) -> Result<(), Refusal> {
         if self.is_fenced(from) {
             return Err(Refusal::Fenced { client: from });
         }
-        let known = match &self.root {
-            Some(root) if root.members.get(from).state.needs_recovery() => {
-                return Err(Refusal::Fenced { client: from });
-            }
-            Some(root) => root.members.is_live(from),
-            None => self.geometry().is_client(from),
-        };
-        if known { Ok(()) } else { Err(Refusal::NotAMember { client: from }) }
+        if self.geometry().is_client(from) { Ok(()) } else { Err(Refusal::NotAMember { client: from }) }
+    }
+
+    /// Refuses a client that may not ask about the control state.
+    fn admit_member(&self, from: ComputeId) -> Result<(), Refusal> {
+        let root = self.root.as_ref().ok_or(Refusal::NotHere)?;
+        match root.members.get(from).state {
+            MemberState::Live => Ok(()),
+            MemberState::Leaving | MemberState::Dead => Err(Refusal::Fenced { client: from }),
+            MemberState::Free => Err(Refusal::NotAMember { client: from }),
+        }
     }
 
     fn join(&mut self, memory: &dyn Memory, now: u64) -> Result<ComputeId, Refusal> {
@@ -313,16 +319,12 @@ impl MemoryServer {
         root.members.join(memory, &self.superblock.geometry, now)
     }
 
-    /// Releases everything that the client has here. The member entry goes last: if the server stops
-    /// half-way, the client is still a member and may leave again.
-    fn leave(&mut self, memory: &dyn Memory, from: ComputeId) -> Result<Response, Refusal> {
+    /// Releases everything that the client has here. It may repeat this.
+    fn release(&mut self, memory: &dyn Memory, from: ComputeId) -> Result<Response, Refusal> {
         self.admit(from)?;
         let geometry = &self.superblock.geometry;
         self.spans.disown(memory, geometry, &self.chunks, from);
         self.clients.release(memory, geometry, from);
-        if let Some(root) = &mut self.root {
-            root.members.release(memory, geometry, from);
-        }
         Ok(Response::Done)
     }
 
@@ -361,10 +363,7 @@ impl MemoryServer {
         from: ComputeId,
         request: &Request,
     ) -> Result<Response, Refusal> {
-        if self.root.is_none() {
-            return Err(Refusal::NotHere);
-        }
-        self.admit(from)?;
+        self.admit_member(from)?;
         let geometry = &self.superblock.geometry;
         let catalog = &mut self.root.as_mut().ok_or(Refusal::NotHere)?.catalog;
         match request {
@@ -386,18 +385,14 @@ impl MemoryServer {
         }
     }
 
-    /// Reports the memory in use and the members known here. Server 0 reports live members, other servers
-    /// report members with a redo area. Fenced members are never reported.
+    /// Reports the memory in use, and the clients with a redo area that are not fenced.
     fn usage(&self, memory: &dyn Memory, from: ComputeId) -> Result<Response, Refusal> {
         self.admit(from)?;
         Ok(self.used(memory))
     }
 
     fn used(&self, memory: &dyn Memory) -> Response {
-        let members = match &self.root {
-            Some(root) => root.members.live().filter(|&client| !self.is_fenced(client)).collect(),
-            None => self.clients.active().collect(),
-        };
+        let members = self.clients.active().collect();
         let Geometry { chunks, chunk_bytes, .. } = *self.geometry();
         let (bytes_owned, bytes_free) = self.spans.usage(memory, self.geometry(), &self.chunks);
         let (chunks, chunks_used) = (u64::from(chunks), self.chunks.used());

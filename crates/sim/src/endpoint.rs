@@ -4,7 +4,7 @@ use crate::sim::SharedWorld;
 use crate::world::flight::Phase;
 use sherman_executor::Driver;
 use sherman_fabric::{
-    Caps, Clock, ComputeId, Counters, Endpoint, Fabric, FabricError, Memory, Request, Response, Space,
+    Caps, Clock, ComputeId, Counters, Endpoint, Fabric, FabricError, Memory, Peer, Request, Response, Space,
     Ticket, WorkList,
 };
 use std::rc::Rc;
@@ -185,9 +185,9 @@ impl Endpoint for SimEndpoint {
         world.forget(slot);
     }
 
-    fn call(&self, server: u16, request: Request) -> Ticket {
+    fn call(&self, peer: Peer, request: Request) -> Ticket {
         let mut world = self.world.borrow_mut();
-        if self.is_open(&world) { world.call(self.number, server, request) } else { TOO_LATE }
+        if self.is_open(&world) { world.call(self.number, peer, request) } else { TOO_LATE }
     }
 
     fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {

@@ -8,7 +8,7 @@ use crate::tasks::{Flag, TaskHandle, TaskName, Tasks, poll_task};
 use crate::trace::Event;
 use crate::world::flight::NO_TASK;
 use crate::world::{Next, World};
-use sherman_fabric::{ComputeId, Refusal, Request};
+use sherman_fabric::{ComputeId, Peer, Refusal, Request};
 use sherman_layout::{FormatError, FormatOptions};
 use sherman_memory_server::MemoryServer;
 use std::borrow::Cow;
@@ -375,8 +375,9 @@ impl Spawner {
         let mut world = self.world.borrow_mut();
         let now = world.now;
         for server in (0..world.servers.len() as u16).rev() {
-            world.serve(server, client, &Request::Leave, now)?;
+            world.serve(server, client, &Request::Release, now)?;
         }
+        world.serve(Peer::Control.server(), client, &Request::Leave, now)?;
         Ok(client)
     }
 

@@ -69,6 +69,9 @@ pub fn put_request(out: &mut Vec<u8>, request: &Request) -> Result<(), WireError
             put_whom(out, 25, *client);
             out.put_u32(*incarnation);
         }
+        Request::Activate => out.put_u8(26),
+        Request::Release => out.put_u8(27),
+        Request::FreeId { client } => put_whom(out, 28, *client),
         _ => return Err(WireError::NoEncoding),
     }
     Ok(())
@@ -120,6 +123,9 @@ fn read_request(reader: &mut Reader<'_>) -> Result<Request, WireError> {
         23 => Request::Relieve { client: read_client(reader)? },
         24 => Request::Short,
         25 => Request::Succeed { client: read_client(reader)?, incarnation: reader.u32()? },
+        26 => Request::Activate,
+        27 => Request::Release,
+        28 => Request::FreeId { client: read_client(reader)? },
         other => return Err(WireError::Unknown { what: "request", found: other.into() }),
     })
 }

@@ -67,6 +67,10 @@ pub fn put_response(out: &mut Vec<u8>, response: &Response) -> Result<(), WireEr
                 out.put_u8(server.lost.into());
             });
         }
+        Response::Active { incarnation } => {
+            out.put_u8(14);
+            out.put_u32(*incarnation);
+        }
         _ => return Err(WireError::NoEncoding),
     }
     Ok(())
@@ -112,6 +116,7 @@ fn read_response(reader: &mut Reader<'_>) -> Result<Response, WireError> {
         13 => Response::Servers(reader.several(SERVER_BYTES, |reader| {
             Ok(ServerInfo { memory: reader.u64()?, lost: reader.flag("flag for a lost server")? })
         })?),
+        14 => Response::Active { incarnation: reader.u32()? },
         other => return Err(WireError::Unknown { what: "answer", found: other.into() }),
     })
 }

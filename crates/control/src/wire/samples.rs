@@ -26,6 +26,8 @@ pub(super) fn requests() -> Vec<Request> {
     let name = || "bestellungen-ö".to_owned();
     vec![
         Request::Join,
+        Request::Activate,
+        Request::Release,
         Request::Leave,
         Request::AllocSpans { class: CLASS, count: 0xfffe },
         Request::FreeSpans { spans: Vec::new() },
@@ -47,6 +49,7 @@ pub(super) fn requests() -> Vec<Request> {
         Request::Short,
         Request::Succeed { client: CLIENT, incarnation: u32::MAX },
         Request::Retire { client: CLIENT },
+        Request::FreeId { client: CLIENT },
         Request::Relieve { client: CLIENT },
         Request::Members,
         Request::Stats,
@@ -71,6 +74,7 @@ pub(super) fn responses() -> Vec<Response> {
     vec![
         Response::Done,
         Response::Joined { client: CLIENT },
+        Response::Active { incarnation: u32::MAX },
         Response::Spans(Vec::new()),
         Response::Spans(vec![
             Span { class: CLASS, offset: 1 << 47, bytes: 8 << 20, fresh: true },

@@ -5,13 +5,13 @@
 //! Renewals are a third of a lease apart, so two may be late before the lease runs out. A compute server that
 //! is terminated stops renewing.
 
-use super::{BATCH, SERVER_0};
+use super::BATCH;
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::membership::Watch;
 use crate::worker::Worker;
 use sherman_fabric::control::MemberInfo;
-use sherman_fabric::{ComputeId, Endpoint, FabricError, Verdict, calls};
+use sherman_fabric::{ComputeId, Endpoint, FabricError, Peer, Verdict, calls};
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -19,12 +19,12 @@ use std::time::Duration;
 /// Renewals in one lease.
 const RENEWALS_PER_LEASE: u64 = 3;
 
-/// Fails unless a compute server has left a memory server. It has left if the server said so, or if the
-/// cluster has declared the server lost.
-fn check_left(server: u16, answer: Result<(), FabricError>) -> Result<(), Error> {
-    seam!(recovery::check_left(server, &answer));
+/// Fails unless a compute server has nothing on a volume any more: the volume said so, or the cluster has
+/// declared it lost.
+fn check_released(answer: Result<(), FabricError>) -> Result<(), Error> {
+    seam!(recovery::check_released(&answer));
     match answer {
-        Err(FabricError::ServerLost { .. }) if server != SERVER_0 => Ok(()),
+        Err(FabricError::ServerLost { .. }) => Ok(()),
         answer => Ok(answer?),
     }
 }
@@ -35,7 +35,7 @@ impl<E: Endpoint> Worker<E> {
     }
 
     /// Renews this compute server's lease with one control request. Returns the members that must be
-    /// recovered, if server 0 names any.
+    /// recovered, if control names any.
     ///
     /// # Errors
     /// [`Error::Fenced`] if the cluster has declared this compute server dead.
@@ -43,7 +43,7 @@ impl<E: Endpoint> Worker<E> {
         // Read before the request: the server's lease begins later.
         let now = self.endpoint.now();
         self.compute.membership.renew_next(now.saturating_add(self.lease() / RENEWALS_PER_LEASE));
-        let renewal = self.op().call(SERVER_0, calls::Renew).await?;
+        let renewal = self.op().call(Peer::Control, calls::Renew).await?;
         self.compute.membership.count_renewal();
         if renewal.short {
             self.compute.membership.want_memory();
@@ -66,7 +66,7 @@ impl<E: Endpoint> Worker<E> {
         if self.endpoint.now() < self.compute.membership.next_renewal() {
             return Ok(());
         }
-        // Server 0 names the same member again at the next renewal.
+        // Control names the same member again at the next renewal.
         self.renew().await.map(drop)
     }
 
@@ -76,7 +76,7 @@ impl<E: Endpoint> Worker<E> {
     ///
     /// # Errors
     /// [`Error::Fenced`] once this compute server is terminated: fenced, disconnected, or with a thread that
-    /// has held a lane for more than two leases. [`Error::ServerLost`] if server 0 is gone.
+    /// has held a lane for more than two leases. [`Error::ServerLost`] if the control state is gone.
     pub async fn keep(&self, stop: impl Fn() -> bool) -> Result<(), Error> {
         let membership = &self.compute.membership;
         // Renews at once, so that a new client learns which members wait for recovery. If clients only come
@@ -113,13 +113,13 @@ impl<E: Endpoint> Worker<E> {
         self.compute.membership.suspect_all(expired);
     }
 
-    /// Takes the members to ask server 0 about now, also those of `look_again` whose time has come.
+    /// Takes the members to ask control about now, also those of `look_again` whose time has come.
     fn take_suspects(&self, look_again: &mut BTreeMap<ComputeId, u64>) -> BTreeSet<ComputeId> {
         seam!(recovery::take_suspects(self));
         self.compute.membership.take_suspects().due(look_again, self.endpoint.now())
     }
 
-    /// Recovers the members that operations wait for or that server 0 names, until `stop` returns true. It
+    /// Recovers the members that operations wait for or that control names, until `stop` returns true. It
     /// calls `stop` after every batch of members, and at least three times per lease. It also frees the
     /// remaining nodes of trees that operations of this compute server dropped but could not finish.
     ///
@@ -145,10 +145,8 @@ impl<E: Endpoint> Worker<E> {
                 }
                 let outcomes = match self.recover_many(&suspects).await {
                     Ok(outcomes) => outcomes,
-                    Err(error @ (Error::Fenced { .. } | Error::ServerLost { server: SERVER_0 })) => {
-                        return Err(error);
-                    }
-                    // Server 0 names them again at the next renewal.
+                    Err(error @ Error::Fenced { .. }) => return Err(error),
+                    // Control names them again at the next renewal.
                     Err(_) => BTreeMap::new(),
                 };
                 for (client, outcome) in outcomes {
@@ -178,7 +176,7 @@ impl<E: Endpoint> Worker<E> {
     pub async fn give_memory(&self) -> Result<(), Error> {
         let op = self.op();
         while let Some((server, spans)) = self.compute.alloc.release_unused() {
-            match op.call(server, calls::FreeSpans { spans }).await {
+            match op.call(Peer::Volume(server), calls::FreeSpans { spans }).await {
                 Ok(()) | Err(FabricError::ServerLost { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -200,9 +198,9 @@ impl<E: Endpoint> Worker<E> {
         .await;
     }
 
-    /// Returns every member, as server 0 knows them.
+    /// Returns every member, as the control state has them.
     pub async fn members(&self) -> Result<Vec<MemberInfo>, Error> {
-        Ok(self.op().call(SERVER_0, calls::Members).await?)
+        Ok(self.op().call(Peer::Control, calls::Members).await?)
     }
 
     /// Ends the lease of `client` now, even if it is still renewing, and recovers it. An operator uses this
@@ -211,7 +209,7 @@ impl<E: Endpoint> Worker<E> {
     /// # Errors
     /// [`Error::Refused`] if it is no member. Otherwise as [`Worker::recover`].
     pub async fn condemn(&self, client: ComputeId) -> Result<super::Recovery, Error> {
-        self.op().call(SERVER_0, calls::Condemn { client }).await?;
+        self.op().call(Peer::Control, calls::Condemn { client }).await?;
         self.recover(client).await
     }
 
@@ -229,13 +227,13 @@ impl<E: Endpoint> Worker<E> {
             self.finish_drops().await;
         }
         if !self.compute.redo.all_free() {
-            self.op().call(SERVER_0, calls::Depart).await?;
+            self.op().call(Peer::Control, calls::Depart).await?;
             return Ok(());
         }
-        for server in (0..self.endpoint.servers()).rev() {
-            let answer = self.op().call(server, calls::Leave).await;
-            check_left(server, answer)?;
+        for volume in (0..self.endpoint.servers()).rev() {
+            check_released(self.op().call(Peer::Volume(volume), calls::Release).await)?;
         }
+        self.op().call(Peer::Control, calls::Leave).await?;
         Ok(())
     }
 

@@ -9,7 +9,7 @@
 //! like others. Another client may be freeing the nodes of such a tree, and it waits for nodes that the dead
 //! member left unfinished.
 
-use super::{Found, Recoverer, SERVER_0};
+use super::{Found, Recoverer};
 use crate::cache::child_address;
 use crate::error::Error;
 use crate::node::mark::{mark_free, mark_linked};
@@ -17,7 +17,7 @@ use crate::node::{Draft, Header, Node};
 use crate::redo::{CLEARED, Record, RecordKind};
 use crate::tree::TreeState;
 use crate::tree::write::{LOGGED, LoggedPart, push_patch};
-use sherman_fabric::{ComputeId, Endpoint, FabricError, GlobalAddress, Refusal, Space, calls};
+use sherman_fabric::{ComputeId, Endpoint, FabricError, GlobalAddress, Peer, Refusal, Space, calls};
 
 /// The work that remains for a record.
 pub(super) enum Rest {
@@ -328,7 +328,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
     }
 
     async fn is_listed(&self, tree: &TreeState) -> Result<bool, Error> {
-        match self.op.call(SERVER_0, calls::OpenTree { name: tree.info().name.clone() }).await {
+        match self.op.call(Peer::Control, calls::OpenTree { name: tree.info().name.clone() }).await {
             Ok(found) => Ok(found.info.id == tree.info().id),
             Err(FabricError::Refused(Refusal::NoSuchTree { .. })) => Ok(false),
             Err(error) => Err(error.into()),

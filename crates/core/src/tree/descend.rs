@@ -4,7 +4,7 @@
 //! a node and checks the node itself. If the key lies right of its fences, the walk follows the sibling. If
 //! the node is not what the pointer promised, the walk starts again from the root.
 
-use super::{CATALOG_SERVER, TreeState};
+use super::{ROOT_WORDS, TreeState};
 use crate::cache::child_address;
 use crate::cause::Cause;
 use crate::error::Error;
@@ -12,7 +12,7 @@ use crate::lock::Locked;
 use crate::node::{Format, Header, Node, Position, Reject, Shape, SortedBody};
 use crate::op::Op;
 use crate::root::RootWord;
-use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, calls};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Peer, Space, calls};
 use std::sync::atomic::Ordering;
 
 /// The paper's guard: versions of 4 bits wrap after this many writes.
@@ -63,7 +63,7 @@ impl<E: Endpoint> Op<'_, E> {
         if let Some(root) = tree.known_root() {
             return Ok(root);
         }
-        let mut list = self.endpoint().list(CATALOG_SERVER);
+        let mut list = self.endpoint().list(ROOT_WORDS);
         let read = list.read(Space::Host, tree.info.root_word, 8);
         let list = self.execute(list).await?;
         let mut word = [0; 8];
@@ -304,7 +304,7 @@ impl<E: Endpoint> Op<'_, E> {
     /// to another tree by now.
     pub(super) async fn ask_for_tree(&self, tree: &TreeState) -> Result<(), Error> {
         let name = tree.info.name.clone();
-        let found = self.call(CATALOG_SERVER, calls::OpenTree { name: name.clone() }).await?;
+        let found = self.call(Peer::Control, calls::OpenTree { name: name.clone() }).await?;
         if found.info.id == tree.info.id { Ok(()) } else { Err(Error::NoSuchTree { name }) }
     }
 

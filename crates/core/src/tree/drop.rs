@@ -1,7 +1,7 @@
 //! Drops a tree.
 //!
 //! A drop has three parts. It replaces the root word by null: from then on the tree is gone and its name is
-//! free. It asks server 0 to clear the catalog entry. Then it frees the nodes. A record tells of the drop
+//! free. It asks control to clear the catalog entry. Then it frees the nodes. A record tells of the drop
 //! until the last node is free, so that a recoverer finishes the drop if the client dies.
 //!
 //! **The order of freeing.** A node is freed only when every node that is reached through it is free (I44).
@@ -22,7 +22,7 @@
 //! What may go wrong: a node's lane may stay taken for longer than an operation may wait. The tree is gone
 //! all the same. The recoverer of this compute server ([`Worker::recover_others`]) frees the rest later.
 
-use super::{CATALOG_SERVER, TreeState};
+use super::{ROOT_WORDS, TreeState};
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::lock::Locked;
@@ -32,7 +32,7 @@ use crate::op::Op;
 use crate::redo::{Record, RecordKind, RedoSlot};
 use crate::root::RootWord;
 use crate::worker::Worker;
-use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, calls};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Peer, Space, calls};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The result of a drop.
@@ -168,7 +168,7 @@ impl<E: Endpoint> Op<'_, E> {
         root: RootWord,
         slot: &Option<RedoSlot>,
     ) -> Result<bool, FabricError> {
-        let mut list = self.endpoint().list(CATALOG_SERVER);
+        let mut list = self.endpoint().list(ROOT_WORDS);
         if let Some(slot) = slot {
             let about = Record::about(
                 RecordKind::Drop,
@@ -203,7 +203,7 @@ impl<E: Endpoint> Op<'_, E> {
     /// Clears the record of a drop that is complete or did not happen, and gives the slot back.
     async fn forget_end(&self, slot: Option<RedoSlot>) -> Result<(), Error> {
         if let Some(slot) = &slot {
-            let mut list = self.endpoint().list(CATALOG_SERVER);
+            let mut list = self.endpoint().list(ROOT_WORDS);
             slot.clear(&mut list);
             self.endpoint().recycle(self.execute(list).await?);
         }
@@ -223,7 +223,7 @@ impl<E: Endpoint> Worker<E> {
         let tree = self.open_tree(name).await?;
         let op = self.op();
         let redo = self.compute.techniques().redo;
-        let slot = if redo { Some(self.compute.redo.take_long(&op, CATALOG_SERVER).await?) } else { None };
+        let slot = if redo { Some(self.compute.redo.take_long(&op, ROOT_WORDS).await?) } else { None };
         let root = match op.end_tree(&tree, &slot).await {
             Ok(root) => root,
             Err(error @ Error::OutcomeUnknown { .. }) => return Err(error),
@@ -263,7 +263,7 @@ impl<E: Endpoint> Worker<E> {
         if !remains.cleared {
             let request = calls::DropTree { name: tree.info.name.clone(), id: tree.info.id };
             // A client that creates a tree of that name meanwhile clears the entry first.
-            match self.op().call(CATALOG_SERVER, request).await.map_err(Error::from) {
+            match self.op().call(Peer::Control, request).await.map_err(Error::from) {
                 Ok(()) | Err(Error::NoSuchTree { .. }) => {}
                 Err(error) => return Err(error),
             }

@@ -20,7 +20,7 @@
 //! is left undone.
 
 use super::separator::PATIENCE;
-use super::{CATALOG_SERVER, TreeState};
+use super::{ROOT_WORDS, TreeState};
 use crate::alloc::Claim;
 use crate::cause::Cause;
 use crate::error::Error;
@@ -501,11 +501,11 @@ impl<E: Endpoint> Op<'_, E> {
     ) -> Result<bool, FabricError> {
         seam!(tree::swap_root(self, tree, &record, [old, new]).await);
         let combine = self.worker.compute.techniques().combine;
-        let last = record.pop_if(|list| combine && list.server() == CATALOG_SERVER);
+        let last = record.pop_if(|list| combine && list.server() == ROOT_WORDS);
         for list in record {
             self.endpoint().recycle(self.execute(list).await?);
         }
-        let mut list = last.unwrap_or_else(|| self.endpoint().list(CATALOG_SERVER));
+        let mut list = last.unwrap_or_else(|| self.endpoint().list(ROOT_WORDS));
         let cas = list.cas(Space::Host, tree.info.root_word, old.to_bits(), new.to_bits());
         let list = self.execute(list).await?;
         let swapped = list.swapped(cas);

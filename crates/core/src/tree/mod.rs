@@ -47,12 +47,12 @@ use crate::redo::{Record, RecordKind};
 use crate::root::RootWord;
 use crate::worker::Worker;
 use sherman_fabric::control::{CatalogReply, TreeInfo, TreeSpec};
-use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Refusal, TreeTypes, calls};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Peer, Refusal, TreeTypes, calls};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The server that keeps the catalog and the root words.
-const CATALOG_SERVER: u16 = 0;
+/// The volume that has the root words.
+const ROOT_WORDS: u16 = 0;
 /// Marks an unknown root word: no tree's root is at the superblock.
 const UNKNOWN_ROOT: u64 = 0;
 
@@ -210,7 +210,7 @@ impl<E: Endpoint> Worker<E> {
     /// Opens an existing tree, whatever its shape.
     pub async fn open_tree(&self, name: &str) -> Result<Arc<TreeState>, Error> {
         let op = self.op();
-        let info = op.call(CATALOG_SERVER, calls::OpenTree { name: name.to_owned() }).await?.info;
+        let info = op.call(Peer::Control, calls::OpenTree { name: name.to_owned() }).await?.info;
         self.check_spec(&info.spec)?;
         TreeState::new(info, self.compute.options().cache_bytes, false)
     }
@@ -241,7 +241,7 @@ impl<E: Endpoint> Worker<E> {
 
     /// Lists every tree of the cluster.
     pub async fn trees(&self) -> Result<Vec<TreeInfo>, Error> {
-        Ok(self.op().call(CATALOG_SERVER, calls::ListTrees).await?)
+        Ok(self.op().call(Peer::Control, calls::ListTrees).await?)
     }
 
     /// Whether this compute server can serve a tree of this shape.
@@ -278,7 +278,7 @@ impl<E: Endpoint> Worker<E> {
             return Err(Error::Refused(Refusal::BadName));
         }
         let op = self.op();
-        let id = op.call(CATALOG_SERVER, calls::NewTreeId).await?;
+        let id = op.call(Peer::Control, calls::NewTreeId).await?;
         let shape = TreeShape::new(spec, id)?;
         let place = loop {
             match self.compute.alloc.allocate(&op, shape.leaf.class()).await {
@@ -299,7 +299,7 @@ impl<E: Endpoint> Worker<E> {
         };
         let slot = op.write_made(shape.leaf.class(), place, leaf.image(), &record).await?;
         let request = calls::CreateTree { name: name.to_owned(), spec, types, id, root };
-        let (answer, created) = match op.call(CATALOG_SERVER, request).await {
+        let (answer, created) = match op.call(Peer::Control, request).await {
             Ok(CatalogReply { info, created }) => (Ok(info), created),
             // Only a refusal is certain to have created nothing. If the answer was lost, the tree may exist.
             Err(error @ FabricError::Refused(_)) => (Err(error), false),

@@ -7,7 +7,7 @@ use super::merge::{MERGE, MergePart, Merged};
 use super::range::{Direction, Scan, Took};
 use super::separator::Separator;
 use super::write::{LoggedPart, SplitPart};
-use super::{CATALOG_SERVER, TreeState};
+use super::{ROOT_WORDS, TreeState};
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::lock::job::JobResult;
@@ -104,7 +104,7 @@ pub(super) async fn swap_root<E: Endpoint>(
     if !grows || !planted(Mutant::TornRoot) {
         return None;
     }
-    let mut list = op.endpoint().list(CATALOG_SERVER);
+    let mut list = op.endpoint().list(ROOT_WORDS);
     list.write(Space::Host, tree.info.root_word, &new.to_bits().to_le_bytes());
     Some(op.execute(list).await.map(|list| {
         op.endpoint().recycle(list);

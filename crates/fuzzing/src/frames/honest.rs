@@ -126,7 +126,7 @@ fn types(source: &mut Source<'_>) -> Option<TreeTypes> {
 }
 
 fn request(source: &mut Source<'_>) -> Request {
-    match source.below(25) {
+    match source.below(28) {
         0 => Request::Join,
         1 => Request::Leave,
         2 => {
@@ -160,6 +160,9 @@ fn request(source: &mut Source<'_>) -> Request {
         21 => Request::Relieve { client: client(source) },
         22 => Request::Short,
         23 => Request::Succeed { client: client(source), incarnation: u32::from(source.byte()) },
+        24 => Request::Activate,
+        25 => Request::Release,
+        26 => Request::FreeId { client: client(source) },
         _ => Request::Stats,
     }
 }
@@ -172,7 +175,7 @@ fn response(source: &mut Source<'_>) -> Response {
         types: types(source),
         root_word: source.u64(),
     };
-    match source.below(13) {
+    match source.below(14) {
         0 => Response::Done,
         1 => Response::Joined { client: client(source) },
         2 => {
@@ -218,6 +221,7 @@ fn response(source: &mut Source<'_>) -> Response {
                 |source: &mut Source<'_>| ServerInfo { memory: source.u64(), lost: source.byte() & 1 == 0 };
             Response::Servers((0..source.below(4)).map(|_| server(source)).collect())
         }
+        12 => Response::Active { incarnation: u32::from(source.byte()) },
         _ => Response::Stats(Box::new(stats(source))),
     }
 }

@@ -5,7 +5,7 @@ use crate::endpoint::{SimEndpoint, SimFabric};
 use crate::knobs::Knobs;
 use crate::sim::Sim;
 use sherman_core::{ComputeOptions, ComputeServer, Error, TreeState, Walk, Worker};
-use sherman_fabric::{Endpoint, Fabric, Memory, Space, calls};
+use sherman_fabric::{Endpoint, Fabric, Memory, Peer, Space, calls};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -162,11 +162,13 @@ impl Fixture {
     /// Makes a compute server leave the cluster permanently. Its free places are lost.
     pub fn leave(&mut self, compute: &Compute) {
         let worker = compute.worker();
-        for server in (0..self.scenario.servers).rev() {
-            let leave =
-                sherman_fabric::call(worker.endpoint(), server, calls::Leave, worker.endpoint().counters());
-            self.quiet(leave).expect("a member may leave");
+        let (endpoint, counters) = (worker.endpoint(), worker.endpoint().counters());
+        for volume in (0..self.scenario.servers).rev() {
+            let release = sherman_fabric::call(endpoint, Peer::Volume(volume), calls::Release, counters);
+            self.quiet(release).expect("a member may give its memory back");
         }
+        let leave = sherman_fabric::call(endpoint, Peer::Control, calls::Leave, counters);
+        self.quiet(leave).expect("a member may leave");
     }
 
     /// Walks all nodes of the tree.

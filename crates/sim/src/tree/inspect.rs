@@ -12,7 +12,7 @@ use crate::linear::Checker;
 use crate::sim::Run;
 use sherman_core::{ComputeServer, Error, Walk};
 use sherman_fabric::control::{MemberInfo, Standing, TreeInfo};
-use sherman_fabric::{ComputeId, Endpoint, Memory, Space, call, calls};
+use sherman_fabric::{ComputeId, Endpoint, Memory, Peer, Space, call, calls};
 use sherman_layout::ClientWord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -120,7 +120,9 @@ impl Left {
     fn walk_others(&self, fixture: &mut Fixture) -> Result<Vec<(TreeInfo, Walk)>, Found> {
         let worker = self.inspector.worker();
         let walk_all = async {
-            let trees = call(worker.endpoint(), 0, calls::ListTrees, worker.endpoint().counters()).await?;
+            let trees =
+                call(worker.endpoint(), Peer::Control, calls::ListTrees, worker.endpoint().counters())
+                    .await?;
             let mut walks = Vec::new();
             for info in trees.into_iter().filter(|info| info.name != TREE) {
                 let tree = worker.open_tree(&info.name).await?;

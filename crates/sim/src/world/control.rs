@@ -7,13 +7,14 @@ use crate::hash::{mix, mix_bytes};
 use crate::memory::CpuView;
 use crate::sim::{Fault, Outcome, Waiting};
 use crate::trace::Detail;
-use sherman_fabric::{ComputeId, FabricError, Refusal, Request, Response, Seen, Ticket};
+use sherman_fabric::{ComputeId, FabricError, Peer, Refusal, Request, Response, Seen, Ticket};
 use sherman_layout::FormatOptions;
 use sherman_memory_server::MemoryServer;
 
 impl World {
     /// Sends a control request.
-    pub(crate) fn call(&mut self, endpoint: u32, server: u16, request: Request) -> Ticket {
+    pub(crate) fn call(&mut self, endpoint: u32, peer: Peer, request: Request) -> Ticket {
+        let server = peer.server();
         let slot = self.flights.begin(endpoint, server, self.current);
         let flight = self.flights.get_mut(slot);
         if self.history.on {

@@ -3,7 +3,7 @@
 
 use sherman_core::survey::{account, survey};
 use sherman_core::{Error, Loading, TreeState, Worker};
-use sherman_fabric::{Endpoint, Memory, Space, call, calls, yield_now};
+use sherman_fabric::{Endpoint, Memory, Peer, Space, call, calls, yield_now};
 use sherman_sim::tree::{Compute, Fixture, Scenario, Shape};
 use sherman_sim::{Knobs, Random, SimEndpoint, SimMemory};
 use std::future::Future;
@@ -84,7 +84,8 @@ pub fn die_at(
 ) -> bool {
     let worker = victim.worker();
     for server in 0..fixture.scenario.servers {
-        let area = call(worker.endpoint(), server, calls::RedoArea, worker.endpoint().counters());
+        let area =
+            call(worker.endpoint(), Peer::Volume(server), calls::RedoArea, worker.endpoint().counters());
         fixture.quiet(area).expect("a redo area");
     }
     let act = deed.act(victim.worker(), Arc::clone(&victim.tree), fixture.scenario.clone());

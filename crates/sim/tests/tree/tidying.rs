@@ -3,7 +3,7 @@
 
 use super::scene::{about_to_grow, die_growing};
 use sherman_core::{Cause, Op};
-use sherman_fabric::{Endpoint, FabricError, Refusal, call, calls};
+use sherman_fabric::{Endpoint, FabricError, Peer, Refusal, call, calls};
 use sherman_sim::tree::{Compute, Fixture, Scenario, Shape};
 use sherman_sim::{Knobs, SimEndpoint};
 
@@ -57,7 +57,14 @@ fn exhaust(fixture: &mut Fixture) {
     {
         let take_all = async {
             let counters = worker.endpoint().counters();
-            let more = || call(worker.endpoint(), server, calls::AllocSpans { class, count: 64 }, counters);
+            let more = || {
+                call(
+                    worker.endpoint(),
+                    Peer::Volume(server),
+                    calls::AllocSpans { class, count: 64 },
+                    counters,
+                )
+            };
             while more().await.is_ok() {}
             more().await
         };
