@@ -231,12 +231,20 @@ impl<E: Endpoint> Worker<E> {
         // former identity.
         let settled = self.succeed(former, doubts).await.unwrap_or_default();
         // W5: until the volumes are open, a reader may still return what was there before.
-        if !settled.is_empty() && self.op().await_open().await.is_ok() {
+        if !settled.is_empty() && self.may_acknowledge().await {
             settled.iter().for_each(|doubt| doubt.settle(Fate::Done));
         }
         for doubt in doubts {
             doubt.settle(Fate::Unknown);
         }
+    }
+}
+
+impl<E: Endpoint> Worker<E> {
+    /// Waits until the volumes are open. Returns whether they are.
+    async fn may_acknowledge(&self) -> bool {
+        seam!(replicas::acknowledges_closed());
+        self.op().await_open().await.is_ok()
     }
 }
 

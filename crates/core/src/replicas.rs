@@ -54,7 +54,7 @@ impl Replicas {
 
     /// Whether the lease is valid at `now`, by the client's own clock.
     fn is_valid(&self, now: u64) -> bool {
-        seam!(replicas::is_valid());
+        seam!(replicas::is_valid(self));
         now < self.lease_until.load(Relaxed)
     }
 }
@@ -74,6 +74,7 @@ impl ComputeServer {
     /// Whether the lanes of a volume's former holders were lost with its former primary. That is so while the
     /// volume is closed. Afterwards nobody of an older epoch is left.
     pub(crate) fn lost_lanes(&self, volume: u16) -> bool {
+        seam!(replicas::lost_lanes());
         let entry = self.volumes().and_then(|table| table.volume(volume));
         self.has_closed() && entry.is_some_and(|entry| !entry.open)
     }

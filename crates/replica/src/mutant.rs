@@ -19,6 +19,8 @@ pub enum Mutant {
     ErrorSettles,
     /// A CAS of a root word goes to the primary alone.
     RootOnPrimaryOnly,
+    /// A redo record goes to the primary alone (W2).
+    RecordOnPrimaryOnly,
 }
 
 impl Mutant {
@@ -29,6 +31,7 @@ impl Mutant {
         Self::AloneOnError,
         Self::ErrorSettles,
         Self::RootOnPrimaryOnly,
+        Self::RecordOnPrimaryOnly,
     ];
 }
 
@@ -53,4 +56,9 @@ pub(crate) fn settle(progress: Progress) -> Progress {
     }
     let both = Role::ALL.into_iter().filter(|&role| progress.touched(role));
     Progress { done: both.fold(progress.done, |done, role| done.with(role)), ..progress }
+}
+
+/// Whether a WRITE of these bytes is a redo record, which a planted bug does not send to the backup.
+pub(crate) fn skips_record(bytes: &[u8]) -> bool {
+    planted(Mutant::RecordOnPrimaryOnly) && bytes.starts_with(b"RDO")
 }

@@ -21,6 +21,8 @@ fn main() {
     let named = |variable| std::env::var(variable).ok().and_then(|name| Mutant::from_name(&name));
     let mutant = named("MUTANT");
     let _planted = plant(mutant);
+    let endpoint = std::env::var("ENDPOINT").ok().and_then(|at| at.parse::<usize>().ok());
+    sherman_replica::mutant::plant(endpoint.map(|at| sherman_replica::mutant::Mutant::ALL[at]));
     if args.get(3).is_some_and(|word| word == "lives") {
         if count == 0 {
             let (seen, events) = Lives::run_traced(first, true);
@@ -40,6 +42,11 @@ fn main() {
     }
     let mut explorer = if let Some(mutant) = mutant.or(named("HUNT")) {
         sherman_sim::tree::Hunt::of(mutant).explorer()
+    } else if let Some(breach) = std::env::var("BREACH").ok().and_then(|at| at.parse::<usize>().ok()) {
+        let hunt = sherman_sim::tree::Hunt::everywhere().with_replicas();
+        hunt.with_breach(sherman_sim::Breach::OF_REPLICATION[breach]).explorer()
+    } else if replicas && args[0] == "all" {
+        sherman_sim::tree::Hunt::everywhere().with_replicas().explorer()
     } else if replicas {
         Explorer::new(
             move |draw| Scenario::drawn_with_replicas(draw, format),

@@ -9,7 +9,7 @@ use crate::trace::Event;
 use crate::world::flight::NO_TASK;
 use crate::world::volumes::Volumes;
 use crate::world::{Next, World};
-use sherman_fabric::{ComputeId, Peer, Refusal, Request};
+use sherman_fabric::{ComputeId, Refusal, Request};
 use sherman_layout::{FormatError, FormatOptions};
 use sherman_memory_server::MemoryServer;
 use sherman_replica::VolumeTable;
@@ -247,6 +247,12 @@ impl Sim {
         self.world.borrow_mut().kill_after(compute_server, effects);
     }
 
+    /// Makes a host be lost right after this many more effects of a compute server, by number. If `dead_for`
+    /// is given, the host dies, and is declared lost so many events later. Otherwise it lives on.
+    pub fn lose_after(&mut self, compute_server: u32, effects: u64, host: u16, dead_for: Option<u64>) {
+        self.world.borrow_mut().lose_after(compute_server, effects, (host, dead_for));
+    }
+
     /// Kills the next compute server that begins a recovery (it fences a member), after this many more
     /// effects. May be called several times: each call kills one recoverer, and the last call applies first.
     pub fn ambush(&mut self, effects: u64) {
@@ -323,7 +329,7 @@ fn join(shared: &SharedWorld) -> Result<SimFabric, Refusal> {
     let mut world = shared.borrow_mut();
     let client = world.admit()?;
     let owner = world.add_compute_server(client);
-    let table = Arc::clone(&world.volumes.table);
+    let table = world.table_for_joiner();
     Ok(SimFabric::new(Rc::clone(shared), owner, client, table))
 }
 

@@ -62,6 +62,12 @@ fn record_of(primary: &[u8], backup: &[u8], owner: ComputeId) -> Option<(Record,
     }
 }
 
+/// Whether the primary gets the records that it lacks.
+fn copies_records() -> bool {
+    seam!(recovery::copies_records());
+    true
+}
+
 impl<E: Endpoint> Recoverer<'_, E> {
     /// See the module. Does nothing where there is one copy.
     pub(super) async fn level(&mut self) -> Result<(), Error> {
@@ -154,7 +160,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
                 }
                 continue;
             };
-            if lacks {
+            if lacks && copies_records() {
                 self.write_primary(volume, &[(offset, &record.encode())]).await?;
             }
             records.push(record);
@@ -309,6 +315,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
 
     /// Changes the primary's root word as the backup's was changed (X4).
     async fn level_root(&mut self, record: &Record) -> Result<(), Error> {
+        seam!(recovery::level_root());
         let words = match record.kind {
             RecordKind::Grow | RecordKind::Replace | RecordKind::Load => record.root,
             RecordKind::Drop => {
@@ -318,6 +325,10 @@ impl<E: Endpoint> Recoverer<'_, E> {
             RecordKind::Image | RecordKind::Split | RecordKind::Merge => return Ok(()),
         };
         let Some(at) = self.root_place(record).await? else { return Ok(()) };
+        // The root word may lie in another volume than the record, and that one may have no backup.
+        if !self.op.worker.compute.has_backup(at.server()) {
+            return Ok(());
+        }
         let word = self.read_copy(Role::Backup, at.server(), &[(at.offset(), 8)]).await?;
         if words.0 == words.1 || word.first().map(|word| get_u64(word, 0)) != Some(words.1) {
             return Ok(());

@@ -39,6 +39,16 @@ pub(super) fn level() -> Option<Result<(), Error>> {
     planted(Mutant::CopiesNotCompared).then_some(Ok(()))
 }
 
+/// Leaves the root words of copies as they are.
+pub(super) fn level_root() -> Option<Result<(), Error>> {
+    planted(Mutant::RootsNotCompared).then_some(Ok(()))
+}
+
+/// Leaves the primary without the records that it lacks.
+pub(super) fn copies_records() -> Option<bool> {
+    planted(Mutant::RecordsNotCopied).then_some(false)
+}
+
 /// Asks control before other threads are kept from recovering the same members.
 pub(super) async fn ask_alone<'w, E: Endpoint>(
     worker: &'w Worker<E>,

@@ -75,6 +75,10 @@ impl Volumes {
     /// The data verbs of `list`, added to `part`.
     pub(super) fn push_data(&self, list: &WorkList, part: &mut WorkList) {
         for (index, verb) in list.verbs().iter().enumerate().filter(|(_, verb)| self.is_data(verb)) {
+            #[cfg(feature = "mutants")]
+            if crate::mutant::skips_record(list.data(index)) {
+                continue;
+            }
             match *verb {
                 Verb::Write { space, offset, fenced: false, .. } => {
                     part.write(space, offset, list.data(index));

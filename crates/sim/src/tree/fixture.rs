@@ -3,7 +3,7 @@
 use super::scenario::Scenario;
 use crate::endpoint::{SimFabric, VolumeEndpoint};
 use crate::knobs::Knobs;
-use crate::sim::Sim;
+use crate::sim::{Sim, Stuck};
 use sherman_core::{ComputeOptions, ComputeServer, Error, TreeState, Walk, Worker};
 use sherman_fabric::{Endpoint, Memory, Peer, Space, calls};
 use std::sync::Arc;
@@ -196,15 +196,21 @@ pub(super) fn options(scenario: &Scenario) -> ComputeOptions {
 /// # Panics
 /// If the world was set up wrongly: this is for tests.
 pub fn join(sim: &mut Sim, scenario: &Scenario) -> Compute {
-    const ALONE: &str = "alone, nothing has to be waited for";
-    let fabric = sim.join().expect("a scenario has fewer compute servers than ids");
+    try_join(sim, scenario).unwrap_or_else(|what| panic!("{what}"))
+}
+
+/// Adds a compute server to `sim`. It opens or creates the tree. Returns the problem if it cannot.
+pub(super) fn try_join(sim: &mut Sim, scenario: &Scenario) -> Result<Compute, String> {
+    let stuck = |stuck: Stuck| stuck.to_string();
+    let fabric = sim.join().map_err(|refusal| format!("a client cannot join: {refusal}"))?;
     let options = options(scenario);
-    let endpoint = fabric.volumes().expect("a compute server of this schedule");
+    let endpoint = fabric.volumes().map_err(|error| error.to_string())?;
     let table = Arc::clone(fabric.table());
-    let shared = sim.block_on(ComputeServer::open_replicated(&endpoint, options, table)).expect(ALONE);
-    let shared = shared.expect("a formatted cluster can be opened");
+    let shared = sim.block_on(ComputeServer::open_replicated(&endpoint, options, table)).map_err(stuck)?;
+    let shared = shared.map_err(|error| format!("a client cannot open the cluster: {error}"))?;
     let worker = Worker::new(endpoint, Arc::clone(&shared));
     let spec = scenario.shape.spec(scenario.format);
-    let tree = sim.block_on(worker.tree(TREE, &spec)).expect(ALONE).expect("a tree can be opened");
-    Compute { fabric, shared, tree }
+    let tree = sim.block_on(worker.tree(TREE, &spec)).map_err(stuck)?;
+    let tree = tree.map_err(|error| format!("a client cannot open the tree: {error}"))?;
+    Ok(Compute { fabric, shared, tree })
 }

@@ -5,7 +5,7 @@ mod mutants;
 
 use super::scenario::Scenario;
 use super::schedule::{Explorer, SEEDS_PER_SCENARIO};
-use crate::knobs::Knobs;
+use crate::knobs::{Breach, Knobs};
 use sherman_core::Format;
 
 /// The scenarios to explore.
@@ -14,13 +14,14 @@ pub struct Hunt {
     format: Option<Format>,
     crashes: bool,
     replicas: bool,
+    breach: Option<Breach>,
     bend: fn(&mut Scenario),
 }
 
 impl Hunt {
     /// Returns the scenarios of every exploration: trees of all formats.
     pub fn everywhere() -> Self {
-        Self { format: None, crashes: false, replicas: false, bend: |_| {} }
+        Self { format: None, crashes: false, replicas: false, breach: None, bend: |_| {} }
     }
 
     /// Returns the same scenarios with clients that die and connections that break.
@@ -31,6 +32,11 @@ impl Hunt {
     /// Returns the same scenarios with clients that die, volumes in two copies, and hosts that are lost.
     pub fn with_replicas(self) -> Self {
         Self { crashes: true, replicas: true, ..self }
+    }
+
+    /// Returns the same scenarios in a world that breaks a rule on purpose.
+    pub fn with_breach(self, breach: Breach) -> Self {
+        Self { breach: Some(breach), ..self }
     }
 
     /// Returns the same scenarios with trees of one format.
@@ -76,7 +82,7 @@ impl Hunt {
         let knobs = move |seed| {
             let verb_atomic = self.drawn(seed / SEEDS_PER_SCENARIO) == Format::TwoLevel;
             let swarm = if self.crashes { Knobs::swarm_with_crashes } else { Knobs::swarm };
-            Knobs { verb_atomic, ..swarm(seed) }
+            Knobs { verb_atomic, breach: self.breach, ..swarm(seed) }
         };
         Explorer::new(choose, knobs)
     }

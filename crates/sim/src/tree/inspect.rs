@@ -6,7 +6,7 @@
 //! and the inspector takes over everything.
 
 use super::check::{self, Found, Property};
-use super::fixture::{Compute, Fixture, TREE};
+use super::fixture::{Compute, Fixture, TREE, try_join};
 use super::script::Record;
 use crate::linear::Checker;
 use crate::sim::{Fault, Run};
@@ -83,7 +83,8 @@ impl Left {
     /// Recovers all `members` that are not healthy. If several joined under the same id, only the last of
     /// them has it.
     fn settle(fixture: &mut Fixture, members: &[Compute]) -> Result<Self, Found> {
-        let inspector = fixture.join();
+        let inspector = try_join(&mut fixture.sim, &fixture.scenario)
+            .map_err(|what| Found::new(Property::Members, what))?;
         let mut left = Self { inspector, well: members.to_vec() };
         left.forget_unwell(fixture, members)?;
         loop {

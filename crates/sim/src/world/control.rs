@@ -1,7 +1,7 @@
 //! Control calls, fencing, and faults.
 
-use super::World;
 use super::flight::{Flight, NO_TASK, Phase};
+use super::{HostLoss, World};
 use crate::choice::{Actor, Choice, ChoiceKind};
 use crate::hash::{mix, mix_bytes};
 use crate::memory::CpuView;
@@ -114,12 +114,12 @@ impl World {
         if self.compute_servers[owner].fenced[index] {
             return Err(FabricError::Fenced { client });
         }
-        let response = self.serve(server, client, request, now)?;
+        let response = self.serve(server, client, request, self.judging_time(request))?;
         if let Request::Fence { client } = *request {
             if self.compute_servers.iter().any(|other| other.client == client && other.stalled_until > now) {
                 return Err(FabricError::OwnerStalled { client });
             }
-            for copy in self.copies_beside(server) {
+            for copy in self.fenced_beside(server) {
                 self.fence(copy, client);
             }
             self.fence(server, client);
@@ -418,6 +418,16 @@ impl World {
         compute_server.effects += 1;
         if compute_server.effects == compute_server.dies_after {
             self.dying = Some(owner);
+        }
+        if let Some((_, host)) = compute_server.costs.filter(|(after, _)| *after == compute_server.effects) {
+            self.losing = Some(host);
+        }
+    }
+
+    /// Makes a host be lost after this many more effects of a compute server.
+    pub(crate) fn lose_after(&mut self, owner: u32, effects: u64, host: HostLoss) {
+        if let Some(compute_server) = self.compute_servers.get_mut(owner as usize) {
+            compute_server.costs = Some((compute_server.effects + effects, host));
         }
     }
 

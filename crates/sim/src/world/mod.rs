@@ -81,7 +81,13 @@ pub(crate) struct ComputeServer {
     pub(crate) stalled_until: u64,
     /// The epoch of the table that it uses.
     pub(crate) epoch: u64,
+    /// The host that is lost right after this many effects, and for how long it is dead before the control
+    /// state knows.
+    pub(crate) costs: Option<(u64, HostLoss)>,
 }
+
+/// A host, and how many events after its death it is declared lost. `None` if it lives on.
+pub(crate) type HostLoss = (u16, Option<u64>);
 
 /// One endpoint.
 #[derive(Clone, Debug)]
@@ -145,6 +151,8 @@ pub(crate) struct World {
     pub(crate) ambushes: Vec<u64>,
     /// The compute server that had its last effect in this step.
     dying: Option<u32>,
+    /// The host that is lost in this step.
+    losing: Option<HostLoss>,
     /// Tasks that were woken while their compute server sleeps.
     slumber: Vec<u32>,
     pub(crate) timers: Timers,
@@ -201,6 +209,7 @@ impl World {
             faults: Vec::new(),
             ambushes: Vec::new(),
             dying: None,
+            losing: None,
             slumber: Vec::new(),
             timers: Timers::new(),
             now: 0,
@@ -265,6 +274,7 @@ impl World {
         self.slumber.clear();
         self.ambushes.clear();
         self.dying = None;
+        self.losing = None;
         (self.live_tasks, self.current) = (0, NO_TASK);
         (self.quiet, self.closed, self.truncated) = (false, false, false);
         (self.now, self.steps, self.verbs) = (self.saved_now, 0, 0);
@@ -283,6 +293,7 @@ impl World {
             asleep_until: 0,
             stalled_until: 0,
             epoch: self.volumes.table.epoch(),
+            costs: None,
         });
         self.compute_servers.len() as u32 - 1
     }
@@ -356,6 +367,12 @@ impl World {
             self.now += self.knobs.step_nanos;
             let polled = self.take(choice);
             self.timers.fire(self.now);
+            if let Some((host, dead_for)) = self.losing.take() {
+                if dead_for.is_some() {
+                    self.strike_now(Fault::HostDown { host });
+                }
+                self.add_fault(self.steps + dead_for.unwrap_or(0), Fault::HostLost { host });
+            }
             if let Some(owner) = self.dying.take() {
                 let effects = self.compute_servers[owner as usize].effects;
                 self.log.remark(NO_TASK, self.now, format!("cs{owner} dies after its effect {effects}"));

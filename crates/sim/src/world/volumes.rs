@@ -12,6 +12,7 @@
 //! old table read and write its copies until their leases have run out.
 
 use super::World;
+use crate::knobs::Breach;
 use crate::memory::CpuView;
 use crate::world::flight::NO_TASK;
 use sherman_fabric::{ComputeId, FabricError, Memory, Request, Response, Role, Space};
@@ -25,6 +26,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(crate) struct Volumes {
     pub(crate) table: Arc<VolumeTable>,
+    /// The table before it.
+    former: Option<Arc<VolumeTable>>,
     /// Whether any volume ever had a second copy.
     pub(crate) replicated: bool,
     /// For each host: whether its process runs.
@@ -40,7 +43,7 @@ impl Volumes {
     pub(crate) fn new(volumes: u16, replicas: u16, hosts: u16) -> Self {
         if replicas <= 1 {
             let table = Arc::new(VolumeTable::single(volumes));
-            return Self { table, replicated: false, up: Vec::new(), holders: BTreeMap::new() };
+            return Self { table, former: None, replicated: false, up: Vec::new(), holders: BTreeMap::new() };
         }
         let site = |copy: u16| CopySite { host: (copy / volumes + copy % volumes) % hosts, incarnation: 1 };
         let entry = |volume| VolumeEntry {
@@ -52,7 +55,8 @@ impl Volumes {
         let sites = (0..volumes * replicas).map(site).collect();
         let table = VolumeTable::new(1, sites, (0..volumes).map(entry).collect());
         let table = Arc::new(table.expect("copies of a volume lie on different hosts"));
-        Self { table, replicated: true, up: vec![true; usize::from(hosts)], holders: BTreeMap::new() }
+        let up = vec![true; usize::from(hosts)];
+        Self { table, former: None, replicated: true, up, holders: BTreeMap::new() }
     }
 
     fn host_of(&self, copy: u16) -> u16 {
@@ -94,6 +98,11 @@ impl World {
     /// The primaries of all volumes, by volume.
     pub(crate) fn primaries(&self) -> Vec<u16> {
         (0..self.volumes.table.volumes().len() as u16).map(|volume| self.primary(volume)).collect()
+    }
+
+    /// The other copies on which a client is fenced together with `copy`.
+    pub(super) fn fenced_beside(&self, copy: u16) -> Vec<u16> {
+        if self.breaks(Breach::FencedAtPrimary) { Vec::new() } else { self.copies_beside(copy) }
     }
 
     /// The other copies of the volume of which `copy` is one.
@@ -144,7 +153,7 @@ impl World {
         let mirrored = Mirrored { view, stores: RefCell::default() };
         let done = act(&mut target.cpu, &mirrored);
         let stores = mirrored.stores.into_inner();
-        if self.mirrors_cpu() {
+        if !self.breaks(Breach::CpuAnswersEarly) {
             for copy in others {
                 for (space, offset, bytes) in &stores {
                     self.servers[usize::from(copy)].memory.store(*space, *offset, bytes);
@@ -193,7 +202,9 @@ impl World {
         }
         let client = self.compute_servers[owner].client;
         // E1: an identity of an older epoch gets no answer but this one.
-        if self.compute_servers[owner].epoch < self.volumes.table.epoch() && !self.serves_old_epochs() {
+        if self.compute_servers[owner].epoch < self.volumes.table.epoch()
+            && !self.breaks(Breach::OldEpochServed)
+        {
             return Some(Err(FabricError::EpochEnded { client }));
         }
         if *request == Request::Volumes {
@@ -251,11 +262,10 @@ impl World {
         let holds = |client: &ComputeId| {
             first.member(*client).is_some_and(|entry| entry.state != sherman_layout::MemberState::Free)
         };
-        let waits = self
-            .volumes
-            .holders
-            .iter()
-            .any(|(client, &(issued, until))| issued < epoch && (holds(client) || until > self.now));
+        let waits = self.volumes.holders.iter().any(|(client, &(issued, until))| {
+            let counts = until > self.now && !self.breaks(Breach::OpenedBeforeLeases);
+            issued < epoch && (holds(client) || counts)
+        });
         if !waits {
             self.open_all();
         }
@@ -312,17 +322,21 @@ impl World {
         }
         let sites = table.sites().to_vec();
         let Ok(table) = VolumeTable::new(table.epoch() + 1, sites, volumes) else { return };
-        self.volumes.table = Arc::new(table);
+        self.volumes.former = Some(std::mem::replace(&mut self.volumes.table, Arc::new(table)));
         for (former, copy) in promoted {
             self.promote(former, copy);
         }
         self.log.remark(NO_TASK, self.now, format!("new table: {:?}", self.volumes.table.volumes()));
-        self.after_loss();
+        if self.breaks(Breach::NeverClosed) {
+            self.open_all();
+        }
     }
 
     /// Makes a copy the primary: its lanes are zero (P4), and its CPU opens its memory.
     fn promote(&mut self, former: Option<u16>, copy: u16) {
         let control = former.map(|former| self.servers[usize::from(former)].cpu.clone());
+        // Members and leases belong to the control state, which does not restart.
+        let control = control.filter(|cpu| cpu.superblock().server == 0);
         let target = &mut self.servers[usize::from(copy)];
         target.cpu_used = true;
         let lanes = vec![0; target.memory.size(Space::OnChip) as usize];
@@ -333,22 +347,30 @@ impl World {
                 self.log.remark(NO_TASK, self.now, format!("copy {copy} does not open: {error}"));
             }
         }
-        // Members and leases belong to the control state, which does not restart.
-        if let Some(control) = control.filter(|cpu| cpu.superblock().server == 0) {
+        if let Some(control) = control {
             self.servers[usize::from(copy)].cpu = control;
         }
     }
 
-    /// Whether the stores of CPUs reach the other copies (T5).
-    fn mirrors_cpu(&self) -> bool {
-        true
+    /// Whether this rule of replication is broken on purpose.
+    fn breaks(&self, breach: Breach) -> bool {
+        self.knobs.breach == Some(breach)
     }
 
-    /// Whether identities of older epochs are served (a breach of E1).
-    fn serves_old_epochs(&self) -> bool {
-        false
+    /// The table that a client gets when it joins.
+    pub(crate) fn table_for_joiner(&self) -> Arc<VolumeTable> {
+        match &self.volumes.former {
+            Some(former) if self.breaks(Breach::StaleTable) => Arc::clone(former),
+            _ => Arc::clone(&self.volumes.table),
+        }
     }
 
-    /// What a planted bug does after a host was lost.
-    fn after_loss(&mut self) {}
+    /// The time at which the control state judges a request.
+    pub(super) fn judging_time(&self, request: &Request) -> u64 {
+        let early = self.volumes.replicated && self.breaks(Breach::LeaseTooShort);
+        match request {
+            Request::Suspect { .. } if early => self.now.saturating_add(self.lease() / 2),
+            _ => self.now,
+        }
+    }
 }

@@ -23,6 +23,9 @@ pub(super) async fn act(
     worker: Worker<VolumeEndpoint>,
 ) {
     for step in steps {
+        if script.scenario.replicas > 1 && worker.compute().is_terminated() {
+            break;
+        }
         match step {
             VictimStep::One(key, op) => script.one(&worker, key, op).await,
             VictimStep::Sweep => script.sweep(&worker).await,
@@ -35,7 +38,14 @@ pub(super) async fn act(
             VictimStep::Drop => excuse(&script, &worker, worker.drop_tree(OTHER).await.map(drop)),
         }
     }
-    script.end();
+    match script.members.clone() {
+        // The next identity learns what became of the last change, and does nothing else.
+        Some(members) if script.scenario.replicas > 1 && worker.compute().is_terminated() => {
+            let compute = script.compute.get();
+            members.bring_back_replicated(script, u32::MAX, worker, compute).await;
+        }
+        _ => script.end(),
+    }
 }
 
 /// Uses the second tree while it exists.

@@ -51,6 +51,7 @@ impl Hunt {
                 format: Some(Format::SortedStamped),
                 crashes: false,
                 replicas: false,
+                breach: None,
                 bend: |scenario| {
                     scenario.operations = 20;
                     scenario.hot = 3;
@@ -196,6 +197,16 @@ impl Hunt {
                 bend: |scenario| (scenario.catalog, scenario.condemned, scenario.servers) = (true, true, 2),
                 ..lined.with_crashes()
             },
+            // A host must be lost, or a client die between the two halves of a list.
+            Mutant::LeaseUnchecked
+            | Mutant::LeaseCheckedOnce
+            | Mutant::ClosedUsed
+            | Mutant::AcknowledgedClosed
+            | Mutant::CopiesNotCompared => Self::everywhere().with_replicas(),
+            // The client must die in the middle of a split or of a growth, or its host must.
+            Mutant::LostLanesBelieved | Mutant::RootsNotCompared | Mutant::RecordsNotCopied => {
+                Self { bend: churn, ..Self::everywhere().with_replicas() }
+            }
             _ => lined,
         }
     }
