@@ -92,7 +92,7 @@ impl Mishap {
         let count =
             if replicated { [0, 0, 1, 1, 2][rng.below(5)] } else { [0, 1, 1, 1, 1, 2, 2, 3][rng.below(8)] };
         let mut mishaps: Vec<Self> = (0..count).map(|_| Self::one(&mut rng, scenario, lease)).collect();
-        if replicated && !rng.one_in(8) {
+        if replicated && !rng.one_in(4) {
             mishaps.push(Self::lost_host(&mut rng, scenario, lease));
         }
         // The recoverer often dies too.

@@ -263,8 +263,9 @@ impl World {
             first.member(*client).is_some_and(|entry| entry.state != sherman_layout::MemberState::Free)
         };
         let waits = self.volumes.holders.iter().any(|(client, &(issued, until))| {
-            let counts = until > self.now && !self.breaks(Breach::OpenedBeforeLeases);
-            issued < epoch && (holds(client) || counts)
+            let silent = until > self.now;
+            let ignored = silent && self.breaks(Breach::OpenedBeforeLeases);
+            issued < epoch && (holds(client) || silent) && !ignored
         });
         if !waits {
             self.open_all();
@@ -367,7 +368,7 @@ impl World {
 
     /// The time at which the control state judges a request.
     pub(super) fn judging_time(&self, request: &Request) -> u64 {
-        let early = self.volumes.replicated && self.breaks(Breach::LeaseTooShort);
+        let early = self.volumes.replicated && !self.quiet && self.breaks(Breach::LeaseTooShort);
         match request {
             Request::Suspect { .. } if early => self.now.saturating_add(self.lease() / 2),
             _ => self.now,

@@ -81,6 +81,7 @@ fn a_lost_host_after_any_effect_loses_nothing_and_blocks_no_client() {
     let Enumerated { points, visited, schedules, violated, .. } = all;
     println!("{} setups: {points} points, {visited} visited, {schedules} schedules", setups.len());
     if let Some(violation) = all.violations.first() {
+        all.violations.iter().for_each(|violation| println!("{violation}"));
         panic!("{violated} violations, the first: {violation}");
     }
     assert!(visited > 0 && visited * 100 >= points * 95, "{visited} of {points} points were visited");
