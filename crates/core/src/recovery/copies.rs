@@ -24,7 +24,6 @@ use crate::error::Error;
 use crate::node::mark::{is_attached, mark_linked, mark_pending};
 use crate::node::{Format, Header, LINE, get_u64};
 use crate::redo::{Record, RecordKind};
-use crate::root::RootWord;
 use crate::tree::TreeState;
 use sherman_fabric::control::TreeInfo;
 use sherman_fabric::{ComputeId, Endpoint, GlobalAddress, Reach, Role, Space};
@@ -240,7 +239,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
                     name: String::new(),
                     spec: record.spec,
                     types: None,
-                    root_word: 0,
+                    root_word: GlobalAddress::NULL,
                 };
                 let invariant = "I25: a record has the shape of its tree";
                 let tree = TreeState::new(info, 0, false)
@@ -317,11 +316,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
     async fn level_root(&mut self, record: &Record) -> Result<(), Error> {
         seam!(recovery::level_root());
         let words = match record.kind {
-            RecordKind::Grow | RecordKind::Replace | RecordKind::Load => record.root,
-            RecordKind::Drop => {
-                let root = RootWord { address: record.node, level: record.level };
-                (root.to_bits(), GlobalAddress::NULL.to_bits())
-            }
+            RecordKind::Grow | RecordKind::Replace | RecordKind::Load | RecordKind::Drop => record.root,
             RecordKind::Image | RecordKind::Split | RecordKind::Merge => return Ok(()),
         };
         let Some(at) = self.root_place(record).await? else { return Ok(()) };
@@ -349,7 +344,7 @@ mod tests {
 
     fn record(version: u16) -> Record {
         let spec = TreeSpec { format: 1, key_len: 8, value_len: 8, leaf_bytes: 256, internal_bytes: 256 };
-        let info = TreeInfo { id: 4, name: String::new(), spec, types: None, root_word: 0 };
+        let info = TreeInfo { id: 4, name: String::new(), spec, types: None, root_word: GlobalAddress::NULL };
         let node = GlobalAddress::new(0, 4096);
         let mut record = Record::about(RecordKind::Image, OWNER, &info, node, 0, version);
         record.pieces = vec![(64, vec![7; 64]), (0, vec![8; 24])];

@@ -5,7 +5,8 @@ use crate::endpoint::{SimFabric, VolumeEndpoint};
 use crate::knobs::Knobs;
 use crate::sim::{Sim, Stuck};
 use sherman_core::{ComputeOptions, ComputeServer, Error, TreeState, Walk, Worker};
-use sherman_fabric::{Endpoint, Memory, Peer, Space, calls};
+use sherman_fabric::{ComputeId, Endpoint, Memory, Peer, Space, calls};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -196,11 +197,16 @@ pub(super) fn options(scenario: &Scenario) -> ComputeOptions {
 /// # Panics
 /// If the world was set up wrongly: this is for tests.
 pub fn join(sim: &mut Sim, scenario: &Scenario) -> Compute {
-    try_join(sim, scenario).unwrap_or_else(|what| panic!("{what}"))
+    try_join(sim, scenario, &BTreeSet::new()).unwrap_or_else(|what| panic!("{what}"))
 }
 
-/// Adds a compute server to `sim`. It opens or creates the tree. Returns the problem if it cannot.
-pub(super) fn try_join(sim: &mut Sim, scenario: &Scenario) -> Result<Compute, String> {
+/// Adds a compute server to `sim`. It opens or creates the tree. If volumes are closed, it first recovers all
+/// members except those that are `well`. Returns the problem if it cannot.
+pub(super) fn try_join(
+    sim: &mut Sim,
+    scenario: &Scenario,
+    well: &BTreeSet<ComputeId>,
+) -> Result<Compute, String> {
     let stuck = |stuck: Stuck| stuck.to_string();
     let fabric = sim.join().map_err(|refusal| format!("a client cannot join: {refusal}"))?;
     let options = options(scenario);
@@ -209,6 +215,10 @@ pub(super) fn try_join(sim: &mut Sim, scenario: &Scenario) -> Result<Compute, St
     let shared = sim.block_on(ComputeServer::open_replicated(&endpoint, options, table)).map_err(stuck)?;
     let shared = shared.map_err(|error| format!("a client cannot open the cluster: {error}"))?;
     let worker = Worker::new(endpoint, Arc::clone(&shared));
+    if !fabric.table().all_open() {
+        let recovered = sim.block_on(worker.recover_all(|client| well.contains(&client), TIMEOUT));
+        recovered.map_err(stuck)?.map_err(|error| format!("a recovery failed: {error}"))?;
+    }
     let spec = scenario.shape.spec(scenario.format);
     let tree = sim.block_on(worker.tree(TREE, &spec)).map_err(stuck)?;
     let tree = tree.map_err(|error| format!("a client cannot open the tree: {error}"))?;

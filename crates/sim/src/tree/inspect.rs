@@ -83,7 +83,13 @@ impl Left {
     /// Recovers all `members` that are not healthy. If several joined under the same id, only the last of
     /// them has it.
     fn settle(fixture: &mut Fixture, members: &[Compute]) -> Result<Self, Found> {
-        let inspector = try_join(&mut fixture.sim, &fixture.scenario)
+        let epoch = fixture.sim.volumes().epoch();
+        let dead = |compute: &Compute| {
+            fixture.sim.is_dead(compute.fabric.number()) || compute.shared.is_terminated()
+        };
+        let well = members.iter().filter(|compute| compute.fabric.table().epoch() == epoch && !dead(compute));
+        let well = well.map(|compute| compute.fabric.client()).collect();
+        let inspector = try_join(&mut fixture.sim, &fixture.scenario, &well)
             .map_err(|what| Found::new(Property::Members, what))?;
         let mut left = Self { inspector, well: members.to_vec() };
         left.forget_unwell(fixture, members)?;

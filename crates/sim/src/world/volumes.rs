@@ -172,7 +172,6 @@ impl World {
                     | Request::Leave
                     | Request::FreeId { .. }
                     | Request::CreateTree { .. }
-                    | Request::NewTreeId
                     | Request::OpenTree { .. }
                     | Request::ListTrees
                     | Request::DropTree { .. }
