@@ -54,6 +54,11 @@ impl Hunt {
         self.crashes
     }
 
+    /// Whether volumes have two copies, and hosts are lost.
+    pub fn replicas(self) -> bool {
+        self.replicas
+    }
+
     /// Returns the format of scenario number `draw`. Half of the scenarios have the default format.
     fn drawn(self, draw: u64) -> Format {
         self.format.unwrap_or(match draw % 8 {

@@ -3,28 +3,26 @@
 use super::catalog::CatalogCall;
 use super::check::{Found, Property};
 use super::explored::Causes;
+use super::fate::Pending;
 use super::members::Members;
 use super::mix::Asked;
 use super::scenario::Scenario;
 use crate::endpoint::VolumeEndpoint;
-use crate::history::{History, Op, OpId, Outcome};
+use crate::history::{History, Op, Outcome};
 use crate::linear::{Pair, Sweep};
 use crate::rng::Rng;
 use crate::sim::Spawner;
-use sherman_core::{Cause, Direction, Doubt, Error, Exchange, Fate, Scan, TreeState, Worker};
+use sherman_core::{Cause, Direction, Error, Exchange, Scan, TreeState, Worker};
 use sherman_fabric::{Clock, ComputeId, FabricError, Refusal, sleep_until};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
 /// Every operation ends within this many verbs, even if other clients interfere, die or need recovery:
 /// bounded progress.
 pub(super) const MOST_VERBS: u64 = 2_000;
-/// How long a client waits for the outcome of a change that its former identity left in doubt.
-const FATE_NANOS: u64 = 50_000_000;
 
 /// The reports of the clients of a schedule.
 #[derive(Default)]
@@ -92,14 +90,6 @@ impl Gate {
             sleep_until(endpoint, endpoint.now() + 2_000).await;
         }
     }
-}
-
-/// A change whose outcome the client's next identity determines.
-pub(super) struct Pending {
-    doubt: Arc<Doubt>,
-    call: Option<OpId>,
-    /// The result of the change, if it happened.
-    then: Result<Outcome, NeverWritten>,
 }
 
 /// The operations of one client.
@@ -302,9 +292,7 @@ impl Script {
             Err(error) if self.is_excused(&error) => history.failed(call),
             // The client's next identity learns what happened.
             Err(Error::OutcomeUnknown { .. }) if self.pending.borrow().is_some() => {
-                if let Some(pending) = &mut *self.pending.borrow_mut() {
-                    pending.call = Some(call);
-                }
+                self.leave_open(call);
                 return None;
             }
             Err(Error::OutcomeUnknown { .. }) if self.members.is_some() => {
@@ -337,8 +325,7 @@ impl Script {
             && matches!(answer, Err(Error::OutcomeUnknown { .. }))
             && let Some(doubt) = op.take_doubt()
         {
-            let then = self.if_done(asked, op.replaces(), found);
-            *self.pending.borrow_mut() = Some(Pending { doubt, call: None, then });
+            self.doubt(doubt, asked, op.replaces(), found);
         }
         self.record.count_retries(&op);
         self.record.shared.set(self.record.shared.get() + op.shared());
@@ -384,62 +371,7 @@ impl Script {
         })
     }
 
-    /// Returns the result of a change whose list failed, in case it happened.
-    fn if_done(&self, asked: Op, replaces: bool, found: Vec<u8>) -> Result<Outcome, NeverWritten> {
-        match asked {
-            Op::CompareExchange { .. } => Ok(Outcome::Exchange(Ok(()))),
-            Op::Insert(_) if replaces => self.id(found).map(|id| Outcome::Value(Some(id))),
-            Op::Remove => self.id(found).map(|id| Outcome::Value(Some(id))),
-            Op::Get | Op::Insert(_) | Op::InsertIfAbsent(_) => Ok(Outcome::Value(None)),
-        }
-    }
-
-    /// Waits for the outcome of the change that its former identity left in doubt, and records it.
-    pub(super) async fn learn_fate(&self, worker: &Worker<VolumeEndpoint>) {
-        let Some(doubt) = self.pending.borrow().as_ref().map(|pending| Arc::clone(&pending.doubt)) else {
-            return;
-        };
-        let until = worker.endpoint().now() + FATE_NANOS;
-        let fate = std::future::poll_fn(|cx| {
-            if let Poll::Ready(fate) = doubt.poll_fate(cx) {
-                return Poll::Ready(fate);
-            }
-            if worker.endpoint().now() >= until {
-                return Poll::Ready(Fate::Unknown);
-            }
-            worker.endpoint().wake_at(until, cx.waker());
-            Poll::Pending
-        });
-        self.conclude(fate.await);
-    }
-
-    /// Leaves the outcome of its last change unknown.
-    pub(super) fn give_up(&self) {
-        self.conclude(Fate::Unknown);
-    }
-
-    fn conclude(&self, fate: Fate) {
-        let Some(Pending { call: Some(call), then, .. }) = self.pending.borrow_mut().take() else { return };
-        self.spawner.say(|| format!("client {} learns the outcome of its change: {fate:?}", self.client));
-        let mut history = self.record.history.borrow_mut();
-        let ended = match (fate, then) {
-            (Fate::Done, Ok(outcome)) => history.ret(call, outcome),
-            (Fate::Done, Err(NeverWritten(bytes))) => {
-                self.record.trouble(Property::Values, format!("a change replaced {bytes:02x?}"));
-                history.unknown(call)
-            }
-            (Fate::NotDone, _) => history.failed(call),
-            (Fate::Unknown, _) => {
-                self.record.unknown.set(self.record.unknown.get() + 1);
-                history.unknown(call)
-            }
-        };
-        if let Err(misuse) = ended {
-            self.record.trouble(Property::Progress, misuse.to_string());
-        }
-    }
-
-    fn id(&self, value: Vec<u8>) -> Result<u64, NeverWritten> {
+    pub(super) fn id(&self, value: Vec<u8>) -> Result<u64, NeverWritten> {
         self.scenario.value_id(&value).ok_or(NeverWritten(value))
     }
 
@@ -517,7 +449,7 @@ fn told(outcome: &Result<Result<Outcome, NeverWritten>, Error>) -> String {
 }
 
 /// Bytes that are not a value of any client.
-struct NeverWritten(Vec<u8>);
+pub(super) struct NeverWritten(pub(super) Vec<u8>);
 
 /// Updates the value that the client expects for the key, so that an exchange succeeds sometimes.
 fn learn(known: &mut BTreeMap<u64, u64>, key: u64, asked: Op, outcome: Outcome) {
